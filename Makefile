@@ -1,0 +1,56 @@
+# A fresh machine with Python >= 3.11 and make needs nothing else: every target makes the environment it runs in.
+
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install -c constraints.txt
+SWEEP  ?= sweeps/megatron_1t_4096_a100.toml
+TESTS  ?= tests
+JOBS   ?= 2
+
+.PHONY: run test docs notebooks bench lint clean help
+.DELETE_ON_ERROR:
+
+run: $(VENV)/.installed  ## run the standard sweep (SWEEP=…)
+	$(BIN)/dse run $(SWEEP)
+
+test: $(VENV)/.installed-test  ## run every test (TESTS=…, JOBS=…)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(TESTS)
+
+docs: $(VENV)/.installed-test  ## regenerate docs/accuracy.md and docs/benchmarks.md
+	$(BIN)/python -m dse.validate
+	$(BIN)/python -m dse.bench
+
+notebooks: $(VENV)/.installed-test  ## bring each notebook in line with its .py and execute a copy of it
+	$(BIN)/jupytext --sync notebooks/*.py
+	$(BIN)/python -m pytest tests/test_notebooks.py
+
+bench: $(VENV)/.installed  ## measure the rates
+	$(BIN)/python -m dse.bench
+
+lint: $(VENV)/.installed-lint  ## ruff
+	$(BIN)/ruff check dse tests notebooks
+
+clean:  ## remove the environment, builds and caches; results stay
+	rm -rf $(VENV) build dist *.egg-info .cache .hypothesis .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*##/\1\t/p' $(MAKEFILE_LIST)
+
+$(VENV)/bin/python:
+	@test -n "$(PYTHON)" || { echo "no Python >= 3.11 found: set PYTHON=/path/to/python3"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.installed-test: $(VENV)/.installed
+	$(PIP) -e '.[test]'
+	@touch $@
+
+$(VENV)/.installed-lint: $(VENV)/.installed
+	$(PIP) ruff
+	@touch $@

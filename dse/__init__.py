@@ -1,0 +1,67 @@
+"""Design-space exploration of LLM training systems.
+
+``dse.design(...)`` makes a design from names, ``dse.evaluate(design)`` tells its time and memory,
+``dse.run(sweep)`` does so for millions at once. Everything is imported when it is first used,
+so that ``import dse`` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import Any
+
+__version__ = "0.1.0"
+
+#: Public name → the module that defines it.
+_PUBLIC = {
+    "design": "dse.design",
+    "evaluate": "dse.evaluate",
+    "explain": "dse.explain",
+    "open_results": "dse.sweep",
+    "predict": "dse.validate",
+    "run": "dse.sweep",
+    "validate": "dse.validate",
+    "InputError": "dse.errors",
+    **dict.fromkeys(
+        ("Accelerator", "Design", "Infeasible", "Kernels", "Mapping", "MatrixRate", "MemoryTier", "Metrics", "Network",
+         "Precision", "Recompute", "Software", "System", "Workload"),
+        "dse.types",
+    ),
+}  # fmt: skip
+
+#: Public modules.
+_MODULES = ("catalog", "cli", "errors", "model", "plot", "sweep", "types")
+
+__all__ = ["__version__", *_PUBLIC, *_MODULES]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first asked for."""
+    if name in _PUBLIC:
+        found = getattr(importlib.import_module(_PUBLIC[name]), name)
+        setattr(sys.modules[__name__], name, found)
+        return found
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+class _Package(ModuleType):
+    """The package's own type, because functions and the modules that define them share names.
+
+    After importing ``dse.design`` Python binds that module to ``dse.design``; here the function
+    keeps the name. The module is reached by ``from dse.design import …``.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _PUBLIC and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

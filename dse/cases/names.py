@@ -1,0 +1,60 @@
+"""Names of measured tables to entries of the catalogue, by alias, source and family."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+
+from dse import catalog
+from dse.errors import InputError
+from dse.types import Software, System, Workload
+
+
+class Lookup:
+    """Catalogue look-ups, each done once: a table names the same few things in every row."""
+
+    def __init__(self) -> None:
+        self.workload: Callable[[str], Workload] = functools.cache(catalog.workload)
+        self.system: Callable[[str], System] = functools.cache(catalog.system)
+        self.software: Callable[[str], Software] = functools.cache(catalog.software)
+        self.default_software: Callable[[str], str] = functools.cache(catalog.default_software)
+        self.entry: Callable[[str, str], catalog.Entry] = functools.cache(catalog.entry)
+        self.resolve: Callable[[str, str], str] = functools.cache(self._resolve)
+
+    def _resolve(self, kind: str, name: str) -> str:
+        """Slug of a name, an empty text when the catalogue has none."""
+        try:
+            return catalog.resolve(kind, name) if name else ""
+        except InputError:
+            return ""
+
+    @functools.cached_property
+    def sources(self) -> list[tuple[str, str, str, str]]:
+        """(prefix of a source, kind, slug, accelerator of a system) of systems and stacks, longest prefix first."""
+        found = []
+        for kind in ("system", "software"):
+            for slug in catalog.names(kind):
+                entry = catalog.entry(kind, slug)
+                device = catalog.resolve("accelerator", entry.value("accelerator")) if kind == "system" else ""
+                found += [(prefix, kind, slug, device) for prefix in entry.measured_sources]
+        return sorted(found, key=lambda item: -len(item[0]))
+
+    def by_source(self, kind: str, source: str, accelerator: str = "") -> str:
+        """Slug of the system with this accelerator (or the stack) whose ``sources`` name this source."""
+        return next(
+            (slug for prefix, k, slug, device in self.sources
+             if k == kind and device == accelerator and source.lower().startswith(prefix.lower())),
+            "",
+        )  # fmt: skip
+
+    @functools.cached_property
+    def families(self) -> dict[str, str]:
+        """First word of the workloads' names (``llama``, ``nemotron``) → one of them."""
+        return {family(slug): slug for slug in reversed(catalog.names("workload"))}
+
+
+def family(name: str) -> str:
+    """First word of a model's name."""
+    found = re.match(r"[a-z]+", name.lower())
+    return found[0] if found else ""

@@ -1,0 +1,239 @@
+"""Measured tables: rows of CSV files, and what their measured columns mean in our metrics."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import gzip
+import math
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from dse.errors import InputError
+
+MEASURED = "…_measured columns, or metric, value and unit"
+
+
+class Skip(Exception):  # noqa: N818 - it is an outcome of a row, not an error
+    """A row that cannot be predicted: a reason that is counted, and what is particular to the row."""
+
+    def __init__(self, reason: str, detail: str = ""):
+        self.reason, self.detail = reason, detail
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One line of a table."""
+
+    file: str
+    line: int
+    source: str
+    cells: dict[str, str]
+
+    def get(self, *columns: str) -> str:
+        """Text of the first of ``columns`` that is not empty, else an empty text."""
+        return next((text for c in columns if (text := (self.cells.get(c) or "").strip())), "")
+
+
+@dataclasses.dataclass(frozen=True)
+class Meaning:
+    """What a measured name stands for.
+
+    A configuration counts once per ``kind``, by the name of lowest ``rank``. ``flops`` tells
+    which FLOPs of a step turn a rate into the step time it was computed from.
+    """
+
+    kind: str
+    metric: str
+    rank: int = 0
+    unit: str = "1"  #: when the table states none
+    per_sequence: bool = False  #: counts sequences, not tokens
+    flops: str = ""  #: "model" (no recompute) or "hardware" (recompute counted)
+    skip: str = ""  #: why it is not compared, if it is not
+
+
+#: Measured name → meaning (the conventions are those of the tables' own notes).
+MEANINGS = {
+    "iteration_time": Meaning("time", "step_time", 0, "s"),
+    "step_time": Meaning("time", "step_time", 0, "s"),
+    "tokens_per_s_per_gpu": Meaning("time", "tokens_per_second_per_device", 1, "token/s"),
+    "tokens_per_s": Meaning("time", "tokens_per_second", 2, "token/s"),
+    "sequences_per_s": Meaning("time", "tokens_per_second", 3, "seq/s", per_sequence=True),
+    "model_tflops_per_gpu": Meaning("time", "step_time", 4, "TFLOP/s", flops="model"),
+    "hw_tflops_per_gpu_incl_recompute": Meaning("time", "step_time", 5, "TFLOP/s", flops="hardware"),
+    "mfu": Meaning("time", "mfu", 6),
+    "hfu": Meaning("time", "hfu", 7),
+    "fraction_of_peak_incl_recompute": Meaning("time", "hfu", 8),
+    "peak_memory": Meaning("peak_memory", "peak_memory", 0, "GiB"),
+    "param_plus_optimizer_memory": Meaning("state", "peak_memory_state", 0, "GiB"),
+    "activation_memory": Meaning("activations", "peak_memory_activations", 0, "GiB"),
+    "layer_forward_time": Meaning("layer_forward_time", "layer_forward_time", skip="layer times are not a metric"),
+    "layer_backward_time": Meaning("layer_backward_time", "layer_backward_time", skip="layer times are not a metric"),
+    "time_to_train_median": Meaning("time_to_train", "time_to_train", skip="time to train is not modelled"),
+}
+
+#: Column of a wide table → measured name and unit.
+WIDE = {
+    "iteration_ms_measured": ("iteration_time", "ms"),
+    "iteration_s_measured": ("iteration_time", "s"),
+    "tokens_per_s_per_gpu_measured": ("tokens_per_s_per_gpu", "token/s"),
+    "tokens_per_s_measured": ("tokens_per_s", "token/s"),
+    "peak_alloc_gib_measured": ("peak_memory", "GiB"),
+}
+
+_UNITS = {
+    "s": 1.0, "ms": 1e-3, "us": 1e-6, "min": 60.0, "h": 3600.0, "gib": 2.0**30, "mib": 2.0**20, "gb": 1e9, "mb": 1e6,
+    "b": 1.0, "tflop/s": 1e12, "pflop/s": 1e15, "token/s": 1.0, "tokens/s": 1.0, "seq/s": 1.0, "sequences/s": 1.0,
+    "fraction": 1.0, "1": 1.0, "%": 0.01,
+}  # fmt: skip
+
+#: Columns that give a table of another kind away, and the reason its rows are skipped.
+OTHER_TABLES = {
+    "die0_area": "chiplet cost rows not modelled yet",
+    "power_limit_W": "energy rows not modelled yet",
+    "latency_ms": "kernel rows not modelled yet",
+    "latency_sustained_ms": "kernel rows not modelled yet",
+    "median_ms": "kernel rows not modelled yet",
+    "dispatch_avg_t_us": "kernel rows not modelled yet",
+    "isl": "inference rows not modelled yet",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+    """One measured figure of a configuration, in SI; ``skip`` says why it cannot be compared."""
+
+    row: Row
+    name: str
+    meaning: Meaning
+    value: float
+    skip: Skip | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One configuration: the rows that describe it and what was measured on it."""
+
+    rows: tuple[Row, ...]
+    measurements: tuple[Measurement, ...]
+    other: str = ""  #: why rows of this table are skipped, if they are not training rows
+
+    @property
+    def row(self) -> Row:
+        """The first of its rows, which holds the configuration."""
+        return self.rows[0]
+
+    @property
+    def source(self) -> str:
+        """Who measured it."""
+        return self.row.source
+
+
+def read_table(path: str | Path) -> tuple[list[str], list[Row]]:
+    """(columns, rows) of a CSV file, gzipped or not; InputError for one that cannot be read or has no rows."""
+    path = Path(path)
+    opener = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file)
+            columns = [name for name in reader.fieldnames or [] if name]
+            rows = [_row(path, reader.line_num, line) for line in reader]
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
+        text = getattr(error, "strerror", None) or str(error)
+        raise InputError(str(path), text, "a CSV file, plain or gzipped", "check the path and the file") from None
+    if not columns or not rows:
+        raise InputError(str(path), "no rows", "a header line and at least one row", "check that the file is complete")
+    return columns, rows
+
+
+def _row(path: Path, line: int, cells: dict[str, str | None]) -> Row:
+    """A line as a row; cells beyond the header are dropped, missing ones are empty."""
+    named = {column: text or "" for column, text in cells.items() if column}
+    return Row(path.name, line, _source(path, named), named)
+
+
+def _source(path: Path, cells: dict[str, str]) -> str:
+    if cells.get("source", "").strip():
+        return cells["source"].strip()
+    # The vTrain table names its two sets and no source.
+    return f"vTrain_{cells['set']}" if cells.get("set") else path.name.split(".")[0]
+
+
+def read_cases(path: str | Path, measured: bool = True) -> list[Case]:
+    """Configurations of a table, in order; see :func:`group_rows` for which rows are one.
+
+    With ``measured`` the table must have measured columns (InputError). Rows of tables of another
+    kind (inference, kernels, …) come along, to be skipped with that reason.
+    """
+    columns, rows = read_table(path)
+    other = other_table(columns)
+    if measured and not other and not set(columns) & {*WIDE, "metric"}:
+        raise InputError(f"{path}: columns", ", ".join(columns[:12]), MEASURED, "use dse predict for unmeasured rows")
+    return [
+        Case(tuple(group), tuple(m for row in group for m in measurements(row, other)), other)
+        for group in group_rows(rows)
+    ]
+
+
+def group_rows(rows: Iterable[Row]) -> list[list[Row]]:
+    """Rows of one configuration together; rows without an id stand alone.
+
+    One are the rows of a ``config_id``, and ids that are described alike and measured different things.
+    """
+    by_id: dict[object, list[Row]] = {}
+    for row in rows:
+        by_id.setdefault((row.source, row.cells.get("config_id") or row.line), []).append(row)
+    groups: list[list[Row]] = []
+    alike: dict[object, list[list[Row]]] = {}
+    for group in by_id.values():
+        found = alike.setdefault(_description(group[0]), []) if group[0].cells.get("config_id") else []
+        names = {row.get("metric") for row in group}
+        same = next((g for g in found if names.isdisjoint(row.get("metric") for row in g)), None)
+        if same is not None:
+            same += group
+        else:
+            groups.append(group)
+            found.append(group)
+    return groups
+
+
+def _description(row: Row) -> tuple[tuple[str, str], ...]:
+    """What a row says of its configuration: all but the figure and the remarks on it."""
+    figure = {"row_id", "config_id", "url_or_repo_path", "metric", "value", "unit", "derived", "note", "confidence"}
+    return tuple((column, text) for column, text in row.cells.items() if column not in figure)
+
+
+def other_table(columns: Iterable[str]) -> str:
+    """Why rows of a table with these columns are skipped, an empty text for training tables."""
+    columns = set(columns)
+    return next((reason for column, reason in OTHER_TABLES.items() if column in columns), "")
+
+
+def measurements(row: Row, other: str = "") -> list[Measurement]:
+    """What a row measured; ``other`` is the reason to skip rows of this table, if there is one."""
+    if other:
+        name = row.get("metric") or next(c for c in OTHER_TABLES if c in row.cells)
+        metric = "kernel_time" if other.startswith("kernel") else name
+        return [Measurement(row, name, Meaning(name, metric), math.nan, Skip(other))]
+    if row.get("metric"):
+        return [_measurement(row, row.get("metric"), row.get("value"), row.get("unit"))]
+    wide = [_measurement(row, name, row.get(c), unit) for c, (name, unit) in WIDE.items() if row.get(c)]
+    return wide or [Measurement(row, "none", Meaning("none", "none"), math.nan, Skip("nothing measured"))]
+
+
+def _measurement(row: Row, name: str, text: str, unit: str) -> Measurement:
+    meaning = MEANINGS.get(name)
+    if meaning is None:
+        return Measurement(row, name, Meaning(name, name), math.nan, Skip("unknown metric", name))
+    if meaning.skip:
+        return Measurement(row, name, meaning, math.nan, Skip(meaning.skip))
+    factor = _UNITS.get(re.sub(r"/(gpu|chip|device)$", "", (unit or meaning.unit).lower()))
+    try:
+        value = float(text) * (math.nan if factor is None else factor)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or value <= 0.0:
+        return Measurement(row, name, meaning, math.nan, Skip("no usable measured value", f"{text!r} {unit}"))
+    return Measurement(row, name, meaning, value)

@@ -1,0 +1,214 @@
+"""The catalogue: names to the nouns of ``dse.types``, every value with its source.
+
+``hw_catalog/`` holds one TOML file a thing; the file's stem is its slug. Names match
+slugs and aliases, letters and digits alone compared. A folder of the same layout,
+given as ``folder`` or in the environment variable ``DSE_CATALOG``, is searched first.
+Only the files asked for are read. Whatever is wrong with a name or a file is an
+:class:`dse.errors.InputError`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from dse import types
+from dse.catalog.load import (
+    FOLDERS,
+    NO_NETWORK,
+    Entry,
+    catalog_root,
+    file_of,
+    find,
+    known_names,
+    load,
+    paths,
+    plain,
+    referenced,
+    shown,
+)
+from dse.catalog.schema import Sourced
+from dse.catalog.units import quantity
+from dse.errors import InputError, nearest, unknown_name
+
+__all__ = [
+    "Entry", "Sourced", "accelerator", "catalog_root", "check", "default_software", "digest", "entry", "kinds",
+    "names", "network", "provenance", "quantity", "resolve", "software", "system", "workload",
+]  # fmt: skip
+
+Folder = str | Path | None
+
+#: What a system without a scale-out network has in its place: one device, nothing to divide by zero.
+_NO_NETWORK = types.Network(
+    bandwidth=1.0, latency=0.0, domain=1.0, efficiency=1.0, ramp=1.0, in_network_reduction=0.0, processor_usage=0.0
+)
+
+
+def kinds() -> list[str]:
+    """Kinds of entries."""
+    return list(FOLDERS)
+
+
+def names(kind: str, folder: Folder = None) -> list[str]:
+    """Slugs of all entries of a kind, sorted."""
+    return sorted(paths(kind, folder))
+
+
+def resolve(kind: str, name: str, where: str = "catalogue", folder: Folder = None) -> str:
+    """Slug of the entry that ``name`` means; a system's name may be an accelerator's."""
+    return _locate(kind, name, where, folder)[1]
+
+
+def _locate(kind: str, name: str, where: str, folder: Folder) -> tuple[str, str]:
+    """(kind, slug) of a name: an accelerator's where a system is wanted counts."""
+    meant = [kind, "accelerator"] if kind == "system" else [kind]
+    for candidate in meant:
+        slug = find(candidate, name, folder)
+        if slug is not None:
+            return candidate, slug
+    known = {k: slug for candidate in meant for k, slug in known_names(candidate, folder).items()}
+    close = list(dict.fromkeys(known[k] for k in nearest(name, known, count=6)))[:3]
+    fix = f"did you mean {' or '.join(map(repr, close))}?" if close else f"`dse catalog list` shows every {kind}"
+    raise InputError(where, repr(name), unknown_name(where, name, names(kind, folder), "").allowed, fix)
+
+
+def entry(kind: str, name: str, where: str = "catalogue", folder: Folder = None) -> Entry:
+    """The entry of a name with every value, unit, source and confidence."""
+    return load(*_locate(kind, name, where, folder), folder)
+
+
+def _record(cls: type, found: Entry, prefix: str = "", absent: float | None = None) -> dict[str, float]:
+    """Leaf values of a noun from an entry's fields; ``absent`` for those it lacks."""
+    leaves = [field.name for field in dataclasses.fields(cls) if field.metadata]
+    return {leaf: found.value(prefix + leaf, absent) for leaf in leaves}
+
+
+def workload(name: str, where: str = "workload", folder: Folder = None) -> types.Workload:
+    """The workload of a name: its shape and its training batch."""
+    return types.Workload(**_record(types.Workload, entry("workload", name, where, folder)))
+
+
+def accelerator(name: str, where: str = "accelerator", folder: Folder = None) -> types.Accelerator:
+    """The accelerator of a name; a precision that it lacks has rate 0."""
+    found = entry("accelerator", name, where, folder)
+    return types.Accelerator(
+        **_record(types.Accelerator, found),
+        matrix_rate=types.MatrixRate(**_record(types.MatrixRate, found, "matrix_rate.", absent=0.0)),
+        memory=types.MemoryTier(**_record(types.MemoryTier, found, "memory.")),
+        kernels=types.Kernels(**_record(types.Kernels, found, "kernels.")),
+    )
+
+
+def network(name: str, where: str = "network", folder: Folder = None) -> types.Network:
+    """The network level of a name; ``"none"`` is one device alone."""
+    if name == NO_NETWORK:
+        return _NO_NETWORK
+    return types.Network(**_record(types.Network, entry("network", name, where, folder), absent=0.0))
+
+
+def software(name: str, where: str = "software", folder: Folder = None) -> types.Software:
+    """The software stack of a name."""
+    return types.Software(**_record(types.Software, entry("software", name, where, folder)))
+
+
+def system(name: str, where: str = "system", folder: Folder = None) -> types.System:
+    """The cluster of a name, one node of it: ``n_devices`` is ``devices_per_node``.
+
+    An accelerator's name is its default node and network; its links must be switched.
+    """
+    found = entry("system", name, where, folder)
+    alone = found.kind == "accelerator"
+    prefix, device = ("node.", found.slug) if alone else ("", found.value("accelerator"))
+    file, per_node = shown(found.path), found.value(prefix + "devices_per_node")
+
+    def level(field: str, **replaced: float) -> types.Network:
+        own = found.value(f"{prefix}{field}_bandwidth")
+        base = network(found.value(prefix + field), f"{file}: {prefix}{field}", folder)
+        return dataclasses.replace(base, **({"bandwidth": own} if own else {}), **replaced)
+
+    if alone and found.value("node.scale_up") == NO_NETWORK:
+        raise InputError(
+            f"{file}: node.scale_up", "'none'", "a switched network",
+            f"links of {found.slug} form no switched node, which alone is modelled yet: name another system",
+        )  # fmt: skip
+    return types.System(
+        accelerator=accelerator(device, f"{file}: accelerator", folder),
+        scale_up=level("scale_up", domain=per_node),
+        scale_out=level("scale_out"),
+        n_devices=per_node,
+    )
+
+
+def default_software(system_name: str, where: str = "system", folder: Folder = None) -> str:
+    """Slug of the stack that a system (or an accelerator as one) runs unless told otherwise."""
+    found = entry("system", system_name, where, folder)
+    field = "node.software" if found.kind == "accelerator" else "software"
+    return resolve("software", found.value(field), f"{shown(found.path)}: {field}", folder)
+
+
+def provenance(kind: str, name: str, folder: Folder = None) -> list[tuple[str, str]]:
+    """Distinct (source, confidence) of an entry's values and of the entries it names."""
+    found = [load(*reached, folder) for reached in _closure([(kind, name)], folder)]
+    return list(dict.fromkeys((s.source, s.confidence) for e in found for s in e.values.values()))
+
+
+def digest(used: Iterable[tuple[str, str]] | None = None, folder: Folder = None) -> str:
+    """SHA-256 of the catalogue files behind the (kind, name) pairs ``used``, of all files by default.
+
+    What an entry names (a system's accelerator, networks and stack) counts as used.
+    """
+    reached = _closure(used, folder) if used is not None else _everything(folder)
+    total = hashlib.sha256()
+    for kind, slug in sorted(reached):
+        total.update(f"{kind}/{slug}\0".encode() + file_of(kind, slug, folder).read_bytes() + b"\0")
+    return total.hexdigest()
+
+
+def _everything(folder: Folder) -> list[tuple[str, str]]:
+    return [(kind, slug) for kind in kinds() for slug in paths(kind, folder)]
+
+
+def _closure(used: Iterable[tuple[str, str]], folder: Folder) -> list[tuple[str, str]]:
+    """(kind, slug) of the named entries and of all that they name, first come first."""
+    waiting = [_locate(kind, name, "catalogue", folder) for kind, name in used]
+    reached: dict[tuple[str, str], None] = {}
+    while waiting:
+        item = waiting.pop(0)
+        if item not in reached:
+            reached[item] = None
+            waiting += referenced(load(*item, folder), folder)
+    return list(reached)
+
+
+def check(folder: Folder = None) -> list[str]:
+    """Everything wrong with the catalogue, one sentence a problem; empty when all is well."""
+    problems = [problem for kind in kinds() for problem in _ambiguous(kind, folder)]
+    for kind, slug in _everything(folder):
+        try:
+            found = load(kind, slug, folder)
+            referenced(found, folder)
+        except InputError as error:
+            problems.append(str(error))
+            continue
+        if slug != slug.lower() or not slug.replace("-", "").isalnum():
+            problems.append(f"{shown(found.path)}: a slug is lower-case words joined by '-'")
+    return list(dict.fromkeys(problems))
+
+
+def _ambiguous(kind: str, folder: Folder) -> list[str]:
+    """Names that two entries of a kind share (systems and accelerators together)."""
+    owners: dict[str, str] = {}
+    problems = []
+    for candidate in [kind, "accelerator"] if kind == "system" else [kind]:
+        for slug, path in reversed(paths(candidate, folder).items()):  # the user's last: they are at fault
+            try:
+                found = load(candidate, slug, folder)
+            except InputError:
+                continue  # reported by check()
+            for known in (slug, found.name, *found.aliases):
+                owner = owners.setdefault(plain(known), slug)
+                if owner != slug:
+                    problems.append(f"{shown(path)}: aliases: {known!r} is a name of {owner!r} too")
+    return problems

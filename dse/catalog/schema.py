@@ -1,0 +1,297 @@
+"""What a catalogue file may hold: one pydantic model a kind, derived from the nouns of ``dse.types``.
+
+A value is written bare, under its file's (or its table's) ``source`` and ``confidence``::
+
+    bf16 = "312 TFLOP/s"
+
+or, where these differ, as an inline table::
+
+    cores = { value = 108, confidence = "estimate", source = "counted on the die" }
+
+Texts carry units; plain numbers are for dimensionless fields only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, create_model, field_validator, model_validator
+
+from dse import types
+from dse.catalog.units import quantity
+from dse.errors import InputError, unknown_name
+
+Confidence = Literal["datasheet", "paper", "estimate", "memory-unverified"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sourced:
+    """One value and where it comes from; ``source`` and ``confidence`` empty until the file's are filled in."""
+
+    value: float | str  #: SI number, or a text (a name, a topology)
+    units: str  #: SI units; "1" dimensionless, "" for texts
+    text: str  #: as written in the file
+    source: str = ""
+    confidence: str = ""
+
+
+# Bounds of the fields that have narrower ones than "not negative".
+_POSITIVE = {
+    "n_layers", "hidden", "n_heads", "n_kv_heads", "head_dim", "ffn_hidden", "vocab", "window", "seq_len",
+    "max_seq_len", "global_batch", "capacity", "bandwidth", "domain", "efficiency", "ramp", "cores",
+    "vector_rate", "vector_share", "cache", "devices_per_node", "scale_up_bandwidth", "scale_out_bandwidth",
+    "matrix_efficiency", "tile_rows", "tile_columns", "vector_efficiency", "memory_efficiency",
+    "flash_efficiency", "flash_backward", "matrix_slowdown", "elementwise_slowdown", "parameters_published",
+    "tdp", "die_area", "boost_clock",
+}  # fmt: skip
+_SHARES = {
+    "gated", "tied_embeddings", "learned_positions", "rotary", "relative_positions", "dropout", "local_layers",
+    "efficiency", "in_network_reduction", "processor_usage", "matrix_efficiency", "wave_quantization",
+    "vector_efficiency", "memory_efficiency", "roofline_blend", "flash_efficiency", "fused_elementwise",
+    "tp_overlap", "cp_overlap", "dp_overlap", "pp_overlap", "gradient_cache", "backward_tp_overlap",
+}  # fmt: skip
+
+
+def _number(raw: Any, units: str) -> float:
+    """SI number of a raw TOML value; booleans, texts and bare numbers where ``units`` allow them."""
+    if isinstance(raw, str):
+        return quantity(raw, units, "")
+    if not isinstance(raw, int | float):
+        raise InputError("", repr(raw), f"a text with units ({units})", "write a single value")
+    if units != "1":
+        return quantity(str(raw), units, "")
+    return float(raw)
+
+
+def _bounded(value: float, raw: Any, name: str) -> float:
+    low_open, high = name in _POSITIVE, 1.0 if name in _SHARES else math.inf
+    if not math.isfinite(value) or value < 0 or value > high or (low_open and value == 0):
+        low = "more than 0" if low_open else "0 or more"
+        raise InputError("", repr(raw), low + (", at most 1" if high == 1 else ""), "check the number")
+    if isinstance(raw, bool) and high != 1:
+        raise InputError("", str(raw).lower(), "a number", "write the number")
+    return value
+
+
+def _sourced(parse: Callable[[Any], tuple[float | str, str]]) -> PlainValidator:
+    """Validator of a value, bare or as ``{ value, source, confidence }``; ``parse`` gives (value, units)."""
+
+    def validate(raw: Any) -> Sourced:
+        given = raw if isinstance(raw, dict) else {"value": raw}
+        for key in given:
+            if key not in ("value", "source", "confidence"):
+                raise unknown_name("", key, ("value", "source", "confidence"), "keys of a value")
+        if "value" not in given:
+            raise InputError("", "no value", "{ value, source, confidence }", "add value = …")
+        confidence = given.get("confidence", "")
+        if confidence and confidence not in get_args(Confidence):
+            raise unknown_name("", str(confidence), get_args(Confidence), "confidences")
+        value, units = parse(given["value"])
+        return Sourced(value, units, str(given["value"]), str(given.get("source", "")), confidence)
+
+    return PlainValidator(validate)
+
+
+def _quantity_type(name: str, units: str) -> Any:
+    def parse(raw: Any) -> tuple[float, str]:
+        return _bounded(_number(raw, units), raw, name), units
+
+    return Annotated[Any, _sourced(parse)]
+
+
+def _choice_type(enum: type[IntEnum]) -> Any:
+    names = {member.name.replace("_", "-"): float(member) for member in enum}
+
+    def parse(raw: Any) -> tuple[float, str]:
+        key = str(raw).replace("_", "-")
+        if key not in names:
+            raise unknown_name("", str(raw), names, f"names of {enum.__name__}")
+        return names[key], "1"
+
+    return Annotated[Any, _sourced(parse)]
+
+
+def _parse_text(raw: Any) -> tuple[str, str]:
+    if not isinstance(raw, str):
+        raise InputError("", repr(raw), "a text", "put it in quotes")
+    return raw, ""
+
+
+Text = Annotated[Any, _sourced(_parse_text)]
+
+
+class Table(BaseModel):
+    """A table of values, with the source and confidence of those that state none."""
+
+    model_config = ConfigDict(extra="forbid")
+    source: str | None = None
+    confidence: Confidence | None = None
+
+
+class File(Table):
+    """What every catalogue file says of itself."""
+
+    name: str | None = None
+    aliases: list[str] = Field(default_factory=list)
+    note: str = ""
+    source: str = Field(min_length=1)
+    confidence: Confidence
+
+
+def _table(name: str, required: dict[str, Any], optional: dict[str, Any], base: type[Table] = Table) -> Any:
+    fields = {key: (kind, ...) for key, kind in required.items()}
+    fields |= {key: (kind, None) for key, kind in optional.items()}
+    return create_model(name, __base__=base, **fields)
+
+
+def _leaves(record: type, *names: str) -> dict[str, Any]:
+    """Field name → type of the leaves of a noun (all, or those named)."""
+    kinds = {}
+    for field in dataclasses.fields(record):
+        if field.metadata and (not names or field.name in names):
+            enum = field.metadata.get("enum")
+            units = field.metadata["units"]
+            kinds[field.name] = _choice_type(enum) if enum else _quantity_type(field.name, units)
+    return kinds
+
+
+def _quantities(**units: str) -> dict[str, Any]:
+    return {name: _quantity_type(name, unit) for name, unit in units.items()}
+
+
+def _without(fields: dict[str, Any], names: set[str]) -> dict[str, Any]:
+    return {name: kind for name, kind in fields.items() if name not in names}
+
+
+_NODE = _quantities(devices_per_node="1", scale_up_bandwidth="B/s", scale_out_bandwidth="B/s")
+Node = _table("Node", {}, dict(scale_up=Text, scale_out=Text, software=Text) | _NODE)
+Device = _table("Device", _quantities(vector_share="1", cores="1", cache="B"), {})
+Physical = _table(
+    "Physical", {},
+    dict(process_node=Text, host_link=Text)
+    | _quantities(
+        compute_dies="1", die_area="m^2", transistors="1", tdp="W", idle_power="W", boost_clock="Hz", price="USD",
+        vector_rate_fp64="FLOP/s", onchip_memory="B", host_bandwidth="B/s",
+    ),
+)  # fmt: skip
+Structure = _table(
+    "Structure", {}, _quantities(cores="1", vector_rate_16bit="FLOP/s", cache_bandwidth="B/s", onchip_bandwidth="B/s")
+)
+Link = _table("Link", {}, dict(kind=Text, topology=Text) | _quantities(bandwidth="B/s", domain="1"))
+Memory = _table("Memory", _leaves(types.MemoryTier), dict(kind=Text))
+KernelChoice = _table("KernelChoice", {}, dict(family=Text) | _leaves(types.Kernels))
+
+
+class MatrixRate(_table("MatrixRate", {}, _leaves(types.MatrixRate) | _quantities(fp64="FLOP/s"))):
+    """Dense matrix rates; at least one."""
+
+    @model_validator(mode="after")
+    def _some_rate(self) -> MatrixRate:
+        if not any(isinstance(value, Sourced) and value.value for value in self.__dict__.values()):
+            raise InputError("", "no rate", "at least one of bf16, fp16, fp8, …", 'add bf16 = "… TFLOP/s"')
+        return self
+
+
+_DESCRIPTION = dict(vendor=Text, architecture=Text, status=Text) | _quantities(year="1")
+
+
+class Accelerator(
+    _table("AcceleratorFile", {}, _DESCRIPTION | _leaves(types.Accelerator, "vector_rate", "cache"), File)
+):
+    """One device; all but the matrix rate and the memory falls back on its kernel family."""
+
+    kernels: KernelChoice = Field(default_factory=KernelChoice)
+    matrix_rate: MatrixRate
+    memory: Memory
+    structure: Structure = Field(default_factory=Structure)
+    physical: Physical = Field(default_factory=Physical)
+    link: Link = Field(default_factory=Link)
+    node: Node = Field(default_factory=Node)
+
+    @field_validator("kernels", mode="before")
+    @classmethod
+    def _family_alone(cls, raw: Any) -> Any:
+        return {"family": raw} if isinstance(raw, str) else raw
+
+
+class KernelFamily(_table("KernelFamilyFile", _leaves(types.Kernels), {}, File)):
+    """Kernel efficiencies of a chip family, and what stands in for what its accelerators leave out."""
+
+    device: Device
+    node: Node
+
+
+Fit = _table("Fit", _leaves(types.Network, "latency", "efficiency", "ramp", "processor_usage"), {})
+
+
+class Network(
+    _table(
+        "NetworkFile", _leaves(types.Network, "bandwidth", "domain"),
+        dict(family=Text, scope=Text, topology=Text, lanes=Text) | _leaves(types.Network, "in_network_reduction")
+        | _quantities(year="1", wire_latency="s", energy="J/B"), File,
+    )
+):  # fmt: skip
+    """One network level: what is built, and how near software comes to it (``fit``)."""
+
+    fit: Fit
+
+
+class System(
+    _table(
+        "SystemFile",
+        dict(accelerator=Text, scale_up=Text, scale_out=Text, software=Text) | _quantities(devices_per_node="1"),
+        dict(topology=Text) | _quantities(scale_up_bandwidth="B/s", scale_out_bandwidth="B/s", nics_per_node="1"),
+        File,
+    )
+):
+    """A cluster of nodes; ``sources`` names the measured sources that ran there."""
+
+    sources: list[str] = Field(default_factory=list)
+
+
+class Software(
+    _table(
+        "SoftwareFile", _leaves(types.Software),
+        _quantities(zero_stage="1", sequence_parallel="1", overlap_dp="1", overlap_tp="1"), File,
+    )
+):  # fmt: skip
+    """A stack, what it does where a mapping leaves it open, and in ``sources`` the measured sources that used it."""
+
+    sources: list[str] = Field(default_factory=list)
+
+
+_SHAPE = _leaves(types.Workload)
+_OPTIONAL = set(_SHAPE) - {"n_layers", "hidden", "n_heads", "ffn_hidden", "vocab", "seq_len"}
+
+
+class Workload(
+    _table(
+        "WorkloadFile", _without(_SHAPE, _OPTIONAL),
+        _without(_SHAPE, set(_SHAPE) - _OPTIONAL) | dict(family=Text)
+        | _quantities(max_seq_len="1", parameters_published="1"), File,
+    )
+):  # fmt: skip
+    """A dense decoder transformer."""
+
+    n_experts: Any = None
+
+    @field_validator("n_experts")
+    @classmethod
+    def _dense(cls, raw: Any) -> Any:
+        if raw != 1:
+            raise InputError("", repr(raw), "1 or absent", "mixture of experts is not modelled yet: use a dense model")
+        return raw
+
+
+#: Kind → schema of its files.
+SCHEMAS: dict[str, type[File]] = {
+    "accelerator": Accelerator, "network": Network, "system": System, "software": Software,
+    "workload": Workload, "kernels": KernelFamily,
+}  # fmt: skip
+
+#: Tables whose fields keep their plain names in an entry; the others prefix theirs (``memory.bandwidth``).
+GROUPS = ("structure", "physical", "fit")

@@ -1,0 +1,62 @@
+"""``dse predict`` and ``dse validate``: predictions beside measurements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dse.cli import show
+from dse.cli.status import told
+
+
+@told
+def predict(
+    cases: Annotated[Path, typer.Argument(metavar="CASES.csv", help="Configurations, one a row.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="CSV file to write.")],
+) -> None:
+    """Predict every row of a table; a bad row is marked as skipped with the reason."""
+    from dse.validate import predict
+
+    counts = predict(cases, output)
+    print(f"{counts['predicted']} of {counts['rows']} rows predicted: {output}")
+
+
+@told
+def validate(
+    cases: Annotated[list[Path], typer.Argument(metavar="CASES.csv …", help="Measured configurations.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="CSV file with every comparison.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Compare predictions with measurements: errors by source and metric."""
+    from dse.validate import validate
+
+    report = validate(cases, output)
+    if as_json:
+        show.document(report)
+    else:
+        _print(report)
+
+
+_ERRORS = ("mape", "median_ape", "bias", "p90")
+
+
+def _print(report: dict[str, Any]) -> None:
+    rows = [[row["source"], row["metric"], *_figures(row)] for row in report["rows"]]
+    rows += [["all", metric, *_figures(row)] for metric, row in report["all"].items()]
+    columns = ["source", "metric", "rows", "predicted", "MAPE", "median", "bias", "90th percentile"]
+    out = show.console()
+    out.print(show.table(columns, rows, left=["source", "metric"]))
+    skipped: dict[str, int] = {}
+    for row in report["all"].values():
+        for reason, count in row["skipped"].items():
+            skipped[reason] = skipped.get(reason, 0) + count
+    if skipped:
+        counted = sorted(skipped.items(), key=lambda item: -item[1])
+        out.print()
+        out.print(show.table(["skipped", "because"], [[str(n), reason] for reason, n in counted], left=["because"]))
+
+
+def _figures(row: dict[str, Any]) -> list[str]:
+    return [str(row["n"]), str(row["predicted"]), *(show.percent(row[name]) for name in _ERRORS)]

@@ -1,0 +1,114 @@
+"""``dse catalog``: what the catalogue holds, with the source of every value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from dse.cli import show
+from dse.cli.status import BAD_INPUT, told
+from dse.errors import InputError, unknown_name
+
+if TYPE_CHECKING:
+    from dse.catalog import Entry
+
+app = typer.Typer(help="The catalogue: accelerators, networks, systems, software, workloads.", no_args_is_help=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Folder = Annotated[Path | None, typer.Option("--folder", help="A catalogue folder to search first.")]
+
+
+@app.command("list")
+@told
+def list_names(
+    kind: Annotated[str | None, typer.Argument(help="Only this kind.")] = None,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Names of all entries, by kind."""
+    from dse import catalog
+
+    names = {k: catalog.names(k, folder) for k in ([kind] if kind else catalog.kinds())}
+    if as_json:
+        show.document(names)
+        return
+    for k, found in names.items():
+        show.console().print(Text(f"{k} ({len(found)})", "bold"))
+        show.console().print(Text("  " + "  ".join(found)))
+
+
+@app.command("show")
+@told
+def show_entry(
+    name: Annotated[str, typer.Argument(help="A name or alias.")],
+    kind: Annotated[str | None, typer.Option(help="Only this kind.")] = None,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Every value of an entry with its source and confidence."""
+    found = _entries(name, kind, folder)
+    if as_json:
+        show.document([_as_dict(entry) for entry in found])
+        return
+    for entry in found:
+        _print(entry)
+
+
+@app.command()
+@told
+def check(folder: Folder = None) -> int:
+    """Check every file; exit status 2 when something is wrong."""
+    from dse import catalog
+
+    problems = catalog.check(folder)
+    for problem in problems:
+        print(problem)
+    total = sum(len(catalog.names(kind, folder)) for kind in catalog.kinds())
+    show.note(f"{total} entries, {len(problems)} problems")
+    return BAD_INPUT if problems else 0
+
+
+def _entries(name: str, kind: str | None, folder: Path | None) -> list[Entry]:
+    """The entries of a name, of one kind or of all."""
+    from dse import catalog
+
+    found, known = [], []
+    for candidate in [kind] if kind else catalog.kinds():
+        known += catalog.names(candidate, folder)
+        try:
+            slug = catalog.resolve(candidate, name, folder=folder)
+        except InputError:
+            continue
+        if slug in catalog.names(candidate, folder):  # a system's name may be an accelerator's
+            found.append(catalog.entry(candidate, slug, folder=folder))
+    if not found:
+        raise unknown_name("catalogue", name, known, "names of the catalogue")
+    return found
+
+
+def _as_dict(entry: Entry) -> dict[str, Any]:
+    values = {
+        field: {"value": v.value, "units": v.units, "text": v.text, "source": v.source, "confidence": v.confidence}
+        for field, v in entry.values.items()
+    }
+    return {
+        "kind": entry.kind, "slug": entry.slug, "name": entry.name, "aliases": list(entry.aliases), "note": entry.note,
+        "values": values,
+    }  # fmt: skip
+
+
+def _print(entry: Entry) -> None:
+    out = show.console()
+    out.print(Text(f"{entry.slug} ({entry.kind}): {entry.name}", "bold"))
+    if entry.aliases:
+        out.print(Text(f"also {', '.join(entry.aliases)}"))
+    if entry.note:
+        out.print(Text(entry.note))
+    sources = list(dict.fromkeys(v.source for v in entry.values.values()))
+    rows = [[field, v.text, v.confidence, f"[{sources.index(v.source) + 1}]"] for field, v in entry.values.items()]
+    out.print(show.table(["field", "value", "confidence", "source"], rows, left=["field", "confidence"]))
+    for number, source in enumerate(sources, start=1):
+        out.print(Text(f"[{number}] {source}"), soft_wrap=True)

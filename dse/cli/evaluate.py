@@ -1,0 +1,156 @@
+"""``dse evaluate``: one design explained."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from dse.cli import show
+from dse.cli.status import NOTHING_FEASIBLE, told
+from dse.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.table import Table
+
+    from dse.explain import Explanation, OperatorRow, Part
+    from dse.types import Design
+
+#: Elasticities printed; --json has them all.
+_TOP = 10
+
+_HEADLINE = ("step_time", "tokens_per_second", "tokens_per_second_per_device", "mfu", "mfu_causal", "hfu", "parameters")
+
+
+@told
+def evaluate(
+    workload: Annotated[str, typer.Option("--workload", "-w", help="Workload: a name of the catalogue.")],
+    system: Annotated[str, typer.Option("--system", "-s", help="System (or accelerator): a name of the catalogue.")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Any value of the design: tp=8, recompute=full, …"),
+    ] = None,
+    n_devices: Annotated[
+        int | None, typer.Option("--n-devices", "-n", help="Devices used [default: tp cp pp dp].")
+    ] = None,
+    software: Annotated[str | None, typer.Option(help="Training stack [default: the system's own].")] = None,
+    metric: Annotated[str, typer.Option(help="Metric whose elasticities are shown.")] = "step_time",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> int:
+    """One design: time, memory, what bounds each operator, and what would change it."""
+    from dse.design import design
+    from dse.explain import explain
+
+    named = {"n_devices": n_devices, "software": software}
+    values = _settings(settings or [])
+    named |= {name: values.pop(name) for name in named if name in values}
+    named["n_devices"] = _whole(named["n_devices"])
+    made = design(workload, system, **named, where="--set", **values)
+    explained = explain(made, metric)
+    if as_json:
+        show.document({"design": _leaves(made), **explained.as_dict()})
+    else:
+        _print(explained)
+    return 0 if explained.feasible else NOTHING_FEASIBLE
+
+
+def _settings(texts: list[str]) -> dict[str, Any]:
+    """``NAME=VALUE`` texts as numbers, truth values or texts."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name.strip() and equals and value.strip()):
+            raise InputError("--set", repr(text), "NAME=VALUE", "write, for example, --set tp=8")
+        found[name.strip()] = _value(value.strip())
+    return found
+
+
+def _value(text: str) -> Any:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _whole(value: Any) -> int | None:
+    if value is None or (isinstance(value, int | float) and value >= 1 and value == int(value)):
+        return None if value is None else int(value)
+    raise InputError("--set.n_devices", str(value), "a whole number, 1 or more", "give the number of devices")
+
+
+def _leaves(design: Design) -> dict[str, float]:
+    from dse.design import leaf, leaves
+
+    return {path: float(leaf(design, path)) for path in leaves()}
+
+
+def _print(explained: Explanation) -> None:
+    out = show.console()
+    metric = explained.elasticity_of.replace("_", " ")
+    if explained.reasons:
+        out.print(Text("cannot run", "bold red"))
+        for reason in explained.reasons:
+            out.print(Text(f"  {reason.meaning}: {reason.numbers}"), soft_wrap=True)
+        out.print()
+    out.print(show.table(["metric", "value"], _headline(explained), left=["metric"]))
+    show.heading(out, f"step time: {show.seconds(explained.metrics['step_time'])}")
+    out.print(_waterfall(explained.step_time, show.seconds))
+    need, capacity = explained.metrics["peak_memory"], explained.memory_capacity
+    show.heading(out, f"peak memory: {show.gib(need)} of {show.gib(capacity)}")
+    out.print(_waterfall(explained.peak_memory, show.gib))
+    show.heading(out, "operators, one micro-batch on one device")
+    out.print(_operators(explained.operators))
+    layer = ", ".join(f"{p.name.replace('_', ' ')} {show.seconds(p.value)}" for p in explained.layer if p.value)
+    bound = "launching its kernels holds it up (host-bound)" if explained.host_bound else "the device sets the pace"
+    out.print(Text(f"One layer and micro-batch: {layer}; {bound}."), soft_wrap=True)
+    show.heading(out, f"what {metric} depends on: d ln({metric}) / d ln(parameter)")
+    out.print(_elasticities(explained, metric))
+
+
+def _headline(explained: Explanation) -> list[list[str]]:
+    from dse.types import Metrics, field_metadata
+
+    rows = []
+    for name in _HEADLINE:
+        meta, value = field_metadata(Metrics, name), explained.metrics[name]
+        utilisation = name in ("mfu", "mfu_causal", "hfu")
+        rows.append([meta["long_name"], show.percent(value) if utilisation else show.quantity(value, meta["units"])])
+    return rows
+
+
+def _waterfall(parts: list[Part], text: Callable[[float], str]) -> Table:
+    rows = [
+        [part.name.replace("_", " "), text(part.value), show.percent(part.share), "█" * round(40 * part.share)]
+        for part in parts
+        if part.value
+    ]
+    return show.table(["part", "value", "share", ""], rows, left=["part", ""])
+
+
+def _operators(operators: list[OperatorRow]) -> Table:
+    rows = [
+        [
+            o.section, o.name.replace("_", " "), show.seconds(o.forward_time), o.forward_bound,
+            show.seconds(o.backward_time), o.backward_bound, show.prefixed(o.flops) + "FLOP",
+            show.prefixed(o.bytes) + "B", show.digits(o.intensity),
+        ]
+        for o in operators
+    ]  # fmt: skip
+    columns = ["of", "operator", "forward", "bound by", "backward", "bound by ", "work", "traffic", "FLOP/B"]
+    return show.table(columns, rows, left=["of", "operator", "bound by", "bound by "])
+
+
+def _elasticities(explained: Explanation, metric: str) -> Table:
+    rows = [
+        [
+            e.parameter, show.quantity(e.value, e.units), f"{e.elasticity:+.3f}",
+            f"1 % more: {e.elasticity:+.2f} % {metric}",
+        ]
+        for e in explained.elasticities[:_TOP]
+    ]  # fmt: skip
+    return show.table(["parameter", "value", "elasticity", "in words"], rows, left=["parameter", "in words"])

@@ -1,0 +1,159 @@
+"""``dse run``: a sweep."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from dse.cli import show
+from dse.cli.status import INTERRUPTED, NOTHING_FEASIBLE, told
+
+if TYPE_CHECKING:
+    import xarray as xr
+    from rich.table import Table
+
+    from dse.sweep import BestDesign, Summary
+
+
+@told
+def run(
+    sweep: Annotated[Path, typer.Argument(metavar="SWEEP.toml", help="Specification of the sweep.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Results file [default: results/SWEEP.nc].")
+    ] = None,
+    keep: Annotated[
+        str | None, typer.Option(metavar="all|feasible|best|pareto|top:K", help="Which designs are kept.")
+    ] = None,
+    chunk: Annotated[int | None, typer.Option(help="Designs evaluated at once.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew, whatever an interrupted run has left.")] = False,
+    figure: Annotated[bool, typer.Option(help="Draw the figure of the best mappings.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> int:
+    """Evaluate every design of a sweep; an interrupted one goes on where it stopped."""
+    began = time.perf_counter()
+    from dse import sweep as sweeps
+
+    seconds = {"import": time.perf_counter() - began}
+    out = show.console(stderr=as_json)
+    grid, kept = sweeps.plan(sweep, keep)
+    out.print(Text(f"{grid.spec.title}\n{grid.describe()}, keeping {kept}"))
+    try:
+        with sweeps.progress_bar() as progress:
+            results, summary = sweeps.execute(grid.spec, output, keep, chunk, fresh, progress)
+    except sweeps.Interrupted as interruption:
+        show.note(str(interruption))
+        return INTERRUPTED
+    began = time.perf_counter()
+    figures = _figures(results, summary) if figure and summary.n_feasible else []
+    seconds |= summary.seconds | {"figure": time.perf_counter() - began}
+    if as_json:
+        show.document(_as_dict(summary, seconds, figures))
+    else:
+        _print(summary, seconds, figures)
+    return 0 if summary.n_feasible else NOTHING_FEASIBLE
+
+
+def _figures(results: xr.Dataset, summary: Summary) -> list[Path]:
+    """The figure of the best mappings beside the results, for screens and for papers."""
+    from dse import plot
+
+    drawn = plot.breakdown(results)
+    return [plot.save(drawn, summary.output.with_suffix(ending)) for ending in (".png", ".svg")]
+
+
+def _as_dict(summary: Summary, seconds: dict[str, float], figures: list[Path]) -> dict[str, Any]:
+    return dataclasses.asdict(summary) | {
+        "rate": summary.rate,
+        "seconds": seconds,
+        "output": str(summary.output),
+        "figures": list(map(str, figures)),
+    }
+
+
+#: Timings printed, in the order of a run.
+_SPLIT = ("import", "trace", "compile", "run", "write", "figure")
+
+
+def _print(summary: Summary, seconds: dict[str, float], figures: list[Path]) -> None:
+    out = show.console()
+    if summary.best:
+        show.heading(out, f"best by {summary.objective.replace('_', ' ')}")
+        out.print(_best(summary.best, narrow=out.width < _NARROW))
+    share = show.percent(summary.n_feasible / summary.n_designs)
+    show.heading(out, f"{summary.n_feasible:,} of {summary.n_designs:,} designs can run ({share})")
+    if summary.reasons:
+        out.print(_reasons(summary.reasons))
+    out.print()
+    resumed = f", {summary.resumed:,} of them from an interrupted run" if summary.resumed else ""
+    split = ", ".join(f"{name} {seconds[name]:.2f}" for name in _SPLIT)
+    size = f"{summary.n_designs:,} designs{resumed}, {summary.rate:,.0f} designs/s"
+    out.print(Text(f"{size}; seconds: {split}"), soft_wrap=True)
+    for path in [summary.output, *figures]:
+        out.print(Text(str(path)), soft_wrap=True)
+
+
+def _reasons(reasons: dict[str, int]) -> Table:
+    """Designs by reason in words."""
+    from dse.types import INFEASIBLE_MEANING
+
+    words = {bit.name: text for bit, text in INFEASIBLE_MEANING.items()}
+    counted = sorted(reasons.items(), key=lambda item: -item[1])
+    rows = [[f"{count:,}", words.get(name, f"a {name} of the sweep is not met")] for name, count in counted]
+    because = "because (one design may have several reasons)"
+    return show.table(["cannot", because], rows, left=[because])
+
+
+#: Terminals narrower than this get the best designs without the columns of where the time goes.
+_NARROW = 110
+
+#: Axis → its heading; the others keep their names. This is also the order of the columns.
+_SHORT = {
+    "tp": "tp", "pp": "pp", "dp": "dp", "cp": "cp", "micro_batch": "mb", "virtual_stages": "v",
+    "recompute": "recompute", "zero_stage": "zero", "sequence_parallel": "sp", "overlap_dp": "o:dp", "overlap_tp": "o:tp",
+}  # fmt: skip
+
+#: Columns of time: heading → the parts that make it up.
+_TIME = {
+    "comp": ("forward", "backward"),
+    "recomp": ("recompute",),
+    "tp+cp": ("tensor_parallel", "context_parallel"),
+    "pp": ("bubble", "pipeline_parallel"),
+    "dp": ("data_parallel",),
+    "edge": ("edge",),
+    "optim": ("optimizer",),
+    "host": ("host",),
+}
+
+
+def _best(best: tuple[BestDesign, ...], narrow: bool) -> Table:
+    """The best designs: axes, metrics, and where the time goes in per cent."""
+    given = best[0].labels
+    names = [*(n for n in given if n not in _SHORT), *(n for n in _SHORT if n in given)]
+    spent = {heading: [_share(d, parts) for d in best] for heading, parts in _TIME.items()}
+    shares = {heading: values for heading, values in spent.items() if max(values) >= 0.0005 and not narrow}
+    columns = [*(_SHORT.get(name, name) for name in names), "step", "MFU %", "tok/s/dev", "GiB"]
+    columns += [f"{heading} %" for heading in shares]
+    rows = []
+    for i, design in enumerate(best):
+        m = design.metrics
+        rows.append([
+            *(_label(design.labels[name]) for name in names), show.seconds(m["step_time"]), f"{100 * m['mfu']:.1f}",
+            f"{m['tokens_per_second_per_device']:,.0f}", f"{m['peak_memory'] / show.GIB:.1f}",
+            *(f"{abs(100 * values[i]):.1f}" for values in shares.values()),
+        ])  # fmt: skip
+    return show.table(columns, rows)
+
+
+def _share(design: BestDesign, parts: tuple[str, ...]) -> float:
+    return sum(design.metrics[f"step_time_{part}"] for part in parts) / design.metrics["step_time"]
+
+
+def _label(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, int | float) else str(value)

@@ -1,0 +1,54 @@
+"""How commands end: errors in words, exit status, no traceback for what the user can mend."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import typer
+
+from dse.cli import show
+from dse.errors import InputError
+
+NOTHING_FEASIBLE = 1
+BAD_INPUT = 2
+INTERRUPTED = 130
+
+
+def told(command: Callable[..., int | None]) -> Callable[..., None]:
+    """A command that returns its exit status (None: 0) with what goes wrong told in words."""
+
+    @functools.wraps(command)
+    def call(*arguments: Any, **options: Any) -> None:
+        status = _status(lambda: command(*arguments, **options))
+        if status:
+            raise typer.Exit(status)
+
+    return call
+
+
+def _status(command: Callable[[], int | None]) -> int:
+    try:
+        status = command() or 0
+        sys.stdout.flush()
+        return status
+    except InputError as error:
+        show.error(error)
+        return BAD_INPUT
+    except BrokenPipeError:
+        # The reader has gone (`| head`); without this Python complains again when it closes the pipe.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        if not error.filename:
+            raise
+        show.error(
+            InputError(str(error.filename), error.strerror or str(error), "a file that can be used", "check the path")
+        )
+        return BAD_INPUT
+    except KeyboardInterrupt as interruption:
+        show.note(str(interruption) or "interrupted")
+        return INTERRUPTED

@@ -1,0 +1,151 @@
+"""Designs from names: the leaves of a design, their paths, and ``design(...)``.
+
+A leaf is addressed by its path (``mapping.tp``, ``system.accelerator.memory.bandwidth``)
+or by any dotted ending of it that is unique (``tp``, ``memory.bandwidth``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping as MappingABC
+from enum import IntEnum
+from typing import Any, get_type_hints
+
+from dse import catalog
+from dse.errors import InputError, unknown_name
+from dse.types import Design, Mapping, Scalar
+
+#: Mapping of a design that says nothing else: one device, nothing split.
+PLAIN_MAPPING = dict(
+    tp=1, pp=1, dp=1, cp=1, micro_batch=1, virtual_stages=1, recompute=0, zero_stage=0,
+    sequence_parallel=0, overlap_dp=0, overlap_tp=0, precision=2, placement=0,
+)  # fmt: skip
+
+
+@functools.cache
+def leaves() -> dict[str, dict[str, Any]]:
+    """Every leaf of a design: path → metadata (symbol, units, long_name, and enum for choices)."""
+
+    def walk(cls: type, prefix: str) -> dict[str, dict[str, Any]]:
+        hints = get_type_hints(cls)
+        found: dict[str, dict[str, Any]] = {}
+        for field in dataclasses.fields(cls):
+            path = f"{prefix}{field.name}"
+            if dataclasses.is_dataclass(hints[field.name]):
+                found |= walk(hints[field.name], path + ".")
+            else:
+                found[path] = dict(field.metadata)
+        return found
+
+    return walk(Design, "")
+
+
+@functools.cache
+def _by_ending() -> dict[str, list[str]]:
+    endings: dict[str, list[str]] = {}
+    for path in leaves():
+        parts = path.split(".")
+        for start in range(len(parts)):
+            endings.setdefault(".".join(parts[start:]), []).append(path)
+    return endings
+
+
+def leaf_path(name: str, where: str = "design") -> str:
+    """Full path of the leaf that ``name`` means; an unknown or ambiguous name is an InputError."""
+    found = _by_ending().get(name, [])
+    if name in leaves():
+        return name
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise InputError(where, repr(name), " or ".join(found), "write enough of the path to make it unique")
+    raise unknown_name(where, name, _by_ending(), "leaves of a design")
+
+
+def leaf_value(path: str, value: Any, where: str = "design") -> float:
+    """A leaf's value in SI from a number, a name of its enumeration, a boolean or a text with units."""
+    meta = leaves()[path]
+    enum: type[IntEnum] | None = meta.get("enum")
+    if enum is not None:
+        return float(_enum_value(enum, value, where))
+    if isinstance(value, str):
+        return catalog.quantity(value, meta["units"], where)
+    if isinstance(value, bool | int | float):
+        return float(value)
+    raise InputError(where, repr(value), f"a number or a text in {meta['units']}", "write a single value")
+
+
+def _enum_value(enum: type[IntEnum], value: Any, where: str) -> int:
+    names = {e.name.replace("_", "-"): int(e) for e in enum}
+    if isinstance(value, str):
+        key = value.lower().replace("_", "-")
+        if key in names:
+            return names[key]
+        raise unknown_name(where, value, names, f"names of {enum.__name__}")
+    if not isinstance(value, str) and value in set(names.values()):
+        return int(value)
+    raise InputError(where, repr(value), ", ".join(names), f"use one of the names of {enum.__name__}")
+
+
+def replace(design: Design, values: MappingABC[str, Scalar]) -> Design:
+    """A copy of ``design`` with the leaves at the given full paths replaced; values may be traced."""
+    if not values:
+        return design
+    heads: dict[str, dict[str, Scalar]] = {}
+    for path, value in values.items():
+        head, _, rest = path.partition(".")
+        heads.setdefault(head, {})[rest] = value
+    changed = {
+        head: rest[""] if "" in rest else replace(getattr(design, head), rest) for head, rest in heads.items()
+    }
+    return dataclasses.replace(design, **changed)
+
+
+def leaf(design: Design, path: str) -> Scalar:
+    """The value at a full path."""
+    return functools.reduce(getattr, path.split("."), design)
+
+
+def design(
+    workload: str,
+    system: str,
+    software: str | None = None,
+    n_devices: int | None = None,
+    where: str = "design",
+    **settings: Any,
+) -> Design:
+    """One design from catalogue names and leaf values.
+
+    Args:
+        workload: catalogue name of the model.
+        system: catalogue name of a cluster, or of an accelerator: then its default node and network are used.
+        software: catalogue name of the training stack; by default the system's own.
+        n_devices: devices used; by default ``tp cp pp dp``.
+        where: how errors call the place these values come from.
+        **settings: any leaf by its name or dotted ending (``tp=8``, ``recompute="full"``,
+            ``**{"memory.bandwidth": "3.35 TB/s"}``).
+
+    ``dp`` follows from ``n_devices`` when it is not given. Raises InputError for unknown names and bad values.
+    """
+    values = {}
+    for name, value in settings.items():
+        path = leaf_path(name, where)
+        values[path] = leaf_value(path, value, f"{where}.{name}")
+    mapping = PLAIN_MAPPING | {p.removeprefix("mapping."): v for p, v in values.items() if p.startswith("mapping.")}
+    model_parallel = mapping["tp"] * mapping["cp"] * mapping["pp"]
+    if "mapping.dp" not in values and n_devices is not None:
+        if n_devices % model_parallel:
+            raise InputError(
+                f"{where}.n_devices", str(n_devices), f"multiples of tp x cp x pp = {model_parallel:g}",
+                "change n_devices or one of the degrees",
+            )  # fmt: skip
+        mapping["dp"] = n_devices / model_parallel
+    devices = float(n_devices) if n_devices is not None else model_parallel * mapping["dp"]
+    base = Design(
+        workload=catalog.workload(workload),
+        system=dataclasses.replace(catalog.system(system), n_devices=devices),
+        software=catalog.software(software or catalog.default_software(system)),
+        mapping=Mapping(**{k: float(v) for k, v in mapping.items()}),
+    )
+    return replace(base, {p: v for p, v in values.items() if not p.startswith("mapping.")})

@@ -1,0 +1,36 @@
+"""Errors a user can act on, in four parts: where, got, allowed, usual fix."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class InputError(ValueError):
+    """Bad input, told in four parts; the command line prints it and exits with status 2."""
+
+    def __init__(self, where: str, got: str, allowed: str, fix: str):
+        self.where, self.got, self.allowed, self.fix = where, got, allowed, fix
+        super().__init__(f"{where}: got {got}; allowed {allowed}; {fix}")
+
+
+def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
+    """The known names most like ``name``, best first; letters and digits alone are compared."""
+
+    def plain(text: str) -> str:
+        return "".join(c for c in text.lower() if c.isalnum())
+
+    by_plain: dict[str, str] = {}
+    for candidate in known:
+        by_plain.setdefault(plain(candidate), candidate)
+    matches = difflib.get_close_matches(plain(name), by_plain, n=count, cutoff=0.5)
+    return [by_plain[m] for m in matches]
+
+
+def unknown_name(where: str, name: str, known: Iterable[str], what: str) -> InputError:
+    """An :class:`InputError` for a misspelt name, suggesting the nearest known ones."""
+    known = sorted(known)
+    close = nearest(name, known)
+    shown = ", ".join(known[:12]) + (f" … ({len(known)} in all)" if len(known) > 12 else "")
+    fix = f"did you mean {' or '.join(repr(c) for c in close)}?" if close else f"pick one of the {what} listed"
+    return InputError(where, repr(name), shown, fix)

@@ -1,0 +1,88 @@
+"""``evaluate(design) -> Metrics``: the one door into the model."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from dse.model import collectives, memory, training, transformer
+from dse.model.feasibility import infeasible_reason
+from dse.model.operators import Operator
+from dse.model.roofline import TINY, matrix_rate
+from dse.model.transformer import Local
+from dse.types import Design, Metrics, Recompute, Scalar
+
+
+class Layout(NamedTuple):
+    """A design laid out on its devices: local sizes and the operators of layer and edges."""
+
+    local: Local
+    layer: list[Operator]
+    embedding: list[Operator]
+    head: list[Operator]
+    groups: collectives.Groups
+    n_micro_batches: Scalar
+
+
+def lay_out(design: Design) -> Layout:
+    """Sizes, operators and communicators of a design."""
+    w, m = design.workload, design.mapping
+    local = transformer.local_sizes(design)
+    return Layout(
+        local=local,
+        layer=transformer.layer_operators(design, local),
+        embedding=transformer.embedding_operators(design, local),
+        head=transformer.head_operators(design, local),
+        groups=collectives.groups(m.tp, m.cp, m.pp, m.dp, m.placement, design.system),
+        n_micro_batches=w.global_batch / (m.dp * m.micro_batch),
+    )
+
+
+def evaluate(design: Design) -> Metrics:
+    """Time, memory and feasibility of one training step of ``design``.
+
+    A pure function of scalars: ``jit``, ``vmap`` and ``grad`` it as you like. Never raises and never
+    returns NaN; a design that cannot run has ``feasible = False`` and the bits of its reasons.
+    """
+    layout = lay_out(design)
+    step = training.step_time(
+        design, layout.local, layout.groups, layout.layer, layout.embedding, layout.head, layout.n_micro_batches
+    )
+    held = memory.peak_memory(
+        design, layout.local, layout.layer, layout.embedding, layout.head, layout.n_micro_batches
+    )
+    reason = infeasible_reason(design, held.total, layout.n_micro_batches)
+    return Metrics(
+        step_time=step.total,
+        **{f"step_time_{part}": value for part, value in step._asdict().items()},
+        **throughput(design, step.total),
+        parameters=transformer.parameter_count(design.workload),
+        peak_memory=held.total,
+        **{f"peak_memory_{part}": value for part, value in held._asdict().items()},
+        feasible=reason == 0,
+        infeasible_reason=reason,
+    )
+
+
+def throughput(design: Design, step_time: Scalar) -> dict[str, Scalar]:
+    """Tokens a second and the utilisations, by the conventions of Narayanan 2021 and Korthikanti 2022."""
+    w, m = design.workload, design.mapping
+    tokens = w.global_batch * w.seq_len
+    devices = m.tp * m.cp * m.pp * m.dp
+    peak = jnp.maximum(matrix_rate(design.system.accelerator, m.precision), TINY) * devices
+    flops = transformer.model_flops(w)
+    causal = transformer.model_flops(w, transformer.flash_pairs(w) / (w.seq_len * w.seq_len))
+    repeated = tokens * jnp.where(
+        m.recompute == float(Recompute.full),
+        transformer.forward_flops(w),
+        jnp.where(m.recompute == float(Recompute.selective), transformer.attention_flops(w), 0.0),
+    )
+    return dict(
+        tokens_per_second=tokens / step_time,
+        tokens_per_second_per_device=tokens / step_time / devices,
+        mfu=flops / step_time / peak,
+        mfu_causal=causal / step_time / peak,
+        hfu=(flops + repeated) / step_time / peak,
+        model_flops=flops,
+    )

@@ -1,0 +1,17 @@
+"""Choices as data: pick a value by a traced integer code, without a branch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import jax.numpy as jnp
+
+from dse.types import Scalar
+
+
+def choose(code: Scalar, by_code: Mapping[int, Scalar]) -> Scalar:
+    """The value of ``by_code`` at a traced integer code, as a chain of selects (0 if unknown)."""
+    result: Scalar = 0.0
+    for key, value in by_code.items():
+        result = jnp.where(code == float(key), value, result)
+    return result

@@ -1,0 +1,178 @@
+"""Time of collectives over two switched network levels (scale-up domain, scale-out fabric).
+
+Every cost is ``alpha x steps + bytes / bandwidth`` (Hockney 1994; Thakur et al. 2005), with a
+bandwidth that ramps up with message size. A group of ``P`` members has ``q`` of them in one
+scale-up domain and spans ``P / q`` domains. All functions return 0 for a group of one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from dse.model.choice import choose
+from dse.types import Collective, Network, Placement, Scalar, System
+
+
+class Group(NamedTuple):
+    """Members of a communicator: in all, and inside one scale-up domain."""
+
+    size: Scalar
+    local: Scalar
+
+    @property
+    def domains(self) -> Scalar:
+        """Scale-up domains the group spans."""
+        return self.size / self.local
+
+
+def members_within(size: Scalar, stride: Scalar, domain: Scalar) -> Scalar:
+    """How many of ``size`` members placed ``stride`` devices apart share one domain."""
+    fit = jnp.maximum(jnp.floor(domain / stride), 1.0)
+    return jnp.minimum(size, fit)
+
+
+class Groups(NamedTuple):
+    """The communicators of a mapping."""
+
+    tp: Group
+    cp: Group
+    dp: Group  # replicas of one weight: dp x cp
+    pp_neighbours_local: Scalar  # 1 when every pipeline neighbour is in the same domain
+
+
+def groups(
+    tp: Scalar, cp: Scalar, pp: Scalar, dp: Scalar, placement: Scalar, system: System
+) -> Groups:
+    """Communicators under a placement order; the innermost dimension has stride 1."""
+    domain = system.scale_up.domain
+    dp_outermost = placement == float(Placement.tp_cp_pp_dp)
+    dp_stride = jnp.where(dp_outermost, tp * cp * pp, tp * cp)
+    pp_stride = jnp.where(dp_outermost, tp * cp, tp * cp * dp)
+    local_cp = members_within(cp, tp, domain)
+    return Groups(
+        tp=Group(tp, members_within(tp, 1.0, domain)),
+        cp=Group(cp, local_cp),
+        dp=Group(dp * cp, local_cp * members_within(dp, dp_stride, domain)),
+        pp_neighbours_local=jnp.where(pp_stride * pp <= domain, 1.0, 0.0),
+    )
+
+
+def wire_time(size: Scalar, network: Network, share: Scalar = 1.0) -> Scalar:
+    """Seconds to move ``size`` bytes out of a device over one level, ``share`` devices' links at once.
+
+    Large messages reach ``efficiency``; smaller ones take ``1 + sqrt(ramp / size)`` times as long.
+    """
+    positive = jnp.maximum(size, 1.0)
+    # A ramp under one byte is none; a square root of zero would have no finite gradient.
+    ramp = 1.0 + jnp.sqrt(jnp.maximum(network.ramp, 1.0) / positive)
+    return size * ramp / (network.bandwidth * network.efficiency * share)
+
+
+def _slowest_ring(size: Scalar, group: Group, system: System) -> Scalar:
+    """Wire time of ``size`` bytes along a ring through all members: the slower level sets the pace.
+
+    Inside a domain every member has its own scale-out link, so ``local`` rings cross in parallel.
+    """
+    inside = wire_time(size, system.scale_up)
+    across = wire_time(size, system.scale_out, share=group.local)
+    return jnp.where(group.domains > 1.0, jnp.maximum(inside, across), inside)
+
+
+def _step_latency(group: Group, system: System) -> Scalar:
+    """Latency of one synchronous step over the whole group."""
+    return jnp.where(group.domains > 1.0, system.scale_out.latency, system.scale_up.latency)
+
+
+def _one_way(size: Scalar, group: Group, system: System) -> tuple[Scalar, Scalar]:
+    """Ring and hierarchical time of an all-gather (or reduce-scatter) of ``size`` gathered bytes."""
+    members, local, domains = group.size, group.local, group.domains
+    ring = (members - 1.0) * _step_latency(group, system) + _slowest_ring(
+        size * (members - 1.0) / members, group, system
+    )
+    inside = (local - 1.0) * system.scale_up.latency + wire_time(size * (local - 1.0) / local, system.scale_up)
+    across = (domains - 1.0) * system.scale_out.latency + wire_time(
+        size / local * (domains - 1.0) / domains, system.scale_out
+    )
+    return ring, inside + across
+
+
+def _tree_latency(group: Group, system: System) -> Scalar:
+    """Latency up or down a tree: logarithmic in members inside and in domains across."""
+    inside = jnp.log2(group.local) * system.scale_up.latency
+    return inside + jnp.log2(group.domains) * system.scale_out.latency
+
+
+def all_gather(size: Scalar, group: Group, system: System, algorithm: Scalar) -> Scalar:
+    """Seconds to gather ``size`` bytes (the gathered total) on every member. A reduce-scatter costs the same."""
+    ring, hierarchical = _one_way(size, group, system)
+    fastest = jnp.minimum(ring, hierarchical)
+    is_ring = (algorithm == float(Collective.ring)) | (algorithm == float(Collective.tree))
+    chosen = jnp.where(is_ring, ring, jnp.where(algorithm == float(Collective.auto), fastest, hierarchical))
+    return jnp.where(group.size > 1.0, chosen, 0.0)
+
+
+reduce_scatter = all_gather
+
+
+def all_reduce(size: Scalar, group: Group, system: System, algorithm: Scalar) -> Scalar:
+    """Seconds to sum ``size`` bytes over all members, result everywhere.
+
+    Ring: twice a reduce-scatter. Tree: each byte up and down once, logarithmic latency (Sanders et al. 2009).
+    Hierarchical: reduce-scatter inside, all-reduce of the shards across, all-gather inside.
+    In-switch (NVLS, SHARP): each byte crosses a link once each way, at once; allowed where a level reduces.
+    """
+    ring_once, hierarchical_once = _one_way(size, group, system)
+    ring, hierarchical = 2.0 * ring_once, 2.0 * hierarchical_once
+    tree = 2.0 * _tree_latency(group, system) + _slowest_ring(2.0 * size, group, system)
+    in_switch = _in_switch_all_reduce(size, group, system)
+    fastest = jnp.minimum(jnp.minimum(ring, tree), jnp.minimum(hierarchical, in_switch))
+    chosen = choose(
+        algorithm,
+        {
+            Collective.auto: fastest,
+            Collective.ring: ring,
+            Collective.tree: tree,
+            Collective.hierarchical: hierarchical,
+            Collective.in_switch: in_switch,
+        },
+    )
+    return jnp.where(group.size > 1.0, chosen, 0.0)
+
+
+def _in_switch_all_reduce(size: Scalar, group: Group, system: System) -> Scalar:
+    """Hierarchical all-reduce whose levels reduce in the switch where they can, else by ring."""
+    up, out = system.scale_up, system.scale_out
+    local, domains = group.local, group.domains
+    shard = size / local
+    ring_in = 2.0 * ((local - 1.0) * up.latency + wire_time(size * (local - 1.0) / local, up))
+    ring_out = 2.0 * ((domains - 1.0) * out.latency + wire_time(shard * (domains - 1.0) / domains, out))
+    # A switch that reduces takes each byte once up and, at the same time, once down.
+    switch_in = 2.0 * up.latency + wire_time(size * (local + 1.0) / local, up)
+    switch_out = 2.0 * out.latency + wire_time(shard, out)
+    inside = jnp.where((up.in_network_reduction > 0.0), jnp.minimum(ring_in, switch_in), ring_in)
+    across = jnp.where((out.in_network_reduction > 0.0), jnp.minimum(ring_out, switch_out), ring_out)
+    return jnp.where(local > 1.0, inside, 0.0) + jnp.where(domains > 1.0, across, 0.0)
+
+
+def send(size: Scalar, local: Scalar, system: System) -> Scalar:
+    """Seconds to send ``size`` bytes to a neighbour: over scale-up where ``local`` is 1, else over scale-out."""
+    inside = system.scale_up.latency + wire_time(size, system.scale_up)
+    across = system.scale_out.latency + wire_time(size, system.scale_out)
+    return jnp.where(local > 0.0, inside, across)
+
+
+def usage(group: Group, system: System) -> Scalar:
+    """Share of the device's compute that a collective over this group takes while it runs."""
+    return jnp.where(group.domains > 1.0, system.scale_out.processor_usage, system.scale_up.processor_usage)
+
+
+def exposed(communication: Scalar, window: Scalar, overlap: Scalar, processor_usage: Scalar) -> Scalar:
+    """Seconds that communication adds to the compute ``window`` it may hide behind.
+
+    At most a share ``overlap`` of it hides, and no more than the window holds:
+    ``max(t_comm - t_window, (1 - overlap) t_comm)``; what hides takes ``processor_usage`` of the compute.
+    """
+    hidden = jnp.minimum(overlap * communication, window)
+    return communication - (1.0 - processor_usage) * hidden

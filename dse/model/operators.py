@@ -1,0 +1,136 @@
+"""FLOPs and bytes of the operators of a transformer, for forward, input gradient and weight gradient.
+
+An operator is a record of scalars; its kind is decided in Python, so a layer is a
+short unrolled list and everything later is a fold over it. A multiply-add counts as
+two FLOPs; bytes are those that cross the device memory.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from dse.types import Scalar
+
+#: Bytes kept and moved for one dropout mask element (PyTorch keeps a byte a boolean).
+MASK_BYTES = 1.0
+
+
+class Work(NamedTuple):
+    """One kernel's work: FLOPs, bytes through device memory and, for matrix kernels, its GEMM shape."""
+
+    flops: Scalar
+    bytes: Scalar
+    rows: Scalar = 1.0
+    columns: Scalar = 1.0
+    depth: Scalar = 1.0
+    batch: Scalar = 1.0
+
+
+class Operator(NamedTuple):
+    """One operator of a layer.
+
+    Attributes:
+        name: what a breakdown shows.
+        kind: which roofline applies: ``"matrix"`` at the mapping's precision, ``"matrix_16"`` in 16 bits
+            even where the recipe is narrower, ``"flash"`` or ``"vector"``.
+        forward, input_gradient, weight_gradient: the work of each pass; None where a pass has none.
+        stored: bytes kept from the forward for the backward pass.
+        present: 1 where the design has this operator, else 0.
+        core: whether selective recompute repeats it (the attention core).
+    """
+
+    name: str
+    kind: str
+    forward: Work
+    input_gradient: Work | None
+    weight_gradient: Work | None
+    stored: Scalar
+    present: Scalar = 1.0
+    core: bool = False
+
+
+class Element(NamedTuple):
+    """Bytes of one element of each class of tensor, and the cache that bounds re-reads."""
+
+    operand: Scalar  # matrix operands at the mapping's precision
+    activation: Scalar  # activations and messages between operators
+    gradient: Scalar  # accumulated weight gradients
+    cache: Scalar  # bytes of the last on-chip cache
+
+    def sixteen_bit(self) -> Element:
+        """The same for operators that a narrower recipe leaves in 16 bits (attention core, head)."""
+        return self._replace(operand=self.activation)
+
+
+def matmul_work(rows: Scalar, columns: Scalar, depth: Scalar, batch: Scalar, element: Element) -> Work:
+    """Work of ``batch`` products C[rows, columns] = A[rows, depth] B[depth, columns].
+
+    Traffic is the larger of touching each matrix once and the I/O lower bound
+    ``2 m n k / sqrt(S)`` elements for an on-chip memory of S elements (Hong & Kung 1981).
+    """
+    products = batch * rows * columns * depth
+    once = batch * (element.operand * (rows + columns) * depth + element.activation * rows * columns)
+    bound = 2.0 * products * element.operand * jnp.sqrt(element.operand / element.cache)
+    return Work(2.0 * products, jnp.maximum(once, bound), rows, columns, depth, batch)
+
+
+def linear(
+    name: str, tokens: Scalar, outputs: Scalar, inputs: Scalar, element: Element, stored: Scalar,
+    kind: str = "matrix",
+) -> Operator:  # fmt: skip
+    """A linear layer Y[tokens, outputs] = X[tokens, inputs] W.
+
+    The weight gradient reads and writes the accumulated gradient buffer instead of a fresh matrix.
+    """
+    backward = matmul_work(inputs, outputs, tokens, 1.0, element)
+    accumulate = (2.0 * element.gradient - element.activation) * inputs * outputs
+    return Operator(
+        name,
+        kind,
+        forward=matmul_work(tokens, outputs, inputs, 1.0, element),
+        input_gradient=matmul_work(tokens, inputs, outputs, 1.0, element),
+        weight_gradient=backward._replace(bytes=backward.bytes + accumulate),
+        stored=stored,
+    )
+
+
+def batched_matmul(
+    name: str, batch: Scalar, rows: Scalar, columns: Scalar, depth: Scalar, element: Element, stored: Scalar,
+    present: Scalar,
+) -> Operator:  # fmt: skip
+    """A product of two activations (scores, context): its backward is two products, no weight gradient."""
+    forward = matmul_work(rows, columns, depth, batch, element)
+    left = matmul_work(rows, depth, columns, batch, element)
+    right = matmul_work(depth, columns, rows, batch, element)
+    both = left._replace(flops=left.flops + right.flops, bytes=left.bytes + right.bytes)
+    return Operator(name, "matrix_16", forward, both, None, stored, present, core=True)
+
+
+def elementwise(
+    name: str, elements: Scalar, forward_bytes: Scalar, backward_bytes: Scalar, stored: Scalar,
+    flops: Scalar = 5.0, present: Scalar = 1.0, core: bool = False,
+) -> Operator:  # fmt: skip
+    """A norm, activation, dropout or residual: bytes per element set its time, ``flops`` a element are nominal."""
+    forward = Work(flops * elements, forward_bytes * elements)
+    backward = Work(2.0 * flops * elements, backward_bytes * elements)
+    return Operator(name, "vector", forward, backward, None, stored, present, core)
+
+
+def flash_attention(
+    batch: Scalar, queries: Scalar, keys: Scalar, pairs: Scalar, head_dim: Scalar, kv_heads: Scalar,
+    element: Element, stored: Scalar, present: Scalar,
+) -> Operator:  # fmt: skip
+    """Flash attention over ``batch`` heads (Dao 2023): ``pairs`` query-key pairs a head are computed.
+
+    Forward: 4 d FLOPs a pair; backward: five products instead of two, 2.5 times as many.
+    Memory: queries, keys, values and outputs once (forward), and their gradients too (backward).
+    ``rows`` of the work is the length of the query sequence, which sets the kernel's rate.
+    """
+    flops = 4.0 * batch * pairs * head_dim
+    query_bytes = element.activation * batch * queries * head_dim
+    key_bytes = element.activation * kv_heads * keys * head_dim
+    forward = Work(flops, 2.0 * query_bytes + 2.0 * key_bytes, queries, head_dim, keys, batch)
+    backward = Work(2.5 * flops, 4.0 * query_bytes + 4.0 * key_bytes, queries, head_dim, keys, batch)
+    return Operator("flash_attention", "flash", forward, backward, None, stored, present, core=True)

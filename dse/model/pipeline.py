@@ -1,0 +1,60 @@
+"""Pipeline schedules in closed form: 1F1B and interleaved 1F1B (Narayanan et al. 2021, section 2.2)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from dse.types import Scalar
+
+
+class Stages(NamedTuple):
+    """Forward + backward seconds of one micro-batch on the stages of a pipeline."""
+
+    middle: Scalar  # the layers every stage holds
+    first: Scalar  # what the first stage adds (embedding)
+    last: Scalar  # what the last stage adds (head, loss)
+
+
+def slowest_extra(stages: Stages, pp: Scalar) -> Scalar:
+    """Seconds a micro-batch that the edge work adds to the stage that sets the beat."""
+    apart = jnp.maximum(stages.first, stages.last)
+    return jnp.where(pp > 1.0, apart, stages.first + stages.last)
+
+
+def bubble_time(stages: Stages, pp: Scalar, virtual_stages: Scalar) -> Scalar:
+    """Seconds of a step in which the slowest stage waits: fill and drain.
+
+    A micro-batch crosses every other stage once, ``(p - 1)(t_f + t_b)`` for equal stages; with ``v``
+    chunks a stage waits for one chunk of each only: ``/ v``. With n micro-batches the makespan is
+    ``n`` beats plus this.
+    """
+    crossing = pp * stages.middle + stages.first + stages.last
+    return (crossing - stages.middle - slowest_extra(stages, pp)) / virtual_stages
+
+
+def in_flight(pp: Scalar, virtual_stages: Scalar, n_micro_batches: Scalar) -> Scalar:
+    """Micro-batches (of a whole stage) whose activations the first stage holds at its peak.
+
+    1F1B: ``min(n, p)``. Interleaved: ``p v + p - 1`` chunks, that is ``p (1 + (p - 1)/(p v))``
+    micro-batches (Korthikanti et al. 2022, section 4.2.3), never more than all of them.
+    """
+    chunks = jnp.where(virtual_stages > 1.0, pp * virtual_stages + pp - 1.0, pp)
+    return jnp.minimum(n_micro_batches, chunks / virtual_stages)
+
+
+def in_flight_last(pp: Scalar, virtual_stages: Scalar, n_micro_batches: Scalar) -> Scalar:
+    """The same for the last stage: one micro-batch; interleaved ``(v - 1) p + 1`` chunks."""
+    chunks = (virtual_stages - 1.0) * pp + 1.0
+    return jnp.minimum(n_micro_batches, chunks / virtual_stages)
+
+
+def exposed_sends(pp: Scalar, virtual_stages: Scalar, n_micro_batches: Scalar, overlap: Scalar) -> Scalar:
+    """Point-to-point messages of a step that a stage waits for, as a number of one-way messages.
+
+    Every micro-batch and chunk crosses a stage border forward and backward; in the steady state a
+    share ``overlap`` of that is hidden, in fill and drain (``2 (p - 1)`` hops) nothing is.
+    """
+    steady = 2.0 * n_micro_batches * virtual_stages * (1.0 - overlap)
+    return jnp.where(pp > 1.0, steady + 2.0 * (pp - 1.0), 0.0)

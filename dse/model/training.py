@@ -1,0 +1,298 @@
+"""One training step: compute, communication, bubble and optimiser of a design, by part."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from dse.model import collectives, pipeline
+from dse.model.collectives import Groups, exposed
+from dse.model.memory import optimizer_bytes
+from dse.model.operators import Operator
+from dse.model.roofline import operator_times
+from dse.model.transformer import (
+    Local,
+    embedding_parameters,
+    head_parameters,
+    layer_parameters,
+)
+from dse.types import Design, Recompute, Scalar
+
+
+class Passes(NamedTuple):
+    """Device seconds of a list of operators for one micro-batch."""
+
+    forward: Scalar
+    input_gradient: Scalar
+    weight_gradient: Scalar
+    core_forward: Scalar  # the part of forward that selective recompute repeats
+    matrix_forward: Scalar  # the parts that tensor-parallel messages can hide behind
+    matrix_input_gradient: Scalar
+    matrix_weight_gradient: Scalar
+    flash: Scalar  # attention core, forward: what context-parallel messages hide behind
+
+    @property
+    def backward(self) -> Scalar:
+        """Input and weight gradients."""
+        return self.input_gradient + self.weight_gradient
+
+
+def run_passes(operators: list[Operator], design: Design) -> Passes:
+    """Time every operator and fold the list into passes."""
+    accelerator, software = design.system.accelerator, design.software
+    timed = [(o, operator_times(o, accelerator, software, design.mapping.precision)) for o in operators]
+
+    def fold(index: int, keep=lambda o: True) -> Scalar:
+        return sum((t[index] for o, t in timed if keep(o)))
+
+    def dense(o: Operator) -> bool:
+        return o.kind == "matrix"
+
+    return Passes(
+        forward=fold(0),
+        input_gradient=fold(1),
+        weight_gradient=fold(2),
+        core_forward=fold(0, lambda o: o.core),
+        matrix_forward=fold(0, dense),
+        matrix_input_gradient=fold(1, dense),
+        matrix_weight_gradient=fold(2, dense),
+        flash=fold(0, lambda o: o.kind == "flash"),
+    )
+
+
+class LayerTime(NamedTuple):
+    """Seconds of one layer and micro-batch on one device, by part."""
+
+    forward: Scalar
+    backward: Scalar
+    recompute: Scalar
+    host: Scalar
+    tensor_parallel: Scalar
+    context_parallel: Scalar
+
+    @property
+    def total(self) -> Scalar:
+        """Sum of the parts."""
+        return sum(self)
+
+
+class TensorMessages(NamedTuple):
+    """Tensor-parallel communication of one layer and micro-batch, in seconds on the wire."""
+
+    forward: Scalar
+    backward_synchronous: Scalar
+    backward_asynchronous: Scalar  # issued beside the weight gradient
+
+
+def tensor_messages(design: Design, local: Local, groups: Groups) -> TensorMessages:
+    """Messages of ``T h`` activations of one layer.
+
+    Two all-reduces a pass, or with sequence parallelism all-gathers and reduce-scatters: two of each a
+    pass, and the backward gathers the layer's two inputs again.
+    """
+    size = local.element.activation * local.tokens * design.workload.hidden
+    algorithm = design.software.collective
+    reduce = collectives.all_reduce(size, groups.tp, design.system, algorithm)
+    gather = collectives.all_gather(size, groups.tp, design.system, algorithm)
+    split = design.mapping.sequence_parallel > 0.0
+    return TensorMessages(
+        forward=jnp.where(split, 4.0 * gather, 2.0 * reduce),
+        backward_synchronous=jnp.where(split, 2.0 * gather, 0.0),
+        backward_asynchronous=jnp.where(split, 4.0 * gather, 2.0 * reduce),
+    )
+
+
+def tensor_parallel_time(design: Design, local: Local, groups: Groups, passes: Passes) -> tuple[Scalar, Scalar]:
+    """Exposed tensor-parallel seconds of the forward, and of the backward, of one layer."""
+    messages = tensor_messages(design, local, groups)
+    usage = collectives.usage(groups.tp, design.system)
+    software = design.software
+    share = design.mapping.overlap_tp * software.tp_overlap
+    asynchronous = jnp.maximum(share, software.backward_tp_overlap)
+    forward = exposed(messages.forward, passes.matrix_forward, share, usage)
+    backward = exposed(
+        messages.backward_synchronous, passes.matrix_input_gradient, share, usage
+    ) + exposed(messages.backward_asynchronous, passes.matrix_weight_gradient, asynchronous, usage)
+    return forward, backward
+
+
+def context_parallel_time(design: Design, local: Local, groups: Groups, passes: Passes) -> tuple[Scalar, Scalar]:
+    """Exposed seconds of ring attention (Liu et al. 2023), forward and backward of one layer.
+
+    ``c - 1`` steps of keys and values, and of their gradients too in the backward, behind the attention
+    they feed.
+    """
+    m, software = design.mapping, design.software
+    block = 2.0 * local.element.activation * local.tokens * local.kv_width
+    local_ring = jnp.where(groups.cp.domains > 1.0, 0.0, 1.0)
+    ring = (m.cp - 1.0) * collectives.send(block, local_ring, design.system)
+    usage = collectives.usage(groups.cp, design.system)
+    forward = exposed(ring, passes.flash, software.cp_overlap, usage)
+    backward = exposed(2.0 * ring, 2.0 * passes.flash, software.cp_overlap, usage)
+    return forward, backward
+
+
+def layer_time(design: Design, local: Local, groups: Groups, operators: list[Operator]) -> LayerTime:
+    """One layer and micro-batch: device time, exposed messages, and what the host adds when it is slower."""
+    policy = design.mapping.recompute
+    full = jnp.where(policy == float(Recompute.full), 1.0, 0.0)
+    selective = jnp.where(policy == float(Recompute.selective), 1.0, 0.0)
+    passes = run_passes(operators, design)
+    tp_forward, tp_backward = tensor_parallel_time(design, local, groups, passes)
+    cp_forward, cp_backward = context_parallel_time(design, local, groups, passes)
+    recompute = full * passes.forward + selective * passes.core_forward
+    host = design.software.host_time
+    device_forward = passes.forward + tp_forward + cp_forward
+    device_backward = passes.backward + recompute + tp_backward + full * tp_forward + cp_backward
+    stall = jnp.maximum(host - device_forward, 0.0) + jnp.maximum((1.0 + full) * host - device_backward, 0.0)
+    return LayerTime(
+        forward=passes.forward,
+        backward=passes.backward,
+        recompute=recompute,
+        host=stall,
+        tensor_parallel=tp_forward + tp_backward + full * tp_forward,
+        context_parallel=cp_forward + cp_backward + full * cp_forward,
+    )
+
+
+def edge_times(
+    design: Design, local: Local, groups: Groups, embedding: list[Operator], head: list[Operator]
+) -> tuple[Scalar, Scalar]:
+    """Seconds a micro-batch that the first stage (embedding) and the last (head, loss) add.
+
+    Both sum ``T h`` over the tensor-parallel group once: the look-up forward, the head's input backward.
+    """
+    size = local.element.activation * local.tokens * design.workload.hidden
+    algorithm = design.software.collective
+    reduce = collectives.all_reduce(size, groups.tp, design.system, algorithm)
+    gather = collectives.all_gather(size, groups.tp, design.system, algorithm)
+    split = design.mapping.sequence_parallel > 0.0
+    first, last = run_passes(embedding, design), run_passes(head, design)
+    return (
+        first.forward + first.backward + jnp.where(split, 2.0 * gather, reduce),
+        last.forward + last.backward + jnp.where(split, 3.0 * gather, reduce),
+    )
+
+
+def pipeline_message(design: Design, local: Local, groups: Groups) -> Scalar:
+    """Seconds of one stage-to-stage message of ``T h`` activations.
+
+    Each tp rank sends its share (scatter/gather, Narayanan et al. 2021, section 4.1); it is gathered
+    again unless the sequence is split.
+    """
+    m = design.mapping
+    size = local.element.activation * local.tokens * design.workload.hidden
+    sent = collectives.send(size / m.tp, groups.pp_neighbours_local, design.system)
+    gathered = collectives.all_gather(size, groups.tp, design.system, design.software.collective)
+    return sent + jnp.where(m.sequence_parallel > 0.0, 0.0, gathered)
+
+
+def stage_parameters(design: Design) -> Scalar:
+    """Parameters on the device that holds most: its layers and the larger edge."""
+    w, m = design.workload, design.mapping
+    layers = w.n_layers / m.pp * layer_parameters(w, m.tp)
+    embedding, head = embedding_parameters(w, m.tp), head_parameters(w, m.tp)
+    alone = embedding + jnp.where(w.tied_embeddings > 0.0, 0.0, head)
+    return layers + jnp.where(m.pp > 1.0, jnp.maximum(embedding, head), alone)
+
+
+def data_parallel_time(
+    design: Design, local: Local, groups: Groups, layer: LayerTime, parameters: Scalar, n_micro_batches: Scalar
+) -> Scalar:
+    """Exposed seconds a step of reducing gradients and gathering weights over the replicas.
+
+    ZeRO 0: one all-reduce of gradients. ZeRO 1: reduce-scatter, then all-gather of the new weights.
+    ZeRO 2: a reduce-scatter every micro-batch. ZeRO 3: also a gather of the weights for every
+    forward and every backward. What may hide is bounded by the compute that runs meanwhile.
+    """
+    w, m, software = design.workload, design.mapping, design.software
+    group, algorithm = groups.dp, software.collective
+    gradients = parameters * software.gradient_message_bytes
+    weights = parameters * local.element.activation
+    reduce = collectives.all_reduce(gradients, group, design.system, algorithm)
+    scatter = collectives.reduce_scatter(gradients, group, design.system, algorithm)
+    gather = collectives.all_gather(weights, group, design.system, algorithm)
+    stage, n = m.zero_stage, n_micro_batches
+    once = jnp.where(stage >= 1.0, scatter + gather, reduce)
+    every = jnp.where(stage >= 3.0, n * (scatter + 2.0 * gather), n * scatter + gather)
+    communication = jnp.where(stage >= 2.0, every, once)
+    layers = w.n_layers / m.pp
+    backward = layers * (layer.backward + layer.recompute)
+    both = backward + layers * layer.forward
+    # All-reduce hides behind the last backward, ZeRO-1's gather behind the first forward too.
+    window = jnp.where(stage >= 2.0, n, 1.0) * jnp.where(stage >= 1.0, both, backward)
+    overlap = m.overlap_dp * software.dp_overlap
+    usage = collectives.usage(group, design.system)
+    return exposed(communication, window, overlap, usage) + tied_embedding_time(design, groups)
+
+
+def tied_embedding_time(design: Design, groups: Groups) -> Scalar:
+    """Seconds to sum the tied embedding's gradient between the first and the last stage."""
+    w, m = design.workload, design.mapping
+    size = design.software.gradient_message_bytes * head_parameters(w, m.tp)
+    exchange = collectives.send(size, groups.pp_neighbours_local, design.system)
+    return jnp.where((m.pp > 1.0) & (w.tied_embeddings > 0.0), exchange, 0.0)
+
+
+def optimizer_time(design: Design, parameters: Scalar) -> Scalar:
+    """Seconds of the Adam step, bound by memory.
+
+    Every state is read and written once, gradients read twice (norm, update) and zeroed once, weights
+    written once; all split over the replicas from ZeRO 1 on.
+    """
+    m, software = design.mapping, design.software
+    states = 2.0 * optimizer_bytes(m.precision)
+    moved = states + 3.0 * software.gradient_bytes + 2.0
+    share = parameters / jnp.where(m.zero_stage >= 1.0, m.dp * m.cp, 1.0)
+    memory = design.system.accelerator.memory
+    bandwidth = memory.bandwidth * design.system.accelerator.kernels.memory_efficiency
+    return share * moved / bandwidth + software.step_overhead
+
+
+class StepTime(NamedTuple):
+    """Seconds of one training step by part; the parts add up to ``total``."""
+
+    forward: Scalar
+    backward: Scalar
+    recompute: Scalar
+    edge: Scalar
+    host: Scalar
+    tensor_parallel: Scalar
+    context_parallel: Scalar
+    bubble: Scalar
+    pipeline_parallel: Scalar
+    data_parallel: Scalar
+    optimizer: Scalar
+
+    @property
+    def total(self) -> Scalar:
+        """Sum of the parts."""
+        return sum(self)
+
+
+def step_time(
+    design: Design, local: Local, groups: Groups, layer: list[Operator], embedding: list[Operator],
+    head: list[Operator], n_micro_batches: Scalar,
+) -> StepTime:  # fmt: skip
+    """One step: ``n`` beats of the slowest stage, the bubble, exposed communication, the optimiser."""
+    w, m = design.workload, design.mapping
+    n, layers = n_micro_batches, w.n_layers / m.pp
+    one = layer_time(design, local, groups, layer)
+    first, last = edge_times(design, local, groups, embedding, head)
+    stages = pipeline.Stages(layers * one.total, first, last)
+    sends = pipeline.exposed_sends(m.pp, m.virtual_stages, n, design.software.pp_overlap)
+    parameters = stage_parameters(design)
+    return StepTime(
+        forward=n * layers * one.forward,
+        backward=n * layers * one.backward,
+        recompute=n * layers * one.recompute,
+        edge=n * pipeline.slowest_extra(stages, m.pp),
+        host=n * layers * one.host,
+        tensor_parallel=n * layers * one.tensor_parallel,
+        context_parallel=n * layers * one.context_parallel,
+        bubble=pipeline.bubble_time(stages, m.pp, m.virtual_stages),
+        pipeline_parallel=sends * pipeline_message(design, local, groups),
+        data_parallel=data_parallel_time(design, local, groups, one, parameters, n),
+        optimizer=optimizer_time(design, parameters),
+    )

@@ -1,0 +1,259 @@
+"""One transformer layer, the embedding and the head under a mapping: operators, messages, parameters.
+
+A new operator is one line in :func:`layer_operators`; time, memory and FLOPs are folds over that list.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from dse.model.operators import (
+    MASK_BYTES,
+    Element,
+    Operator,
+    batched_matmul,
+    elementwise,
+    flash_attention,
+    linear,
+)
+from dse.model.roofline import operand_bytes
+from dse.types import Attention, Design, Precision, Scalar, Workload
+
+
+class Local(NamedTuple):
+    """What one device holds of one layer and one micro-batch."""
+
+    tokens: Scalar  # b s / c, rows of every linear layer
+    norm_tokens: Scalar  # rows of norms, dropout and residuals: / t with sequence parallelism
+    heads: Scalar  # query heads
+    kv_heads: Scalar  # key/value heads (at least one)
+    query_width: Scalar  # heads x head size
+    kv_width: Scalar  # key/value heads x head size
+    ffn: Scalar  # feed-forward width
+    vocab: Scalar  # vocabulary rows
+    flash: Scalar  # 1 for flash attention
+    fused: Scalar  # 1 for fused element-wise chains
+    element: Element
+
+
+def local_sizes(design: Design) -> Local:
+    """Sizes on one device of ``design``."""
+    w, m, software = design.workload, design.mapping, design.software
+    tokens = m.micro_batch * w.seq_len / m.cp
+    heads = w.n_heads / m.tp
+    kv_heads = jnp.maximum(w.n_kv_heads / m.tp, 1.0)
+    operand = operand_bytes(m.precision)
+    return Local(
+        tokens=tokens,
+        norm_tokens=tokens / jnp.where(m.sequence_parallel > 0.0, m.tp, 1.0),
+        heads=heads,
+        kv_heads=kv_heads,
+        query_width=heads * w.head_dim,
+        kv_width=kv_heads * w.head_dim,
+        ffn=w.ffn_hidden / m.tp,
+        vocab=w.vocab / m.tp,
+        flash=jnp.where(software.attention == float(Attention.flash), 1.0, 0.0),
+        fused=software.fused_elementwise,
+        element=Element(
+            operand=operand,
+            activation=activation_bytes(m.precision),
+            gradient=software.gradient_bytes,
+            cache=design.system.accelerator.cache,
+        ),
+    )
+
+
+def activation_bytes(precision: Scalar) -> Scalar:
+    """Bytes of one activation: 4 in fp32 and tf32 training, 2 in every mixed-precision recipe."""
+    full = (precision == float(Precision.fp32)) | (precision == float(Precision.tf32))
+    return jnp.where(full, 4.0, 2.0)
+
+
+def causal_pairs(queries: Scalar, window: Scalar) -> Scalar:
+    """Query-key pairs of causal attention with a window: ``s w - w^2 / 2``, the half square without one."""
+    reach = jnp.minimum(window, queries)
+    return queries * reach - 0.5 * reach * reach
+
+
+def flash_pairs(workload: Workload) -> Scalar:
+    """Mean pairs a head over local (windowed) and global layers."""
+    s = workload.seq_len
+    local = workload.local_layers
+    return (1.0 - local) * causal_pairs(s, s) + local * causal_pairs(s, workload.window)
+
+
+def attention_operators(design: Design, local: Local) -> list[Operator]:
+    """The attention core, unfused (full square through memory) or flash (causal half, no square stored)."""
+    w, m = design.workload, design.mapping
+    e = local.element.sixteen_bit()
+    batch = m.micro_batch * local.heads
+    square = batch * w.seq_len * (w.seq_len / m.cp)  # cp splits the queries
+    unfused = 1.0 - local.flash
+    act = e.activation
+    queries = w.seq_len / m.cp
+    qk_stored = act * local.tokens * (local.query_width + local.kv_width)
+    value_stored = act * local.tokens * local.kv_width
+    dropped = w.dropout
+    # The context product keeps its left operand: the dropped-out copy, or the softmax output itself.
+    probabilities = value_stored + dropped * act * square
+    statistics = 4.0 * batch * queries  # one fp32 log-sum-exp a row
+    flash_stored = qk_stored + value_stored + statistics
+    return [
+        batched_matmul("attention_scores", batch, queries, w.seq_len, w.head_dim, e, qk_stored, unfused),
+        elementwise(
+            "attention_softmax", square, 2.0 * act, 3.0 * act, act * square, present=unfused, core=True
+        ),
+        elementwise(
+            "attention_dropout", square, 2.0 * act + MASK_BYTES, 2.0 * act + MASK_BYTES,
+            MASK_BYTES * square, flops=1.0, present=unfused * dropped, core=True,
+        ),
+        batched_matmul("attention_context", batch, queries, w.head_dim, w.seq_len, e, probabilities, unfused),
+        flash_attention(
+            batch, queries, w.seq_len, flash_pairs(w) / m.cp, w.head_dim, m.micro_batch * local.kv_heads,
+            e, flash_stored, local.flash,
+        ),
+    ]  # fmt: skip
+
+
+def layer_operators(design: Design, local: Local) -> list[Operator]:
+    """Every operator of one layer and micro-batch on one device, in forward order.
+
+    Stored bytes follow Korthikanti et al. 2022, section 4.1: each operator keeps its input, dropout its mask.
+    """
+    w = design.workload
+    e, act = local.element, local.element.activation
+    rows = local.norm_tokens * w.hidden  # elements of a residual-stream tensor
+    gate = 1.0 + w.gated
+    # Bytes per element: fused chains touch each tensor once, unfused ones go through memory between kernels.
+    residual = 3.0 * act + (1.0 - local.fused) * 4.0 * act
+    residual_dropout = residual + w.dropout * MASK_BYTES
+    residual_back = w.dropout * (2.0 * act + MASK_BYTES)
+    chain = 1.0 + (1.0 - local.fused)
+    norm_stored = act * rows
+    mask_stored = w.dropout * MASK_BYTES * rows
+    return [
+        elementwise("attention_norm", rows, 2.0 * act, 6.0 * act, norm_stored),
+        linear("qkv", local.tokens, local.query_width + 2.0 * local.kv_width, w.hidden, e, act * rows),
+        elementwise(
+            "rotary", local.tokens * (local.query_width + local.kv_width), 2.0 * act, 2.0 * act, 0.0,
+            present=w.rotary,
+        ),
+        *attention_operators(design, local),
+        linear("projection", local.tokens, w.hidden, local.query_width, e, act * local.tokens * local.query_width),
+        elementwise("attention_residual", rows, residual_dropout, residual_back, mask_stored, flops=2.0),
+        elementwise("ffn_norm", rows, 2.0 * act, 6.0 * act, norm_stored),
+        linear("ffn_up", local.tokens, gate * local.ffn, w.hidden, e, act * rows),
+        elementwise(
+            "ffn_activation", local.tokens * local.ffn, act * (gate + 1.0) * chain,
+            act * (2.0 * gate + 1.0) * chain, act * gate * local.tokens * local.ffn,
+        ),
+        linear("ffn_down", local.tokens, w.hidden, local.ffn, e, act * local.tokens * local.ffn),
+        elementwise("ffn_residual", rows, residual_dropout, residual_back, mask_stored, flops=2.0),
+    ]  # fmt: skip
+
+
+def embedding_operators(design: Design, local: Local) -> list[Operator]:
+    """The first stage's edge: look-up (a gather, not a GEMM), positions and dropout."""
+    w = design.workload
+    act = local.element.activation
+    looked_up = local.tokens * w.hidden
+    rows = local.norm_tokens * w.hidden
+    scatter = act + 2.0 * local.element.gradient
+    return [
+        elementwise("embedding", looked_up, 2.0 * act * (1.0 + 0.5 * w.learned_positions), scatter, 0.0, flops=1.0),
+        elementwise(
+            "embedding_dropout", rows, 2.0 * act + MASK_BYTES, 2.0 * act + MASK_BYTES, MASK_BYTES * rows,
+            flops=1.0, present=w.dropout,
+        ),
+    ]  # fmt: skip
+
+
+def head_operators(design: Design, local: Local) -> list[Operator]:
+    """The last stage's edge: final norm, LM head, cross-entropy over the vocabulary shard."""
+    w, software = design.workload, design.software
+    e, act = local.element.sixteen_bit(), local.element.activation
+    rows = local.norm_tokens * w.hidden
+    loss = 0.5 * software.cross_entropy_traffic
+    logits = local.tokens * local.vocab
+    return [
+        elementwise("final_norm", rows, 2.0 * act, 6.0 * act, act * rows),
+        linear("head", local.tokens, local.vocab, w.hidden, e, act * rows, kind="matrix_16"),
+        elementwise("cross_entropy", logits, loss, loss, software.logit_bytes * logits),
+    ]
+
+
+def stored_bytes(operators: list[Operator], core_only: bool = False) -> Scalar:
+    """Bytes that the operators keep for the backward pass."""
+    return sum(o.present * o.stored for o in operators if o.core or not core_only)
+
+
+def recomputed_core_bytes(operators: list[Operator], local: Local) -> Scalar:
+    """What selective recompute frees: all that the core keeps, but for its inputs (queries, keys, values)."""
+    inputs = local.element.activation * local.tokens * (local.query_width + 2.0 * local.kv_width)
+    return stored_bytes(operators, core_only=True) - inputs
+
+
+# --- parameters ---------------------------------------------------------------------------------
+
+
+def layer_matrix_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
+    """Matrix parameters of one layer on one device of a tensor-parallel group of ``tp``.
+
+    ``h d (a + 2 g) + a d h + (2 or 3) h f``; key/value heads are replicated when tp exceeds them.
+    """
+    w = workload
+    kv_heads = jnp.maximum(w.n_kv_heads / tp, 1.0)
+    attention = w.hidden * w.head_dim * (2.0 * w.n_heads / tp + 2.0 * kv_heads)
+    positions = w.relative_positions * w.hidden * w.n_heads * w.head_dim / tp
+    return attention + positions + (2.0 + w.gated) * w.hidden * w.ffn_hidden / tp
+
+
+def layer_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
+    """Parameters of one layer on one device: matrices, and two norm vectors that tp does not split."""
+    return layer_matrix_parameters(workload, tp) + 2.0 * workload.hidden
+
+
+def embedding_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
+    """Token embedding (split over tp) and learned positions (not split)."""
+    return workload.vocab * workload.hidden / tp + workload.learned_positions * workload.seq_len * workload.hidden
+
+
+def head_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
+    """Output projection (split over tp); the same count whether or not it is tied to the embedding."""
+    return workload.vocab * workload.hidden / tp
+
+
+def parameter_count(workload: Workload) -> Scalar:
+    """All parameters of the model, biases left out (as in the published shape tables)."""
+    head = (1.0 - workload.tied_embeddings) * head_parameters(workload)
+    return (
+        workload.n_layers * layer_parameters(workload)
+        + embedding_parameters(workload)
+        + head
+        + workload.hidden  # final norm
+    )
+
+
+# --- FLOPs by convention ------------------------------------------------------------------------
+
+
+def attention_flops(workload: Workload) -> Scalar:
+    """Forward FLOPs a token of scores and context over all layers, full square: ``4 L s a d``."""
+    return 4.0 * workload.n_layers * workload.seq_len * workload.n_heads * workload.head_dim
+
+
+def forward_flops(workload: Workload) -> Scalar:
+    """Forward FLOPs a token of the layers' matrices, full attention square, no head."""
+    return 2.0 * workload.n_layers * layer_matrix_parameters(workload) + attention_flops(workload)
+
+
+def model_flops(workload: Workload, attention_share: Scalar = 1.0) -> Scalar:
+    """Model FLOPs of one step: three passes, head counted, recompute not (Narayanan et al. 2021, eq. 3).
+
+    ``attention_share`` scales the attention square: 1 is the Megatron/PaLM convention.
+    """
+    without_square = forward_flops(workload) - (1.0 - attention_share) * attention_flops(workload)
+    head = 2.0 * head_parameters(workload)
+    return 3.0 * workload.global_batch * workload.seq_len * (without_square + head)

@@ -1,0 +1,129 @@
+"""The values of one axis: lists, ranges, rules and catalogue names, checked and in SI."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+from dse import catalog
+from dse.design import leaf_value, leaves
+from dse.errors import InputError, unknown_name
+
+#: Rules that make an axis' values from what it must divide.
+RULES = ("divisors", "powers_of_two")
+
+_RANGE_KEYS = ("from", "to", "factor", "step", "count")
+_LONGEST = 1_000_000
+
+Label = float | int | bool | str
+
+
+@dataclasses.dataclass(frozen=True)
+class Axis:
+    """One axis as the specification gives it; a fixed value is an axis with one value."""
+
+    name: str  #: as written, ``tp`` or ``memory.bandwidth``
+    key: str  #: full path of a leaf, or what a catalogue name stands for (``workload``)
+    where: str  #: place in the specification, for errors
+    values: tuple[float, ...] = ()  #: SI numbers of a leaf; empty for a rule and for catalogue names
+    labels: tuple[Label, ...] = ()  #: the values as results show them
+    rule: str = ""  #: one of RULES, or "" when the values are given
+    explicit: bool = False  #: every value was written out, so that each must be possible
+
+    @property
+    def units(self) -> str:
+        """SI units of the values; "" for catalogue names."""
+        return leaves()[self.key]["units"] if self.key in leaves() else ""
+
+    @property
+    def long_name(self) -> str:
+        """What the axis is, for labelled results."""
+        return leaves()[self.key]["long_name"] if self.key in leaves() else f"{self.key.replace('_', '-')} (catalogue name)"
+
+
+def is_range(value: Any) -> bool:
+    """Whether a TOML table is a range rather than nested names."""
+    return isinstance(value, dict) and ("from" in value or "to" in value)
+
+
+def named(name: str, kind: str, value: Any, where: str) -> Axis:
+    """An axis of catalogue names; unknown ones are InputErrors with the nearest known."""
+    texts = value if isinstance(value, list) else [value]
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise InputError(where, repr(value), "a list of catalogue names", f"see: dse catalog list {kind}")
+    slugs = tuple(text if (kind, text) == ("network", "none") else catalog.resolve(kind, text, where) for text in texts)
+    return Axis(name=name, key=name, where=where, values=tuple(map(float, range(len(slugs)))), labels=slugs, explicit=True)
+
+
+def leaf(name: str, path: str, value: Any, where: str) -> Axis:
+    """An axis of one leaf from its TOML value: a list, a range or a rule."""
+    if isinstance(value, list):
+        return listed(name, path, value, where)
+    if is_range(value):
+        return listed(name, path, _spread(path, value, where), where, explicit=False)
+    if isinstance(value, str) and value in RULES:
+        return Axis(name=name, key=path, where=where, rule=value)
+    if isinstance(value, str) and value.replace("_", "").isalpha():
+        raise unknown_name(where, value, RULES, "rules, or write a list")
+    raise InputError(where, repr(value), "a list, a range { from, to, factor | step | count } or a rule", "write a list")
+
+
+def listed(name: str, path: str, values: list[Any], where: str, explicit: bool = True) -> Axis:
+    """An axis of one leaf with these values."""
+    if not values:
+        raise InputError(where, "an empty list", "one value or more", "list values, or remove the axis")
+    numbers = tuple(leaf_value(path, value, where) for value in values)
+    for value, number in zip(values, numbers, strict=True):
+        if not math.isfinite(number) or number < 0:
+            raise InputError(where, repr(value), "finite numbers, 0 or more", "check the number")
+    labels = tuple(_label(path, number) for number in numbers)
+    if all(isinstance(value, bool) for value in values):
+        labels = tuple(bool(number) for number in numbers)
+    return Axis(name=name, key=path, where=where, values=numbers, labels=labels, explicit=explicit)
+
+
+def _label(path: str, number: float) -> Label:
+    """How results show a value: the name of a choice, or the number."""
+    enum = leaves()[path].get("enum")
+    return enum(int(number)).name.replace("_", "-") if enum else number
+
+
+def _spread(path: str, table: dict[str, Any], where: str) -> list[float]:
+    """The values of a range: both ends included, by a factor, a step or a count."""
+    for key in table:
+        if key not in _RANGE_KEYS:
+            raise unknown_name(where, key, _RANGE_KEYS, "keys of a range")
+    ways = [key for key in ("factor", "step", "count") if key in table]
+    if not {"from", "to"} <= set(table) or len(ways) != 1:
+        raise InputError(where, repr(table), "from, to and one of factor, step, count", "write { from = 1, to = 64, factor = 2 }")
+    if leaves()[path].get("enum"):
+        raise InputError(where, "a range of names", "a list of names", "write a list")
+    first, last = (leaf_value(path, table[key], f"{where}.{key}") for key in ("from", "to"))
+    if last < first:
+        raise InputError(where, f"to = {table['to']}", f"at least from = {table['from']}", "swap them")
+    how = ways[0]
+    by = leaf_value(path, table[how], f"{where}.{how}") if how == "step" else table[how]
+    return _points(first, last, how, by, where)
+
+
+def _points(first: float, last: float, how: str, by: Any, where: str) -> list[float]:
+    """Points from ``first`` to ``last``; the end counts when it is met to within rounding."""
+    smallest = {"factor": 1.0, "step": 0.0, "count": 1.0}[how]
+    whole = how != "count" or isinstance(by, int)
+    if isinstance(by, bool) or not isinstance(by, int | float) or not by > smallest or not whole:
+        raise InputError(f"{where}.{how}", repr(by), f"a number above {smallest:g}", "check the range")
+    if how == "count":
+        count = int(by)
+    elif how == "step":
+        count = int((last - first) / by * (1 + 1e-9)) + 1
+    elif first > 0:
+        count = int(math.log(last / first) / math.log(by) + 1e-9) + 1
+    else:
+        raise InputError(f"{where}.from", repr(first), "a number above 0", "a factor never leaves 0")
+    if count > _LONGEST:
+        raise InputError(where, f"{count:,} values", f"at most {_LONGEST:,}", "take a larger step")
+    if how == "factor":
+        return [first * by**i for i in range(count)]
+    width = by if how == "step" else (last - first) / (count - 1)
+    return [first + width * i for i in range(count)]

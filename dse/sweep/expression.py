@@ -1,0 +1,159 @@
+"""The small language of constraints and objectives: arithmetic, comparisons, and, or, not.
+
+Names are leaves of a design (any unique dotted ending) and metrics; a text beside a
+leaf or metric is read in its units or as a name of its enumeration::
+
+    peak_memory < 0.9 * memory.capacity and tp <= 8
+    recompute == 'full' or peak_memory <= '70 GiB'
+
+A text is parsed into Python's syntax tree and only the nodes listed here are accepted
+and interpreted; nothing is ever evaluated by Python.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dse import catalog
+from dse.design import leaf_path, leaf_value, leaves
+from dse.errors import InputError, unknown_name
+from dse.types import Metrics, Scalar
+
+_BINARY = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
+_COMPARE = {
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
+    ast.Eq: operator.eq, ast.NotEq: operator.ne,
+}  # fmt: skip
+_ALLOWED = "numbers, texts, leaves, metrics, + - * / < <= > >= == != and or not"
+
+#: Reads the value of a metric or of a leaf by its full name.
+Lookup = Callable[[str], Scalar]
+
+
+@dataclasses.dataclass(frozen=True)
+class Expression:
+    """A checked expression: its text, and the full names of the leaves and metrics it reads."""
+
+    text: str
+    names: tuple[str, ...]
+    where: str = dataclasses.field(default="expression", compare=False)
+
+    @property
+    def is_comparison(self) -> bool:
+        """Whether the value is true or false, rather than a number."""
+        return _is_boolean(_tree(self.text))
+
+    def __call__(self, lookup: Lookup) -> Scalar:
+        """The value, with ``lookup(name)`` for leaves and metrics: scalars, arrays or tracers alike."""
+        return _value(_tree(self.text), lookup, self.where)
+
+
+@functools.lru_cache(maxsize=256)
+def _tree(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
+
+
+@functools.cache
+def metric_units() -> dict[str, str]:
+    """Units of every metric by name."""
+    return {f.name: f.metadata["units"] for f in dataclasses.fields(Metrics)}
+
+
+def parse(text: Any, where: str) -> Expression:
+    """The expression of ``text``; unknown names and anything outside the language are InputErrors."""
+    if not isinstance(text, str):
+        raise InputError(where, repr(text), "a text such as 'tp <= 8'", "put the expression in quotes")
+    try:
+        tree = _tree(text)
+    except (SyntaxError, ValueError, RecursionError) as error:
+        raise InputError(where, repr(text), _ALLOWED, f"this is no expression: {error.args[0]}") from None
+    names: dict[str, None] = {}
+
+    def note(name: str) -> np.ndarray:
+        names[name] = None
+        return np.ones(())
+
+    try:
+        _value(tree, note, where)  # walks every node: nothing is short-circuited
+    except ZeroDivisionError:
+        raise InputError(where, repr(text), _ALLOWED, "it divides by zero") from None
+    return Expression(text, tuple(names), where)
+
+
+def full_name(name: str, where: str) -> str:
+    """A metric's name as it is, or the full path of the leaf meant."""
+    if name in metric_units():
+        return name
+    try:
+        return leaf_path(name, where)
+    except InputError as error:
+        if " or " in error.allowed:  # an ambiguous leaf, whose message says how to name it
+            raise
+        raise unknown_name(where, name, [*metric_units(), *_short_names()], "leaves and metrics") from None
+
+
+def _short_names() -> set[str]:
+    return {path.rpartition(".")[2] for path in leaves()}
+
+
+def _value(node: ast.expr, lookup: Lookup, where: str) -> Scalar:
+    """The value of one node, operands first."""
+    if isinstance(node, ast.BoolOp):
+        combine = operator.and_ if isinstance(node.op, ast.And) else operator.or_
+        return functools.reduce(combine, [_value(v, lookup, where) != 0 for v in node.values])
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return _value(node.operand, lookup, where) == 0
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_value(node.operand, lookup, where)
+    if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
+        return _BINARY[type(node.op)](_value(node.left, lookup, where), _value(node.right, lookup, where))
+    if isinstance(node, ast.Compare) and all(type(op) in _COMPARE for op in node.ops):
+        return _comparison(node, lookup, where)
+    if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float):
+        return float(node.value)
+    dotted = _dotted(node)
+    if dotted is not None:
+        return lookup(full_name(dotted, where))
+    raise InputError(where, repr(ast.unparse(node)), _ALLOWED, "write it with these")
+
+
+def _comparison(node: ast.Compare, lookup: Lookup, where: str) -> Scalar:
+    sides = [node.left, *node.comparators]
+    values = [_side(side, sides, lookup, where) for side in sides]
+    steps = [_COMPARE[type(op)](values[i], values[i + 1]) for i, op in enumerate(node.ops)]
+    return functools.reduce(operator.and_, steps)
+
+
+def _side(side: ast.expr, sides: list[ast.expr], lookup: Lookup, where: str) -> Scalar:
+    """One side of a comparison; a text takes the units or the enumeration of the name it is compared with."""
+    if not (isinstance(side, ast.Constant) and isinstance(side.value, str)):
+        return _value(side, lookup, where)
+    named = [name for name in map(_dotted, sides) if name is not None]
+    if not named:
+        raise InputError(where, repr(side.value), "a text beside a leaf or metric", "compare a name with it")
+    path = full_name(named[0], where)
+    if path in metric_units():
+        return catalog.quantity(side.value, metric_units()[path], where)
+    return leaf_value(path, side.value, where)
+
+
+def _dotted(node: ast.expr) -> str | None:
+    """``a.b.c`` of a chain of attributes, or None."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        head = _dotted(node.value)
+        return None if head is None else f"{head}.{node.attr}"
+    return None
+
+
+def _is_boolean(node: ast.expr) -> bool:
+    negation = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
+    return negation or isinstance(node, ast.BoolOp | ast.Compare)

@@ -1,0 +1,56 @@
+"""How far a sweep is, and a bar that shows it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """The state of a running sweep."""
+
+    done: int  #: designs evaluated or found finished
+    total: int
+    seconds: float  #: since the run began
+    feasible: int  #: feasible designs among those done
+    best: float | None  #: best value of the first objective so far
+    objective: str  #: text of the first objective
+    resumed: int = 0  #: designs found finished by an earlier run
+
+    @property
+    def rate(self) -> float:
+        """Designs a second of this run."""
+        return (self.done - self.resumed) / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds left at this rate, or None when nothing is known yet."""
+        return (self.total - self.done) / self.rate if self.rate > 0 else None
+
+    @property
+    def feasible_share(self) -> float:
+        """Feasible designs over designs done."""
+        return self.feasible / self.done if self.done else 0.0
+
+    def __str__(self) -> str:
+        best = "none feasible yet" if self.best is None else f"best {self.objective} {self.best:.6g}"
+        return f"{self.rate:,.0f} designs/s, {self.feasible_share:.1%} feasible, {best}"
+
+
+@contextlib.contextmanager
+def progress_bar() -> Iterator[Callable[[Progress], None]]:
+    """A bar on standard error with rate, time left, feasible share and the best so far; gives the callback."""
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeRemainingColumn(), TextColumn("{task.description}"))
+    with Bar(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("")
+
+        def show(state: Progress) -> None:
+            bar.update(task, total=state.total, completed=state.done, description=str(state))
+
+        yield show

@@ -1,0 +1,303 @@
+"""The nouns: what a design is made of and what the model says of it.
+
+Every class is a frozen dataclass registered as a JAX pytree. Every leaf is one real
+number in SI units (bytes, seconds, FLOP/s, bytes/s), or the integer code of a
+categorical choice, so any leaf may be traced, vmapped, differentiated or swept.
+Nothing here is static: another workload, system or mapping never recompiles the model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from enum import IntEnum, IntFlag
+from typing import Any, TypeVar
+
+import jax
+
+T = TypeVar("T")
+
+#: One real number: a Python float, a NumPy scalar or a (traced) JAX scalar.
+Scalar = Any
+
+
+class Precision(IntEnum):
+    """Number format of the matrix operands; ``fp8_block`` and ``mx`` style formats share fp8 rates."""
+
+    fp32 = 0
+    tf32 = 1
+    bf16 = 2
+    fp16 = 3
+    fp8 = 4
+    fp8_block = 5
+    fp4 = 6
+    int8 = 7
+    int4 = 8
+
+
+class Recompute(IntEnum):
+    """What the backward pass computes again (Korthikanti et al. 2022, section 5)."""
+
+    none = 0
+    selective = 1  # the attention core: scores, softmax, dropout, context
+    full = 2  # whole layers, from their input
+
+
+class Attention(IntEnum):
+    """Attention kernel of a software stack."""
+
+    unfused = 0  # scores and softmax go through memory, full square (Megatron 2021/22)
+    flash = 1  # online softmax, causal half only (Dao 2023)
+
+
+class Collective(IntEnum):
+    """Collective algorithm; ``auto`` takes the fastest one the network allows."""
+
+    auto = 0
+    ring = 1
+    tree = 2
+    hierarchical = 3
+    in_switch = 4
+
+
+class Placement(IntEnum):
+    """Which parallel dimension is innermost (neighbouring devices) to outermost."""
+
+    tp_cp_dp_pp = 0
+    tp_cp_pp_dp = 1
+
+
+class Infeasible(IntFlag):
+    """Why a design cannot run; a design is feasible when no bit is set."""
+
+    memory = 1
+    heads_not_divisible = 2
+    width_not_divisible = 4
+    layers_not_divisible = 8
+    batch_not_divisible = 16
+    sequence_not_divisible = 32
+    device_count_mismatch = 64
+    interleave_not_divisible = 128
+    network_too_small = 256
+    precision_unsupported = 512
+
+
+#: One sentence a bit, for tables and dataset attributes.
+INFEASIBLE_MEANING = {
+    Infeasible.memory: "peak memory exceeds the device's capacity",
+    Infeasible.heads_not_divisible: "tp does not divide the attention heads (or the key/value heads it splits)",
+    Infeasible.width_not_divisible: "tp does not divide the feed-forward width",
+    Infeasible.layers_not_divisible: "pp x virtual_stages does not divide the layers",
+    Infeasible.batch_not_divisible: "dp x micro_batch does not divide the global batch",
+    Infeasible.sequence_not_divisible: "cp (or tp with sequence parallelism) does not divide the sequence",
+    Infeasible.device_count_mismatch: "tp x cp x pp x dp is not the number of devices",
+    Infeasible.interleave_not_divisible: "virtual stages need pp > 1 and micro-batches that pp divides",
+    Infeasible.network_too_small: "the system has no network that joins that many devices",
+    Infeasible.precision_unsupported: "the accelerator has no matrix rate at this precision",
+}
+
+
+def record(cls: type[T]) -> type[T]:
+    """Make ``cls`` a frozen keyword-only dataclass whose fields are pytree leaves or records."""
+    cls = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+    return jax.tree_util.register_dataclass(cls)
+
+
+def metadata(symbol: str, units: str, text: str, **extra: Any) -> Any:
+    """A dataclass field with what labelled outputs need: symbol, SI units and a long name."""
+    return dataclasses.field(metadata={"symbol": symbol, "units": units, "long_name": text, **extra})
+
+
+@record
+class Workload:
+    """A dense decoder transformer and the batch it is trained on.
+
+    Parameter counts follow from the shape (``dse.model.transformer.parameter_count``);
+    biases are left out, as in the published shape tables.
+    """
+
+    n_layers: Scalar = metadata("L", "1", "transformer layers")
+    hidden: Scalar = metadata("h", "1", "hidden size")
+    n_heads: Scalar = metadata("a", "1", "query heads")
+    n_kv_heads: Scalar = metadata("g", "1", "key/value heads")
+    head_dim: Scalar = metadata("d", "1", "head size")
+    ffn_hidden: Scalar = metadata("f", "1", "width of one feed-forward up projection")
+    gated: Scalar = metadata("", "1", "1 when the feed-forward has a gate (three matrices)")
+    vocab: Scalar = metadata("V", "1", "vocabulary size")
+    tied_embeddings: Scalar = metadata("", "1", "1 when input and output embeddings share weights")
+    learned_positions: Scalar = metadata("", "1", "1 when positions are a learned table of seq_len x hidden")
+    rotary: Scalar = metadata("", "1", "1 when queries and keys are rotated (RoPE)")
+    relative_positions: Scalar = metadata("", "1", "1 when every layer projects relative positions (Transformer-XL)")
+    dropout: Scalar = metadata("", "1", "1 when dropout is on (GPT-3 era)")
+    window: Scalar = metadata("w", "1", "attention window in tokens of the local layers")
+    local_layers: Scalar = metadata("", "1", "share of layers whose attention is local (windowed)")
+    seq_len: Scalar = metadata("s", "1", "sequence length in tokens")
+    global_batch: Scalar = metadata("B", "1", "sequences a step over all devices")
+
+
+@record
+class MatrixRate:
+    """Dense matrix rate by precision; 0 where the accelerator does not have it."""
+
+    fp32: Scalar = metadata("", "FLOP/s", "dense fp32 matrix rate")
+    tf32: Scalar = metadata("", "FLOP/s", "dense tf32 matrix rate")
+    bf16: Scalar = metadata("", "FLOP/s", "dense bf16 matrix rate")
+    fp16: Scalar = metadata("", "FLOP/s", "dense fp16 matrix rate")
+    fp8: Scalar = metadata("", "FLOP/s", "dense fp8 matrix rate")
+    fp4: Scalar = metadata("", "FLOP/s", "dense fp4 matrix rate")
+    int8: Scalar = metadata("", "FLOP/s", "dense int8 matrix rate")
+    int4: Scalar = metadata("", "FLOP/s", "dense int4 matrix rate")
+
+
+@record
+class MemoryTier:
+    """One memory of a device."""
+
+    capacity: Scalar = metadata("", "B", "usable capacity of device memory")
+    bandwidth: Scalar = metadata("", "B/s", "peak bandwidth of device memory")
+
+
+@record
+class Kernels:
+    """How near a chip family's kernels come to its peaks: few parameters, each physical, fitted to kernel rows."""
+
+    matrix_efficiency: Scalar = metadata("", "1", "share of the matrix rate that a large, deep GEMM reaches")
+    matrix_depth: Scalar = metadata("k0", "1", "inner dimension at which a GEMM reaches half of that share")
+    tile_rows: Scalar = metadata("", "1", "rows of a GEMM output tile")
+    tile_columns: Scalar = metadata("", "1", "columns of a GEMM output tile")
+    wave_quantization: Scalar = metadata("", "1", "share of the last partial wave's idle cores that is lost")
+    vector_efficiency: Scalar = metadata("", "1", "share of the vector rate that element-wise kernels reach")
+    memory_efficiency: Scalar = metadata("", "1", "share of memory bandwidth that large transfers reach")
+    roofline_blend: Scalar = metadata("kappa", "1", "0: perfect overlap of compute and memory; 1: none")
+    kernel_floor: Scalar = metadata("", "s", "shortest time of one kernel on the device")
+    flash_efficiency: Scalar = metadata("", "1", "share of the matrix rate of flash attention on long sequences")
+    flash_sequence: Scalar = metadata("s0", "1", "sequence at which flash attention reaches half of that share")
+    flash_backward: Scalar = metadata("", "1", "time of a flash-attention backward FLOP relative to a forward one")
+
+
+@record
+class Accelerator:
+    """One device: a GPU, or the share of one that software sees as a device."""
+
+    matrix_rate: MatrixRate
+    vector_rate: Scalar = metadata("", "FLOP/s", "fp32 rate of the vector units")
+    cores: Scalar = metadata("", "1", "cores (SM, CU) that share one kernel's tiles")
+    cache: Scalar = metadata("", "B", "capacity of the last on-chip shared cache")
+    memory: MemoryTier
+    kernels: Kernels
+
+
+@record
+class Network:
+    """One level of the interconnect, as one device sees it."""
+
+    bandwidth: Scalar = metadata("", "B/s", "bandwidth a device and direction")
+    latency: Scalar = metadata("alpha", "s", "latency of one step of a collective, software included")
+    domain: Scalar = metadata("", "1", "devices that this level joins")
+    efficiency: Scalar = metadata("", "1", "share of the bandwidth that large messages reach")
+    ramp: Scalar = metadata("S0", "B", "message size that doubles the time on the wire")
+    in_network_reduction: Scalar = metadata("", "1", "1 when the switch reduces (NVLS, SHARP)")
+    processor_usage: Scalar = metadata("", "1", "share of the device's compute that communication takes")
+
+
+@record
+class System:
+    """A cluster: ``n_devices`` accelerators, switched scale-up domains joined by a scale-out network."""
+
+    accelerator: Accelerator
+    scale_up: Network
+    scale_out: Network
+    n_devices: Scalar = metadata("N", "1", "devices used")
+
+
+@record
+class Software:
+    """A training stack (software, era, cluster): what the code does, in few parameters."""
+
+    attention: Scalar = metadata("", "1", "attention kernel", enum=Attention)
+    fused_elementwise: Scalar = metadata("", "1", "1 when element-wise chains run as one kernel")
+    matrix_slowdown: Scalar = metadata("", "1", "matrix time in a real step over the isolated kernel")
+    elementwise_slowdown: Scalar = metadata("", "1", "element-wise time in a real step over the isolated kernel")
+    host_time: Scalar = metadata("", "s", "host time to launch one layer's forward for one micro-batch")
+    step_overhead: Scalar = metadata("", "s", "host time a step that nothing hides (data, logging, clipping)")
+    tp_overlap: Scalar = metadata("", "1", "share of tensor-parallel communication that overlap can hide")
+    backward_tp_overlap: Scalar = metadata("", "1", "share of asynchronous backward tp messages hidden by default")
+    cp_overlap: Scalar = metadata("", "1", "share of context-parallel communication that overlap can hide")
+    dp_overlap: Scalar = metadata("", "1", "share of data-parallel communication that overlap can hide")
+    pp_overlap: Scalar = metadata("", "1", "share of steady-state point-to-point communication that is hidden")
+    collective: Scalar = metadata("", "1", "collective algorithm", enum=Collective)
+    gradient_bytes: Scalar = metadata("", "B", "bytes of one stored (accumulated) gradient")
+    gradient_message_bytes: Scalar = metadata("", "B", "bytes of one gradient on the wire")
+    logit_bytes: Scalar = metadata("", "B", "bytes kept for one logit")
+    cross_entropy_traffic: Scalar = metadata("", "B", "bytes the loss moves for one logit, forward and backward")
+    gradient_cache: Scalar = metadata("", "1", "1 when a 16-bit weight-gradient buffer is kept for each weight shape")
+    reserve: Scalar = metadata("", "B", "memory held by the framework, the driver and the communicators")
+
+
+@record
+class Mapping:
+    """How the workload is spread over the devices; ``n_devices = tp cp pp dp``."""
+
+    tp: Scalar = metadata("t", "1", "tensor parallel size")
+    pp: Scalar = metadata("p", "1", "pipeline parallel size")
+    dp: Scalar = metadata("D", "1", "data parallel size")
+    cp: Scalar = metadata("c", "1", "context parallel size")
+    micro_batch: Scalar = metadata("b", "1", "sequences of one micro-batch")
+    virtual_stages: Scalar = metadata("v", "1", "model chunks a device holds (interleaved 1F1B when > 1)")
+    recompute: Scalar = metadata("", "1", "activation recompute", enum=Recompute)
+    zero_stage: Scalar = metadata("", "1", "ZeRO stage: 0 none, 1 optimiser, 2 + gradients, 3 + weights (FSDP)")
+    sequence_parallel: Scalar = metadata("", "1", "1 when norms and dropout are split along the sequence over tp")
+    overlap_dp: Scalar = metadata("", "1", "1 when data-parallel communication overlaps compute")
+    overlap_tp: Scalar = metadata("", "1", "1 when tensor-parallel communication overlaps compute")
+    precision: Scalar = metadata("", "1", "precision of the matrix operands", enum=Precision)
+    placement: Scalar = metadata("", "1", "placement order of the parallel dimensions", enum=Placement)
+
+
+@record
+class Design:
+    """One point of the design space: workload x system x software x mapping."""
+
+    workload: Workload
+    system: System
+    software: Software
+    mapping: Mapping
+
+
+@record
+class Metrics:
+    """What the model says of one design; parts ``<metric>_<part>`` add up to ``<metric>``."""
+
+    step_time: Scalar = metadata("T", "s", "time of one training step")
+    step_time_forward: Scalar = metadata("", "s", "layer forward compute on the slowest stage")
+    step_time_backward: Scalar = metadata("", "s", "layer backward compute on the slowest stage")
+    step_time_recompute: Scalar = metadata("", "s", "forward compute repeated in the backward pass")
+    step_time_edge: Scalar = metadata("", "s", "embedding, output head and cross-entropy")
+    step_time_host: Scalar = metadata("", "s", "time the device waits for kernel launches")
+    step_time_tensor_parallel: Scalar = metadata("", "s", "exposed tensor-parallel communication")
+    step_time_context_parallel: Scalar = metadata("", "s", "exposed context-parallel communication")
+    step_time_bubble: Scalar = metadata("", "s", "pipeline fill and drain, and waiting for the slowest stage")
+    step_time_pipeline_parallel: Scalar = metadata("", "s", "exposed point-to-point communication between stages")
+    step_time_data_parallel: Scalar = metadata("", "s", "exposed data-parallel communication and what it slows")
+    step_time_optimizer: Scalar = metadata("", "s", "optimiser step")
+    tokens_per_second: Scalar = metadata("", "s-1", "tokens trained a second, whole system")
+    tokens_per_second_per_device: Scalar = metadata("", "s-1", "tokens trained a second and device")
+    mfu: Scalar = metadata("", "1", "model FLOP utilisation (full attention square, head counted, no recompute)")
+    mfu_causal: Scalar = metadata("", "1", "model FLOP utilisation counting causal attention work only")
+    hfu: Scalar = metadata("", "1", "hardware FLOP utilisation: model FLOPs plus recomputed ones")
+    model_flops: Scalar = metadata("", "FLOP", "model FLOPs of one step")
+    parameters: Scalar = metadata("", "1", "parameters of the model")
+    peak_memory: Scalar = metadata("", "B", "peak memory of the fullest device")
+    peak_memory_weights: Scalar = metadata("", "B", "weights of the transformer layers")
+    peak_memory_gradients: Scalar = metadata("", "B", "gradients of the transformer layers")
+    peak_memory_optimizer: Scalar = metadata("", "B", "optimiser state of the transformer layers")
+    peak_memory_edge: Scalar = metadata("", "B", "model state of embedding, final norm and head")
+    peak_memory_activations: Scalar = metadata("", "B", "activations that the layers keep for the backward pass")
+    peak_memory_logits: Scalar = metadata("", "B", "activations of embedding and head: logits and cross-entropy")
+    peak_memory_buffers: Scalar = metadata("", "B", "temporaries: gathered weights and activations, gradients")
+    peak_memory_reserve: Scalar = metadata("", "B", "framework, driver and communicator memory")
+    feasible: Scalar = metadata("", "1", "whether the design can run")
+    infeasible_reason: Scalar = metadata("", "1", "why it cannot: bits of Infeasible")
+
+
+def field_metadata(cls: type, name: str) -> dict[str, Any]:
+    """Symbol, units and long name of field ``name`` of a record class."""
+    return dict(next(f.metadata for f in dataclasses.fields(cls) if f.name == name))

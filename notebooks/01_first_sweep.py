@@ -1,0 +1,92 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: py:percent,ipynb
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # A first sweep
+#
+# Which mapping of a trillion-parameter model trains fastest on 4,096 A100s? Megatron-LM's authors mapped theirs by
+# hand (Narayanan et al. 2021); here every mapping is evaluated.
+
+# %%
+# %matplotlib inline
+from pathlib import Path
+
+import dse
+from dse import plot
+
+root = Path.cwd() if Path("sweeps").is_dir() else Path.cwd().parent
+results = dse.run(root / "sweeps" / "megatron_1t_4096_a100.toml", output=False)
+results.sizes
+
+# %% [markdown]
+# The results are an `xarray.Dataset`. The mapping's parts (`tp`, `pp`, `dp`, …) are levels of the dimension `mapping`;
+# every variable has units and a name in words.
+
+# %%
+results.step_time
+
+# %% [markdown]
+# ## Slicing by name
+#
+# The best mapping for each tensor-parallel size, among those that fit into memory:
+
+# %%
+fits = results.where(results.feasible)
+fits.step_time.groupby("tp").min().to_series()
+
+# %% [markdown]
+# One mapping, as the paper chose it (tp 8, pp 64), with full recompute: how long and how much memory, for each
+# micro-batch?
+
+# %%
+paper = results.sel(
+    tp=8, pp=64, virtual_stages=1, recompute="full", zero_stage=0,
+    sequence_parallel=False, overlap_dp=False, overlap_tp=False,
+)
+columns = ["step_time", "mfu", "peak_memory", "feasible"]
+paper[columns].to_dataframe()[columns].head()
+
+# %% [markdown]
+# ## Where the time goes
+#
+# The best mapping of each (tp, pp): what its step is spent on, and the memory it needs beside what there is.
+
+# %%
+plot.breakdown(results)
+
+# %% [markdown]
+# ## Time against memory
+#
+# A mapping on the front cannot be made faster without more memory.
+
+# %%
+plot.pareto(results)
+
+# %% [markdown]
+# ## Why is the best one the best?
+#
+# The elasticities tell what would make it faster still: one per cent more of a parameter changes the step time by so
+# many per cent.
+
+# %%
+chosen = results.isel(mapping=fits.step_time.argmin("mapping").item())
+design = dse.design(
+    workload="megatron-1t",
+    system="selene",
+    n_devices=4096,
+    **{name: chosen[name].item() for name in ("tp", "pp", "dp", "micro_batch", "virtual_stages", "recompute")},
+    **{name: float(chosen[name]) for name in ("zero_stage", "sequence_parallel", "overlap_dp", "overlap_tp")},
+    precision="fp16",
+    global_batch=4096,
+)
+[(e.parameter, round(e.elasticity, 3)) for e in dse.explain(design).elasticities[:8]]

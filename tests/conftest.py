@@ -1,0 +1,63 @@
+"""Every test runs under JAX's strict promotion rules; a small sweep that several test files share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+#: A sweep of 44 designs, six (tp, pp), of which three fit into memory.
+SMALL_SWEEP = """
+title = "a small sweep"
+
+[workload]
+name = "gpt-3-13b"
+global_batch = 64
+
+[system]
+name = "selene"
+n_devices = 16
+
+[axes]
+tp = [1, 2, 8]
+pp = [1, 2]
+micro_batch = [1, 2]
+recompute = ["none", "full"]
+overlap_dp = [false, true]
+
+[objective]
+minimize = "step_time"
+"""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Share compiled programs between processes and runs, then make JAX strict."""
+    os.environ.setdefault("DSE_CACHE", str(config.rootpath / ".cache" / "jax"))
+    os.environ.pop("DSE_CATALOG", None)
+    from dse.cli import keep_compiled_programs
+
+    keep_compiled_programs()
+    import jax
+
+    jax.config.update("jax_numpy_dtype_promotion", "strict")
+    jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+@pytest.fixture
+def small_sweep(tmp_path: Path) -> Path:
+    """The file of the small sweep."""
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL_SWEEP)
+    return path
+
+
+@pytest.fixture(scope="session")
+def small_results(tmp_path_factory: pytest.TempPathFactory):
+    """The results of the small sweep, in memory and on disk: (dataset, path)."""
+    import dse
+
+    folder = tmp_path_factory.mktemp("small")
+    (folder / "small.toml").write_text(SMALL_SWEEP)
+    path = folder / "small.nc"
+    return dse.run(folder / "small.toml", output=path), path

@@ -1,0 +1,99 @@
+"""Collectives over two levels: textbook costs are special cases."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dse.model import collectives
+from dse.model.collectives import Group
+from dse.types import Collective
+from tests.designs import SCALE_OUT, SCALE_UP, SYSTEM
+
+PLAIN = dataclasses.replace(
+    SYSTEM,
+    scale_up=dataclasses.replace(SCALE_UP, efficiency=1.0, ramp=0.0, latency=1e-6),
+    scale_out=dataclasses.replace(SCALE_OUT, efficiency=1.0, ramp=0.0, latency=5e-6),
+)
+REDUCING = dataclasses.replace(
+    PLAIN, scale_up=dataclasses.replace(PLAIN.scale_up, in_network_reduction=1.0)
+)
+ALGORITHMS = [float(c) for c in Collective]
+SIZES = st.floats(1e3, 1e10)
+GROUPS = st.sampled_from([Group(2.0, 2.0), Group(8.0, 8.0), Group(16.0, 8.0), Group(64.0, 1.0), Group(512.0, 4.0)])
+
+
+def test_a_group_of_one_costs_nothing():
+    for algorithm in ALGORITHMS:
+        assert float(collectives.all_reduce(1e9, Group(1.0, 1.0), PLAIN, algorithm)) == 0.0
+        assert float(collectives.all_gather(1e9, Group(1.0, 1.0), PLAIN, algorithm)) == 0.0
+
+
+def test_ring_inside_one_domain():
+    """2 (P - 1) (alpha + S / (P B)) (Thakur et al. 2005); a ramp of under a byte is left out of both."""
+    size, members = 1e9, 8.0
+    expected = 2 * (members - 1) * (1e-6 + size / members / 300e9)
+    found = collectives.all_reduce(size, Group(members, members), PLAIN, float(Collective.ring))
+    assert float(found) == pytest.approx(expected, rel=1e-4)
+
+
+def test_ring_across_domains_uses_every_members_own_link():
+    """Eight members a domain cross with eight links; with one member a domain a single link is left."""
+    size = 1e9
+    wide = collectives.all_gather(size, Group(64.0, 8.0), PLAIN, float(Collective.ring))
+    narrow = collectives.all_gather(size, Group(64.0, 1.0), PLAIN, float(Collective.ring))
+    assert float(narrow) == pytest.approx(63 * 5e-6 + size * 63 / 64 / 25e9, rel=1e-4)
+    assert float(wide) < float(narrow)
+
+
+def test_in_switch_reduction_halves_a_large_all_reduce():
+    """Each byte crosses a link once each way: towards a factor of two against the ring, 14/9 with eight members."""
+    size, group = 1e10, Group(8.0, 8.0)
+    ring = float(collectives.all_reduce(size, group, REDUCING, float(Collective.ring)))
+    switch = float(collectives.all_reduce(size, group, REDUCING, float(Collective.in_switch)))
+    assert ring / switch == pytest.approx((2 * 7 / 8) / (9 / 8), rel=1e-2)
+
+
+@given(size=SIZES, group=GROUPS)
+def test_auto_is_the_fastest(size, group):
+    auto = float(collectives.all_reduce(size, group, REDUCING, float(Collective.auto)))
+    others = [float(collectives.all_reduce(size, group, REDUCING, a)) for a in ALGORITHMS[1:]]
+    assert auto == pytest.approx(min(others))
+
+
+@given(size=SIZES, group=GROUPS, factor=st.floats(1.0, 10.0))
+def test_more_bytes_take_longer(size, group, factor):
+    for algorithm in ALGORITHMS:
+        small = float(collectives.all_reduce(size, group, SYSTEM, algorithm))
+        assert float(collectives.all_reduce(size * factor, group, SYSTEM, algorithm)) >= small * (1 - 1e-6)
+
+
+@given(size=SIZES, group=GROUPS)
+def test_an_all_reduce_is_no_cheaper_than_its_bytes(size, group):
+    """Every member must take in the others' sum: at least S (P - 1) / P over all its links."""
+    time = float(collectives.all_reduce(size, group, REDUCING, float(Collective.auto)))
+    assert time >= size * (group.size - 1) / group.size / (300e9 + 25e9)
+
+
+@pytest.mark.parametrize(
+    ("placement", "expected"), [(0.0, (8.0, 1.0, 0.0)), (1.0, (8.0, 1.0, 0.0))], ids=["dp inside pp", "pp inside dp"]
+)
+def test_a_full_node_of_tensor_parallelism_sends_everything_else_outside(placement, expected):
+    groups = collectives.groups(8.0, 1.0, 4.0, 2.0, placement, PLAIN)
+    assert (groups.tp.local, groups.dp.local, groups.pp_neighbours_local) == expected
+
+
+def test_placement_decides_who_stays_inside_the_node():
+    dp_inside = collectives.groups(2.0, 1.0, 4.0, 4.0, 0.0, PLAIN)
+    pp_inside = collectives.groups(2.0, 1.0, 4.0, 4.0, 1.0, PLAIN)
+    assert (float(dp_inside.dp.local), float(dp_inside.pp_neighbours_local)) == (4.0, 0.0)
+    assert (float(pp_inside.dp.local), float(pp_inside.pp_neighbours_local)) == (1.0, 1.0)
+
+
+@given(t=st.floats(0, 1), window=st.floats(0, 1), overlap=st.floats(0, 1), usage=st.floats(0, 0.5))
+def test_exposure_is_bounded(t, window, overlap, usage):
+    """max(t_comm - window, (1 - overlap) t_comm) when hiding costs no compute; never more than t_comm."""
+    free = float(collectives.exposed(t, window, overlap, 0.0))
+    assert free == pytest.approx(max(t - window, (1 - overlap) * t), abs=1e-6)
+    assert free - 1e-6 <= float(collectives.exposed(t, window, overlap, usage)) <= t + 1e-6

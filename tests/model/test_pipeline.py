@@ -1,0 +1,60 @@
+"""The closed forms of the pipeline against the event-driven scheduler."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dse import schedule
+from dse.model import pipeline
+
+STAGES = st.sampled_from([2, 3, 4, 8])
+
+
+def equal_stages(stages, chunks, forward, backward):
+    return np.full((stages, chunks), forward / chunks), np.full((stages, chunks), backward / chunks)
+
+
+@given(
+    stages=STAGES,
+    rounds=st.integers(1, 5),
+    chunks=st.sampled_from([1, 2, 3]),
+    forward=st.floats(0.5, 2.0),
+    backward=st.floats(0.5, 4.0),
+)
+def test_makespan_of_equal_stages_is_exact(stages, rounds, chunks, forward, backward):
+    """n beats and the bubble (p - 1)(t_f + t_b) / v (Narayanan et al. 2021, section 2.2)."""
+    n = rounds * stages
+    exact = schedule.makespan(*equal_stages(stages, chunks, forward, backward), n)
+    beat = forward + backward
+    closed = n * beat + pipeline.bubble_time(pipeline.Stages(beat, 0.0, 0.0), float(stages), float(chunks))
+    assert float(closed) == pytest.approx(exact, rel=1e-5)
+
+
+@given(stages=STAGES, n=st.integers(8, 24), heavy=st.floats(0.0, 1.0))
+def test_a_heavy_last_stage_sets_the_beat(stages, n, heavy):
+    """With the head on the last stage the closed form is exact for 1F1B in the long run."""
+    forward, backward = equal_stages(stages, 1, 1.0, 2.0)
+    forward[-1] += heavy / 3
+    backward[-1] += 2 * heavy / 3
+    exact = schedule.makespan(forward, backward, n)
+    stage = pipeline.Stages(3.0, 0.0, heavy)
+    closed = n * (3.0 + pipeline.slowest_extra(stage, float(stages))) + pipeline.bubble_time(stage, float(stages), 1.0)
+    assert float(closed) == pytest.approx(exact, rel=0.02)
+
+
+@pytest.mark.parametrize(("stages", "chunks", "n"), [(4, 1, 16), (4, 2, 16), (8, 3, 24), (4, 1, 2), (2, 4, 8)])
+def test_micro_batches_in_flight(stages, chunks, n):
+    """The first and the last stage hold as many chunks as the closed form says (Korthikanti 2022, 4.2.3)."""
+    events = schedule.simulate(*equal_stages(stages, chunks, 1.0, 2.0), n)
+    first = float(pipeline.in_flight(float(stages), float(chunks), float(n)))
+    last = float(pipeline.in_flight_last(float(stages), float(chunks), float(n)))
+    assert schedule.in_flight(events, 0) == pytest.approx(first * chunks)
+    assert schedule.in_flight(events, stages - 1) == pytest.approx(last * chunks)
+
+
+def test_one_stage_has_no_bubble_and_sends_nothing():
+    stages = pipeline.Stages(3.0, 0.5, 0.7)
+    assert float(pipeline.bubble_time(stages, 1.0, 1.0)) == pytest.approx(0.0, abs=1e-6)
+    assert float(pipeline.exposed_sends(1.0, 1.0, 8.0, 0.5)) == 0.0
+    assert float(pipeline.slowest_extra(stages, 1.0)) == pytest.approx(1.2)

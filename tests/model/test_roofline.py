@@ -1,0 +1,79 @@
+"""Roofline of one operator: limits, shape efficiency, precision."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dse.model import roofline
+from dse.model.operators import Element, linear, matmul_work
+from dse.types import Precision
+from tests.designs import ACCELERATOR, SOFTWARE
+
+ELEMENT = Element(operand=2.0, activation=2.0, gradient=4.0, cache=40e6)
+SIZE = st.sampled_from([1.0, 64.0, 100.0, 1024.0, 4096.0, 12288.0])
+BF16 = float(Precision.bf16)
+
+
+def time(m, n, k, accelerator=ACCELERATOR, precision=BF16):
+    return float(roofline.kernel_time("matrix", matmul_work(m, n, k, 1.0, ELEMENT), accelerator, SOFTWARE, precision))
+
+
+@given(m=SIZE, n=SIZE, k=SIZE)
+def test_a_product_is_no_faster_than_peak_bandwidth_or_floor(m, n, k):
+    t = time(m, n, k)
+    assert t >= 2 * m * n * k / 312e12
+    assert t >= 2 * (m * k + k * n + m * n) / 2.039e12
+    assert t >= ACCELERATOR.kernels.kernel_floor
+
+
+@given(m=SIZE, n=SIZE, k=SIZE)
+def test_shape_efficiency_is_a_share(m, n, k):
+    share = float(roofline.shape_efficiency(matmul_work(m, n, k, 1.0, ELEMENT), ACCELERATOR))
+    assert 0.0 < share <= 1.0
+
+
+def test_a_large_deep_product_reaches_its_efficiency():
+    m = 16384.0
+    reached = 2 * m**3 / time(m, m, m) / 312e12 * SOFTWARE.matrix_slowdown
+    assert reached == pytest.approx(ACCELERATOR.kernels.matrix_efficiency, rel=0.05)
+
+
+def test_a_matrix_vector_product_is_bound_by_bandwidth():
+    work = matmul_work(1.0, 8192.0, 8192.0, 1.0, ELEMENT)
+    compute, memory = roofline.roofline_terms("matrix", work, ACCELERATOR, BF16)
+    assert float(memory) > float(compute)
+
+
+@given(compute=st.floats(0, 1), memory=st.floats(0, 1))
+def test_the_blend_spans_from_perfect_overlap_to_none(compute, memory):
+    assert float(roofline.combine(compute, memory, 0.0)) == pytest.approx(max(compute, memory))
+    assert float(roofline.combine(compute, memory, 1.0)) == pytest.approx(compute + memory, abs=1e-6)
+
+
+def test_the_cache_bounds_re_reads():
+    """With little on-chip memory traffic grows to 2 m n k / sqrt(S) elements (Hong & Kung 1981)."""
+    small = ELEMENT._replace(cache=2048.0)
+    m = 4096.0
+    assert float(matmul_work(m, m, m, 1.0, small).bytes) == pytest.approx(2 * m**3 / 1024**0.5 * 2.0)
+    assert float(matmul_work(m, m, m, 1.0, ELEMENT).bytes) == pytest.approx(3 * m * m * 2.0)
+
+
+@pytest.mark.parametrize(
+    ("precision", "size"),
+    [("fp32", 4.0), ("bf16", 2.0), ("fp8", 1.0), ("fp8_block", 1.03125), ("fp4", 0.5625), ("int4", 0.5)],
+)
+def test_block_formats_carry_their_scales(precision, size):
+    assert float(roofline.operand_bytes(float(Precision[precision]))) == pytest.approx(size)
+
+
+def test_precision_sets_the_rate():
+    assert float(roofline.matrix_rate(ACCELERATOR, float(Precision.fp8))) == pytest.approx(624e12)
+    assert float(roofline.matrix_rate(ACCELERATOR, float(Precision.fp4))) == 0.0
+    assert time(8192.0, 8192.0, 8192.0, precision=float(Precision.fp8)) < time(8192.0, 8192.0, 8192.0)
+
+
+def test_a_weight_gradient_accumulates_in_its_buffer():
+    """The gradient buffer is read and written once instead of a fresh 16-bit matrix being written."""
+    layer = linear("qkv", 1024.0, 4096.0, 4096.0, ELEMENT, 0.0)
+    fresh = matmul_work(4096.0, 4096.0, 1024.0, 1.0, ELEMENT)
+    assert float(layer.weight_gradient.bytes) - float(fresh.bytes) == pytest.approx((8 - 2) * 4096 * 4096)

@@ -1,0 +1,115 @@
+"""Operators, stored activations and parameter counts of a layer: the published closed forms are special cases."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.evaluate import evaluate, lay_out
+from dse.model import memory, transformer
+from tests.designs import SOFTWARE, WORKLOAD, make_design
+
+GPT = st.builds(
+    lambda heads, head_dim, seq_len: dataclasses.replace(
+        WORKLOAD, n_heads=heads, n_kv_heads=heads, head_dim=head_dim, hidden=heads * head_dim,
+        ffn_hidden=4 * heads * head_dim, seq_len=seq_len, window=seq_len,
+    ),
+    heads=st.sampled_from([16.0, 32.0, 96.0]),
+    head_dim=st.sampled_from([64.0, 128.0]),
+    seq_len=st.sampled_from([512.0, 2048.0, 4096.0]),
+)  # fmt: skip
+
+
+def layer_bytes(design):
+    layout = lay_out(design)
+    return float(memory.layer_activation_bytes(design, layout.local, layout.layer))
+
+
+@given(workload=GPT, tp=st.sampled_from([1.0, 2.0, 8.0]), b=st.sampled_from([1.0, 4.0]))
+@settings(max_examples=30, deadline=None)
+def test_activations_of_a_layer_are_korthikanti_table_2(workload, tp, b):
+    """Korthikanti et al. 2022, table 2, each of its five rows, 16-bit with dropout, unfused attention."""
+    s, h, a = workload.seq_len, workload.hidden, workload.n_heads
+    sbh, square = s * b * h, 5 * a * s / h
+
+    def of(recompute, split):
+        split = split if tp > 1 else 0
+        return layer_bytes(
+            make_design(workload, tp=tp, micro_batch=b, recompute=recompute, sequence_parallel=split)
+        )
+
+    assert of(0, 0) == pytest.approx(sbh * (10 + 24 / tp + square / tp))
+    assert of(1, 0) == pytest.approx(sbh * (10 + 24 / tp))
+    assert of(0, 1) == pytest.approx(sbh / tp * (34 + square))
+    assert of(1, 1) == pytest.approx(sbh / tp * 34)
+    assert of(2, 0) == pytest.approx(2 * sbh)
+
+
+def test_a_llama_layer_keeps_what_its_operators_need():
+    """RMSNorm, flash, GQA, SwiGLU, no dropout: inputs of two norms and four linear layers, q k v, gate and up."""
+    w = dataclasses.replace(
+        WORKLOAD, n_kv_heads=8.0, gated=1.0, ffn_hidden=14336.0, dropout=0.0, rotary=1.0, learned_positions=0.0
+    )
+    design = make_design(w, software=dataclasses.replace(SOFTWARE, attention=1.0))
+    tokens, h, kv, f = w.seq_len, w.hidden, 8 * 128.0, w.ffn_hidden
+    residual_stream = 4 * h  # two norm inputs, two norm outputs
+    attention = (h + 2 * kv) + h  # q, k, v; the projection's input
+    feed_forward = 2 * f + f  # gate and up; the down projection's input
+    statistics = 4 * w.n_heads
+    expected = tokens * (2 * (residual_stream + attention + feed_forward) + statistics)
+    assert layer_bytes(design) == pytest.approx(expected)
+
+
+def test_matrix_flops_of_a_layer_are_twice_its_parameters_a_token():
+    design = make_design()
+    layout = lay_out(design)
+    linear = [o for o in layout.layer if o.kind == "matrix"]
+    flops = sum(float(o.forward.flops) for o in linear)
+    assert flops == pytest.approx(2 * transformer.layer_matrix_parameters(WORKLOAD) * WORKLOAD.seq_len)
+    for o in linear:
+        assert float(o.input_gradient.flops) == pytest.approx(float(o.forward.flops))
+        assert float(o.weight_gradient.flops) == pytest.approx(float(o.forward.flops))
+
+
+def test_model_flops_are_narayanan_equation_3_without_recompute():
+    """72 B s L h^2 (1 + s/(6h) + V/(12 L h)) (Korthikanti et al. 2022, appendix A)."""
+    w = WORKLOAD
+    published = 72 * w.global_batch * w.seq_len * w.n_layers * w.hidden**2
+    published *= 1 + w.seq_len / (6 * w.hidden) + w.vocab / (12 * w.n_layers * w.hidden)
+    assert float(transformer.model_flops(w)) == pytest.approx(published)
+
+
+def test_flash_attention_computes_the_causal_half_only():
+    """Unfused kernels compute the full square; flash the half, a window less."""
+    s = WORKLOAD.seq_len
+    assert float(transformer.flash_pairs(WORKLOAD)) == pytest.approx(s * s / 2)
+    windowed = dataclasses.replace(WORKLOAD, window=512.0, local_layers=1.0)
+    assert float(transformer.flash_pairs(windowed)) == pytest.approx(s * 512 - 512**2 / 2)
+    full = lay_out(make_design())
+    scores = next(o for o in full.layer if o.name == "attention_scores")
+    assert float(scores.forward.flops) == pytest.approx(2 * 32 * s * s * 128)
+
+
+def test_grouped_queries_are_not_read_as_multi_head():
+    """GQA shrinks the QKV projection and its parameters, and key/value heads replicate beyond their number."""
+    grouped = dataclasses.replace(WORKLOAD, n_kv_heads=8.0)
+    saved = 2 * WORKLOAD.hidden * (32 - 8) * 128
+    assert transformer.layer_parameters(WORKLOAD) - float(transformer.layer_parameters(grouped)) == pytest.approx(saved)
+    one = float(transformer.layer_matrix_parameters(grouped, 8.0))
+    two = float(transformer.layer_matrix_parameters(grouped, 16.0))
+    kv_head = 2 * WORKLOAD.hidden * 128
+    assert one - kv_head == pytest.approx(2 * (two - kv_head))
+
+
+def test_embedding_is_a_look_up_not_a_product():
+    layout = lay_out(make_design())
+    embedding = layout.embedding[0]
+    assert float(embedding.forward.flops) <= WORKLOAD.seq_len * WORKLOAD.hidden
+    assert embedding.kind == "vector"
+
+
+def test_dropout_off_removes_its_masks_and_kernels():
+    off = dataclasses.replace(WORKLOAD, dropout=0.0)
+    assert layer_bytes(make_design(off)) < layer_bytes(make_design())
+    assert float(evaluate(make_design(off)).step_time) < float(evaluate(make_design()).step_time)

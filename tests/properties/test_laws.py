@@ -1,0 +1,260 @@
+"""Laws that every change of the model must keep (model.md, "Laws")."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dse
+from dse.design import leaves, replace
+from dse.evaluate import evaluate, lay_out
+from dse.model import transformer
+from dse.types import Metrics
+from tests.designs import designs, make_design, workloads
+
+jitted = jax.jit(evaluate)
+batched = jax.jit(jax.vmap(evaluate))
+
+#: More of these never makes a step slower.
+FASTER = [
+    "system.accelerator.memory.bandwidth",
+    "system.accelerator.matrix_rate.bf16",
+    "system.accelerator.matrix_rate.fp16",
+    "system.accelerator.vector_rate",
+    "system.accelerator.cache",
+    "system.accelerator.kernels.matrix_efficiency",
+    "system.accelerator.kernels.memory_efficiency",
+    "system.accelerator.kernels.flash_efficiency",
+    "system.scale_up.bandwidth",
+    "system.scale_up.efficiency",
+    "system.scale_out.bandwidth",
+    "system.scale_out.efficiency",
+    "software.tp_overlap",
+    "software.dp_overlap",
+    "software.pp_overlap",
+    "software.backward_tp_overlap",
+]
+#: Less of these never makes a step slower.
+SLOWER = [
+    "system.scale_up.latency",
+    "system.scale_out.latency",
+    "system.scale_up.ramp",
+    "system.scale_out.ramp",
+    "system.scale_up.processor_usage",
+    "system.accelerator.kernels.kernel_floor",
+    "system.accelerator.kernels.roofline_blend",
+    "software.host_time",
+    "software.step_overhead",
+    "software.matrix_slowdown",
+    "software.elementwise_slowdown",
+    "software.cross_entropy_traffic",
+]
+
+
+def value(design, path):
+    return functools.reduce(getattr, path.split("."), design)
+
+
+def scaled(design, path, factor):
+    new = value(design, path) * factor
+    if path.endswith(("overlap", "efficiency")):
+        new = min(new, 1.0)
+    return replace(design, {path: new})
+
+
+def parts_of(metrics, name):
+    return {
+        f.name: float(getattr(metrics, f.name)) for f in dataclasses.fields(Metrics) if f.name.startswith(f"{name}_")
+    }
+
+
+@given(design=designs(), path=st.sampled_from(FASTER), factor=st.floats(1.0, 4.0))
+def test_more_resource_is_never_slower(design, path, factor):
+    before, after = jitted(design), jitted(scaled(design, path, factor))
+    assert float(after.step_time) <= float(before.step_time) * (1 + 1e-5)
+
+
+@given(design=designs(), path=st.sampled_from(SLOWER), factor=st.floats(0.0, 1.0))
+def test_less_cost_is_never_slower(design, path, factor):
+    before, after = jitted(design), jitted(scaled(design, path, factor))
+    assert float(after.step_time) <= float(before.step_time) * (1 + 1e-5)
+
+
+@given(design=designs(), factor=st.floats(1.0, 16.0))
+def test_more_memory_never_makes_a_feasible_design_infeasible(design, factor):
+    more = scaled(design, "system.accelerator.memory.capacity", factor)
+    assert bool(jitted(more).feasible) >= bool(jitted(design).feasible)
+
+
+@given(design=designs())
+def test_parts_add_up(design):
+    metrics = jitted(design)
+    for name in ("step_time", "peak_memory"):
+        parts = parts_of(metrics, name)
+        assert sum(parts.values()) == pytest.approx(float(getattr(metrics, name)), rel=1e-5)
+        assert all(part >= -1e-6 * float(getattr(metrics, name)) for part in parts.values()), parts
+
+
+@given(design=designs())
+def test_never_nan_and_never_negative(design):
+    for leaf in jax.tree.leaves(jitted(design)):
+        assert np.isfinite(np.asarray(leaf, np.float64)).all()
+
+
+@given(design=designs())
+def test_step_is_no_shorter_than_any_resource_needs(design):
+    """Time >= model FLOPs at peak (causal where flash skips half), and >= the optimiser's traffic."""
+    metrics = jitted(design)
+    assert float(metrics.mfu_causal) <= 1.0
+    layers = design.workload.n_layers / design.mapping.pp
+    own = transformer.layer_parameters(design.workload, design.mapping.tp) * layers
+    replicas = design.mapping.dp * design.mapping.cp if design.mapping.zero_stage >= 1 else 1.0
+    traffic = float(own) / replicas * 24.0 / design.system.accelerator.memory.bandwidth
+    assert float(metrics.step_time_optimizer) >= traffic
+
+
+@given(workload=workloads(), recompute=st.sampled_from([0, 1, 2]), micro_batch=st.sampled_from([1, 4]))
+def test_one_device_does_not_communicate(workload, recompute, micro_batch):
+    metrics = jitted(make_design(workload, recompute=recompute, micro_batch=micro_batch, zero_stage=3))
+    for part in ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel", "bubble"):
+        assert float(getattr(metrics, f"step_time_{part}")) == pytest.approx(0.0, abs=1e-5)
+
+
+@given(design=designs())
+def test_flops_and_parameters_do_not_depend_on_the_mapping(design):
+    """All devices together do the layer's FLOPs once, however they are split."""
+    plain = make_design(design.workload, software=design.software)
+
+    def layer_flops(d):
+        layout = lay_out(d)
+        total = sum(
+            float(operator.present) * float(work.flops)
+            for operator in layout.layer
+            if operator.kind != "vector"
+            for work in (operator.forward, operator.input_gradient, operator.weight_gradient)
+            if work is not None
+        )
+        return total * d.mapping.tp * d.mapping.cp / d.mapping.micro_batch
+
+    replicated = max(design.mapping.tp / design.workload.n_kv_heads, 1.0)
+    if replicated == 1.0:  # replicated key/value heads are really computed more than once
+        assert layer_flops(design) == pytest.approx(layer_flops(plain), rel=1e-5)
+    assert float(jitted(design).parameters) == pytest.approx(float(jitted(plain).parameters))
+    assert float(jitted(design).model_flops) == pytest.approx(float(jitted(plain).model_flops))
+
+
+def with_mapping(design, **mapping):
+    return jitted(dataclasses.replace(design, mapping=dataclasses.replace(design.mapping, **mapping)))
+
+
+@given(design=designs())
+def test_memory_falls_with_zero_stage_recompute_and_sequence_parallelism(design):
+    def states(stage):
+        m = with_mapping(design, zero_stage=stage)
+        return float(m.peak_memory_weights + m.peak_memory_gradients + m.peak_memory_optimizer)
+
+    assert states(0.0) >= states(1.0) >= states(2.0) >= states(3.0)
+    kept = [float(with_mapping(design, recompute=policy).peak_memory_activations) for policy in (0.0, 1.0, 2.0)]
+    assert kept[0] >= kept[1] >= kept[2]
+    if design.mapping.tp > 1:
+        split, whole = (with_mapping(design, sequence_parallel=choice) for choice in (1.0, 0.0))
+        assert float(split.peak_memory_activations) <= float(whole.peak_memory_activations)
+
+
+@given(design=designs())
+def test_recompute_costs_time(design):
+    none, selective, full = (float(with_mapping(design, recompute=r).step_time_recompute) for r in (0.0, 1.0, 2.0))
+    assert 0.0 == none <= selective <= full
+
+
+@given(several=st.lists(designs(), min_size=3, max_size=3))
+@settings(max_examples=10)
+def test_vmap_is_a_loop(several):
+    stacked = jax.tree.map(lambda *xs: jnp.asarray(xs, jnp.float32), *several)
+    together = batched(stacked)
+    for index, design in enumerate(several):
+        alone = jitted(design)
+        for a, b in zip(jax.tree.leaves(alone), jax.tree.leaves(together), strict=True):
+            assert float(b[index]) == pytest.approx(float(a), rel=1e-4, abs=1e-6)
+
+
+@given(design=designs())
+@settings(max_examples=25)
+def test_single_precision_is_enough(design):
+    single = jitted(design)
+    with jax.enable_x64(True):
+        double = jax.jit(evaluate)(jax.tree.map(np.float64, design))
+        double = jax.tree.map(np.asarray, double)
+    assert double.step_time.dtype == np.float64
+    for field in dataclasses.fields(Metrics):
+        a, b = float(getattr(single, field.name)), float(getattr(double, field.name))
+        whole = "step_time" if "time" in field.name else "peak_memory" if "memory" in field.name else field.name
+        scale = abs(float(getattr(double, whole)))
+        assert a == pytest.approx(b, rel=2e-5, abs=2e-6 * scale), field.name
+
+
+#: Choices and counts, of which no gradient is asked.
+CHOICES = (
+    "attention", "collective", "fused_elementwise", "domain", "in_network_reduction", "tile_rows", "tile_columns",
+)  # fmt: skip
+#: Leaves that are numbers, not choices or counts: the ones a gradient is asked of.
+CONTINUOUS = [
+    path
+    for path in leaves()
+    if path.startswith(("system.accelerator.kernels", "system.accelerator.memory.b", "system.scale", "software"))
+    and not path.endswith(CHOICES)
+]
+
+
+@jax.jit
+def time_and_slopes(design, values):
+    """Step time and its gradient with respect to the leaves of ``values`` (path -> value)."""
+    return jax.value_and_grad(lambda v: evaluate(replace(design, v)).step_time)(values)
+
+
+def continuous_values(design, dtype):
+    return {path: dtype(value(design, path)) for path in CONTINUOUS}
+
+
+@given(design=designs())
+def test_gradients_are_finite(design):
+    _, slopes = time_and_slopes(design, continuous_values(design, np.float32))
+    assert all(np.isfinite(slope) for slope in slopes.values())
+
+
+@given(design=designs(), path=st.sampled_from(CONTINUOUS))
+def test_gradient_is_the_finite_difference(design, path):
+    """Differences in float64; where a maximum switches inside the step, the one-sided slopes bracket it."""
+    with jax.enable_x64(True):
+        exact = jax.tree.map(np.float64, design)
+        values = continuous_values(design, np.float64)
+        x = values[path]
+        step = 1e-6 * max(abs(x), 1e-9)
+        here, slopes = time_and_slopes(exact, values)
+        above, _ = time_and_slopes(exact, values | {path: x + step})
+        below, _ = time_and_slopes(exact, values | {path: x - step})
+        here, above, below, slope = float(here), float(above), float(below), float(slopes[path])
+    right, left = (above - here) / step, (here - below) / step
+    tolerance = 1e-3 * max(abs(right), abs(left)) + 1e-9 * here / step
+    assert min(left, right) - tolerance <= slope <= max(left, right) + tolerance
+
+
+def test_one_program_serves_every_workload_system_and_mapping():
+    """Three workloads on two systems, flash and unfused attention, all recompute policies: one compilation."""
+    traces = []
+
+    def counted(d):
+        traces.append(1)
+        return evaluate(d)
+
+    compiled = jax.jit(counted)
+    for workload in ("megatron-1t", "llama-3-70b", "gpt-3-175b"):
+        for system in ("selene", "eos"):
+            for recompute in ("none", "selective", "full"):
+                compiled(dse.design(workload, system, n_devices=64, tp=8, pp=8, recompute=recompute))
+    assert len(traces) == 1

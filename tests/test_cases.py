@@ -1,0 +1,338 @@
+"""Measured tables: reading, completion by rule, one count a configuration, and never an exception for a row."""
+
+import csv
+import gzip
+import json
+import math
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dse.accuracy import write_accuracy
+from dse.cases import evaluate_many, predict_cases, read_cases
+from dse.cases.predict import BATCH, _evaluate_batch
+from dse.errors import InputError
+from dse.validate import compare, format_report, predict, validate
+
+#: GPT-22B of Korthikanti et al. 2022, everything stated.
+STATED = {
+    "config_id": "a", "source": "Korthikanti2022_table5", "model": "GPT-22B", "layers": "48", "hidden": "6144",
+    "heads": "64", "kv_heads": "64", "ffn": "24576", "vocab": "51200", "seq_len": "2048", "gpu": "A100-SXM-80GB",
+    "n_gpus": "8", "tp": "8", "pp": "1", "vp": "1", "cp": "1", "ep": "1", "dp": "1", "zero_stage": "0",
+    "micro_batch": "4", "global_batch": "4", "precision": "fp16", "recompute": "full", "seq_parallel": "0",
+    "metric": "iteration_time", "value": "1.42", "unit": "s", "note": "",
+}  # fmt: skip
+
+LLAMA = STATED | {
+    "source": "NeMo_24.07", "model": "Llama-3-8B", "layers": "", "hidden": "", "heads": "", "kv_heads": "", "ffn": "",
+    "vocab": "", "seq_len": "8192", "gpu": "H100-SXM-80GB", "tp": "1", "cp": "2", "micro_batch": "1",
+    "global_batch": "128", "precision": "bf16", "recompute": "none", "zero_stage": "1",
+    "metric": "tokens_per_s_per_gpu", "value": "9000", "unit": "token/s/gpu",
+}  # fmt: skip
+
+
+@pytest.fixture
+def table(tmp_path):
+    def write(*rows, name="cases.csv", opener=open):
+        path = tmp_path / name
+        with opener(path, "wt", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, list(dict.fromkeys(c for row in rows for c in row)), restval="")
+            writer.writeheader()
+            writer.writerows(rows)
+        return path
+
+    return write
+
+
+def lines(path):
+    """The rows of a written file."""
+    return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+
+
+def only(path):
+    """The prediction of the one configuration of a table."""
+    (prediction,) = predict_cases(read_cases(path, measured=False))
+    return prediction
+
+
+# Reading
+
+
+@pytest.mark.parametrize("content", ["", "a,b\n", "model,gpu\nx,y\n"], ids=["empty", "no rows", "nothing measured"])
+def test_a_table_without_rows_or_measurements_is_an_input_error(tmp_path, content):
+    path = tmp_path / "bad.csv"
+    path.write_text(content)
+    with pytest.raises(InputError, match=r"bad\.csv.*: got .*; allowed .*; ."):
+        validate(path)
+
+
+def test_an_unreadable_file_is_an_input_error(tmp_path):
+    (tmp_path / "x.csv.gz").write_bytes(b"not gzip")
+    (tmp_path / "x.csv").write_bytes(b"\xff\xfe\x00")
+    for name in ("none.csv", "x.csv.gz", "x.csv", "."):
+        with pytest.raises(InputError):
+            read_cases(tmp_path / name)
+
+
+def test_gzipped_and_plain_tables_read_alike(table):
+    plain, packed = table(STATED), table(STATED, name="cases.csv.gz", opener=gzip.open)
+    assert [c.row.cells for c in read_cases(plain)] == [c.row.cells for c in read_cases(packed)]
+
+
+@pytest.mark.parametrize(
+    ("unit", "value"), [("s", "1.42"), ("ms", "1420"), ("min", str(1.42 / 60)), ("", "1.42"), ("s/gpu", "1.42")]
+)
+def test_units_become_si(table, unit, value):
+    (measured,) = read_cases(table(STATED | {"unit": unit, "value": value}))[0].measurements
+    assert measured.value == pytest.approx(1.42)
+
+
+def test_wide_tables_measure_several_things_a_row(table):
+    wide = {k: v for k, v in STATED.items() if k not in ("metric", "value", "unit", "config_id")}
+    path = table(wide | {"iteration_ms_measured": "1420", "peak_alloc_gib_measured": "60"})
+    assert [(c.metric, c.measured) for c in compare(path)] == [("step_time", 1.42), ("peak_memory", 60 * 2**30)]
+
+
+# Completion
+
+
+def test_what_is_stated_is_taken_as_it_is(table):
+    prediction = only(table(STATED | {"system": "selene", "software": "megatron-2022"}))
+    mapping = prediction.design.mapping
+    assert prediction.completed == {}
+    assert (mapping.tp, mapping.micro_batch, mapping.recompute, mapping.sequence_parallel) == (8, 4, 2, 0)
+
+
+def test_system_and_stack_follow_from_the_source(table):
+    assert only(table(STATED)).completed == {"system": "selene", "software": "megatron-2022"}
+    assert only(table(STATED | {"source": "Narayanan2021_table1"})).completed["software"] == "megatron-2021"
+    elsewhere = only(table(STATED | {"source": "someone", "gpu": "H100"})).completed
+    assert elsewhere["system"] == "h100-sxm-80gb"
+
+
+def test_a_source_on_another_device_runs_on_the_device_s_own_system(table):
+    assert only(table(STATED | {"gpu": "H100-SXM-80GB"})).completed["system"] == "h100-sxm-80gb"
+
+
+def test_the_shape_comes_from_the_catalogue_and_layers_used_cuts_it(table):
+    workload = only(table(LLAMA | {"layers_used": "4"})).design.workload
+    assert (workload.n_layers, workload.hidden, workload.n_kv_heads, workload.gated) == (4, 4096, 8, 1)
+
+
+@pytest.mark.parametrize(("ffn", "gated"), [("24576", 0), ("16384", 1)])
+def test_an_unknown_model_is_gpt_s_or_llama_s_kind_by_its_width(table, ffn, gated):
+    workload = only(table(STATED | {"model": "", "ffn": ffn})).design.workload
+    assert (workload.gated, workload.rotary, workload.learned_positions, workload.tied_embeddings) == (
+        gated, gated, 1 - gated, 1 - gated,
+    )  # fmt: skip
+
+
+def test_dp_follows_from_the_devices_whatever_is_printed(table):
+    assert only(table(STATED | {"n_gpus": "32", "dp": "7", "global_batch": "16"})).design.mapping.dp == 4
+
+
+@pytest.mark.parametrize(
+    ("source", "zero", "split"), [("NeMo_x", 1, 1), ("Narayanan2021", 0, 0), ("llm-foundry", 3, 0)]
+)
+def test_open_zero_stage_and_sequence_parallelism_are_the_stack_s(table, source, zero, split):
+    mapping = only(table(STATED | {"source": source, "zero_stage": "", "seq_parallel": ""})).design.mapping
+    assert (mapping.zero_stage, mapping.sequence_parallel) == (zero, split)
+
+
+def test_open_recompute_is_the_lightest_that_fits(table):
+    roomy = only(table(LLAMA | {"recompute": "", "layers_used": "4"}))
+    assert roomy.completed["recompute"] == "none"
+    tight = only(table(STATED | {"recompute": ""}))
+    assert tight.completed["recompute"] == "selective" and tight.metrics["feasible"]
+
+
+def test_open_micro_batch_and_stages_are_the_fastest_that_fit(table):
+    row = STATED | {"n_gpus": "64", "pp": "8", "global_batch": "64", "micro_batch": "", "vp": ""}
+    free = only(table(row))
+    assert set(free.completed) >= {"micro_batch", "virtual_stages"} and free.metrics["feasible"]
+    for batch in ("1", "2", "4", "8"):
+        for stages in ("1", "2", "3", "6"):
+            stated = only(table(row | {"micro_batch": batch, "vp": stages}))
+            fits = stated.skip is None and stated.metrics["feasible"]
+            assert not fits or stated.metrics["step_time"] >= free.metrics["step_time"]
+
+
+def test_a_stated_mapping_above_capacity_did_run(table):
+    prediction = only(table(STATED | {"recompute": "none"}))
+    assert prediction.note == "over capacity" and prediction.skip is None
+
+
+def test_nothing_that_fits_is_skipped_with_the_smallest_need(table):
+    prediction = only(table(STATED | {"tp": "1", "n_gpus": "1", "recompute": ""}))
+    assert prediction.skip.reason == "does not fit in memory" and "GiB" in prediction.skip.detail
+
+
+# Rows that cannot be predicted
+
+
+BAD_ROWS = {
+    "mixture of experts not modelled": {"n_experts": "8"},
+    "torus network not modelled": {"gpu": "TPUv5e"},
+    "fine-tuning row (LoRA or SFT)": {"note": "LoRA; DGX H100"},
+    "device not in the catalogue": {"gpu": "P100"},
+    "no device stated": {"gpu": ""},
+    "no number of devices stated": {"n_gpus": ""},
+    "no global batch stated": {"global_batch": ""},
+    "no sequence length stated": {"seq_len": ""},
+    "unknown shape": {"model": "who knows", "layers": ""},
+    "precision unknown": {"precision": "posit"},
+    "not a number": {"tp": "eight"},
+    "not a usable number": {"hidden": "-1"},
+    "infeasible as stated": {"gpu": "V100", "precision": "fp8"},
+    "tp x pp x cp does not divide the devices": {"tp": "3"},
+    "not in the catalogue": {"system": "atlantis"},
+}
+
+
+@pytest.mark.parametrize("reason", BAD_ROWS)
+def test_a_bad_row_is_skipped_with_its_reason_and_stops_nothing(table, tmp_path, reason):
+    path = table(STATED | BAD_ROWS[reason], STATED | {"config_id": "good"})
+    row = {r["metric"]: r for r in validate(path)["rows"]}["step_time"]
+    assert (row["n"], row["predicted"], row["skipped"]) == (2, 1, {reason: 1})
+    counts = predict(path, tmp_path / "out.csv")
+    assert counts == {"rows": 2, "predicted": 1}
+    bad, good = lines(tmp_path / "out.csv")
+    assert bad["skipped"].startswith(reason) and not bad["pred_step_time"]
+    assert not good["skipped"] and float(good["pred_step_time"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "metric", "reason"),
+    [
+        ({"metric": "time_to_train_median", "unit": "min"}, "time_to_train", "time to train is not modelled"),
+        ({"metric": "layer_forward_time", "unit": "ms"}, "layer_forward_time", "layer times are not a metric"),
+        ({"metric": "smell"}, "smell", "unknown metric"),
+        ({"value": "n/a"}, "step_time", "no usable measured value"),
+        ({"unit": "parsec"}, "step_time", "no usable measured value"),
+        ({"metric": ""}, "none", "nothing measured"),
+    ],
+)
+def test_a_figure_that_is_not_compared_says_why(table, change, metric, reason):
+    (row,) = validate(table(STATED | change))["rows"]
+    assert (row["metric"], row["n"], row["predicted"], row["skipped"]) == (metric, 1, 0, {reason: 1})
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"system": "a100_sxm", "m": "1", "latency_ms": "0.1"}, "kernel rows not modelled yet"),
+        ({"gpu": "A100", "isl": "1", "metric": "ttft", "value": "1"}, "inference rows not modelled yet"),
+        (
+            {"gpu": "A100", "power_limit_W": "", "metric": "avg_power_total", "value": "1"},
+            "energy rows not modelled yet",
+        ),
+        ({"case_id": "ex01", "die0_area": "100"}, "chiplet cost rows not modelled yet"),
+    ],
+)
+def test_tables_of_another_kind_are_skipped_by_name(table, row, reason):
+    (found,) = validate(table(row))["rows"]
+    assert found["skipped"] == {reason: 1}
+
+
+cells = st.one_of(
+    st.sampled_from(["", "0", "1", "3", "1e30", "-2", "nan", "inf", "x", "full", "fsdp", "FP8", "A100"]),
+    st.text(max_size=4),
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(changes=st.dictionaries(st.sampled_from(sorted(STATED)), cells, max_size=4))
+def test_no_row_raises_and_every_row_is_accounted_for(table, changes):
+    path = table(STATED | {k: v.replace("\0", "") for k, v in changes.items()}, STATED | {"config_id": "good"})
+    rows = validate(path)["rows"]
+    assert sum(r["n"] + r["duplicates"] for r in rows) == 2
+    assert all(r["n"] == r["predicted"] + sum(r["skipped"].values()) for r in rows)
+    assert all(r["mape"] is None or math.isfinite(r["mape"]) for r in rows)
+
+
+# Comparison
+
+
+def test_a_configuration_counts_once_a_kind_and_a_time_before_a_rate(table):
+    path = table(
+        STATED | {"metric": "mfu", "value": "0.4", "unit": "fraction"},
+        STATED,
+        STATED | {"metric": "peak_memory", "value": "60", "unit": "GiB/gpu"},
+        STATED | {"config_id": "b", "metric": "hfu", "value": "0.5", "unit": "fraction"},  # described alike
+    )
+    found = {r["metric"]: (r["n"], r["predicted"], r["duplicates"]) for r in validate(path)["rows"]}
+    assert found == {"mfu": (0, 0, 1), "step_time": (1, 1, 0), "peak_memory": (1, 1, 0), "hfu": (0, 0, 1)}
+
+
+def test_runs_described_alike_but_measured_twice_stay_apart(table):
+    assert len(read_cases(table(STATED, STATED | {"config_id": "b", "value": "1.5"}))) == 2
+
+
+def test_flop_rates_become_times_by_the_narayanan_formula(table):
+    row = {"metric": "hw_tflops_per_gpu_incl_recompute", "value": "100", "unit": "TFLOP/s/gpu"}
+    (compared,) = compare(table(STATED | row))
+    layers, hidden, batch, sequence, vocab = 48, 6144, 4, 2048, 51200
+    per_layer = 1 + sequence / (6 * hidden) + vocab / (16 * layers * hidden)
+    flops = 96 * batch * sequence * layers * hidden**2 * per_layer
+    assert compared.measured == pytest.approx(flops / (8 * 100e12), rel=1e-5)
+
+
+def test_rates_and_times_of_one_measurement_agree(table):
+    tokens = 4 * 2048
+    rows = [
+        STATED | {"metric": "iteration_time", "value": "2", "unit": "s"},
+        STATED | {"metric": "tokens_per_s", "value": str(tokens / 2), "unit": "token/s"},
+        STATED | {"metric": "tokens_per_s_per_gpu", "value": str(tokens / 16), "unit": "token/s/gpu"},
+        STATED | {"metric": "sequences_per_s", "value": "2", "unit": "seq/s"},
+    ]
+    time, *rates = [compare(table(row))[0] for row in rows]
+    for rate in rates:
+        assert (1 + rate.error) * (1 + time.error) == pytest.approx(1, rel=1e-5)
+
+
+def test_the_constant_utilisation_is_exact_for_rows_that_share_one(table):
+    path = table(STATED, STATED | {"config_id": "b", "n_gpus": "16", "global_batch": "8"})
+    assert [r["baseline_mape"] for r in validate(path)["rows"]] == [pytest.approx(0, abs=1e-6)]
+
+
+def test_the_report_is_json_of_the_agreed_shape(table):
+    report = json.loads(json.dumps(validate([table(STATED), table(LLAMA, name="other.csv")])))
+    fields = {"n", "predicted", "skipped", "mape", "median_ape", "bias", "p90"}
+    assert all(fields | {"source", "metric"} <= set(row) for row in report["rows"])
+    assert all(fields <= set(row) for row in report["all"].values())
+    assert {row["source"] for row in report["rows"]} == {"Korthikanti2022_table5", "NeMo_24.07"}
+    assert "Korthikanti2022_table5" in format_report(report)
+
+
+def test_predictions_and_comparisons_are_written_beside_the_row(table, tmp_path):
+    path, out = table(STATED, LLAMA | {"recompute": ""}), tmp_path / "out.csv"
+    validate(path, out)
+    first, second = lines(out)
+    assert float(first["error"]) == pytest.approx(float(first["predicted"]) / 1.42 - 1, abs=1e-6)
+    assert first["table"] == "cases.csv" and "recompute=" in second["completed"]
+    predict(path, out)
+    first, _ = lines(out)
+    tokens = float(first["pred_step_time"]) * float(first["pred_tokens_per_second"])
+    assert tokens == pytest.approx(4 * 2048, rel=1e-5)
+
+
+def test_rows_without_measurements_can_be_predicted(table, tmp_path):
+    unmeasured = {k: v for k, v in STATED.items() if k not in ("metric", "value", "unit", "config_id")}
+    assert predict(table(unmeasured, unmeasured), tmp_path / "out.csv") == {"rows": 2, "predicted": 2}
+
+
+def test_one_compiled_program_serves_any_number_of_designs(table):
+    design = only(table(STATED)).design
+    one, programs = evaluate_many([design]), _evaluate_batch._cache_size()
+    many = evaluate_many([design] * (BATCH + 3))
+    assert len(many["step_time"]) == BATCH + 3 and set(many["step_time"]) == set(one["step_time"])
+    assert _evaluate_batch._cache_size() == programs
+
+
+def test_the_accuracy_page_tells_errors_skips_and_how_to_read_them(table, tmp_path):
+    path = table(STATED, STATED | {"config_id": "b", "gpu": "TPUv4"})
+    write_accuracy(tmp_path / "accuracy.md", [path])
+    page = (tmp_path / "accuracy.md").read_text()
+    expected = ("# Accuracy", "dse validate", "table 5: step time", "torus network not modelled", "## How to read this")
+    assert not [text for text in expected if text not in page]

@@ -1,0 +1,354 @@
+"""The catalogue: units, names, files and their errors, and the numbers in it."""
+
+from __future__ import annotations
+
+import csv
+import math
+import shutil
+from pathlib import Path
+
+import jax
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dse import catalog, types
+from dse.catalog import units
+from dse.errors import InputError
+
+REFERENCE = Path(__file__).resolve().parents[2] / "shared" / "reference" / "hardware"
+
+TEN_LINES = """
+source = "vendor announcement"
+confidence = "paper"
+
+[matrix_rate]
+bf16 = "500 TFLOP/s"
+
+[memory]
+capacity = "96 GB"
+bandwidth = "4 TB/s"
+"""
+
+ALL = [(kind, slug) for kind in catalog.kinds() for slug in catalog.names(kind)]
+
+
+@pytest.fixture
+def user_folder(tmp_path):
+    """An empty folder of a user's own entries."""
+    for kind in ("accelerators", "workloads", "systems", "networks"):
+        (tmp_path / kind).mkdir()
+    return tmp_path
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / f"{name}.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+# Units
+
+
+@given(number=st.floats(1e-3, 1e6), unit=st.sampled_from(sorted(set(units._UNITS) - {""})))
+def test_the_table_of_units_agrees_with_pint(number, unit):
+    _, si = units._UNITS[unit]
+    text = f"{number!r} {unit}"
+    assert units.quantity(text, si) == pytest.approx(units._by_pint(text, si, ""), rel=1e-12)
+
+
+@given(number=st.floats(0, 1e300, allow_subnormal=False))
+def test_a_plain_number_stays_itself(number):
+    assert units.quantity(repr(number), "1") == number
+
+
+@pytest.mark.parametrize(
+    ("text", "si", "value"),
+    [
+        ("3.35 TB/s", "B/s", 3.35e12),
+        ("400 Gbit/s", "B/s", 50e9),
+        ("80 GiB", "B", 80 * 2**30),
+        ("80 GB", "B", 80e9),
+        ("5 us", "s", 5e-6),
+        ("624 TOP/s", "FLOP/s", 624e12),
+        ("826 mm2", "m^2", 826e-6),
+        ("6 pJ/bit", "J/B", 48e-12),
+        ("12 * 200 Gbit/s", "B/s", 300e9),
+        ("85 %", "1", 0.85),
+    ],
+)
+def test_quantities_in_si(text, si, value):
+    assert units.quantity(text, si) == pytest.approx(value, rel=1e-15)
+
+
+@pytest.mark.parametrize(
+    "text", ["3 W", "300", "3 GB", "3 Gb/s", "fast", "", "3 TB/", "nan GB/s", "1e999 GB/s", "__import__('os')"]
+)
+def test_bad_quantities_are_told_in_four_parts(text):
+    with pytest.raises(InputError) as caught:
+        units.quantity(text, "B/s", "x.toml: memory.bandwidth")
+    error = caught.value
+    assert error.where == "x.toml: memory.bandwidth"
+    assert repr(text) in error.got and "B/s" in error.allowed and error.fix
+
+
+def test_a_misspelt_unit_is_suggested():
+    with pytest.raises(InputError, match="did you mean 'TFLOP/s'"):
+        units.quantity("989 TFLOPS", "FLOP/s")
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "slug"),
+    [
+        ("accelerator", "A100-SXM4-80", "a100-sxm-80gb"),
+        ("accelerator", "H100", "h100-sxm-80gb"),
+        ("accelerator", "b200_sxm", "b200-sxm-180gb"),
+        ("accelerator", "H100-96GB-HBM2e-500W", "h100-sxm-96gb-hbm2e"),
+        ("workload", "GPT-1T", "megatron-1t"),
+        ("workload", "gpt3-175b", "gpt-3-175b"),
+        ("workload", "GPT-1.3B", "gpt-3-1-3b"),
+        ("workload", "GPT-13B", "gpt-3-13b"),
+        ("workload", "Megatron-145.6B", "megatron-145-6b"),
+        ("network", "NVLink3", "nvlink-3"),
+        ("network", "InfiniBand HDR", "infiniband-hdr"),
+        ("system", "Selene", "selene"),
+        ("system", "A100", "a100-sxm-80gb"),
+    ],
+)
+def test_aliases(kind, name, slug):
+    assert catalog.resolve(kind, name) == slug
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "suggestion"),
+    [
+        ("workload", "lama-3-70b", "llama-3-70b"),
+        ("accelerator", "h100-sxm-80g", "h100-sxm-80gb"),
+        ("system", "selenne", "selene"),
+        ("system", "a100-sxm-80b", "a100-sxm-80gb"),
+        ("network", "infiniband-hrd", "infiniband-hdr"),
+    ],
+)
+def test_a_misspelt_name_is_suggested(kind, name, suggestion):
+    with pytest.raises(InputError) as caught:
+        catalog.resolve(kind, name, where="sweep.toml: system")
+    assert caught.value.where == "sweep.toml: system"
+    assert repr(suggestion) in caught.value.fix
+
+
+def test_an_unknown_kind_is_an_input_error():
+    with pytest.raises(InputError, match="accelerator, kernels, network"):
+        catalog.names("gpu")
+
+
+# The catalogue that is shipped
+
+
+def test_check_finds_nothing():
+    assert catalog.check() == []
+
+
+@pytest.mark.parametrize(("kind", "slug"), ALL)
+def test_every_value_has_a_source(kind, slug):
+    for field, value in catalog.entry(kind, slug).values.items():
+        assert value.source and value.confidence, field
+        assert value.units == "" or math.isfinite(value.value), field
+
+
+@pytest.mark.parametrize("kind", ["workload", "accelerator", "network", "software"])
+def test_every_entry_makes_its_noun(kind):
+    for slug in catalog.names(kind):
+        noun = getattr(catalog, kind)(slug)
+        assert all(type(leaf) is float for leaf in jax.tree.leaves(noun)), slug
+
+
+@pytest.mark.parametrize("slug", catalog.names("system"))
+def test_every_system_loads(slug):
+    system = catalog.system(slug)
+    assert system.n_devices == system.scale_up.domain == catalog.entry("system", slug).value("devices_per_node")
+    assert all(type(leaf) is float for leaf in jax.tree.leaves(system))
+    assert catalog.default_software(slug) in catalog.names("software")
+
+
+def test_an_accelerator_alone_is_a_system():
+    system = catalog.system("h100")
+    assert system.scale_up.bandwidth == 450e9 and system.scale_up.domain == 8
+    assert system.scale_out.bandwidth == 50e9
+    assert system.accelerator == catalog.accelerator("h100-sxm-80gb")
+    assert catalog.default_software("h100") in catalog.names("software")
+
+
+def test_a_torus_is_refused_as_a_system():
+    with pytest.raises(InputError, match="no switched node"):
+        catalog.system("tpu-v4")
+
+
+def test_a_node_without_a_network_divides_nothing_by_zero():
+    network = catalog.system("b200-node").scale_out
+    assert (network.domain, network.bandwidth) == (1.0, 1.0)
+
+
+def test_numbers_that_people_know():
+    a100, selene, model = catalog.accelerator("a100"), catalog.system("selene"), catalog.workload("megatron-1t")
+    assert a100.matrix_rate.bf16 == 312e12 and a100.matrix_rate.fp8 == 0
+    assert a100.memory == types.MemoryTier(capacity=80 * 2**30, bandwidth=2039e9)
+    assert (selene.scale_up.bandwidth, selene.scale_out.bandwidth) == (300e9, 25e9)
+    assert (model.n_layers, model.hidden, model.global_batch, model.dropout) == (128, 25600, 3072, 1)
+    assert catalog.software("megatron-2022").attention == types.Attention.unfused
+    assert catalog.entry("software", "fsdp").value("zero_stage") == 3
+
+
+def test_a_workload_without_a_batch_trains_on_four_mi_tokens():
+    batch = catalog.entry("workload", "llama-3-70b").values["global_batch"]
+    assert batch.value * 8192 == 2**22
+    assert batch.source.startswith("default")
+
+
+@pytest.mark.parametrize("slug", catalog.names("workload"))
+def test_published_parameter_counts(slug):
+    from dse.model.transformer import parameter_count
+
+    published = catalog.entry("workload", slug).value("parameters_published")
+    assert float(parameter_count(catalog.workload(slug))) == pytest.approx(published, rel=0.04)
+
+
+@pytest.mark.skipif(not REFERENCE.is_dir(), reason="the reference tables are not beside this checkout")
+def test_parameter_counts_of_the_reference_table():
+    from dse.model.transformer import parameter_count
+
+    with open(REFERENCE / "models.csv", encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if not int(row["n_experts"] or 0) and row["attn"] != "mla"]
+    assert len(rows) == len(catalog.names("workload"))
+    for row in rows:
+        count = float(parameter_count(catalog.workload(row["name"])))
+        assert round(count / 1e9, 3) == pytest.approx(float(row["params_calc_total_B"]), abs=1e-9), row["name"]
+
+
+def test_provenance_follows_what_a_system_names():
+    sources = catalog.provenance("system", "selene")
+    assert len(sources) == len(set(sources))
+    assert any("A100 datasheet" in source for source, _ in sources)
+
+
+# A user's own entries
+
+
+def test_a_ten_line_accelerator(user_folder):
+    write(user_folder / "accelerators", "my-chip", TEN_LINES)
+    chip = catalog.accelerator("My Chip", folder=user_folder)
+    assert chip.matrix_rate.bf16 == 500e12 and chip.matrix_rate.fp8 == 0
+    assert chip.kernels == catalog.accelerator("tpu-v4").kernels  # the generic family
+    assert chip.vector_rate > 0 and chip.cores > 0 and chip.cache > 0
+    assert catalog.system("my-chip", folder=user_folder).n_devices == 8
+    assert catalog.check(user_folder) == []
+
+
+def test_the_environment_adds_a_folder(user_folder, monkeypatch):
+    write(user_folder / "accelerators", "my-chip", TEN_LINES)
+    monkeypatch.setenv("DSE_CATALOG", str(user_folder))
+    assert "my-chip" in catalog.names("accelerator")
+    monkeypatch.setenv("DSE_CATALOG", str(user_folder / "absent"))
+    with pytest.raises(InputError, match="DSE_CATALOG"):
+        catalog.names("accelerator")
+
+
+def test_a_users_entry_hides_the_shipped_one(user_folder):
+    write(user_folder / "accelerators", "h100-sxm-80gb", TEN_LINES)
+    assert catalog.accelerator("h100-sxm-80gb", folder=user_folder).matrix_rate.bf16 == 500e12
+    assert catalog.accelerator("h100-sxm-80gb").matrix_rate.bf16 == 989.4e12
+
+
+def test_an_edit_counts_at_once(user_folder):
+    write(user_folder / "accelerators", "my-chip", TEN_LINES)
+    before = catalog.digest([("accelerator", "my-chip")], user_folder)
+    assert catalog.accelerator("my-chip", folder=user_folder).memory.capacity == 96e9
+    write(user_folder / "accelerators", "my-chip", TEN_LINES.replace("96 GB", "128 GB"))
+    assert catalog.accelerator("my-chip", folder=user_folder).memory.capacity == 128e9
+    assert catalog.digest([("accelerator", "my-chip")], user_folder) != before
+
+
+def test_the_digest_of_a_system_covers_what_it_names(tmp_path):
+    copy = tmp_path / "hw_catalog"
+    shutil.copytree(catalog.catalog_root(), copy)
+    whole, selene, eos = (catalog.digest(used, copy) for used in (None, [("system", "selene")], [("system", "eos")]))
+    path = copy / "networks" / "infiniband-hdr.toml"
+    path.write_text(path.read_text() + "# edited\n")
+    assert catalog.digest(None, copy) != whole
+    assert catalog.digest([("system", "selene")], copy) != selene
+    assert catalog.digest([("system", "eos")], copy) == eos
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "where", "message"),
+    [
+        ("capacity", "capasity", "", "did you mean 'memory.capacity'"),
+        ('"4 TB/s"', '"4 W"', "memory.bandwidth", "another dimension"),
+        ('"4 TB/s"', "4e12", "memory.bandwidth", "no unit"),
+        ('"4 TB/s"', '"-4 TB/s"', "memory.bandwidth", "more than 0"),
+        ('"4 TB/s"', '{ value = "4 TB/s", sorce = "x" }', "memory.bandwidth", "did you mean 'source'"),
+        ('"4 TB/s"', '{ value = "4 TB/s", confidence = "sure" }', "memory.bandwidth", "datasheet"),
+        ('"paper"', '"rumour"', "confidence", "datasheet"),
+        ('bf16 = "500 TFLOP/s"', "", "matrix_rate", "at least one"),
+        ('source = "vendor announcement"', "", "source", "required"),
+        ("[matrix_rate]", 'kernels = "hoper"\n[matrix_rate]', "kernels.family", "did you mean 'hopper'"),
+    ],
+)
+def test_a_bad_field_is_named(user_folder, old, new, where, message):
+    path = write(user_folder / "accelerators", "my-chip", TEN_LINES.replace(old, new, 1))
+    with pytest.raises(InputError) as caught:
+        catalog.accelerator("my-chip", folder=user_folder)
+    assert caught.value.where == (f"{path}: {where}" if where else str(path))
+    assert message in str(caught.value)
+    assert len(catalog.check(user_folder)) == 1
+
+
+@pytest.mark.parametrize("kept", [0.2, 0.5, 0.9])
+def test_a_truncated_file_is_an_input_error(tmp_path, kept):
+    copy = tmp_path / "hw_catalog"
+    shutil.copytree(catalog.catalog_root(), copy)
+    path = copy / "accelerators" / "a100-sxm-80gb.toml"
+    data = path.read_bytes()
+    path.write_bytes(data[: data.index(b"capacity") + 20] if kept == 0.5 else data[: int(kept * len(data))])
+    with pytest.raises(InputError, match=r"a100-sxm-80gb\.toml"):
+        catalog.accelerator("a100-sxm-80gb", folder=copy)
+    assert catalog.check(copy)
+
+
+def test_invalid_toml_names_the_line(user_folder):
+    write(user_folder / "accelerators", "my-chip", 'source = "x"\nconfidence = = "paper"\n')
+    with pytest.raises(InputError, match=r"my-chip\.toml: line 2"):
+        catalog.accelerator("my-chip", folder=user_folder)
+
+
+def test_a_file_that_is_no_text_is_an_input_error(user_folder):
+    (user_folder / "accelerators" / "my-chip.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="UTF-8"):
+        catalog.accelerator("my-chip", folder=user_folder)
+
+
+def test_mixture_of_experts_is_refused(user_folder):
+    source = catalog.entry("workload", "llama-3-8b").path.read_text()
+    write(user_folder / "workloads", "my-moe", source + "\nn_experts = 8\n")
+    with pytest.raises(InputError, match="mixture of experts is not modelled yet"):
+        catalog.workload("my-moe", folder=user_folder)
+    write(user_folder / "workloads", "my-dense", source + "\nn_experts = 1\n")
+    assert catalog.workload("my-dense", folder=user_folder) == catalog.workload("llama-3-8b")
+
+
+def test_key_value_heads_divide_the_heads(user_folder):
+    source = catalog.entry("workload", "llama-3-8b").path.read_text()
+    write(user_folder / "workloads", "odd", source.replace("n_kv_heads = 8", "n_kv_heads = 5"))
+    with pytest.raises(InputError, match="divisors of n_heads = 32"):
+        catalog.workload("odd", folder=user_folder)
+
+
+def test_check_finds_dangling_references_and_shared_aliases(user_folder):
+    selene = catalog.entry("system", "selene").path.read_text()
+    write(user_folder / "systems", "moon", selene.replace("infiniband-hdr", "infiniband-hdd"))
+    write(user_folder / "accelerators", "my-chip", 'aliases = ["H100"]\n' + TEN_LINES)
+    problems = "\n".join(catalog.check(user_folder))
+    assert "scale_out" in problems and "'infiniband-hdr'" in problems
+    assert "my-chip.toml: aliases: 'H100' is a name of 'h100-sxm-80gb' too" in problems

@@ -1,0 +1,133 @@
+"""``dse.explain``: parts, bounds, elasticities and reasons of one design."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+
+import pytest
+
+import dse
+from dse.design import leaf, leaf_path, leaves, replace
+from dse.evaluate import evaluate
+from dse.explain import continuous_leaves, elasticities, explain, short_name
+from dse.types import INFEASIBLE_MEANING, Infeasible
+
+from .designs import plain_design
+
+GIB = 2.0**30
+
+
+@pytest.fixture(scope="module")
+def design():
+    return dse.design(
+        workload="megatron-1t", system="selene", n_devices=4096, tp=8, pp=64, micro_batch=1, recompute="full"
+    )
+
+
+@pytest.fixture(scope="module")
+def explained(design):
+    return explain(design)
+
+
+def test_parts_add_up(explained):
+    for parts, total in [(explained.step_time, "step_time"), (explained.peak_memory, "peak_memory")]:
+        assert sum(p.value for p in parts) == pytest.approx(explained.metrics[total], rel=1e-5)
+        assert sum(p.share for p in parts) == pytest.approx(1.0)
+
+
+def test_operators_add_up_to_the_layer(explained):
+    layer = {p.name: p.value for p in explained.layer}
+    own = [o for o in explained.operators if o.section == "layer"]
+    assert sum(o.forward_time for o in own) == pytest.approx(layer["forward"], rel=1e-5)
+    assert sum(o.backward_time for o in own) == pytest.approx(layer["backward"], rel=1e-5)
+
+
+def test_absent_operators_are_left_out(explained):
+    names = {o.name for o in explained.operators}
+    assert "attention_scores" in names and "flash_attention" not in names and "rotary" not in names
+
+
+def test_bounds(explained):
+    bound = {o.name: o.forward_bound for o in explained.operators}
+    assert bound["ffn_up"] == "compute"
+    assert bound["attention_norm"] == "memory"
+    assert not explained.host_bound
+
+
+def test_small_work_is_bound_by_the_floor_and_the_host():
+    tiny = plain_design()
+    tiny = replace(tiny, {"workload.hidden": 256.0, "workload.ffn_hidden": 512.0, "workload.seq_len": 64.0})
+    told = explain(tiny)
+    assert {o.forward_bound for o in told.operators if o.section == "layer"} == {"kernel floor"}
+    assert told.host_bound
+
+
+def test_elasticities_are_slopes(design, explained):
+    """Against central differences of one per cent each way."""
+    time = {e.parameter: e.elasticity for e in explained.elasticities}
+    for name in ("matrix_slowdown", "memory.bandwidth", "scale_up.bandwidth", "fp16", "bf16"):
+        path = leaf_path(name)
+        if name not in time:
+            continue
+        up, down = (float(evaluate(replace(design, {path: leaf(design, path) * f})).step_time) for f in (1.01, 1 / 1.01))
+        assert time[name] == pytest.approx(math.log(up / down) / (2 * math.log(1.01)), abs=0.02), name
+
+
+def test_elasticities_come_largest_first(explained):
+    sizes = [abs(e.elasticity) for e in explained.elasticities]
+    assert sizes == sorted(sizes, reverse=True) and len(sizes) > 10
+    assert all(math.isfinite(size) for size in sizes)
+
+
+def test_throughput_has_the_opposite_elasticities(design, explained):
+    time = {e.parameter: e.elasticity for e in explained.elasticities[:5]}
+    rate = {e.parameter: e.elasticity for e in elasticities(design, "tokens_per_second")}
+    assert {name: -value for name, value in time.items()} == pytest.approx({n: rate[n] for n in time}, abs=1e-4)
+
+
+def test_unknown_metric_is_told():
+    with pytest.raises(dse.InputError, match="step_time"):
+        explain(plain_design(), metric="step_tme")
+
+
+def test_short_names_mean_one_leaf():
+    for path in leaves():
+        assert leaf_path(short_name(path)) == path
+    assert short_name("system.accelerator.memory.bandwidth") == "memory.bandwidth"
+
+
+def test_slopes_are_asked_of_continuous_parameters_only():
+    names = set(continuous_leaves())
+    assert "system.accelerator.memory.bandwidth" in names
+    assert not names & {"system.n_devices", "software.attention", "software.collective", "system.accelerator.cores"}
+    assert not any(name.startswith(("workload.", "mapping.")) for name in names)
+
+
+def test_reasons_have_numbers():
+    wrong = dse.design(workload="megatron-1t", system="selene", n_devices=84, tp=12, pp=7, precision="fp8", dp=2)
+    told = explain(wrong)
+    numbers = {reason.name: reason.numbers for reason in told.reasons}
+    assert not told.feasible
+    assert numbers["memory"] == f"needs {told.metrics['peak_memory'] / GIB:.1f} GiB of 80.0 GiB"
+    assert numbers["heads_not_divisible"] == "tp=12, heads=160, key/value heads=160"
+    assert numbers["layers_not_divisible"] == "pp=7, virtual_stages=1, layers=128"
+    assert numbers["device_count_mismatch"] == "tp x cp x pp x dp = 168, n_devices=84"
+    assert numbers["precision_unsupported"] == "precision=fp8"
+
+
+def test_every_reason_has_a_sentence_and_numbers(design):
+    told = explain(dataclasses.replace(design))
+    everything = told.metrics | {"infeasible_reason": float(sum(Infeasible))}
+    from dse.explain import reasons
+
+    found = reasons(design, everything)
+    assert [r.name for r in found] == [bit.name for bit in Infeasible]
+    assert all(r.meaning == INFEASIBLE_MEANING[Infeasible[r.name]] and r.numbers for r in found)
+
+
+def test_is_json(explained):
+    document = json.loads(json.dumps(explained.as_dict(), allow_nan=False))
+    assert document["feasible"] is True and document["reasons"] == []
+    assert document["waterfall"]["step_time"][0]["name"] == "forward"
