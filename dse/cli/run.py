@@ -114,7 +114,8 @@ _NARROW = 110
 #: Axis → its heading; the others keep their names. This is also the order of the columns.
 _SHORT = {
     "tp": "tp", "pp": "pp", "dp": "dp", "cp": "cp", "micro_batch": "mb", "virtual_stages": "v",
-    "recompute": "recompute", "zero_stage": "zero", "sequence_parallel": "sp", "overlap_dp": "o:dp", "overlap_tp": "o:tp",
+    "recompute": "recompute", "zero_stage": "zero", "sequence_parallel": "sp",
+    "overlap_dp": "o:dp", "overlap_tp": "o:tp",
 }  # fmt: skip
 
 #: Columns of time: heading → the parts that make it up.

@@ -39,7 +39,8 @@ class Axis:
     @property
     def long_name(self) -> str:
         """What the axis is, for labelled results."""
-        return leaves()[self.key]["long_name"] if self.key in leaves() else f"{self.key.replace('_', '-')} (catalogue name)"
+        about = leaves().get(self.key)
+        return about["long_name"] if about else f"{self.key.replace('_', '-')} (catalogue name)"
 
 
 def is_range(value: Any) -> bool:
@@ -53,7 +54,9 @@ def named(name: str, kind: str, value: Any, where: str) -> Axis:
     if not texts or not all(isinstance(text, str) for text in texts):
         raise InputError(where, repr(value), "a list of catalogue names", f"see: dse catalog list {kind}")
     slugs = tuple(text if (kind, text) == ("network", "none") else catalog.resolve(kind, text, where) for text in texts)
-    return Axis(name=name, key=name, where=where, values=tuple(map(float, range(len(slugs)))), labels=slugs, explicit=True)
+    return Axis(
+        name=name, key=name, where=where, values=tuple(map(float, range(len(slugs)))), labels=slugs, explicit=True
+    )
 
 
 def leaf(name: str, path: str, value: Any, where: str) -> Axis:
@@ -66,7 +69,9 @@ def leaf(name: str, path: str, value: Any, where: str) -> Axis:
         return Axis(name=name, key=path, where=where, rule=value)
     if isinstance(value, str) and value.replace("_", "").isalpha():
         raise unknown_name(where, value, RULES, "rules, or write a list")
-    raise InputError(where, repr(value), "a list, a range { from, to, factor | step | count } or a rule", "write a list")
+    raise InputError(
+        where, repr(value), "a list, a range { from, to, factor | step | count } or a rule", "write a list"
+    )
 
 
 def listed(name: str, path: str, values: list[Any], where: str, explicit: bool = True) -> Axis:
@@ -96,7 +101,9 @@ def _spread(path: str, table: dict[str, Any], where: str) -> list[float]:
             raise unknown_name(where, key, _RANGE_KEYS, "keys of a range")
     ways = [key for key in ("factor", "step", "count") if key in table]
     if not {"from", "to"} <= set(table) or len(ways) != 1:
-        raise InputError(where, repr(table), "from, to and one of factor, step, count", "write { from = 1, to = 64, factor = 2 }")
+        raise InputError(
+            where, repr(table), "from, to and one of factor, step, count", "write { from = 1, to = 64, factor = 2 }"
+        )
     if leaves()[path].get("enum"):
         raise InputError(where, "a range of names", "a list of names", "write a list")
     first, last = (leaf_value(path, table[key], f"{where}.{key}") for key in ("from", "to"))

@@ -7,7 +7,6 @@ understands the file; :func:`open_results` puts the index together again.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from pathlib import Path
 from typing import Any
@@ -244,7 +243,9 @@ def open_results(path: str | Path) -> xr.Dataset:
     try:
         dataset = xr.open_dataset(path, engine="netcdf4")
     except OSError as error:
-        raise InputError(str(path), str(error.strerror or error), "a netCDF4 file", "give the output of dse run") from None
+        raise InputError(
+            str(path), str(error.strerror or error), "a netCDF4 file", "give the output of dse run"
+        ) from None
     texts = {
         name: _from_flags(variable) for name, variable in dataset.variables.items() if "flag_values" in variable.attrs
         and variable.dtype.kind == "i"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -168,9 +168,8 @@ def evaluate_designs(
 ) -> tuple[Metrics, tuple[Array, ...]]:
     """All metrics and the objectives of single designs: arrays [design].
 
-    Args:
-        digits: [dimension… and row, design] digits of their outer indices.
-        column: [design] their columns of options.
+    ``digits`` [dimension… and row, design] are those of their outer indices, ``column`` [design] their
+    columns of options.
     """
     point = functools.partial(_point, program, grid.base)
     return jax.vmap(point)(_outer_values(grid, list(digits)), _look_up(grid.options, column))
@@ -210,18 +209,16 @@ class Engine:
         padded = np.zeros(max(1 << (len(index) - 1).bit_length(), _SHORTEST), np.int64)
         padded[: len(index)] = index
         digits, column = self.grid.locate(padded)
-        found = evaluate_designs(
-            self.tables, digits.astype(np.int32), column.astype(np.int32), program=self.program
-        )
+        found = evaluate_designs(self.tables, digits.astype(np.int32), column.astype(np.int32), program=self.program)
         return jax.tree.map(lambda array: np.asarray(array)[: len(index)], found)
 
 
 class CompileClock:
     """Seconds that JAX has spent tracing and compiling in this process, as JAX itself reports them."""
 
-    seconds = {"trace": 0.0, "compile": 0.0}
-    programs = 0
-    _listening = False
+    seconds: ClassVar[dict[str, float]] = {"trace": 0.0, "compile": 0.0}
+    programs: ClassVar[int] = 0
+    _listening: ClassVar[bool] = False
 
     @classmethod
     def read(cls) -> tuple[float, float, int]:

@@ -133,10 +133,10 @@ class Grid:
     def labels(self, index: int) -> dict[str, Label]:
         """What the axes are at a design, by axis name."""
         digits, _ = self.locate(np.array([index]))
-        found = {
-            axis.name: axis.labels[digits[i, 0]] for i, dimension in enumerate(self.dimensions) for axis in dimension.axes
-        }
         mapping = index % self.table.n_mappings
+        found: dict[str, Label] = {}
+        for dimension, digit in zip(self.dimensions, digits[:-1, 0], strict=True):
+            found |= {axis.name: axis.labels[digit] for axis in dimension.axes}
         return found | {axis.name: part_label(axis, self.mapping_values(axis)[mapping]) for axis in self.mapping_axes}
 
     def describe(self) -> str:
@@ -220,7 +220,8 @@ def _record_leaves(key: str, slug: str, where: str) -> dict[str, float]:
 def _columns(axis: Axis, layers: dict[str, Axis], owned: set[str]) -> dict[str, np.ndarray]:
     """Leaf path → values along an axis of catalogue names, less what later layers or leaves set."""
     later = list(layers)[list(layers).index(axis.key) + 1 :]
-    over = owned | {path for key in later for path in _record_leaves(key, str(layers[key].labels[0]), layers[key].where)}
+    laid_over = [_record_leaves(key, str(layers[key].labels[0]), layers[key].where) for key in later]
+    over = owned.union(*laid_over)
     records = [_record_leaves(axis.key, str(slug), axis.where) for slug in axis.labels]
     return {path: np.array([record[path] for record in records]) for path in records[0] if path not in over}
 

@@ -54,7 +54,7 @@ class Shape(NamedTuple):
 
 
 #: Leaves behind the fields of Shape.
-SHAPE_PATHS = tuple(f"workload.{name}" for name in Shape._fields[:-1]) + (N_DEVICES,)
+SHAPE_PATHS = (*(f"workload.{name}" for name in Shape._fields[:-1]), N_DEVICES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,7 +172,7 @@ def _check_listed(axis: Axis, parts: Parts, shapes: list[Shape]) -> None:
         if axis.explicit and all(faults):
             fits = sorted({d for shape in shapes for d in _possible(axis.key, shape, parts)})
             shown = " ".join(map(str, fits[:32])) + (" …" if len(fits) > 32 else "")
-            raise InputError(axis.where, f"{value:g}, which {faults[0]}", shown, f"or write {axis.name} = \"divisors\"")
+            raise InputError(axis.where, f"{value:g}, which {faults[0]}", shown, f'or write {axis.name} = "divisors"')
 
 
 def _named_candidates(path: str, parts: Parts, shape: Shape, removed: Counter[str]) -> tuple[str, np.ndarray]:

@@ -46,8 +46,8 @@ def progress_bar() -> Iterator[Callable[[Progress], None]]:
     from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
-    columns = (BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeRemainingColumn(), TextColumn("{task.description}"))
-    with Bar(*columns, console=Console(stderr=True)) as bar:
+    share, state_text = TextColumn("{task.percentage:>3.0f} %"), TextColumn("{task.description}")
+    with Bar(BarColumn(), share, TimeRemainingColumn(), state_text, console=Console(stderr=True)) as bar:
         task = bar.add_task("")
 
         def show(state: Progress) -> None:

@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 _BEST_SHOWN = 10
 
 
-class Interrupted(Exception):
+class Interrupted(Exception):  # noqa: N818 - what happened, not an error
     """A sweep was stopped; what was finished is kept and a rerun goes on from there."""
 
     def __init__(self, done: int, total: int, parts: Path | None) -> None:
         self.done, self.total, self.parts = done, total, parts
-        kept = f"finished parts are in {parts}; run again to go on" if parts else "nothing is kept without an output file"
+        kept = f"what is finished is in {parts}; run again to go on" if parts else "without an output nothing is kept"
         super().__init__(f"interrupted after {done:,} of {total:,} designs; {kept}")
 
 
@@ -164,8 +164,8 @@ def _model() -> Callable[[Design], Metrics]:
 def _key(grid: Grid, keep: Keep, engine: Engine) -> str:
     """Hash of everything that the content of a part depends on."""
     depends = [
-        grid.spec.hash(), catalog.digest(grid.used), code_digest(), "float32", str(keep), engine.program.model.__module__,
-        engine.grid.n_outer, [len(block) for block in keeping.blocks(engine, keep)[:1]],
+        grid.spec.hash(), catalog.digest(grid.used), code_digest(), "float32", str(keep),
+        engine.program.model.__module__, grid.n_outer, [len(block) for block in keeping.blocks(engine, keep)[:1]],
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(depends).encode()).hexdigest()
 

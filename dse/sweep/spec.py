@@ -215,7 +215,9 @@ def _check_conflicts(names: dict[str, Axis], fixed: dict[str, Axis], axes: tuple
     said = {axis.key: axis for axis in (*names.values(), *fixed.values())}
     for axis in axes:
         if axis.key in said:
-            raise InputError(axis.where, f"{axis.name} twice", "one place", f"remove it here or at {said[axis.key].where}")
+            raise InputError(
+                axis.where, f"{axis.name} twice", "one place", f"remove it here or at {said[axis.key].where}"
+            )
         said[axis.key] = axis
 
 
@@ -238,7 +240,9 @@ def _zips(table: dict[str, Any], axes: tuple[Axis, ...], where: str) -> tuple[tu
         lengths = {name: len(by_name[name].values) for name in group}
         if len(set(lengths.values())) > 1:
             shown = ", ".join(f"{name}: {length}" for name, length in lengths.items())
-            raise InputError(where, f"axes of different lengths ({shown})", "equal lengths", "list as many values of each")
+            raise InputError(
+                where, f"axes of different lengths ({shown})", "equal lengths", "list as many values of each"
+            )
     return tuple(tuple(map(str, group)) for group in groups)
 
 
@@ -264,7 +268,9 @@ def _objectives(table: dict[str, Any], where: str) -> tuple[Objective, ...]:
             if expression.is_comparison:
                 raise InputError(expression.where, repr(text), "a number to compare", "name a metric such as step_time")
             if not set(expression.names) & set(metric_units()):
-                raise InputError(expression.where, repr(text), "an expression with a metric", "name a metric such as mfu")
+                raise InputError(
+                    expression.where, repr(text), "an expression with a metric", "name a metric such as mfu"
+                )
             found.append(Objective(expression, sign))
     return tuple(found) or (Objective(parse("step_time", where), 1.0),)
 

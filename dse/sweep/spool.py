@@ -21,7 +21,8 @@ from dse.sweep.keep import Part
 def code_digest() -> str:
     """SHA-256 of the source files that decide what a sweep computes."""
     package = Path(__file__).parents[1]
-    files = [package / "evaluate.py", package / "types.py", *(package / "model").glob("*.py"), *(package / "sweep").glob("*.py")]
+    files = [package / "evaluate.py", package / "types.py"]
+    files += [*(package / "model").glob("*.py"), *(package / "sweep").glob("*.py")]
     total = hashlib.sha256()
     for file in sorted(files):
         total.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")

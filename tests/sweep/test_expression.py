@@ -1,0 +1,85 @@
+"""The language of constraints: what it means, and that nothing else gets in."""
+
+import numpy as np
+import pytest
+
+from dse.errors import InputError
+from dse.sweep.expression import parse
+
+VALUES = {
+    "mapping.tp": 8.0,
+    "mapping.recompute": 2.0,
+    "mapping.overlap_dp": 1.0,
+    "peak_memory": 70e9,
+    "system.accelerator.memory.capacity": 80e9,
+    "step_time": 2.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("tp <= 8", True),
+        ("tp < 8", False),
+        ("1 < tp <= 8", True),
+        ("8 < tp <= 8", False),
+        ("peak_memory < 0.9 * memory.capacity", True),
+        ("peak_memory < '60 GB'", False),
+        ("'60 GB' < peak_memory", True),
+        ("recompute == 'full'", True),
+        ("recompute != 'full' or tp == 8", True),
+        ("not overlap_dp", False),
+        ("overlap_dp and tp == 8 and step_time > 1", True),
+        ("step_time * -2 + 1 / (tp - 4)", -3.75),
+        ("memory.capacity - peak_memory", 10e9),
+        ("tp == 8 and not (step_time > 3)", True),
+    ],
+)
+def test_value(text, value):
+    expression = parse(text, "here")
+    assert expression(VALUES.__getitem__) == value
+    assert expression({k: np.full(3, v) for k, v in VALUES.items()}.__getitem__).tolist() == [value] * 3
+
+
+def test_names_are_full_paths_of_all_sides():
+    assert parse("tp <= 8 or peak_memory < memory.capacity", "here").names == (
+        "mapping.tp", "peak_memory", "system.accelerator.memory.capacity",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__import__('os').system('true')",
+        "tp.__class__",
+        "(lambda: 1)()",
+        "[tp for tp in ()]",
+        "tp if tp else 1",
+        "tp[0]",
+        "f'{tp}'",
+        "tp ** 9",
+        "tp in (1, 2)",
+        "tp is 8",
+        "tp := 3",
+        "tp <= ",
+        "tp, pp",
+        "tp = 3",
+        "",
+        "1 / 0",
+        "'full'",
+        "'full' == 'full'",
+        "recompute == 'fully'",
+        "peak_memory < '60 s'",
+        "bandwidth > 3",
+        "(" * 500 + "tp" + ")" * 500,
+        3,
+    ],
+)
+def test_anything_else_is_an_input_error(text):
+    with pytest.raises(InputError, match=r"f\.toml: constraints"):
+        parse(text, "f.toml: constraints.all[0]")
+
+
+def test_misspelt_name_is_suggested():
+    with pytest.raises(InputError, match="did you mean 'peak_memory'"):
+        parse("peak_memry < 3", "here")

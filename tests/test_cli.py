@@ -1,0 +1,360 @@
+"""The command line: exit status, errors in four parts, JSON alone on standard output, interruption."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import dse
+from dse.cli import app, show
+
+EVALUATE = ["evaluate", "-w", "gpt-3-13b", "-s", "selene"]
+CASES = """
+source,model,gpu,n_gpus,tp,pp,dp,micro_batch,global_batch,seq_len,precision,recompute,iteration_ms_measured
+Narayanan2021,gpt-3-13b,A100-SXM-80GB,16,8,1,2,1,64,2048,fp16,full,6000
+Narayanan2021,unheard-of,A100-SXM-80GB,16,8,1,2,1,64,2048,fp16,full,6000
+""".lstrip()
+
+
+class Ended(NamedTuple):
+    """How a command ended."""
+
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def command(capsys):
+    """Runs a command in this process."""
+
+    def run(*arguments: object) -> Ended:
+        with pytest.raises(SystemExit) as ended:
+            app(list(map(str, arguments)), prog_name="dse")
+        return Ended(ended.value.code or 0, *capsys.readouterr())
+
+    return run
+
+
+def assert_four_parts(ended: Ended, *wanted: str) -> None:
+    """Bad input: status 2, nothing on standard output, where, got, allowed and fix on the other; no traceback."""
+    assert ended.status == 2, ended.err
+    assert ended.out == ""
+    lines = [line.split(maxsplit=1) for line in ended.err.strip().splitlines()]
+    assert [line[0] for line in lines] == ["error", "where", "got", "allowed", "fix"], ended.err
+    assert all(len(line) == 2 for line in lines[1:])
+    for text in wanted:
+        assert text in ended.err
+
+
+# --- start -------------------------------------------------------------------------------------------------
+
+
+def test_starts_without_the_slow_imports():
+    slow = ("jax", "numpy", "xarray", "matplotlib", "pydantic")
+    code = f"import sys, dse.cli; print([name for name in {slow} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_help_and_version(command):
+    assert all(name in command("--help").out for name in ("run", "evaluate", "predict", "validate", "catalog", "plot"))
+    assert command("--version").out == f"dse {dse.__version__}\n"
+
+
+def test_runs_as_a_module():
+    done = subprocess.run([sys.executable, "-m", "dse", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"dse {dse.__version__}\n"
+
+
+def test_cache_folder(monkeypatch, tmp_path):
+    from dse.cli import keep_compiled_programs
+
+    for name in ("DSE_CACHE", "JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS",
+                 "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"):  # fmt: skip
+        monkeypatch.setenv(name, "")  # so that it is restored
+        monkeypatch.delenv(name)
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))  # no folder can be made there
+    keep_compiled_programs()
+    assert "JAX_COMPILATION_CACHE_DIR" not in os.environ
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    keep_compiled_programs()
+    assert os.environ["JAX_COMPILATION_CACHE_DIR"] == str(tmp_path / "cache" / "dse")
+    assert os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] == "-1"
+
+
+@pytest.mark.parametrize("arguments", [["run"], ["evaluate"], ["nonsense"], ["run", "a.toml", "--chunk", "many"]])
+def test_wrong_usage(command, arguments):
+    ended = command(*arguments)
+    assert ended.status == 2 and ended.out == "" and "Usage" in ended.err
+
+
+# --- evaluate ----------------------------------------------------------------------------------------------
+
+
+def test_evaluate(command):
+    ended = command(*EVALUATE, "--set", "tp=8", "--set", "dp=2", "--set", "recompute=full")
+    assert ended.status == 0 and ended.err == ""
+    for text in ("step time", "peak memory", "ffn up", "compute", "elasticity", "1 % more", "GiB of 80.0 GiB"):
+        assert text in ended.out
+
+
+def test_evaluate_prints_json_alone(command):
+    ended = command(
+        *EVALUATE, "--set", "tp=8", "--set", "n_devices=16", "--set", "software=megatron-core-te",
+        "--set", "memory.bandwidth=3 TB/s", "--set", "sequence_parallel=true", "--json",
+    )  # fmt: skip
+    document = json.loads(ended.out)
+    assert ended.status == 0 and ended.err == ""
+    assert document["design"]["mapping.dp"] == 2.0
+    assert document["design"]["mapping.sequence_parallel"] == 1.0
+    assert document["design"]["system.accelerator.memory.bandwidth"] == 3e12
+    assert document["design"]["software.attention"] == 1.0
+    assert document["metrics"]["step_time"] > 0 and document["elasticities"]
+
+
+def test_evaluate_tells_why_not(command):
+    ended = command(*EVALUATE, "-n", 1)
+    assert ended.status == 1
+    assert "peak memory exceeds the device's capacity: needs" in ended.out and "of 80.0 GiB" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        (["-w", "gpt-3-175c", "-s", "selene"], ["'gpt-3-175c'", "gpt-3-175b"]),
+        (["-w", "gpt-3-13b", "-s", "selena"], ["'selena'", "selene"]),
+        (["-w", "gpt-3-13b", "-s", "selene", "--software", "megatron-2202"], ["megatron-2022"]),
+        (["-w", "gpt-3-13b", "-s", "selene", "--set", "micro_bach=2"], ["'micro_bach'", "micro_batch"]),
+        (["-w", "gpt-3-13b", "-s", "selene", "--set", "recompute=ful"], ["recompute", "full"]),
+        (["-w", "gpt-3-13b", "-s", "selene", "--set", "memory.bandwidth=3 TB"], ["memory.bandwidth", "'3 TB'", "B/s"]),
+        (["-w", "gpt-3-13b", "-s", "selene", "--set", "bandwidth=3 TB/s"], ["memory.bandwidth"]),
+        (["-w", "gpt-3-13b", "-s", "selene", "--set", "tp"], ["'tp'", "NAME=VALUE"]),
+        (["-w", "gpt-3-13b", "-s", "selene", "--set", "n_devices=8.5"], ["n_devices", "8.5"]),
+        (["-w", "gpt-3-13b", "-s", "selene", "--set", "tp=8", "-n", "12"], ["n_devices", "12"]),
+        (["-w", "gpt-3-13b", "-s", "selene", "--metric", "step_tim"], ["step_time"]),
+    ],
+)
+def test_evaluate_with_bad_input(command, arguments, wanted):
+    assert_four_parts(command("evaluate", *arguments), *wanted)
+
+
+# --- run ---------------------------------------------------------------------------------------------------
+
+
+def test_run(command, small_sweep, tmp_path):
+    ended = command("run", small_sweep, "-o", tmp_path / "out" / "r.nc")
+    assert ended.status == 0
+    for text in ("44 designs", "best by step time", "5.0", "recomp %", "16 of 44 designs can run", "designs/s"):
+        assert text in ended.out
+    assert "peak memory exceeds" in ended.out, "reasons are words"
+    for name in ("import", "trace", "compile", "run", "write"):
+        assert f"{name} " in ended.out.splitlines()[-4]
+    assert ended.out.split()[-3:] == [str(tmp_path / "out" / f"r.{ending}") for ending in ("nc", "png", "svg")]
+    assert dse.open_results(tmp_path / "out" / "r.nc").sizes["mapping"] == 44
+    assert (tmp_path / "out" / "r.png").stat().st_size > 10_000
+    assert not (tmp_path / "out" / "r.nc.parts").exists()
+
+
+def test_run_prints_json_alone(command, small_sweep, tmp_path):
+    ended = command("run", small_sweep, "-o", tmp_path / "r.nc", "--json", "--no-figure", "--fresh", "--chunk", 16)
+    document = json.loads(ended.out)
+    assert ended.status == 0
+    assert (document["n_designs"], document["n_feasible"], document["figures"]) == (44, 16, [])
+    assert document["best"][0]["labels"]["tp"] == 8
+    assert {"import", "trace", "compile", "run", "write"} <= set(document["seconds"])
+
+
+def test_run_with_nothing_feasible(command, small_sweep, tmp_path):
+    small_sweep.write_text(small_sweep.read_text().replace("tp = [1, 2, 8]", "tp = [1]"))
+    ended = command("run", small_sweep, "-o", tmp_path / "r.nc")
+    assert ended.status == 1
+    assert "0 of " in ended.out and "peak memory exceeds" in ended.out and "best by" not in ended.out
+    assert (tmp_path / "r.nc").exists() and not (tmp_path / "r.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wanted"),
+    [
+        ("tp = [1, 2, 8]", "tpp = [1, 2, 8]", ["axes", "'tpp'", "tp"]),
+        ("tp = [1, 2, 8]", "tp = [1, 3]", ["axes.tp", "3"]),
+        ("tp = [1, 2, 8]", 'memory.bandwidth = ["2 TB"]', ["'2 TB'", "B/s"]),
+        ("tp = [1, 2, 8]", "tp = [1, 2", ["TOML"]),
+        ('"gpt-3-13b"', '"gpt-3-175c"', ["'gpt-3-175c'", "gpt-3-175b"]),
+        ("step_time", "step_tme", ["objective", "step_time"]),
+    ],
+)
+def test_run_with_bad_input(command, small_sweep, tmp_path, old, new, wanted):
+    small_sweep.write_text(small_sweep.read_text().replace(old, new))
+    assert_four_parts(command("run", small_sweep, "-o", tmp_path / "r.nc"), *wanted)
+    assert list(tmp_path.iterdir()) == [small_sweep], "nothing was written"
+
+
+def test_run_of_a_missing_file(command, small_sweep):
+    assert_four_parts(command("run", small_sweep.with_name("smal.toml")), "small.toml")
+
+
+def test_run_into_a_place_that_cannot_be_written(command, small_sweep, tmp_path):
+    (tmp_path / "file").write_text("")
+    ended = command("run", small_sweep, "-o", tmp_path / "file" / "r.nc")
+    assert ended.status == 2 and "Traceback" not in ended.err
+    assert all(part in ended.err for part in ("where", "got", "allowed", "fix", "r.nc"))
+
+
+def test_run_with_a_truncated_catalogue(command, small_sweep, tmp_path, monkeypatch):
+    whole = dse.catalog.catalog_root() / "workloads" / "gpt-3-13b.toml"
+    own = tmp_path / "own" / "workloads" / whole.name
+    own.parent.mkdir(parents=True)
+    own.write_text(whole.read_text()[:-40])
+    monkeypatch.setenv("DSE_CATALOG", str(tmp_path / "own"))
+    ended = command("run", small_sweep, "-o", tmp_path / "r.nc")
+    assert_four_parts(ended, "gpt-3-13b.toml")
+
+
+#: A sweep whose every block takes long; SIGINT is put back as it is in a terminal.
+SLOW = """
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from dse.sweep.spool import Spool
+save = Spool.save
+def slow(self, block, part):
+    save(self, block, part)
+    time.sleep(0.5)
+Spool.save = slow
+sys.argv[0] = "dse"
+from dse.cli import main
+main()
+"""
+
+
+def test_interruption_keeps_what_is_finished(command, small_sweep, tmp_path):
+    output = tmp_path / "r.nc"
+    arguments = ["run", str(small_sweep), "-o", str(output), "--chunk", "4"]
+    running = subprocess.Popen(
+        [sys.executable, "-c", SLOW, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    parts = Path(f"{output}.parts")
+    deadline = time.monotonic() + 60
+    while len(list(parts.glob("*.npz"))) < 2 and time.monotonic() < deadline and running.poll() is None:
+        time.sleep(0.05)
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=60)
+    assert running.returncode == 130, err
+    assert "Traceback" not in err and "interrupted after" in err and str(parts) in err.replace("\n", "")
+    assert not output.exists() and len(list(parts.glob("*.npz"))) >= 2
+    ended = command(*arguments, "--json", "--no-figure")
+    assert ended.status == 0
+    document = json.loads(ended.out)
+    assert 0 < document["resumed"] < document["n_designs"] == 44
+    assert output.exists() and not parts.exists()
+
+
+def test_closed_pipe_is_no_error():
+    running = subprocess.Popen(
+        [sys.executable, "-m", "dse", "catalog", "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    running.stdout.close()
+    err = running.stderr.read()
+    running.stderr.close()
+    assert running.wait(timeout=60) == 0 and err == ""
+
+
+# --- predict, validate -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cases(tmp_path) -> Path:
+    path = tmp_path / "cases.csv"
+    path.write_text(CASES)
+    return path
+
+
+def test_predict(command, cases, tmp_path):
+    ended = command("predict", cases, "-o", tmp_path / "out.csv")
+    assert ended.status == 0 and ended.out.startswith("1 of 2 rows predicted")
+    header, _, bad = (tmp_path / "out.csv").read_text().splitlines()
+    assert "pred_step_time" in header and "skipped" in header and "unheard-of" in bad
+
+
+def test_validate(command, cases):
+    ended = command("validate", cases)
+    assert ended.status == 0 and "Narayanan2021" in ended.out and "MAPE" in ended.out and "skipped" in ended.out
+    document = json.loads(command("validate", cases, cases, "--json").out)
+    assert document["all"]["step_time"]["predicted"] >= 1
+
+
+@pytest.mark.parametrize("name", ["predict", "validate"])
+def test_cases_that_are_not_there(command, tmp_path, name):
+    assert_four_parts(command(name, tmp_path / "none.csv", "-o", tmp_path / "out.csv"), "none.csv")
+
+
+def test_predict_into_a_place_that_cannot_be_written(command, cases):
+    assert_four_parts(command("predict", cases, "-o", cases / "out.csv"), "out.csv")
+
+
+# --- catalog, plot -----------------------------------------------------------------------------------------
+
+
+def test_catalog_list(command):
+    assert "a100-sxm-80gb" in command("catalog", "list").out
+    names = json.loads(command("catalog", "list", "workload", "--json").out)
+    assert list(names) == ["workload"] and "megatron-1t" in names["workload"]
+    assert_four_parts(command("catalog", "list", "workloads"), "workload")
+
+
+def test_catalog_show(command):
+    ended = command("catalog", "show", "A100")
+    assert ended.status == 0 and "312 TFLOP/s" in ended.out and "datasheet" in ended.out and "[1] " in ended.out
+    (entry,) = json.loads(command("catalog", "show", "A100", "--json").out)
+    assert entry["values"]["matrix_rate.bf16"] == {
+        "value": 312e12, "units": "FLOP/s", "text": "312 TFLOP/s", "confidence": "datasheet",
+        "source": entry["values"]["matrix_rate.bf16"]["source"],
+    }  # fmt: skip
+    assert_four_parts(command("catalog", "show", "a1000-sxm-80gb"), "a100-sxm-80gb")
+
+
+def test_catalog_check(command, tmp_path):
+    assert command("catalog", "check").status == 0
+    (tmp_path / "workloads").mkdir()
+    (tmp_path / "workloads" / "broken.toml").write_text('name = "brok')
+    ended = command("catalog", "check", "--folder", tmp_path)
+    assert ended.status == 2 and "broken.toml" in ended.out
+
+
+def test_plot(command, small_results, tmp_path):
+    _, path = small_results
+    for kind in ("breakdown", "pareto"):
+        ended = command("plot", path, "-o", tmp_path / f"{kind}.pdf", "--kind", kind)
+        assert ended == (0, f"{tmp_path / kind}.pdf\n", "") and (tmp_path / f"{kind}.pdf").exists()
+    assert_four_parts(command("plot", path, "-o", tmp_path / "figure.doc"), ".png")
+    assert_four_parts(command("plot", path.with_name("smal.nc")), "small.nc")
+
+
+# --- units -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "units", "text"),
+    [
+        (312e12, "FLOP/s", "312 TFLOP/s"),
+        (2.039e12, "B/s", "2.04 TB/s"),
+        (80 * 2.0**30, "B", "80.0 GiB"),
+        (4.0, "B", "4.00 B"),
+        (5e-6, "s", "5.00 µs"),
+        (63.25, "s", "63.2 s"),
+        (0.0, "s", "0 s"),
+        (0.85, "1", "0.85"),
+        (1.008e12, "1", "1.01 T"),
+    ],
+)
+def test_quantities(value, units, text):
+    assert show.quantity(value, units) == text

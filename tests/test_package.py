@@ -1,0 +1,66 @@
+"""The package: lazy imports, functions that share a name with their module, the built wheel."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import dse
+
+ROOT = Path(__file__).parents[1]
+
+
+def run_python(code: str, **options) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, **options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_import_is_lazy():
+    assert run_python("import sys, dse; print([m for m in ('jax', 'numpy') if m in sys.modules])") == "[]"
+
+
+def test_functions_keep_their_names():
+    code = """
+import dse.design, dse.evaluate, dse.explain, dse.validate, dse.sweep.run
+from dse import design, evaluate
+import dse.model.memory
+assert all(callable(f) for f in (dse.design, dse.evaluate, dse.explain, dse.validate, dse.run)), dse.design
+assert design is dse.design and evaluate is dse.evaluate
+from dse.design import leaves
+import dse.design as again
+assert again is dse.design
+"""
+    run_python(code)
+
+
+def test_everything_public_is_there():
+    for name in dse.__all__:
+        assert getattr(dse, name) is not None
+    assert set(dse.__all__) <= set(dir(dse))
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = dse.nonsense
+
+
+def test_wheel_holds_the_catalogue(tmp_path):
+    pytest.importorskip("hatchling")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        archive.extractall(tmp_path / "installed")
+    in_checkout = {p.relative_to(ROOT).as_posix() for p in (ROOT / "hw_catalog").rglob("*.toml")}
+    assert {f"dse/{name}" for name in in_checkout} <= set(names)
+    assert not [name for name in names if name.startswith(("tests/", "sweeps/"))]
+    code = """
+import dse
+design = dse.design(workload="gpt-3-13b", system="selene", tp=8)
+print(dse.catalog.catalog_root(), float(dse.evaluate(design).step_time) > 0)
+"""
+    told = run_python(code, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path / "installed"), "PATH": ""})
+    assert told == f"{tmp_path / 'installed' / 'dse' / 'hw_catalog'} True"

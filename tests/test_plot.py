@@ -1,0 +1,124 @@
+"""Figures: what they show, and that files can be written."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import dse
+from dse import plot
+
+
+@pytest.fixture
+def results(small_results) -> xr.Dataset:
+    return small_results[0]
+
+
+def texts(figure) -> set[str]:
+    return {text.get_text() for axes in figure.axes for text in axes.texts}
+
+
+def test_breakdown_shows_the_best_of_each_pair(results):
+    figure = plot.breakdown(results)
+    _, times, memory = figure.axes
+    fits = results.step_time[results.feasible]
+    best = sorted(fits.to_series().groupby(["tp", "pp"]).min())
+    shown = [t for t in times.texts if " s · " in t.get_text()]
+    assert [float(t.get_text().split(" s")[0]) for t in shown] == pytest.approx(best, rel=5e-3)
+    assert "MFU" in shown[0].get_text()
+    hatched = [bar for bar in times.patches if bar.get_hatch()]
+    assert len(hatched) == 3, "three (tp, pp) do not fit"
+    assert memory.get_xlabel() == "peak memory (GiB)"
+
+
+def test_bars_are_as_long_as_the_step(results):
+    times = plot.breakdown(results).axes[1]
+    first_row = [bar for bar in times.patches if abs(bar.get_y() + bar.get_height() / 2) < 0.1]
+    shortest = float(results.step_time.where(results.feasible).min())
+    assert sum(bar.get_width() for bar in first_row) == pytest.approx(shortest, rel=5e-3)
+
+
+def test_capacity_is_marked(results):
+    marked = plot.breakdown(results.assign_attrs(memory_capacity_bytes=80 * 2.0**30))
+    assert "80 GiB" in texts(marked)
+    assert "capacity 80 GiB" in texts(plot.pareto(results.assign_attrs(memory_capacity_bytes=80 * 2.0**30)))
+
+
+def test_capacity_follows_from_what_fits():
+    memory, reason = np.array([10.0, 79.9, 80.1, 200.0]), np.array([0, 2, 1, 3])
+    assert plot._capacity(memory, reason) == pytest.approx(80.0)
+    assert plot._capacity(memory[[0, 3]], reason[[0, 3]]) == 0.0, "too far apart to tell"
+    assert plot._capacity(memory, None) == 0.0
+
+
+def test_orthogonal_axes_show_the_best_point(results):
+    slow = results.assign(step_time=("mapping", 2 * results.step_time.values))
+    both = xr.concat([slow, results], xr.DataArray(["slow", "fast"], dims="variant", name="variant"))
+    figure = plot.breakdown(both)
+    assert figure.get_suptitle() == "a small sweep (variant fast)"
+    fastest = float(results.step_time.where(results.feasible).min())
+    assert any(f"{fastest:.2f} s" in text for text in texts(figure))
+
+
+def test_single_designs_can_be_drawn(results):
+    kept = results.reset_index("mapping").isel(mapping=np.flatnonzero(results.feasible)).rename(mapping="design")
+    for draw in plot.KINDS.values():
+        assert draw(kept).axes
+
+
+def test_best_of_each_point_can_be_drawn(results):
+    rows = np.flatnonzero(results.feasible)[[0, 5]]
+    kept = results.reset_index("mapping").isel(mapping=rows).rename(mapping="accelerator")
+    kept = kept.drop_vars("infeasible_reason").assign_coords(accelerator=["one", "other"])
+    assert {"one", "other", "accelerator"} <= texts(plot.breakdown(kept, within=10.0))
+
+
+def test_front():
+    generator = np.random.default_rng(1)
+    time, memory = generator.integers(1, 20, (2, 200)).astype(float)
+    front = plot._front(time, memory)
+    for i in range(200):
+        beaten = np.any((time <= time[i]) & (memory <= memory[i]) & ((time < time[i]) | (memory < memory[i])))
+        assert ((time[i], memory[i]) in set(zip(time[front], memory[front], strict=True))) == (not beaten)
+
+
+def test_nothing_feasible_is_told(results):
+    nothing = results.assign(feasible=("mapping", np.zeros(results.sizes["mapping"], bool)))
+    for draw in plot.KINDS.values():
+        with pytest.raises(dse.InputError, match="no feasible design"):
+            draw(nothing)
+
+
+def test_missing_variable_is_told(results):
+    with pytest.raises(dse.InputError, match="'mfu'"):
+        plot.breakdown(results.drop_vars("mfu"))
+
+
+@pytest.mark.parametrize("ending", ["png", "pdf"])
+def test_same_results_same_file(results, tmp_path, ending):
+    first, second = (plot.save(plot.breakdown(results), tmp_path / f"{i}.{ending}").read_bytes() for i in (1, 2))
+    assert first == second and len(first) > 5000
+
+
+def test_svg_keeps_text_and_has_no_date(results, tmp_path):
+    text = plot.save(plot.breakdown(results), tmp_path / "figure.svg").read_text()
+    assert "peak memory (GiB)" in text and "<dc:date>" not in text
+
+
+def test_unknown_ending_is_told(results, tmp_path):
+    with pytest.raises(dse.InputError, match=r"\.png"):
+        plot.save(plot.pareto(results), tmp_path / "figure.txt")
+
+
+def test_unwritable_place_is_told(results, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(dse.InputError, match="file"):
+        plot.save(plot.pareto(results), tmp_path / "file" / "figure.png")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0, "0"), (1234.5, "1,234"), (63.255, "63.3"), (0.0123, "0.0123"), ("fp16", "fp16")]
+)
+def test_plain_numbers(value, text):
+    assert plot._plain(value) == text
