@@ -19,15 +19,16 @@ test: $(VENV)/.installed-test  ## run every test (TESTS=…, JOBS=…)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(TESTS)
 
 docs: $(VENV)/.installed-test  ## regenerate docs/accuracy.md and docs/benchmarks.md
-	$(BIN)/python -m dse.validate
-	$(BIN)/python -m dse.bench
+	mkdir -p docs
+	$(BIN)/dse validate tests/published/*.csv --docs docs/accuracy.md
+	$(BIN)/dse bench --docs docs/benchmarks.md
 
 notebooks: $(VENV)/.installed-test  ## bring each notebook in line with its .py and execute a copy of it
 	$(BIN)/jupytext --sync notebooks/*.py
 	$(BIN)/python -m pytest tests/test_notebooks.py
 
 bench: $(VENV)/.installed  ## measure the rates
-	$(BIN)/python -m dse.bench
+	$(BIN)/dse bench
 
 lint: $(VENV)/.installed-lint  ## ruff
 	$(BIN)/ruff check dse tests notebooks

@@ -32,7 +32,7 @@ _PUBLIC = {
 }  # fmt: skip
 
 #: Public modules.
-_MODULES = ("catalog", "cli", "errors", "model", "plot", "sweep", "types")
+_MODULES = ("accuracy", "bench", "cases", "catalog", "cli", "errors", "model", "plot", "sweep", "types")
 
 __all__ = ["__version__", *_PUBLIC, *_MODULES]
 

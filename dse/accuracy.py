@@ -7,21 +7,39 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dse import catalog
 from dse.types import Recompute
 from dse.validate import Comparison, Report, compare, report
 
-#: Row by row: prefix of the source, metric, and heading.
-DETAILED = (
-    ("Korthikanti2022_table5", "step_time", "Korthikanti et al. 2022, table 5: step time"),
-    ("Narayanan2021_table1", "step_time", "Narayanan et al. 2021, table 1: step time"),
-    ("Korthikanti2022_fig1", "peak_memory_state", "Korthikanti et al. 2022, figure 1: model state of the layers"),
-    ("Korthikanti2022_fig1", "peak_memory_activations", "Korthikanti et al. 2022, figure 1: activations of the layers"),
-    ("SimuMax", "peak_memory", "Megatron-LM on 8 B200 (published with SimuMax): peak memory"),
-    ("SimuMax", "step_time", "Megatron-LM on 8 B200 (published with SimuMax): step time"),
-)
+
+class Claim(NamedTuple):
+    """Rows that are shown one by one, and the mean error they must stay within (None: not yet claimed)."""
+
+    source: str  #: prefix
+    metric: str
+    heading: str
+    table: str  #: where a checkout has the rows
+    bound: float | None = None
+
+
+CLAIMS = (
+    Claim(
+        "Korthikanti2022_table5", "step_time", "Korthikanti et al. 2022, table 5: step time", "korthikanti_2022", 0.03,
+    ),
+    Claim("Narayanan2021_table1", "step_time", "Narayanan et al. 2021, table 1: step time", "narayanan_2021", 0.05),
+    Claim(
+        "Korthikanti2022_fig1", "peak_memory_state", "Korthikanti et al. 2022, figure 1: model state of the layers",
+        "korthikanti_2022", 0.001,
+    ),
+    Claim(
+        "Korthikanti2022_fig1", "peak_memory_activations",
+        "Korthikanti et al. 2022, figure 1: activations of the layers", "korthikanti_2022", 0.001,
+    ),
+    Claim("SimuMax", "peak_memory", "Megatron-LM on 8 B200 (with SimuMax): peak memory", "megatron_b200", 0.01),
+    Claim("SimuMax", "step_time", "Megatron-LM on 8 B200 (with SimuMax): step time", "megatron_b200"),
+)  # fmt: skip
 
 _HOW_TO_READ = """\
 An error is predicted over measured, less one; a rate counts as the source gives it, a FLOP rate as the step time it
@@ -48,15 +66,12 @@ def write_accuracy(path: str | Path, tables: Sequence[str | Path], command: str 
 def page(compared: Sequence[Comparison], command: str) -> str:
     """The page as Markdown."""
     found = report(compared)
-    details = [
-        part
-        for prefix, metric, heading in DETAILED
-        if (rows := [c for c in compared if _shown(c, metric) and c.source.startswith(prefix)])
-        for part in (f"### {heading}", _details(rows), _mean(rows))
-    ]
+    claimed = [(claim, rows) for claim in CLAIMS if (rows := _claimed(claim, compared))]
+    details = [part for claim, rows in claimed for part in (f"### {claim.heading}", _details(rows), _mean(rows))]
     parts = [
         "# Accuracy",
         f"Written by `{command}`. Catalogue {catalog.digest()[:12]}.",
+        *(["## What is claimed", _claims(claimed)] if claimed else []),
         "## By source and metric",
         _table(_ERRORS, [[r["source"], r["metric"], *_errors(r)] for r in found["rows"] if r["n"]]),
         "## By metric",
@@ -79,18 +94,36 @@ def _errors(row: dict[str, Any]) -> list[str]:
     return [*map(str, counts), *map(_percent, statistics), _percent(row["bias"], "+"), _percent(row["baseline_mape"])]
 
 
-def _percent(value: float | None, sign: str = "") -> str:
-    return "–" if value is None or math.isnan(value) else f"{100.0 * value:{sign}.1f} %"
+def _percent(value: float | None, sign: str = "", digits: int = 1) -> str:
+    return "–" if value is None or math.isnan(value) else f"{100.0 * value:{sign}.{digits}f} %"
+
+
+_TEXTS = ("source", "metric", "model", "reason", "completed", "note", "claim", "command")
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    rule = ["---" if h in ("source", "metric", "model", "reason", "completed", "note") else "---:" for h in header]
+    rule = ["---" if h in _TEXTS else "---:" for h in header]
     lines = [header, rule, *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
-def _shown(compared: Comparison, metric: str) -> bool:
-    return compared.metric == metric and compared.skip is None
+def _claimed(claim: Claim, compared: Iterable[Comparison]) -> list[Comparison]:
+    return [c for c in compared if c.metric == claim.metric and c.skip is None and c.source.startswith(claim.source)]
+
+
+def _claims(claimed: Iterable[tuple[Claim, list[Comparison]]]) -> str:
+    """Each claim with its figure, its bound, the baseline and the command that shows it."""
+    rows = []
+    for claim, found in claimed:
+        mean, baseline = (sum(map(abs, errors)) / len(found) for errors in _errors_and_baseline(found))
+        bound = "–" if claim.bound is None else f"≤ {_percent(claim.bound)}"
+        command = f"`dse validate tests/published/{claim.table}.csv`"
+        rows.append([claim.heading, str(len(found)), _percent(mean, digits=2), bound, _percent(baseline), command])
+    return _table(["claim", "rows", "mean error", "must be", "constant MFU", "command"], rows)
+
+
+def _errors_and_baseline(rows: Sequence[Comparison]) -> tuple[list[float], list[float]]:
+    return [c.error for c in rows], [c.baseline_error for c in rows]
 
 
 _UNITS: dict[str, tuple[str, Callable[[float], str]]] = {

@@ -20,11 +20,11 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     def plain(text: str) -> str:
         return "".join(c for c in text.lower() if c.isalnum())
 
-    by_plain: dict[str, str] = {}
+    by_plain: dict[str, list[str]] = {}
     for candidate in known:
-        by_plain.setdefault(plain(candidate), candidate)
+        by_plain.setdefault(plain(candidate), []).append(candidate)
     matches = difflib.get_close_matches(plain(name), by_plain, n=count, cutoff=0.5)
-    return [by_plain[m] for m in matches]
+    return [candidate for match in matches for candidate in by_plain[match]][:count]
 
 
 def unknown_name(where: str, name: str, known: Iterable[str], what: str) -> InputError:

@@ -108,7 +108,7 @@ def breakdown(results: xr.Dataset, within: float = 2.0, bars: int = 16, missing:
         figure.legend(handles, labels, loc="outside lower center", ncols=4, handlelength=1.1, columnspacing=1.6)
         if title:
             figure.suptitle(title, fontsize=10)
-    return figure
+        return _laid_out(figure)
 
 
 def pareto(results: xr.Dataset, points: int = 20_000) -> Figure:
@@ -150,7 +150,7 @@ def pareto(results: xr.Dataset, points: int = 20_000) -> Figure:
         axes.legend(loc="upper right", markerscale=2, fontsize=8)
         if title:
             figure.suptitle(title, fontsize=10)
-    return figure
+        return _laid_out(figure)
 
 
 #: Name on the command line → figure.
@@ -193,7 +193,8 @@ def _columns(results: xr.Dataset) -> tuple[Columns, str]:
     shape = results.step_time
 
     def flat(name: str) -> np.ndarray:
-        return np.ravel(results[name].broadcast_like(shape).values)
+        values = results.variables[name].set_dims(dict(shape.sizes)).transpose(*shape.dims)  # quicker than with indices
+        return np.ravel(values.values)
 
     moving = [
         str(name) for name, values in results.coords.items()
@@ -381,4 +382,11 @@ def _figure(width: float, height: float) -> Figure:
 
     figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
+    return figure
+
+
+def _laid_out(figure: Figure) -> Figure:
+    """The figure with its layout computed once, not each time it is written."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
     return figure

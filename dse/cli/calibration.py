@@ -27,12 +27,16 @@ def predict(
 def validate(
     cases: Annotated[list[Path], typer.Argument(metavar="CASES.csv …", help="Measured configurations.")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="CSV file with every comparison.")] = None,
+    docs: Annotated[Path | None, typer.Option(metavar="FILE.md", help="Also write the page of the docs.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Compare predictions with measurements: errors by source and metric."""
+    from dse.accuracy import write_accuracy
     from dse.validate import validate
 
     report = validate(cases, output)
+    if docs:
+        write_accuracy(docs, cases)
     if as_json:
         show.document(report)
     else:

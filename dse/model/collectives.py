@@ -59,24 +59,25 @@ def groups(
     )
 
 
-def wire_time(size: Scalar, network: Network, share: Scalar = 1.0) -> Scalar:
-    """Seconds to move ``size`` bytes out of a device over one level, ``share`` devices' links at once.
+def wire_time(size: Scalar, network: Network) -> Scalar:
+    """Seconds to move ``size`` bytes out of a device over one level.
 
     Large messages reach ``efficiency``; smaller ones take ``1 + sqrt(ramp / size)`` times as long.
     """
     positive = jnp.maximum(size, 1.0)
     # A ramp under one byte is none; a square root of zero would have no finite gradient.
     ramp = 1.0 + jnp.sqrt(jnp.maximum(network.ramp, 1.0) / positive)
-    return size * ramp / (network.bandwidth * network.efficiency * share)
+    return size * ramp / (network.bandwidth * network.efficiency)
 
 
 def _slowest_ring(size: Scalar, group: Group, system: System) -> Scalar:
     """Wire time of ``size`` bytes along a ring through all members: the slower level sets the pace.
 
-    Inside a domain every member has its own scale-out link, so ``local`` rings cross in parallel.
+    Inside a domain every member has its own scale-out link, so ``local`` rings cross in parallel, each
+    with its share of the bytes.
     """
     inside = wire_time(size, system.scale_up)
-    across = wire_time(size, system.scale_out, share=group.local)
+    across = wire_time(size / group.local, system.scale_out)
     return jnp.where(group.domains > 1.0, jnp.maximum(inside, across), inside)
 
 

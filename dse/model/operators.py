@@ -104,7 +104,7 @@ def batched_matmul(
     forward = matmul_work(rows, columns, depth, batch, element)
     left = matmul_work(rows, depth, columns, batch, element)
     right = matmul_work(depth, columns, rows, batch, element)
-    both = left._replace(flops=left.flops + right.flops, bytes=left.bytes + right.bytes)
+    both = left._replace(flops=2.0 * left.flops, bytes=left.bytes + right.bytes, batch=2.0 * batch)
     return Operator(name, "matrix_16", forward, both, None, stored, present, core=True)
 
 

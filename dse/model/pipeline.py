@@ -30,8 +30,8 @@ def bubble_time(stages: Stages, pp: Scalar, virtual_stages: Scalar) -> Scalar:
     chunks a stage waits for one chunk of each only: ``/ v``. With n micro-batches the makespan is
     ``n`` beats plus this.
     """
-    crossing = pp * stages.middle + stages.first + stages.last
-    return (crossing - stages.middle - slowest_extra(stages, pp)) / virtual_stages
+    others = (pp - 1.0) * stages.middle + stages.first + stages.last - slowest_extra(stages, pp)
+    return jnp.where(pp > 1.0, others, 0.0) / virtual_stages
 
 
 def in_flight(pp: Scalar, virtual_stages: Scalar, n_micro_batches: Scalar) -> Scalar:

@@ -30,6 +30,13 @@ def matrix_rate(accelerator: Accelerator, precision: Scalar) -> Scalar:
     return choose(precision, by_code)
 
 
+def sixteen_bit_rate(accelerator: Accelerator, precision: Scalar) -> Scalar:
+    """Rate of what a recipe leaves in 16 bits: fp16 in fp16 training and where bf16 is missing, else bf16."""
+    rate = accelerator.matrix_rate
+    half = (precision == float(Precision.fp16)) | (rate.bf16 <= 0.0)
+    return jnp.maximum(jnp.where(half, rate.fp16, rate.bf16), TINY)
+
+
 def operand_bytes(precision: Scalar) -> Scalar:
     """Bytes of one matrix operand; block formats carry their shared scales (1 fp32 a 128, 1 byte a 16)."""
     by_code = {
@@ -46,45 +53,48 @@ def operand_bytes(precision: Scalar) -> Scalar:
     return choose(precision, by_code)
 
 
-def shape_efficiency(work: Work, accelerator: Accelerator) -> Scalar:
-    """Share of the matrix rate left by tile and wave quantisation and by a shallow inner dimension.
+def occupied_flops(work: Work, accelerator: Accelerator) -> Scalar:
+    """FLOPs of a GEMM as the cores run it: whole tiles, whole waves, and filling the pipeline of each tile.
 
-    ``tiles = ceil(m/tm) ceil(n/tn)`` output tiles run in waves over the cores; a share
-    ``wave_quantization`` of the idle cores in the last wave is lost (the rest is won back by
-    split-k and smaller tiles); the pipeline of a tile fills over ``k``: ``k / (k + k0)``.
+    ``2 tm tn (k + k0) (tiles + w idle)``: ``tiles = ceil(m/tm) ceil(n/tn)`` run in waves over the cores; of the
+    ``idle`` cores in the last wave a share ``w`` is lost (the rest is won back by split-k and smaller
+    tiles); ``k0`` is the inner dimension at which half of the time goes into the fill.
     """
     kernels = accelerator.kernels
-    tiles_down = jnp.ceil(work.rows / kernels.tile_rows)
-    tiles_across = jnp.ceil(work.columns / kernels.tile_columns)
-    in_tile = work.rows * work.columns / (tiles_down * kernels.tile_rows * tiles_across * kernels.tile_columns)
-    tiles = tiles_down * tiles_across * work.batch
-    cores_per_tile = jnp.ceil(tiles / accelerator.cores) * accelerator.cores / tiles
-    in_wave = 1.0 / (1.0 + kernels.wave_quantization * (cores_per_tile - 1.0))
-    in_depth = work.depth / (work.depth + kernels.matrix_depth)
-    return in_tile * in_wave * in_depth
+    tiles = jnp.ceil(work.rows / kernels.tile_rows) * jnp.ceil(work.columns / kernels.tile_columns) * work.batch
+    idle = accelerator.cores * jnp.ceil(tiles / accelerator.cores) - tiles
+    a_tile = 2.0 * kernels.tile_rows * kernels.tile_columns * (work.depth + kernels.matrix_depth)
+    return a_tile * (tiles + kernels.wave_quantization * idle)
 
 
-def compute_rate(kind: str, work: Work, accelerator: Accelerator, precision: Scalar) -> Scalar:
-    """FLOP/s that a kernel of this kind and shape reaches when compute bounds it."""
+def shape_efficiency(work: Work, accelerator: Accelerator) -> Scalar:
+    """Share of the matrix rate that tile and wave quantisation and a shallow inner dimension leave."""
+    return work.flops / occupied_flops(work, accelerator)
+
+
+def compute_time(kind: str, work: Work, accelerator: Accelerator, precision: Scalar) -> Scalar:
+    """Seconds of a kernel of this kind and shape when compute bounds it."""
     kernels = accelerator.kernels
     if kind == "vector":
-        return accelerator.vector_rate * kernels.vector_efficiency
+        return work.flops * _reciprocal(accelerator.vector_rate * kernels.vector_efficiency)
     peak = jnp.maximum(matrix_rate(accelerator, precision), TINY)
-    if kind == "matrix":
-        return peak * kernels.matrix_efficiency * shape_efficiency(work, accelerator)
-    sixteen_bit = jnp.maximum(jnp.maximum(accelerator.matrix_rate.bf16, accelerator.matrix_rate.fp16), TINY)
-    peak = jnp.minimum(peak, sixteen_bit)
-    if kind == "matrix_16":
-        return peak * kernels.matrix_efficiency * shape_efficiency(work, accelerator)
-    ramp = work.rows / (work.rows + kernels.flash_sequence)
-    return peak * kernels.flash_efficiency * ramp
+    if kind != "matrix":  # what a narrower recipe leaves in 16 bits
+        peak = jnp.minimum(peak, sixteen_bit_rate(accelerator, precision))
+    if kind == "flash":
+        ramp = 1.0 + kernels.flash_sequence / work.rows
+        return work.flops * ramp * _reciprocal(peak * kernels.flash_efficiency)
+    return occupied_flops(work, accelerator) * _reciprocal(peak * kernels.matrix_efficiency)
+
+
+def _reciprocal(rate: Scalar) -> Scalar:
+    """One over a rate that all kernels share: computed once a design, where each kernel's own division is not."""
+    return 1.0 / rate
 
 
 def roofline_terms(kind: str, work: Work, accelerator: Accelerator, precision: Scalar) -> tuple[Scalar, Scalar]:
     """Compute time and memory time of one kernel in seconds, before they are combined."""
-    compute = work.flops / compute_rate(kind, work, accelerator, precision)
     bandwidth = accelerator.memory.bandwidth * accelerator.kernels.memory_efficiency
-    return compute, work.bytes / bandwidth
+    return compute_time(kind, work, accelerator, precision), work.bytes * _reciprocal(bandwidth)
 
 
 def combine(compute: Scalar, memory: Scalar, blend: Scalar) -> Scalar:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from dse import catalog
-from dse.design import leaf_value, leaves
+from dse.design import leaf_path, leaf_value, leaves
 from dse.errors import InputError, unknown_name
 
 #: Rules that make an axis' values from what it must divide.
@@ -41,6 +43,23 @@ class Axis:
         """What the axis is, for labelled results."""
         about = leaves().get(self.key)
         return about["long_name"] if about else f"{self.key.replace('_', '-')} (catalogue name)"
+
+
+def find_leaf(name: str, where: str, others: Iterable[str], what: str) -> str:
+    """Full path of the leaf ``name`` means; an InputError suggests leaves and ``others``, which count as names too."""
+    try:
+        return leaf_path(name, where)
+    except InputError as error:
+        if name in _endings():  # ambiguous: the message says how to tell them apart
+            raise
+        raise unknown_name(error.where, name, {*others, *_endings()}, what) from None
+
+
+@functools.cache
+def _endings() -> frozenset[str]:
+    """Every dotted ending of every leaf's path."""
+    parts = [path.split(".") for path in leaves()]
+    return frozenset(".".join(words[start:]) for words in parts for start in range(len(words)))
 
 
 def is_range(value: Any) -> bool:

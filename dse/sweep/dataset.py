@@ -19,10 +19,10 @@ import xarray as xr
 from dse.design import leaves
 from dse.errors import InputError, nearest
 from dse.sweep.axis_values import Axis
+from dse.sweep.degrees import DEGREES
 from dse.sweep.engine import CONSTRAINT
 from dse.sweep.grid import Grid, part_label, variable_name
 from dse.sweep.keep import METRIC_NAMES, Part
-from dse.sweep.mappings import DEGREES
 from dse.sweep.spec import Keep
 from dse.types import INFEASIBLE_MEANING, Infeasible, Metrics, field_metadata
 
@@ -36,7 +36,7 @@ def build(grid: Grid, keep: Keep, part: Part, attributes: dict[str, Any]) -> xr.
     """The dataset of what was kept, every variable with units and long name."""
     layout = {"all": _whole, "best": _best}.get(keep.mode, _single_designs)
     dataset = layout(grid, part)
-    fixed = {variable_name(axis): _scalar(axis) for axis in (*grid.spec.names.values(), *grid.spec.fixed.values())}
+    fixed = {variable_name(axis): _coordinate((), axis, _labels(axis)[0]) for axis in grid.fixed}
     dataset = dataset.assign_coords({name: value for name, value in fixed.items() if name not in dataset.coords})
     return dataset.assign_attrs(attributes)
 
@@ -49,7 +49,7 @@ def _whole(grid: Grid, part: Part) -> xr.Dataset:
     variables = {name: (dims, values.reshape(shape), attrs) for name, values, attrs in _metrics(part.values)}
     dataset = xr.Dataset(variables, coords=_dimension_coordinates(grid))
     return _stacked(dataset.assign_coords({
-        variable_name(axis): ("mapping", labels, _attributes(axis)) for axis, labels in levels.items()
+        variable_name(axis): _coordinate("mapping", axis, labels) for axis, labels in levels.items()
     }), [variable_name(axis) for axis in levels])  # fmt: skip
 
 
@@ -60,10 +60,10 @@ def _single_designs(grid: Grid, part: Part) -> xr.Dataset:
     coordinates = {"index": ("design", part.index, {"units": "1", "long_name": "index of the design in the sweep"})}
     for position, dimension in enumerate(grid.dimensions):
         for axis in dimension.axes:
-            coordinates[variable_name(axis)] = ("design", _labels(axis)[digits[position]], _attributes(axis))
+            coordinates[variable_name(axis)] = _coordinate("design", axis, _labels(axis)[digits[position]])
     for axis in grid.mapping_axes:
         labels = _part_labels(axis, grid.mapping_values(axis)[mapping])
-        coordinates[variable_name(axis)] = ("design", labels, _attributes(axis))
+        coordinates[variable_name(axis)] = _coordinate("design", axis, labels)
     variables = {name: ("design", values, attrs) for name, values, attrs in _metrics(part.values)}
     return xr.Dataset(variables, coords=coordinates)
 
@@ -85,7 +85,7 @@ def _best(grid: Grid, part: Part) -> xr.Dataset:
     for axis in grid.mapping_axes:
         labels = _part_labels(axis, grid.mapping_values(axis)[mapping])
         missing = "" if labels.dtype.kind == "U" else 0
-        variables[variable_name(axis)] = (dims, spread(labels, missing), _attributes(axis))
+        variables[variable_name(axis)] = _coordinate(dims, axis, spread(labels, missing))
     return xr.Dataset(variables, coords=_dimension_coordinates(grid))
 
 
@@ -117,9 +117,12 @@ def _reason_flags() -> dict[str, Any]:
     }
 
 
-def _attributes(axis: Axis) -> dict[str, Any]:
+def _coordinate(dims: Any, axis: Axis, labels: np.ndarray) -> xr.Variable:
+    """Labels of an axis, or of designs along it, with what they are."""
     attrs = {"long_name": axis.long_name, "path": axis.key}
-    return attrs | {"units": axis.units} if axis.units else attrs
+    if axis.units:
+        attrs["units"] = axis.units
+    return xr.Variable(dims, labels, attrs | (_BOOLEAN if labels.dtype.kind == "b" else {}))
 
 
 def _labels(axis: Axis) -> np.ndarray:
@@ -138,13 +141,9 @@ def _part_labels(axis: Axis, values: np.ndarray) -> np.ndarray:
     return (labels.astype(np.int32) if labels.dtype.kind == "i" else labels)[code]
 
 
-def _scalar(axis: Axis) -> xr.DataArray:
-    return xr.DataArray(_labels(axis)[0], attrs=_attributes(axis))
-
-
 def _dimension_coordinates(grid: Grid) -> dict[str, Any]:
     return {
-        variable_name(axis): (dimension.name, _labels(axis), _attributes(axis))
+        variable_name(axis): _coordinate(dimension.name, axis, _labels(axis))
         for dimension in grid.dimensions
         for axis in dimension.axes
     }
@@ -210,9 +209,7 @@ def _flattened(dataset: xr.Dataset) -> xr.Dataset:
             dataset[name].attrs.update(attributes[name])
     flags = {}
     for name, variable in dataset.variables.items():
-        if variable.dtype.kind == "b":
-            variable.attrs.update(_BOOLEAN)
-        elif variable.dtype.kind in "UO" and variable.ndim and name not in dataset.dims:
+        if variable.dtype.kind in "UO" and variable.ndim and name not in dataset.dims:
             flags[name] = _as_flags(variable)
     return dataset.assign(flags)
 

@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 
 from dse import catalog
-from dse.design import leaf_path, leaf_value, leaves
-from dse.errors import InputError, unknown_name
+from dse.design import leaf_value
+from dse.errors import InputError
+from dse.sweep.axis_values import find_leaf
 from dse.types import Metrics, Scalar
 
 _BINARY = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
@@ -91,16 +92,7 @@ def full_name(name: str, where: str) -> str:
     """A metric's name as it is, or the full path of the leaf meant."""
     if name in metric_units():
         return name
-    try:
-        return leaf_path(name, where)
-    except InputError as error:
-        if " or " in error.allowed:  # an ambiguous leaf, whose message says how to name it
-            raise
-        raise unknown_name(where, name, [*metric_units(), *_short_names()], "leaves and metrics") from None
-
-
-def _short_names() -> set[str]:
-    return {path.rpartition(".")[2] for path in leaves()}
+    return find_leaf(name, where, metric_units(), "leaves and metrics")
 
 
 def _value(node: ast.expr, lookup: Lookup, where: str) -> Scalar:

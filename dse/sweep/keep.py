@@ -129,7 +129,7 @@ def _challengers(grid: Grid, keep: Keep, winners: Winners, found: Scores, start:
         rows = rows[_first_best((start + rows) // grid.table.n_rows, row_best[0, rows])]
         column = scores[0, rows].argmin(axis=1)
         return Winners(grid.design_index(start + rows, column), scores[:, rows, column])
-    near = scores[:, rows].reshape(len(scores), -1)
+    near = scores[:, rows].reshape(len(scores), len(rows) * scores.shape[2])
     place = np.flatnonzero(_hopeful(keep, winners, near))
     row, column = np.divmod(place, scores.shape[2])
     return Winners(grid.design_index(start + rows[row], column), near[:, place])

@@ -21,7 +21,7 @@ import numpy as np
 import dse
 from dse import catalog
 from dse.errors import InputError
-from dse.sweep import grid as grids
+from dse.sweep import compose
 from dse.sweep import keep as keeping
 from dse.sweep.axis_values import Label
 from dse.sweep.engine import LONGEST_CHUNK, CompileClock, Engine
@@ -102,7 +102,7 @@ def run(
 def plan(spec: str | Path | SweepSpec, keep: str | None = None) -> tuple[Grid, Keep]:
     """The grid of a sweep and what it keeps, checked against the limit; nothing large is allocated."""
     spec = spec if isinstance(spec, SweepSpec) else read(spec)
-    grid = grids.build(spec)
+    grid = compose.build(spec)
     kept = parse_keep(keep, "keep") if keep else spec.keep
     if kept.mode == "pareto" and len(spec.objectives) < 2:
         raise InputError(
@@ -132,27 +132,41 @@ def execute(
     if chunk is not None and not 1 <= chunk <= LONGEST_CHUNK:
         raise InputError("chunk", str(chunk), f"1 to {LONGEST_CHUNK:,} designs", "leave it out")
     grid, kept = plan(spec, keep)
+
+    from dse.sweep import dataset as datasets  # xarray and pandas take half a second to import
+
+    loaded = time.perf_counter()
     target = None if output is False else grid.spec.output if output in (None, True) else Path(str(output))
     before = CompileClock.read()
     engine = Engine(grid, model or _model(), chunk)
     spool = Spool(target, _key(grid, kept, engine)) if target else None
     if spool:
         spool.prepare(target, fresh)
-    part, resumed = _evaluate_blocks(engine, kept, spool, progress, began)
+    with _writing(target):
+        part, resumed = _evaluate_blocks(engine, kept, spool, progress, began)
     traced, compiled, programs = (now - then for now, then in zip(CompileClock.read(), before, strict=True))
     evaluated = time.perf_counter()
-    seconds = {"trace": traced, "compile": compiled, "run": evaluated - began - traced - compiled}
+    seconds = {"trace": traced, "compile": compiled, "run": max(evaluated - loaded - traced - compiled, 0.0)}
     summary = _summary(grid, part, seconds, programs, resumed, target)
-
-    from dse.sweep import dataset as datasets  # xarray and pandas take half a second to import
-
     results = datasets.build(grid, kept, part, _attributes(grid, kept, summary, evaluated - began))
     if spool:
-        datasets.write(results, target)
-        spool.remove()
+        with _writing(target):
+            _write(results, target, spool)
     ended = time.perf_counter()
     seconds |= {"write": ended - evaluated, "total": ended - began}
     return results, dataclasses.replace(summary, seconds=seconds)
+
+
+@contextlib.contextmanager
+def _writing(target: Path | None) -> Iterator[None]:
+    """What the disk refuses is an InputError; finished parts stay."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"output {target}", error.strerror or str(error), "room and leave to write",
+            "make room and run again: what is finished is kept",
+        ) from error  # fmt: skip
 
 
 def _model() -> Callable[[Design], Metrics]:
@@ -204,6 +218,19 @@ def _evaluate_blocks(
         except KeyboardInterrupt:
             raise Interrupted(done, grid.n_designs, spool and spool.folder) from None
     return found.result(), resumed
+
+
+def _write(results: xr.Dataset, target: Path, spool: Spool) -> None:
+    """Write the results, then remove the parts; when stopped before that, all parts stay."""
+    from dse.sweep import dataset as datasets
+
+    total = int(results.attrs["designs"])
+    with _stoppable():
+        try:
+            datasets.write(results, target)
+        except KeyboardInterrupt:
+            raise Interrupted(total, total, spool.folder) from None
+    spool.remove()
 
 
 def _designs_in(grid: Grid, block: range) -> int:

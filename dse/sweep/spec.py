@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dse.design import leaf_path, leaves
+from dse.design import leaves
 from dse.errors import InputError, nearest, unknown_name
 from dse.sweep import axis_values
 from dse.sweep.axis_values import Axis
@@ -182,13 +182,7 @@ def _fixed(document: dict[str, Any], file: str) -> tuple[dict[str, Axis], dict[s
 def _leaf_of(section: str, key: str, own: dict[str, str], where: str) -> str:
     """Full path of a key of a section; a leaf of another section is an InputError."""
     inside = [path for path in leaves() if path.startswith(f"{section}.")]
-    known = [*own, *(path.removeprefix(f"{section}.") for path in inside)]
-    try:
-        path = leaf_path(key, where)
-    except InputError as error:
-        if " or " in error.allowed:
-            raise
-        raise unknown_name(where, key, known, f"keys of [{section}]") from None
+    path = axis_values.find_leaf(key, where, own, f"keys of [{section}]")
     if path not in inside:
         raise InputError(where, key, f"leaves of [{section}]", f"move it to [{path.partition('.')[0]}]")
     return path
@@ -200,13 +194,7 @@ def _axes(table: dict[str, Any], file: str) -> Iterator[Axis]:
         if key in NAMED:
             yield axis_values.named(key, NAMED[key][0], value, where)
             continue
-        try:
-            path = leaf_path(key, where)
-        except InputError as error:
-            if " or " in error.allowed:
-                raise
-            known = [*NAMED, *{p.rpartition(".")[2] for p in leaves()}]
-            raise unknown_name(where, key, known, "leaves of a design and catalogue names") from None
+        path = axis_values.find_leaf(key, where, NAMED, "leaves of a design and catalogue names")
         yield axis_values.leaf(key, path, value, where)
 
 

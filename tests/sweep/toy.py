@@ -51,12 +51,12 @@ def sweep(
     fixed = "\n".join(f"{name} = {value}" for name, value in shape.items() if name not in workload + axes)
     return from_text(f"""
 [workload]
-name = "gpt-3-125m"
+{"" if "workload =" in axes else 'name = "gpt-3-125m"'}
 {fixed}
 {workload}
 [system]
-name = "selene"
-{system}
+{"" if "system =" in axes else 'name = "selene"'}
+{"" if "n_devices" in axes else system}
 [mapping]
 {mapping}
 [axes]

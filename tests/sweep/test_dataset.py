@@ -1,0 +1,157 @@
+"""Results as others meet them: reopened by us, by plain xarray, and by a netCDF reader."""
+
+import re
+import time
+
+import netCDF4
+import numpy as np
+import pytest
+import xarray as xr
+
+import dse
+from dse.errors import InputError
+from dse.sweep import execute, open_results
+from dse.types import Infeasible
+from tests.sweep import toy
+from tests.sweep.toy import MAPPING_AXES, sweep
+
+AXES = (
+    MAPPING_AXES
+    + """
+workload = ["gpt-3-125m", "gpt-3-350m"]
+memory.bandwidth = ["1 TB/s", "2 TB/s"]
+precision = ["bf16", "fp8-block"]
+collective = ["ring", "tree"]
+"""
+)
+ALL_MODES = ["all", "feasible", "best", "top:20", "pareto"]
+
+
+@pytest.fixture(scope="module", params=ALL_MODES)
+def results(request, tmp_path_factory):
+    """(dataset, path of its file) of every mode."""
+    path = tmp_path_factory.mktemp("results") / "r.nc"
+    more = '[objective]\nminimize = ["step_time", "peak_memory"]'
+    dataset, _ = execute(sweep(AXES, more=more), output=path, keep=request.param, model=toy.evaluate)
+    return dataset, path
+
+
+def test_reopening_gives_the_same(results):
+    dataset, path = results
+    with open_results(path) as again:
+        xr.testing.assert_identical(again.load(), dataset)
+
+
+def test_every_variable_is_described(results):
+    dataset, path = results
+    for source in (dataset, xr.open_dataset(path)):
+        for name, variable in source.variables.items():
+            if name != "mapping":
+                assert variable.attrs["long_name"], name
+                named = name in ("workload", "system", "software")
+                assert named or variable.attrs["units"], name
+
+
+def test_plain_xarray_and_netcdf_read_it(results):
+    dataset, path = results
+    plain = xr.open_dataset(path)
+    assert plain.feasible.dtype == bool
+    assert set(dataset.data_vars) == set(plain.data_vars)
+    with netCDF4.Dataset(path) as file:
+        assert file.Conventions == "CF-1.11" and file.data_model == "NETCDF4"
+        recompute, feasible = file["recompute"], file["feasible"]
+        assert recompute.flag_meanings.split() == sorted(
+            {"none", "selective", "full"} & set(recompute.flag_meanings.split())
+        )
+        assert (feasible.flag_meanings, list(feasible.flag_values)) == ("false true", [0, 1])
+        if feasible.size > 1:
+            filters = file["step_time"].filters()
+            assert filters["zlib"] and filters["shuffle"] and filters["complevel"] == 1
+
+
+def test_global_attributes_tell_where_it_comes_from(results):
+    dataset, _ = results
+    assert re.fullmatch(r"[0-9a-f]{64}", dataset.attrs["specification_hash"])
+    assert re.fullmatch(r"[0-9a-f]{64}", dataset.attrs["catalog_digest"])
+    assert "[workload]\nname" not in dataset.attrs["title"] and "[workload]" in dataset.attrs["specification"]
+    assert dataset.attrs["code_version"] == dse.__version__
+    for name in ("jax_version", "device", "dtype", "seconds", "designs", "feasible_designs", "created", "sources"):
+        assert dataset.attrs[name] or name == "feasible_designs", name
+
+
+def whole(tmp_path, axes=AXES, **options):
+    execute(sweep(axes, **options), output=tmp_path / "r.nc", model=toy.evaluate)
+    return open_results(tmp_path / "r.nc")
+
+
+def test_selection_by_label_after_reopening(tmp_path):
+    dataset = whole(tmp_path)
+    assert dataset.step_time.dims == ("workload", "memory_bandwidth", "collective", "mapping")
+    one = dataset.sel(workload="gpt-3-350m", memory_bandwidth=2e12, collective="tree", tp=2, recompute="full")
+    assert one.step_time.size > 1 and (one.overlap_dp.dtype == bool)
+    assert set(np.unique(dataset.precision.values)) == {"bf16", "fp8-block"}
+    assert dataset.sel(sequence_parallel=True).tp.min() == 2
+    fastest = dataset.where(dataset.feasible).step_time.min("mapping")
+    assert fastest.shape == (2, 2, 2) and fastest.notnull().all()
+    assert (fastest.sel(memory_bandwidth=2e12) <= fastest.sel(memory_bandwidth=1e12)).all()
+
+
+def test_reasons_are_cf_flags(tmp_path):
+    reason = whole(tmp_path, more="[constraints]\nall = ['step_time < 20']").infeasible_reason
+    meanings = dict(zip(reason.flag_meanings.split(), reason.flag_masks, strict=True))
+    assert meanings == {bit.name: int(bit) for bit in Infeasible} | {"constraint": 2 * int(max(Infeasible))}
+    assert (reason.values & meanings["constraint"]).any()
+
+
+def test_zipped_axes_share_a_dimension(tmp_path):
+    dataset = whole(
+        tmp_path,
+        'workload = ["gpt-3-125m", "gpt-3-350m"]\nn_devices = [8, 16]\ntp = "divisors"',
+        more='[zip]\ngroups = [["workload", "n_devices"]]',
+    )
+    assert dataset.step_time.dims == ("workload", "mapping")
+    assert dataset.n_devices.sel(workload="gpt-3-350m") == 16
+    assert {(t, d) for t, d in zip(dataset.tp.values, dataset.dp.values, strict=True)} == {
+        (t, n // t) for n in (8, 16) for t in (1, 2, 4, 8)
+    }
+
+
+def test_systems_bring_their_software(tmp_path):
+    dataset = whole(tmp_path, 'system = ["selene", "eos"]\ntp = [1, 2]')
+    assert dataset.software.dims == ("system",)
+    dataset = whole(tmp_path, 'system = ["selene", "eos"]\nsoftware = ["megatron-2022", "fsdp"]\ntp = [1, 2]')
+    assert dataset.step_time.dims == ("system", "software", "mapping")
+
+
+def test_one_design_only(tmp_path):
+    dataset = whole(tmp_path, "tp = [2]")
+    assert dict(dataset.sizes) == {"mapping": 1} and dataset.sel(tp=2, dp=8).step_time.size == 1
+    execute(sweep("tp = [2]"), output=tmp_path / "r.nc", keep="best", model=toy.evaluate)
+    assert open_results(tmp_path / "r.nc").tp.item() == 2
+
+
+def test_fixed_values_are_scalar_coordinates(tmp_path):
+    dataset = whole(tmp_path, "tp = [1, 2]", mapping='recompute = "full"\nvirtual_stages = 1')
+    assert (dataset.recompute.item(), dataset.virtual_stages.item(), dataset.n_layers.item()) == ("full", 1, 8)
+    assert dataset.system.item() == "selene"
+
+
+def test_a_hundred_thousand_designs_are_written_in_a_second(tmp_path):
+    axes = MAPPING_AXES + "matrix_slowdown = { from = 1, to = 2, count = 34 }"
+    dataset, _ = execute(sweep(axes), output=False, model=toy.evaluate)
+    assert dataset.step_time.size > 90_000
+    from dse.sweep.dataset import write
+
+    began = time.perf_counter()
+    write(dataset, tmp_path / "r.nc")
+    assert time.perf_counter() - began < 3.0  # 0.2 s on a quiet machine
+
+
+def test_files_that_are_none(tmp_path):
+    with pytest.raises(InputError, match="no such file"):
+        open_results(tmp_path / "r.nc")
+    (tmp_path / "r.nc").write_text("no netCDF")
+    with pytest.raises(InputError, match="netCDF4"):
+        open_results(tmp_path / "r.nc")
+    with pytest.raises(InputError, match=re.escape("did you mean")):
+        open_results(tmp_path / "rr.nc")

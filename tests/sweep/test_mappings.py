@@ -1,0 +1,186 @@
+"""The mapping table against plain enumeration: every valid mapping, each distinct one once."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.errors import InputError
+from dse.sweep import plan
+from dse.sweep.degrees import divisors
+from tests.sweep.toy import MAPPING_AXES, sweep
+
+OPTIONS = ("recompute", "zero_stage", "sequence_parallel", "overlap_dp", "overlap_tp")
+
+
+def table(spec, **plan_options):
+    """The mappings of a sweep as a list of {part: value}, in order."""
+    grid, _ = plan(spec, **plan_options)
+    columns = {axis.name: grid.mapping_values(axis) for axis in grid.mapping_axes}
+    return [dict(zip(columns, map(int, row), strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def by_brute_force(layers, heads, kv_heads, ffn, sequence, batch, devices):
+    """The same by trying everything, with the rules written out once more."""
+    found = set()
+    values = [divisors(devices), divisors(layers), divisors(devices), divisors(batch), divisors(layers)]
+    for tp, pp, dp, micro_batch, chunks in itertools.product(*values):
+        whole = tp * pp * dp == devices
+        heads_fit = heads % tp == 0 and ffn % tp == 0 and (kv_heads % tp == 0 or tp % kv_heads == 0)
+        if not (whole and heads_fit and layers % (pp * chunks) == 0 and batch % (dp * micro_batch) == 0):
+            continue
+        if chunks > 1 and (pp == 1 or batch // (dp * micro_batch) % pp):
+            continue
+        for recompute, zero, split, overlap_dp, overlap_tp in itertools.product(
+            range(3), (0, 1, 3), (0, 1), (0, 1), (0, 1)
+        ):
+            if split and sequence % tp:
+                continue
+            if (tp == 1 and (split or overlap_tp)) or (dp == 1 and (zero or overlap_dp)):
+                continue
+            found.add((tp, pp, dp, micro_batch, chunks, recompute, zero, split, overlap_dp, overlap_tp))
+    return found
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    layers=st.sampled_from([1, 6, 8, 12, 30]),
+    kv_heads=st.sampled_from([1, 2, 3, 4]),
+    queries=st.sampled_from([1, 2, 3, 8]),
+    ffn=st.sampled_from([24, 36, 64]),
+    sequence=st.sampled_from([4, 36, 64, 100]),
+    batch=st.sampled_from([1, 6, 16, 36]),
+    devices=st.sampled_from([1, 2, 6, 12, 16, 36]),
+)
+def test_every_valid_mapping_once(layers, kv_heads, queries, ffn, sequence, batch, devices):
+    shape = (layers, kv_heads * queries, kv_heads, ffn, sequence, batch)
+    names = ("n_layers", "n_heads", "n_kv_heads", "ffn_hidden", "seq_len", "global_batch")
+    workload = "\n".join(f"{name} = {value}" for name, value in zip(names, shape, strict=True))
+    spec = sweep(workload=workload, system=f"n_devices = {devices}")
+    expected = by_brute_force(*shape, devices)
+    if not expected:
+        with pytest.raises(InputError, match="no valid mapping"):
+            plan(spec)
+        return
+    keys = ("tp", "pp", "dp", "micro_batch", "virtual_stages", *OPTIONS)
+    found = [tuple(mapping[key] for key in keys) for mapping in table(spec)]
+    assert len(found) == len(set(found)), "a mapping is there twice"
+    assert set(found) == expected
+
+
+def test_context_parallelism_splits_the_sequence_and_shares_states():
+    found = table(sweep('tp = "divisors"\ncp = "divisors"\nzero_stage = [0, 1]\nsequence_parallel = [false, true]'))
+    assert {m["tp"] * m["cp"] * m["dp"] for m in found} == {16}
+    assert any(m["dp"] == 1 and m["cp"] == 16 and m["zero_stage"] == 1 for m in found), "split over dp x cp"
+    spec = sweep("tp = [1, 4]\ncp = [4]\nsequence_parallel = [false, true]", workload="seq_len = 4")
+    assert {(m["tp"], m["sequence_parallel"]) for m in table(spec)} == {(1, 0), (4, 0)}
+
+
+def test_placement_matters_between_dp_and_pp_only():
+    found = table(sweep('tp = [1, 2]\npp = [1, 2, 4, 8]\nplacement = ["tp_cp_pp_dp", "tp_cp_dp_pp"]'))
+    placements = {(m["pp"], m["dp"]): set() for m in found}
+    for m in found:
+        placements[m["pp"], m["dp"]].add(m["placement"])
+    for (pp, dp), seen in placements.items():
+        assert seen == ({0} if 1 in (pp, dp) else {0, 1})
+
+
+@pytest.mark.parametrize(
+    ("axes", "at_tp_1"),
+    [
+        ("sequence_parallel = [true]\noverlap_tp = [false, true]", {(1, 0)}),
+        ("sequence_parallel = [true, false]\noverlap_tp = [true]", {(0, 1)}),
+        ("sequence_parallel = [true]\noverlap_tp = [true]", {(1, 1)}),
+    ],
+)
+def test_a_listed_value_stands_in_where_the_plain_one_is_not_listed(axes, at_tp_1):
+    found = table(sweep("tp = [1, 2]\n" + axes))
+    assert {(m["sequence_parallel"], m["overlap_tp"]) for m in found if m["tp"] == 1} == at_tp_1
+    assert len([m for m in found if m["tp"] == 1]) == 1
+
+
+def test_first_listed_of_several_values_stands_in():
+    found = table(sweep("tp = [1, 8]\npp = [1, 2]\nzero_stage = [3, 1]"))
+    assert [m["zero_stage"] for m in found if m["dp"] == 1] == [3]
+
+
+def test_zipped_options_lose_nothing_at_tp_1():
+    spec = sweep(
+        "tp = [1, 2]\nsequence_parallel = [true, false]\noverlap_tp = [false, true]",
+        more="[zip]\ngroups = [['sequence_parallel', 'overlap_tp']]",
+    )
+    found = [(m["tp"], m["sequence_parallel"], m["overlap_tp"]) for m in table(spec)]
+    assert found == [(1, 1, 0), (2, 1, 0), (2, 0, 1)]
+
+
+def test_zipped_degrees():
+    spec = sweep("tp = [1, 2, 8]\npp = [8, 4, 1]\nmicro_batch = [1, 2]", more="[zip]\ngroups = [['tp', 'pp']]")
+    assert {(m["tp"], m["pp"]) for m in table(spec)} == {(1, 8), (2, 4), (8, 1)}
+
+
+@pytest.mark.parametrize(("rule", "found"), [("divisors", divisors(24)), ("powers_of_two", [1, 2, 4, 8])])
+def test_rules(rule, found):
+    workload = "n_heads = 24\nn_kv_heads = 24\nffn_hidden = 48\nglobal_batch = 48"
+    assert [m["tp"] for m in table(sweep(f'tp = "{rule}"', workload=workload, system="n_devices = 48"))] == found
+
+
+def test_devices_as_an_axis_are_part_of_the_mapping():
+    found = table(sweep("n_devices = [8, 16, 24]\ntp = [1, 8]\npp = [1, 3]", workload="n_layers = 9"))
+    assert {m["n_devices"] for m in found} == {8, 16, 24}
+    assert all(m["tp"] * m["pp"] * m["dp"] == m["n_devices"] for m in found)
+
+
+def test_devices_follow_from_given_degrees():
+    found = table(sweep("tp = [1, 2]\ndp = [1, 4]", system=""))
+    assert [(m["n_devices"], m["tp"], m["dp"]) for m in found] == [(1, 1, 1), (2, 2, 1), (4, 1, 4), (8, 2, 4)]
+    found = table(sweep('tp = "divisors"', system="", mapping="dp = 2"))
+    assert [m["n_devices"] for m in found] == [2, 4, 8, 16]
+    found = table(sweep('tp = "divisors"\npp = "divisors"\ndp = [2, 4]'))
+    assert {m["tp"] * m["pp"] * m["dp"] for m in found} == {16}
+
+
+def test_a_mapping_is_there_when_one_workload_takes_it():
+    spec = sweep('tp = "divisors"\nn_heads = [6, 8]', workload="n_kv_heads = 1\nffn_hidden = 24")
+    assert [m["tp"] for m in table(spec)] == [1, 2, 4, 8]  # 6 heads take tp = 1, 2 on 16 devices
+    grid, _ = plan(spec)
+    assert grid.describe() == "2 n_heads x 4 mapping = 8 designs"
+
+
+def test_constraints_on_the_mapping_shorten_the_table():
+    spec = sweep(more="[constraints]\nall = ['tp * pp <= 8', 'recompute != \"full\" or zero_stage == 0']")
+    grid, _ = plan(spec)
+    assert grid.constraints == ()
+    found = table(spec)
+    assert found and all(m["tp"] * m["pp"] <= 8 and (m["recompute"] != 2 or m["zero_stage"] == 0) for m in found)
+    kept = plan(sweep(more="[constraints]\nall = ['peak_memory < 3', 'tp < 3 or n_heads > 4']"))[0]
+    assert len(kept.constraints) == 2
+
+
+def test_listed_degrees_name_what_they_fail_to_divide():
+    with pytest.raises(InputError) as raised:
+        plan(sweep("tp = [1, 16]", system="n_devices = 16"))
+    assert str(raised.value).startswith("sweep.toml: axes.tp: got 16, which does not divide 8 heads; allowed 1 2 4 8; ")
+    with pytest.raises(InputError, match="4 key/value heads"):
+        plan(sweep("tp = [3]", workload="n_heads = 12\nn_kv_heads = 4\nffn_hidden = 12", system="n_devices = 3"))
+    table(sweep("tp = { from = 1, to = 64, factor = 2 }"))  # of a range what fits is taken
+    table(sweep("tp = [1, 3]\nn_heads = [3, 8]\nn_devices = [6, 16]", workload="n_kv_heads = 1\nffn_hidden = 24"))
+
+
+def test_an_empty_sweep_tells_what_removed_candidates():
+    with pytest.raises(InputError) as raised:
+        plan(sweep("tp = [2, 4]\npp = [8]\nvirtual_stages = [2]", system="n_devices = 32"))
+    assert "2 x pp x virtual_stages does not divide 8 layers" in str(raised.value)
+
+
+def test_indices_and_places_are_inverse():
+    grid, _ = plan(sweep(MAPPING_AXES + "matrix_slowdown = [1, 2, 3]\nglobal_batch = [16, 32]"))
+    index = np.arange(grid.n_designs)
+    digits, column = grid.locate(index)
+    outer = np.ravel_multi_index(tuple(digits), (*grid.shape, grid.table.n_rows))
+    np.testing.assert_array_equal(grid.design_index(outer, column), index)
+    assert grid.n_designs == math.prod(grid.shape) * len(grid.pairs)
+    for position in (0, 1, grid.n_outer // 2, grid.n_outer - 1, grid.n_outer):
+        assert grid.first_design(position) == np.count_nonzero(outer < position)

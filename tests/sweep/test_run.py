@@ -1,0 +1,172 @@
+"""Running: limits, interruption and going on, what is written where, the summary."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from dse.errors import InputError
+from dse.sweep import Interrupted, Progress, execute, open_results, plan, run
+from dse.sweep.spool import Spool
+from tests.sweep import toy
+from tests.sweep.toy import MAPPING_AXES, sweep
+
+CHUNK = 720
+
+
+def toy_run(output, **options):
+    return execute(sweep(), output=output, model=toy.evaluate, **({"chunk": CHUNK} | options))
+
+
+def interrupt_after(count, how):
+    """A progress callback that stops the run after so many blocks."""
+    calls = []
+
+    def progress(state):
+        calls.append(state)
+        if len(calls) == count:
+            how()
+
+    return progress
+
+
+def raise_interrupt():
+    raise KeyboardInterrupt
+
+
+def send_sigterm():
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize("how", [raise_interrupt, send_sigterm])
+@pytest.mark.parametrize("keep", ["all", "feasible", "top:5"])
+def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch, how, keep):
+    monkeypatch.setattr("dse.sweep.keep._CHUNKS_A_BLOCK", 1)
+    whole, _ = toy_run(False, keep=keep)
+    output = tmp_path / "out" / "r.nc"
+    handler = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Interrupted) as raised:
+        toy_run(output, keep=keep, progress=interrupt_after(2, how))
+    assert signal.getsignal(signal.SIGTERM) is handler
+    assert 0 < raised.value.done < raised.value.total and str(raised.value.parts) in str(raised.value)
+    assert len(list(raised.value.parts.glob("*.npz"))) >= 2 and not output.exists()
+    again, summary = toy_run(output, keep=keep)
+    assert 0 < summary.resumed < summary.n_designs
+    assert_identical(again, whole)
+    assert [path.name for path in output.parent.iterdir()] == ["r.nc"], "parts are gone"
+
+
+def assert_identical(one, other):
+    times = ("seconds", "created")
+    xr.testing.assert_identical(one.drop_attrs(deep=False), other.drop_attrs(deep=False))
+    assert {k: v for k, v in one.attrs.items() if k not in times} == {
+        k: v for k, v in other.attrs.items() if k not in times
+    }
+
+
+def test_a_broken_part_is_computed_again(tmp_path):
+    output = tmp_path / "r.nc"
+    with pytest.raises(Interrupted):
+        toy_run(output, progress=interrupt_after(3, raise_interrupt))
+    first, second, *_ = sorted((tmp_path / "r.nc.parts").glob("*.npz"))
+    content = bytearray(first.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    first.write_bytes(content)
+    second.write_bytes(second.read_bytes()[:100])
+    again, _ = toy_run(output)
+    assert_identical(again, toy_run(False)[0])
+
+
+@pytest.mark.parametrize("change", ["fresh", "spec", "keep", "chunk"])
+def test_parts_of_another_run_are_not_taken(tmp_path, change):
+    output = tmp_path / "r.nc"
+    with pytest.raises(Interrupted):
+        toy_run(output, progress=interrupt_after(2, raise_interrupt))
+    options = {"fresh": dict(fresh=True), "keep": dict(keep="feasible"), "chunk": dict(chunk=1440)}.get(change, {})
+    spec = sweep(system="n_devices = 8") if change == "spec" else sweep()
+    _, summary = execute(spec, output=output, model=toy.evaluate, **({"chunk": CHUNK} | options))
+    assert summary.resumed == 0
+
+
+def test_a_full_disk_is_told_and_keeps_what_is_there(tmp_path, monkeypatch):
+    save, saved = Spool.save, []
+
+    def failing(self, block, part):
+        if len(saved) == 2:
+            raise OSError(28, "No space left on device")
+        saved.append(block)
+        save(self, block, part)
+
+    monkeypatch.setattr(Spool, "save", failing)
+    with pytest.raises(InputError, match="No space left"):
+        toy_run(tmp_path / "r.nc")
+    monkeypatch.undo()
+    assert toy_run(tmp_path / "r.nc")[1].resumed > 0
+
+
+@pytest.mark.parametrize("name", ["file/r.nc", "folder"])
+def test_an_output_that_cannot_be_written_is_told_before_anything_is_computed(tmp_path, name):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    traces = len(toy.TRACES)
+    with pytest.raises(InputError, match=name):
+        execute(sweep("tp = [1, 2]\ncp = [1, 2]"), output=tmp_path / name, model=toy.evaluate)
+    assert len(toy.TRACES) == traces
+
+
+def test_too_large_a_sweep_says_how_to_narrow_it(tmp_path):
+    axes = (
+        MAPPING_AXES
+        + "matrix_slowdown = { from = 1, to = 2, count = 1000 }\nhost_time = { from = 0, to = 1, count = 1000 }"
+    )
+    spec = sweep(axes.replace("from = 0, to = 1,", 'from = "0 s", to = "1 s",'))
+    for keep in ("all", "feasible"):
+        with pytest.raises(
+            InputError, match=r"1,000 matrix_slowdown x 1,000 host_time x [\d,]+ mapping = [\d,]+ designs"
+        ):
+            run(spec, output=tmp_path / "r.nc", keep=keep)
+    assert list(tmp_path.iterdir()) == []
+    assert plan(spec, "top:10")[0].n_designs > 1e9
+    assert plan(spec, "best")[0].n_points == 1_000_000
+
+
+@pytest.mark.parametrize("chunk", [0, 1 << 22])
+def test_bad_chunk(chunk):
+    with pytest.raises(InputError, match="chunk"):
+        run(sweep(), output=False, chunk=chunk)
+
+
+def test_progress_and_summary():
+    states: list[Progress] = []
+    dataset, summary = toy_run(False, progress=states.append)
+    assert [state.done for state in states] == sorted({state.done for state in states})
+    assert states[-1].done == states[-1].total == summary.n_designs == dataset.feasible.size
+    assert states[-1].feasible == summary.n_feasible == int(dataset.feasible.sum())
+    np.testing.assert_allclose(states[-1].best, dataset.step_time.where(dataset.feasible).min())
+    assert summary.best[0].metrics["step_time"] == states[-1].best
+    assert "designs/s" in str(states[-1]) and states[-1].remaining == 0
+    assert set(summary.seconds) == {"trace", "compile", "run", "write", "total"} and summary.rate > 0
+    assert len(summary.best) == 10
+    times = [best.metrics["step_time"] for best in summary.best]
+    assert times == sorted(times)
+    one = summary.best[3]
+    np.testing.assert_array_equal(dataset.sel(**one.labels).step_time, np.float32(one.metrics["step_time"]))
+
+
+def test_run_from_a_path_with_the_model(small_sweep, tmp_path):
+    dataset = run(small_sweep, output=tmp_path / "r.nc")
+    assert dataset.sizes["mapping"] == 44
+    xr.testing.assert_allclose(dataset.step_time, open_results(tmp_path / "r.nc").step_time)
+
+
+def test_interrupted_while_writing_keeps_all_parts(tmp_path, monkeypatch):
+    monkeypatch.setattr(xr.Dataset, "to_netcdf", lambda *_, **__: raise_interrupt())
+    with pytest.raises(Interrupted) as raised:
+        toy_run(tmp_path / "r.nc")
+    assert raised.value.done == raised.value.total
+    monkeypatch.undo()
+    _, summary = toy_run(tmp_path / "r.nc")
+    assert summary.resumed == summary.n_designs
+    assert [path.name for path in tmp_path.iterdir()] == ["r.nc"]

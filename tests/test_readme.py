@@ -1,0 +1,71 @@
+"""The README does what it says: its Python and its file work, commands and links exist, numbers are current."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+import dse
+from dse.cli import app
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+def test_python_runs(tmp_path, monkeypatch, capsys):
+    shutil.copytree(ROOT / "sweeps", tmp_path / "sweeps")
+    monkeypatch.chdir(tmp_path)
+    (code,) = blocks("python")
+    exec(compile(code, "README.md", "exec"), {})
+    printed = capsys.readouterr().out
+    assert "MFU" in printed and "1 % more" in printed
+    assert (tmp_path / "results" / "megatron_1t_4096_a100.nc").exists()
+
+
+def test_new_accelerator_works(tmp_path, monkeypatch, capsys):
+    (text,) = blocks("toml")
+    file = tmp_path / "accelerators" / "my-chip.toml"
+    file.parent.mkdir()
+    file.write_text(text)
+    monkeypatch.setenv("DSE_CATALOG", str(tmp_path))
+    assert dse.catalog.check() == []
+    (line,) = re.findall(r"\$ dse (evaluate .* -s my-chip .*)", README)
+    with pytest.raises(SystemExit) as ended:
+        app([*line.split(), "--json"])
+    assert not ended.value.code
+    assert json.loads(capsys.readouterr().out)["feasible"]
+
+
+def test_commands_exist(capsys):
+    commands = set(re.findall(r"^\$ dse (\w+)", README, re.MULTILINE)) | set(re.findall(r"`dse (\w+)", README))
+    assert len(commands) >= 6
+    for name in commands:
+        with pytest.raises(SystemExit) as ended:
+            app([name, "--help"])
+        assert not ended.value.code, name
+    targets = set(re.findall(r"make (run|test|docs|bench|help|\w+)`", README)) | {"run", "test"}
+    makefile = (ROOT / "Makefile").read_text()
+    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
+
+
+def test_links_exist():
+    links = re.findall(r"\]\(([^)#:]+)\)", README)
+    named = re.findall(r"`((?:dse|hw_catalog|sweeps|tests|notebooks|results|docs)/[\w./]*)`", README)
+    assert links and named
+    for path in {*links, *named} - {"results/"}:
+        assert (ROOT / path).exists(), path
+
+
+def test_accuracy_is_current():
+    page = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"\| claim \| rows \| mean error \|\n.*?\n(.*?)\n\n", README, re.DOTALL)
+    for row in table.splitlines():
+        assert row.removesuffix("|") in page, f"run make docs and copy the table of claims: {row}"
