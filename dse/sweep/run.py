@@ -20,6 +20,7 @@ import numpy as np
 
 import dse
 from dse import catalog
+from dse.design import leaf
 from dse.errors import InputError
 from dse.sweep import compose
 from dse.sweep import keep as keeping
@@ -135,18 +136,18 @@ def execute(
 
     from dse.sweep import dataset as datasets  # xarray and pandas take half a second to import
 
-    loaded = time.perf_counter()
     target = None if output is False else grid.spec.output if output in (None, True) else Path(str(output))
     before = CompileClock.read()
     engine = Engine(grid, model or _model(), chunk)
     spool = Spool(target, _key(grid, kept, engine)) if target else None
     if spool:
         spool.prepare(target, fresh)
+    prepared = time.perf_counter()
     with _writing(target):
         part, resumed = _evaluate_blocks(engine, kept, spool, progress, began)
     traced, compiled, programs = (now - then for now, then in zip(CompileClock.read(), before, strict=True))
     evaluated = time.perf_counter()
-    seconds = {"trace": traced, "compile": compiled, "run": max(evaluated - loaded - traced - compiled, 0.0)}
+    seconds = {"trace": traced, "compile": compiled, "run": max(evaluated - prepared - traced - compiled, 0.0)}
     summary = _summary(grid, part, seconds, programs, resumed, target)
     results = datasets.build(grid, kept, part, _attributes(grid, kept, summary, evaluated - began))
     if spool:
@@ -295,6 +296,8 @@ def _attributes(grid: Grid, keep: Keep, summary: Summary, seconds: float) -> dic
     """Global attributes: what was run, with what, when, and on whose data it rests."""
     sources = [source for kind, slug in grid.used for source, _ in catalog.provenance(kind, slug)]
     device = jax.devices()[0]
+    capacity = "system.accelerator.memory.capacity"
+    swept = any(capacity in dimension.columns for dimension in grid.dimensions)
     return {
         "title": grid.spec.title,
         "Conventions": "CF-1.11",
@@ -306,6 +309,7 @@ def _attributes(grid: Grid, keep: Keep, summary: Summary, seconds: float) -> dic
         "jax_version": jax.__version__,
         "device": device.device_kind,
         "dtype": "float32",
+        **({} if swept else {"memory_capacity_bytes": float(leaf(grid.base, capacity))}),
         "keep": str(keep),
         "objective": summary.objective,
         "seconds": seconds,
