@@ -204,24 +204,6 @@ def summary(compared: Sequence[Comparison]) -> dict[str, Any]:
     }
 
 
-def format_report(found: Report) -> str:
-    """A report as text for a terminal, one line a source and metric, then one a metric."""
-
-    def percent(value: float | None) -> str:
-        return "-" if value is None else f"{100.0 * value:.1f} %"
-
-    names = ("mape", "median_ape", "p90", "bias", "baseline_mape")
-    lines = [("source", "metric", "n", "predicted", "mean", "median", "90 %", "bias", "constant MFU", "skipped")]
-    listed = [*found["rows"], *({"source": "all", "metric": metric, **row} for metric, row in found["all"].items())]
-    for row in (row for row in listed if row["n"]):
-        skipped = "; ".join(f"{count} {reason}" for reason, count in row["skipped"].items())
-        counts = (str(row["n"]), str(row["predicted"]))
-        lines.append((row["source"][:30], row["metric"], *counts, *(percent(row[name]) for name in names), skipped))
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    form = "  ".join(f"{{:{'<' if at in (0, 1, 9) else '>'}{width}}}" for at, width in enumerate(widths))
-    return "\n".join(form.format(*line).rstrip() for line in lines)
-
-
 def _or_none(values: np.ndarray, statistic: Any) -> float | None:
     return float(statistic(values)) if len(values) else None
 

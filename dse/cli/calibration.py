@@ -43,15 +43,17 @@ def validate(
         _print(report)
 
 
-_ERRORS = ("mape", "median_ape", "bias", "p90")
+#: Column → field of the report; the last says what one constant utilisation a source would give.
+_ERRORS = {
+    "MAPE": "mape", "median": "median_ape", "bias": "bias", "90th percentile": "p90", "constant MFU": "baseline_mape",
+}  # fmt: skip
 
 
 def _print(report: dict[str, Any]) -> None:
     rows = [[row["source"], row["metric"], *_figures(row)] for row in report["rows"]]
     rows += [["all", metric, *_figures(row)] for metric, row in report["all"].items()]
-    columns = ["source", "metric", "rows", "predicted", "MAPE", "median", "bias", "90th percentile"]
     out = show.console()
-    out.print(show.table(columns, rows, left=["source", "metric"]))
+    out.print(show.table(["source", "metric", "rows", "predicted", *_ERRORS], rows, left=["source", "metric"]))
     skipped: dict[str, int] = {}
     for row in report["all"].values():
         for reason, count in row["skipped"].items():
@@ -63,4 +65,4 @@ def _print(report: dict[str, Any]) -> None:
 
 
 def _figures(row: dict[str, Any]) -> list[str]:
-    return [str(row["n"]), str(row["predicted"]), *(show.percent(row[name]) for name in _ERRORS)]
+    return [str(row["n"]), str(row["predicted"]), *(show.percent(row[name]) for name in _ERRORS.values())]
