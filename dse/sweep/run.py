@@ -22,6 +22,7 @@ import dse
 from dse import catalog
 from dse.design import leaf
 from dse.errors import InputError
+from dse.references import bibliography
 from dse.sweep import compose
 from dse.sweep import keep as keeping
 from dse.sweep.axis_values import Label
@@ -318,4 +319,5 @@ def _attributes(grid: Grid, keep: Keep, summary: Summary, seconds: float) -> dic
         "infeasible_by_reason": json.dumps(summary.reasons),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "sources": "\n".join(dict.fromkeys(sources)),
+        "bibliography": bibliography(grid.used),
     }
