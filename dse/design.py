@@ -32,6 +32,8 @@ def leaves() -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}
         for field in dataclasses.fields(cls):
             path = f"{prefix}{field.name}"
+            if not field.metadata and not dataclasses.is_dataclass(hints[field.name]):
+                continue  # an optional record of presets: absent from an ordinary design
             if dataclasses.is_dataclass(hints[field.name]):
                 found |= walk(hints[field.name], path + ".")
             else:

@@ -42,6 +42,15 @@ class Recompute(IntEnum):
     full = 2  # whole layers, from their input
 
 
+class SequenceParallel(IntEnum):
+    """Whether norms, dropout and residuals are split along the sequence over tp (Korthikanti et al. 2022)."""
+
+    none = 0  # whole on every rank, all-reduces inside
+    gather_again = 1  # split; the backward gathers the inputs of both blocks again
+    keep_gathered = 2  # split; gathered inputs are kept whole (an input that selective recompute drops is not)
+    at_cuts = 3  # as none, but for the border of a stage: scattered before it, gathered behind it
+
+
 class Attention(IntEnum):
     """Attention kernel of a software stack."""
 
@@ -102,9 +111,15 @@ def record(cls: type[T]) -> type[T]:
     return jax.tree_util.register_dataclass(cls)
 
 
-def metadata(symbol: str, units: str, text: str, **extra: Any) -> Any:
+def metadata(symbol: str, units: str, text: str, default: Any = dataclasses.MISSING, **extra: Any) -> Any:
     """A dataclass field with what labelled outputs need: symbol, SI units and a long name."""
-    return dataclasses.field(metadata={"symbol": symbol, "units": units, "long_name": text, **extra})
+    about = {"symbol": symbol, "units": units, "long_name": text, **extra}
+    return dataclasses.field(default=default, metadata=about)
+
+
+def defaults(cls: type) -> dict[str, float]:
+    """Leaves of a record class that have a default, which a catalogue file need not state."""
+    return {f.name: f.default for f in dataclasses.fields(cls) if f.metadata and f.default is not dataclasses.MISSING}
 
 
 @record
@@ -156,6 +171,23 @@ class MemoryTier:
     bandwidth: Scalar = metadata("", "B/s", "peak bandwidth of device memory")
 
 
+#: (least size, share of the peak) of each step, in ascending order of size; at most eight.
+Steps = tuple[tuple[Scalar, Scalar], ...]
+
+
+@record
+class EfficiencySteps:
+    """Measured efficiencies in steps of the size of one operator, as tables of the field give them.
+
+    An optional part of :class:`Kernels`: a design without it has none of these leaves, and its program
+    none of these equations. Each share multiplies the efficiency beside it in :class:`Kernels`.
+    """
+
+    matrix: Steps  # by FLOPs of a matrix operator
+    vector: Steps  # by FLOPs of an element-wise operator
+    memory: Steps  # by bytes that an operator moves
+
+
 @record
 class Kernels:
     """How near a chip family's kernels come to its peaks: few parameters, each physical, fitted to kernel rows."""
@@ -172,6 +204,7 @@ class Kernels:
     flash_efficiency: Scalar = metadata("", "1", "share of the matrix rate of flash attention on long sequences")
     flash_sequence: Scalar = metadata("s0", "1", "sequence at which flash attention reaches half of that share")
     flash_backward: Scalar = metadata("", "1", "time of a flash-attention backward FLOP relative to a forward one")
+    steps: EfficiencySteps | None = None
 
 
 @record
@@ -187,6 +220,22 @@ class Accelerator:
 
 
 @record
+class Volumes:
+    """Bytes that a collective of ``N`` members takes over a member's link, ``(a + b / N)`` times its message.
+
+    An optional part of :class:`Network` for levels whose collectives are stated or measured that way: they
+    take the level's latency once, and no algorithm is chosen. A ring is ``a = 1, b = -1`` for an all-gather
+    and ``2, -2`` for an all-reduce; a switch that reduces, ``1, 1`` for an all-reduce.
+    """
+
+    gather: Scalar = metadata("a", "1", "link bytes of an all-gather or reduce-scatter over the gathered bytes")
+    gather_share: Scalar = metadata("b", "1", "what is added to that, times the members")
+    reduce: Scalar = metadata("a", "1", "link bytes of an all-reduce over its message")
+    reduce_share: Scalar = metadata("b", "1", "what is added to that, times the members")
+    reduction_traffic: Scalar = metadata("", "1", "device-memory bytes of a reduction over its message")
+
+
+@record
 class Network:
     """One level of the interconnect, as one device sees it."""
 
@@ -197,6 +246,7 @@ class Network:
     ramp: Scalar = metadata("S0", "B", "message size that doubles the time on the wire")
     in_network_reduction: Scalar = metadata("", "1", "1 when the switch reduces (NVLS, SHARP)")
     processor_usage: Scalar = metadata("", "1", "share of the device's compute that communication takes")
+    volumes: Volumes | None = None
 
 
 @record
@@ -224,6 +274,9 @@ class Software:
     cp_overlap: Scalar = metadata("", "1", "share of context-parallel communication that overlap can hide")
     dp_overlap: Scalar = metadata("", "1", "share of data-parallel communication that overlap can hide")
     pp_overlap: Scalar = metadata("", "1", "share of steady-state point-to-point communication that is hidden")
+    scatter_gather: Scalar = metadata(
+        "", "1", "1 when tp ranks send their shares of a stage's output, gathered again behind the border", default=1.0
+    )
     collective: Scalar = metadata("", "1", "collective algorithm", enum=Collective)
     gradient_bytes: Scalar = metadata("", "B", "bytes of one stored (accumulated) gradient")
     gradient_message_bytes: Scalar = metadata("", "B", "bytes of one gradient on the wire")
@@ -245,7 +298,9 @@ class Mapping:
     virtual_stages: Scalar = metadata("v", "1", "model chunks a device holds (interleaved 1F1B when > 1)")
     recompute: Scalar = metadata("", "1", "activation recompute", enum=Recompute)
     zero_stage: Scalar = metadata("", "1", "ZeRO stage: 0 none, 1 optimiser, 2 + gradients, 3 + weights (FSDP)")
-    sequence_parallel: Scalar = metadata("", "1", "1 when norms and dropout are split along the sequence over tp")
+    sequence_parallel: Scalar = metadata(
+        "", "1", "1, 2 when norms and dropout are split along the sequence over tp; 3 at the borders of stages only"
+    )
     overlap_dp: Scalar = metadata("", "1", "1 when data-parallel communication overlaps compute")
     overlap_tp: Scalar = metadata("", "1", "1 when tensor-parallel communication overlaps compute")
     precision: Scalar = metadata("", "1", "precision of the matrix operands", enum=Precision)

@@ -18,7 +18,7 @@ def infeasible_reason(design: Design, memory: Scalar, n_micro_batches: Scalar) -
     w, m, system = design.workload, design.mapping, design.system
     interleaved = m.virtual_stages > 1.0
     kv_fit = divides(m.tp, w.n_kv_heads) | divides(w.n_kv_heads, m.tp)
-    sequence_split = m.cp * jnp.where(m.sequence_parallel > 0.0, m.tp, 1.0)
+    sequence_split = m.cp * jnp.where(m.sequence_parallel > 0.0, m.tp, 1.0)  # at_cuts splits it too
     reach = jnp.maximum(system.scale_up.domain, system.scale_out.domain)
     broken = {
         Infeasible.memory: memory > system.accelerator.memory.capacity,

@@ -104,7 +104,7 @@ def standing_buffer_bytes(design: Design, local: Local) -> Scalar:
     """
     m, w = design.mapping, design.workload
     act = local.element.activation
-    gathered = jnp.where((m.sequence_parallel > 0.0) & (m.tp > 1.0), 2.0 * act * local.tokens * w.hidden, 0.0)
+    gathered = jnp.where((local.split > 0.0) & (m.tp > 1.0), 2.0 * act * local.tokens * w.hidden, 0.0)
     cached = design.software.gradient_cache * act * layer_matrix_parameters(w, m.tp)
     split_weights = (m.zero_stage >= 3.0) & (m.dp * m.cp > 1.0)
     whole_weights = jnp.where(split_weights, 2.0 * act * layer_parameters(w, m.tp), 0.0)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from dse.model.choice import choose
 from dse.model.operators import Operator, Work
-from dse.types import Accelerator, Precision, Scalar, Software
+from dse.types import Accelerator, Precision, Scalar, Software, Steps
 
 #: A rate or size that is missing is replaced by this, so that nothing divides by zero;
 #: the design is then flagged infeasible.
@@ -64,8 +64,25 @@ def shape_efficiency(work: Work, accelerator: Accelerator) -> Scalar:
     return in_tile * in_wave * in_depth
 
 
+def step_efficiency(size: Scalar, steps: Steps) -> Scalar:
+    """Share of the peak at ``size``: that of the largest step that ``size`` reaches, no interpolation."""
+    share = steps[0][1]
+    for least, reached in steps[1:]:
+        share = jnp.where(size >= least, reached, share)
+    return share
+
+
 def compute_rate(kind: str, work: Work, accelerator: Accelerator, precision: Scalar) -> Scalar:
     """FLOP/s that a kernel of this kind and shape reaches when compute bounds it."""
+    rate = smooth_rate(kind, work, accelerator, precision)
+    steps = accelerator.kernels.steps
+    if steps is None:
+        return rate
+    return rate * step_efficiency(work.flops, steps.vector if kind == "vector" else steps.matrix)
+
+
+def smooth_rate(kind: str, work: Work, accelerator: Accelerator, precision: Scalar) -> Scalar:
+    """FLOP/s by the efficiencies that vary smoothly with the shape."""
     kernels = accelerator.kernels
     if kind == "vector":
         return accelerator.vector_rate * kernels.vector_efficiency
@@ -83,8 +100,16 @@ def compute_rate(kind: str, work: Work, accelerator: Accelerator, precision: Sca
 def roofline_terms(kind: str, work: Work, accelerator: Accelerator, precision: Scalar) -> tuple[Scalar, Scalar]:
     """Compute time and memory time of one kernel in seconds, before they are combined."""
     compute = work.flops / compute_rate(kind, work, accelerator, precision)
+    return compute, memory_time(work.bytes, accelerator)
+
+
+def memory_time(size: Scalar, accelerator: Accelerator) -> Scalar:
+    """Seconds that one kernel takes to move ``size`` bytes through device memory."""
     bandwidth = accelerator.memory.bandwidth * accelerator.kernels.memory_efficiency
-    return compute, work.bytes / bandwidth
+    steps = accelerator.kernels.steps
+    if steps is not None:
+        bandwidth = bandwidth * step_efficiency(size, steps.memory)
+    return size / bandwidth
 
 
 def combine(compute: Scalar, memory: Scalar, blend: Scalar) -> Scalar:

@@ -7,17 +7,18 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model import collectives, pipeline
+from dse.model.choice import choose
 from dse.model.collectives import Groups, exposed
 from dse.model.memory import optimizer_bytes
 from dse.model.operators import Operator
-from dse.model.roofline import operator_times
+from dse.model.roofline import memory_time, operator_times
 from dse.model.transformer import (
     Local,
     embedding_parameters,
     head_parameters,
     layer_parameters,
 )
-from dse.types import Design, Recompute, Scalar
+from dse.types import Design, Mapping, Recompute, Scalar, SequenceParallel
 
 
 class Passes(NamedTuple):
@@ -89,18 +90,35 @@ def tensor_messages(design: Design, local: Local, groups: Groups) -> TensorMessa
     """Messages of ``T h`` activations of one layer.
 
     Two all-reduces a pass, or with sequence parallelism all-gathers and reduce-scatters: two of each a
-    pass, and the backward gathers the layer's two inputs again.
+    pass, and the backward gathers again those of the layer's two inputs that are not kept whole.
     """
+    m = design.mapping
     size = local.element.activation * local.tokens * design.workload.hidden
     algorithm = design.software.collective
-    reduce = collectives.all_reduce(size, groups.tp, design.system, algorithm)
+    sums = collectives.summing_time(size, groups.tp, design.system)
+    reduce = collectives.all_reduce(size, groups.tp, design.system, algorithm) + sums
     gather = collectives.all_gather(size, groups.tp, design.system, algorithm)
-    split = design.mapping.sequence_parallel > 0.0
+    # What a split layer costs counts in full, or for the layers before a border of a stage.
+    split = jnp.where(m.sequence_parallel == float(SequenceParallel.at_cuts), cut_layers(design), local.split)
+    one_pass = (1.0 - split) * 2.0 * reduce + split * (4.0 * gather + 2.0 * sums)
     return TensorMessages(
-        forward=jnp.where(split, 4.0 * gather, 2.0 * reduce),
-        backward_synchronous=jnp.where(split, 2.0 * gather, 0.0),
-        backward_asynchronous=jnp.where(split, 4.0 * gather, 2.0 * reduce),
+        forward=one_pass,
+        backward_synchronous=gathers_again(m) * gather,
+        backward_asynchronous=one_pass,
     )
+
+
+def cut_layers(design: Design) -> Scalar:
+    """Share of the layers that end a model chunk at the border of a stage: one a chunk, none without a pipeline."""
+    m = design.mapping
+    return jnp.where(m.pp > 1.0, m.pp * m.virtual_stages / design.workload.n_layers, 0.0)
+
+
+def gathers_again(mapping: Mapping) -> Scalar:
+    """Inputs of a layer's first matrices that the backward gathers again: two, or those not kept whole."""
+    kept = jnp.where(mapping.recompute == float(Recompute.selective), 1.0, 0.0)
+    by_choice = {SequenceParallel.gather_again: 2.0, SequenceParallel.keep_gathered: kept}
+    return choose(mapping.sequence_parallel, by_choice)
 
 
 def tensor_parallel_time(design: Design, local: Local, groups: Groups, passes: Passes) -> tuple[Scalar, Scalar]:
@@ -167,25 +185,28 @@ def edge_times(
     algorithm = design.software.collective
     reduce = collectives.all_reduce(size, groups.tp, design.system, algorithm)
     gather = collectives.all_gather(size, groups.tp, design.system, algorithm)
-    split = design.mapping.sequence_parallel > 0.0
+    split = local.split > 0.0
     first, last = run_passes(embedding, design), run_passes(head, design)
     return (
-        first.forward + first.backward + jnp.where(split, 2.0 * gather, reduce),
-        last.forward + last.backward + jnp.where(split, 3.0 * gather, reduce),
+        first.forward + first.backward + local.edges * jnp.where(split, 2.0 * gather, reduce),
+        last.forward + last.backward + local.edges * jnp.where(split, 3.0 * gather, reduce),
     )
 
 
 def pipeline_message(design: Design, local: Local, groups: Groups) -> Scalar:
     """Seconds of one stage-to-stage message of ``T h`` activations.
 
-    Each tp rank sends its share (scatter/gather, Narayanan et al. 2021, section 4.1); it is gathered
-    again unless the sequence is split.
+    A split sequence, or one that is split at the cut, is sent in shares. Else each tp rank sends all of it,
+    or its share, which is gathered again (scatter/gather, Narayanan et al. 2021, section 4.1).
     """
     m = design.mapping
     size = local.element.activation * local.tokens * design.workload.hidden
-    sent = collectives.send(size / m.tp, groups.pp_neighbours_local, design.system)
+    split, shares = m.sequence_parallel > 0.0, design.software.scatter_gather > 0.0
+    sent = collectives.send(
+        size / jnp.where(split | shares, m.tp, 1.0), groups.pp_neighbours_local, design.system
+    )
     gathered = collectives.all_gather(size, groups.tp, design.system, design.software.collective)
-    return sent + jnp.where(m.sequence_parallel > 0.0, 0.0, gathered)
+    return sent + jnp.where(shares & ~split, gathered, 0.0)
 
 
 def stage_parameters(design: Design) -> Scalar:
@@ -245,9 +266,7 @@ def optimizer_time(design: Design, parameters: Scalar) -> Scalar:
     states = 2.0 * optimizer_bytes(m.precision)
     moved = states + 3.0 * software.gradient_bytes + 2.0
     share = parameters / jnp.where(m.zero_stage >= 1.0, m.dp * m.cp, 1.0)
-    memory = design.system.accelerator.memory
-    bandwidth = memory.bandwidth * design.system.accelerator.kernels.memory_efficiency
-    return share * moved / bandwidth + software.step_overhead
+    return memory_time(share * moved, design.system.accelerator) + software.step_overhead
 
 
 class StepTime(NamedTuple):

@@ -245,6 +245,7 @@ def _skeleton(cls: type, prefix: str = "") -> Any:
         if dataclasses.is_dataclass(hints[field.name])
         else f"{prefix}{field.name}"
         for field in dataclasses.fields(cls)
+        if field.metadata or dataclasses.is_dataclass(hints[field.name])  # optional records stay absent
     })  # fmt: skip
 
 
