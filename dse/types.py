@@ -88,6 +88,8 @@ class Infeasible(IntFlag):
     interleave_not_divisible = 128
     network_too_small = 256
     precision_unsupported = 512
+    host_memory = 1024
+    offload_too_few_layers = 2048
 
 
 #: One sentence a bit, for tables and dataset attributes.
@@ -102,6 +104,8 @@ INFEASIBLE_MEANING = {
     Infeasible.interleave_not_divisible: "virtual stages need pp > 1 and micro-batches that pp divides",
     Infeasible.network_too_small: "the system has no network that joins that many devices",
     Infeasible.precision_unsupported: "the accelerator has no matrix rate at this precision",
+    Infeasible.host_memory: "what is offloaded exceeds the host memory of a device",
+    Infeasible.offload_too_few_layers: "offload needs at least three layers a device",
 }
 
 
@@ -143,6 +147,7 @@ class Workload:
     rotary: Scalar = metadata("", "1", "1 when queries and keys are rotated (RoPE)")
     relative_positions: Scalar = metadata("", "1", "1 when every layer projects relative positions (Transformer-XL)")
     dropout: Scalar = metadata("", "1", "1 when dropout is on (GPT-3 era)")
+    norm_vectors: Scalar = metadata("", "1", "weight vectors of a norm: its scale, 2 with a shift", default=1.0)
     window: Scalar = metadata("w", "1", "attention window in tokens of the local layers")
     local_layers: Scalar = metadata("", "1", "share of layers whose attention is local (windowed)")
     seq_len: Scalar = metadata("s", "1", "sequence length in tokens")
@@ -165,10 +170,14 @@ class MatrixRate:
 
 @record
 class MemoryTier:
-    """One memory of a device."""
+    """One memory of a device, or the share of the host's that it may use."""
 
     capacity: Scalar = metadata("", "B", "usable capacity of device memory")
     bandwidth: Scalar = metadata("", "B/s", "peak bandwidth of device memory")
+
+
+#: Host memory of a device where nothing is known of it: a 2 TiB node of eight, PCIe 4.
+HOST = MemoryTier(capacity=256 * 2.0**30, bandwidth=32e9)
 
 
 #: (least size, share of the peak) of each step, in ascending order of size; at most eight.
@@ -256,6 +265,7 @@ class System:
     accelerator: Accelerator
     scale_up: Network
     scale_out: Network
+    host: MemoryTier = HOST
     n_devices: Scalar = metadata("N", "1", "devices used")
 
 
@@ -303,6 +313,9 @@ class Mapping:
     )
     overlap_dp: Scalar = metadata("", "1", "1 when data-parallel communication overlaps compute")
     overlap_tp: Scalar = metadata("", "1", "1 when tensor-parallel communication overlaps compute")
+    offload_weights: Scalar = metadata("", "1", "1 when the layers' weights live on the host", default=0.0)
+    offload_activations: Scalar = metadata("", "1", "1 when kept activations live on the host", default=0.0)
+    offload_optimizer: Scalar = metadata("", "1", "1 when the optimiser state lives on the host", default=0.0)
     precision: Scalar = metadata("", "1", "precision of the matrix operands", enum=Precision)
     placement: Scalar = metadata("", "1", "placement order of the parallel dimensions", enum=Placement)
 
@@ -333,6 +346,7 @@ class Metrics:
     step_time_pipeline_parallel: Scalar = metadata("", "s", "exposed point-to-point communication between stages")
     step_time_data_parallel: Scalar = metadata("", "s", "exposed data-parallel communication and what it slows")
     step_time_optimizer: Scalar = metadata("", "s", "optimiser step")
+    step_time_offload: Scalar = metadata("", "s", "exposed transfers between host and device")
     tokens_per_second: Scalar = metadata("", "s-1", "tokens trained a second, whole system")
     tokens_per_second_per_device: Scalar = metadata("", "s-1", "tokens trained a second and device")
     mfu: Scalar = metadata("", "1", "model FLOP utilisation (full attention square, head counted, no recompute)")
@@ -349,6 +363,7 @@ class Metrics:
     peak_memory_logits: Scalar = metadata("", "B", "activations of embedding and head: logits and cross-entropy")
     peak_memory_buffers: Scalar = metadata("", "B", "temporaries: gathered weights and activations, gradients")
     peak_memory_reserve: Scalar = metadata("", "B", "framework, driver and communicator memory")
+    host_memory: Scalar = metadata("", "B", "host memory that a device of the first stage uses")
     feasible: Scalar = metadata("", "1", "whether the design can run")
     infeasible_reason: Scalar = metadata("", "1", "why it cannot: bits of Infeasible")
 

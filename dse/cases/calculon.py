@@ -38,7 +38,7 @@ def refuse(row: Row) -> None:
         raise Skip("interleaving with micro-batches that pp does not divide, which Megatron refuses")
     if row.get("data_par_overlap") == "1" and _over_the_link(row):
         raise Skip("data_par_overlap: Calculon's exposed time is longer than the whole message")
-    if row.get("optimizer_offload") == "1":
+    if row.get("optimizer_offload") == "1" and micro_batches > 1 and float(row.get("bw_offload_exposed_time")) > 0.0:
         raise Skip("optimizer_offload: Calculon moves the optimiser state with every micro-batch")
 
 
@@ -59,6 +59,9 @@ def mapping(row: Row) -> Mapping:
         sequence_parallel=float(sequence_parallel(row)) if tp > 1.0 else 0.0,
         overlap_dp=number("data_par_overlap"),
         overlap_tp=float(row.get("tensor_par_overlap") != "none"),
+        offload_weights=number("weight_offload"),
+        offload_activations=number("activations_offload"),
+        offload_optimizer=number("optimizer_offload"),
         precision=float(PRECISIONS[row.get("datatype")]),
         placement=0.0,
     )  # fmt: skip
@@ -77,7 +80,7 @@ def workload(row: Row, lookup: Lookup) -> Workload:
     """The model without embedding, positions and head."""
     return dataclasses.replace(
         lookup.workload(MODELS.get(row.get("model"), row.get("model"))), vocab=0.0, learned_positions=0.0,
-        tied_embeddings=0.0, dropout=1.0, global_batch=float(row.get("batch_size")),
+        tied_embeddings=0.0, dropout=1.0, norm_vectors=2.0, global_batch=float(row.get("batch_size")),
     )  # fmt: skip
 
 

@@ -102,7 +102,7 @@ def _evaluate_batch(leaves: jax.Array, structure: jax.tree_util.PyTreeDef) -> Me
 def _choose(case: Case, candidates: Candidates, designs: list[Design], metrics: dict[str, np.ndarray]) -> Prediction:
     """The prediction of one configuration from the metrics of its candidates."""
     reason = metrics["infeasible_reason"].astype(int)
-    runs = (reason & ~int(Infeasible.memory)) == 0
+    runs = (reason & ~int(Infeasible.memory | Infeasible.host_memory)) == 0
     if not runs.any():
         return Prediction(case, completed=candidates.completed, skip=Skip("infeasible as stated", _sentence(reason[0])))
     runs &= np.isfinite(metrics["step_time"]) & np.isfinite(metrics["peak_memory"])

@@ -164,7 +164,17 @@ def system(name: str, where: str = "system", folder: Folder = None) -> types.Sys
         accelerator=accelerator(device, f"{file}: accelerator", folder),
         scale_up=level("scale_up", domain=per_node),
         scale_out=level("scale_out"),
+        host=_host(found, prefix, entry("accelerator", device, file, folder)),
         n_devices=per_node,
+    )
+
+
+def _host(found: Entry, prefix: str, device: Entry) -> types.MemoryTier:
+    """A device's share of the host: what the system or node states, else the accelerator's host link."""
+    link = device.value("host_bandwidth", types.HOST.bandwidth)
+    return types.MemoryTier(
+        capacity=found.value(f"{prefix}host_memory", types.HOST.capacity),
+        bandwidth=found.value(f"{prefix}host_bandwidth", link),
     )
 
 

@@ -36,8 +36,8 @@ MOST_STEPS = 8
 class Sourced:
     """One value and where it comes from; ``source`` and ``confidence`` empty until the file's are filled in."""
 
-    value: float | str  #: SI number, or a text (a name, a topology)
-    units: str  #: SI units; "1" dimensionless, "" for texts
+    value: Any  #: SI number, a text (a name, a topology), or steps of (size, efficiency)
+    units: str  #: SI units; "1" dimensionless, "" for texts and steps
     text: str  #: as written in the file
     source: str = ""
     confidence: str = ""
@@ -126,7 +126,7 @@ def _choice_type(enum: type[IntEnum]) -> Any:
 def _steps_type(units: str) -> Any:
     """Pairs of (least size, efficiency), as a tuple in ascending order of size, the first from 0 on."""
 
-    def parse(raw: Any) -> tuple[types.Steps, str]:
+    def parse(raw: Any) -> tuple[Any, str]:
         if not isinstance(raw, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in raw):
             raise InputError("", repr(raw), "pairs of a size and an efficiency", 'write [["1 GFLOP", 0.5], …]')
         if not 1 <= len(raw) <= MOST_STEPS:
@@ -134,7 +134,7 @@ def _steps_type(units: str) -> Any:
         pairs = sorted((_number(size, units), _bounded(_number(share, "1"), share, "efficiency")) for size, share in raw)
         if pairs[0][0] != 0.0:
             raise InputError("", f"a least size of {pairs[0][0]:g}", "a step from 0 on", f'add ["0 {units}", …]')
-        return tuple(pairs), units
+        return tuple(pairs), ""  # a table has no one unit
 
     return Annotated[Any, _sourced(parse)]
 
@@ -191,7 +191,8 @@ def _without(fields: dict[str, Any], names: set[str]) -> dict[str, Any]:
     return {name: kind for name, kind in fields.items() if name not in names}
 
 
-_NODE = _quantities(devices_per_node="1", scale_up_bandwidth="B/s", scale_out_bandwidth="B/s")
+_HOST = _quantities(host_memory="B", host_bandwidth="B/s")
+_NODE = _quantities(devices_per_node="1", scale_up_bandwidth="B/s", scale_out_bandwidth="B/s") | _HOST
 Node = _table("Node", {}, dict(scale_up=Text, scale_out=Text, software=Text) | _NODE)
 Device = _table("Device", _quantities(vector_share="1", cores="1", cache="B"), {})
 Physical = _table(
@@ -276,7 +277,8 @@ class System(
     _table(
         "SystemFile",
         dict(accelerator=Text, scale_up=Text, scale_out=Text, software=Text) | _quantities(devices_per_node="1"),
-        dict(topology=Text) | _quantities(scale_up_bandwidth="B/s", scale_out_bandwidth="B/s", nics_per_node="1"),
+        dict(topology=Text) | _HOST
+        | _quantities(scale_up_bandwidth="B/s", scale_out_bandwidth="B/s", nics_per_node="1"),
         File,
     )
 ):

@@ -65,6 +65,11 @@ class Operator(NamedTuple):
     present: Scalar = 1.0
     core: bool = False
 
+    @property
+    def gradients(self) -> list[Work]:
+        """The work of the backward pass, kernel by kernel."""
+        return [work for work in (self.input_gradient, self.weight_gradient) if work is not None]
+
 
 class Element(NamedTuple):
     """Bytes of one element of each class of tensor, and the cache that bounds re-reads."""

@@ -258,8 +258,8 @@ def layer_matrix_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
 
 
 def layer_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
-    """Parameters of one layer on one device: matrices, and two norm vectors that tp does not split."""
-    return layer_matrix_parameters(workload, tp) + 2.0 * workload.hidden
+    """Parameters of one layer on one device: matrices, and the vectors of two norms, which tp does not split."""
+    return layer_matrix_parameters(workload, tp) + 2.0 * workload.norm_vectors * workload.hidden
 
 
 def embedding_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
