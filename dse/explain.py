@@ -23,7 +23,7 @@ GIB = 2.0**30
 #: Numbers of a system or a stack that only come whole, or as yes and no: no slope is asked of them.
 _WHOLE = frozenset({
     "n_devices", "domain", "cores", "tile_rows", "tile_columns", "in_network_reduction", "fused_elementwise",
-    "gradient_cache", "scatter_gather",
+    "gradient_cache", "scatter_gather", "activation_output_kept",
 })  # fmt: skip
 
 

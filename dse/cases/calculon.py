@@ -93,7 +93,13 @@ def system(row: Row, lookup: Lookup) -> System:
     )
 
 
+def software(row: Row, lookup: Lookup) -> Software:
+    """The ``calculon`` stack; a fused activation keeps one tensor instead of two."""
+    kept = float(row.get("fused_activation") == "0")
+    return dataclasses.replace(lookup.software("calculon"), activation_output_kept=kept)
+
+
 def design_parts(row: Row, lookup: Lookup) -> tuple[Workload, System, Software, Mapping]:
     """What a row means. Raises :class:`Skip` for rows that are left out."""
     refuse(row)
-    return workload(row, lookup), system(row, lookup), lookup.software("calculon"), mapping(row)
+    return workload(row, lookup), system(row, lookup), software(row, lookup), mapping(row)

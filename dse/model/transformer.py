@@ -172,6 +172,7 @@ def layer_operators(design: Design, local: Local) -> list[Operator]:
     chain = 1.0 + (1.0 - local.fused)
     norm_stored = act * rows
     mask_stored = w.dropout * MASK_BYTES * rows
+    activated = design.software.activation_output_kept * act * local.tokens * local.ffn
     attention_input, ffn_input = (act * tokens * w.hidden for tokens in kept_inputs(design.mapping, local))
     return [
         elementwise("attention_norm", rows, 2.0 * act, 6.0 * act, norm_stored, flops=NORM),
@@ -189,7 +190,7 @@ def layer_operators(design: Design, local: Local) -> list[Operator]:
             "ffn_activation", local.tokens * local.ffn, act * (gate + 1.0) * chain,
             act * (2.0 * gate + 1.0) * chain, act * gate * local.tokens * local.ffn, flops=ACTIVATION,
         ),
-        linear("ffn_down", local.tokens, w.hidden, local.ffn, e, act * local.tokens * local.ffn),
+        linear("ffn_down", local.tokens, w.hidden, local.ffn, e, activated),
         elementwise("ffn_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL),
     ]  # fmt: skip
 

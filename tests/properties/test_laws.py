@@ -244,7 +244,7 @@ def test_single_precision_is_enough(design):
 #: Choices and counts, of which no gradient is asked.
 CHOICES = (
     "attention", "collective", "fused_elementwise", "domain", "in_network_reduction", "tile_rows", "tile_columns",
-    "scatter_gather",
+    "scatter_gather", "activation_output_kept",
 )  # fmt: skip
 #: Leaves that are numbers, not choices or counts: the ones a gradient is asked of.
 CONTINUOUS = [

@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dse.accuracy import calculon_section, page, spearman
 from dse.cases import Prediction, predict_cases, read_cases
 from dse.evaluate import lay_out
 from dse.model import transformer
+from dse.validate import compare
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT.parent / "shared" / "reference" / "calculon_sample.csv.gz"
@@ -37,8 +39,7 @@ def number(prediction: Prediction, column: str) -> float:
 def test_step_time_ranks_and_sizes_designs_alike(kept):
     theirs = np.array([number(p, "total_time") for p in kept])
     ours = np.array([p.metrics["step_time"] for p in kept])
-    ranks = [np.argsort(np.argsort(times)) for times in (theirs, ours)]
-    assert np.corrcoef(*ranks)[0, 1] >= 0.99  # Spearman
+    assert spearman(theirs, ours) >= 0.99
     assert np.median(np.abs(ours / theirs - 1.0)) <= 0.05
 
 
@@ -76,3 +77,11 @@ def test_what_is_left_out_is_counted(predictions):
     if len(predictions) == 2500:
         assert sum(p.skip is None for p in predictions) >= 800
         assert "infeasible as stated" not in reasons and "not in the catalogue" not in reasons
+
+
+def test_the_accuracy_page_sets_the_terms_side_by_side():
+    compared = compare(SOME)
+    section = "\n".join(calculon_section(compared))
+    assert "24 of 24 rows" in section and "| tensor parallel |" in section
+    assert section in page(compared, "dse validate").replace("\n\n", "\n")
+    assert calculon_section([c for c in compared if not c.source.startswith("Calculon")]) == []
