@@ -87,7 +87,8 @@ def _percent(value: float | None, sign: str = "") -> str:
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    rule = ["---" if h in ("source", "metric", "model", "reason", "completed", "note", "term") else "---:" for h in header]
+    texts = ("source", "metric", "model", "reason", "completed", "note", "term")
+    rule = ["---" if h in texts else "---:" for h in header]
     lines = [header, rule, *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
@@ -197,10 +198,8 @@ def _calculon_term(
     ours = np.array([c.prediction.metrics[f"step_time_{part}"] for c in kept])
     whole = np.array([c.measured for c in kept])
     difference = (ours - theirs) / whole
-    spread = float(np.quantile(np.abs(difference), 0.9))
-    return [
-        name, _percent(float(np.mean(theirs / whole))), _percent(float(difference.mean()), "+"), _percent(spread), reason
-    ]  # fmt: skip
+    share, mean = float(np.mean(theirs / whole)), float(difference.mean())
+    return [name, _percent(share), _percent(mean, "+"), _percent(float(np.quantile(np.abs(difference), 0.9))), reason]
 
 
 def spearman(a: np.ndarray, b: np.ndarray) -> float:

@@ -276,7 +276,7 @@ class Software:
     attention: Scalar = metadata("", "1", "attention kernel", enum=Attention)
     fused_elementwise: Scalar = metadata("", "1", "1 when element-wise chains run as one kernel")
     activation_output_kept: Scalar = metadata(
-        "", "1", "1 when the feed-forward activation's output is kept, 0 when the backward computes it again", default=1.0
+        "", "1", "1 when the output of the feed-forward's activation is kept, 0 when computed again", default=1.0
     )
     matrix_slowdown: Scalar = metadata("", "1", "matrix time in a real step over the isolated kernel")
     elementwise_slowdown: Scalar = metadata("", "1", "element-wise time in a real step over the isolated kernel")

@@ -358,8 +358,9 @@ def test_check_finds_dangling_references_and_shared_aliases(user_folder):
 
 
 def test_steps_are_sorted_and_filled_up(user_folder):
-    steps = '\n[kernels.steps]\nmatrix = [["128 GFLOP", 0.9], ["0 FLOP", 0.1]]\nvector = [["0 FLOP", 1]]\nmemory = [["0 B", 1]]'
-    write(user_folder / "accelerators", "stepped", TEN_LINES + steps)
+    matrix = '[["128 GFLOP", 0.9], ["0 FLOP", 0.1]]'
+    steps = f'[kernels.steps]\nmatrix = {matrix}\nvector = [["0 FLOP", 1]]\nmemory = [["0 B", 1]]'
+    write(user_folder / "accelerators", "stepped", f"{TEN_LINES}\n{steps}")
     found = catalog.accelerator("stepped", folder=user_folder).kernels.steps
     assert found.matrix[:2] == ((0.0, 0.1), (128e9, 0.9)) and len(found.matrix) == len(found.memory) == 8
     assert catalog.accelerator("a100-sxm-80gb").kernels.steps is None

@@ -22,9 +22,13 @@ RECOMPUTE = {"none": Recompute.none, "attn_only": Recompute.selective, "full": R
 PRECISIONS = {"float16": Precision.fp16, "bfloat16": Precision.bf16, "float8": Precision.fp8}
 
 
+def number(row: Row, column: str) -> float:
+    """A cell as a number; ValueError for one that is none."""
+    return float(row.get(column))
+
+
 def refuse(row: Row) -> None:
     """Skip what Calculon gives no figure for, what is not expressed, and where it has a known defect."""
-    number = lambda column: int(row.get(column))  # noqa: E731
     if not row.get("total_time"):
         raise Skip("Calculon gives no figures", row.get("infeasible_reason"))
     if row.get("training") == "0" or row.get("attention_type") != "multihead":
@@ -33,35 +37,35 @@ def refuse(row: Row) -> None:
         raise Skip("pipeline or data parallelism on network 0")
     if row.get("tensor_par_overlap") == "pipe":
         raise Skip("tensor_par_overlap = pipe: Calculon counts the exposed tile twice")
-    micro_batches = number("batch_size") // (number("data_par") * number("microbatch_size"))
-    if number("pipeline_interleaving") > 1 and micro_batches % number("pipeline_par"):
+    local_batch = number(row, "batch_size") / number(row, "data_par")
+    micro_batches = local_batch / number(row, "microbatch_size")
+    if number(row, "pipeline_interleaving") > 1 and micro_batches % number(row, "pipeline_par"):
         raise Skip("interleaving with micro-batches that pp does not divide, which Megatron refuses")
     if row.get("data_par_overlap") == "1" and _over_the_link(row):
         raise Skip("data_par_overlap: Calculon's exposed time is longer than the whole message")
-    if row.get("optimizer_offload") == "1" and micro_batches > 1 and float(row.get("bw_offload_exposed_time")) > 0.0:
+    if row.get("optimizer_offload") == "1" and micro_batches > 1 and number(row, "bw_offload_exposed_time"):
         raise Skip("optimizer_offload: Calculon moves the optimiser state with every micro-batch")
 
 
 def _over_the_link(row: Row) -> bool:
-    exposed, link = float(row.get("dp_comm_exposed_time")), float(row.get("dp_comm_link_time"))
+    exposed, link = number(row, "dp_comm_exposed_time"), number(row, "dp_comm_link_time")
     return exposed > link * (1.0 + 1e-6)
 
 
 def mapping(row: Row) -> Mapping:
     """Calculon's 23 execution fields as a mapping."""
-    number = lambda column: float(row.get(column))  # noqa: E731
-    tp, dp = number("tensor_par"), number("data_par")
+    tp, dp = number(row, "tensor_par"), number(row, "data_par")
     return Mapping(
-        tp=tp, pp=number("pipeline_par"), dp=dp, cp=1.0, micro_batch=number("microbatch_size"),
-        virtual_stages=number("pipeline_interleaving"),
+        tp=tp, pp=number(row, "pipeline_par"), dp=dp, cp=1.0, micro_batch=number(row, "microbatch_size"),
+        virtual_stages=number(row, "pipeline_interleaving"),
         recompute=float(RECOMPUTE[row.get("activation_recompute")]),
-        zero_stage=number("optimizer_sharding"),
+        zero_stage=number(row, "optimizer_sharding"),
         sequence_parallel=float(sequence_parallel(row)) if tp > 1.0 else 0.0,
-        overlap_dp=number("data_par_overlap"),
+        overlap_dp=number(row, "data_par_overlap"),
         overlap_tp=float(row.get("tensor_par_overlap") != "none"),
-        offload_weights=number("weight_offload"),
-        offload_activations=number("activations_offload"),
-        offload_optimizer=number("optimizer_offload"),
+        offload_weights=number(row, "weight_offload"),
+        offload_activations=number(row, "activations_offload"),
+        offload_optimizer=number(row, "optimizer_offload"),
         precision=float(PRECISIONS[row.get("datatype")]),
         placement=0.0,
     )  # fmt: skip
@@ -80,16 +84,16 @@ def workload(row: Row, lookup: Lookup) -> Workload:
     """The model without embedding, positions and head."""
     return dataclasses.replace(
         lookup.workload(MODELS.get(row.get("model"), row.get("model"))), vocab=0.0, learned_positions=0.0,
-        tied_embeddings=0.0, dropout=1.0, norm_vectors=2.0, global_batch=float(row.get("batch_size")),
+        tied_embeddings=0.0, dropout=1.0, norm_vectors=2.0, global_batch=number(row, "batch_size"),
     )  # fmt: skip
 
 
 def system(row: Row, lookup: Lookup) -> System:
     """The row's system; tensor parallelism fills a scale-up domain (network 0) or crosses domains of one (1)."""
     found = lookup.system(f"calculon-{row.get('system').replace('_', '-')}")
-    domain = float(row.get("tensor_par")) if row.get("tensor_par_net") == "0" else 1.0
+    domain = number(row, "tensor_par") if row.get("tensor_par_net") == "0" else 1.0
     return dataclasses.replace(
-        found, scale_up=dataclasses.replace(found.scale_up, domain=domain), n_devices=float(row.get("num_procs"))
+        found, scale_up=dataclasses.replace(found.scale_up, domain=domain), n_devices=number(row, "num_procs")
     )
 
 

@@ -43,7 +43,7 @@ class Candidates:
 def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
     """The designs that a configuration may mean. Raises :class:`Skip` when there are none."""
     lookup = lookup or Lookup()
-    if calculon.COLUMNS <= case.row.cells.keys():
+    if case.row.cells.keys() >= calculon.COLUMNS:
         return _of_calculon(case, lookup)
     cells = Cells(case.row)
     _refuse(cells)

@@ -56,7 +56,8 @@ _SHARES = {
     "gated", "tied_embeddings", "learned_positions", "rotary", "relative_positions", "dropout", "local_layers",
     "efficiency", "in_network_reduction", "processor_usage", "matrix_efficiency", "wave_quantization",
     "vector_efficiency", "memory_efficiency", "roofline_blend", "flash_efficiency", "fused_elementwise",
-    "scatter_gather", "activation_output_kept", "tp_overlap", "cp_overlap", "dp_overlap", "pp_overlap", "gradient_cache", "backward_tp_overlap",
+    "tp_overlap", "cp_overlap", "dp_overlap", "pp_overlap", "gradient_cache", "backward_tp_overlap", "scatter_gather",
+    "activation_output_kept",
 }  # fmt: skip
 
 
@@ -131,7 +132,8 @@ def _steps_type(units: str) -> Any:
             raise InputError("", repr(raw), "pairs of a size and an efficiency", 'write [["1 GFLOP", 0.5], …]')
         if not 1 <= len(raw) <= MOST_STEPS:
             raise InputError("", f"{len(raw)} steps", f"1 to {MOST_STEPS}", "merge steps that differ least")
-        pairs = sorted((_number(size, units), _bounded(_number(share, "1"), share, "efficiency")) for size, share in raw)
+        shares = [_bounded(_number(share, "1"), share, "efficiency") for _, share in raw]
+        pairs = sorted(zip((_number(size, units) for size, _ in raw), shares, strict=True))
         if pairs[0][0] != 0.0:
             raise InputError("", f"a least size of {pairs[0][0]:g}", "a step from 0 on", f'add ["0 {units}", …]')
         return tuple(pairs), ""  # a table has no one unit

@@ -24,6 +24,7 @@ class Flops(NamedTuple):
     backward: Scalar
 
 
+NOMINAL = Flops(5.0, 10.0)
 # As counted by Isaev et al., SC 2023 (Calculon): mean, variance, scale and shift; exponential, sum and division …
 NORM = Flops(9.0, 14.0 + 7.0)  # input and weight gradients
 SOFTMAX = Flops(5.0, 8.0)
@@ -131,7 +132,7 @@ def batched_matmul(
 
 def elementwise(
     name: str, elements: Scalar, forward_bytes: Scalar, backward_bytes: Scalar, stored: Scalar,
-    flops: Flops = Flops(5.0, 10.0), present: Scalar = 1.0, core: bool = False,
+    flops: Flops = NOMINAL, present: Scalar = 1.0, core: bool = False,
 ) -> Operator:  # fmt: skip
     """A norm, activation, dropout or residual: so many FLOPs and bytes an element; mostly the bytes set its time."""
     forward = Work(flops.forward * elements, forward_bytes * elements)
