@@ -19,7 +19,8 @@ from dse.types import Design, Mapping, Scalar
 #: Mapping of a design that says nothing else: one device, nothing split.
 PLAIN_MAPPING = dict(
     tp=1, pp=1, dp=1, cp=1, micro_batch=1, virtual_stages=1, recompute=0, zero_stage=0,
-    sequence_parallel=0, overlap_dp=0, overlap_tp=0, precision=2, placement=0,
+    sequence_parallel=0, overlap_dp=0, overlap_tp=0, offload_weights=0, offload_activations=0, offload_optimizer=0,
+    precision=2, placement=0,
 )  # fmt: skip
 
 
@@ -32,6 +33,8 @@ def leaves() -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}
         for field in dataclasses.fields(cls):
             path = f"{prefix}{field.name}"
+            if not field.metadata and not dataclasses.is_dataclass(hints[field.name]):
+                continue  # an optional record of presets: absent from an ordinary design
             if dataclasses.is_dataclass(hints[field.name]):
                 found |= walk(hints[field.name], path + ".")
             else:
@@ -39,6 +42,18 @@ def leaves() -> dict[str, dict[str, Any]]:
         return found
 
     return walk(Design, "")
+
+
+def optional_records(cls: type = Design, prefix: str = "") -> list[str]:
+    """Full paths of the records that only some designs have (``system.accelerator.kernels.steps``)."""
+    hints = get_type_hints(cls)
+    found = []
+    for field in dataclasses.fields(cls):
+        if dataclasses.is_dataclass(hints[field.name]):
+            found += optional_records(hints[field.name], f"{prefix}{field.name}.")
+        elif not field.metadata:
+            found.append(f"{prefix}{field.name}")
+    return found
 
 
 @functools.cache

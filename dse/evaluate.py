@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from dse.model import collectives, memory, training, transformer
 from dse.model.feasibility import infeasible_reason
+from dse.model.offload import OneLayer
 from dse.model.operators import Operator
 from dse.model.roofline import TINY, matrix_rate
 from dse.model.transformer import Local
@@ -23,19 +24,25 @@ class Layout(NamedTuple):
     head: list[Operator]
     groups: collectives.Groups
     n_micro_batches: Scalar
+    kept: Scalar  # bytes that one layer keeps of one micro-batch
+    on_host: OneLayer
 
 
 def lay_out(design: Design) -> Layout:
     """Sizes, operators and communicators of a design."""
     w, m = design.workload, design.mapping
     local = transformer.local_sizes(design)
+    layer = transformer.layer_operators(design, local)
+    kept = memory.layer_activation_bytes(design, local, layer)
     return Layout(
         local=local,
-        layer=transformer.layer_operators(design, local),
+        layer=layer,
         embedding=transformer.embedding_operators(design, local),
         head=transformer.head_operators(design, local),
         groups=collectives.groups(m.tp, m.cp, m.pp, m.dp, m.placement, design.system),
         n_micro_batches=w.global_batch / (m.dp * m.micro_batch),
+        kept=kept,
+        on_host=memory.offloaded_layer(design, kept),
     )
 
 
@@ -47,12 +54,14 @@ def evaluate(design: Design) -> Metrics:
     """
     layout = lay_out(design)
     step = training.step_time(
-        design, layout.local, layout.groups, layout.layer, layout.embedding, layout.head, layout.n_micro_batches
-    )
+        design, layout.local, layout.groups, layout.layer, layout.embedding, layout.head, layout.on_host,
+        layout.n_micro_batches,
+    )  # fmt: skip
     held = memory.peak_memory(
-        design, layout.local, layout.layer, layout.embedding, layout.head, layout.n_micro_batches
+        design, layout.local, layout.layer, layout.embedding, layout.head, layout.kept, layout.n_micro_batches
     )
-    reason = infeasible_reason(design, held.total, layout.n_micro_batches)
+    on_host = memory.host_memory(design, layout.on_host, layout.n_micro_batches)
+    reason = infeasible_reason(design, held.total, on_host, layout.n_micro_batches)
     return Metrics(
         step_time=step.total,
         **{f"step_time_{part}": value for part, value in step._asdict().items()},
@@ -60,6 +69,7 @@ def evaluate(design: Design) -> Metrics:
         parameters=transformer.parameter_count(design.workload),
         peak_memory=held.total,
         **{f"peak_memory_{part}": value for part, value in held._asdict().items()},
+        host_memory=on_host,
         feasible=reason == 0,
         infeasible_reason=reason,
     )

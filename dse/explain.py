@@ -23,7 +23,7 @@ GIB = 2.0**30
 #: Numbers of a system or a stack that only come whole, or as yes and no: no slope is asked of them.
 _WHOLE = frozenset({
     "n_devices", "domain", "cores", "tile_rows", "tile_columns", "in_network_reduction", "fused_elementwise",
-    "gradient_cache",
+    "gradient_cache", "scatter_gather", "activation_output_kept",
 })  # fmt: skip
 
 
@@ -123,7 +123,7 @@ def explain(design: Design, metric: str = "step_time") -> Explanation:
     with _one_by_one():
         metrics = {name: float(value) for name, value in dataclasses.asdict(evaluate(design)).items()}
         layout = lay_out(design)
-        layer = layer_time(design, layout.local, layout.groups, layout.layer)
+        layer = layer_time(design, layout.local, layout.groups, layout.layer, layout.on_host)
         sections = {"embedding": layout.embedding, "layer": layout.layer, "head": layout.head}
         return Explanation(
             metrics=metrics,
@@ -266,6 +266,8 @@ def _numbers(design: Design, metrics: dict[str, float]) -> dict[str, str]:
             f"micro-batches={w.global_batch / (m.dp * m.micro_batch):g}"
         ),
         "network_too_small": f"n_devices={system.n_devices:g}, the network joins {_reach(design):g}",
+        "host_memory": f"needs {metrics['host_memory'] / GIB:.1f} GiB of {system.host.capacity / GIB:.1f} GiB",
+        "offload_too_few_layers": f"layers={w.n_layers:g}, pp={m.pp:g}",
         "precision_unsupported": f"precision={Precision(int(m.precision)).name.replace('_', '-')}",
     }
 

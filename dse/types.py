@@ -42,6 +42,15 @@ class Recompute(IntEnum):
     full = 2  # whole layers, from their input
 
 
+class SequenceParallel(IntEnum):
+    """Whether norms, dropout and residuals are split along the sequence over tp (Korthikanti et al. 2022)."""
+
+    none = 0  # whole on every rank, all-reduces inside
+    gather_again = 1  # split; the backward gathers the inputs of both blocks again
+    keep_gathered = 2  # split; gathered inputs are kept whole (an input that selective recompute drops is not)
+    at_cuts = 3  # as none, but for the border of a stage: scattered before it, gathered behind it
+
+
 class Attention(IntEnum):
     """Attention kernel of a software stack."""
 
@@ -79,6 +88,8 @@ class Infeasible(IntFlag):
     interleave_not_divisible = 128
     network_too_small = 256
     precision_unsupported = 512
+    host_memory = 1024
+    offload_too_few_layers = 2048
 
 
 #: One sentence a bit, for tables and dataset attributes.
@@ -93,6 +104,8 @@ INFEASIBLE_MEANING = {
     Infeasible.interleave_not_divisible: "virtual stages need pp > 1 and micro-batches that pp divides",
     Infeasible.network_too_small: "the system has no network that joins that many devices",
     Infeasible.precision_unsupported: "the accelerator has no matrix rate at this precision",
+    Infeasible.host_memory: "what is offloaded exceeds the host memory of a device",
+    Infeasible.offload_too_few_layers: "offload needs at least three layers a device",
 }
 
 
@@ -102,9 +115,15 @@ def record(cls: type[T]) -> type[T]:
     return jax.tree_util.register_dataclass(cls)
 
 
-def metadata(symbol: str, units: str, text: str, **extra: Any) -> Any:
+def metadata(symbol: str, units: str, text: str, default: Any = dataclasses.MISSING, **extra: Any) -> Any:
     """A dataclass field with what labelled outputs need: symbol, SI units and a long name."""
-    return dataclasses.field(metadata={"symbol": symbol, "units": units, "long_name": text, **extra})
+    about = {"symbol": symbol, "units": units, "long_name": text, **extra}
+    return dataclasses.field(default=default, metadata=about)
+
+
+def defaults(cls: type) -> dict[str, float]:
+    """Leaves of a record class that have a default, which a catalogue file need not state."""
+    return {f.name: f.default for f in dataclasses.fields(cls) if f.metadata and f.default is not dataclasses.MISSING}
 
 
 @record
@@ -128,6 +147,7 @@ class Workload:
     rotary: Scalar = metadata("", "1", "1 when queries and keys are rotated (RoPE)")
     relative_positions: Scalar = metadata("", "1", "1 when every layer projects relative positions (Transformer-XL)")
     dropout: Scalar = metadata("", "1", "1 when dropout is on (GPT-3 era)")
+    norm_vectors: Scalar = metadata("", "1", "weight vectors of a norm: its scale, 2 with a shift", default=1.0)
     window: Scalar = metadata("w", "1", "attention window in tokens of the local layers")
     local_layers: Scalar = metadata("", "1", "share of layers whose attention is local (windowed)")
     seq_len: Scalar = metadata("s", "1", "sequence length in tokens")
@@ -150,10 +170,31 @@ class MatrixRate:
 
 @record
 class MemoryTier:
-    """One memory of a device."""
+    """One memory of a device, or the share of the host's that it may use."""
 
     capacity: Scalar = metadata("", "B", "usable capacity of device memory")
     bandwidth: Scalar = metadata("", "B/s", "peak bandwidth of device memory")
+
+
+#: Host memory of a device where nothing is known of it: a 2 TiB node of eight, PCIe 4.
+HOST = MemoryTier(capacity=256 * 2.0**30, bandwidth=32e9)
+
+
+#: (least size, share of the peak) of each step, in ascending order of size; at most eight.
+Steps = tuple[tuple[Scalar, Scalar], ...]
+
+
+@record
+class EfficiencySteps:
+    """Measured efficiencies in steps of the size of one operator, as tables of the field give them.
+
+    An optional part of :class:`Kernels`: a design without it has none of these leaves, and its program
+    none of these equations. Each share multiplies the efficiency beside it in :class:`Kernels`.
+    """
+
+    matrix: Steps  # by FLOPs of a matrix operator
+    vector: Steps  # by FLOPs of an element-wise operator
+    memory: Steps  # by bytes that an operator moves
 
 
 @record
@@ -172,6 +213,7 @@ class Kernels:
     flash_efficiency: Scalar = metadata("", "1", "share of the matrix rate of flash attention on long sequences")
     flash_sequence: Scalar = metadata("s0", "1", "sequence at which flash attention reaches half of that share")
     flash_backward: Scalar = metadata("", "1", "time of a flash-attention backward FLOP relative to a forward one")
+    steps: EfficiencySteps | None = None
 
 
 @record
@@ -187,6 +229,22 @@ class Accelerator:
 
 
 @record
+class Volumes:
+    """Bytes that a collective of ``N`` members takes over a member's link, ``(a + b / N)`` times its message.
+
+    An optional part of :class:`Network` for levels whose collectives are stated or measured that way: they
+    take the level's latency once, and no algorithm is chosen. A ring is ``a = 1, b = -1`` for an all-gather
+    and ``2, -2`` for an all-reduce; a switch that reduces, ``1, 1`` for an all-reduce.
+    """
+
+    gather: Scalar = metadata("a", "1", "link bytes of an all-gather or reduce-scatter over the gathered bytes")
+    gather_share: Scalar = metadata("b", "1", "what is added to that, times the members")
+    reduce: Scalar = metadata("a", "1", "link bytes of an all-reduce over its message")
+    reduce_share: Scalar = metadata("b", "1", "what is added to that, times the members")
+    reduction_traffic: Scalar = metadata("", "1", "device-memory bytes of a reduction over its message")
+
+
+@record
 class Network:
     """One level of the interconnect, as one device sees it."""
 
@@ -197,6 +255,7 @@ class Network:
     ramp: Scalar = metadata("S0", "B", "message size that doubles the time on the wire")
     in_network_reduction: Scalar = metadata("", "1", "1 when the switch reduces (NVLS, SHARP)")
     processor_usage: Scalar = metadata("", "1", "share of the device's compute that communication takes")
+    volumes: Volumes | None = None
 
 
 @record
@@ -206,6 +265,7 @@ class System:
     accelerator: Accelerator
     scale_up: Network
     scale_out: Network
+    host: MemoryTier = HOST
     n_devices: Scalar = metadata("N", "1", "devices used")
 
 
@@ -215,6 +275,9 @@ class Software:
 
     attention: Scalar = metadata("", "1", "attention kernel", enum=Attention)
     fused_elementwise: Scalar = metadata("", "1", "1 when element-wise chains run as one kernel")
+    activation_output_kept: Scalar = metadata(
+        "", "1", "1 when the output of the feed-forward's activation is kept, 0 when computed again", default=1.0
+    )
     matrix_slowdown: Scalar = metadata("", "1", "matrix time in a real step over the isolated kernel")
     elementwise_slowdown: Scalar = metadata("", "1", "element-wise time in a real step over the isolated kernel")
     host_time: Scalar = metadata("", "s", "host time to launch one layer's forward for one micro-batch")
@@ -224,6 +287,9 @@ class Software:
     cp_overlap: Scalar = metadata("", "1", "share of context-parallel communication that overlap can hide")
     dp_overlap: Scalar = metadata("", "1", "share of data-parallel communication that overlap can hide")
     pp_overlap: Scalar = metadata("", "1", "share of steady-state point-to-point communication that is hidden")
+    scatter_gather: Scalar = metadata(
+        "", "1", "1 when tp ranks send their shares of a stage's output, gathered again behind the border", default=1.0
+    )
     collective: Scalar = metadata("", "1", "collective algorithm", enum=Collective)
     gradient_bytes: Scalar = metadata("", "B", "bytes of one stored (accumulated) gradient")
     gradient_message_bytes: Scalar = metadata("", "B", "bytes of one gradient on the wire")
@@ -245,9 +311,14 @@ class Mapping:
     virtual_stages: Scalar = metadata("v", "1", "model chunks a device holds (interleaved 1F1B when > 1)")
     recompute: Scalar = metadata("", "1", "activation recompute", enum=Recompute)
     zero_stage: Scalar = metadata("", "1", "ZeRO stage: 0 none, 1 optimiser, 2 + gradients, 3 + weights (FSDP)")
-    sequence_parallel: Scalar = metadata("", "1", "1 when norms and dropout are split along the sequence over tp")
+    sequence_parallel: Scalar = metadata(
+        "", "1", "1, 2 when norms and dropout are split along the sequence over tp; 3 at the borders of stages only"
+    )
     overlap_dp: Scalar = metadata("", "1", "1 when data-parallel communication overlaps compute")
     overlap_tp: Scalar = metadata("", "1", "1 when tensor-parallel communication overlaps compute")
+    offload_weights: Scalar = metadata("", "1", "1 when the layers' weights live on the host", default=0.0)
+    offload_activations: Scalar = metadata("", "1", "1 when kept activations live on the host", default=0.0)
+    offload_optimizer: Scalar = metadata("", "1", "1 when the optimiser state lives on the host", default=0.0)
     precision: Scalar = metadata("", "1", "precision of the matrix operands", enum=Precision)
     placement: Scalar = metadata("", "1", "placement order of the parallel dimensions", enum=Placement)
 
@@ -278,6 +349,7 @@ class Metrics:
     step_time_pipeline_parallel: Scalar = metadata("", "s", "exposed point-to-point communication between stages")
     step_time_data_parallel: Scalar = metadata("", "s", "exposed data-parallel communication and what it slows")
     step_time_optimizer: Scalar = metadata("", "s", "optimiser step")
+    step_time_offload: Scalar = metadata("", "s", "exposed transfers between host and device")
     tokens_per_second: Scalar = metadata("", "s-1", "tokens trained a second, whole system")
     tokens_per_second_per_device: Scalar = metadata("", "s-1", "tokens trained a second and device")
     mfu: Scalar = metadata("", "1", "model FLOP utilisation (full attention square, head counted, no recompute)")
@@ -294,6 +366,7 @@ class Metrics:
     peak_memory_logits: Scalar = metadata("", "B", "activations of embedding and head: logits and cross-entropy")
     peak_memory_buffers: Scalar = metadata("", "B", "temporaries: gathered weights and activations, gradients")
     peak_memory_reserve: Scalar = metadata("", "B", "framework, driver and communicator memory")
+    host_memory: Scalar = metadata("", "B", "host memory that a device of the first stage uses")
     feasible: Scalar = metadata("", "1", "whether the design can run")
     infeasible_reason: Scalar = metadata("", "1", "why it cannot: bits of Infeasible")
 

@@ -140,6 +140,13 @@ def test_open_zero_stage_and_sequence_parallelism_are_the_stack_s(table, source,
     assert (mapping.zero_stage, mapping.sequence_parallel) == (zero, split)
 
 
+@pytest.mark.parametrize(("text", "variant"), [("0", 0), ("1", 1), ("true", 1), ("False", 0), ("2", 2), ("3", 3)])
+def test_variants_of_sequence_parallelism_and_offload_may_be_stated(table, text, variant):
+    mapping = only(table(STATED | {"seq_parallel": text, "offload_weights": "1"})).design.mapping
+    assert mapping.sequence_parallel == variant
+    assert (mapping.offload_weights, mapping.offload_activations, mapping.offload_optimizer) == (1, 0, 0)
+
+
 def test_open_recompute_is_the_lightest_that_fits(table):
     roomy = only(table(LLAMA | {"recompute": "", "layers_used": "4"}))
     assert roomy.completed["recompute"] == "none"

@@ -352,3 +352,37 @@ def test_check_finds_dangling_references_and_shared_aliases(user_folder):
     problems = "\n".join(catalog.check(user_folder))
     assert "scale_out" in problems and "'infiniband-hdr'" in problems
     assert "my-chip.toml: aliases: 'H100' is a name of 'h100-sxm-80gb' too" in problems
+
+
+# Optional records: stepped efficiencies and stated volumes
+
+
+def test_steps_are_sorted_and_filled_up(user_folder):
+    matrix = '[["128 GFLOP", 0.9], ["0 FLOP", 0.1]]'
+    steps = f'[kernels.steps]\nmatrix = {matrix}\nvector = [["0 FLOP", 1]]\nmemory = [["0 B", 1]]'
+    write(user_folder / "accelerators", "stepped", f"{TEN_LINES}\n{steps}")
+    found = catalog.accelerator("stepped", folder=user_folder).kernels.steps
+    assert found.matrix[:2] == ((0.0, 0.1), (128e9, 0.9)) and len(found.matrix) == len(found.memory) == 8
+    assert catalog.accelerator("a100-sxm-80gb").kernels.steps is None
+
+
+@pytest.mark.parametrize(
+    ("steps", "wanted"),
+    [
+        ('matrix = [["1 GFLOP", 0.5]]', "from 0 on"),
+        ('matrix = [["0 FLOP", 1.5]]', "at most 1"),
+        ("matrix = 0.5", "pairs"),
+        (f"matrix = {[['0 FLOP', 0.5]] * 9}", "1 to 8"),
+        ('matrix = [["0 FLOP", 0.5]]', "all or none"),
+    ],
+)
+def test_bad_steps(user_folder, steps, wanted):
+    write(user_folder / "accelerators", "stepped", f"{TEN_LINES}\n[kernels.steps]\n{steps}")
+    with pytest.raises(InputError) as raised:
+        catalog.accelerator("stepped", folder=user_folder)
+    assert "kernels.steps" in raised.value.where and wanted in str(raised.value)
+
+
+def test_a_host_is_the_system_s_else_the_accelerator_s_link():
+    assert catalog.system("calculon-a100-80g").host.capacity == 512 * 2.0**30
+    assert catalog.system("selene").host.bandwidth == 31.5e9

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
+from dse.cases import calculon
 from dse.cases.cells import Cells
 from dse.cases.mappings import mappings
 from dse.cases.names import Lookup, family
@@ -42,6 +43,8 @@ class Candidates:
 def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
     """The designs that a configuration may mean. Raises :class:`Skip` when there are none."""
     lookup = lookup or Lookup()
+    if case.row.cells.keys() >= calculon.COLUMNS:
+        return _of_calculon(case, lookup)
     cells = Cells(case.row)
     _refuse(cells)
     devices = cells.count("n_gpus", "n_devices")
@@ -55,6 +58,16 @@ def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
     except InputError as error:
         raise Skip("not in the catalogue", str(error)) from None
     return Candidates(workload, dataclasses.replace(system, n_devices=devices), software, found, cells.completed)
+
+
+def _of_calculon(case: Case, lookup: Lookup) -> Candidates:
+    try:
+        found = calculon.design_parts(case.row, lookup)
+    except InputError as error:
+        raise Skip("not in the catalogue", str(error)) from None
+    except (KeyError, ValueError) as error:
+        raise Skip("not a row of Calculon's output", repr(error)) from None
+    return Candidates(*found[:3], (found[3],), {})
 
 
 def _refuse(cells: Cells) -> None:

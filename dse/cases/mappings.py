@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from dse.cases.cells import Cells
 from dse.cases.table import Skip
-from dse.types import Mapping, Precision, Recompute, Workload
+from dse.types import Mapping, Precision, Recompute, SequenceParallel, Workload
 
 PRECISIONS = {
     "bf16": "bf16", "te-bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16", "half": "fp16",
@@ -29,8 +29,9 @@ def mappings(cells: Cells, workload: Workload, devices: float, default: Default)
     """
     cp = cells.count("cp") or 1.0
     fixed = dict(cp=cp, placement=0.0, precision=precision(cells), zero_stage=zero_stage(cells, default))
-    split_sequence = cells.flag("seq_parallel", "sequence_parallel")
+    split_sequence = sequence_parallel(cells)
     overlap = {name: _given(cells.flag(name), default(name)) for name in ("overlap_dp", "overlap_tp")}
+    fixed |= {name: cells.flag(name) or 0.0 for name in ("offload_weights", "offload_activations", "offload_optimizer")}
     policies = recompute(cells)
     found = []
     for tp, pp in splits(cells, workload, devices / cp):
@@ -72,6 +73,14 @@ def zero_stage(cells: Cells, default: Default) -> float:
         return 3.0
     stage = cells.number("zero_stage", least=0.0)
     return stage if stage is not None else cells.complete("zero_stage", default("zero_stage"))
+
+
+def sequence_parallel(cells: Cells) -> float | None:
+    """The stated variant of sequence parallelism: yes or no, or a number of :class:`SequenceParallel`."""
+    columns = ("seq_parallel", "sequence_parallel")
+    text = cells.text(*columns)
+    variants = {str(int(v)) for v in SequenceParallel}
+    return float(text) if text in variants else cells.flag(*columns)
 
 
 def recompute(cells: Cells) -> list[float]:

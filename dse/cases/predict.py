@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
-from typing import Any, get_type_hints
 
 import jax
 import numpy as np
@@ -69,37 +69,40 @@ def predict_cases(cases: Sequence[Case]) -> list[Prediction]:
 
 
 def evaluate_many(designs: Sequence[Design]) -> dict[str, np.ndarray]:
-    """Metrics of many designs, each an array in their order; compiled once for any number of them."""
+    """Metrics of many designs, each an array in their order; compiled once for any number of one structure."""
+    names = [field.name for field in dataclasses.fields(Metrics)]
     if not designs:
-        return {field.name: np.zeros(0) for field in dataclasses.fields(Metrics)}
+        return {name: np.zeros(0) for name in names}
+    structures = [jax.tree.structure(design) for design in designs]
+    order: list[int] = []
+    parts = []
+    for structure in dict.fromkeys(structures):  # those with optional records apart from those without
+        members = [index for index, own in enumerate(structures) if own == structure]
+        order += members
+        parts.append(_evaluate_alike([designs[index] for index in members], structure))
+    back = np.argsort(order)
+    return {name: np.concatenate([getattr(part, name) for part in parts])[back] for name in names}
+
+
+def _evaluate_alike(designs: Sequence[Design], structure: jax.tree_util.PyTreeDef) -> Metrics:
+    """Metrics of designs of one structure, each an array in their order."""
     leaves = np.array([jax.tree.leaves(design) for design in designs], np.float32)
     padding = -len(leaves) % BATCH
     leaves = np.concatenate([leaves, np.repeat(leaves[-1:], padding, axis=0)])
-    parts = [_evaluate_batch(leaves[at : at + BATCH]) for at in range(0, len(leaves), BATCH)]
-    joined = jax.tree.map(lambda *arrays: np.concatenate(arrays)[: len(designs)], *jax.device_get(parts))
-    return {field.name: getattr(joined, field.name) for field in dataclasses.fields(Metrics)}
+    parts = [_evaluate_batch(leaves[at : at + BATCH], structure) for at in range(0, len(leaves), BATCH)]
+    return jax.tree.map(lambda *arrays: np.concatenate(arrays)[: len(designs)], *jax.device_get(parts))
 
 
-@jax.jit
-def _evaluate_batch(leaves: jax.Array) -> Metrics:
+@functools.partial(jax.jit, static_argnames="structure")
+def _evaluate_batch(leaves: jax.Array, structure: jax.tree_util.PyTreeDef) -> Metrics:
     """Metrics of ``leaves``: one row a design, one column a leaf."""
-    structure = jax.tree.structure(_zeros(Design))
     return jax.vmap(lambda row: evaluate(jax.tree.unflatten(structure, list(row))))(leaves)
-
-
-def _zeros(cls: type) -> Any:
-    """A record of zeros, for its structure."""
-    hints = get_type_hints(cls)
-    return cls(**{
-        name: _zeros(hints[name]) if dataclasses.is_dataclass(hints[name]) else 0.0
-        for name in (field.name for field in dataclasses.fields(cls))
-    })  # fmt: skip
 
 
 def _choose(case: Case, candidates: Candidates, designs: list[Design], metrics: dict[str, np.ndarray]) -> Prediction:
     """The prediction of one configuration from the metrics of its candidates."""
     reason = metrics["infeasible_reason"].astype(int)
-    runs = (reason & ~int(Infeasible.memory)) == 0
+    runs = (reason & ~int(Infeasible.memory | Infeasible.host_memory)) == 0
     if not runs.any():
         return Prediction(case, completed=candidates.completed, skip=Skip("infeasible as stated", _sentence(reason[0])))
     runs &= np.isfinite(metrics["step_time"]) & np.isfinite(metrics["peak_memory"])

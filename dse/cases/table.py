@@ -81,6 +81,9 @@ WIDE = {
     "tokens_per_s_per_gpu_measured": ("tokens_per_s_per_gpu", "token/s"),
     "tokens_per_s_measured": ("tokens_per_s", "token/s"),
     "peak_alloc_gib_measured": ("peak_memory", "GiB"),
+    # Calculon's output
+    "total_time": ("iteration_time", "s"),
+    "proc_mem_tier1_cap_req": ("peak_memory", "B"),
 }
 
 _UNITS = {
@@ -157,6 +160,8 @@ def _row(path: Path, line: int, cells: dict[str, str | None]) -> Row:
 def _source(path: Path, cells: dict[str, str]) -> str:
     if cells.get("source", "").strip():
         return cells["source"].strip()
+    if cells.get("tensor_par_comm_type"):
+        return "Calculon"
     # The vTrain table names its two sets and no source.
     return f"vTrain_{cells['set']}" if cells.get("set") else path.name.split(".")[0]
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any, TypeVar
 
 from dse import types
 from dse.catalog.load import (
@@ -29,7 +31,7 @@ from dse.catalog.load import (
     referenced,
     shown,
 )
-from dse.catalog.schema import Sourced
+from dse.catalog.schema import MOST_STEPS, Sourced
 from dse.catalog.units import quantity
 from dse.errors import InputError, nearest, unknown_name
 
@@ -39,6 +41,7 @@ __all__ = [
 ]  # fmt: skip
 
 Folder = str | Path | None
+T = TypeVar("T")
 
 #: What a system without a scale-out network has in its place: one device, nothing to divide by zero.
 _NO_NETWORK = types.Network(
@@ -82,7 +85,25 @@ def entry(kind: str, name: str, where: str = "catalogue", folder: Folder = None)
 def _record(cls: type, found: Entry, prefix: str = "", absent: float | None = None) -> dict[str, float]:
     """Leaf values of a noun from an entry's fields; ``absent`` for those it lacks."""
     leaves = [field.name for field in dataclasses.fields(cls) if field.metadata]
-    return {leaf: found.value(prefix + leaf, absent) for leaf in leaves}
+    own = types.defaults(cls)
+    return {leaf: found.value(prefix + leaf, own.get(leaf, absent)) for leaf in leaves}
+
+
+def _optional(cls: type[T], found: Entry, prefix: str, values: Callable[[Any], Any] = float) -> T | None:
+    """An optional record from an entry's fields; None where it has none of them, an InputError for some."""
+    names_ = [field.name for field in dataclasses.fields(cls)]
+    given = {name: found.value(prefix + name) for name in names_}
+    missing = [name for name, value in given.items() if value is None]
+    if len(missing) == len(names_):
+        return None
+    if missing:
+        raise InputError(f"{shown(found.path)}: {prefix}{missing[0]}", "nothing", "all or none", "add the field")
+    return cls(**{name: values(value) for name, value in given.items()})
+
+
+def _filled(steps: types.Steps) -> types.Steps:
+    """Steps filled up to ``MOST_STEPS`` with ones that no size reaches."""
+    return steps + ((math.inf, steps[-1][1]),) * (MOST_STEPS - len(steps))
 
 
 def workload(name: str, where: str = "workload", folder: Folder = None) -> types.Workload:
@@ -97,7 +118,10 @@ def accelerator(name: str, where: str = "accelerator", folder: Folder = None) ->
         **_record(types.Accelerator, found),
         matrix_rate=types.MatrixRate(**_record(types.MatrixRate, found, "matrix_rate.", absent=0.0)),
         memory=types.MemoryTier(**_record(types.MemoryTier, found, "memory.")),
-        kernels=types.Kernels(**_record(types.Kernels, found, "kernels.")),
+        kernels=types.Kernels(
+            **_record(types.Kernels, found, "kernels."),
+            steps=_optional(types.EfficiencySteps, found, "kernels.steps.", _filled),
+        ),
     )
 
 
@@ -105,7 +129,10 @@ def network(name: str, where: str = "network", folder: Folder = None) -> types.N
     """The network level of a name; ``"none"`` is one device alone."""
     if name == NO_NETWORK:
         return _NO_NETWORK
-    return types.Network(**_record(types.Network, entry("network", name, where, folder), absent=0.0))
+    found = entry("network", name, where, folder)
+    return types.Network(
+        **_record(types.Network, found, absent=0.0), volumes=_optional(types.Volumes, found, "volumes.")
+    )
 
 
 def software(name: str, where: str = "software", folder: Folder = None) -> types.Software:
@@ -137,7 +164,17 @@ def system(name: str, where: str = "system", folder: Folder = None) -> types.Sys
         accelerator=accelerator(device, f"{file}: accelerator", folder),
         scale_up=level("scale_up", domain=per_node),
         scale_out=level("scale_out"),
+        host=_host(found, prefix, entry("accelerator", device, file, folder)),
         n_devices=per_node,
+    )
+
+
+def _host(found: Entry, prefix: str, device: Entry) -> types.MemoryTier:
+    """A device's share of the host: what the system or node states, else the accelerator's host link."""
+    link = device.value("host_bandwidth", types.HOST.bandwidth)
+    return types.MemoryTier(
+        capacity=found.value(f"{prefix}host_memory", types.HOST.capacity),
+        bandwidth=found.value(f"{prefix}host_bandwidth", link),
     )
 
 

@@ -28,12 +28,16 @@ from dse.errors import InputError, unknown_name
 Confidence = Literal["datasheet", "paper", "estimate", "memory-unverified"]
 
 
+#: Steps that a table of efficiencies may have; shorter ones are filled up, so that all are one structure.
+MOST_STEPS = 8
+
+
 @dataclasses.dataclass(frozen=True)
 class Sourced:
     """One value and where it comes from; ``source`` and ``confidence`` empty until the file's are filled in."""
 
-    value: float | str  #: SI number, or a text (a name, a topology)
-    units: str  #: SI units; "1" dimensionless, "" for texts
+    value: Any  #: SI number, a text (a name, a topology), or steps of (size, efficiency)
+    units: str  #: SI units; "1" dimensionless, "" for texts and steps
     text: str  #: as written in the file
     source: str = ""
     confidence: str = ""
@@ -52,8 +56,13 @@ _SHARES = {
     "gated", "tied_embeddings", "learned_positions", "rotary", "relative_positions", "dropout", "local_layers",
     "efficiency", "in_network_reduction", "processor_usage", "matrix_efficiency", "wave_quantization",
     "vector_efficiency", "memory_efficiency", "roofline_blend", "flash_efficiency", "fused_elementwise",
-    "tp_overlap", "cp_overlap", "dp_overlap", "pp_overlap", "gradient_cache", "backward_tp_overlap",
+    "tp_overlap", "cp_overlap", "dp_overlap", "pp_overlap", "gradient_cache", "backward_tp_overlap", "scatter_gather",
+    "activation_output_kept",
 }  # fmt: skip
+
+
+#: Fields that may be negative.
+_SIGNED = {"gather_share", "reduce_share"}
 
 
 def _number(raw: Any, units: str) -> float:
@@ -69,7 +78,7 @@ def _number(raw: Any, units: str) -> float:
 
 def _bounded(value: float, raw: Any, name: str) -> float:
     low_open, high = name in _POSITIVE, 1.0 if name in _SHARES else math.inf
-    if not math.isfinite(value) or value < 0 or value > high or (low_open and value == 0):
+    if not math.isfinite(value) or (value < 0 and name not in _SIGNED) or value > high or (low_open and value == 0):
         low = "more than 0" if low_open else "0 or more"
         raise InputError("", repr(raw), low + (", at most 1" if high == 1 else ""), "check the number")
     if isinstance(raw, bool) and high != 1:
@@ -111,6 +120,23 @@ def _choice_type(enum: type[IntEnum]) -> Any:
         if key not in names:
             raise unknown_name("", str(raw), names, f"names of {enum.__name__}")
         return names[key], "1"
+
+    return Annotated[Any, _sourced(parse)]
+
+
+def _steps_type(units: str) -> Any:
+    """Pairs of (least size, efficiency), as a tuple in ascending order of size, the first from 0 on."""
+
+    def parse(raw: Any) -> tuple[Any, str]:
+        if not isinstance(raw, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in raw):
+            raise InputError("", repr(raw), "pairs of a size and an efficiency", 'write [["1 GFLOP", 0.5], …]')
+        if not 1 <= len(raw) <= MOST_STEPS:
+            raise InputError("", f"{len(raw)} steps", f"1 to {MOST_STEPS}", "merge steps that differ least")
+        shares = [_bounded(_number(share, "1"), share, "efficiency") for _, share in raw]
+        pairs = sorted(zip((_number(size, units) for size, _ in raw), shares, strict=True))
+        if pairs[0][0] != 0.0:
+            raise InputError("", f"a least size of {pairs[0][0]:g}", "a step from 0 on", f'add ["0 {units}", …]')
+        return tuple(pairs), ""  # a table has no one unit
 
     return Annotated[Any, _sourced(parse)]
 
@@ -167,7 +193,8 @@ def _without(fields: dict[str, Any], names: set[str]) -> dict[str, Any]:
     return {name: kind for name, kind in fields.items() if name not in names}
 
 
-_NODE = _quantities(devices_per_node="1", scale_up_bandwidth="B/s", scale_out_bandwidth="B/s")
+_HOST = _quantities(host_memory="B", host_bandwidth="B/s")
+_NODE = _quantities(devices_per_node="1", scale_up_bandwidth="B/s", scale_out_bandwidth="B/s") | _HOST
 Node = _table("Node", {}, dict(scale_up=Text, scale_out=Text, software=Text) | _NODE)
 Device = _table("Device", _quantities(vector_share="1", cores="1", cache="B"), {})
 Physical = _table(
@@ -183,7 +210,13 @@ Structure = _table(
 )
 Link = _table("Link", {}, dict(kind=Text, topology=Text) | _quantities(bandwidth="B/s", domain="1"))
 Memory = _table("Memory", _leaves(types.MemoryTier), dict(kind=Text))
-KernelChoice = _table("KernelChoice", {}, dict(family=Text) | _leaves(types.Kernels))
+Steps = _table("Steps", {}, dict(matrix=_steps_type("FLOP"), vector=_steps_type("FLOP"), memory=_steps_type("B")))
+
+
+class KernelChoice(_table("KernelChoice", {}, dict(family=Text) | _leaves(types.Kernels))):
+    """An accelerator's own kernel efficiencies; ``steps`` where they are given in steps of an operator's size."""
+
+    steps: Steps = Field(default_factory=Steps)
 
 
 class MatrixRate(_table("MatrixRate", {}, _leaves(types.MatrixRate) | _quantities(fp64="FLOP/s"))):
@@ -225,6 +258,7 @@ class KernelFamily(_table("KernelFamilyFile", _leaves(types.Kernels), {}, File))
     node: Node
 
 
+Volumes = _table("Volumes", {}, _leaves(types.Volumes))
 Fit = _table("Fit", _leaves(types.Network, "latency", "efficiency", "ramp", "processor_usage"), {})
 
 
@@ -238,13 +272,15 @@ class Network(
     """One network level: what is built, and how near software comes to it (``fit``)."""
 
     fit: Fit
+    volumes: Volumes = Field(default_factory=Volumes)
 
 
 class System(
     _table(
         "SystemFile",
         dict(accelerator=Text, scale_up=Text, scale_out=Text, software=Text) | _quantities(devices_per_node="1"),
-        dict(topology=Text) | _quantities(scale_up_bandwidth="B/s", scale_out_bandwidth="B/s", nics_per_node="1"),
+        dict(topology=Text) | _HOST
+        | _quantities(scale_up_bandwidth="B/s", scale_out_bandwidth="B/s", nics_per_node="1"),
         File,
     )
 ):
@@ -255,8 +291,9 @@ class System(
 
 class Software(
     _table(
-        "SoftwareFile", _leaves(types.Software),
-        _quantities(zero_stage="1", sequence_parallel="1", overlap_dp="1", overlap_tp="1"), File,
+        "SoftwareFile", _without(_leaves(types.Software), set(types.defaults(types.Software))),
+        _leaves(types.Software, *types.defaults(types.Software))
+        | _quantities(zero_stage="1", sequence_parallel="1", overlap_dp="1", overlap_tp="1"), File,
     )
 ):  # fmt: skip
     """A stack, what it does where a mapping leaves it open, and in ``sources`` the measured sources that used it."""

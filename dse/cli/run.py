@@ -116,6 +116,7 @@ _SHORT = {
     "tp": "tp", "pp": "pp", "dp": "dp", "cp": "cp", "micro_batch": "mb", "virtual_stages": "v",
     "recompute": "recompute", "zero_stage": "zero", "sequence_parallel": "sp",
     "overlap_dp": "o:dp", "overlap_tp": "o:tp",
+    "offload_weights": "off:w", "offload_activations": "off:a", "offload_optimizer": "off:o",
 }  # fmt: skip
 
 #: Columns of time: heading → the parts that make it up.
@@ -128,6 +129,7 @@ _TIME = {
     "edge": ("edge",),
     "optim": ("optimizer",),
     "host": ("host",),
+    "offload": ("offload",),
 }
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model.choice import choose
+from dse.model.roofline import memory_time
 from dse.types import Collective, Network, Placement, Scalar, System
 
 
@@ -105,8 +106,36 @@ def _tree_latency(group: Group, system: System) -> Scalar:
     return inside + jnp.log2(group.domains) * system.scale_out.latency
 
 
+def stated_time(size: Scalar, members: Scalar, network: Network, volume: Scalar, share: Scalar) -> Scalar:
+    """Seconds of a collective of stated volume ``(volume + share / N)`` over one level; 0 for one member."""
+    moved = size * (volume + share / members)
+    return jnp.where(members > 1.0, network.latency + wire_time(moved, network), 0.0)
+
+
+def stated_one_way(size: Scalar, group: Group, system: System) -> Scalar | None:
+    """All-gather by stated volumes, first across domains, then inside; None where no level states them."""
+    up, out = system.scale_up, system.scale_out
+    if up.volumes is None or out.volumes is None:
+        return None
+    across = stated_time(size / group.local, group.domains, out, out.volumes.gather, out.volumes.gather_share)
+    return across + stated_time(size, group.local, up, up.volumes.gather, up.volumes.gather_share)
+
+
+def stated_all_reduce(size: Scalar, group: Group, system: System) -> Scalar | None:
+    """All-reduce by stated volumes: inside each domain, then of the shards across; None where none are stated."""
+    up, out = system.scale_up, system.scale_out
+    if up.volumes is None or out.volumes is None:
+        return None
+    across = stated_time(size / group.local, group.domains, out, out.volumes.reduce, out.volumes.reduce_share)
+    inside = stated_time(size, group.local, up, up.volumes.reduce, up.volumes.reduce_share)
+    return across + inside
+
+
 def all_gather(size: Scalar, group: Group, system: System, algorithm: Scalar) -> Scalar:
     """Seconds to gather ``size`` bytes (the gathered total) on every member. A reduce-scatter costs the same."""
+    stated = stated_one_way(size, group, system)
+    if stated is not None:
+        return stated
     ring, hierarchical = _one_way(size, group, system)
     fastest = jnp.minimum(ring, hierarchical)
     is_ring = (algorithm == float(Collective.ring)) | (algorithm == float(Collective.tree))
@@ -117,6 +146,14 @@ def all_gather(size: Scalar, group: Group, system: System, algorithm: Scalar) ->
 reduce_scatter = all_gather
 
 
+def summing_time(size: Scalar, group: Group, system: System) -> Scalar:
+    """Seconds that the sums of a reduction add to its time on the wire; 0 where they hide behind it."""
+    volumes = system.scale_up.volumes
+    if volumes is None:
+        return 0.0
+    return jnp.where(group.size > 1.0, memory_time(volumes.reduction_traffic * size, system.accelerator), 0.0)
+
+
 def all_reduce(size: Scalar, group: Group, system: System, algorithm: Scalar) -> Scalar:
     """Seconds to sum ``size`` bytes over all members, result everywhere.
 
@@ -124,6 +161,9 @@ def all_reduce(size: Scalar, group: Group, system: System, algorithm: Scalar) ->
     Hierarchical: reduce-scatter inside, all-reduce of the shards across, all-gather inside.
     In-switch (NVLS, SHARP): each byte crosses a link once each way, at once; allowed where a level reduces.
     """
+    stated = stated_all_reduce(size, group, system)
+    if stated is not None:
+        return stated
     ring_once, hierarchical_once = _one_way(size, group, system)
     ring, hierarchical = 2.0 * ring_once, 2.0 * hierarchical_once
     tree = 2.0 * _tree_latency(group, system) + _slowest_ring(2.0 * size, group, system)

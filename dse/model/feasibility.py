@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
+from dse.model import offload
 from dse.model.roofline import matrix_rate
 from dse.types import Design, Infeasible, Scalar
 
@@ -13,12 +14,12 @@ def divides(part: Scalar, whole: Scalar) -> Scalar:
     return jnp.mod(whole, part) == 0.0
 
 
-def infeasible_reason(design: Design, memory: Scalar, n_micro_batches: Scalar) -> Scalar:
+def infeasible_reason(design: Design, memory: Scalar, host_memory: Scalar, n_micro_batches: Scalar) -> Scalar:
     """Bits of :class:`Infeasible`; 0 when the design can run."""
     w, m, system = design.workload, design.mapping, design.system
     interleaved = m.virtual_stages > 1.0
     kv_fit = divides(m.tp, w.n_kv_heads) | divides(w.n_kv_heads, m.tp)
-    sequence_split = m.cp * jnp.where(m.sequence_parallel > 0.0, m.tp, 1.0)
+    sequence_split = m.cp * jnp.where(m.sequence_parallel > 0.0, m.tp, 1.0)  # all choices but none cut it somewhere
     reach = jnp.maximum(system.scale_up.domain, system.scale_out.domain)
     broken = {
         Infeasible.memory: memory > system.accelerator.memory.capacity,
@@ -32,5 +33,8 @@ def infeasible_reason(design: Design, memory: Scalar, n_micro_batches: Scalar) -
         & ((m.pp <= 1.0) | ~divides(jnp.maximum(m.pp, 1.0), n_micro_batches)),
         Infeasible.network_too_small: system.n_devices > reach,
         Infeasible.precision_unsupported: matrix_rate(system.accelerator, m.precision) <= 0.0,
+        Infeasible.host_memory: host_memory > system.host.capacity,
+        Infeasible.offload_too_few_layers: offload.anything(m)
+        & (w.n_layers < (offload.BUFFERED_LAYERS + 1.0) * m.pp),
     }
     return sum(jnp.where(is_broken, jnp.int32(bit), jnp.int32(0)) for bit, is_broken in broken.items())

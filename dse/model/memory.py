@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model import pipeline
+from dse.model import offload, pipeline
 from dse.model.operators import Operator
 from dse.model.transformer import (
     Local,
@@ -86,12 +86,26 @@ def layer_activation_bytes(design: Design, local: Local, operators: list[Operato
     return jnp.where(policy == float(Recompute.full), layer_input, kept)
 
 
-def layer_transient_bytes(design: Design, local: Local, operators: list[Operator]) -> Scalar:
-    """Bytes alive only while one layer runs backward.
+def offloaded_layer(design: Design, kept: Scalar) -> offload.OneLayer:
+    """Bytes of one layer, which keeps ``kept`` of a micro-batch, that the mapping has on the host."""
+    parameters = layer_parameters(design.workload, design.mapping.tp)
+    state = state_bytes(design)
+    return offload.on_host(design.mapping, parameters * state.weights, kept, parameters * state.optimizer)
+
+
+def host_memory(design: Design, layer: offload.OneLayer, n_micro_batches: Scalar) -> Scalar:
+    """Bytes that a device of the first stage, which has most micro-batches in flight, keeps on the host."""
+    m = design.mapping
+    in_flight = pipeline.in_flight(m.pp, m.virtual_stages, n_micro_batches)
+    return offload.host_bytes(layer, design.workload.n_layers / m.pp, in_flight)
+
+
+def layer_transient_bytes(design: Design, local: Local, operators: list[Operator], kept: Scalar) -> Scalar:
+    """Bytes alive only while one layer, which keeps ``kept``, runs backward.
 
     What recompute brings back for it, and the gradients of the feed-forward's inner tensors.
     """
-    brought_back = stored_bytes(operators) - layer_activation_bytes(design, local, operators)
+    brought_back = stored_bytes(operators) - kept
     ffn_gradients = local.element.activation * local.tokens * local.ffn * (2.0 + design.workload.gated)
     return brought_back + ffn_gradients
 
@@ -104,7 +118,7 @@ def standing_buffer_bytes(design: Design, local: Local) -> Scalar:
     """
     m, w = design.mapping, design.workload
     act = local.element.activation
-    gathered = jnp.where((m.sequence_parallel > 0.0) & (m.tp > 1.0), 2.0 * act * local.tokens * w.hidden, 0.0)
+    gathered = jnp.where((local.split > 0.0) & (m.tp > 1.0), 2.0 * act * local.tokens * w.hidden, 0.0)
     cached = design.software.gradient_cache * act * layer_matrix_parameters(w, m.tp)
     split_weights = (m.zero_stage >= 3.0) & (m.dp * m.cp > 1.0)
     whole_weights = jnp.where(split_weights, 2.0 * act * layer_parameters(w, m.tp), 0.0)
@@ -121,23 +135,23 @@ class Edge(NamedTuple):
 
 
 def stage_memory(
-    design: Design, local: Local, operators: list[Operator], edge: Edge, micro_batches: Scalar
+    design: Design, local: Local, kept: Scalar, layer_transient: Scalar, edge: Edge, micro_batches: Scalar
 ) -> Memory:
-    """Memory of a stage with ``micro_batches`` micro-batches in flight.
+    """Memory of a stage with ``micro_batches`` micro-batches in flight; a layer keeps ``kept`` bytes of each.
 
     The peak is in the head's backward or in a layer's, whichever needs more on top of what both hold.
     """
     w, m = design.workload, design.mapping
     layers = w.n_layers / m.pp
     state = state_bytes(design)
-    parameters = layers * layer_parameters(w, m.tp)
-    transient = jnp.maximum(layer_transient_bytes(design, local, operators) - edge.transient, 0.0)
+    one = layer_parameters(w, m.tp)
+    transient = jnp.maximum(layer_transient - edge.transient, 0.0)
     return Memory(
-        weights=parameters * state.weights,
-        gradients=parameters * state.gradients,
-        optimizer=parameters * state.optimizer,
+        weights=offload.resident(layers, m.offload_weights) * one * state.weights,
+        gradients=layers * one * state.gradients,
+        optimizer=offload.resident(layers, m.offload_optimizer) * one * state.optimizer,
         edge=edge.parameters * state.total,
-        activations=micro_batches * layers * layer_activation_bytes(design, local, operators),
+        activations=offload.resident(micro_batches * layers, m.offload_activations) * kept,
         logits=edge.activations,
         buffers=standing_buffer_bytes(design, local) + edge.buffers + transient,
         reserve=design.software.reserve,
@@ -146,9 +160,12 @@ def stage_memory(
 
 def peak_memory(
     design: Design, local: Local, layer: list[Operator], embedding: list[Operator], head: list[Operator],
-    n_micro_batches: Scalar,
+    kept: Scalar, n_micro_batches: Scalar,
 ) -> Memory:  # fmt: skip
-    """Memory of the fuller of the first stage (most micro-batches in flight) and the last (head, logits)."""
+    """Memory of the fuller of the first stage (most micro-batches in flight) and the last (head, logits).
+
+    A layer keeps ``kept`` bytes of a micro-batch.
+    """
     w, m = design.workload, design.mapping
     in_flight = pipeline.in_flight(m.pp, m.virtual_stages, n_micro_batches)
     in_flight_last = pipeline.in_flight_last(m.pp, m.virtual_stages, n_micro_batches)
@@ -166,7 +183,8 @@ def peak_memory(
         transient=alone * output.transient,
         buffers=alone * output.buffers,
     )
-    on_first = stage_memory(design, local, layer, first, in_flight)
-    on_last = stage_memory(design, local, layer, output, in_flight_last)
+    transient = layer_transient_bytes(design, local, layer, kept)
+    on_first = stage_memory(design, local, kept, transient, first, in_flight)
+    on_last = stage_memory(design, local, kept, transient, output, in_flight_last)
     first_is_fuller = (alone > 0.0) | (on_first.total >= on_last.total)
     return Memory(*(jnp.where(first_is_fuller, a, b) for a, b in zip(on_first, on_last, strict=True)))

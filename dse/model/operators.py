@@ -17,6 +17,22 @@ from dse.types import Scalar
 MASK_BYTES = 1.0
 
 
+class Flops(NamedTuple):
+    """FLOPs an element of an element-wise operator."""
+
+    forward: Scalar
+    backward: Scalar
+
+
+NOMINAL = Flops(5.0, 10.0)
+# As counted by Isaev et al., SC 2023 (Calculon): mean, variance, scale and shift; exponential, sum and division …
+NORM = Flops(9.0, 14.0 + 7.0)  # input and weight gradients
+SOFTMAX = Flops(5.0, 8.0)
+ACTIVATION = Flops(8.0, 13.0)  # GeLU
+DROPOUT = Flops(1.0, 1.0)
+RESIDUAL = Flops(2.0, 1.0 + 2.0)  # dropout and sum; their gradients
+
+
 class Work(NamedTuple):
     """One kernel's work: FLOPs, bytes through device memory and, for matrix kernels, its GEMM shape."""
 
@@ -50,6 +66,11 @@ class Operator(NamedTuple):
     present: Scalar = 1.0
     core: bool = False
 
+    @property
+    def gradients(self) -> list[Work]:
+        """The work of the backward pass, kernel by kernel."""
+        return [work for work in (self.input_gradient, self.weight_gradient) if work is not None]
+
 
 class Element(NamedTuple):
     """Bytes of one element of each class of tensor, and the cache that bounds re-reads."""
@@ -78,7 +99,7 @@ def matmul_work(rows: Scalar, columns: Scalar, depth: Scalar, batch: Scalar, ele
 
 def linear(
     name: str, tokens: Scalar, outputs: Scalar, inputs: Scalar, element: Element, stored: Scalar,
-    kind: str = "matrix",
+    kind: str = "matrix", present: Scalar = 1.0,
 ) -> Operator:  # fmt: skip
     """A linear layer Y[tokens, outputs] = X[tokens, inputs] W.
 
@@ -93,6 +114,7 @@ def linear(
         input_gradient=matmul_work(tokens, inputs, outputs, 1.0, element),
         weight_gradient=backward._replace(bytes=backward.bytes + accumulate),
         stored=stored,
+        present=present,
     )
 
 
@@ -110,11 +132,11 @@ def batched_matmul(
 
 def elementwise(
     name: str, elements: Scalar, forward_bytes: Scalar, backward_bytes: Scalar, stored: Scalar,
-    flops: Scalar = 5.0, present: Scalar = 1.0, core: bool = False,
+    flops: Flops = NOMINAL, present: Scalar = 1.0, core: bool = False,
 ) -> Operator:  # fmt: skip
-    """A norm, activation, dropout or residual: bytes per element set its time, ``flops`` a element are nominal."""
-    forward = Work(flops * elements, forward_bytes * elements)
-    backward = Work(2.0 * flops * elements, backward_bytes * elements)
+    """A norm, activation, dropout or residual: so many FLOPs and bytes an element; mostly the bytes set its time."""
+    forward = Work(flops.forward * elements, forward_bytes * elements)
+    backward = Work(flops.backward * elements, backward_bytes * elements)
     return Operator(name, "vector", forward, backward, None, stored, present, core)
 
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from dse.model.choice import choose
 from dse.model.operators import Operator, Work
-from dse.types import Accelerator, Precision, Scalar, Software
+from dse.types import Accelerator, Precision, Scalar, Software, Steps
 
 #: A rate or size that is missing is replaced by this, so that nothing divides by zero;
 #: the design is then flagged infeasible.
@@ -72,8 +72,25 @@ def shape_efficiency(work: Work, accelerator: Accelerator) -> Scalar:
     return work.flops / occupied_flops(work, accelerator)
 
 
+def step_efficiency(size: Scalar, steps: Steps) -> Scalar:
+    """Share of the peak at ``size``: that of the largest step that ``size`` reaches, no interpolation."""
+    share = steps[0][1]
+    for least, reached in steps[1:]:
+        share = jnp.where(size >= least, reached, share)
+    return share
+
+
 def compute_time(kind: str, work: Work, accelerator: Accelerator, precision: Scalar) -> Scalar:
     """Seconds of a kernel of this kind and shape when compute bounds it."""
+    time = smooth_time(kind, work, accelerator, precision)
+    steps = accelerator.kernels.steps
+    if steps is None:
+        return time
+    return time / step_efficiency(work.flops, steps.vector if kind == "vector" else steps.matrix)
+
+
+def smooth_time(kind: str, work: Work, accelerator: Accelerator, precision: Scalar) -> Scalar:
+    """The same by the efficiencies that vary smoothly with the shape."""
     kernels = accelerator.kernels
     if kind == "vector":
         return work.flops * _reciprocal(accelerator.vector_rate * kernels.vector_efficiency)
@@ -93,8 +110,14 @@ def _reciprocal(rate: Scalar) -> Scalar:
 
 def roofline_terms(kind: str, work: Work, accelerator: Accelerator, precision: Scalar) -> tuple[Scalar, Scalar]:
     """Compute time and memory time of one kernel in seconds, before they are combined."""
-    bandwidth = accelerator.memory.bandwidth * accelerator.kernels.memory_efficiency
-    return compute_time(kind, work, accelerator, precision), work.bytes * _reciprocal(bandwidth)
+    return compute_time(kind, work, accelerator, precision), memory_time(work.bytes, accelerator)
+
+
+def memory_time(size: Scalar, accelerator: Accelerator) -> Scalar:
+    """Seconds that one kernel takes to move ``size`` bytes through device memory."""
+    time = size * _reciprocal(accelerator.memory.bandwidth * accelerator.kernels.memory_efficiency)
+    steps = accelerator.kernels.steps
+    return time if steps is None else time / step_efficiency(size, steps.memory)
 
 
 def combine(compute: Scalar, memory: Scalar, blend: Scalar) -> Scalar:

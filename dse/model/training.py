@@ -6,18 +6,20 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model import collectives, pipeline
+from dse.model import collectives, offload, pipeline
+from dse.model.choice import choose
 from dse.model.collectives import Groups, exposed
 from dse.model.memory import optimizer_bytes
+from dse.model.offload import OneLayer
 from dse.model.operators import Operator
-from dse.model.roofline import operator_times
+from dse.model.roofline import memory_time, operator_times
 from dse.model.transformer import (
     Local,
     embedding_parameters,
     head_parameters,
     layer_parameters,
 )
-from dse.types import Design, Recompute, Scalar
+from dse.types import Design, Mapping, Recompute, Scalar, SequenceParallel
 
 
 class Passes(NamedTuple):
@@ -31,6 +33,8 @@ class Passes(NamedTuple):
     matrix_input_gradient: Scalar
     matrix_weight_gradient: Scalar
     flash: Scalar  # attention core, forward: what context-parallel messages hide behind
+    memory_forward: Scalar  # device memory in use, were each pass one long kernel
+    memory_backward: Scalar
 
     @property
     def backward(self) -> Scalar:
@@ -58,6 +62,10 @@ def run_passes(operators: list[Operator], design: Design) -> Passes:
         matrix_input_gradient=fold(1, dense),
         matrix_weight_gradient=fold(2, dense),
         flash=fold(0, lambda o: o.kind == "flash"),
+        memory_forward=memory_time(sum(o.present * o.forward.bytes for o in operators), accelerator),
+        memory_backward=memory_time(
+            sum(o.present * sum(work.bytes for work in o.gradients) for o in operators), accelerator
+        ),
     )
 
 
@@ -70,6 +78,7 @@ class LayerTime(NamedTuple):
     host: Scalar
     tensor_parallel: Scalar
     context_parallel: Scalar
+    offload: Scalar
 
     @property
     def total(self) -> Scalar:
@@ -89,18 +98,35 @@ def tensor_messages(design: Design, local: Local, groups: Groups) -> TensorMessa
     """Messages of ``T h`` activations of one layer.
 
     Two all-reduces a pass, or with sequence parallelism all-gathers and reduce-scatters: two of each a
-    pass, and the backward gathers the layer's two inputs again.
+    pass, and the backward gathers again those of the layer's two inputs that are not kept whole.
     """
+    m = design.mapping
     size = local.element.activation * local.tokens * design.workload.hidden
     algorithm = design.software.collective
-    reduce = collectives.all_reduce(size, groups.tp, design.system, algorithm)
+    sums = collectives.summing_time(size, groups.tp, design.system)
+    reduce = collectives.all_reduce(size, groups.tp, design.system, algorithm) + sums
     gather = collectives.all_gather(size, groups.tp, design.system, algorithm)
-    split = design.mapping.sequence_parallel > 0.0
+    # What a split layer costs counts in full, or for the layers before a border of a stage.
+    split = jnp.where(m.sequence_parallel == float(SequenceParallel.at_cuts), cut_layers(design), local.split)
+    one_pass = (1.0 - split) * 2.0 * reduce + split * (4.0 * gather + 2.0 * sums)
     return TensorMessages(
-        forward=jnp.where(split, 4.0 * gather, 2.0 * reduce),
-        backward_synchronous=jnp.where(split, 2.0 * gather, 0.0),
-        backward_asynchronous=jnp.where(split, 4.0 * gather, 2.0 * reduce),
+        forward=one_pass,
+        backward_synchronous=gathers_again(m) * gather,
+        backward_asynchronous=one_pass,
     )
+
+
+def cut_layers(design: Design) -> Scalar:
+    """Share of the layers that end a model chunk at the border of a stage: one a chunk, none without a pipeline."""
+    m = design.mapping
+    return jnp.where(m.pp > 1.0, m.pp * m.virtual_stages / design.workload.n_layers, 0.0)
+
+
+def gathers_again(mapping: Mapping) -> Scalar:
+    """Inputs of a layer's first matrices that the backward gathers again: two, or those not kept whole."""
+    kept = jnp.where(mapping.recompute == float(Recompute.selective), 1.0, 0.0)
+    by_choice = {SequenceParallel.gather_again: 2.0, SequenceParallel.keep_gathered: kept}
+    return choose(mapping.sequence_parallel, by_choice)
 
 
 def tensor_parallel_time(design: Design, local: Local, groups: Groups, passes: Passes) -> tuple[Scalar, Scalar]:
@@ -133,8 +159,25 @@ def context_parallel_time(design: Design, local: Local, groups: Groups, passes: 
     return forward, backward
 
 
-def layer_time(design: Design, local: Local, groups: Groups, operators: list[Operator]) -> LayerTime:
-    """One layer and micro-batch: device time, exposed messages, and what the host adds when it is slower."""
+def layer_time(
+    design: Design, local: Local, groups: Groups, operators: list[Operator], on_host: OneLayer
+) -> LayerTime:
+    """One layer and micro-batch: device time, exposed messages and transfers, and what a slower host adds."""
+    return run_layer(design, local, groups, operators, on_host).time
+
+
+class LayerRun(NamedTuple):
+    """One layer and micro-batch, and what a whole step needs to know of it besides its parts."""
+
+    time: LayerTime
+    stalled_backward: Scalar  # the part of the host's that is in the backward
+    update: Scalar  # what fetching the optimiser state adds to the last backward of a step
+
+
+def run_layer(
+    design: Design, local: Local, groups: Groups, operators: list[Operator], on_host: OneLayer
+) -> LayerRun:
+    """Times of one layer and micro-batch."""
     policy = design.mapping.recompute
     full = jnp.where(policy == float(Recompute.full), 1.0, 0.0)
     selective = jnp.where(policy == float(Recompute.selective), 1.0, 0.0)
@@ -145,15 +188,22 @@ def layer_time(design: Design, local: Local, groups: Groups, operators: list[Ope
     host = design.software.host_time
     device_forward = passes.forward + tp_forward + cp_forward
     device_backward = passes.backward + recompute + tp_backward + full * tp_forward + cp_backward
-    stall = jnp.maximum(host - device_forward, 0.0) + jnp.maximum((1.0 + full) * host - device_backward, 0.0)
-    return LayerTime(
+    stall_forward = jnp.maximum(host - device_forward, 0.0)
+    stall_backward = jnp.maximum((1.0 + full) * host - device_backward, 0.0)
+    forward_pass, backward_pass = device_forward + stall_forward, device_backward + stall_backward
+    moved = offload.transfers(on_host, design.system.host)
+    exposed_backward = offload.exposed(moved.backward, backward_pass, passes.memory_backward)
+    exposed_last = offload.exposed(moved.last_backward, backward_pass, passes.memory_backward)
+    time = LayerTime(
         forward=passes.forward,
         backward=passes.backward,
         recompute=recompute,
-        host=stall,
+        host=stall_forward + stall_backward,
         tensor_parallel=tp_forward + tp_backward + full * tp_forward,
         context_parallel=cp_forward + cp_backward + full * cp_forward,
+        offload=offload.exposed(moved.forward, forward_pass, passes.memory_forward) + exposed_backward,
     )
+    return LayerRun(time, stall_backward, exposed_last - exposed_backward)
 
 
 def edge_times(
@@ -167,25 +217,28 @@ def edge_times(
     algorithm = design.software.collective
     reduce = collectives.all_reduce(size, groups.tp, design.system, algorithm)
     gather = collectives.all_gather(size, groups.tp, design.system, algorithm)
-    split = design.mapping.sequence_parallel > 0.0
+    split = local.split > 0.0
     first, last = run_passes(embedding, design), run_passes(head, design)
     return (
-        first.forward + first.backward + jnp.where(split, 2.0 * gather, reduce),
-        last.forward + last.backward + jnp.where(split, 3.0 * gather, reduce),
+        first.forward + first.backward + local.edges * jnp.where(split, 2.0 * gather, reduce),
+        last.forward + last.backward + local.edges * jnp.where(split, 3.0 * gather, reduce),
     )
 
 
 def pipeline_message(design: Design, local: Local, groups: Groups) -> Scalar:
     """Seconds of one stage-to-stage message of ``T h`` activations.
 
-    Each tp rank sends its share (scatter/gather, Narayanan et al. 2021, section 4.1); it is gathered
-    again unless the sequence is split.
+    A split sequence, or one that is split at the cut, is sent in shares. Else each tp rank sends all of it,
+    or its share, which is gathered again (scatter/gather, Narayanan et al. 2021, section 4.1).
     """
     m = design.mapping
     size = local.element.activation * local.tokens * design.workload.hidden
-    sent = collectives.send(size / m.tp, groups.pp_neighbours_local, design.system)
+    split, shares = m.sequence_parallel > 0.0, design.software.scatter_gather > 0.0
+    sent = collectives.send(
+        size / jnp.where(split | shares, m.tp, 1.0), groups.pp_neighbours_local, design.system
+    )
     gathered = collectives.all_gather(size, groups.tp, design.system, design.software.collective)
-    return sent + jnp.where(m.sequence_parallel > 0.0, 0.0, gathered)
+    return sent + jnp.where(split, 0.0, jnp.where(shares, gathered, 0.0))
 
 
 def stage_parameters(design: Design) -> Scalar:
@@ -198,13 +251,14 @@ def stage_parameters(design: Design) -> Scalar:
 
 
 def data_parallel_time(
-    design: Design, local: Local, groups: Groups, layer: LayerTime, parameters: Scalar, n_micro_batches: Scalar
+    design: Design, local: Local, groups: Groups, run: LayerRun, parameters: Scalar, n_micro_batches: Scalar
 ) -> Scalar:
     """Exposed seconds a step of reducing gradients and gathering weights over the replicas.
 
     ZeRO 0: one all-reduce of gradients. ZeRO 1: reduce-scatter, then all-gather of the new weights.
     ZeRO 2: a reduce-scatter every micro-batch. ZeRO 3: also a gather of the weights for every
-    forward and every backward. What may hide is bounded by the compute that runs meanwhile.
+    forward and every backward. What may hide is bounded by the compute that runs, or
+    waits for the host, meanwhile.
     """
     w, m, software = design.workload, design.mapping, design.software
     group, algorithm = groups.dp, software.collective
@@ -218,8 +272,9 @@ def data_parallel_time(
     every = jnp.where(stage >= 3.0, n * (scatter + 2.0 * gather), n * scatter + gather)
     communication = jnp.where(stage >= 2.0, every, once)
     layers = w.n_layers / m.pp
-    backward = layers * (layer.backward + layer.recompute)
-    both = backward + layers * layer.forward
+    layer = run.time
+    backward = layers * (layer.backward + layer.recompute + run.stalled_backward)
+    both = layers * (layer.backward + layer.recompute + layer.host + layer.forward)
     # All-reduce hides behind the last backward, ZeRO-1's gather behind the first forward too.
     window = jnp.where(stage >= 2.0, n, 1.0) * jnp.where(stage >= 1.0, both, backward)
     overlap = m.overlap_dp * software.dp_overlap
@@ -245,9 +300,7 @@ def optimizer_time(design: Design, parameters: Scalar) -> Scalar:
     states = 2.0 * optimizer_bytes(m.precision)
     moved = states + 3.0 * software.gradient_bytes + 2.0
     share = parameters / jnp.where(m.zero_stage >= 1.0, m.dp * m.cp, 1.0)
-    memory = design.system.accelerator.memory
-    bandwidth = memory.bandwidth * design.system.accelerator.kernels.memory_efficiency
-    return share * moved / bandwidth + software.step_overhead
+    return memory_time(share * moved, design.system.accelerator) + software.step_overhead
 
 
 class StepTime(NamedTuple):
@@ -264,6 +317,7 @@ class StepTime(NamedTuple):
     pipeline_parallel: Scalar
     data_parallel: Scalar
     optimizer: Scalar
+    offload: Scalar
 
     @property
     def total(self) -> Scalar:
@@ -273,12 +327,13 @@ class StepTime(NamedTuple):
 
 def step_time(
     design: Design, local: Local, groups: Groups, layer: list[Operator], embedding: list[Operator],
-    head: list[Operator], n_micro_batches: Scalar,
+    head: list[Operator], on_host: OneLayer, n_micro_batches: Scalar,
 ) -> StepTime:  # fmt: skip
     """One step: ``n`` beats of the slowest stage, the bubble, exposed communication, the optimiser."""
     w, m = design.workload, design.mapping
     n, layers = n_micro_batches, w.n_layers / m.pp
-    one = layer_time(design, local, groups, layer)
+    run = run_layer(design, local, groups, layer, on_host)
+    one = run.time
     first, last = edge_times(design, local, groups, embedding, head)
     stages = pipeline.Stages(layers * one.total, first, last)
     sends = pipeline.exposed_sends(m.pp, m.virtual_stages, n, design.software.pp_overlap)
@@ -293,6 +348,7 @@ def step_time(
         context_parallel=n * layers * one.context_parallel,
         bubble=pipeline.bubble_time(stages, m.pp, m.virtual_stages),
         pipeline_parallel=sends * pipeline_message(design, local, groups),
-        data_parallel=data_parallel_time(design, local, groups, one, parameters, n),
+        data_parallel=data_parallel_time(design, local, groups, run, parameters, n),
         optimizer=optimizer_time(design, parameters),
+        offload=n * layers * one.offload + layers * run.update,
     )

@@ -10,8 +10,14 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model.operators import (
+    ACTIVATION,
+    DROPOUT,
     MASK_BYTES,
+    NORM,
+    RESIDUAL,
+    SOFTMAX,
     Element,
+    Flops,
     Operator,
     batched_matmul,
     elementwise,
@@ -19,7 +25,16 @@ from dse.model.operators import (
     linear,
 )
 from dse.model.roofline import operand_bytes
-from dse.types import Attention, Design, Precision, Scalar, Workload
+from dse.types import (
+    Attention,
+    Design,
+    Mapping,
+    Precision,
+    Recompute,
+    Scalar,
+    SequenceParallel,
+    Workload,
+)
 
 
 class Local(NamedTuple):
@@ -35,6 +50,8 @@ class Local(NamedTuple):
     vocab: Scalar  # vocabulary rows
     flash: Scalar  # 1 for flash attention
     fused: Scalar  # 1 for fused element-wise chains
+    split: Scalar  # 1 when the sequence is split over tp in norms, dropout and residuals
+    edges: Scalar  # 1 when there is an embedding and a head: a vocabulary
     element: Element
 
 
@@ -45,9 +62,10 @@ def local_sizes(design: Design) -> Local:
     heads = w.n_heads / m.tp
     kv_heads = jnp.maximum(w.n_kv_heads / m.tp, 1.0)
     operand = operand_bytes(m.precision)
+    split = splits_sequence(m.sequence_parallel)
     return Local(
         tokens=tokens,
-        norm_tokens=tokens / jnp.where(m.sequence_parallel > 0.0, m.tp, 1.0),
+        norm_tokens=tokens / jnp.where(split > 0.0, m.tp, 1.0),
         heads=heads,
         kv_heads=kv_heads,
         query_width=heads * w.head_dim,
@@ -56,6 +74,8 @@ def local_sizes(design: Design) -> Local:
         vocab=w.vocab / m.tp,
         flash=jnp.where(software.attention == float(Attention.flash), 1.0, 0.0),
         fused=software.fused_elementwise,
+        split=split,
+        edges=jnp.minimum(w.vocab, 1.0),
         element=Element(
             operand=operand,
             activation=activation_bytes(m.precision),
@@ -63,6 +83,24 @@ def local_sizes(design: Design) -> Local:
             cache=design.system.accelerator.cache,
         ),
     )
+
+
+def splits_sequence(choice: Scalar) -> Scalar:
+    """1 where this choice of :class:`SequenceParallel` splits norms, dropout and residuals over tp, else 0."""
+    inside = (choice > 0.0) & (choice != float(SequenceParallel.at_cuts))
+    return jnp.where(inside, 1.0, 0.0)
+
+
+def kept_inputs(mapping: Mapping, local: Local) -> tuple[Scalar, Scalar]:
+    """Tokens of the inputs that the attention's and the feed-forward's first matrices keep for the backward.
+
+    Their share of a split sequence, or all when gathered inputs are kept. Selective recompute starts from the
+    attention's share, so that it is gathered again.
+    """
+    kept = mapping.sequence_parallel == float(SequenceParallel.keep_gathered)
+    selective = mapping.recompute == float(Recompute.selective)
+    ffn = jnp.where(kept, local.tokens, local.norm_tokens)
+    return jnp.where(selective, local.norm_tokens, ffn), ffn
 
 
 def activation_bytes(precision: Scalar) -> Scalar:
@@ -103,11 +141,12 @@ def attention_operators(design: Design, local: Local) -> list[Operator]:
     return [
         batched_matmul("attention_scores", batch, queries, w.seq_len, w.head_dim, e, qk_stored, unfused),
         elementwise(
-            "attention_softmax", square, 2.0 * act, 3.0 * act, act * square, present=unfused, core=True
+            "attention_softmax", square, 2.0 * act, 3.0 * act, act * square, flops=SOFTMAX, present=unfused,
+            core=True
         ),
         elementwise(
             "attention_dropout", square, 2.0 * act + MASK_BYTES, 2.0 * act + MASK_BYTES,
-            MASK_BYTES * square, flops=1.0, present=unfused * dropped, core=True,
+            MASK_BYTES * square, flops=DROPOUT, present=unfused * dropped, core=True,
         ),
         batched_matmul("attention_context", batch, queries, w.head_dim, w.seq_len, e, probabilities, unfused),
         flash_attention(
@@ -133,24 +172,26 @@ def layer_operators(design: Design, local: Local) -> list[Operator]:
     chain = 1.0 + (1.0 - local.fused)
     norm_stored = act * rows
     mask_stored = w.dropout * MASK_BYTES * rows
+    activated = design.software.activation_output_kept * act * local.tokens * local.ffn
+    attention_input, ffn_input = (act * tokens * w.hidden for tokens in kept_inputs(design.mapping, local))
     return [
-        elementwise("attention_norm", rows, 2.0 * act, 6.0 * act, norm_stored),
-        linear("qkv", local.tokens, local.query_width + 2.0 * local.kv_width, w.hidden, e, act * rows),
+        elementwise("attention_norm", rows, 2.0 * act, 6.0 * act, norm_stored, flops=NORM),
+        linear("qkv", local.tokens, local.query_width + 2.0 * local.kv_width, w.hidden, e, attention_input),
         elementwise(
             "rotary", local.tokens * (local.query_width + local.kv_width), 2.0 * act, 2.0 * act, 0.0,
             present=w.rotary,
         ),
         *attention_operators(design, local),
         linear("projection", local.tokens, w.hidden, local.query_width, e, act * local.tokens * local.query_width),
-        elementwise("attention_residual", rows, residual_dropout, residual_back, mask_stored, flops=2.0),
-        elementwise("ffn_norm", rows, 2.0 * act, 6.0 * act, norm_stored),
-        linear("ffn_up", local.tokens, gate * local.ffn, w.hidden, e, act * rows),
+        elementwise("attention_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL),
+        elementwise("ffn_norm", rows, 2.0 * act, 6.0 * act, norm_stored, flops=NORM),
+        linear("ffn_up", local.tokens, gate * local.ffn, w.hidden, e, ffn_input),
         elementwise(
             "ffn_activation", local.tokens * local.ffn, act * (gate + 1.0) * chain,
-            act * (2.0 * gate + 1.0) * chain, act * gate * local.tokens * local.ffn,
+            act * (2.0 * gate + 1.0) * chain, act * gate * local.tokens * local.ffn, flops=ACTIVATION,
         ),
-        linear("ffn_down", local.tokens, w.hidden, local.ffn, e, act * local.tokens * local.ffn),
-        elementwise("ffn_residual", rows, residual_dropout, residual_back, mask_stored, flops=2.0),
+        linear("ffn_down", local.tokens, w.hidden, local.ffn, e, activated),
+        elementwise("ffn_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL),
     ]  # fmt: skip
 
 
@@ -162,10 +203,13 @@ def embedding_operators(design: Design, local: Local) -> list[Operator]:
     rows = local.norm_tokens * w.hidden
     scatter = act + 2.0 * local.element.gradient
     return [
-        elementwise("embedding", looked_up, 2.0 * act * (1.0 + 0.5 * w.learned_positions), scatter, 0.0, flops=1.0),
+        elementwise(
+            "embedding", looked_up, 2.0 * act * (1.0 + 0.5 * w.learned_positions), scatter, 0.0, flops=Flops(1.0, 2.0),
+            present=local.edges,
+        ),
         elementwise(
             "embedding_dropout", rows, 2.0 * act + MASK_BYTES, 2.0 * act + MASK_BYTES, MASK_BYTES * rows,
-            flops=1.0, present=w.dropout,
+            flops=DROPOUT, present=w.dropout * local.edges,
         ),
     ]  # fmt: skip
 
@@ -178,9 +222,13 @@ def head_operators(design: Design, local: Local) -> list[Operator]:
     loss = 0.5 * software.cross_entropy_traffic
     logits = local.tokens * local.vocab
     return [
-        elementwise("final_norm", rows, 2.0 * act, 6.0 * act, act * rows),
-        linear("head", local.tokens, local.vocab, w.hidden, e, act * rows, kind="matrix_16"),
-        elementwise("cross_entropy", logits, loss, loss, software.logit_bytes * logits),
+        elementwise("final_norm", rows, 2.0 * act, 6.0 * act, act * rows, flops=NORM, present=local.edges),
+        # At least one row of the vocabulary, so that a model without one has a shape, if no head.
+        linear(
+            "head", local.tokens, jnp.maximum(local.vocab, 1.0), w.hidden, e, act * rows, kind="matrix_16",
+            present=local.edges,
+        ),
+        elementwise("cross_entropy", logits, loss, loss, software.logit_bytes * logits, present=local.edges),
     ]
 
 
@@ -211,8 +259,8 @@ def layer_matrix_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
 
 
 def layer_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
-    """Parameters of one layer on one device: matrices, and two norm vectors that tp does not split."""
-    return layer_matrix_parameters(workload, tp) + 2.0 * workload.hidden
+    """Parameters of one layer on one device: matrices, and the vectors of two norms, which tp does not split."""
+    return layer_matrix_parameters(workload, tp) + 2.0 * workload.norm_vectors * workload.hidden
 
 
 def embedding_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from dse import catalog
-from dse.design import PLAIN_MAPPING, leaf, leaves
+from dse.design import PLAIN_MAPPING, leaf, leaves, optional_records, replace
 from dse.errors import InputError
 from dse.sweep import mappings
 from dse.sweep.axis_values import Axis
@@ -103,7 +103,27 @@ def _base(layers: dict[str, Axis], spec: SweepSpec, parts: Parts) -> Design:
     values |= {path: axis.values[0] for path, axis in spec.fixed.items()}
     values |= {path: axis.values[0] for path, axis in parts.axes.items() if axis.values}
     skeleton = _skeleton(Design)
-    return jax.tree.map(lambda path: np.float32(values[path]), skeleton)
+    base = jax.tree.map(lambda path: np.float32(values[path]), skeleton)
+    return replace(base, _optional_records(layers))
+
+
+def _optional_records(layers: dict[str, Axis]) -> dict[str, Any]:
+    """Full path → the optional records that the named ones bring; names of one axis must agree in them."""
+    found: dict[str, Any] = {}
+    for key, axis in layers.items():
+        kind, prefix = NAMED[key]
+        records = [getattr(catalog, kind)(str(slug), axis.where) for slug in axis.labels]
+        for path in optional_records():
+            if not path.startswith(f"{prefix}."):
+                continue
+            brought = [leaf(record, path.removeprefix(f"{prefix}.")) for record in records]
+            if any(other != brought[0] for other in brought):
+                raise InputError(
+                    axis.where, f"{', '.join(map(str, axis.labels))}: unlike in {path.rpartition('.')[2]}",
+                    "names that agree in it", "sweep each alone",
+                )  # fmt: skip
+            found[path] = jax.tree.map(np.float32, brought[0])
+    return found
 
 
 def _skeleton(cls: type, prefix: str = "") -> Any:
@@ -114,6 +134,7 @@ def _skeleton(cls: type, prefix: str = "") -> Any:
         if dataclasses.is_dataclass(hints[field.name])
         else f"{prefix}{field.name}"
         for field in dataclasses.fields(cls)
+        if field.metadata or dataclasses.is_dataclass(hints[field.name])  # optional records stay absent
     })  # fmt: skip
 
 

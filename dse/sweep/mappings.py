@@ -18,6 +18,7 @@ import numpy as np
 from dse.errors import InputError
 from dse.sweep.degrees import DEGREES, N_DEVICES, OPTIONS, Columns, Parts, Shape, check_listed, degree_rows, together
 from dse.sweep.expression import Expression
+from dse.types import SequenceParallel
 
 #: Option → whether it changes nothing at these degrees; its plain value 0 then stands for all of them.
 _IDLE: dict[str, Callable[[dict[str, np.ndarray]], np.ndarray]] = {
@@ -119,11 +120,22 @@ def _mask(
     split = (shape.seq_len % ring == 0)[:, None] | (lookup("mapping.sequence_parallel") == 0)
     rules = [(split, f"tp x cp does not divide {shape.seq_len} tokens (sequence parallelism)")]
     rules += [(expression(lookup), f"constraint {expression.text!r}") for expression in constraints]
+    mask &= ~_cut_of_nothing(degrees, options, lookup("mapping.sequence_parallel"))
     for valid, reason in rules:
         kept = mask & valid
         removed[reason] += int(np.count_nonzero(mask)) - int(np.count_nonzero(kept))
         mask = kept
     return mask
+
+
+def _cut_of_nothing(degrees: Columns, options: Columns, sequence_parallel: np.ndarray) -> np.ndarray:
+    """[row, column] where the sequence is split at the borders of stages only, and there is one stage.
+
+    That is no sequence parallelism: it stands for itself only where the sweep does not have that too.
+    """
+    at_cuts = sequence_parallel == SequenceParallel.at_cuts
+    swept = np.any(options.get("mapping.sequence_parallel", np.ones(1)) == 0)
+    return swept & at_cuts & (degrees["mapping.pp"] == 1)[:, None]
 
 
 def distinct_pairs(degrees: Columns, options: Columns) -> np.ndarray:

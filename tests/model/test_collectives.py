@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dse.model import collectives
 from dse.model.collectives import Group
-from dse.types import Collective
+from dse.types import Collective, Volumes
 from tests.designs import SCALE_OUT, SCALE_UP, SYSTEM
 
 PLAIN = dataclasses.replace(
@@ -97,3 +97,31 @@ def test_exposure_is_bounded(t, window, overlap, usage):
     free = float(collectives.exposed(t, window, overlap, 0.0))
     assert free == pytest.approx(max(t - window, (1 - overlap) * t), abs=1e-6)
     assert free - 1e-6 <= float(collectives.exposed(t, window, overlap, usage)) <= t + 1e-6
+
+
+def stated(**volumes):
+    """The plain system with collectives of stated volume on both levels, those of a ring by default."""
+    ring = dict(gather=1.0, gather_share=-1.0, reduce=2.0, reduce_share=-2.0, reduction_traffic=0.0)
+    record = Volumes(**(ring | volumes))
+    levels = {name: dataclasses.replace(getattr(PLAIN, name), volumes=record) for name in ("scale_up", "scale_out")}
+    return dataclasses.replace(PLAIN, **levels)
+
+
+def test_stated_volumes_of_a_ring_are_a_ring_with_one_latency():
+    """(a + b / N) S / B + alpha: of all algorithms only the bytes are left."""
+    group = Group(8.0, 8.0)
+    for collective, steps in ((collectives.all_gather, 7.0), (collectives.all_reduce, 14.0)):
+        ring = float(collective(1e9, group, PLAIN, float(Collective.ring))) - steps * 1e-6
+        assert float(collective(1e9, group, stated(), 0.0)) == pytest.approx(ring + 1e-6, rel=1e-4)
+
+
+def test_stated_volumes_add_up_over_the_levels_and_reductions_may_cost_memory():
+    inside, across = Group(8.0, 8.0), Group(4.0, 1.0)
+    both = collectives.all_gather(8e9, Group(32.0, 8.0), stated(), 0.0)
+    parts = collectives.all_gather(8e9, inside, stated(), 0.0) + collectives.all_gather(1e9, across, stated(), 0.0)
+    assert float(both) == pytest.approx(float(parts))
+    assert float(collectives.all_reduce(1e9, Group(1.0, 1.0), stated(), 0.0)) == 0.0
+    assert float(collectives.summing_time(1e9, inside, PLAIN)) == 0.0
+    summed = collectives.summing_time(1e9, inside, stated(reduction_traffic=2.0))
+    memory = PLAIN.accelerator.memory.bandwidth * PLAIN.accelerator.kernels.memory_efficiency
+    assert float(summed) == pytest.approx(2e9 / memory)

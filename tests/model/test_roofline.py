@@ -1,12 +1,14 @@
 """Roofline of one operator: limits, shape efficiency, precision."""
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dse.model import roofline
 from dse.model.operators import Element, linear, matmul_work
-from dse.types import Precision
+from dse.types import EfficiencySteps, Precision
 from tests.designs import ACCELERATOR, SOFTWARE
 
 ELEMENT = Element(operand=2.0, activation=2.0, gradient=4.0, cache=40e6)
@@ -77,3 +79,23 @@ def test_a_weight_gradient_accumulates_in_its_buffer():
     layer = linear("qkv", 1024.0, 4096.0, 4096.0, ELEMENT, 0.0)
     fresh = matmul_work(4096.0, 4096.0, 1024.0, 1.0, ELEMENT)
     assert float(layer.weight_gradient.bytes) - float(fresh.bytes) == pytest.approx((8 - 2) * 4096 * 4096)
+
+
+def test_steps_of_efficiency_multiply_what_a_kernel_reaches():
+    """The largest step that the size reaches counts; one step of 1 changes nothing."""
+    steps = ((0.0, 0.1), (1e9, 0.5), (16e9, 0.9))
+    shares = [float(roofline.step_efficiency(size, steps)) for size in (0.0, 9.9e8, 1e9, 15e9, 1e12)]
+    assert shares == pytest.approx([0.1, 0.1, 0.5, 0.5, 0.9])
+
+    def stepped(**tables):
+        flat = dict(matrix=((0.0, 1.0),), vector=((0.0, 1.0),), memory=((0.0, 1.0),))
+        kernels = dataclasses.replace(ACCELERATOR.kernels, steps=EfficiencySteps(**(flat | tables)))
+        return dataclasses.replace(ACCELERATOR, kernels=kernels)
+
+    size = (4096.0, 4096.0, 4096.0)
+    assert time(*size, stepped()) == pytest.approx(time(*size))
+    work = matmul_work(*size, 1.0, ELEMENT)
+    compute, memory = roofline.roofline_terms("matrix", work, ACCELERATOR, BF16)
+    slower = stepped(matrix=((0.0, 1.0), (1e11, 0.5)), memory=((0.0, 0.25), (1e12, 1.0)))
+    half, quarter = roofline.roofline_terms("matrix", work, slower, BF16)
+    assert (float(half), float(quarter)) == pytest.approx((2.0 * float(compute), 4.0 * float(memory)))

@@ -14,7 +14,7 @@ import dse
 from dse.design import leaves, replace
 from dse.evaluate import evaluate, lay_out
 from dse.model import transformer
-from dse.types import Metrics
+from dse.types import Infeasible, Metrics
 from tests.designs import designs, make_design, workloads
 
 jitted = jax.jit(evaluate)
@@ -34,6 +34,7 @@ FASTER = [
     "system.scale_up.efficiency",
     "system.scale_out.bandwidth",
     "system.scale_out.efficiency",
+    "system.host.bandwidth",
     "software.tp_overlap",
     "software.dp_overlap",
     "software.pp_overlap",
@@ -166,6 +167,48 @@ def test_memory_falls_with_zero_stage_recompute_and_sequence_parallelism(design)
         assert float(split.peak_memory_activations) <= float(whole.peak_memory_activations)
 
 
+OFFLOADS = ("offload_weights", "offload_activations", "offload_optimizer")
+
+
+@given(design=designs(), option=st.sampled_from(OFFLOADS))
+def test_offload_moves_memory_to_the_host_and_never_saves_time(design, option):
+    here, away = (with_mapping(design, **{option: choice}) for choice in (0.0, 1.0))
+    assert float(away.peak_memory) <= float(here.peak_memory) * (1 + 1e-6)
+    freed = float(here.peak_memory - away.peak_memory)
+    moved = float(away.host_memory - here.host_memory)
+    assert moved >= 0.0 and moved >= freed * (1 - 1e-4)  # the last stage may be the fullest: it moves less
+    assert float(away.step_time) >= float(here.step_time) * (1 - 1e-6)
+
+
+@given(design=designs())
+def test_nothing_offloaded_needs_no_host(design):
+    stays = with_mapping(design, **dict.fromkeys(OFFLOADS, 0.0))
+    assert float(stays.host_memory) == float(stays.step_time_offload) == 0.0
+
+
+@given(design=designs(), option=st.sampled_from(OFFLOADS))
+def test_offload_needs_three_layers_and_room_on_the_host(design, option):
+    few = dataclasses.replace(design.workload, n_layers=2.0 * design.mapping.pp)
+    mapped = dataclasses.replace(design.mapping, **{option: 1.0}, virtual_stages=1.0)
+    metrics = jitted(dataclasses.replace(design, workload=few, mapping=mapped))
+    assert int(metrics.infeasible_reason) & Infeasible.offload_too_few_layers
+    cramped = replace(dataclasses.replace(design, mapping=mapped), {"system.host.capacity": 1.0})
+    assert int(jitted(cramped).infeasible_reason) & Infeasible.host_memory
+
+
+@given(design=designs())
+def test_variants_of_sequence_parallelism_are_ordered(design):
+    """Keeping gathered inputs trades memory for messages; splitting at cuts only changes no activation."""
+    none, again, keep, cuts = (with_mapping(design, sequence_parallel=choice) for choice in (0.0, 1.0, 2.0, 3.0))
+    assert float(keep.step_time_tensor_parallel) <= float(again.step_time_tensor_parallel) * (1 + 1e-6)
+    assert float(keep.peak_memory_activations) >= float(again.peak_memory_activations) * (1 - 1e-6)
+    assert float(cuts.peak_memory_activations) == pytest.approx(float(none.peak_memory_activations))
+    assert float(cuts.step_time_pipeline_parallel) <= float(none.step_time_pipeline_parallel) * (1 + 1e-6)
+    if design.mapping.tp == 1:
+        times = [float(m.step_time) for m in (none, again, keep, cuts)]
+        assert times == pytest.approx([times[0]] * 4)
+
+
 @given(design=designs())
 def test_recompute_costs_time(design):
     none, selective, full = (float(with_mapping(design, recompute=r).step_time_recompute) for r in (0.0, 1.0, 2.0))
@@ -201,6 +244,7 @@ def test_single_precision_is_enough(design):
 #: Choices and counts, of which no gradient is asked.
 CHOICES = (
     "attention", "collective", "fused_elementwise", "domain", "in_network_reduction", "tile_rows", "tile_columns",
+    "scatter_gather", "activation_output_kept",
 )  # fmt: skip
 #: Leaves that are numbers, not choices or counts: the ones a gradient is asked of.
 CONTINUOUS = [

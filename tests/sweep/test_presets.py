@@ -1,0 +1,69 @@
+"""Sweeps over systems with optional records, and the mappings that are no others."""
+
+import numpy as np
+import pytest
+
+import dse
+from dse.errors import InputError
+
+SWEEP = """
+title = "presets"
+
+[workload]
+name = "gpt-3-13b"
+global_batch = 16
+
+[system]
+name = {systems}
+n_devices = 16
+
+[axes]
+tp = [1, 8]
+pp = [1, 2]
+sequence_parallel = [0, 1, 3]
+offload_optimizer = [false, true]
+precision = ["fp16"]
+
+[objective]
+minimize = "step_time"
+"""
+
+
+def write(folder, systems):
+    path = folder / "presets.toml"
+    path.write_text(SWEEP.replace("{systems}", systems))
+    return path
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("presets")
+    return dse.run(write(folder, '"calculon-a100-80g"'), output=folder / "presets.nc")
+
+
+def test_a_sweep_of_a_preset_is_the_model_of_that_preset(results):
+    for at in range(0, results.sizes["mapping"], 3):
+        row = results.isel(mapping=at)
+        names = ("tp", "pp", "dp", "sequence_parallel", "offload_optimizer")
+        options = {name: row[name].item() for name in names}
+        design = dse.design(
+            "gpt-3-13b", "calculon-a100-80g", n_devices=16, global_batch=16, precision="fp16", **options
+        )
+        assert float(dse.evaluate(design).step_time) == pytest.approx(float(row.step_time), rel=1e-5)
+
+
+def test_a_split_at_cuts_needs_two_stages_and_a_split_needs_tp(results):
+    variant, tp, pp = (results[name].values for name in ("sequence_parallel", "tp", "pp"))
+    assert set(variant[tp == 1]) == {0}
+    assert set(variant[(tp == 8) & (pp == 1)]) == {0, 1} and set(variant[(tp == 8) & (pp == 2)]) == {0, 1, 3}
+    assert np.unique(results["offload_optimizer"].values).size == 2
+
+
+def test_systems_unlike_in_an_optional_record_are_swept_apart(tmp_path):
+    path = tmp_path / "mixed.toml"
+    text = SWEEP.replace("name = {systems}\n", "").replace(
+        "[axes]\n", '[axes]\nsystem = ["selene", "calculon-a100-80g"]\n'
+    )
+    path.write_text(text)
+    with pytest.raises(InputError, match="unlike in steps"):
+        dse.run(path, output=tmp_path / "mixed.nc")
