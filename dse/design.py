@@ -85,10 +85,12 @@ def leaf_value(path: str, value: Any, where: str = "design") -> float:
     if enum is not None:
         return float(_enum_value(enum, value, where))
     if isinstance(value, str):
-        return catalog.quantity(value, meta["units"], where)
-    if isinstance(value, bool | int | float):
-        return float(value)
-    raise InputError(where, repr(value), f"a number or a text in {meta['units']}", "write a single value")
+        number = catalog.quantity(value, meta["units"], where)
+    elif isinstance(value, bool | int | float):
+        number = float(value)
+    else:
+        raise InputError(where, repr(value), f"a number or a text in {meta['units']}", "write a single value")
+    return catalog.bounded(number, value, path.rpartition(".")[2], where)
 
 
 def _enum_value(enum: type[IntEnum], value: Any, where: str) -> int:

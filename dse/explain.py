@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from dse.design import leaf, leaf_path, leaves, replace
 from dse.errors import InputError, unknown_name
 from dse.evaluate import evaluate, lay_out
+from dse.model.feasibility import usable_memory
 from dse.model.operators import Operator, Work
 from dse.model.roofline import operator_times, roofline_terms
 from dse.model.training import layer_time
@@ -129,7 +130,7 @@ def explain(design: Design, metric: str = "step_time") -> Explanation:
             metrics=metrics,
             step_time=_parts(metrics, "step_time"),
             peak_memory=_parts(metrics, "peak_memory"),
-            memory_capacity=design.system.accelerator.memory.capacity,
+            memory_capacity=usable_memory(design),
             layer=_shares({name: float(value) for name, value in layer._asdict().items()}),
             operators=[_row(name, o, design) for name, listed in sections.items() for o in listed if o.present],
             elasticity_of=metric,
@@ -250,9 +251,8 @@ def reasons(design: Design, metrics: dict[str, float]) -> list[Reason]:
 def _numbers(design: Design, metrics: dict[str, float]) -> dict[str, str]:
     """The numbers behind each reason."""
     w, m, system = design.workload, design.mapping, design.system
-    capacity = system.accelerator.memory.capacity
     return {
-        "memory": f"needs {metrics['peak_memory'] / GIB:.1f} GiB of {capacity / GIB:.1f} GiB",
+        "memory": f"needs {metrics['peak_memory'] / GIB:.1f} GiB of {usable_memory(design) / GIB:.1f} GiB usable",
         "heads_not_divisible": f"tp={m.tp:g}, heads={w.n_heads:g}, key/value heads={w.n_kv_heads:g}",
         "width_not_divisible": f"tp={m.tp:g}, feed-forward width={w.ffn_hidden:g}",
         "layers_not_divisible": f"pp={m.pp:g}, virtual_stages={m.virtual_stages:g}, layers={w.n_layers:g}",

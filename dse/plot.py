@@ -142,7 +142,7 @@ def pareto(results: xr.Dataset, points: int = 20_000) -> Figure:
             capacity = columns.capacity / GIB
             axes.axhline(capacity, color=_INK, linewidth=0.9, linestyle=(0, (4, 2)))
             axes.annotate(
-                f"capacity {capacity:.0f} GiB", (1.0, capacity), xycoords=("axes fraction", "data"),
+                f"usable {capacity:.0f} GiB", (1.0, capacity), xycoords=("axes fraction", "data"),
                 xytext=(0, 3), textcoords="offset points", ha="right", fontsize=8,
             )  # fmt: skip
         axes.set(xscale="log", yscale="log", xlabel=f"step time ({units})", ylabel="peak memory (GiB)")

@@ -253,7 +253,7 @@ class Network:
     domain: Scalar = metadata("", "1", "devices that this level joins")
     efficiency: Scalar = metadata("", "1", "share of the bandwidth that large messages reach")
     ramp: Scalar = metadata("S0", "B", "message size that doubles the time on the wire")
-    in_network_reduction: Scalar = metadata("", "1", "1 when the switch reduces (NVLS, SHARP)")
+    in_network_reduction: Scalar = metadata("", "1", "share of the bandwidth of reduction in the switch; 0: none")
     processor_usage: Scalar = metadata("", "1", "share of the device's compute that communication takes")
     volumes: Volumes | None = None
 
@@ -282,7 +282,7 @@ class Software:
     elementwise_slowdown: Scalar = metadata("", "1", "element-wise time in a real step over the isolated kernel")
     host_time: Scalar = metadata("", "s", "host time to launch one layer's forward for one micro-batch")
     step_overhead: Scalar = metadata("", "s", "host time a step that nothing hides (data, logging, clipping)")
-    tp_overlap: Scalar = metadata("", "1", "share of tensor-parallel communication that overlap can hide")
+    tp_overlap: Scalar = metadata("", "1", "share of tp messages inside a domain that overlap can hide")
     backward_tp_overlap: Scalar = metadata("", "1", "share of asynchronous backward tp messages hidden by default")
     cp_overlap: Scalar = metadata("", "1", "share of context-parallel communication that overlap can hide")
     dp_overlap: Scalar = metadata("", "1", "share of data-parallel communication that overlap can hide")
@@ -296,7 +296,7 @@ class Software:
     logit_bytes: Scalar = metadata("", "B", "bytes kept for one logit")
     cross_entropy_traffic: Scalar = metadata("", "B", "bytes the loss moves for one logit, forward and backward")
     gradient_cache: Scalar = metadata("", "1", "1 when a 16-bit weight-gradient buffer is kept for each weight shape")
-    reserve: Scalar = metadata("", "B", "memory held by the framework, the driver and the communicators")
+    reserve: Scalar = metadata("", "B", "device memory that allocations cannot use: driver, communicators, fragments")
 
 
 @record
@@ -365,7 +365,6 @@ class Metrics:
     peak_memory_activations: Scalar = metadata("", "B", "activations that the layers keep for the backward pass")
     peak_memory_logits: Scalar = metadata("", "B", "activations of embedding and head: logits and cross-entropy")
     peak_memory_buffers: Scalar = metadata("", "B", "temporaries: gathered weights and activations, gradients")
-    peak_memory_reserve: Scalar = metadata("", "B", "framework, driver and communicator memory")
     host_memory: Scalar = metadata("", "B", "host memory that a device of the first stage uses")
     feasible: Scalar = metadata("", "1", "whether the design can run")
     infeasible_reason: Scalar = metadata("", "1", "why it cannot: bits of Infeasible")

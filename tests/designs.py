@@ -102,7 +102,7 @@ def designs(draw) -> Design:
     """Structurally valid designs (they may still need too much memory)."""
     pp = draw(st.sampled_from([1, 2, 4, 8]))
     dp = draw(st.sampled_from([1, 2, 8]))
-    tp = draw(st.sampled_from([1, 2, 8]))
+    tp = draw(st.sampled_from([1, 2, 8, 16]))
     return make_design(
         draw(workloads()),
         software=dataclasses.replace(

@@ -31,13 +31,13 @@ from dse.catalog.load import (
     referenced,
     shown,
 )
-from dse.catalog.schema import MOST_STEPS, Sourced
+from dse.catalog.schema import MOST_STEPS, Sourced, bounded
 from dse.catalog.units import quantity
 from dse.errors import InputError, nearest, unknown_name
 
 __all__ = [
-    "Entry", "Sourced", "accelerator", "catalog_root", "check", "default_software", "digest", "entry", "kinds",
-    "names", "network", "provenance", "quantity", "resolve", "software", "system", "workload",
+    "Entry", "Sourced", "accelerator", "bounded", "catalog_root", "check", "default_software", "digest", "entry",
+    "kinds", "names", "network", "provenance", "quantity", "resolve", "software", "system", "workload",
 ]  # fmt: skip
 
 Folder = str | Path | None

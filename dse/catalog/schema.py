@@ -57,9 +57,14 @@ _SHARES = {
     "efficiency", "in_network_reduction", "processor_usage", "matrix_efficiency", "wave_quantization",
     "vector_efficiency", "memory_efficiency", "roofline_blend", "flash_efficiency", "fused_elementwise",
     "tp_overlap", "cp_overlap", "dp_overlap", "pp_overlap", "gradient_cache", "backward_tp_overlap", "scatter_gather",
-    "activation_output_kept",
+    "activation_output_kept", "overlap_dp", "overlap_tp", "offload_weights", "offload_activations", "offload_optimizer",
 }  # fmt: skip
 
+
+#: Counts: whole numbers, one or more.
+_COUNTS = {"tp", "pp", "dp", "cp", "micro_batch", "virtual_stages", "n_devices"}
+#: Whole numbers that code a choice, and the largest.
+_MOST = {"zero_stage": 3.0, "sequence_parallel": 3.0}
 
 #: Fields that may be negative.
 _SIGNED = {"gather_share", "reduce_share"}
@@ -76,13 +81,22 @@ def _number(raw: Any, units: str) -> float:
     return float(raw)
 
 
-def _bounded(value: float, raw: Any, name: str) -> float:
-    low_open, high = name in _POSITIVE, 1.0 if name in _SHARES else math.inf
-    if not math.isfinite(value) or (value < 0 and name not in _SIGNED) or value > high or (low_open and value == 0):
+def bounded(value: float, raw: Any, name: str, where: str = "") -> float:
+    """``value`` if it lies in the range of the field or leaf ``name``; what was written is ``raw``."""
+    low_open, high = name in _POSITIVE | _COUNTS, 1.0 if name in _SHARES else _MOST.get(name, math.inf)
+    whole = name in _COUNTS or name in _MOST
+    if (
+        not math.isfinite(value)
+        or (value < 0 and name not in _SIGNED)
+        or value > high
+        or (low_open and value == 0)
+        or (whole and value != int(value))
+    ):
         low = "more than 0" if low_open else "0 or more"
-        raise InputError("", repr(raw), low + (", at most 1" if high == 1 else ""), "check the number")
-    if isinstance(raw, bool) and high != 1:
-        raise InputError("", str(raw).lower(), "a number", "write the number")
+        allowed = ("a whole number, " if whole else "") + low + (f", at most {high:g}" if math.isfinite(high) else "")
+        raise InputError(where, repr(raw), allowed, "check the number")
+    if isinstance(raw, bool) and high == math.inf:
+        raise InputError(where, str(raw).lower(), "a number", "write the number")
     return value
 
 
@@ -107,7 +121,7 @@ def _sourced(parse: Callable[[Any], tuple[float | str, str]]) -> PlainValidator:
 
 def _quantity_type(name: str, units: str) -> Any:
     def parse(raw: Any) -> tuple[float, str]:
-        return _bounded(_number(raw, units), raw, name), units
+        return bounded(_number(raw, units), raw, name), units
 
     return Annotated[Any, _sourced(parse)]
 
@@ -132,7 +146,7 @@ def _steps_type(units: str) -> Any:
             raise InputError("", repr(raw), "pairs of a size and an efficiency", 'write [["1 GFLOP", 0.5], …]')
         if not 1 <= len(raw) <= MOST_STEPS:
             raise InputError("", f"{len(raw)} steps", f"1 to {MOST_STEPS}", "merge steps that differ least")
-        shares = [_bounded(_number(share, "1"), share, "efficiency") for _, share in raw]
+        shares = [bounded(_number(share, "1"), share, "efficiency") for _, share in raw]
         pairs = sorted(zip((_number(size, units) for size, _ in raw), shares, strict=True))
         if pairs[0][0] != 0.0:
             raise InputError("", f"a least size of {pairs[0][0]:g}", "a step from 0 on", f'add ["0 {units}", …]')

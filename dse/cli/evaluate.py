@@ -53,6 +53,7 @@ def evaluate(
     if as_json:
         show.document({"design": _leaves(made), **explained.as_dict()})
     else:
+        show.console().print(Text(_told(workload, system, named["software"], made)), soft_wrap=True)
         _print(explained)
     return 0 if explained.feasible else NOTHING_FEASIBLE
 
@@ -87,6 +88,25 @@ def _leaves(design: Design) -> dict[str, float]:
     from dse.design import leaf, leaves
 
     return {path: float(leaf(design, path)) for path in leaves()}
+
+
+def _told(workload: str, system: str, software: str | None, made: Design) -> str:
+    """The design in two lines, with what followed from the rest or was left at its plain value."""
+    from dse import catalog
+    from dse.types import Precision, Recompute
+
+    m, w = made.mapping, made.workload
+    names = (
+        catalog.resolve("workload", workload), system, software or catalog.default_software(system),
+        Precision(int(m.precision)).name.replace("_", "-"),
+    )  # fmt: skip
+    split = " x ".join(f"{name} {getattr(m, name):g}" for name in ("tp", "cp", "pp", "dp"))
+    flags = [name for name in ("sequence_parallel", "overlap_dp", "overlap_tp") if getattr(m, name)]
+    batch = f"{w.global_batch:g} sequences of {w.seq_len:g}, micro-batch {m.micro_batch:g}"
+    recompute = Recompute(int(m.recompute)).name
+    choices = ", ".join([f"v {m.virtual_stages:g}", f"recompute {recompute}", f"ZeRO {m.zero_stage:g}", *flags])
+    first = "{} on {}, {}, {}".format(*names)
+    return f"{first}\n{made.system.n_devices:g} devices = {split}; {batch}; {choices}\n"
 
 
 def _print(explained: Explanation) -> None:

@@ -29,9 +29,20 @@ class Group(NamedTuple):
 
 
 def members_within(size: Scalar, stride: Scalar, domain: Scalar) -> Scalar:
-    """How many of ``size`` members placed ``stride`` devices apart share one domain."""
+    """How many of ``size`` members placed ``stride`` devices apart share a domain in the worst-placed group.
+
+    A group that does not tile its domain straddles a border: of groups of 6 in domains of 8, one has 2
+    members on a side; what the members on every side have in common is the greatest common divisor.
+    """
     fit = jnp.maximum(jnp.floor(domain / stride), 1.0)
-    return jnp.minimum(size, fit)
+    return common_divisor(size, fit)
+
+
+def common_divisor(a: Scalar, b: Scalar, rounds: int = 6) -> Scalar:
+    """Greatest common divisor of two whole numbers (Euclid); ``rounds`` suffice while the smaller is below 21."""
+    for _ in range(rounds):
+        a, b = jnp.where(b > 0.0, b, a), jnp.where(b > 0.0, jnp.mod(a, jnp.maximum(b, 1.0)), b)
+    return jnp.where(b > 0.0, 1.0, a)
 
 
 class Groups(NamedTuple):
@@ -189,12 +200,18 @@ def _in_switch_all_reduce(size: Scalar, group: Group, system: System) -> Scalar:
     shard = size / local
     ring_in = 2.0 * ((local - 1.0) * up.latency + wire_time(size * (local - 1.0) / local, up))
     ring_out = 2.0 * ((domains - 1.0) * out.latency + wire_time(shard * (domains - 1.0) / domains, out))
-    # A switch that reduces takes each byte once up and, at the same time, once down.
-    switch_in = 2.0 * up.latency + wire_time(size * (local + 1.0) / local, up)
-    switch_out = 2.0 * out.latency + wire_time(shard, out)
+    # A switch that reduces takes each byte once up and, at the same time, once down, between two barriers
+    # (there and back through a tree).
+    switch_in = 4.0 * jnp.log2(local) * up.latency + _switch_time(size * (local + 1.0) / local, up)
+    switch_out = 4.0 * jnp.log2(domains) * out.latency + _switch_time(shard, out)
     inside = jnp.where((up.in_network_reduction > 0.0), jnp.minimum(ring_in, switch_in), ring_in)
     across = jnp.where((out.in_network_reduction > 0.0), jnp.minimum(ring_out, switch_out), ring_out)
     return jnp.where(local > 1.0, inside, 0.0) + jnp.where(domains > 1.0, across, 0.0)
+
+
+def _switch_time(size: Scalar, network: Network) -> Scalar:
+    """Wire time at the share of the bandwidth that reduction in the switch reaches; large where there is none."""
+    return wire_time(size, network) * network.efficiency / jnp.maximum(network.in_network_reduction, 1e-3)
 
 
 def send(size: Scalar, local: Scalar, system: System) -> Scalar:

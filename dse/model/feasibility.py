@@ -14,6 +14,11 @@ def divides(part: Scalar, whole: Scalar) -> Scalar:
     return jnp.mod(whole, part) == 0.0
 
 
+def usable_memory(design: Design) -> Scalar:
+    """Bytes of a device that allocations can use: its capacity less what the stack reserves."""
+    return design.system.accelerator.memory.capacity - design.software.reserve
+
+
 def infeasible_reason(design: Design, memory: Scalar, host_memory: Scalar, n_micro_batches: Scalar) -> Scalar:
     """Bits of :class:`Infeasible`; 0 when the design can run."""
     w, m, system = design.workload, design.mapping, design.system
@@ -22,7 +27,7 @@ def infeasible_reason(design: Design, memory: Scalar, host_memory: Scalar, n_mic
     sequence_split = m.cp * jnp.where(m.sequence_parallel > 0.0, m.tp, 1.0)  # all choices but none cut it somewhere
     reach = jnp.maximum(system.scale_up.domain, system.scale_out.domain)
     broken = {
-        Infeasible.memory: memory > system.accelerator.memory.capacity,
+        Infeasible.memory: memory > usable_memory(design),
         Infeasible.heads_not_divisible: ~(divides(m.tp, w.n_heads) & kv_fit),
         Infeasible.width_not_divisible: ~divides(m.tp, w.ffn_hidden),
         Infeasible.layers_not_divisible: ~divides(m.pp * m.virtual_stages, w.n_layers),

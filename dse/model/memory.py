@@ -31,7 +31,6 @@ class Memory(NamedTuple):
     activations: Scalar
     logits: Scalar
     buffers: Scalar
-    reserve: Scalar
 
     @property
     def total(self) -> Scalar:
@@ -114,15 +113,17 @@ def standing_buffer_bytes(design: Design, local: Local) -> Scalar:
     """Bytes of buffers that live all step long.
 
     Under sequence parallelism a gathered input and its unreduced gradient, a cached 16-bit weight gradient for
-    each weight shape, two layers' gathered weights under ZeRO-3.
+    each weight shape; under ZeRO-2 a layer's unreduced gradient; under ZeRO-3 two layers' gathered weights and
+    the head's.
     """
     m, w = design.mapping, design.workload
     act = local.element.activation
     gathered = jnp.where((local.split > 0.0) & (m.tp > 1.0), 2.0 * act * local.tokens * w.hidden, 0.0)
     cached = design.software.gradient_cache * act * layer_matrix_parameters(w, m.tp)
-    split_weights = (m.zero_stage >= 3.0) & (m.dp * m.cp > 1.0)
-    whole_weights = jnp.where(split_weights, 2.0 * act * layer_parameters(w, m.tp), 0.0)
-    return gathered + cached + whole_weights
+    layer, several = act * layer_parameters(w, m.tp), m.dp * m.cp > 1.0
+    unreduced = jnp.where((m.zero_stage >= 2.0) & several, layer, 0.0)
+    whole_weights = jnp.where((m.zero_stage >= 3.0) & several, 2.0 * layer + act * head_parameters(w, m.tp), 0.0)
+    return gathered + cached + unreduced + whole_weights
 
 
 class Edge(NamedTuple):
@@ -154,7 +155,6 @@ def stage_memory(
         activations=offload.resident(micro_batches * layers, m.offload_activations) * kept,
         logits=edge.activations,
         buffers=standing_buffer_bytes(design, local) + edge.buffers + transient,
-        reserve=design.software.reserve,
     )
 
 

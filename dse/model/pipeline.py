@@ -28,10 +28,10 @@ def bubble_time(stages: Stages, pp: Scalar, virtual_stages: Scalar) -> Scalar:
 
     A micro-batch crosses every other stage once, ``(p - 1)(t_f + t_b)`` for equal stages; with ``v``
     chunks a stage waits for one chunk of each only: ``/ v``. With n micro-batches the makespan is
-    ``n`` beats plus this.
+    ``n`` beats plus this. The lighter edge is crossed whole.
     """
-    others = (pp - 1.0) * stages.middle + stages.first + stages.last - slowest_extra(stages, pp)
-    return jnp.where(pp > 1.0, others, 0.0) / virtual_stages
+    edges = stages.first + stages.last - slowest_extra(stages, pp)
+    return jnp.where(pp > 1.0, (pp - 1.0) * stages.middle / virtual_stages + edges, 0.0)
 
 
 def in_flight(pp: Scalar, virtual_stages: Scalar, n_micro_batches: Scalar) -> Scalar:
@@ -53,8 +53,10 @@ def in_flight_last(pp: Scalar, virtual_stages: Scalar, n_micro_batches: Scalar) 
 def exposed_sends(pp: Scalar, virtual_stages: Scalar, n_micro_batches: Scalar, overlap: Scalar) -> Scalar:
     """Point-to-point messages of a step that a stage waits for, as a number of one-way messages.
 
-    Every micro-batch and chunk crosses a stage border forward and backward; in the steady state a
-    share ``overlap`` of that is hidden, in fill and drain (``2 (p - 1)`` hops) nothing is.
+    Every micro-batch and chunk crosses a stage border forward and backward. A stage that waits for each
+    message waits for all of them and for fill and drain (``2 (p - 1)`` hops); where all else is hidden,
+    the first micro-batch still crosses every chunk and the last comes back: ``2 (p v - 1)`` hops.
     """
-    steady = 2.0 * n_micro_batches * virtual_stages * (1.0 - overlap)
-    return jnp.where(pp > 1.0, steady + 2.0 * (pp - 1.0), 0.0)
+    waiting = 2.0 * n_micro_batches * virtual_stages + 2.0 * (pp - 1.0)
+    hidden = 2.0 * (pp * virtual_stages - 1.0)
+    return jnp.where(pp > 1.0, (1.0 - overlap) * waiting + overlap * hidden, 0.0)

@@ -15,6 +15,7 @@ from dse.model.operators import Operator
 from dse.model.roofline import memory_time, operator_times
 from dse.model.transformer import (
     Local,
+    activation_bytes,
     embedding_parameters,
     head_parameters,
     layer_parameters,
@@ -28,11 +29,11 @@ class Passes(NamedTuple):
     forward: Scalar
     input_gradient: Scalar
     weight_gradient: Scalar
-    core_forward: Scalar  # the part of forward that selective recompute repeats
+    core_forward: Scalar  # the attention core: selective recompute repeats it, context parallelism hides behind it
+    core_backward: Scalar
     matrix_forward: Scalar  # the parts that tensor-parallel messages can hide behind
     matrix_input_gradient: Scalar
     matrix_weight_gradient: Scalar
-    flash: Scalar  # attention core, forward: what context-parallel messages hide behind
     memory_forward: Scalar  # device memory in use, were each pass one long kernel
     memory_backward: Scalar
 
@@ -53,15 +54,18 @@ def run_passes(operators: list[Operator], design: Design) -> Passes:
     def dense(o: Operator) -> bool:
         return o.kind == "matrix"
 
+    def core(o: Operator) -> bool:
+        return o.core
+
     return Passes(
         forward=fold(0),
         input_gradient=fold(1),
         weight_gradient=fold(2),
-        core_forward=fold(0, lambda o: o.core),
+        core_forward=fold(0, core),
+        core_backward=fold(1, core),
         matrix_forward=fold(0, dense),
         matrix_input_gradient=fold(1, dense),
         matrix_weight_gradient=fold(2, dense),
-        flash=fold(0, lambda o: o.kind == "flash"),
         memory_forward=memory_time(sum(o.present * o.forward.bytes for o in operators), accelerator),
         memory_backward=memory_time(
             sum(o.present * sum(work.bytes for work in o.gradients) for o in operators), accelerator
@@ -134,7 +138,9 @@ def tensor_parallel_time(design: Design, local: Local, groups: Groups, passes: P
     messages = tensor_messages(design, local, groups)
     usage = collectives.usage(groups.tp, design.system)
     software = design.software
-    share = design.mapping.overlap_tp * software.tp_overlap
+    # Kernels that multiply and send at once write into peers' memory: they need the scale-up domain.
+    inside = jnp.where(groups.tp.domains > 1.0, 0.0, 1.0)
+    share = inside * design.mapping.overlap_tp * software.tp_overlap
     asynchronous = jnp.maximum(share, software.backward_tp_overlap)
     forward = exposed(messages.forward, passes.matrix_forward, share, usage)
     backward = exposed(
@@ -154,8 +160,8 @@ def context_parallel_time(design: Design, local: Local, groups: Groups, passes: 
     local_ring = jnp.where(groups.cp.domains > 1.0, 0.0, 1.0)
     ring = (m.cp - 1.0) * collectives.send(block, local_ring, design.system)
     usage = collectives.usage(groups.cp, design.system)
-    forward = exposed(ring, passes.flash, software.cp_overlap, usage)
-    backward = exposed(2.0 * ring, 2.0 * passes.flash, software.cp_overlap, usage)
+    forward = exposed(ring, passes.core_forward, software.cp_overlap, usage)
+    backward = exposed(2.0 * ring, passes.core_backward, software.cp_overlap, usage)
     return forward, backward
 
 
@@ -262,16 +268,17 @@ def data_parallel_time(
     """
     w, m, software = design.workload, design.mapping, design.software
     group, algorithm = groups.dp, software.collective
+    stage, n, layers = m.zero_stage, n_micro_batches, w.n_layers / m.pp
     gradients = parameters * software.gradient_message_bytes
     weights = parameters * local.element.activation
+    # ZeRO 3 moves layer by layer (and the edge): as many messages, each with its own latency and ramp.
+    messages = jnp.where(stage >= 3.0, layers + 1.0, 1.0)
     reduce = collectives.all_reduce(gradients, group, design.system, algorithm)
-    scatter = collectives.reduce_scatter(gradients, group, design.system, algorithm)
-    gather = collectives.all_gather(weights, group, design.system, algorithm)
-    stage, n = m.zero_stage, n_micro_batches
+    scatter = messages * collectives.reduce_scatter(gradients / messages, group, design.system, algorithm)
+    gather = messages * collectives.all_gather(weights / messages, group, design.system, algorithm)
     once = jnp.where(stage >= 1.0, scatter + gather, reduce)
     every = jnp.where(stage >= 3.0, n * (scatter + 2.0 * gather), n * scatter + gather)
     communication = jnp.where(stage >= 2.0, every, once)
-    layers = w.n_layers / m.pp
     layer = run.time
     backward = layers * (layer.backward + layer.recompute + run.stalled_backward)
     both = layers * (layer.backward + layer.recompute + layer.host + layer.forward)
@@ -298,7 +305,7 @@ def optimizer_time(design: Design, parameters: Scalar) -> Scalar:
     """
     m, software = design.mapping, design.software
     states = 2.0 * optimizer_bytes(m.precision)
-    moved = states + 3.0 * software.gradient_bytes + 2.0
+    moved = states + 3.0 * software.gradient_bytes + activation_bytes(m.precision)
     share = parameters / jnp.where(m.zero_stage >= 1.0, m.dp * m.cp, 1.0)
     return memory_time(share * moved, design.system.accelerator) + software.step_overhead
 

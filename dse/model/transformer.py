@@ -254,8 +254,12 @@ def layer_matrix_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
     w = workload
     kv_heads = jnp.maximum(w.n_kv_heads / tp, 1.0)
     attention = w.hidden * w.head_dim * (2.0 * w.n_heads / tp + 2.0 * kv_heads)
-    positions = w.relative_positions * w.hidden * w.n_heads * w.head_dim / tp
-    return attention + positions + (2.0 + w.gated) * w.hidden * w.ffn_hidden / tp
+    return attention + position_parameters(w, tp) + (2.0 + w.gated) * w.hidden * w.ffn_hidden / tp
+
+
+def position_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
+    """Parameters of one layer's projection of relative positions (Transformer-XL), where there is one."""
+    return workload.relative_positions * workload.hidden * workload.n_heads * workload.head_dim / tp
 
 
 def layer_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
@@ -294,7 +298,8 @@ def attention_flops(workload: Workload) -> Scalar:
 
 def forward_flops(workload: Workload) -> Scalar:
     """Forward FLOPs a token of the layers' matrices, full attention square, no head."""
-    return 2.0 * workload.n_layers * layer_matrix_parameters(workload) + attention_flops(workload)
+    a_layer = layer_matrix_parameters(workload) - position_parameters(workload)  # positions, not tokens, meet those
+    return 2.0 * workload.n_layers * a_layer + attention_flops(workload)
 
 
 def model_flops(workload: Workload, attention_share: Scalar = 1.0) -> Scalar:

@@ -98,9 +98,6 @@ def listed(name: str, path: str, values: list[Any], where: str, explicit: bool =
     if not values:
         raise InputError(where, "an empty list", "one value or more", "list values, or remove the axis")
     numbers = tuple(leaf_value(path, value, where) for value in values)
-    for value, number in zip(values, numbers, strict=True):
-        if not math.isfinite(number) or number < 0:
-            raise InputError(where, repr(value), "finite numbers, 0 or more", "check the number")
     labels = tuple(_label(path, number) for number in numbers)
     if all(isinstance(value, bool) for value in values):
         labels = tuple(bool(number) for number in numbers)

@@ -20,8 +20,8 @@ import numpy as np
 
 import dse
 from dse import catalog
-from dse.design import leaf
 from dse.errors import InputError
+from dse.model.feasibility import usable_memory
 from dse.references import bibliography
 from dse.sweep import compose
 from dse.sweep import keep as keeping
@@ -297,8 +297,8 @@ def _attributes(grid: Grid, keep: Keep, summary: Summary, seconds: float) -> dic
     """Global attributes: what was run, with what, when, and on whose data it rests."""
     sources = [source for kind, slug in grid.used for source, _ in catalog.provenance(kind, slug)]
     device = jax.devices()[0]
-    capacity = "system.accelerator.memory.capacity"
-    swept = any(capacity in dimension.columns for dimension in grid.dimensions)
+    decides_memory = {"system.accelerator.memory.capacity", "software.reserve"}
+    swept = any(decides_memory & set(dimension.columns) for dimension in grid.dimensions)
     return {
         "title": grid.spec.title,
         "Conventions": "CF-1.11",
@@ -310,7 +310,7 @@ def _attributes(grid: Grid, keep: Keep, summary: Summary, seconds: float) -> dic
         "jax_version": jax.__version__,
         "device": device.device_kind,
         "dtype": "float32",
-        **({} if swept else {"memory_capacity_bytes": float(leaf(grid.base, capacity))}),
+        **({} if swept else {"memory_capacity_bytes": float(usable_memory(grid.base))}),
         "keep": str(keep),
         "objective": summary.objective,
         "seconds": seconds,

@@ -1,11 +1,13 @@
 """Collectives over two levels: textbook costs are special cases."""
 
 import dataclasses
+import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dse import catalog
 from dse.model import collectives
 from dse.model.collectives import Group
 from dse.types import Collective, Volumes
@@ -82,6 +84,37 @@ def test_an_all_reduce_is_no_cheaper_than_its_bytes(size, group):
 def test_a_full_node_of_tensor_parallelism_sends_everything_else_outside(placement, expected):
     groups = collectives.groups(8.0, 1.0, 4.0, 2.0, placement, PLAIN)
     assert (groups.tp.local, groups.dp.local, groups.pp_neighbours_local) == expected
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "local"),
+    [(8, 1, 8), (4, 1, 4), (16, 1, 8), (6, 1, 2), (12, 1, 4), (4, 8, 1), (4, 2, 4), (3, 1, 1)],
+)
+def test_a_group_that_straddles_a_border_counts_its_worst_side(size, stride, local):
+    """Of groups of six in nodes of eight one has two members on a side."""
+    assert float(collectives.members_within(float(size), float(stride), 8.0)) == local
+
+
+@given(a=st.integers(1, 20), b=st.integers(1, 576))
+def test_common_divisor(a, b):
+    assert float(collectives.common_divisor(float(a), float(b))) == math.gcd(a, b)
+
+
+#: nccl-tests style facts, 8 H100 of one node: bytes and measured bus bandwidth (ai-dynamo/aiconfigurator).
+H100_ALL_REDUCE = [(16_777_216, 241e9), (67_108_864, 364e9), (268_435_456, 431e9), (536_870_912, 445e9)]
+H100_ALL_GATHER = [(67_108_864, 292e9), (268_435_456, 322e9), (536_870_912, 336e9)]
+
+
+@pytest.mark.parametrize(("size", "measured"), H100_ALL_REDUCE)
+def test_in_switch_all_reduce_of_an_h100_node(size, measured):
+    time = float(collectives.all_reduce(float(size), Group(8.0, 8.0), catalog.system("eos"), float(Collective.auto)))
+    assert 2 * 7 / 8 * size / time == pytest.approx(measured, rel=0.2)
+
+
+@pytest.mark.parametrize(("size", "measured"), H100_ALL_GATHER)
+def test_all_gather_of_an_h100_node(size, measured):
+    time = float(collectives.all_gather(float(size), Group(8.0, 8.0), catalog.system("eos"), float(Collective.auto)))
+    assert 7 / 8 * size / time == pytest.approx(measured, rel=0.15)
 
 
 def test_placement_decides_who_stays_inside_the_node():

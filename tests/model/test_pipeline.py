@@ -58,3 +58,13 @@ def test_one_stage_has_no_bubble_and_sends_nothing():
     assert float(pipeline.bubble_time(stages, 1.0, 1.0)) == pytest.approx(0.0, abs=1e-6)
     assert float(pipeline.exposed_sends(1.0, 1.0, 8.0, 0.5)) == 0.0
     assert float(pipeline.slowest_extra(stages, 1.0)) == pytest.approx(1.2)
+
+
+@pytest.mark.parametrize(("stages", "chunks", "rounds"), [(4, 2, 1), (4, 2, 4), (8, 4, 1), (8, 4, 4)])
+def test_an_interleaved_schedule_that_hides_its_sends_waits_for_fill_and_drain(stages, chunks, rounds):
+    """The first micro-batch crosses every chunk, the last comes back: 2 (p v - 1) hops, whatever n."""
+    work = equal_stages(stages, chunks, 1.0, 2.0)
+    n, send = rounds * stages, 1e-3
+    hops = (schedule.makespan(*work, n, send) - schedule.makespan(*work, n)) / send
+    closed = pipeline.exposed_sends(float(stages), float(chunks), float(n), 1.0)
+    assert float(closed) == pytest.approx(hops, rel=1e-6)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dse import catalog
 from dse.evaluate import evaluate, lay_out
 from dse.model import memory, transformer
 from tests.designs import SOFTWARE, WORKLOAD, make_design
@@ -113,3 +114,22 @@ def test_dropout_off_removes_its_masks_and_kernels():
     off = dataclasses.replace(WORKLOAD, dropout=0.0)
     assert layer_bytes(make_design(off)) < layer_bytes(make_design())
     assert float(evaluate(make_design(off)).step_time) < float(evaluate(make_design()).step_time)
+
+
+@pytest.mark.parametrize("name", ["gpt-3-175b", "llama-3-70b", "gopher-280b", "gemma-2-27b", "mistral-7b"])
+def test_operators_do_the_model_flops(name):
+    """The linear layers and the full attention square of all operators are the model FLOPs by convention."""
+    workload = catalog.workload(name)
+    layout = lay_out(make_design(dataclasses.replace(workload, global_batch=1.0)))
+    passes = [
+        work.flops
+        for o in (*layout.layer, *layout.head)
+        if o.kind in ("matrix", "matrix_16")
+        for work in (o.forward, o.input_gradient, o.weight_gradient)
+        if work is not None
+    ]
+    layers = [float(f) for f in passes[: -3]]
+    head = [float(f) for f in passes[-3:]]
+    total = workload.n_layers * sum(layers) + sum(head)
+    published = float(transformer.model_flops(dataclasses.replace(workload, global_batch=1.0)))
+    assert total == pytest.approx(published, rel=1e-5)

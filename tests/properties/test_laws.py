@@ -105,6 +105,7 @@ def test_parts_add_up(design):
 def test_never_nan_and_never_negative(design):
     for leaf in jax.tree.leaves(jitted(design)):
         assert np.isfinite(np.asarray(leaf, np.float64)).all()
+        assert float(leaf) >= 0.0
 
 
 @given(design=designs())

@@ -29,7 +29,7 @@ def test_ways_to_write_an_axis(text, values):
 
 @pytest.mark.parametrize("last", [0.3, 0.7, 1.1])
 def test_a_step_meets_the_end_despite_rounding(last):
-    (axis,) = sweep(f"tp_overlap = {{ from = 0.1, to = {last}, step = 0.1 }}").axes
+    (axis,) = sweep(f"matrix_slowdown = {{ from = 0.1, to = {last}, step = 0.1 }}").axes
     assert len(axis.values) == round(last / 0.1)
 
 
@@ -62,17 +62,17 @@ BAD = [
     ("memory.bandwith = ['1 TB/s']", "", "axes.memory.bandwith", "memory.bandwidth"),
     ("tp = []", "", "axes.tp", "empty"),
     ("tp = [1, 1]", "", "axes.tp", "twice"),
-    ("tp = [1.5]", "", "axes.tp", "whole numbers"),
-    ("tp = [-1]", "", "axes.tp", "0 or more"),
-    ("tp = [nan]", "", "axes.tp", "finite"),
+    ("tp = [1.5]", "", "axes.tp", "a whole number"),
+    ("tp = [-1]", "", "axes.tp", "more than 0"),
+    ("tp = [nan]", "", "axes.tp", "more than 0"),
     ("tp = 8", "", "axes.tp", "a list"),
     ("tp = 'divisor'", "", "axes.tp", "did you mean 'divisors'"),
     ("tp = { from = 1, to = 8, factr = 2 }", "", "axes.tp", "did you mean 'factor'"),
     ("tp = { from = 1, to = 8 }", "", "axes.tp", "one of factor, step, count"),
     ("tp = { from = 8, to = 1, factor = 2 }", "", "axes.tp", "swap"),
     ("tp = { from = 1, to = 8, factor = 1 }", "", "axes.tp.factor", "above 1"),
-    ("tp = { from = 0, to = 8, factor = 2 }", "", "axes.tp.from", "above 0"),
-    ("tp = { from = 1, to = 8, step = 0 }", "", "axes.tp.step", "above 0"),
+    ("tp = { from = 0, to = 8, factor = 2 }", "", "axes.tp.from", "more than 0"),
+    ("tp = { from = 1, to = 8, step = 0 }", "", "axes.tp.step", "more than 0"),
     ("tp = { from = 1, to = 8, count = 2.5 }", "", "axes.tp.count", "above 1"),
     ("memory.bandwidth = ['1 TB']", "", "axes.memory.bandwidth", "another dimension"),
     ("memory.bandwidth = 'divisors'", "", "axes.memory.bandwidth", "divides nothing"),
@@ -126,7 +126,7 @@ def test_bad_axes_and_sections(axes, more, where, wanted):
         ("n_layer = 3", "", "", "workload.n_layer", "did you mean 'n_layers'"),
         ("tp = 3", "", "", "workload.tp", "move it to [mapping]"),
         ("n_layers = [3, 4]", "", "", "workload.n_layers", "[axes]"),
-        ("global_batch = 0", "", "", "global_batch", "1 or more"),
+        ("global_batch = 0", "", "", "global_batch", "more than 0"),
         ("", "n_devics = 3", "", "system.n_devics", "n_devices"),
         ("", "accelerator = 'h10'", "", "system.accelerator", "h100"),
         ("", "memory.capacity = '80 GB/s'", "", "system.memory.capacity", "80 GiB"),
