@@ -275,4 +275,4 @@ def _limit(value: Any, where: str) -> int:
 def _compression(value: Any, where: str) -> str:
     if value in COMPRESSIONS:
         return value
-    raise InputError(where, repr(value), ", ".join(COMPRESSIONS), "leave it out: auto takes the fastest that works here")
+    raise InputError(where, repr(value), ", ".join(COMPRESSIONS), "leave it out: auto takes what is fastest here")

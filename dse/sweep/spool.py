@@ -7,6 +7,7 @@ written under another name and then renamed: what is there is whole.
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import os
 import re
@@ -68,7 +69,15 @@ class Spool:
         if self.output.is_dir():
             raise InputError(f"output {self.output}", "a folder", "a file name", "add a name such as results.nc")
         with _locked(self.folder / "lock", shared, self.output):
+            if not shared:
+                self._sweep_up()
             yield
+
+    def _sweep_up(self) -> None:
+        """Remove the temporary files of runs that were killed; nobody else is writing now."""
+        unfinished = self.output.parent.glob(f".{glob.escape(self.output.name)}.*.tmp")
+        for file in (*unfinished, *self.folder.glob("*.tmp")):
+            file.unlink(missing_ok=True)
 
     def path(self, block: range) -> Path:
         """The file of a block."""
@@ -81,7 +90,7 @@ class Spool:
     def load(self, block: range) -> Part | None:
         """The part of a block, if it is there and whole."""
         try:
-            with np.load(self.path(block)) as arrays:
+            with self.path(block).open("rb") as file, np.load(file) as arrays:
                 return Part(*(arrays[name] for name in Part._fields))
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             return None
