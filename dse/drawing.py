@@ -37,8 +37,8 @@ class Draughtsman:
         """The figures of the best mappings, beside their results."""
         if self._process:
             try:
-                told, _ = self._process.communicate(json.dumps(str(results)) + "\n")
-                return list(map(Path, json.loads(told)))
+                print(json.dumps(str(results)), file=self._process.stdin, flush=True)
+                return list(map(Path, json.loads(self._process.stdout.readline())))
             except (OSError, ValueError):
                 pass  # whatever went wrong there goes wrong here again, and is told
         return draw(results)
@@ -55,14 +55,19 @@ def draw(results: Path) -> list[Path]:
 
 
 def _warm_up() -> None:
-    """Draw something, so that modules are imported and fonts loaded."""
+    """Draw two made-up designs, so that modules are imported, fonts loaded and file formats known."""
     import io
+
+    import xarray as xr
 
     from dse import plot
 
-    figure = plot.empty()
+    names = ("step_time", "peak_memory", "mfu", "step_time_forward", "step_time_data_parallel", "tp", "pp")
+    sample = {name: ("mapping", [1.0, 2.0]) for name in names} | {"feasible": ("mapping", [True, True])}
+    figure = plot.breakdown(xr.Dataset(sample).set_coords(["tp", "pp"]))
     for ending in ENDINGS:
         figure.savefig(io.BytesIO(), format=ending[1:])
+    xr.backends.list_engines()
 
 
 def main() -> None:
@@ -70,7 +75,7 @@ def main() -> None:
     _warm_up()
     told = sys.stdin.readline()
     if told:
-        print(json.dumps(list(map(str, draw(Path(json.loads(told)))))))
+        print(json.dumps(list(map(str, draw(Path(json.loads(told)))))), flush=True)
 
 
 if __name__ == "__main__":

@@ -385,14 +385,6 @@ def _figure(width: float, height: float) -> Figure:
     return figure
 
 
-def empty() -> Figure:
-    """Axes with text and nothing else: to draw one loads fonts and all that drawing needs."""
-    with _style():
-        figure = _figure(width=1.0, height=1.0)
-        figure.subplots().set(title="0 ·", xlabel="(s)")
-        return _laid_out(figure)
-
-
 def _laid_out(figure: Figure) -> Figure:
     """The figure with its layout computed once, not each time it is written."""
     figure.get_layout_engine().execute(figure)

@@ -25,7 +25,7 @@ from dse.errors import InputError
 from dse.results import LEVELS, Labelled, Variable
 from dse.sweep.spool import unique_suffix
 
-_CHUNK = 1 << 16  # values of a chunk on disk: shuffled and compressed within the processor's cache
+_CHUNK = 1 << 15  # values of a chunk on disk: shuffled and compressed within the processor's cache
 _FILTERS: dict[str, dict[str, Any]] = {
     "zstd": {"compression": "zstd", "complevel": 1},  # netCDF4 shuffles for zlib alone
     "zlib": {"compression": "zlib", "complevel": 1, "shuffle": True},
