@@ -57,7 +57,8 @@ def _single_designs(grid: Grid, part: Part) -> Labelled:
     for axis in grid.mapping_axes:
         labels = _part_labels(axis, grid.mapping_values(axis)[mapping])
         coordinates[variable_name(axis)] = _coordinate(along, axis, labels)
-    return Labelled({name: Variable(along, values, attrs) for name, values, attrs in _metrics(part.values)}, coordinates)
+    data = {name: Variable(along, values, attrs) for name, values, attrs in _metrics(part.values)}
+    return Labelled(data, coordinates)
 
 
 def _best(grid: Grid, part: Part) -> Labelled:
