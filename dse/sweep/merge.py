@@ -16,7 +16,7 @@ from dse.sweep import summary as summaries
 from dse.sweep.grid import Grid
 from dse.sweep.run import output_errors, plan, write_results
 from dse.sweep.spec import Keep, from_text
-from dse.sweep.spool import Spool, parts_folder, ranges
+from dse.sweep.spool import Spool, opened, parts_folder, ranges
 from dse.sweep.summary import Summary
 
 #: What must be the same where parts are joined as where they were computed; the rest is taken from the shards.
@@ -30,7 +30,7 @@ def merge(output: str | Path) -> tuple[Labelled, Summary]:
     key, header = _the_sweep(output)
     grid, keep = _same_sweep(output, header)
     spool = Spool(output, key)
-    with output_errors(output), spool.opened():
+    with output_errors(output), opened(output):
         blocks = _whole(output, ranges(spool.folder)[key], grid.n_outer)
         found = keeping.Collection(grid, keep)
         for block in blocks:

@@ -27,7 +27,7 @@ from dse.sweep.keep import Part
 from dse.sweep.manifest import Manifest, Shard
 from dse.sweep.progress import Progress
 from dse.sweep.spec import Keep, SweepSpec, parse_keep, read
-from dse.sweep.spool import Spool
+from dse.sweep.spool import Spool, opened
 from dse.sweep.summary import Summary
 from dse.types import Design, Metrics
 
@@ -119,12 +119,11 @@ def perform(
     job = _job(spec, output, keep, chunk, model)
     if not fresh and (summary := _finished(job)):
         return None, summary
-    before = CompileClock.read()
-    engine = Engine(job.grid, job.model, chunk)
-    blocks = keeping.blocks(engine, job.keep)
-    spool = Spool(job.target, manifest.key(job.identity, blocks)) if job.target else None
-    with output_errors(job.target), spool.opened() if spool else contextlib.nullcontext():
-        prepared = time.perf_counter()
+    before, prepared = CompileClock.read(), time.perf_counter()
+    with output_errors(job.target), opened(job.target) if job.target else contextlib.nullcontext():
+        engine = Engine(job.grid, job.model, chunk)
+        blocks = keeping.blocks(engine, job.keep)
+        spool = Spool(job.target, manifest.key(job.identity, blocks)) if job.target else None
         if spool and fresh:
             spool.remove_parts()
         found = keeping.Collection(job.grid, job.keep)
@@ -157,18 +156,17 @@ def perform_shard(
     job = _job(spec, output, keep, chunk, model)
     if not fresh and (summary := _finished(job)):
         return summary
-    before = CompileClock.read()
-    engine = Engine(job.grid, job.model, chunk)
-    whole = keeping.blocks(engine, job.keep)
-    blocks = shard.share(whole)
-    spool = Spool(job.target, manifest.key(job.identity, whole))
+    before, prepared = CompileClock.read(), time.perf_counter()
     counts = np.zeros(1 + len(manifest.REASONS), np.int64)
 
     def count(part: Part) -> None:
         counts.__iadd__(part.counts)
 
-    with output_errors(job.target), spool.opened(shared=True):
-        prepared = time.perf_counter()
+    with output_errors(job.target), opened(job.target, shared=True):
+        engine = Engine(job.grid, job.model, chunk)
+        whole = keeping.blocks(engine, job.keep)
+        blocks = shard.share(whole)
+        spool = Spool(job.target, manifest.key(job.identity, whole))
         if fresh:
             spool.forget(blocks)
         resumed = _evaluate_blocks(job, engine, blocks, spool, count, progress, began, shard)

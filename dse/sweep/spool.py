@@ -49,36 +49,6 @@ class Spool:
         self.folder = parts_folder(output)
         self.key = key[:_KEY]
 
-    @contextlib.contextmanager
-    def opened(self, shared: bool = False) -> Iterator[None]:
-        """The folder, made and locked; what stands in the way is an InputError, before anything is computed.
-
-        Args:
-            shared: shards of a sweep may have it at once; a run of the whole sweep wants it alone.
-        """
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            probe = self.folder / f"probe.{unique_suffix()}"
-            probe.touch()
-            probe.unlink()
-        except OSError as error:
-            raise InputError(
-                f"output {self.output}", error.strerror or str(error), "a folder that can be written to",
-                "give another file with --output",
-            ) from None  # fmt: skip
-        if self.output.is_dir():
-            raise InputError(f"output {self.output}", "a folder", "a file name", "add a name such as results.nc")
-        with _locked(self.folder / "lock", shared, self.output):
-            if not shared:
-                self._sweep_up()
-            yield
-
-    def _sweep_up(self) -> None:
-        """Remove the temporary files of runs that were killed; nobody else is writing now."""
-        unfinished = self.output.parent.glob(f".{glob.escape(self.output.name)}.*.tmp")
-        for file in (*unfinished, *self.folder.glob("*.tmp")):
-            file.unlink(missing_ok=True)
-
     def path(self, block: range) -> Path:
         """The file of a block."""
         return self.folder / f"{self.key}-{block.start:015d}-{block.stop:015d}.npz"
@@ -125,6 +95,40 @@ class Spool:
         (self.folder / "lock").unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self.folder.rmdir()
+
+
+@contextlib.contextmanager
+def opened(output: Path, shared: bool = False) -> Iterator[None]:
+    """The folder of an output's parts, made and locked; what stands in the way is an InputError.
+
+    Args:
+        output: the file of the results.
+        shared: shards of a sweep may have the folder at once; a run of the whole sweep wants it alone.
+    """
+    if output.is_dir():
+        raise InputError(f"output {output}", "a folder", "a file name", "add a name such as results.nc")
+    folder = parts_folder(output)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f"probe.{unique_suffix()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise InputError(
+            f"output {output}", error.strerror or str(error), "a folder that can be written to",
+            "give another file with --output",
+        ) from None  # fmt: skip
+    with _locked(folder / "lock", shared, output):
+        if not shared:
+            _sweep_up(output)
+        yield
+
+
+def _sweep_up(output: Path) -> None:
+    """Remove the temporary files of runs that were killed; nobody else is writing now."""
+    unfinished = output.parent.glob(f".{glob.escape(output.name)}.*.tmp")
+    for file in (*unfinished, *parts_folder(output).glob("*.tmp")):
+        file.unlink(missing_ok=True)
 
 
 def parts_folder(output: Path) -> Path:
