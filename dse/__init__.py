@@ -19,7 +19,7 @@ _PUBLIC = {
     "design": "dse.design",
     "evaluate": "dse.evaluate",
     "explain": "dse.explain",
-    "open_results": "dse.sweep",
+    "open_results": "dse.results",
     "predict": "dse.validate",
     "run": "dse.sweep",
     "validate": "dse.validate",
@@ -32,7 +32,7 @@ _PUBLIC = {
 }  # fmt: skip
 
 #: Public modules.
-_MODULES = ("accuracy", "bench", "cases", "catalog", "cli", "errors", "model", "plot", "sweep", "types")
+_MODULES = ("accuracy", "bench", "cases", "catalog", "cli", "errors", "model", "plot", "results", "sweep", "types")
 
 __all__ = ["__version__", *_PUBLIC, *_MODULES]
 

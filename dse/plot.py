@@ -387,6 +387,6 @@ def _figure(width: float, height: float) -> Figure:
 
 def _laid_out(figure: Figure) -> Figure:
     """The figure with its layout computed once, not each time it is written."""
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
+    figure.get_layout_engine().execute(figure)
+    figure.set_layout_engine(None)  # "none" would leave a place holder, for which each writing draws twice
     return figure

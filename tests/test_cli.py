@@ -174,6 +174,45 @@ def test_run_prints_json_alone(command, small_sweep, tmp_path):
     assert {"import", "trace", "compile", "run", "write"} <= set(document["seconds"])
 
 
+def test_a_finished_sweep_is_shown_again(command, small_sweep, tmp_path):
+    arguments = ["run", small_sweep, "-o", tmp_path / "r.nc"]
+    first = command(*arguments)
+    (tmp_path / "r.png").unlink()
+    again = command(*arguments)
+    assert again.status == 0 and "finished by a run on 20" in again.out and "--fresh" in again.out
+    assert first.out.split("seconds:")[0].splitlines()[:-1] == again.out.split("seconds:")[0].splitlines()[:-1]
+    assert (tmp_path / "r.png").exists()
+    assert "finished by" not in command(*arguments, "--fresh", "--no-figure").out
+
+
+def test_shards_and_merge(command, small_sweep, tmp_path):
+    output = tmp_path / "r.nc"
+    arguments = ["run", small_sweep, "-o", output, "--chunk", 4, "--shard"]
+    assert_four_parts(command("merge", output), "no parts")
+    first = command(*arguments, "1/2")
+    assert first.status == 0 and f"shard 1/2; when all have run: dse merge {output}" in first.out
+    assert_four_parts(command("merge", output), "r.nc", "missing shard")
+    assert json.loads(command(*arguments, "2/2", "--json").out)["shard"] == "2/2"
+    merged = command("merge", output)
+    assert merged.status == 0 and "16 of 44 designs can run" in merged.out
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["r.nc", "r.png", "r.svg", "small.toml"]
+    for wrong in ("3/2", "0/2", "1", "a/b"):
+        assert_four_parts(command(*arguments, wrong), "--shard", repr(wrong))
+
+
+def test_figures_are_drawn_without_a_second_process(small_results, monkeypatch, tmp_path):
+    from dse import drawing
+
+    path = tmp_path / "r.nc"
+    path.write_bytes(small_results[1].read_bytes())
+    monkeypatch.setattr(drawing.sys, "executable", str(tmp_path / "none"))
+    with drawing.Draughtsman() as draughtsman:
+        assert draughtsman.draw(path) == [path.with_suffix(".png"), path.with_suffix(".svg")]
+    monkeypatch.setattr(drawing.sys, "executable", "/bin/false")
+    with drawing.Draughtsman() as draughtsman:
+        assert all(figure.exists() for figure in draughtsman.draw(path))
+
+
 def test_run_with_nothing_feasible(command, small_sweep, tmp_path):
     small_sweep.write_text(small_sweep.read_text().replace("tp = [1, 2, 8]", "tp = [1]"))
     ended = command("run", small_sweep, "-o", tmp_path / "r.nc")

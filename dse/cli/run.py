@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from pathlib import Path
@@ -12,9 +13,10 @@ from rich.text import Text
 
 from dse.cli import show
 from dse.cli.status import INTERRUPTED, NOTHING_FEASIBLE, told
+from dse.drawing import Draughtsman
+from dse.errors import InputError
 
 if TYPE_CHECKING:
-    import xarray as xr
     from rich.table import Table
 
     from dse.sweep import BestDesign, Summary
@@ -30,40 +32,55 @@ def run(
         str | None, typer.Option(metavar="all|feasible|best|pareto|top:K", help="Which designs are kept.")
     ] = None,
     chunk: Annotated[int | None, typer.Option(help="Designs evaluated at once.")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew, whatever an interrupted run has left.")] = False,
+    shard: Annotated[
+        str | None, typer.Option(metavar="i/n", help="Run only share i of n; dse merge joins them.")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Compute again what an earlier run has finished.")] = False,
     figure: Annotated[bool, typer.Option(help="Draw the figure of the best mappings.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Evaluate every design of a sweep; an interrupted one goes on where it stopped."""
-    began = time.perf_counter()
-    from dse import sweep as sweeps
+    share = _shard(shard) if shard else None
+    with contextlib.ExitStack() as stack:
+        draughtsman = stack.enter_context(Draughtsman()) if figure and not share else None
+        began = time.perf_counter()
+        from dse import sweep as sweeps
 
-    seconds = {"import": time.perf_counter() - began}
-    out = show.console(stderr=as_json)
-    grid, kept = sweeps.plan(sweep, keep)
-    out.print(Text(f"{grid.spec.title}\n{grid.describe()}, keeping {kept}"))
-    try:
-        with sweeps.progress_bar() as progress:
-            results, summary = sweeps.execute(grid.spec, output, keep, chunk, fresh, progress)
-    except sweeps.Interrupted as interruption:
-        show.note(str(interruption))
-        return INTERRUPTED
+        imported = time.perf_counter() - began
+        out = show.console(stderr=as_json)
+        grid, kept = sweeps.plan(sweep, keep)
+        out.print(Text(f"{grid.spec.title}\n{grid.describe()}, keeping {kept}"))
+        try:
+            with sweeps.progress_bar() as progress:
+                options = (output, keep, chunk, fresh, progress)
+                if share:
+                    summary = sweeps.perform_shard(grid.spec, sweeps.Shard(*share), *options)
+                else:
+                    summary = sweeps.perform(grid.spec, *options)[1]
+        except sweeps.Interrupted as interruption:
+            show.note(str(interruption))
+            return INTERRUPTED
+        return finish(summary, imported, draughtsman, as_json)
+
+
+def finish(summary: Summary, imported: float, draughtsman: Draughtsman | None, as_json: bool) -> int:
+    """Draw and print what a sweep found; gives the exit status."""
     began = time.perf_counter()
-    figures = _figures(results, summary) if figure and summary.n_feasible else []
-    seconds |= summary.seconds | {"figure": time.perf_counter() - began}
+    figures = draughtsman.draw(summary.output) if draughtsman and summary.n_feasible else []
+    seconds = {"import": imported} | summary.seconds | {"figure": time.perf_counter() - began}
     if as_json:
         show.document(_as_dict(summary, seconds, figures))
     else:
         _print(summary, seconds, figures)
-    return 0 if summary.n_feasible else NOTHING_FEASIBLE
+    return 0 if summary.n_feasible or summary.shard else NOTHING_FEASIBLE
 
 
-def _figures(results: xr.Dataset, summary: Summary) -> list[Path]:
-    """The figure of the best mappings beside the results, for screens and for papers."""
-    from dse import plot
-
-    drawn = plot.breakdown(results)
-    return [plot.save(drawn, summary.output.with_suffix(ending)) for ending in (".png", ".svg")]
+def _shard(text: str) -> tuple[int, int]:
+    """``i/n`` as two numbers."""
+    number, slash, of = text.partition("/")
+    if slash and number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of):
+        return int(number), int(of)
+    raise InputError("--shard", repr(text), "i/n with 1 <= i <= n", "write --shard 1/4 … 4/4 for four jobs")
 
 
 def _as_dict(summary: Summary, seconds: dict[str, float], figures: list[Path]) -> dict[str, Any]:
@@ -84,17 +101,28 @@ def _print(summary: Summary, seconds: dict[str, float], figures: list[Path]) -> 
     if summary.best:
         show.heading(out, f"best by {summary.objective.replace('_', ' ')}")
         out.print(_best(summary.best, narrow=out.width < _NARROW))
-    share = show.percent(summary.n_feasible / summary.n_designs)
+    share = show.percent(summary.n_feasible / max(summary.n_designs, 1))
     show.heading(out, f"{summary.n_feasible:,} of {summary.n_designs:,} designs can run ({share})")
     if summary.reasons:
         out.print(_reasons(summary.reasons))
     out.print()
-    resumed = f", {summary.resumed:,} of them from an interrupted run" if summary.resumed else ""
-    split = ", ".join(f"{name} {seconds[name]:.2f}" for name in _SPLIT)
-    size = f"{summary.n_designs:,} designs{resumed}, {summary.rate:,.0f} designs/s"
-    out.print(Text(f"{size}; seconds: {split}"), soft_wrap=True)
+    split = ", ".join(f"{name} {seconds[name]:.2f}" for name in _SPLIT if name in seconds)
+    out.print(Text(f"{summary.n_designs:,} designs{_origin(summary)}; seconds: {split}"), soft_wrap=True)
+    if summary.shard:
+        merged = summary.output.with_suffix("")
+        out.print(Text(f"shard {summary.shard}; when all have run: dse merge {merged}"), soft_wrap=True)
     for path in [summary.output, *figures]:
         out.print(Text(str(path)), soft_wrap=True)
+
+
+def _origin(summary: Summary) -> str:
+    """What of it this run has computed."""
+    if summary.finished:
+        return f", finished by a run on {summary.finished} (--fresh computes them again)"
+    if summary.resumed == summary.n_designs:
+        return ", all of them found finished"
+    found = f", {summary.resumed:,} of them from an interrupted run" if summary.resumed else ""
+    return f"{found}, {summary.rate:,.0f} designs/s"
 
 
 def _reasons(reasons: dict[str, int]) -> Table:

@@ -1,14 +1,15 @@
 """Many designs at once: the compiled programs of a sweep.
 
-A chunk of outer indices x all columns of options is evaluated by two nested ``vmap``s, so that
-what an option does not touch is computed once a row. Tables, radices and the start are
-traced: one program serves all chunks, and every sweep of the same axes.
+A chunk of outer indices x the inner product is evaluated by two nested ``vmap``s, so that what an
+inner axis does not touch is computed once (see :mod:`dse.sweep.nesting`). Tables, radices and
+the start are traced: one program serves all chunks, and every sweep of the same axes.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,20 +19,28 @@ import numpy as np
 from jax import Array, lax
 
 from dse.design import leaf, replace
+from dse.sweep import nesting
 from dse.sweep.expression import Expression, metric_units
 from dse.sweep.grid import Grid
+from dse.sweep.nesting import Nest
 from dse.sweep.spec import Objective
 from dse.types import Design, Infeasible, Metrics, Scalar
 
 #: Bit of ``infeasible_reason`` for a constraint of the specification: the one after the model's own.
 CONSTRAINT = 1 << max(Infeasible).bit_length()
 
+#: Bit for the feasible, where they are counted beside the reasons.
+_FEASIBLE = CONSTRAINT << 1
+
 #: Designs a chunk, when all outputs are stored and when only scores are.
 CHUNK_FULL = 1 << 16
-CHUNK_SCORES = 1 << 17
+CHUNK_SCORES = 1 << 19
 
 #: Tables and lists of designs are padded to this length at least.
 _SHORTEST = 1024
+
+#: Bits of a word of the mask of mappings.
+_WORD = 32
 
 #: ``start + iota`` is exact in int32 while both stay below this.
 LONGEST_CHUNK = 1 << 21
@@ -47,35 +56,51 @@ class Program:
 
 
 class Tables(NamedTuple):
-    """A grid on the device. Tables are padded to few lengths, so that most grids share their programs."""
+    """A nest on the device. Tables are padded to few lengths, so that most grids share their programs."""
 
     base: Design
-    dimensions: tuple[dict[str, Array], ...]
-    degrees: dict[str, Array]
-    options: dict[str, Array]
-    distinct: Array  #: [row, column]
-    radices: Array  #: sizes of the dimensions and the number of rows
+    outer: tuple[dict[str, Array], ...]  #: by digit: leaf path → value at each position
+    inner: dict[str, Array]  #: leaf path → values along the inner product
+    radices: Array  #: of the outer index
+    mask: Array  #: [row, outer options, word] bits of which columns of options are mappings there
+    word: Array  #: [inner] word of the mask that tells of each position of the inner product
+    bit: Array  #: [inner] and its bit
 
 
 class Scores(NamedTuple):
     """Scores of a chunk: the smaller the better, infinite for what is infeasible or no mapping."""
 
-    scores: Array  #: [objective, outer, column]
-    row_best: Array  #: [objective, outer] the best of each row
+    scores: Array  #: [objective, outer, inner]
+    outer_best: Array  #: [objective, outer] the least along the inner product
+    hopeful: Array  #: [outer] whether some design there is feasible and not worse than a pivot in every objective
     counts: Array  #: feasible designs, then designs by bit of infeasible_reason
 
 
-def tables(grid: Grid) -> Tables:
-    """The tables of a grid, in float32."""
+def tables(nest: Nest) -> Tables:
+    """The tables of a nest, in float32."""
+    grid = nest.grid
+    outer = [grid.dimensions[i].columns for i in nest.outer_dimensions]
+    outer += [grid.table.degrees, *(nest.options[i] for i in nest.outer_options)]
+    n_columns = nest.distinct.shape[-1]
+    column = np.tile(np.arange(n_columns, dtype=np.int32), nest.n_inner // n_columns)
     host = Tables(
         base=grid.base,
-        dimensions=tuple(_padded_columns(dimension.columns) for dimension in grid.dimensions),
-        degrees=_padded_columns(grid.table.degrees),
-        options={path: column.astype(np.float32) for path, column in grid.table.options.items()},
-        distinct=_padded(grid.table.distinct),
-        radices=np.array([*grid.shape, grid.table.n_rows], np.int32),
+        outer=tuple(map(_padded_columns, outer)),
+        inner={path: values.astype(np.float32) for path, values in nest.inner_columns().items()},
+        radices=np.array(nest.outer_shape, np.int32),
+        mask=_padded(_packed(nest.distinct)),
+        word=column // _WORD,
+        bit=column % _WORD,
     )
     return jax.device_put(host)
+
+
+def _packed(flags: np.ndarray) -> np.ndarray:
+    """Flags along the last axis as bits of 32-bit words."""
+    words = np.zeros((*flags.shape[:-1], -(-flags.shape[-1] // _WORD)), np.uint32)
+    for position in range(flags.shape[-1]):
+        words[..., position // _WORD] |= flags[..., position].astype(np.uint32) << np.uint32(position % _WORD)
+    return words.view(np.int32)
 
 
 def _padded(column: np.ndarray) -> np.ndarray:
@@ -113,15 +138,14 @@ def _look_up(table: dict[str, Array], index: Array) -> dict[str, Array]:
 
 def _outer_values(grid: Tables, digits: Sequence[Array]) -> dict[str, Array]:
     """Leaf path → values at outer indices given by their digits."""
-    values = _look_up(grid.degrees, digits[-1])
-    for table, digit in zip(grid.dimensions, digits[:-1], strict=True):
-        values |= _look_up(table, digit)
-    return values
+    found = (_look_up(table, digit) for table, digit in zip(grid.outer, digits, strict=True))
+    return functools.reduce(dict.__or__, found, {})
 
 
-def _point(program: Program, base: Design, outer: dict[str, Scalar], option: dict[str, Scalar]) -> tuple[Any, Any]:
-    """Metrics and objective values (made small) of one design."""
-    design = replace(base, outer | option)
+@functools.partial(jax.jit, static_argnames=("program",), inline=True)
+def evaluate_point(program: Program, base: Design, values: dict[str, Scalar]) -> tuple[Metrics, tuple[Scalar, ...]]:
+    """Metrics and objectives (made small) of one design; a program of its own so that it is traced only once."""
+    design = replace(base, values)
     metrics = program.model(design)
 
     def lookup(name: str) -> Scalar:
@@ -135,44 +159,91 @@ def _point(program: Program, base: Design, outer: dict[str, Scalar], option: dic
     return metrics, objectives
 
 
-def _nested(program: Program, grid: Tables, digits: Sequence[Array]) -> tuple[Metrics, tuple[Array, ...]]:
-    """The same for outer indices x all columns: arrays [outer, column]."""
-    point = functools.partial(_point, program, grid.base)
-    over_columns = jax.vmap(point, in_axes=(None, 0))
-    return jax.vmap(over_columns, in_axes=(0, None))(_outer_values(grid, digits), grid.options)
+def _nested(function: Callable[..., Any], outer: Any, inner: Any, n_inner: int) -> Any:
+    """``function`` of outer values x inner values: arrays [outer, inner]."""
+    along_inner = jax.vmap(function, in_axes=(None, 0), axis_size=n_inner)
+    return jax.vmap(along_inner, in_axes=(0, None))(outer, inner)
 
 
 @functools.partial(jax.jit, static_argnames=("program", "count"))
 def evaluate_chunk(grid: Tables, start: Array, *, program: Program, count: int) -> tuple[Metrics, tuple[Array, ...]]:
-    """All metrics and the objectives of ``count`` outer indices from ``start``: arrays [outer, column]."""
-    return _nested(program, grid, decode(start, grid.radices, count))
+    """All metrics and the objectives of ``count`` outer indices from ``start``: arrays [outer, inner]."""
+    outer = _outer_values(grid, decode(start, grid.radices, count))
+    return _nested(lambda o, i: evaluate_point(program, grid.base, o | i), outer, grid.inner, len(grid.bit))
 
 
 @functools.partial(jax.jit, static_argnames=("program", "count"))
-def score_chunk(grid: Tables, start: Array, n_valid: Array, *, program: Program, count: int) -> Scores:
-    """Scores of ``count`` outer indices from ``start``, of which the first ``n_valid`` count."""
+def score_chunk(grid: Tables, start: Array, n_valid: Array, *, program: Program, count: int) -> tuple[Array, Array]:
+    """Scores and reasons of ``count`` outer indices from ``start``, of which the first ``n_valid`` count.
+
+    Returns:
+        [objective, outer, inner] scores, the smaller the better, infinite for what is infeasible or no mapping.
+        [outer, inner] bits of the reasons, ``_FEASIBLE`` where there is none, 0 for what is no mapping.
+    """
     digits = decode(start, grid.radices, count)
-    metrics, objectives = _nested(program, grid, digits)
-    valid = grid.distinct[digits[-1]] & (jnp.arange(count) < n_valid)[:, None]
-    feasible = valid & metrics.feasible
-    scores = jnp.stack([jnp.where(feasible, objective, jnp.inf) for objective in objectives])
-    bits = [*map(int, Infeasible), CONSTRAINT]
-    counted = [feasible, *(valid & ((metrics.infeasible_reason & bit) != 0) for bit in bits)]
-    by_row = jnp.stack([jnp.sum(flags, axis=1, dtype=jnp.int32) for flags in counted])  # twice as fast as one sum
-    return Scores(scores, scores.min(axis=2), by_row.sum(axis=1))
+    words = grid.mask.at[tuple(digits[1 - grid.mask.ndim :])].get(mode="promise_in_bounds")
+    words = jnp.where((jnp.arange(count) < n_valid)[:, None], words, 0)
+
+    def score(outer: Any, inner: Any) -> tuple[tuple[Scalar, ...], Scalar]:
+        (values, words), (options, word, bit) = outer, inner
+        metrics, objectives = evaluate_point(program, grid.base, values | options)
+        is_mapping = (_word(words, word) >> bit) & 1 != 0
+        feasible = is_mapping & metrics.feasible
+        reason = jnp.where(metrics.feasible, _FEASIBLE, metrics.infeasible_reason)
+        scores = tuple(jnp.where(feasible, objective, jnp.inf) for objective in objectives)
+        return scores, jnp.where(is_mapping, reason, 0)
+
+    outer = _outer_values(grid, digits), tuple(words.T)
+    scores, reasons = _nested(score, outer, (grid.inner, grid.word, grid.bit), len(grid.bit))
+    return jnp.stack(scores), reasons
+
+
+@jax.jit
+def summarise(scores: Array, reasons: Array, pivots: Array) -> Scores:
+    """What the host needs to know of a chunk, from what :func:`score_chunk` gives.
+
+    A program of its own, because XLA would compute the scores once for every reduction of them.
+    ``pivots`` [pivot, objective] are scores of known designs, infinite where there are fewer.
+    """
+    hopeful = (reasons == _FEASIBLE) & ~_worse(tuple(scores), pivots)
+    return Scores(scores, scores.min(axis=2), hopeful.any(axis=1), _count(reasons))
+
+
+def _word(words: tuple[Scalar, ...], position: Scalar) -> Scalar:
+    """The word at a traced position."""
+    return functools.reduce(lambda found, k: jnp.where(position == k, words[k], found), range(len(words)), words[0])
+
+
+def _worse(scores: tuple[Scalar, ...], pivots: Array) -> Scalar:
+    """Whether some pivot is better in the first objective and no worse in the others."""
+    worse = jnp.bool_(False)
+    for pivot in pivots:
+        no_better = [score >= least for score, least in zip(scores[1:], pivot[1:], strict=True)]
+        worse = worse | functools.reduce(operator.and_, no_better, scores[0] > pivot[0])
+    return worse
+
+
+def _count(reasons: Array) -> Array:
+    """How many designs have each bit, the feasible first; exact for inner products below 1024.
+
+    Three bits are spread over a word, ten places apart, so that one sum along the inner product counts all three.
+    """
+    spread, ones = 1 | 1 << 9 | 1 << 18, 1 | 1 << 10 | 1 << 20
+    counts = []
+    for first in range(0, _FEASIBLE.bit_length(), 3):
+        sums = (((reasons >> first & 7) * spread) & ones).sum(axis=1, dtype=jnp.int32)
+        counts += [(sums >> place & 1023).sum(dtype=jnp.int32) for place in (0, 10, 20)]
+    return jnp.roll(jnp.stack(counts[: _FEASIBLE.bit_length()]), 1)
 
 
 @functools.partial(jax.jit, static_argnames=("program",))
-def evaluate_designs(
-    grid: Tables, digits: Array, column: Array, *, program: Program
-) -> tuple[Metrics, tuple[Array, ...]]:
+def evaluate_designs(grid: Tables, digits: Array, *, program: Program) -> tuple[Metrics, tuple[Array, ...]]:
     """All metrics and the objectives of single designs: arrays [design].
 
-    ``digits`` [dimension… and row, design] are those of their outer indices, ``column`` [design] their
-    columns of options.
+    ``digits`` [radix, design] are those of their outer indices in a nest that has no inner axes.
     """
-    point = functools.partial(_point, program, grid.base)
-    return jax.vmap(point)(_outer_values(grid, list(digits)), _look_up(grid.options, column))
+    values = _outer_values(grid, list(digits))
+    return jax.vmap(lambda v: evaluate_point(program, grid.base, v))(values)
 
 
 class Engine:
@@ -181,24 +252,65 @@ class Engine:
     def __init__(self, grid: Grid, model: Callable[[Design], Metrics], chunk: int | None = None) -> None:
         self.grid = grid
         self.program = Program(model, grid.constraints, grid.spec.objectives)
-        self.tables = tables(grid)
         self._chunk = chunk
+        self._tables: dict[Any, Tables] = {}
 
-    def rows(self, default: int) -> int:
-        """Outer indices a chunk, for about ``default`` designs, however small the grid: programs are shared."""
-        return max(1, (self._chunk or default) // self.grid.table.n_columns)
+    @functools.cached_property
+    def _nests(self) -> tuple[Nest, Nest]:
+        """The nests in which points stay apart, for all outputs, and in which they need not, for scores."""
+        dimensions, options = [d.columns for d in self.grid.dimensions], nesting.option_axes(self.grid)
+        axis_of = {path: i for i, axis in enumerate([*dimensions, *options, self.grid.table.degrees]) for path in axis}
+        traced = evaluate_point.trace(self.program, self.grid.base, dict.fromkeys(axis_of, np.float32(1.0)))
+        jaxpr = traced.jaxpr.jaxpr
+        base = [None] * len(jax.tree.leaves(self.grid.base))
+        axes = [*base, *(axis_of[path] for path in sorted(axis_of))]
+        counts = nesting.reach(jaxpr, axes, [True] * len(jaxpr.outvars))
+        n_options = {len(dimensions) + i: len(next(iter(axis.values()))) for i, axis in enumerate(options)}
+        n_positions = dict(enumerate(self.grid.shape))
+        chosen = (nesting.choose(counts, sizes) for sizes in (n_options, n_positions | n_options))
+        apart, together = map(self._nest, chosen)
+        return apart, together
 
-    def _start(self, outer: int) -> np.ndarray:
-        return np.array(self.grid.start_digits(outer), np.int32)
+    def _nest(self, inner: frozenset[int]) -> Nest:
+        n = len(self.grid.dimensions)
+        return Nest(
+            self.grid, tuple(sorted(i for i in inner if i < n)), tuple(sorted(i - n for i in inner if i >= n))
+        )
 
-    def full(self, outer: int, count: int) -> tuple[Metrics, tuple[Array, ...]]:
-        """Dispatch all outputs of ``count`` outer indices from ``outer``."""
-        return evaluate_chunk(self.tables, self._start(outer), program=self.program, count=count)
+    @functools.cached_property
+    def full_nest(self) -> Nest:
+        """What all outputs are computed in: points of the grid stay in their order."""
+        return self._nests[0]
 
-    def scores(self, outer: int, count: int) -> Scores:
-        """Dispatch the scores of ``count`` outer indices from ``outer``."""
-        n_valid = np.int32(min(count, self.grid.n_outer - outer))
-        return score_chunk(self.tables, self._start(outer), n_valid, program=self.program, count=count)
+    def score_nest(self, by_point: bool) -> Nest:
+        """What scores are computed in; ``by_point`` keeps the points of the grid apart."""
+        return self._nests[0 if by_point else 1]
+
+    def tables(self, nest: Nest) -> Tables:
+        """The tables of a nest, on the device."""
+        key = nest.inner_dimensions, nest.inner_options
+        if key not in self._tables:
+            self._tables[key] = tables(nest)
+        return self._tables[key]
+
+    def lines(self, nest: Nest, default: int) -> int:
+        """Lines a chunk, for about ``default`` designs, however small the grid: programs are shared."""
+        return max(1, (self._chunk or default) // (nest.outer_a_line * nest.n_inner))
+
+    def full(self, line: int, count: int) -> tuple[Metrics, tuple[Array, ...]]:
+        """Dispatch all outputs of ``count`` lines from ``line``."""
+        nest = self.full_nest
+        start = np.array(nest.start_digits(line), np.int32)
+        return evaluate_chunk(self.tables(nest), start, program=self.program, count=count * nest.outer_a_line)
+
+    def scores(self, nest: Nest, line: int, count: int, pivots: np.ndarray) -> Scores:
+        """Dispatch the scores of ``count`` lines from ``line``, by as many objectives as the pivots have."""
+        start = np.array(nest.start_digits(line), np.int32)
+        n_valid = np.int32(min(count, nest.n_lines - line) * nest.outer_a_line)
+        count *= nest.outer_a_line
+        program = dataclasses.replace(self.program, objectives=self.program.objectives[: pivots.shape[1]])
+        found = score_chunk(self.tables(nest), start, n_valid, program=program, count=count)
+        return summarise(*found, pivots)
 
     def designs(self, index: np.ndarray) -> tuple[Metrics, tuple[Array, ...]]:
         """All outputs of the designs at these indices, a chunk at a time, padded to powers of two."""
@@ -208,8 +320,8 @@ class Engine:
     def _designs(self, index: np.ndarray) -> tuple[Metrics, tuple[Array, ...]]:
         padded = np.zeros(max(1 << (len(index) - 1).bit_length(), _SHORTEST), np.int64)
         padded[: len(index)] = index
-        digits, column = self.grid.locate(padded)
-        found = evaluate_designs(self.tables, digits.astype(np.int32), column.astype(np.int32), program=self.program)
+        flat = Nest(self.grid, (), ())
+        found = evaluate_designs(self.tables(flat), flat.digits(padded), program=self.program)
         return jax.tree.map(lambda array: np.asarray(array)[: len(index)], found)
 
 

@@ -1,8 +1,9 @@
 """Which designs of a block are kept: all, the feasible, the best, the top, the Pareto front.
 
 A block is a range of outer indices; what is kept of it depends on nothing else. Blocks kept in
-full are one chunk; the other modes look at scores chunk by chunk, holding O(chunk) memory, and
-evaluate in full only the designs that win.
+full are one chunk; the other modes look at scores chunk by chunk, holding O(chunk) memory: the device
+tells which outer indices may hold a winner, the host looks into those alone, exactly, and
+evaluates in full only the designs that win. Of equals the lowest index wins, whatever the order.
 """
 
 from __future__ import annotations
@@ -15,11 +16,15 @@ import numpy as np
 
 from dse.sweep.engine import CHUNK_FULL, CHUNK_SCORES, CONSTRAINT, Engine, Scores
 from dse.sweep.grid import Grid
+from dse.sweep.nesting import Nest
 from dse.sweep.spec import Keep
 from dse.types import Infeasible, Metrics
 
 #: Chunks of a block when scores alone are looked at.
-_CHUNKS_A_BLOCK = 64
+_CHUNKS_A_BLOCK = 16
+
+#: Designs of the front that the device holds others against.
+_PIVOTS = 32
 
 #: Bits of ``infeasible_reason`` as counted: the model's, then the specification's constraints.
 REASON_BITS = (*map(int, Infeasible), CONSTRAINT)
@@ -45,10 +50,15 @@ class Winners(NamedTuple):
 
 
 def blocks(engine: Engine, keep: Keep) -> list[range]:
-    """The outer indices of a sweep as contiguous blocks."""
-    total = engine.grid.n_outer
-    step = engine.rows(CHUNK_FULL) if _in_full(keep) else engine.rows(CHUNK_SCORES) * _CHUNKS_A_BLOCK
+    """The outer indices of a sweep as contiguous blocks of whole lines; one design is in one block only."""
+    nest = _nest(engine, keep)
+    step = engine.lines(nest, CHUNK_FULL) if _in_full(keep) else engine.lines(nest, CHUNK_SCORES) * _CHUNKS_A_BLOCK
+    total, step = engine.grid.n_outer, step * nest.points_a_line
     return [range(start, min(start + step, total)) for start in range(0, total, step)]
+
+
+def _nest(engine: Engine, keep: Keep) -> Nest:
+    return engine.full_nest if _in_full(keep) else engine.score_nest(by_point=keep.mode == "best")
 
 
 def _in_full(keep: Keep) -> bool:
@@ -60,20 +70,20 @@ def parts(engine: Engine, keep: Keep, wanted: list[range]) -> Iterator[Part]:
     if not _in_full(keep):
         yield from (_winning(engine, keep, block) for block in wanted)
         return
-    rows = engine.rows(CHUNK_FULL)
+    rows = engine.lines(engine.full_nest, CHUNK_FULL)
     ahead = None
     for this, following in zip(wanted, [*wanted[1:], None], strict=True):
         found = ahead or engine.full(this.start, rows)
         ahead = engine.full(following.start, rows) if following else None
-        yield _selected(engine.grid, keep, this, *found)
+        yield _selected(engine.full_nest, keep, this, *found)
 
 
-def _selected(grid: Grid, keep: Keep, block: range, metrics: Metrics, objectives: tuple[jax.Array, ...]) -> Part:
-    """The mappings among the computed rectangle, or only the feasible ones."""
-    rows = np.arange(block.start, block.stop) % grid.table.n_rows
-    distinct = grid.table.distinct[rows]
-    place = np.flatnonzero(distinct)
-    reason = np.asarray(metrics.infeasible_reason)[: len(block)].reshape(-1)[place]
+def _selected(nest: Nest, keep: Keep, block: range, metrics: Metrics, objectives: tuple[jax.Array, ...]) -> Part:
+    """The mappings among the computed rectangle in the order of their index, or only the feasible ones."""
+    grid = nest.grid
+    line, column = np.nonzero(grid.table.distinct[np.arange(block.start, block.stop) % grid.table.n_rows])
+    place = line * grid.table.n_columns + nest.place_of_column()[column]
+    reason = np.asarray(metrics.infeasible_reason).reshape(-1)[place]
     counts = _count(reason)
     index = grid.first_design(block.start) + np.arange(len(place))
     if keep.mode == "feasible":
@@ -103,57 +113,79 @@ def _count(reason: np.ndarray) -> np.ndarray:
 
 def _winning(engine: Engine, keep: Keep, block: range) -> Part:
     """The winners of a block, evaluated in full."""
-    rows = engine.rows(CHUNK_SCORES)
-    grid = engine.grid
-    winners = Winners(np.empty(0, np.int64), np.empty((len(grid.spec.objectives), 0), np.float32))
+    nest = _nest(engine, keep)
+    n_objectives = len(engine.program.objectives) if keep.mode == "pareto" else 1  # designs are ranked by the first
+    lines = engine.lines(nest, CHUNK_SCORES)
+    winners = Winners(np.empty(0, np.int64), np.empty((n_objectives, 0), np.float32))
     counts = np.zeros(1 + len(REASON_BITS), np.int64)
-    starts = range(block.start, block.stop, rows)
-    ahead = engine.scores(starts[0], rows)
+    starts = range(block.start // nest.points_a_line, block.stop // nest.points_a_line, lines)
+
+    def dispatch(line: int) -> Scores:
+        return engine.scores(nest, line, lines, _pivots(keep, winners))
+
+    ahead = dispatch(starts[0])
     for this, following in zip(starts, [*starts[1:], None], strict=True):
-        found, ahead = ahead, engine.scores(following, rows) if following is not None else None
+        found, ahead = ahead, dispatch(following) if following is not None else None
         counts += np.asarray(found.counts)
-        winners = best_of(grid, keep, winners, _challengers(grid, keep, winners, found, this))
+        winners = best_of(engine.grid, keep, winners, _challengers(nest, keep, winners, found, this))
     order = np.argsort(winners.index)
     index = winners.index[order]
-    metrics, _ = engine.designs(index)
+    metrics, objectives = engine.designs(index)
     values = _gathered(jax.tree.leaves(metrics), np.arange(len(index)))
-    return Part(index, values, winners.scores[:, order], counts)
+    scores = np.concatenate([winners.scores[:, order], *(o[None] for o in objectives[n_objectives:])])
+    return Part(index, values, scores, counts)
 
 
-def _challengers(grid: Grid, keep: Keep, winners: Winners, found: Scores, start: int) -> Winners:
-    """The designs of a chunk that may win: only rows whose best may are looked into."""
-    row_best = np.asarray(found.row_best)
-    scores = np.asarray(found.scores)
-    rows = np.flatnonzero(_hopeful(keep, winners, row_best))
-    if keep.mode == "best":  # one row a point, and of that the first best column
-        rows = rows[_first_best((start + rows) // grid.table.n_rows, row_best[0, rows])]
-        column = scores[0, rows].argmin(axis=1)
-        return Winners(grid.design_index(start + rows, column), scores[:, rows, column])
-    near = scores[:, rows].reshape(len(scores), len(rows) * scores.shape[2])
-    place = np.flatnonzero(_hopeful(keep, winners, near))
-    row, column = np.divmod(place, scores.shape[2])
-    return Winners(grid.design_index(start + rows[row], column), near[:, place])
+def _pivots(keep: Keep, winners: Winners) -> np.ndarray:
+    """[pivot, objective] some designs of the front, spread over it; infinite where there are fewer, none for others."""
+    pivots = np.full((_PIVOTS if keep.mode == "pareto" else 0, len(winners.scores)), np.inf, np.float32)
+    if len(pivots) and len(winners.index):
+        order = np.argsort(winners.scores[0])
+        chosen = order[np.unique(np.linspace(0, len(order) - 1, _PIVOTS).astype(int))]
+        pivots[: len(chosen)] = winners.scores[:, chosen].T
+    return pivots
 
 
-def _hopeful(keep: Keep, winners: Winners, scores: np.ndarray) -> np.ndarray:
-    """Which of the scores [objective, …], of designs or the best of rows, can win; ties go to the earlier winner."""
-    finite = np.isfinite(scores[0])
+def _challengers(nest: Nest, keep: Keep, winners: Winners, found: Scores, line: int) -> Winners:
+    """The designs of a chunk that may win: only outer indices that the device calls hopeful are looked into."""
+    hopeful = np.asarray(found.hopeful)
+    first = np.asarray(found.outer_best)[0]
     if keep.mode == "top" and len(winners.index) >= keep.count:
-        return finite & (scores[0] < winners.scores[0].max())
+        hopeful = hopeful & (first <= winners.scores[0].max())
+    row = np.flatnonzero(hopeful)
+    outer = line * nest.outer_a_line + row
+    if keep.mode == "best":  # one outer index a point and outer option, and of that the best design
+        point = outer // (nest.grid.table.n_rows * nest.outer_a_line)
+        row, outer = (array[_ties_of_best(point, first[row])] for array in (row, outer))
+    scores = np.asarray(found.scores)[:, row]
+    place = np.flatnonzero(_may_win(keep, winners, scores.reshape(len(scores), -1)))
+    at, inner = np.divmod(place, scores.shape[2])
+    return Winners(nest.design_index(outer[at], inner), scores[:, at, inner])
+
+
+def _may_win(keep: Keep, winners: Winners, scores: np.ndarray) -> np.ndarray:
+    """Which of the scores [objective, design] can win; ties can, because their index may be lower."""
+    finite = np.isfinite(scores[0])
     if keep.mode == "pareto":
-        return finite & ~dominated(winners.scores, scores)
-    return finite
+        finite[finite] = ~dominated(winners.scores, scores[:, finite])
+        return finite
+    if keep.mode == "best":
+        return finite
+    bound = winners.scores[0].max(initial=-np.inf) if len(winners.index) >= keep.count else np.inf
+    if np.count_nonzero(finite) > keep.count:
+        bound = min(bound, np.partition(scores[0, finite], keep.count - 1)[keep.count - 1])
+    return finite & (scores[0] <= bound)
 
 
 def dominated(front: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Which points [objective, point] are no better than some point of ``front`` in every objective."""
+    """Which points [objective, point] some point of ``front`` dominates: better in one objective, worse in none."""
     if len(front) == 2 and front.shape[1]:
         front = front[:, pareto_front(front, np.arange(front.shape[1]))]  # ascending, its second objective descending
         nearest = np.searchsorted(front[0], points[0], side="right") - 1
-        return (nearest >= 0) & (front[1, nearest] <= points[1])
+        return (nearest >= 0) & (front[1, nearest] <= points[1]) & np.any(front[:, nearest] != points, axis=0)
     covered = np.zeros(points.shape[1], bool)
     for point in front.T:
-        covered |= np.all(points >= point[:, None], axis=0)
+        covered |= np.all(points >= point[:, None], axis=0) & np.any(points > point[:, None], axis=0)
     return covered
 
 
@@ -169,6 +201,15 @@ def best_of(grid: Grid, keep: Keep, *groups: Winners) -> Winners:
     else:
         chosen = pareto_front(scores, index)
     return Winners(index[chosen], scores[:, chosen])
+
+
+def _ties_of_best(group: np.ndarray, score: np.ndarray) -> np.ndarray:
+    """Positions of what equals the best of its group; groups ascend."""
+    if not len(group):
+        return np.arange(0)
+    starts = np.flatnonzero(np.diff(group, prepend=-1))
+    best = np.minimum.reduceat(score, starts)
+    return np.flatnonzero(score == np.repeat(best, np.diff(starts, append=len(group))))
 
 
 def _first_best(group: np.ndarray, score: np.ndarray) -> np.ndarray:
@@ -231,5 +272,6 @@ class Collection:
         if self.keep.mode == "feasible":
             return Part(index, values, scores, self._counts)
         winners = best_of(self.grid, self.keep, Winners(index, scores))
-        place = np.searchsorted(index, winners.index)  # blocks ascend, and so do the designs in them
+        order = np.argsort(index)
+        place = order[np.searchsorted(index, winners.index, sorter=order)]
         return Part(winners.index, values[:, place], winners.scores, self._counts)

@@ -4,40 +4,37 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
-import json
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax
 import numpy as np
 
-import dse
-from dse import catalog
+from dse import results
 from dse.errors import InputError
-from dse.model.feasibility import usable_memory
-from dse.references import bibliography
-from dse.sweep import compose
+from dse.results import Labelled
+from dse.sweep import compose, manifest, writing
+from dse.sweep import dataset as datasets
 from dse.sweep import keep as keeping
-from dse.sweep.axis_values import Label
+from dse.sweep import summary as summaries
 from dse.sweep.engine import LONGEST_CHUNK, CompileClock, Engine
 from dse.sweep.grid import Grid
-from dse.sweep.keep import METRIC_NAMES, Part
+from dse.sweep.keep import Part
+from dse.sweep.manifest import Manifest, Shard
 from dse.sweep.progress import Progress
 from dse.sweep.spec import Keep, SweepSpec, parse_keep, read
-from dse.sweep.spool import Spool, code_digest
-from dse.types import Design, Infeasible, Metrics
+from dse.sweep.spool import Spool, opened
+from dse.sweep.summary import Summary
+from dse.types import Design, Metrics
 
 if TYPE_CHECKING:
     import xarray as xr
 
-_BEST_SHOWN = 10
+_WHOLE = Shard()
 
 
 class Interrupted(Exception):  # noqa: N818 - what happened, not an error
@@ -47,35 +44,6 @@ class Interrupted(Exception):  # noqa: N818 - what happened, not an error
         self.done, self.total, self.parts = done, total, parts
         kept = f"what is finished is in {parts}; run again to go on" if parts else "without an output nothing is kept"
         super().__init__(f"interrupted after {done:,} of {total:,} designs; {kept}")
-
-
-@dataclasses.dataclass(frozen=True)
-class BestDesign:
-    """One of the best designs of a sweep."""
-
-    index: int
-    labels: dict[str, Label]
-    metrics: dict[str, float]
-
-
-@dataclasses.dataclass(frozen=True)
-class Summary:
-    """What a sweep found, in numbers."""
-
-    n_designs: int
-    n_feasible: int
-    reasons: dict[str, int]  #: designs by infeasibility reason; one design may have several
-    seconds: dict[str, float]  #: trace, compile, run (evaluation and selection), write, total
-    n_programs: int  #: programs compiled for it
-    resumed: int  #: designs found finished by an earlier run
-    best: tuple[BestDesign, ...]  #: by the first objective
-    objective: str
-    output: Path | None
-
-    @property
-    def rate(self) -> float:
-        """Designs a second, compilation and writing apart."""
-        return (self.n_designs - self.resumed) / max(self.seconds["run"], 1e-9)
 
 
 def run(
@@ -93,7 +61,7 @@ def run(
         output: file of the results, by default what the specification says; False writes none.
         keep: ``all feasible best pareto top:K`` in place of the specification's.
         chunk: designs evaluated at once.
-        fresh: begin anew instead of going on from the parts of an interrupted run.
+        fresh: compute again what is finished, a whole file or the parts of an interrupted run.
         progress: called after every block.
 
     Raises InputError for bad input, before anything is computed, and Interrupted when stopped.
@@ -130,37 +98,128 @@ def execute(
     model: Callable[[Design], Metrics] | None = None,
 ) -> tuple[xr.Dataset, Summary]:
     """Run a sweep as :func:`run` does; ``model`` stands in for ``dse.evaluate``. Gives dataset and summary."""
+    labelled, summary = perform(spec, output, keep, chunk, fresh, progress, model)
+    if labelled is None:
+        with results.open_results(summary.output) as found:
+            return found.load(), summary
+    return results.to_xarray(labelled), summary
+
+
+def perform(
+    spec: str | Path | SweepSpec,
+    output: str | Path | bool | None = None,
+    keep: str | None = None,
+    chunk: int | None = None,
+    fresh: bool = False,
+    progress: Callable[[Progress], None] | None = None,
+    model: Callable[[Design], Metrics] | None = None,
+) -> tuple[Labelled | None, Summary]:
+    """Run a sweep as :func:`execute` does, without xarray; no results where they are in the file already."""
     began = time.perf_counter()
+    job = _job(spec, output, keep, chunk, model)
+    if not fresh and (summary := _finished(job)):
+        return None, summary
+    before, prepared = CompileClock.read(), time.perf_counter()
+    with output_errors(job.target), opened(job.target) if job.target else contextlib.nullcontext():
+        engine = Engine(job.grid, job.model, chunk)
+        blocks = keeping.blocks(engine, job.keep)
+        spool = Spool(job.target, manifest.key(job.identity, blocks)) if job.target else None
+        if spool and fresh:
+            spool.remove_parts()
+        found = keeping.Collection(job.grid, job.keep)
+        resumed = _evaluate_blocks(job, engine, blocks, spool, found.add, progress, began)
+        part = found.result()
+        seconds, programs, evaluated = _spent(before, prepared)
+        numbers = {"seconds": seconds, "n_programs": programs, "resumed": resumed, "output": job.target}
+        summary = summaries.of_part(job.grid, part, **numbers)
+        attributes = summaries.attributes(job.grid, summary, job.identity, evaluated - began)
+        labelled = datasets.build(job.grid, job.keep, part, attributes)
+        if spool:
+            write_results(labelled, job.grid, spool)
+    ended = time.perf_counter()
+    seconds |= {"write": ended - evaluated, "total": ended - began}
+    return labelled, dataclasses.replace(summary, seconds=seconds)
+
+
+def perform_shard(
+    spec: str | Path | SweepSpec,
+    shard: Shard,
+    output: str | Path | None = None,
+    keep: str | None = None,
+    chunk: int | None = None,
+    fresh: bool = False,
+    progress: Callable[[Progress], None] | None = None,
+    model: Callable[[Design], Metrics] | None = None,
+) -> Summary:
+    """Evaluate one share of a sweep into the folder of its parts; :func:`dse.sweep.merge.merge` joins them."""
+    began = time.perf_counter()
+    job = _job(spec, output, keep, chunk, model)
+    if not fresh and (summary := _finished(job)):
+        return summary
+    before, prepared = CompileClock.read(), time.perf_counter()
+    counts = np.zeros(1 + len(manifest.REASONS), np.int64)
+
+    def count(part: Part) -> None:
+        counts.__iadd__(part.counts)
+
+    with output_errors(job.target), opened(job.target, shared=True):
+        engine = Engine(job.grid, job.model, chunk)
+        whole = keeping.blocks(engine, job.keep)
+        blocks = shard.share(whole)
+        spool = Spool(job.target, manifest.key(job.identity, whole))
+        if fresh:
+            spool.forget(blocks)
+        resumed = _evaluate_blocks(job, engine, blocks, spool, count, progress, began, shard)
+    seconds, programs, evaluated = _spent(before, prepared)
+    seconds |= {"write": 0.0, "total": evaluated - began}
+    n_designs = sum(_designs_in(job.grid, block) for block in blocks)
+    numbers = {"seconds": seconds, "n_programs": programs, "resumed": resumed, "output": spool.folder}
+    return summaries.of_shard(job.grid, counts, n_designs, shard, **numbers)
+
+
+class _Job(NamedTuple):
+    """A sweep that is about to run: what, by what, where to."""
+
+    grid: Grid
+    keep: Keep
+    model: Callable[[Design], Metrics]
+    identity: dict[str, str]
+    target: Path | None
+
+
+def _job(
+    spec: str | Path | SweepSpec, output: str | Path | bool | None, keep: str | None, chunk: int | None,
+    model: Callable[[Design], Metrics] | None,
+) -> _Job:  # fmt: skip
     if chunk is not None and not 1 <= chunk <= LONGEST_CHUNK:
         raise InputError("chunk", str(chunk), f"1 to {LONGEST_CHUNK:,} designs", "leave it out")
     grid, kept = plan(spec, keep)
-
-    from dse.sweep import dataset as datasets  # xarray and pandas take half a second to import
-
     target = None if output is False else grid.spec.output if output in (None, True) else Path(str(output))
-    before = CompileClock.read()
-    engine = Engine(grid, model or _model(), chunk)
-    spool = Spool(target, _key(grid, kept, engine)) if target else None
-    if spool:
-        spool.prepare(target, fresh)
-    prepared = time.perf_counter()
-    with _writing(target):
-        part, resumed = _evaluate_blocks(engine, kept, spool, progress, began)
+    if target:
+        writing.usable(grid.spec.compression)
+    model = model or _model()
+    return _Job(grid, kept, model, manifest.identity(grid, kept, model), target)
+
+
+def _finished(job: _Job) -> Summary | None:
+    """The summary of an earlier run of the same sweep, if its file is there."""
+    attributes = writing.attributes(job.target) if job.target else {}
+    same = job.identity | {"title": job.grid.spec.title}
+    if any(attributes.get(name) != value for name, value in same.items()):
+        return None
+    return summaries.of_file(job.grid, job.target, attributes)
+
+
+def _spent(before: tuple[float, float, int], prepared: float) -> tuple[dict[str, float], int, float]:
+    """Seconds by what they were spent on, programs compiled, and the time."""
     traced, compiled, programs = (now - then for now, then in zip(CompileClock.read(), before, strict=True))
-    evaluated = time.perf_counter()
-    seconds = {"trace": traced, "compile": compiled, "run": max(evaluated - prepared - traced - compiled, 0.0)}
-    summary = _summary(grid, part, seconds, programs, resumed, target)
-    results = datasets.build(grid, kept, part, _attributes(grid, kept, summary, evaluated - began))
-    if spool:
-        with _writing(target):
-            _write(results, target, spool)
-    ended = time.perf_counter()
-    seconds |= {"write": ended - evaluated, "total": ended - began}
-    return results, dataclasses.replace(summary, seconds=seconds)
+    now = time.perf_counter()
+    run = max(now - prepared - traced - compiled, 0.0)
+    return {"trace": traced, "compile": compiled, "run": run}, programs, now
 
 
 @contextlib.contextmanager
-def _writing(target: Path | None) -> Iterator[None]:
+def output_errors(target: Path | None) -> Iterator[None]:
     """What the disk refuses is an InputError; finished parts stay."""
     try:
         yield
@@ -177,61 +236,68 @@ def _model() -> Callable[[Design], Metrics]:
     return evaluate
 
 
-def _key(grid: Grid, keep: Keep, engine: Engine) -> str:
-    """Hash of everything that the content of a part depends on."""
-    depends = [
-        grid.spec.hash(), catalog.digest(grid.used), code_digest(), "float32", str(keep),
-        engine.program.model.__module__, grid.n_outer, [len(block) for block in keeping.blocks(engine, keep)[:1]],
-    ]  # fmt: skip
-    return hashlib.sha256(json.dumps(depends).encode()).hexdigest()
-
-
 def _evaluate_blocks(
-    engine: Engine, keep: Keep, spool: Spool | None, progress: Callable[[Progress], None] | None, began: float
-) -> tuple[Part, int]:
-    """What is kept of all blocks, and how many designs an earlier run had finished."""
-    grid = engine.grid
-    blocks = keeping.blocks(engine, keep)
+    job: _Job, engine: Engine, blocks: list[range], spool: Spool | None, take: Callable[[Part], None],
+    progress: Callable[[Progress], None] | None, began: float, shard: Shard = _WHOLE,
+) -> int:  # fmt: skip
+    """Hand what is kept of each block to ``take``; how many designs an earlier run had finished."""
+    grid = job.grid
     finished = {block for block in blocks if spool and spool.has(block)}
     resumed = sum(_designs_in(grid, block) for block in finished)
-    computed = keeping.parts(engine, keep, [block for block in blocks if block not in finished])
-    found = keeping.Collection(grid, keep)
+    total = sum(_designs_in(grid, block) for block in blocks)
+    computed = keeping.parts(engine, job.keep, [block for block in blocks if block not in finished])
+    record = Manifest(spool.folder, spool.key, shard) if spool else None
+    if record:
+        record.begin(grid, job.identity, blocks, shard)
     done = feasible = 0
     best = np.inf
+
+    def save(block: range, part: Part) -> None:
+        spool.save(block, part)
+        record.finished(block, part)
+
     with _stoppable(), ThreadPoolExecutor(1) as writer:
         saving = None
         try:
             for block in blocks:
                 if block in finished:
-                    part = spool.load(block) or next(keeping.parts(engine, keep, [block]))
+                    part = spool.load(block) or next(keeping.parts(engine, job.keep, [block]))
                 else:
-                    part = next(computed)
+                    part = _next(computed, block, record)
                     if saving:
                         saving.result()  # so that no more than one part waits in memory
-                    saving = writer.submit(spool.save, block, part) if spool else None
-                found.add(part)
+                    saving = writer.submit(save, block, part) if spool else None
+                take(part)
                 done += _designs_in(grid, block)
                 feasible += int(part.counts[0])
                 best = min(best, part.scores[0].min(initial=np.inf))
                 if progress:
-                    progress(_progress(grid, done, feasible, best, resumed, time.perf_counter() - began))
+                    seconds = time.perf_counter() - began
+                    progress(_progress(grid, done, total, feasible, best, resumed, seconds))
             if saving:
                 saving.result()
         except KeyboardInterrupt:
-            raise Interrupted(done, grid.n_designs, spool and spool.folder) from None
-    return found.result(), resumed
+            raise Interrupted(done, total, spool and spool.folder) from None
+    return resumed
 
 
-def _write(results: xr.Dataset, target: Path, spool: Spool) -> None:
+def _next(computed: Iterator[Part], block: range, record: Manifest | None) -> Part:
+    """The next part; a failure is recorded before it ends the run."""
+    try:
+        return next(computed)
+    except Exception as error:
+        if record:
+            record.failed(block, error)
+        raise
+
+
+def write_results(labelled: Labelled, grid: Grid, spool: Spool) -> None:
     """Write the results, then remove the parts; when stopped before that, all parts stay."""
-    from dse.sweep import dataset as datasets
-
-    total = int(results.attrs["designs"])
     with _stoppable():
         try:
-            datasets.write(results, target)
+            writing.write(labelled, spool.output, grid.spec.compression)
         except KeyboardInterrupt:
-            raise Interrupted(total, total, spool.folder) from None
+            raise Interrupted(grid.n_designs, grid.n_designs, spool.folder) from None
     spool.remove()
 
 
@@ -239,10 +305,12 @@ def _designs_in(grid: Grid, block: range) -> int:
     return grid.first_design(block.stop) - grid.first_design(block.start)
 
 
-def _progress(grid: Grid, done: int, feasible: int, best: float, resumed: int, seconds: float) -> Progress:
+def _progress(
+    grid: Grid, done: int, total: int, feasible: int, best: float, resumed: int, seconds: float
+) -> Progress:
     objective = grid.spec.objectives[0]
     value = objective.sign * float(best) if np.isfinite(best) else None
-    return Progress(done, grid.n_designs, seconds, feasible, value, objective.expression.text, resumed)
+    return Progress(done, total, seconds, feasible, value, objective.expression.text, resumed)
 
 
 @contextlib.contextmanager
@@ -260,64 +328,3 @@ def _stoppable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, previous)
-
-
-def _summary(
-    grid: Grid, part: Part, seconds: dict[str, float], programs: int, resumed: int, output: Path | None
-) -> Summary:
-    names = [bit.name for bit in Infeasible] + ["constraint"]
-    counts = dict(zip(names, map(int, part.counts[1:]), strict=True))
-    return Summary(
-        n_designs=grid.n_designs,
-        n_feasible=int(part.counts[0]),
-        reasons={name: count for name, count in counts.items() if count},
-        seconds=seconds,
-        n_programs=programs,
-        resumed=resumed,
-        best=tuple(_best_designs(grid, part)),
-        objective=grid.spec.objectives[0].expression.text,
-        output=output,
-    )
-
-
-def _best_designs(grid: Grid, part: Part) -> Iterator[BestDesign]:
-    """The best designs by the first objective, of equals the one with the lowest index first."""
-    scores = part.scores[0]
-    near = np.flatnonzero(np.isfinite(scores))
-    if len(near) > _BEST_SHOWN:
-        bound = np.partition(scores[near], _BEST_SHOWN)[_BEST_SHOWN]
-        near = near[scores[near] <= bound]
-    for position in near[np.lexsort((part.index[near], scores[near]))][:_BEST_SHOWN]:
-        metrics = dict(zip(METRIC_NAMES, map(float, part.values[:, position]), strict=True))
-        index = int(part.index[position])
-        yield BestDesign(index, grid.labels(index), metrics)
-
-
-def _attributes(grid: Grid, keep: Keep, summary: Summary, seconds: float) -> dict[str, Any]:
-    """Global attributes: what was run, with what, when, and on whose data it rests."""
-    sources = [source for kind, slug in grid.used for source, _ in catalog.provenance(kind, slug)]
-    device = jax.devices()[0]
-    decides_memory = {"system.accelerator.memory.capacity", "software.reserve"}
-    swept = any(decides_memory & set(dimension.columns) for dimension in grid.dimensions)
-    return {
-        "title": grid.spec.title,
-        "Conventions": "CF-1.11",
-        "specification": grid.spec.text,
-        "specification_hash": grid.spec.hash(),
-        "catalog_digest": catalog.digest(grid.used),
-        "code_version": dse.__version__,
-        "code_digest": code_digest(),
-        "jax_version": jax.__version__,
-        "device": device.device_kind,
-        "dtype": "float32",
-        **({} if swept else {"memory_capacity_bytes": float(usable_memory(grid.base))}),
-        "keep": str(keep),
-        "objective": summary.objective,
-        "seconds": seconds,
-        "designs": summary.n_designs,
-        "feasible_designs": summary.n_feasible,
-        "infeasible_by_reason": json.dumps(summary.reasons),
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "sources": "\n".join(dict.fromkeys(sources)),
-        "bibliography": bibliography(grid.used),
-    }

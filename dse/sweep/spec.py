@@ -38,6 +38,7 @@ _SECTIONS = {
     "mapping": {},
 }
 _KEYS = ("title", *_SECTIONS, "axes", "zip", "constraints", "objective", "output")
+COMPRESSIONS = ("auto", "zstd", "zlib", "none")
 KEEP_MODES = ("all", "feasible", "best", "pareto", "top")
 
 #: Designs that may be kept unless the specification says another number.
@@ -79,6 +80,7 @@ class SweepSpec:
     keep: Keep
     output: Path
     limit: int
+    compression: str
 
     def hash(self) -> str:
         """SHA-256 of what the sweep computes; title and output do not count."""
@@ -115,7 +117,7 @@ def from_text(text: str, file: str = "sweep.toml") -> SweepSpec:
     axes = tuple(_axes(document.get("axes", {}), file))
     _check_conflicts(names, fixed, axes)
     output = document.get("output", {})
-    _check_keys(output, ("keep", "file", "limit"), f"{file}: output")
+    _check_keys(output, ("keep", "file", "limit", "compression"), f"{file}: output")
     return SweepSpec(
         file=file,
         text=text,
@@ -129,6 +131,7 @@ def from_text(text: str, file: str = "sweep.toml") -> SweepSpec:
         keep=parse_keep(output.get("keep", "all"), f"{file}: output.keep"),
         output=Path(str(output.get("file", f"results/{Path(file).stem}.nc"))),
         limit=_limit(output.get("limit", DEFAULT_LIMIT), f"{file}: output.limit"),
+        compression=_compression(output.get("compression", "auto"), f"{file}: output.compression"),
     )
 
 
@@ -267,3 +270,9 @@ def _limit(value: Any, where: str) -> int:
     if isinstance(value, int | float) and not isinstance(value, bool) and value >= 1:
         return int(value)
     raise InputError(where, repr(value), "a number of designs", f"leave it out for {DEFAULT_LIMIT:,}")
+
+
+def _compression(value: Any, where: str) -> str:
+    if value in COMPRESSIONS:
+        return value
+    raise InputError(where, repr(value), ", ".join(COMPRESSIONS), "leave it out: auto takes what is fastest here")

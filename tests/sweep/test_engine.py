@@ -11,6 +11,7 @@ import dse
 from dse.design import replace
 from dse.sweep import execute, plan
 from dse.sweep.engine import CHUNK_FULL, CompileClock, Engine, decode, tables
+from dse.sweep.nesting import Nest
 from tests.sweep import toy
 from tests.sweep.toy import sweep
 
@@ -96,8 +97,8 @@ def test_constant_options_are_no_columns():
 
 
 def test_chunks_are_as_long_for_any_grid_of_the_same_options():
-    rows = {Engine(plan(sweep(system=f"n_devices = {n}"))[0], toy.evaluate).rows(CHUNK_FULL) for n in (2, 8, 16)}
-    assert rows == {CHUNK_FULL // 72}
+    engines = [Engine(plan(sweep(system=f"n_devices = {n}"))[0], toy.evaluate) for n in (2, 8, 16)]
+    assert {engine.lines(engine.full_nest, CHUNK_FULL) for engine in engines} == {CHUNK_FULL // 72}
 
 
 def test_catalogue_names_set_every_leaf_less_what_is_said_apart():
@@ -111,7 +112,7 @@ def test_catalogue_names_set_every_leaf_less_what_is_said_apart():
     assert not by_name["accelerator"] & by_name["system"]
     assert "system.accelerator.vector_rate" in by_name["accelerator"]
     assert "system.scale_out.bandwidth" in by_name["system"] and "software.host_time" in by_name["system"]
-    assert tables(grid).dimensions[0].keys() == by_name["accelerator"]
+    assert tables(Nest(grid, (), ())).outer[0].keys() == by_name["accelerator"]
     grid, _ = plan(spec)
     system, bandwidth = grid.dimensions
     assert "system.scale_up.bandwidth" not in system.columns and "system.scale_up.domain" in system.columns

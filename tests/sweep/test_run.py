@@ -162,11 +162,44 @@ def test_run_from_a_path_with_the_model(small_sweep, tmp_path):
 
 
 def test_interrupted_while_writing_keeps_all_parts(tmp_path, monkeypatch):
-    monkeypatch.setattr(xr.Dataset, "to_netcdf", lambda *_, **__: raise_interrupt())
+    monkeypatch.setattr("dse.sweep.writing._fill", lambda *_: raise_interrupt())
     with pytest.raises(Interrupted) as raised:
         toy_run(tmp_path / "r.nc")
     assert raised.value.done == raised.value.total
     monkeypatch.undo()
     _, summary = toy_run(tmp_path / "r.nc")
     assert summary.resumed == summary.n_designs
+    assert [path.name for path in tmp_path.iterdir()] == ["r.nc"]
+
+
+def test_a_finished_file_is_not_computed_again(tmp_path):
+    first, before = toy_run(tmp_path / "r.nc")
+    made = (tmp_path / "r.nc").stat().st_mtime_ns
+    again, summary = toy_run(tmp_path / "r.nc")
+    assert_identical(again, first)
+    assert summary.finished == first.attrs["created"] and not before.finished
+    assert (summary.best, summary.reasons, summary.n_feasible) == (before.best, before.reasons, before.n_feasible)
+    assert (tmp_path / "r.nc").stat().st_mtime_ns == made
+    for options in (dict(fresh=True), dict(keep="feasible")):
+        assert not toy_run(tmp_path / "r.nc", **options)[1].finished
+    assert not execute(sweep(system="n_devices = 8"), output=tmp_path / "r.nc", model=toy.evaluate)[1].finished
+
+
+@pytest.mark.parametrize("keep", ["feasible", "best", "top:20", "pareto"])
+def test_the_best_designs_are_read_from_a_finished_file(tmp_path, keep):
+    more = '[objective]\nminimize = ["step_time", "peak_memory"]'
+    spec = sweep(MAPPING_AXES + "matrix_slowdown = [1.0, 1.5]", more=more)
+    (_, before), (_, after) = (execute(spec, tmp_path / "r.nc", keep, model=toy.evaluate) for _ in range(2))
+    assert after.finished and after.best == before.best
+
+
+def test_two_runs_of_one_output_do_not_meet(tmp_path):
+    output = tmp_path / "r.nc"
+
+    def second(state):
+        with pytest.raises(InputError, match="another run that is writing it"):
+            toy_run(output)
+
+    first, _ = toy_run(output, progress=second)
+    assert_identical(first, toy_run(False)[0])
     assert [path.name for path in tmp_path.iterdir()] == ["r.nc"]

@@ -1,0 +1,29 @@
+"""``dse merge``: the shards of a sweep to one file."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dse.cli.run import finish
+from dse.cli.status import told
+from dse.drawing import Draughtsman
+
+
+@told
+def merge(
+    output: Annotated[Path, typer.Argument(metavar="OUTPUT.nc", help="Results file that dse run --shard was given.")],
+    figure: Annotated[bool, typer.Option(help="Draw the figure of the best mappings.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> int:
+    """Join what dse run --shard 1/n … n/n has left beside OUTPUT.nc."""
+    with Draughtsman() as draughtsman:
+        began = time.perf_counter()
+        from dse import sweep as sweeps
+
+        imported = time.perf_counter() - began
+        _, summary = sweeps.merge(output)
+        return finish(summary, imported, draughtsman if figure else None, as_json)

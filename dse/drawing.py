@@ -1,0 +1,82 @@
+"""The figure of a sweep, drawn by a second process that imports matplotlib while the sweep runs.
+
+Importing it and loading its fonts take longer than a sweep does; here they cost a second core and no time.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+#: For screens and for papers.
+ENDINGS = (".png", ".svg")
+
+
+class Draughtsman:
+    """The second process. Without it, figures are drawn in this one."""
+
+    def __init__(self) -> None:
+        pipes: dict[str, Any] = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        try:
+            self._process = subprocess.Popen([sys.executable, "-m", "dse.drawing"], **pipes, text=True)
+        except OSError:
+            self._process = None
+
+    def __enter__(self) -> Draughtsman:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process:
+            self._process.kill()
+            self._process.communicate()
+
+    def draw(self, results: Path) -> list[Path]:
+        """The figures of the best mappings, beside their results."""
+        if self._process:
+            try:
+                print(json.dumps(str(results)), file=self._process.stdin, flush=True)
+                return list(map(Path, json.loads(self._process.stdout.readline())))
+            except (OSError, ValueError):
+                pass  # whatever went wrong there goes wrong here again, and is told
+        return draw(results)
+
+
+def draw(results: Path) -> list[Path]:
+    """Draw the figures of the best mappings of a results file, beside it."""
+    from dse import plot
+    from dse.results import open_results
+
+    with open_results(results) as dataset:
+        figure = plot.breakdown(dataset)
+    return [plot.save(figure, results.with_suffix(ending)) for ending in ENDINGS]
+
+
+def _warm_up() -> None:
+    """Draw two made-up designs, so that modules are imported, fonts loaded and file formats known."""
+    import io
+
+    import xarray as xr
+
+    from dse import plot
+
+    names = ("step_time", "peak_memory", "mfu", "step_time_forward", "step_time_data_parallel", "tp", "pp")
+    sample = {name: ("mapping", [1.0, 2.0]) for name in names} | {"feasible": ("mapping", [True, True])}
+    figure = plot.breakdown(xr.Dataset(sample).set_coords(["tp", "pp"]))
+    for ending in ENDINGS:
+        figure.savefig(io.BytesIO(), format=ending[1:])
+    xr.backends.list_engines()
+
+
+def main() -> None:
+    """Warm up, wait for the path of a results file on standard input, draw, print where."""
+    _warm_up()
+    told = sys.stdin.readline()
+    if told:
+        print(json.dumps(list(map(str, draw(Path(json.loads(told)))))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,225 @@
+"""Shards and their merging, and runs that are killed: the data is that of one undisturbed run."""
+
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import netCDF4
+import numpy as np
+import pytest
+
+from dse.errors import InputError
+from dse.sweep import Interrupted, Shard, merge, perform, perform_shard
+from dse.sweep.manifest import lines
+from tests.sweep import toy
+from tests.sweep.test_run import raise_interrupt
+from tests.sweep.toy import MAPPING_AXES, sweep
+
+CHUNK = 720
+MORE = '[objective]\nminimize = ["step_time", "peak_memory"]'
+
+
+@pytest.fixture(autouse=True)
+def short_blocks(monkeypatch):
+    monkeypatch.setattr("dse.sweep.keep._CHUNKS_A_BLOCK", 1)
+
+
+def spec(**options):
+    return sweep(MAPPING_AXES + "matrix_slowdown = [1.0, 1.5]", more=MORE, **options)
+
+
+def shard(output, number, of, **options):
+    return perform_shard(spec(), Shard(number, of), output, model=toy.evaluate, **({"chunk": CHUNK} | options))
+
+
+def content(path):
+    """Everything in a file, bytes of the values and attributes; the times of the run apart."""
+    with netCDF4.Dataset(path) as file:
+        file.set_auto_maskandscale(False)
+        attributes = {name: file.getncattr(name) for name in file.ncattrs() if name not in ("created", "seconds")}
+        return attributes, {name: described(variable) for name, variable in file.variables.items()}
+
+
+def described(variable):
+    values = np.asarray(variable[...])
+    attributes = {name: np.asarray(variable.getncattr(name)).tolist() for name in variable.ncattrs()}
+    return variable.dimensions, values.dtype, values.tolist() if variable.dtype is str else values.tobytes(), attributes
+
+
+def undisturbed(folder, **options):
+    perform(spec(), folder / "whole.nc", model=toy.evaluate, **({"chunk": CHUNK} | options))
+    return content(folder / "whole.nc")
+
+
+@pytest.mark.parametrize("keep", ["all", "feasible", "best", "top:20", "pareto"])
+def test_merged_shards_are_the_undisturbed_run(tmp_path, keep):
+    output = tmp_path / "out" / "r.nc"
+    found = [shard(output, i, 3, keep=keep) for i in (3, 1, 2)]
+    assert not output.exists()
+    _, merged = merge(output)
+    assert content(output) == undisturbed(tmp_path, keep=keep)
+    assert [path.name for path in output.parent.iterdir()] == ["r.nc"], "parts are gone"
+    assert sum(one.n_designs for one in found) == merged.n_designs
+    assert sum(one.n_feasible for one in found) == merged.n_feasible > 0
+    assert all(one.shard and one.n_designs for one in found)
+
+
+def test_more_shards_than_blocks(tmp_path):
+    found = [shard(tmp_path / "r.nc", i, 4, chunk=1 << 20) for i in (1, 2, 3, 4)]
+    assert sorted(one.n_designs for one in found)[:3] == [0, 0, 0]
+    merge(tmp_path / "r.nc")
+    assert content(tmp_path / "r.nc") == undisturbed(tmp_path, chunk=1 << 20)
+
+
+def test_a_run_of_the_whole_goes_on_from_shards(tmp_path):
+    done = shard(tmp_path / "r.nc", 2, 3)
+    _, summary = perform(spec(), tmp_path / "r.nc", chunk=CHUNK, model=toy.evaluate)
+    assert summary.resumed == done.n_designs
+    assert content(tmp_path / "r.nc") == undisturbed(tmp_path)
+    assert shard(tmp_path / "r.nc", 1, 3).finished
+
+
+def test_an_interrupted_shard_goes_on(tmp_path):
+    with pytest.raises(Interrupted):
+        shard(tmp_path / "r.nc", 1, 1, progress=lambda state: state.done > 5000 and raise_interrupt())
+    summary = shard(tmp_path / "r.nc", 1, 1)
+    assert 0 < summary.resumed < summary.n_designs
+    assert shard(tmp_path / "r.nc", 1, 1, fresh=True).resumed == 0
+
+
+def test_a_missing_shard_is_told(tmp_path):
+    output = tmp_path / "r.nc"
+    with pytest.raises(InputError, match="no parts"):
+        merge(output)
+    shard(output, 1, 3)
+    shard(output, 3, 3)
+    with pytest.raises(InputError, match=r"got nothing for the outer indices [\d,]+ to [\d,]+; .*missing shard"):
+        merge(output)
+    assert not output.exists() and shard(output, 2, 3).resumed == 0
+    shutil.copy(sorted(output.with_name("r.nc.parts").glob("*.npz"))[0], tmp_path / "kept")
+    first = sorted(output.with_name("r.nc.parts").glob("*.npz"))[0]
+    first.write_bytes(first.read_bytes()[:100])
+    with pytest.raises(InputError, match="cannot be read"):
+        merge(output)
+    shutil.copy(tmp_path / "kept", first)
+    merge(output)
+
+
+@pytest.mark.parametrize(("other", "told"), [({"keep": "feasible"}, "keep"), ({"chunk": 1440}, "chunk")])
+def test_parts_of_different_sweeps_are_not_mixed(tmp_path, other, told):
+    shard(tmp_path / "r.nc", 1, 2)
+    shard(tmp_path / "r.nc", 2, 2, **other)
+    with pytest.raises(InputError, match=f"2 different sweeps, which differ in .*{told}.*--fresh"):
+        merge(tmp_path / "r.nc")
+    for i in (1, 2):
+        shard(tmp_path / "r.nc", i, 2, fresh=True)
+    merge(tmp_path / "r.nc")
+
+
+def test_parts_of_other_code_are_not_merged(tmp_path, monkeypatch):
+    monkeypatch.setattr("dse.sweep.manifest.code_digest", lambda: "other")
+    shard(tmp_path / "r.nc", 1, 1)
+    monkeypatch.undo()
+    with pytest.raises(InputError, match="another code_digest than here"):
+        merge(tmp_path / "r.nc")
+
+
+def test_manifest(tmp_path):
+    summary = shard(tmp_path / "r.nc", 1, 2)
+    (path,) = (tmp_path / "r.nc.parts").glob("*.jsonl")
+    with path.open("a") as file:
+        file.write('{"block": [1')  # as a killed process may leave it
+    shard(tmp_path / "r.nc", 1, 2)
+    header, *blocks, again = lines(path)
+    assert header["sweep"] == again["sweep"] and header["shard"] == "1/2"
+    assert {"specification_hash", "catalog_digest", "code_version", "jax_version", "device", "dtype"} <= set(
+        header["sweep"]
+    )
+    assert [blocks[0]["block"][0], blocks[-1]["block"][1]] == header["blocks"]
+    assert sum(block["feasible"] for block in blocks) == summary.n_feasible
+    assert all(block["seconds"] >= 0 and "infeasible_by_reason" in block for block in blocks)
+
+
+def test_failures_are_recorded(tmp_path, monkeypatch):
+    def failing(*_):
+        raise RuntimeError("out of memory")
+        yield
+
+    monkeypatch.setattr("dse.sweep.keep.parts", failing)
+    with pytest.raises(RuntimeError):
+        shard(tmp_path / "r.nc", 1, 1)
+    (path,) = (tmp_path / "r.nc.parts").glob("*.jsonl")
+    assert "out of memory" in lines(path)[-1]["failure"]
+
+
+def test_shards_run_at_once_but_not_with_a_merge(tmp_path):
+    shard(tmp_path / "r.nc", 2, 2)
+
+    def meanwhile(state):
+        assert shard(tmp_path / "r.nc", 2, 2).resumed > 0
+        with pytest.raises(InputError, match="another run"):
+            merge(tmp_path / "r.nc")
+
+    shard(tmp_path / "r.nc", 1, 2, progress=meanwhile)
+    merge(tmp_path / "r.nc")
+
+
+#: A slowed sweep; each of its blocks and the writing of its results take a while.
+SLOWED = """
+import sys, time
+import dse.sweep.keep, dse.sweep.writing
+from dse.sweep import perform
+from dse.sweep.spool import Spool
+from tests.sweep import test_shards, toy
+dse.sweep.keep._CHUNKS_A_BLOCK = 1
+save, put = Spool.save, dse.sweep.writing._put
+def slow_save(self, block, part):
+    time.sleep(0.01)
+    save(self, block, part)
+def slow_put(*arguments):
+    time.sleep(0.01)
+    put(*arguments)
+Spool.save, dse.sweep.writing._put = slow_save, slow_put
+print("ready", flush=True)
+_, summary = perform(test_shards.spec(), sys.argv[1], chunk=test_shards.CHUNK, model=toy.evaluate)
+print(summary.resumed)
+"""
+
+
+def parts_of(output):
+    try:
+        return sorted(output.with_name("r.nc.parts").glob("*.npz"))
+    except FileNotFoundError:  # the folder was removed that moment
+        return []
+
+
+def test_killed_at_any_moment(tmp_path):
+    """SIGKILL loses at most the running block; no half-written file ever has a final name; the data is the same."""
+    expected = undisturbed(tmp_path)
+    output = tmp_path / "out" / "r.nc"
+    moments = random.Random(7)
+    killed = 0
+    for attempt in range(12):
+        running = subprocess.Popen([sys.executable, "-c", SLOWED, str(output)], stdout=subprocess.PIPE, text=True)
+        assert running.stdout.readline() == "ready\n"
+        if attempt < 4:
+            before = parts_of(output)
+            deadline = time.monotonic() + 60
+            while parts_of(output) == before and time.monotonic() < deadline:
+                time.sleep(0.001)  # until it has gone on from where it was
+            time.sleep(moments.uniform(0.0, 0.3))
+            running.send_signal(signal.SIGKILL)
+        told, _ = running.communicate(timeout=60)
+        for part in parts_of(output):
+            with np.load(part) as arrays:
+                assert all(arrays[name] is not None for name in arrays), "whole, checksums and all"
+        if running.returncode == 0:
+            break
+        killed += 1
+        assert not output.exists() or content(output) == expected
+    assert running.returncode == 0 and content(output) == expected
+    assert killed and (int(told) > 0)
+    assert [path.name for path in output.parent.iterdir()] == ["r.nc"]
