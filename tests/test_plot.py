@@ -42,7 +42,7 @@ def test_bars_are_as_long_as_the_step(results):
 def test_capacity_is_marked(results):
     marked = plot.breakdown(results.assign_attrs(memory_capacity_bytes=80 * 2.0**30))
     assert "80 GiB" in texts(marked)
-    assert "capacity 80 GiB" in texts(plot.pareto(results.assign_attrs(memory_capacity_bytes=80 * 2.0**30)))
+    assert "usable 80 GiB" in texts(plot.pareto(results.assign_attrs(memory_capacity_bytes=80 * 2.0**30)))
 
 
 def test_capacity_follows_from_what_fits():
