@@ -173,9 +173,10 @@ def _best(best: tuple[BestDesign, ...], narrow: bool) -> Table:
     for i, design in enumerate(best):
         m = design.metrics
         rows.append([
-            *(_label(design.labels[name]) for name in names), show.seconds(m["step_time"]), f"{100 * m['mfu']:.1f}",
-            f"{m['tokens_per_second_per_device']:,.0f}", f"{m['peak_memory'] / show.GIB:.1f}",
-            *(f"{abs(100 * values[i]):.1f}" for values in shares.values()),
+            *(_label(name, design.labels[name]) for name in names),
+            show.seconds(m["step_time"]), f"{100 * m['mfu']:.1f}",
+            show.digits(m["tokens_per_second_per_device"]), f"{m['peak_memory'] / show.GIB:.1f}",
+            *(f"{100 * values[i]:.1f}" for values in shares.values()),
         ])  # fmt: skip
     return show.table(columns, rows)
 
@@ -184,7 +185,13 @@ def _share(design: BestDesign, parts: tuple[str, ...]) -> float:
     return sum(design.metrics[f"step_time_{part}"] for part in parts) / design.metrics["step_time"]
 
 
-def _label(value: Any) -> str:
+def _label(name: str, value: Any) -> str:
+    """What an axis is at a design, with its units."""
+    from dse.design import leaf_path, leaves
+
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:g}" if isinstance(value, int | float) else str(value)
+    if not isinstance(value, int | float):
+        return str(value)
+    units = leaves()[leaf_path(name)]["units"]
+    return f"{value:g}" if units == "1" else show.quantity(float(value), units)
