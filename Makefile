@@ -7,6 +7,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install -c constraints.txt
 SWEEP  ?= sweeps/megatron_1t_4096_a100.toml
 TESTS  ?= tests
+TABLES ?= tests/published/*.csv
 JOBS   ?= 2
 
 .PHONY: run test docs notebooks bench lint clean help
@@ -18,9 +19,9 @@ run: $(VENV)/.installed  ## run the standard sweep (SWEEP=…)
 test: $(VENV)/.installed-test  ## run every test (TESTS=…, JOBS=…)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(TESTS)
 
-docs: $(VENV)/.installed-test  ## regenerate docs/accuracy.md and docs/benchmarks.md
+docs: $(VENV)/.installed-test  ## regenerate docs/accuracy.md and docs/benchmarks.md (TABLES=…)
 	mkdir -p docs
-	$(BIN)/dse validate tests/published/*.csv --docs docs/accuracy.md
+	$(BIN)/dse validate $(TABLES) --docs docs/accuracy.md
 	$(BIN)/dse bench --docs docs/benchmarks.md
 
 notebooks: $(VENV)/.installed-test  ## bring each notebook in line with its .py and execute a copy of it

@@ -283,6 +283,9 @@ class Software:
     host_time: Scalar = metadata("", "s", "host time to launch one layer's forward for one micro-batch")
     step_overhead: Scalar = metadata("", "s", "host time a step that nothing hides (data, logging, clipping)")
     tp_overlap: Scalar = metadata("", "1", "share of tp messages inside a domain that overlap can hide")
+    tp_overlap_across: Scalar = metadata(
+        "", "1", "share of tp messages between domains that overlap can hide", default=0.0
+    )
     backward_tp_overlap: Scalar = metadata("", "1", "share of asynchronous backward tp messages hidden by default")
     cp_overlap: Scalar = metadata("", "1", "share of context-parallel communication that overlap can hide")
     dp_overlap: Scalar = metadata("", "1", "share of data-parallel communication that overlap can hide")

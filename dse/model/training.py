@@ -138,9 +138,9 @@ def tensor_parallel_time(design: Design, local: Local, groups: Groups, passes: P
     messages = tensor_messages(design, local, groups)
     usage = collectives.usage(groups.tp, design.system)
     software = design.software
-    # Kernels that multiply and send at once write into peers' memory: they need the scale-up domain.
-    inside = jnp.where(groups.tp.domains > 1.0, 0.0, 1.0)
-    share = inside * design.mapping.overlap_tp * software.tp_overlap
+    # Kernels that multiply and send at once write into peers' memory: most need the scale-up domain.
+    hidden = jnp.where(groups.tp.domains > 1.0, software.tp_overlap_across, software.tp_overlap)
+    share = design.mapping.overlap_tp * hidden
     asynchronous = jnp.maximum(share, software.backward_tp_overlap)
     forward = exposed(messages.forward, passes.matrix_forward, share, usage)
     backward = exposed(
