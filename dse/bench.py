@@ -80,18 +80,18 @@ def rates(sweep: str | Path) -> dict[str, float]:
 
     from dse.evaluate import evaluate
     from dse.sweep import plan
-    from dse.sweep.engine import CHUNK_FULL, CHUNK_SCORES, Engine, evaluate_designs, score_chunk, summarise
+    from dse.sweep.engine import CHUNK_FULL, CHUNK_SCORES, Engine, evaluate_designs, look_up
     from dse.sweep.nesting import Nest
 
     grid, _ = plan(sweep)
     engine = Engine(grid, evaluate)
     flat = Nest(grid, (), ())
     index = np.arange(CHUNK_FULL) * 1009 % grid.n_designs
-    digits, share = flat.digits(index), grid.table.distinct.mean()
+    digits, share = tuple(flat.digits(index)), grid.table.distinct.mean()
     tables, nest = engine.tables(flat), engine.score_nest(by_point=False)
-    start, pivots = np.array(flat.start_digits(0), np.int32), np.zeros((0, 1), np.float32)
+    pivots = np.zeros((0, 1), np.float32)
     full, best = engine.lines(engine.full_nest, CHUNK_FULL), engine.lines(nest, CHUNK_SCORES)
-    flat_best = engine.lines(flat, CHUNK_FULL) * flat.outer_a_line
+    flat_best = engine.lines(flat, CHUNK_FULL)
 
     def over_grid(nest: Nest, lines: int, run: Callable[[int], Any]) -> Callable[[], float]:
         """A whole pass over a small sweep, eight chunks of a large one."""
@@ -104,13 +104,13 @@ def rates(sweep: str | Path) -> dict[str, float]:
         return once
 
     def flat_full() -> float:
-        jax.block_until_ready(evaluate_designs(tables, digits, program=engine.program))
+        values = look_up(tables.outer, digits)
+        jax.block_until_ready(evaluate_designs(tables.base, values, program=engine.program))
         return len(index)
 
     def flat_scores() -> float:
-        found = score_chunk(tables, start, np.int32(flat_best), program=engine.program, count=flat_best)
-        jax.block_until_ready(summarise(*found, pivots))
-        return flat_best * share
+        jax.block_until_ready(engine.scores(flat, 0, flat_best, pivots))
+        return flat_best * flat.outer_a_line * share
 
     return {
         "flat_full": _rate(flat_full),

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from dse.design import leaf, replace
 from dse.sweep import nesting
@@ -92,7 +93,12 @@ def tables(nest: Nest) -> Tables:
         word=column // _WORD,
         bit=column % _WORD,
     )
-    return jax.device_put(host)
+    return jax.device_put(host, over_devices())
+
+
+def over_devices(*axes: str) -> NamedSharding:
+    """How arrays lie on the devices of this process: split along the first axis (``"outer"``), or whole on each."""
+    return NamedSharding(Mesh(np.array(jax.local_devices()), ("outer",)), PartitionSpec(*axes))
 
 
 def _packed(flags: np.ndarray) -> np.ndarray:
@@ -132,14 +138,11 @@ def decode(start: Array, radices: Array, count: int) -> list[Array]:
     return digits[::-1]
 
 
-def _look_up(table: dict[str, Array], index: Array) -> dict[str, Array]:
-    return {path: column.at[index].get(mode="promise_in_bounds") for path, column in table.items()}
-
-
-def _outer_values(grid: Tables, digits: Sequence[Array]) -> dict[str, Array]:
+@jax.jit
+def look_up(tables: tuple[dict[str, Array], ...], digits: Sequence[Array]) -> dict[str, Array]:
     """Leaf path → values at outer indices given by their digits."""
-    found = (_look_up(table, digit) for table, digit in zip(grid.outer, digits, strict=True))
-    return functools.reduce(dict.__or__, found, {})
+    pairs = zip(tables, digits, strict=True)
+    return {path: column.at[at].get(mode="promise_in_bounds") for table, at in pairs for path, column in table.items()}
 
 
 @functools.partial(jax.jit, static_argnames=("program",), inline=True)
@@ -165,24 +168,35 @@ def _nested(function: Callable[..., Any], outer: Any, inner: Any, n_inner: int) 
     return jax.vmap(along_inner, in_axes=(0, None))(outer, inner)
 
 
-@functools.partial(jax.jit, static_argnames=("program", "count"))
-def evaluate_chunk(grid: Tables, start: Array, *, program: Program, count: int) -> tuple[Metrics, tuple[Array, ...]]:
-    """All metrics and the objectives of ``count`` outer indices from ``start``: arrays [outer, inner]."""
-    outer = _outer_values(grid, decode(start, grid.radices, count))
-    return _nested(lambda o, i: evaluate_point(program, grid.base, o | i), outer, grid.inner, len(grid.bit))
+@functools.partial(jax.jit, static_argnames=("count", "sharding"))
+def outer_chunk(
+    grid: Tables, start: Array, n_valid: Array, *, count: int, sharding: NamedSharding
+) -> tuple[dict[str, Array], Array]:
+    """Leaf path → values of ``count`` outer indices from ``start``, and the words of their masks, spread over devices.
+
+    A program apart from those that compute with the values, because XLA would look each value up at every use.
+    Past the first ``n_valid`` nothing is a mapping.
+    """
+    digits = decode(start, grid.radices, count)
+    words = grid.mask.at[tuple(digits[1 - grid.mask.ndim :])].get(mode="promise_in_bounds")
+    words = jnp.where((jnp.arange(count) < n_valid)[:, None], words, 0)
+    return lax.with_sharding_constraint((look_up(grid.outer, digits), words), sharding)
 
 
-@functools.partial(jax.jit, static_argnames=("program", "count"))
-def score_chunk(grid: Tables, start: Array, n_valid: Array, *, program: Program, count: int) -> tuple[Array, Array]:
-    """Scores and reasons of ``count`` outer indices from ``start``, of which the first ``n_valid`` count.
+@functools.partial(jax.jit, static_argnames=("program",))
+def evaluate_chunk(grid: Tables, values: dict[str, Array], *, program: Program) -> tuple[Metrics, tuple[Array, ...]]:
+    """All metrics and the objectives of outer values x the inner product: arrays [outer, inner]."""
+    return _nested(lambda o, i: evaluate_point(program, grid.base, o | i), values, grid.inner, len(grid.bit))
+
+
+@functools.partial(jax.jit, static_argnames=("program",))
+def score_chunk(grid: Tables, values: dict[str, Array], words: Array, *, program: Program) -> tuple[Array, Array]:
+    """Scores and reasons of what :func:`outer_chunk` gives x the inner product.
 
     Returns:
         [objective, outer, inner] scores, the smaller the better, infinite for what is infeasible or no mapping.
         [outer, inner] bits of the reasons, ``_FEASIBLE`` where there is none, 0 for what is no mapping.
     """
-    digits = decode(start, grid.radices, count)
-    words = grid.mask.at[tuple(digits[1 - grid.mask.ndim :])].get(mode="promise_in_bounds")
-    words = jnp.where((jnp.arange(count) < n_valid)[:, None], words, 0)
 
     def score(outer: Any, inner: Any) -> tuple[tuple[Scalar, ...], Scalar]:
         (values, words), (options, word, bit) = outer, inner
@@ -193,8 +207,8 @@ def score_chunk(grid: Tables, start: Array, n_valid: Array, *, program: Program,
         scores = tuple(jnp.where(feasible, objective, jnp.inf) for objective in objectives)
         return scores, jnp.where(is_mapping, reason, 0)
 
-    outer = _outer_values(grid, digits), tuple(words.T)
-    scores, reasons = _nested(score, outer, (grid.inner, grid.word, grid.bit), len(grid.bit))
+    inner = grid.inner, grid.word, grid.bit
+    scores, reasons = _nested(score, (values, tuple(words.T)), inner, len(grid.bit))
     return jnp.stack(scores), reasons
 
 
@@ -237,13 +251,9 @@ def _count(reasons: Array) -> Array:
 
 
 @functools.partial(jax.jit, static_argnames=("program",))
-def evaluate_designs(grid: Tables, digits: Array, *, program: Program) -> tuple[Metrics, tuple[Array, ...]]:
-    """All metrics and the objectives of single designs: arrays [design].
-
-    ``digits`` [radix, design] are those of their outer indices in a nest that has no inner axes.
-    """
-    values = _outer_values(grid, list(digits))
-    return jax.vmap(lambda v: evaluate_point(program, grid.base, v))(values)
+def evaluate_designs(base: Design, values: dict[str, Array], *, program: Program) -> tuple[Metrics, tuple[Array, ...]]:
+    """All metrics and the objectives of single designs: arrays [design]."""
+    return jax.vmap(functools.partial(evaluate_point, program, base))(values)
 
 
 class Engine:
@@ -297,19 +307,23 @@ class Engine:
         """Lines a chunk, for about ``default`` designs, however small the grid: programs are shared."""
         return max(1, (self._chunk or default) // (nest.outer_a_line * nest.n_inner))
 
+    def outer(self, nest: Nest, line: int, count: int) -> tuple[dict[str, Array], Array]:
+        """Dispatch the outer values of ``count`` lines from ``line``, and a few more for devices to share evenly."""
+        start = np.array(nest.start_digits(line), np.int32)
+        n_valid = np.int32(min(count, nest.n_lines - line) * nest.outer_a_line)
+        n_devices = len(jax.local_devices())
+        padded = -(-count * nest.outer_a_line // n_devices) * n_devices
+        return outer_chunk(self.tables(nest), start, n_valid, count=padded, sharding=over_devices("outer"))
+
     def full(self, line: int, count: int) -> tuple[Metrics, tuple[Array, ...]]:
         """Dispatch all outputs of ``count`` lines from ``line``."""
-        nest = self.full_nest
-        start = np.array(nest.start_digits(line), np.int32)
-        return evaluate_chunk(self.tables(nest), start, program=self.program, count=count * nest.outer_a_line)
+        values, _ = self.outer(self.full_nest, line, count)
+        return evaluate_chunk(self.tables(self.full_nest), values, program=self.program)
 
     def scores(self, nest: Nest, line: int, count: int, pivots: np.ndarray) -> Scores:
         """Dispatch the scores of ``count`` lines from ``line``, by as many objectives as the pivots have."""
-        start = np.array(nest.start_digits(line), np.int32)
-        n_valid = np.int32(min(count, nest.n_lines - line) * nest.outer_a_line)
-        count *= nest.outer_a_line
         program = dataclasses.replace(self.program, objectives=self.program.objectives[: pivots.shape[1]])
-        found = score_chunk(self.tables(nest), start, n_valid, program=program, count=count)
+        found = score_chunk(self.tables(nest), *self.outer(nest, line, count), program=program)
         return summarise(*found, pivots)
 
     def designs(self, index: np.ndarray) -> tuple[Metrics, tuple[Array, ...]]:
@@ -321,7 +335,8 @@ class Engine:
         padded = np.zeros(max(1 << (len(index) - 1).bit_length(), _SHORTEST), np.int64)
         padded[: len(index)] = index
         flat = Nest(self.grid, (), ())
-        found = evaluate_designs(self.tables(flat), flat.digits(padded), program=self.program)
+        grid = self.tables(flat)
+        found = evaluate_designs(grid.base, look_up(grid.outer, tuple(flat.digits(padded))), program=self.program)
         return jax.tree.map(lambda array: np.asarray(array)[: len(index)], found)
 
 

@@ -1,5 +1,9 @@
 """Decoding on the device, nested against flat against one by one, and how often anything compiles."""
 
+import os
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -87,7 +91,7 @@ def test_one_program_serves_all_chunks_and_other_sweeps_of_the_same_axes():
 
 def test_two_workloads_of_one_sweep_share_a_program():
     _, summary = execute(sweep("tp = [1, 2]\n" + ORTHOGONAL), output=False, model=toy.evaluate, chunk=3)
-    assert summary.n_programs == 1
+    assert summary.n_programs == 2  # one looks values up, one computes with them
 
 
 def test_constant_options_are_no_columns():
@@ -119,3 +123,30 @@ def test_catalogue_names_set_every_leaf_less_what_is_said_apart():
     assert "system.accelerator.memory.capacity" not in system.columns
     assert grid.base.system.accelerator.memory.capacity == np.float32(50e9)
     assert list(bandwidth.columns) == ["system.scale_up.bandwidth"]
+
+
+_SHARDED = """
+import sys
+import jax
+from dse.sweep import execute
+from tests.sweep import toy
+objective = '[objective]\\nminimize = ["step_time", "peak_memory"]'
+for keep in ("all", "feasible", "best", "top:20", "pareto"):
+    axes = toy.MAPPING_AXES + 'memory.capacity = ["1 GB", "30 GB", "90 GB"]'
+    dataset, summary = execute(toy.sweep(axes, more=objective), output=False, keep=keep, chunk=701, model=toy.evaluate)
+    for name in dataset.data_vars:
+        sys.stdout.buffer.write(dataset[name].values.tobytes())
+    sys.stdout.buffer.write(str((keep, summary.n_feasible, summary.reasons)).encode())
+print(len(jax.devices()), file=sys.stderr)
+"""
+
+
+def test_devices_share_a_chunk_and_change_nothing():
+    found = []
+    for n in (1, 2):
+        environment = os.environ | {"XLA_FLAGS": f"--xla_force_host_platform_device_count={n}"}
+        command = [sys.executable, "-c", _SHARDED]
+        done = subprocess.run(command, capture_output=True, env=environment, cwd=os.getcwd(), check=True)
+        assert done.stderr.split()[-1] == str(n).encode()
+        found.append(done.stdout)
+    assert found[0] == found[1] and len(found[0]) > 10_000

@@ -31,8 +31,8 @@ def test_reach_counts_what_the_wanted_outputs_need():
 
 def test_work_is_shared_where_one_level_counts():
     counts = {frozenset(): 9, frozenset([0]): 40, frozenset([1]): 7, frozenset([0, 1]): 3}
-    assert work(counts, frozenset(), 1) == 50
-    assert work(counts, frozenset([1]), 20) == 40 / 20 + 3
+    assert work(counts, frozenset(), 1) == 8 * 50
+    assert work(counts, frozenset([1]), 20) == 8 * 40 / 20 + 3
 
 
 def test_chosen_axes_reach_little_and_short_products_are_flat():
