@@ -56,7 +56,8 @@ _SHARES = {
     "gated", "tied_embeddings", "learned_positions", "rotary", "relative_positions", "dropout", "local_layers",
     "efficiency", "in_network_reduction", "processor_usage", "matrix_efficiency", "wave_quantization",
     "vector_efficiency", "memory_efficiency", "roofline_blend", "flash_efficiency", "fused_elementwise",
-    "tp_overlap", "tp_overlap_across", "cp_overlap", "dp_overlap", "pp_overlap", "gradient_cache", "backward_tp_overlap", "scatter_gather",
+    "tp_overlap_across", "tp_overlap", "cp_overlap", "dp_overlap", "pp_overlap",
+    "gradient_cache", "backward_tp_overlap", "scatter_gather",
     "activation_output_kept", "overlap_dp", "overlap_tp", "offload_weights", "offload_activations", "offload_optimizer",
 }  # fmt: skip
 

@@ -44,7 +44,7 @@ def test_chosen_axes_reach_little_and_short_products_are_flat():
 def test_the_model_keeps_what_reaches_most_outside():
     engine = Engine(plan(sweep(AXES))[0], dse.evaluate)
     inner = {path for i in engine.full_nest.inner_options for path in engine.full_nest.options[i]}
-    assert "mapping.overlap_dp" in inner and "mapping.sequence_parallel" not in inner
+    assert "mapping.overlap_dp" in inner and not inner & {"mapping.tp", "mapping.pp", "mapping.micro_batch"}
     nest = engine.score_nest(by_point=False)
     names = [nest.grid.dimensions[i].name for i in nest.inner_dimensions]
     assert names == ["memory_capacity"]
