@@ -150,16 +150,18 @@ def loop_rate(engine: Engine, index: np.ndarray) -> float:
 @contextlib.contextmanager
 def plain_numbers() -> Iterator[None]:
     """Let the model compute with Python's floats: its ``jnp`` is the math module meanwhile."""
+    import numpy as np
+
     import dse.model
     from dse.evaluate import evaluate
 
-    def ignoring_zero(divide: Callable[[float, float], float]) -> Callable[[float, float], float]:
-        return lambda whole, part: divide(whole, part) if part else math.nan
+    def fmod(whole: float, part: float) -> float:  # NumPy's, because what compares it is negated with ~
+        return np.float64(math.fmod(whole, part) if part else math.nan)
 
     numbers = types.SimpleNamespace(
         maximum=max, minimum=min, sqrt=math.sqrt, log2=lambda x: math.log2(x) if x > 0.0 else -math.inf,
-        ceil=lambda x: float(math.ceil(x)), floor=lambda x: float(math.floor(x)), round=lambda x: float(round(x)),
-        mod=ignoring_zero(math.fmod), where=lambda condition, yes, no: yes if condition else no, int32=int,
+        ceil=lambda x: float(math.ceil(x)), floor=lambda x: float(math.floor(x)), round=np.round,
+        mod=fmod, where=lambda condition, yes, no: yes if condition else no, int32=int,
     )  # fmt: skip
     names = [f"dse.model.{module.name}" for module in pkgutil.iter_modules(dse.model.__path__)]
     modules = [importlib.import_module(name) for name in names] + [sys.modules[evaluate.__module__]]
@@ -324,3 +326,32 @@ def page(measured: dict[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def against_loop(measured: dict[str, Any]) -> dict[str, float]:
+    """Rates as multiples of the plain loop's, which machines and their load change much less."""
+    return {name: measured[name] / measured["loop"] for name in ("flat_full", "flat_best", "grid_full", "grid_best")}
+
+
+def slower(measured: dict[str, float], published: dict[str, float], allowed: float = 0.2) -> list[str]:
+    """What fell behind the published multiples by more than ``allowed``, one line each."""
+    return [
+        f"{name}: {measured[name]:,.0f} x the plain loop, published {rate:,.0f} x"
+        for name, rate in published.items()
+        if measured[name] < (1.0 - allowed) * rate
+    ]
+
+
+def _check(file: Path, write: bool) -> int:
+    """Compare with a file of published multiples, or write it; the exit status."""
+    found = against_loop(rates(LARGE_SWEEP))
+    if write:
+        file.write_text(json.dumps(found, indent=2) + "\n")
+        return 0
+    lines = slower(found, json.loads(file.read_text()))
+    print("\n".join(lines) or "no rate fell behind")
+    return bool(lines)
+
+
+if __name__ == "__main__":  # python -m dse.bench docs/benchmarks.json [--write]
+    sys.exit(_check(Path(sys.argv[1]), "--write" in sys.argv))
