@@ -10,7 +10,7 @@ TESTS  ?= tests
 TABLES ?= tests/published/*.csv
 JOBS   ?= 2
 
-.PHONY: run test docs notebooks bench lint clean help
+.PHONY: run test docs notebooks bench bench-check lint clean help
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.installed  ## run the standard sweep (SWEEP=…)
@@ -31,6 +31,9 @@ notebooks: $(VENV)/.installed-test  ## bring each notebook in line with its .py 
 bench: $(VENV)/.installed  ## measure the rates
 	$(BIN)/dse bench
 
+bench-check: $(VENV)/.installed  ## fail when a rate fell 20 % behind docs/benchmarks.json, in multiples of a plain loop
+	$(BIN)/python -m dse.bench docs/benchmarks.json
+
 lint: $(VENV)/.installed-lint  ## ruff
 	$(BIN)/ruff check dse tests notebooks
 
@@ -39,7 +42,7 @@ clean:  ## remove the environment, builds and caches; results stay
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:  ## this list
-	@sed -n 's/^\([a-z]*\):.*##/\1\t/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST)
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "no Python >= 3.11 found: set PYTHON=/path/to/python3"; exit 1; }

@@ -53,11 +53,12 @@ def bench(sweep: str | Path = STANDARD_SWEEP, starts: bool = True) -> dict[str, 
     Returns:
         Rates in designs/s, times in seconds, memory in bytes, and what they were measured on.
     """
+    # Fresh processes first: Linux counts the size of the process that starts another one as that one's peak.
+    measured = start_up(sweep) | billion() if starts else {}
+    measured |= rates(LARGE_SWEEP if Path(sweep) == Path(STANDARD_SWEEP) else sweep) | gradients()
+
     import jax
 
-    measured = rates(LARGE_SWEEP if Path(sweep) == Path(STANDARD_SWEEP) else sweep) | gradients()
-    if starts:
-        measured |= start_up(sweep) | billion()
     return measured | {
         "device": jax.devices()[0].device_kind,
         "dtype": "float32",
@@ -150,16 +151,18 @@ def loop_rate(engine: Engine, index: np.ndarray) -> float:
 @contextlib.contextmanager
 def plain_numbers() -> Iterator[None]:
     """Let the model compute with Python's floats: its ``jnp`` is the math module meanwhile."""
+    import numpy as np
+
     import dse.model
     from dse.evaluate import evaluate
 
-    def ignoring_zero(divide: Callable[[float, float], float]) -> Callable[[float, float], float]:
-        return lambda whole, part: divide(whole, part) if part else math.nan
+    def fmod(whole: float, part: float) -> float:  # NumPy's, because what compares it is negated with ~
+        return np.float64(math.fmod(whole, part) if part else math.nan)
 
     numbers = types.SimpleNamespace(
         maximum=max, minimum=min, sqrt=math.sqrt, log2=lambda x: math.log2(x) if x > 0.0 else -math.inf,
-        ceil=lambda x: float(math.ceil(x)), floor=lambda x: float(math.floor(x)), round=lambda x: float(round(x)),
-        mod=ignoring_zero(math.fmod), where=lambda condition, yes, no: yes if condition else no, int32=int,
+        ceil=lambda x: float(math.ceil(x)), floor=lambda x: float(math.floor(x)), round=np.round,
+        mod=fmod, where=lambda condition, yes, no: yes if condition else no, int32=int,
     )  # fmt: skip
     names = [f"dse.model.{module.name}" for module in pkgutil.iter_modules(dse.model.__path__)]
     modules = [importlib.import_module(name) for name in names] + [sys.modules[evaluate.__module__]]
@@ -178,6 +181,7 @@ def gradients(count: int = 4096) -> dict[str, float]:
     """Step time and its gradient by 16 leaves, against the step time alone: ratio of times, seconds to compile."""
     import jax
     import jax.numpy as jnp
+    from jax.experimental.compilation_cache import compilation_cache
 
     from dse.design import leaf, replace
     from dse.evaluate import evaluate
@@ -193,9 +197,16 @@ def gradients(count: int = 4096) -> dict[str, float]:
     values = tuple(scale * leaf(base, path) for path in paths)
     alone = jax.jit(jax.vmap(step_time)).lower(values).compile()
     lowered = jax.jit(jax.vmap(jax.value_and_grad(step_time))).lower(values)
-    began = time.perf_counter()
-    both = lowered.compile()
-    compiled = time.perf_counter() - began
+    kept = jax.config.jax_enable_compilation_cache
+    jax.config.update("jax_enable_compilation_cache", False)  # not what an earlier bench has compiled
+    compilation_cache.reset_cache()
+    try:
+        began = time.perf_counter()
+        both = lowered.compile()
+        compiled = time.perf_counter() - began
+    finally:
+        jax.config.update("jax_enable_compilation_cache", kept)
+        compilation_cache.reset_cache()
 
     def timed(program: Callable[..., Any]) -> Callable[[], float]:
         def once() -> float:
@@ -208,7 +219,7 @@ def gradients(count: int = 4096) -> dict[str, float]:
 
 
 def billion() -> dict[str, float]:
-    """Seconds, compilation included, and memory of the exact best and the exact front of a billion designs."""
+    """Seconds, compilation apart, and memory of the exact best and the exact front of a billion designs."""
     with tempfile.TemporaryDirectory() as folder:
         best, front = (_timed_run(LARGE_SWEEP, Path(folder), "--keep", keep) for keep in ("top:1", "pareto"))
     return {
@@ -320,7 +331,37 @@ def page(measured: dict[str, Any]) -> str:
         "",
         "Cold and warm runs are fresh processes (`dse run " + STANDARD_SWEEP + "`), the cold one with an empty "
         "compilation cache; rates are medians within one process, compilation apart, and count distinct mappings only. "
+        f"Rates and seconds of 1e9 designs are of `{LARGE_SWEEP}`, compilation apart. "
         "Machines differ and are noisy: compare the lines of one page with each other.",
         "",
     ]
     return "\n".join(lines)
+
+
+def against_loop(measured: dict[str, Any]) -> dict[str, float]:
+    """Rates as multiples of the plain loop's, which machines and their load change much less."""
+    return {name: measured[name] / measured["loop"] for name in ("flat_full", "flat_best", "grid_full", "grid_best")}
+
+
+def slower(measured: dict[str, float], published: dict[str, float], allowed: float = 0.2) -> list[str]:
+    """What fell behind the published multiples by more than ``allowed``, one line each."""
+    return [
+        f"{name}: {measured[name]:,.0f} x the plain loop, published {rate:,.0f} x"
+        for name, rate in published.items()
+        if measured[name] < (1.0 - allowed) * rate
+    ]
+
+
+def _check(file: Path, write: bool) -> int:
+    """Compare with a file of published multiples, or write it; the exit status."""
+    found = against_loop(rates(LARGE_SWEEP))
+    if write:
+        file.write_text(json.dumps(found, indent=2) + "\n")
+        return 0
+    lines = slower(found, json.loads(file.read_text()))
+    print("\n".join(lines) or "no rate fell behind")
+    return bool(lines)
+
+
+if __name__ == "__main__":  # python -m dse.bench docs/benchmarks.json [--write]
+    sys.exit(_check(Path(sys.argv[1]), "--write" in sys.argv))

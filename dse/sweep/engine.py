@@ -17,15 +17,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding
 
 from dse.design import leaf, replace
 from dse.sweep import nesting
+from dse.sweep.devices import fuse_outputs, over_devices
 from dse.sweep.expression import Expression, metric_units
 from dse.sweep.grid import Grid
 from dse.sweep.nesting import Nest
 from dse.sweep.spec import Objective
 from dse.types import Design, Infeasible, Metrics, Scalar
+
+fuse_outputs()
 
 #: Bit of ``infeasible_reason`` for a constraint of the specification: the one after the model's own.
 CONSTRAINT = 1 << max(Infeasible).bit_length()
@@ -94,11 +97,6 @@ def tables(nest: Nest) -> Tables:
         bit=column % _WORD,
     )
     return jax.device_put(host, over_devices())
-
-
-def over_devices(*axes: str) -> NamedSharding:
-    """How arrays lie on the devices of this process: split along the first axis (``"outer"``), or whole on each."""
-    return NamedSharding(Mesh(np.array(jax.local_devices()), ("outer",)), PartitionSpec(*axes))
 
 
 def _packed(flags: np.ndarray) -> np.ndarray:

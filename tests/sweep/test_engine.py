@@ -141,12 +141,35 @@ print(len(jax.devices()), file=sys.stderr)
 """
 
 
+def in_a_process(flags):
+    """(what ``_SHARDED`` prints, number of devices) with these ``XLA_FLAGS``."""
+    environment = os.environ | {"XLA_FLAGS": flags}
+    done = subprocess.run([sys.executable, "-c", _SHARDED], capture_output=True, env=environment, check=True)
+    return done.stdout, int(done.stderr.split()[-1])
+
+
 def test_devices_share_a_chunk_and_change_nothing():
+    one, two = (in_a_process(f"--xla_force_host_platform_device_count={n}") for n in (1, 2))
+    assert (one[1], two[1]) == (1, 2)
+    assert one[0] == two[0] and len(one[0]) > 10_000
+
+
+def test_fused_outputs_agree_with_plain_ones():
+    code = """
+import sys
+import jax
+import numpy as np
+import dse
+from dse.sweep import plan
+from dse.sweep.engine import Engine
+from tests.sweep import toy
+grid, _ = plan(toy.sweep())
+metrics, _ = Engine(grid, dse.evaluate).full(0, grid.table.n_rows)
+sys.stdout.buffer.write(np.stack([np.asarray(m, np.float32) for m in jax.tree.leaves(metrics)]).tobytes())
+"""
     found = []
-    for n in (1, 2):
-        environment = os.environ | {"XLA_FLAGS": f"--xla_force_host_platform_device_count={n}"}
-        command = [sys.executable, "-c", _SHARDED]
-        done = subprocess.run(command, capture_output=True, env=environment, cwd=os.getcwd(), check=True)
-        assert done.stderr.split()[-1] == str(n).encode()
-        found.append(done.stdout)
-    assert found[0] == found[1] and len(found[0]) > 10_000
+    for environment in (os.environ | {"XLA_FLAGS": ""}, {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, check=True)
+        found.append(np.frombuffer(done.stdout, np.float32))
+    assert found[0].size > 100_000
+    np.testing.assert_allclose(*found, rtol=3e-6)
