@@ -10,7 +10,7 @@ from dse.model import collectives, memory, training, transformer
 from dse.model.feasibility import infeasible_reason
 from dse.model.offload import OneLayer
 from dse.model.operators import Operator
-from dse.model.roofline import TINY, matrix_rate
+from dse.model.roofline import TINY, matrix_rate, reciprocal
 from dse.model.transformer import Local
 from dse.types import Design, Metrics, Recompute, Scalar
 
@@ -80,7 +80,9 @@ def throughput(design: Design, step_time: Scalar) -> dict[str, Scalar]:
     w, m = design.workload, design.mapping
     tokens = w.global_batch * w.seq_len
     devices = m.tp * m.cp * m.pp * m.dp
-    peak = jnp.maximum(matrix_rate(design.system.accelerator, m.precision), TINY) * devices
+    peak = jnp.maximum(matrix_rate(design.system.accelerator, m.precision), TINY)
+    each = reciprocal(step_time * devices)
+    share = reciprocal(peak) * each
     flops = transformer.model_flops(w)
     causal = transformer.model_flops(w, transformer.flash_pairs(w) / (w.seq_len * w.seq_len))
     repeated = tokens * jnp.where(
@@ -90,9 +92,9 @@ def throughput(design: Design, step_time: Scalar) -> dict[str, Scalar]:
     )
     return dict(
         tokens_per_second=tokens / step_time,
-        tokens_per_second_per_device=tokens / step_time / devices,
-        mfu=flops / step_time / peak,
-        mfu_causal=causal / step_time / peak,
-        hfu=(flops + repeated) / step_time / peak,
+        tokens_per_second_per_device=tokens * each,
+        mfu=flops * share,
+        mfu_causal=causal * share,
+        hfu=(flops + repeated) * share,
         model_flops=flops,
     )

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model.choice import choose
-from dse.model.roofline import memory_time
+from dse.model.roofline import memory_time, reciprocal
 from dse.types import Collective, Network, Placement, Scalar, System
 
 
@@ -41,7 +41,9 @@ def members_within(size: Scalar, stride: Scalar, domain: Scalar) -> Scalar:
 def common_divisor(a: Scalar, b: Scalar, rounds: int = 6) -> Scalar:
     """Greatest common divisor of two whole numbers (Euclid); ``rounds`` suffice while the smaller is below 21."""
     for _ in range(rounds):
-        a, b = jnp.where(b > 0.0, b, a), jnp.where(b > 0.0, jnp.mod(a, jnp.maximum(b, 1.0)), b)
+        # Past the end b is 0, and so is the remainder by the 1 that stands in for it: a stays in place of it.
+        part = jnp.maximum(b, 1.0)
+        a, b = jnp.where(b > 0.0, b, a), a - part * jnp.floor(a / part)
     return jnp.where(b > 0.0, 1.0, a)
 
 
@@ -74,12 +76,12 @@ def groups(
 def wire_time(size: Scalar, network: Network) -> Scalar:
     """Seconds to move ``size`` bytes out of a device over one level.
 
-    Large messages reach ``efficiency``; smaller ones take ``1 + sqrt(ramp / size)`` times as long.
+    Large messages reach ``efficiency``; smaller ones take ``1 + sqrt(ramp / size)`` times as long:
+    ``(size + sqrt(ramp size)) / (efficiency bandwidth)``.
     """
-    positive = jnp.maximum(size, 1.0)
-    # A ramp under one byte is none; a square root of zero would have no finite gradient.
-    ramp = 1.0 + jnp.sqrt(jnp.maximum(network.ramp, 1.0) / positive)
-    return size * ramp / (network.bandwidth * network.efficiency)
+    # A square root of zero would have no finite gradient; a thousandth of a byte is no time.
+    slow = jnp.sqrt(jnp.maximum(network.ramp * size, 1e-6))
+    return (size + slow) * reciprocal(network.bandwidth * network.efficiency)
 
 
 def _slowest_ring(size: Scalar, group: Group, system: System) -> Scalar:
@@ -89,7 +91,7 @@ def _slowest_ring(size: Scalar, group: Group, system: System) -> Scalar:
     with its share of the bytes.
     """
     inside = wire_time(size, system.scale_up)
-    across = wire_time(size / group.local, system.scale_out)
+    across = wire_time(size * reciprocal(group.local), system.scale_out)
     return jnp.where(group.domains > 1.0, jnp.maximum(inside, across), inside)
 
 
@@ -101,14 +103,17 @@ def _step_latency(group: Group, system: System) -> Scalar:
 def _one_way(size: Scalar, group: Group, system: System) -> tuple[Scalar, Scalar]:
     """Ring and hierarchical time of an all-gather (or reduce-scatter) of ``size`` gathered bytes."""
     members, local, domains = group.size, group.local, group.domains
-    ring = (members - 1.0) * _step_latency(group, system) + _slowest_ring(
-        size * (members - 1.0) / members, group, system
-    )
-    inside = (local - 1.0) * system.scale_up.latency + wire_time(size * (local - 1.0) / local, system.scale_up)
+    ring = (members - 1.0) * _step_latency(group, system) + _slowest_ring(size * others(members), group, system)
+    inside = (local - 1.0) * system.scale_up.latency + wire_time(size * others(local), system.scale_up)
     across = (domains - 1.0) * system.scale_out.latency + wire_time(
-        size / local * (domains - 1.0) / domains, system.scale_out
+        size * reciprocal(local) * others(domains), system.scale_out
     )
     return ring, inside + across
+
+
+def others(members: Scalar) -> Scalar:
+    """Share of the members that are not oneself: ``(N - 1) / N``."""
+    return 1.0 - reciprocal(members)
 
 
 def _tree_latency(group: Group, system: System) -> Scalar:
@@ -197,12 +202,12 @@ def _in_switch_all_reduce(size: Scalar, group: Group, system: System) -> Scalar:
     """Hierarchical all-reduce whose levels reduce in the switch where they can, else by ring."""
     up, out = system.scale_up, system.scale_out
     local, domains = group.local, group.domains
-    shard = size / local
-    ring_in = 2.0 * ((local - 1.0) * up.latency + wire_time(size * (local - 1.0) / local, up))
-    ring_out = 2.0 * ((domains - 1.0) * out.latency + wire_time(shard * (domains - 1.0) / domains, out))
+    shard = size * reciprocal(local)
+    ring_in = 2.0 * ((local - 1.0) * up.latency + wire_time(size * others(local), up))
+    ring_out = 2.0 * ((domains - 1.0) * out.latency + wire_time(shard * others(domains), out))
     # A switch that reduces takes each byte once up and, at the same time, once down, between two barriers
     # (there and back through a tree).
-    switch_in = 4.0 * jnp.log2(local) * up.latency + _switch_time(size * (local + 1.0) / local, up)
+    switch_in = 4.0 * jnp.log2(local) * up.latency + _switch_time(size * (1.0 + reciprocal(local)), up)
     switch_out = 4.0 * jnp.log2(domains) * out.latency + _switch_time(shard, out)
     inside = jnp.where((up.in_network_reduction > 0.0), jnp.minimum(ring_in, switch_in), ring_in)
     across = jnp.where((out.in_network_reduction > 0.0), jnp.minimum(ring_out, switch_out), ring_out)
@@ -211,7 +216,8 @@ def _in_switch_all_reduce(size: Scalar, group: Group, system: System) -> Scalar:
 
 def _switch_time(size: Scalar, network: Network) -> Scalar:
     """Wire time at the share of the bandwidth that reduction in the switch reaches; large where there is none."""
-    return wire_time(size, network) * network.efficiency / jnp.maximum(network.in_network_reduction, 1e-3)
+    reached = network.efficiency * reciprocal(jnp.maximum(network.in_network_reduction, 1e-3))
+    return wire_time(size, network) * reached
 
 
 def send(size: Scalar, local: Scalar, system: System) -> Scalar:

@@ -61,10 +61,18 @@ def occupied_flops(work: Work, accelerator: Accelerator) -> Scalar:
     tiles); ``k0`` is the inner dimension at which half of the time goes into the fill.
     """
     kernels = accelerator.kernels
-    tiles = jnp.ceil(work.rows / kernels.tile_rows) * jnp.ceil(work.columns / kernels.tile_columns) * work.batch
-    idle = accelerator.cores * jnp.ceil(tiles / accelerator.cores) - tiles
+    tiles = pieces(work.rows, kernels.tile_rows) * pieces(work.columns, kernels.tile_columns) * work.batch
+    idle = accelerator.cores * pieces(tiles, accelerator.cores) - tiles
     a_tile = 2.0 * kernels.tile_rows * kernels.tile_columns * (work.depth + kernels.matrix_depth)
     return a_tile * (tiles + kernels.wave_quantization * idle)
+
+
+def pieces(whole: Scalar, piece: Scalar) -> Scalar:
+    """``ceil(whole / piece)`` of whole numbers, without a division for each ``whole``; exact below 2^21.
+
+    The reciprocal is made smaller by four roundings, so that a whole multiple never counts one piece more.
+    """
+    return jnp.ceil(whole * (reciprocal(piece) * (1.0 - 2.0**-21)))
 
 
 def shape_efficiency(work: Work, accelerator: Accelerator) -> Scalar:
@@ -93,18 +101,18 @@ def smooth_time(kind: str, work: Work, accelerator: Accelerator, precision: Scal
     """The same by the efficiencies that vary smoothly with the shape."""
     kernels = accelerator.kernels
     if kind == "vector":
-        return work.flops * _reciprocal(accelerator.vector_rate * kernels.vector_efficiency)
+        return work.flops * reciprocal(accelerator.vector_rate * kernels.vector_efficiency)
     peak = jnp.maximum(matrix_rate(accelerator, precision), TINY)
     if kind != "matrix":  # what a narrower recipe leaves in 16 bits
         peak = jnp.minimum(peak, sixteen_bit_rate(accelerator, precision))
     if kind == "flash":
         ramp = 1.0 + kernels.flash_sequence / work.rows
-        return work.flops * ramp * _reciprocal(peak * kernels.flash_efficiency)
-    return occupied_flops(work, accelerator) * _reciprocal(peak * kernels.matrix_efficiency)
+        return work.flops * ramp * reciprocal(peak * kernels.flash_efficiency)
+    return occupied_flops(work, accelerator) * reciprocal(peak * kernels.matrix_efficiency)
 
 
-def _reciprocal(rate: Scalar) -> Scalar:
-    """One over a rate that all kernels share: computed once a design, where each kernel's own division is not."""
+def reciprocal(rate: Scalar) -> Scalar:
+    """One over what many kernels or messages share: divided once a design, where each one's own division is not."""
     return 1.0 / rate
 
 
@@ -115,7 +123,7 @@ def roofline_terms(kind: str, work: Work, accelerator: Accelerator, precision: S
 
 def memory_time(size: Scalar, accelerator: Accelerator) -> Scalar:
     """Seconds that one kernel takes to move ``size`` bytes through device memory."""
-    time = size * _reciprocal(accelerator.memory.bandwidth * accelerator.kernels.memory_efficiency)
+    time = size * reciprocal(accelerator.memory.bandwidth * accelerator.kernels.memory_efficiency)
     steps = accelerator.kernels.steps
     return time if steps is None else time / step_efficiency(size, steps.memory)
 

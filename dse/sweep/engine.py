@@ -20,8 +20,9 @@ from jax import Array, lax
 from jax.sharding import NamedSharding
 
 from dse.design import leaf, replace
-from dse.sweep import nesting
+from dse.sweep import equations, nesting
 from dse.sweep.devices import fuse_outputs, over_devices
+from dse.sweep.equations import Equations
 from dse.sweep.expression import Expression, metric_units
 from dse.sweep.grid import Grid
 from dse.sweep.nesting import Nest
@@ -143,9 +144,8 @@ def look_up(tables: tuple[dict[str, Array], ...], digits: Sequence[Array]) -> di
     return {path: column.at[at].get(mode="promise_in_bounds") for table, at in pairs for path, column in table.items()}
 
 
-@functools.partial(jax.jit, static_argnames=("program",), inline=True)
 def evaluate_point(program: Program, base: Design, values: dict[str, Scalar]) -> tuple[Metrics, tuple[Scalar, ...]]:
-    """Metrics and objectives (made small) of one design; a program of its own so that it is traced only once."""
+    """Metrics and objectives (made small) of one design."""
     design = replace(base, values)
     metrics = program.model(design)
 
@@ -158,6 +158,20 @@ def evaluate_point(program: Program, base: Design, values: dict[str, Scalar]) ->
     metrics = dataclasses.replace(metrics, feasible=reason == 0, infeasible_reason=reason)
     objectives = tuple(objective.sign * objective.expression(lookup) for objective in program.objectives)
     return metrics, objectives
+
+
+@functools.lru_cache(maxsize=32)
+def equations_of(program: Program, inputs: jax.tree_util.PyTreeDef) -> tuple[Equations, jax.tree_util.PyTreeDef]:
+    """:func:`evaluate_point` as equations, for inputs of this structure; traced once for all programs of a sweep."""
+    scalars = jax.tree.unflatten(inputs, [jax.ShapeDtypeStruct((), jnp.float32)] * inputs.num_leaves)
+    return equations.trace(functools.partial(evaluate_point, program), *scalars)
+
+
+def run_point(program: Program, base: Design, values: dict[str, Scalar]) -> tuple[Metrics, tuple[Scalar, ...]]:
+    """:func:`evaluate_point` by its equations."""
+    leaves, structure = jax.tree.flatten((base, values))
+    run, outputs = equations_of(program, structure)
+    return jax.tree.unflatten(outputs, run(*leaves))
 
 
 def _nested(function: Callable[..., Any], outer: Any, inner: Any, n_inner: int) -> Any:
@@ -184,7 +198,7 @@ def outer_chunk(
 @functools.partial(jax.jit, static_argnames=("program",))
 def evaluate_chunk(grid: Tables, values: dict[str, Array], *, program: Program) -> tuple[Metrics, tuple[Array, ...]]:
     """All metrics and the objectives of outer values x the inner product: arrays [outer, inner]."""
-    return _nested(lambda o, i: evaluate_point(program, grid.base, o | i), values, grid.inner, len(grid.bit))
+    return _nested(lambda o, i: run_point(program, grid.base, o | i), values, grid.inner, len(grid.bit))
 
 
 @functools.partial(jax.jit, static_argnames=("program",))
@@ -198,7 +212,7 @@ def score_chunk(grid: Tables, values: dict[str, Array], words: Array, *, program
 
     def score(outer: Any, inner: Any) -> tuple[tuple[Scalar, ...], Scalar]:
         (values, words), (options, word, bit) = outer, inner
-        metrics, objectives = evaluate_point(program, grid.base, values | options)
+        metrics, objectives = run_point(program, grid.base, values | options)
         is_mapping = (_word(words, word) >> bit) & 1 != 0
         feasible = is_mapping & metrics.feasible
         reason = jnp.where(metrics.feasible, _FEASIBLE, metrics.infeasible_reason)
@@ -251,7 +265,7 @@ def _count(reasons: Array) -> Array:
 @functools.partial(jax.jit, static_argnames=("program",))
 def evaluate_designs(base: Design, values: dict[str, Array], *, program: Program) -> tuple[Metrics, tuple[Array, ...]]:
     """All metrics and the objectives of single designs: arrays [design]."""
-    return jax.vmap(functools.partial(evaluate_point, program, base))(values)
+    return jax.vmap(functools.partial(run_point, program, base))(values)
 
 
 class Engine:
@@ -268,11 +282,9 @@ class Engine:
         """The nests in which points stay apart, for all outputs, and in which they need not, for scores."""
         dimensions, options = [d.columns for d in self.grid.dimensions], nesting.option_axes(self.grid)
         axis_of = {path: i for i, axis in enumerate([*dimensions, *options, self.grid.table.degrees]) for path in axis}
-        traced = evaluate_point.trace(self.program, self.grid.base, dict.fromkeys(axis_of, np.float32(1.0)))
-        jaxpr = traced.jaxpr.jaxpr
+        model, _ = equations_of(self.program, jax.tree.structure((self.grid.base, dict.fromkeys(axis_of, 0.0))))
         base = [None] * len(jax.tree.leaves(self.grid.base))
-        axes = [*base, *(axis_of[path] for path in sorted(axis_of))]
-        counts = nesting.reach(jaxpr, axes, [True] * len(jaxpr.outvars))
+        counts = nesting.reach(model, [*base, *(axis_of[path] for path in sorted(axis_of))])
         n_options = {len(dimensions) + i: len(next(iter(axis.values()))) for i, axis in enumerate(options)}
         n_positions = dict(enumerate(self.grid.shape))
         chosen = (nesting.choose(counts, sizes) for sizes in (n_options, n_positions | n_options))

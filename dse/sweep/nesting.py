@@ -13,11 +13,11 @@ import functools
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-from jax.extend.core import Jaxpr, Literal, Var
 
+from dse.sweep.equations import Equations
 from dse.sweep.grid import Grid
 
 #: An inner product longer than this no longer shares enough to pay for its memory.
@@ -37,26 +37,13 @@ _MOST_TRIED = 12
 Reach = Counter[frozenset[int]]
 
 
-def reach(jaxpr: Jaxpr, axes: list[int | None], outputs: list[bool]) -> Reach:
-    """How many equations depend on each set of axes, of those that the wanted outputs need.
-
-    Args:
-        jaxpr: the model as a list of equations; a nested one counts as one.
-        axes: the axis that each input moves along, None for a constant.
-        outputs: which outputs are wanted.
-    """
-    needed = {v for v, wanted in zip(jaxpr.outvars, outputs, strict=True) if wanted and isinstance(v, Var)}
-    used = []
-    for equation in reversed(jaxpr.eqns):
-        if needed.intersection(equation.outvars):
-            needed.update(v for v in equation.invars if not isinstance(v, Literal))
-            used.append(equation)
-    along = {v: frozenset() if axis is None else frozenset([axis]) for v, axis in zip(jaxpr.invars, axes, strict=True)}
+def reach(equations: Equations, axes: Sequence[int | None]) -> Reach:
+    """How many equations depend on each set of axes; ``axes`` is the one each input moves along, None for none."""
+    along = {i: frozenset() if axis is None else frozenset([axis]) for i, axis in enumerate(axes)}
     counts: Reach = Counter()
-    for equation in reversed(used):
-        inputs = [along.get(v, frozenset()) for v in equation.invars if not isinstance(v, Literal)]
-        depends = frozenset().union(*inputs)
-        along |= dict.fromkeys(equation.outvars, depends)
+    for equation in equations.equations:
+        depends = frozenset().union(*(along[atom] for atom in equation.inputs if isinstance(atom, int)))
+        along |= dict.fromkeys(equation.outputs, depends)
         counts[depends] += 1
     return counts
 

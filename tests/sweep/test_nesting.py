@@ -2,14 +2,13 @@
 
 import itertools
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
 
 import dse
-from dse.sweep import execute, plan
+from dse.sweep import equations, execute, plan
 from dse.sweep.engine import Engine
 from dse.sweep.nesting import Nest, choose, option_axes, reach, work
 from tests.sweep import toy
@@ -18,15 +17,14 @@ from tests.sweep.toy import MAPPING_AXES, sweep
 AXES = MAPPING_AXES + 'memory.bandwidth = ["1 TB/s", "2 TB/s", "3 TB/s"]\nmemory.capacity = ["1 GB", "30 GB"]'
 
 
-def test_reach_counts_what_the_wanted_outputs_need():
+def test_reach_counts_equations_by_axes():
     def model(a, b, c):
         return (a + 1.0) * b, jnp.sin(c) * 2.0, c + a
 
-    jaxpr = jax.make_jaxpr(model)(1.0, 1.0, 1.0).jaxpr
+    counted, _ = equations.trace(model, 1.0, 1.0, 1.0)
     only = frozenset
-    wanted = reach(jaxpr, [0, 1, 2], [True, True, False])
-    assert wanted == {only([0]): 1, only([0, 1]): 1, only([2]): 2}
-    assert reach(jaxpr, [0, None, 2], [True, False, False]) == {only([0]): 2}
+    assert reach(counted, [0, 1, 2]) == {only([0]): 1, only([0, 1]): 1, only([2]): 2, only([0, 2]): 1}
+    assert reach(counted, [0, None, 2]) == {only([0]): 2, only([2]): 2, only([0, 2]): 1}
 
 
 def test_work_is_shared_where_one_level_counts():

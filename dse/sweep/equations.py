@@ -1,0 +1,134 @@
+"""The model as a list of equations, each of them once.
+
+The model says what it means, so it computes many a value in several places: the rate at a precision once for
+each operator, say. XLA would find that out too, but only after JAX has batched and lowered every copy.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive
+
+#: Primitives that only call the equations inside them.
+_CALLS = ("jit", "pjit")
+
+
+class Constant(NamedTuple):
+    """An input of an equation that is no variable; 0.0 and -0.0 are two."""
+
+    value: Any
+    key: Hashable
+
+
+#: A variable by its number, or a constant.
+Atom = int | Constant
+
+
+class Equation(NamedTuple):
+    """One application of a primitive."""
+
+    primitive: Primitive
+    parameters: dict[str, Any]
+    inputs: tuple[Atom, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Equations:
+    """A function as a list of equations: variables are numbers, the inputs 0, 1, 2, …"""
+
+    n_inputs: int
+    equations: tuple[Equation, ...]
+    outputs: tuple[Atom, ...]
+
+    def __call__(self, *inputs: Any) -> list[Any]:
+        """The outputs at these inputs, which may be traced."""
+        values = dict(enumerate(inputs))
+
+        def read(atom: Atom) -> Any:
+            return atom.value if isinstance(atom, Constant) else values[atom]
+
+        for primitive, parameters, arguments, outputs in self.equations:
+            found = primitive.bind(*map(read, arguments), **parameters)
+            values.update(zip(outputs, found if primitive.multiple_results else [found], strict=True))
+        return [read(atom) for atom in self.outputs]
+
+
+def trace(function: Callable[..., Any], *arguments: Any) -> tuple[Equations, jax.tree_util.PyTreeDef]:
+    """The equations of a function of pytrees of scalars, and the structure of its output."""
+    traced = jax.jit(function).trace(*arguments)
+    return distinct(traced.jaxpr), jax.tree.structure(traced.out_info)
+
+
+def distinct(closed: ClosedJaxpr) -> Equations:
+    """The same function with called equations in line, equal ones merged and unneeded ones left out."""
+    merging = _Merging(len(closed.jaxpr.invars))
+    constants = [_constant(value, id(value)) for value in closed.consts]
+    outputs = merging.run(closed.jaxpr, constants, range(len(closed.jaxpr.invars)))
+    return Equations(len(closed.jaxpr.invars), _needed(merging.equations, outputs), tuple(outputs))
+
+
+class _Merging:
+    """Equations in order; of equal ones the first stands for all."""
+
+    def __init__(self, n_inputs: int) -> None:
+        self.equations: list[Equation] = []
+        self._n_variables = n_inputs
+        self._first: dict[Hashable, tuple[int, ...]] = {}
+
+    def run(self, jaxpr: Jaxpr, constants: Sequence[Atom], inputs: Sequence[Atom]) -> list[Atom]:
+        """Take in the equations of ``jaxpr`` at these inputs; gives its outputs."""
+        stands = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*constants, *inputs], strict=True))
+
+        def read(atom: Any) -> Atom:
+            return _constant(atom.val, (repr(atom.val), atom.aval)) if isinstance(atom, Literal) else stands[atom]
+
+        for equation in jaxpr.eqns:
+            arguments = tuple(map(read, equation.invars))
+            called = equation.params.get("jaxpr") if equation.primitive.name in _CALLS else None
+            if called is not None and not called.consts:
+                found = self.run(called.jaxpr, (), arguments)
+            else:
+                found = self._once(equation, arguments)
+            stands.update(zip(equation.outvars, found, strict=True))
+        return [read(atom) for atom in jaxpr.outvars]
+
+    def _once(self, equation: JaxprEqn, inputs: tuple[Atom, ...]) -> tuple[int, ...]:
+        keys = tuple(atom.key if isinstance(atom, Constant) else atom for atom in inputs)
+        key = (equation.primitive, keys, _parameters(equation))
+        if key not in self._first:
+            start = self._n_variables
+            self._n_variables += len(equation.outvars)
+            outputs = tuple(range(start, self._n_variables))
+            self.equations.append(Equation(equation.primitive, equation.params, inputs, outputs))
+            self._first[key] = outputs
+        return self._first[key]
+
+
+def _constant(value: Any, key: Hashable) -> Constant:
+    return Constant(value, ("constant", key))
+
+
+def _parameters(equation: JaxprEqn) -> Hashable:
+    """What makes two equations of a primitive the same; each is its own where that cannot be told."""
+    items = tuple(sorted(equation.params.items()))
+    try:
+        hash(items)
+    except TypeError:
+        return id(equation)
+    return items
+
+
+def _needed(equations: Sequence[Equation], outputs: Sequence[Atom]) -> tuple[Equation, ...]:
+    """The equations that the outputs depend on, in order."""
+    wanted = {atom for atom in outputs if isinstance(atom, int)}
+    kept = []
+    for equation in reversed(equations):
+        if wanted.intersection(equation.outputs):
+            wanted.update(atom for atom in equation.inputs if isinstance(atom, int))
+            kept.append(equation)
+    return tuple(kept[::-1])
