@@ -181,11 +181,11 @@ def gradients(count: int = 4096) -> dict[str, float]:
     """Step time and its gradient by 16 leaves, against the step time alone: ratio of times, seconds to compile."""
     import jax
     import jax.numpy as jnp
-    from jax.experimental.compilation_cache import compilation_cache
 
     from dse.design import leaf, replace
     from dse.evaluate import evaluate
     from dse.sweep import plan
+    from dse.sweep.programs import compiling_anew
 
     base = plan(STANDARD_SWEEP)[0].base
     paths = [f"system.{name}" for name in _GRADIENT_LEAVES]
@@ -197,16 +197,10 @@ def gradients(count: int = 4096) -> dict[str, float]:
     values = tuple(scale * leaf(base, path) for path in paths)
     alone = jax.jit(jax.vmap(step_time)).lower(values).compile()
     lowered = jax.jit(jax.vmap(jax.value_and_grad(step_time))).lower(values)
-    kept = jax.config.jax_enable_compilation_cache
-    jax.config.update("jax_enable_compilation_cache", False)  # not what an earlier bench has compiled
-    compilation_cache.reset_cache()
-    try:
+    with compiling_anew():  # not what an earlier bench has compiled
         began = time.perf_counter()
         both = lowered.compile()
         compiled = time.perf_counter() - began
-    finally:
-        jax.config.update("jax_enable_compilation_cache", kept)
-        compilation_cache.reset_cache()
 
     def timed(program: Callable[..., Any]) -> Callable[[], float]:
         def once() -> float:

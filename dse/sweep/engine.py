@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,7 @@ from dse.sweep.equations import Equations
 from dse.sweep.expression import Expression, metric_units
 from dse.sweep.grid import Grid
 from dse.sweep.nesting import Nest
+from dse.sweep.programs import kept, remembered
 from dse.sweep.spec import Objective
 from dse.types import Design, Infeasible, Metrics, Scalar
 
@@ -58,6 +59,16 @@ class Program:
     model: Callable[[Design], Metrics]
     constraints: tuple[Expression, ...] = ()
     objectives: tuple[Objective, ...] = ()
+
+    @property
+    def can_be_kept(self) -> bool:
+        """Whether its code is the package's own, so that the code's digest tells of every change."""
+        return self.model.__module__ == "dse.evaluate"
+
+    def __str__(self) -> str:
+        """All that it depends on besides the code."""
+        objectives = [(objective.expression.text, objective.sign) for objective in self.objectives]
+        return str((self.model.__qualname__, [constraint.text for constraint in self.constraints], objectives))
 
 
 class Tables(NamedTuple):
@@ -137,11 +148,13 @@ def decode(start: Array, radices: Array, count: int) -> list[Array]:
     return digits[::-1]
 
 
-@jax.jit
-def look_up(tables: tuple[dict[str, Array], ...], digits: Sequence[Array]) -> dict[str, Array]:
+def values_at(tables: tuple[dict[str, Array], ...], digits: Sequence[Array]) -> dict[str, Array]:
     """Leaf path → values at outer indices given by their digits."""
     pairs = zip(tables, digits, strict=True)
     return {path: column.at[at].get(mode="promise_in_bounds") for table, at in pairs for path, column in table.items()}
+
+
+look_up = kept()(values_at)
 
 
 def evaluate_point(program: Program, base: Design, values: dict[str, Scalar]) -> tuple[Metrics, tuple[Scalar, ...]]:
@@ -180,7 +193,7 @@ def _nested(function: Callable[..., Any], outer: Any, inner: Any, n_inner: int) 
     return jax.vmap(along_inner, in_axes=(0, None))(outer, inner)
 
 
-@functools.partial(jax.jit, static_argnames=("count", "sharding"))
+@kept("count", "sharding")
 def outer_chunk(
     grid: Tables, start: Array, n_valid: Array, *, count: int, sharding: NamedSharding
 ) -> tuple[dict[str, Array], Array]:
@@ -192,16 +205,16 @@ def outer_chunk(
     digits = decode(start, grid.radices, count)
     words = grid.mask.at[tuple(digits[1 - grid.mask.ndim :])].get(mode="promise_in_bounds")
     words = jnp.where((jnp.arange(count) < n_valid)[:, None], words, 0)
-    return lax.with_sharding_constraint((look_up(grid.outer, digits), words), sharding)
+    return lax.with_sharding_constraint((values_at(grid.outer, digits), words), sharding)
 
 
-@functools.partial(jax.jit, static_argnames=("program",))
+@kept("program")
 def evaluate_chunk(grid: Tables, values: dict[str, Array], *, program: Program) -> tuple[Metrics, tuple[Array, ...]]:
     """All metrics and the objectives of outer values x the inner product: arrays [outer, inner]."""
     return _nested(lambda o, i: run_point(program, grid.base, o | i), values, grid.inner, len(grid.bit))
 
 
-@functools.partial(jax.jit, static_argnames=("program",))
+@kept("program")
 def score_chunk(grid: Tables, values: dict[str, Array], words: Array, *, program: Program) -> tuple[Array, Array]:
     """Scores and reasons of what :func:`outer_chunk` gives x the inner product.
 
@@ -224,7 +237,7 @@ def score_chunk(grid: Tables, values: dict[str, Array], words: Array, *, program
     return jnp.stack(scores), reasons
 
 
-@jax.jit
+@kept()
 def summarise(scores: Array, reasons: Array, pivots: Array) -> Scores:
     """What the host needs to know of a chunk, from what :func:`score_chunk` gives.
 
@@ -262,7 +275,7 @@ def _count(reasons: Array) -> Array:
     return jnp.roll(jnp.stack(counts[: _FEASIBLE.bit_length()]), 1)
 
 
-@functools.partial(jax.jit, static_argnames=("program",))
+@kept("program")
 def evaluate_designs(base: Design, values: dict[str, Array], *, program: Program) -> tuple[Metrics, tuple[Array, ...]]:
     """All metrics and the objectives of single designs: arrays [design]."""
     return jax.vmap(functools.partial(run_point, program, base))(values)
@@ -282,12 +295,18 @@ class Engine:
         """The nests in which points stay apart, for all outputs, and in which they need not, for scores."""
         dimensions, options = [d.columns for d in self.grid.dimensions], nesting.option_axes(self.grid)
         axis_of = {path: i for i, axis in enumerate([*dimensions, *options, self.grid.table.degrees]) for path in axis}
-        model, _ = equations_of(self.program, jax.tree.structure((self.grid.base, dict.fromkeys(axis_of, 0.0))))
-        base = [None] * len(jax.tree.leaves(self.grid.base))
-        counts = nesting.reach(model, [*base, *(axis_of[path] for path in sorted(axis_of))])
         n_options = {len(dimensions) + i: len(next(iter(axis.values()))) for i, axis in enumerate(options)}
         n_positions = dict(enumerate(self.grid.shape))
-        chosen = (nesting.choose(counts, sizes) for sizes in (n_options, n_positions | n_options))
+
+        def choose() -> list[frozenset[int]]:
+            structure = jax.tree.structure((self.grid.base, dict.fromkeys(axis_of, 0.0)))
+            base = [None] * len(jax.tree.leaves(self.grid.base))
+            model, _ = equations_of(self.program, structure)
+            counts = nesting.reach(model, [*base, *(axis_of[path] for path in sorted(axis_of))])
+            return [nesting.choose(counts, sizes) for sizes in (n_options, n_positions | n_options)]
+
+        made_from = f"nests {self.program} {sorted(axis_of.items())} {n_options} {n_positions}"
+        chosen = remembered(made_from, choose) if self.program.can_be_kept else choose()
         apart, together = map(self._nest, chosen)
         return apart, together
 
@@ -348,27 +367,3 @@ class Engine:
         grid = self.tables(flat)
         found = evaluate_designs(grid.base, look_up(grid.outer, tuple(flat.digits(padded))), program=self.program)
         return jax.tree.map(lambda array: np.asarray(array)[: len(index)], found)
-
-
-class CompileClock:
-    """Seconds that JAX has spent tracing and compiling in this process, as JAX itself reports them."""
-
-    seconds: ClassVar[dict[str, float]] = {"trace": 0.0, "compile": 0.0}
-    programs: ClassVar[int] = 0
-    _listening: ClassVar[bool] = False
-
-    @classmethod
-    def read(cls) -> tuple[float, float, int]:
-        """(seconds traced, seconds compiled, programs compiled) since the first reading."""
-        if not cls._listening:
-            jax.monitoring.register_event_duration_secs_listener(cls._note)
-            cls._listening = True
-        return cls.seconds["trace"], cls.seconds["compile"], cls.programs
-
-    @classmethod
-    def _note(cls, event: str, duration: float, **_: Any) -> None:
-        if event.endswith("backend_compile_duration"):
-            cls.seconds["compile"] += duration
-            cls.programs += 1
-        elif event.startswith("/jax/core/compile/"):
-            cls.seconds["trace"] += duration

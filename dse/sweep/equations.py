@@ -39,7 +39,7 @@ class Equation(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Equations:
-    """A function as a list of equations: variables are numbers, the inputs 0, 1, 2, …"""
+    """A function as a list of equations; variables are numbers, those of the inputs 0, 1, 2 and so on."""
 
     n_inputs: int
     equations: tuple[Equation, ...]

@@ -17,8 +17,8 @@ import dse
 from dse import catalog
 from dse.sweep.grid import Grid
 from dse.sweep.keep import Part
+from dse.sweep.naming import code_digest
 from dse.sweep.spec import Keep
-from dse.sweep.spool import code_digest
 from dse.types import Infeasible
 
 #: Names of the counts of a part after the feasible designs.

@@ -21,10 +21,11 @@ from dse.sweep import compose, manifest, writing
 from dse.sweep import dataset as datasets
 from dse.sweep import keep as keeping
 from dse.sweep import summary as summaries
-from dse.sweep.engine import LONGEST_CHUNK, CompileClock, Engine
+from dse.sweep.engine import LONGEST_CHUNK, Engine
 from dse.sweep.grid import Grid
 from dse.sweep.keep import Part
 from dse.sweep.manifest import Manifest, Shard
+from dse.sweep.programs import CompileClock
 from dse.sweep.progress import Progress
 from dse.sweep.spec import Keep, SweepSpec, parse_keep, read
 from dse.sweep.spool import Spool, opened

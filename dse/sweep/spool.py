@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import hashlib
 import os
 import re
-import socket
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,25 +18,10 @@ import numpy as np
 
 from dse.errors import InputError
 from dse.sweep.keep import Part
+from dse.sweep.naming import unique_suffix
 
 _NAME = re.compile(r"([0-9a-f]{16})-(\d{15})-(\d{15})\.npz")
 _KEY = 16  # digits of the hash in names
-
-
-def code_digest() -> str:
-    """SHA-256 of the source files that decide what a sweep computes."""
-    package = Path(__file__).parents[1]
-    files = [package / "evaluate.py", package / "types.py"]
-    files += [*(package / "model").glob("*.py"), *(package / "sweep").glob("*.py")]
-    total = hashlib.sha256()
-    for file in sorted(files):
-        total.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
-    return total.hexdigest()
-
-
-def unique_suffix() -> str:
-    """Ending of a temporary name that no other process uses, here or on another machine."""
-    return f"{socket.gethostname()}.{os.getpid()}.tmp"
 
 
 class Spool:

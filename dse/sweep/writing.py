@@ -23,7 +23,7 @@ import numpy as np
 
 from dse.errors import InputError
 from dse.results import LEVELS, Labelled, Variable
-from dse.sweep.spool import unique_suffix
+from dse.sweep.naming import unique_suffix
 
 _CHUNK = 1 << 15  # values of a chunk on disk: shuffled and compressed within the processor's cache
 _FILTERS: dict[str, dict[str, Any]] = {

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 import dse
 from dse.design import replace
 from dse.sweep import execute, plan
-from dse.sweep.engine import CHUNK_FULL, CompileClock, Engine, decode, tables
+from dse.sweep.engine import CHUNK_FULL, Engine, decode, tables
 from dse.sweep.nesting import Nest
+from dse.sweep.programs import CompileClock
 from tests.sweep import toy
 from tests.sweep.toy import sweep
 

@@ -1,0 +1,105 @@
+"""Programs kept on disk: found again by what they are made from, and made again when anything is wrong."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import dse
+from dse.sweep import execute, plan, programs
+from dse.sweep.engine import Engine
+from tests.sweep import toy
+from tests.sweep.toy import sweep
+
+_RUN = """
+import sys
+from dse.cli import keep_compiled_programs
+keep_compiled_programs()
+import jax
+from dse.sweep import execute
+from tests.sweep import toy
+for keep in ("all", "top:20"):
+    dataset, summary = execute(toy.sweep(), output=False, keep=keep, chunk=701)
+    for name in dataset.data_vars:
+        sys.stdout.buffer.write(dataset[name].values.tobytes())
+    print(len(jax.devices()), summary.n_programs, summary.seconds["trace"] > 0.0, file=sys.stderr)
+"""
+
+
+def run(folder, flags=None):
+    """(bytes of the results, devices, programs compiled, whether anything was traced) of a fresh process."""
+    environment = os.environ | {"DSE_CACHE": str(folder)} | ({"XLA_FLAGS": flags} if flags else {})
+    environment.pop("JAX_COMPILATION_CACHE_DIR", None)
+    done = subprocess.run([sys.executable, "-c", _RUN], capture_output=True, env=environment, check=True)
+    lines = [line.split() for line in done.stderr.decode().splitlines()[-2:]]
+    return done.stdout, int(lines[0][0]), sum(int(line[1]) for line in lines), any(line[2] == "True" for line in lines)
+
+
+@pytest.mark.parametrize("flags", [None, "--xla_force_host_platform_device_count=2"])
+def test_a_second_process_neither_traces_nor_compiles(tmp_path, flags):
+    first, second = run(tmp_path, flags), run(tmp_path, flags)
+    assert first[1] == second[1] == (2 if flags else 1)
+    assert first[2] > 0 and first[3]
+    assert second[2] == 0 and not second[3]
+    assert first[0] == second[0] and len(first[0]) > 10_000
+
+
+def test_broken_programs_are_made_again(tmp_path):
+    first = run(tmp_path)
+    for file in (tmp_path / "programs").iterdir():
+        file.write_bytes(b"broken")
+    again = run(tmp_path)
+    assert again[0] == first[0] and again[3]
+    assert not run(tmp_path)[3]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(programs, "_folder", lambda: tmp_path / "programs")
+    return tmp_path / "programs"
+
+
+def test_models_of_others_are_not_kept(folder):
+    execute(sweep("tp = [1, 2]"), output=False, model=toy.evaluate)
+    kept = len(list(folder.iterdir()))
+    execute(sweep("tp = [1, 2]"), output=False)
+    assert len(list(folder.iterdir())) == kept + 2  # the model's program, and the choice of its nest
+
+
+def test_a_program_depends_on_constraints_objectives_and_circumstances(monkeypatch):
+    def told(more):
+        return str(Engine(plan(sweep("tp = [1, 2]", more=more))[0], dse.evaluate).program)
+
+    assert len({told(""), told('[objective]\nmaximize = "mfu"'), told('[objective]\nminimize = "mfu"'),
+                told('[constraints]\nall = ["tp < 2"]'), told('[constraints]\nall = ["tp < 3"]')}) == 5  # fmt: skip
+    before = programs._circumstances()
+    for name, value in (("code_digest", lambda: "other"), ("_processor", lambda: "other")):
+        programs._circumstances.cache_clear()
+        with monkeypatch.context() as patched:
+            patched.setattr(programs, name, value)
+            assert programs._circumstances() != before
+    programs._circumstances.cache_clear()
+
+
+def test_only_so_many_are_kept(folder, monkeypatch):
+    monkeypatch.setattr(programs, "_MOST_KEPT", 3)
+    for i in range(5):
+        programs.save(f"value {i}", i)
+    assert len(list(folder.iterdir())) == 3
+    assert programs.load("value 4") == 4
+
+
+def test_a_disk_that_refuses_keeps_nothing(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(programs, "_folder", lambda: tmp_path / "file" / "programs")
+    assert programs.remembered("seven", lambda: 7) == 7
+    doubled = programs.kept()(lambda x: 2.0 * x)
+    np.testing.assert_array_equal(doubled(np.float32(3.0)), 6.0)
+
+
+def test_without_a_folder_programs_are_plain_jit(monkeypatch):
+    monkeypatch.setattr(programs, "_folder", lambda: None)
+    doubled = programs.kept("times")(lambda x, *, times: times * x)
+    assert float(doubled(np.float32(3.0), times=2)) == 6.0
