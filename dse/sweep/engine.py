@@ -333,7 +333,12 @@ class Engine:
         return self._tables[key]
 
     def lines(self, nest: Nest, default: int) -> int:
-        """Lines a chunk, for about ``default`` designs, however small the grid: programs are shared."""
+        """Lines a chunk, for about ``default`` designs.
+
+        A grid that is smaller than a long chunk has short ones, and no others: programs are shared.
+        """
+        if default > CHUNK_FULL and nest.n_lines * nest.outer_a_line * nest.n_inner < default:
+            default = CHUNK_FULL
         return max(1, (self._chunk or default) // (nest.outer_a_line * nest.n_inner))
 
     def outer(self, nest: Nest, line: int, count: int) -> tuple[dict[str, Array], Array]:
