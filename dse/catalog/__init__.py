@@ -111,17 +111,36 @@ def workload(name: str, where: str = "workload", folder: Folder = None) -> types
     return types.Workload(**_record(types.Workload, entry("workload", name, where, folder)))
 
 
-def accelerator(name: str, where: str = "accelerator", folder: Folder = None) -> types.Accelerator:
-    """The accelerator of a name; a precision that it lacks has rate 0."""
+def accelerator(
+    name: str, where: str = "accelerator", folder: Folder = None, fine: bool = False
+) -> types.Accelerator:
+    """The accelerator of a name; a precision that it lacks has rate 0.
+
+    With ``fine`` its kernels are those of single kernels measured alone, with the finer terms that a
+    training step does without.
+    """
     found = entry("accelerator", name, where, folder)
+    kernels = types.Kernels(
+        **_record(types.Kernels, found, "kernels."),
+        steps=_optional(types.EfficiencySteps, found, "kernels.steps.", _filled),
+    )
     return types.Accelerator(
         **_record(types.Accelerator, found),
         matrix_rate=types.MatrixRate(**_record(types.MatrixRate, found, "matrix_rate.", absent=0.0)),
         memory=types.MemoryTier(**_record(types.MemoryTier, found, "memory.")),
-        kernels=types.Kernels(
-            **_record(types.Kernels, found, "kernels."),
-            steps=_optional(types.EfficiencySteps, found, "kernels.steps.", _filled),
-        ),
+        kernels=_fine(kernels, found) if fine else kernels,
+    )
+
+
+def _fine(kernels: types.Kernels, found: Entry) -> types.Kernels:
+    """Kernels with the finer terms, and with the leaves that these restate."""
+    leaves = [field.name for field in dataclasses.fields(types.Kernels) if field.metadata]
+    restated = {leaf: found.value(f"kernels.fine.{leaf}") for leaf in leaves}
+    return dataclasses.replace(
+        kernels,
+        **{leaf: value for leaf, value in restated.items() if value is not None},
+        fine=_optional(types.FineKernels, found, "kernels.fine."),
+        attention=_optional(types.AttentionKernels, found, "kernels.attention."),
     )
 
 
