@@ -295,6 +295,23 @@ class Volumes:
 
 
 @record
+class CollectiveKernels:
+    """What collectives measured alone show beyond :class:`Network`: launches, and all-reduces in one kernel.
+
+    An optional part of :class:`Network`; a design without it has none of these leaves. ``direct_…`` is an
+    all-reduce that reads the peers' memory, as inference engines bring along.
+    """
+
+    launch: Scalar = metadata("", "s", "launch and completion of a collective of the library")
+    exchange_efficiency: Scalar = metadata("", "1", "share of the bandwidth of an all-to-all over that of a ring")
+    direct_launch: Scalar = metadata("", "s", "launch and completion of a direct all-reduce")
+    direct_latency: Scalar = metadata("", "s", "latency of one shot of a direct all-reduce")
+    direct_efficiency: Scalar = metadata("", "1", "share of the bandwidth of a direct all-reduce over that of a ring")
+    graph_efficiency: Scalar = metadata("", "1", "share of the bandwidth of large messages in a graph over without")
+    eager_launch: Scalar = metadata("", "s", "time the host needs to launch a collective outside of a graph")
+
+
+@record
 class Network:
     """One level of the interconnect, as one device sees it."""
 
@@ -306,6 +323,7 @@ class Network:
     in_network_reduction: Scalar = metadata("", "1", "share of the bandwidth of reduction in the switch; 0: none")
     processor_usage: Scalar = metadata("", "1", "share of the device's compute that communication takes")
     volumes: Volumes | None = None
+    alone: CollectiveKernels | None = None
 
 
 @record

@@ -45,7 +45,8 @@ class Sourced:
 
 # Bounds of the fields that have narrower ones than "not negative".
 _POSITIVE = {
-    *(f.name for record in (types.FineKernels, types.AttentionKernels) for f in dataclasses.fields(record)
+    *(f.name for record in (types.FineKernels, types.AttentionKernels, types.CollectiveKernels)
+      for f in dataclasses.fields(record)
       if f.name.endswith(("efficiency", "memory", "core", "split", "split_depth", "small_tile", "sustained", "fp8"))),
     "n_layers", "hidden", "n_heads", "n_kv_heads", "head_dim", "ffn_hidden", "vocab", "window", "seq_len",
     "max_seq_len", "global_batch", "capacity", "bandwidth", "domain", "efficiency", "ramp", "cores",
@@ -286,6 +287,10 @@ class KernelFamily(_table("KernelFamilyFile", {}, dict(family=Text) | _leaves(ty
 
 
 Volumes = _table("Volumes", {}, _leaves(types.Volumes))
+CollectiveKernels = _table(
+    "CollectiveKernels", {},
+    _leaves(types.CollectiveKernels) | _leaves(types.Network, "latency", "efficiency", "ramp", "in_network_reduction"),
+)  # fmt: skip
 Fit = _table("Fit", _leaves(types.Network, "latency", "efficiency", "ramp", "processor_usage"), {})
 
 
@@ -300,6 +305,7 @@ class Network(
 
     fit: Fit
     volumes: Volumes = Field(default_factory=Volumes)
+    alone: CollectiveKernels = Field(default_factory=lambda: CollectiveKernels())
 
 
 class System(

@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model.collectives import Group, all_gather, all_reduce, all_to_all, direct_all_reduce, send
 from dse.model.operators import Element, Work, matmul_work
 from dse.model.roofline import isolated_time, matrix_rate, memory_time, operand_bytes, overlapped
-from dse.types import Accelerator, Precision, Scalar
+from dse.types import Accelerator, Collective, Network, Precision, Scalar, System
 
 #: Rows of queries, and keys, that one attention core works on at a time.
 TILE = 128.0
@@ -32,6 +33,8 @@ class Attention(NamedTuple):
     head_dim: Scalar
     window: Scalar  # tokens that a query sees; 0 for all
     cache_bytes: Scalar  # bytes of one element of the cache
+    compute_stretch: Scalar = 1.0  # compute time over that of the device's best kernel
+    reading_stretch: Scalar = 1.0  # the same of reading the cache
 
     @property
     def seen(self) -> Scalar:
@@ -106,7 +109,7 @@ def context_time(call: Attention, accelerator: Accelerator) -> Scalar:
     rate = matrix_rate(accelerator, jnp.asarray(float(Precision.bf16))) * own.context_efficiency
     full = jnp.minimum(call.tokens / TILE, 1.0)
     a_key = 4.0 * TILE * (call.head_dim + own.context_head) * (full + own.context_empty * (1.0 - full)) / rate
-    a_key = a_key * jnp.where(call.narrow > 0.0, own.context_fp8, 1.0)
+    a_key = a_key * jnp.where(call.narrow > 0.0, own.context_fp8, 1.0) * call.compute_stretch
     shared = a_key * (keys + own.context_keys) * call.batch * call.heads * tiles
     alone = ALONE * a_key * (longest + own.context_keys) * accelerator.cores
     compute = overlapped(shared, alone, own.context_tail)
@@ -130,8 +133,9 @@ def decode_time(call: Attention, accelerator: Accelerator) -> Scalar:
     keys = jnp.minimum(call.seen, call.tokens + 1.0)
     visited = jnp.minimum(jnp.ceil((call.tokens + 1.0) / TILE) * TILE, call.seen + TILE)
     moved = 2.0 * call.cache_bytes * units * call.head_dim * keys + 4.0 * call.batch * call.heads * call.head_dim
-    memory = _reading(moved, accelerator, own.decode_memory)
-    a_key = _reading(4.0 * (call.head_dim + own.decode_head), accelerator, own.decode_memory * own.decode_core)
+    pace = own.decode_memory / call.reading_stretch
+    memory = _reading(moved, accelerator, pace)
+    a_key = _reading(4.0 * (call.head_dim + own.decode_head), accelerator, pace * own.decode_core)
     load = units / accelerator.cores
     splits = jnp.clip(jnp.sqrt(visited / own.decode_split), 1.0, jnp.maximum(1.0 / load, 1.0))
     chain = visited / splits + own.decode_keys + own.decode_split * (splits - 1.0)
@@ -152,3 +156,44 @@ def elementwise_time(size: Scalar, accelerator: Accelerator) -> Scalar:
     work = Work(0.0 * size, size)
     precision = jnp.asarray(float(Precision.bf16))
     return isolated_time("vector", work, accelerator, precision) + accelerator.kernels.kernel_floor
+
+
+def collective_time(operation: Scalar, size: Scalar, group: Group, system: System) -> Scalar:
+    """Seconds of a library's collective with its launch.
+
+    ``operation`` 0: all-reduce, 1: all-gather, 2: reduce-scatter, 3: all-to-all, 4: send to a neighbour.
+    """
+    auto = jnp.asarray(float(Collective.auto))
+    share = system.scale_up.alone.exchange_efficiency
+    exchange = dataclasses.replace(system, scale_up=_scaled(system.scale_up, share))
+    gathered = jnp.where(
+        operation < 0.5, all_reduce(size, group, system, auto), all_gather(size, group, system, auto)
+    )
+    apart = jnp.where(
+        operation > 3.5, send(size, jnp.where(group.local > 1.0, 1.0, 0.0), system),
+        all_to_all(size, group, exchange),
+    )  # fmt: skip
+    return system.scale_up.alone.launch + jnp.where(operation > 2.5, apart, gathered)
+
+
+def direct_time(size: Scalar, members: Scalar, eager: Scalar, system: System) -> Scalar:
+    """Seconds of a framework's all-reduce: direct for small messages, the library's for large ones.
+
+    In a graph the library works on registered buffers; launched one by one the host's pace bounds it.
+    """
+    own = system.scale_up.alone
+    direct = dataclasses.replace(_scaled(system.scale_up, own.direct_efficiency), latency=own.direct_latency)
+    small = own.direct_launch + direct_all_reduce(size, members, direct)
+    share = jnp.where(eager > 0.0, 1.0, own.graph_efficiency)
+    graph = dataclasses.replace(system, scale_up=_scaled(system.scale_up, share))
+    auto = jnp.asarray(float(Collective.auto))
+    large = own.direct_launch + all_reduce(size, Group(members, members), graph, auto)
+    device = jnp.minimum(small, large)
+    return jnp.where(eager > 0.0, overlapped(device, own.eager_launch, 0.1), device)
+
+
+def _scaled(network: Network, share: Scalar) -> Network:
+    """A network level at a share of its efficiency."""
+    return dataclasses.replace(
+        network, efficiency=network.efficiency * share, in_network_reduction=network.in_network_reduction * share
+    )
