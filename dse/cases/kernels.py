@@ -84,8 +84,8 @@ def _collective(values: Sequence[Scalar], system: System) -> Scalar:
 
 
 def _direct(values: Sequence[Scalar], system: System) -> Scalar:
-    size, members, eager = values
-    return isolated.direct_time(size, members, eager, system)
+    size, members, eager, lean = values
+    return isolated.direct_time(size, members, eager, lean, system)
 
 
 FORMULAS: dict[str, Callable[[Sequence[Scalar], Any], Scalar]] = {
@@ -326,7 +326,8 @@ def read_collective(row: Row) -> list[Kernel]:
 def read_direct(row: Row) -> list[Kernel]:
     """A framework's own all-reduce, in a graph or launched one by one (``…_eager``)."""
     eager = 1.0 if "eager" in row.get("kernel_source") else 0.0
-    values = (_number(row, "bytes"), _number(row, "num_gpus"), eager)
+    lean = 1.0 if "trtllm" in row.get("kernel_source").lower() else 0.0
+    values = (_number(row, "bytes"), _number(row, "num_gpus"), eager, lean)
     label = "eager" if eager else "graph"
     return [Kernel("direct", _device(row.get("system")), values, _seconds(row, "latency_ms"), label)]
 
