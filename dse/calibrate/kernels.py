@@ -128,6 +128,12 @@ class Found:
     held_out: np.ndarray  #: log(predicted / measured) with the row's shape left out of the fit; empty without folds
 
     @property
+    def median_error(self) -> float:
+        """Median of |predicted / measured - 1|, of held-out rows where there are some."""
+        errors = self.held_out if len(self.held_out) else self.fit.errors
+        return float(np.median(np.abs(np.expm1(errors))))
+
+    @property
     def at_prior(self) -> list[str]:
         """Parameters that the rows told nothing of."""
         return [path for path, moved in self.fit.moved.items() if not moved]
