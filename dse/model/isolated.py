@@ -61,9 +61,11 @@ def gemm_time(
     work = matmul_work(rows, columns, depth, 1.0, element)
     # What lowers the matrix rate stretches the work that it has to do.
     share = jnp.where(eight, fine.fp8_efficiency, jnp.where(four, fine.fp4_efficiency, 1.0))
-    rate = share * jnp.where(sustained > 0.0, fine.sustained, 1.0)
-    device = _adjusted(accelerator, rate, jnp.where(eight | four, 1.0, 0.0))
-    time = isolated_time("matrix", work, device, precision) + accelerator.kernels.kernel_floor
+    device = _adjusted(accelerator, share, jnp.where(eight | four, 1.0, 0.0))
+    time = isolated_time("matrix", work, device, precision)
+    # Power caps the FLOPs that are done, not those that partial tiles and waves leave out.
+    capped = work.flops / (matrix_rate(accelerator, precision) * device.kernels.matrix_efficiency * fine.sustained)
+    time = jnp.where(sustained > 0.0, jnp.maximum(time, capped), time) + accelerator.kernels.kernel_floor
     quantized = time + jnp.where(eight | four, 1.0, 0.0) * quantize_time(rows, depth, accelerator)
     blocks = precision == float(Precision.fp8_block)
     return jnp.where(blocks, overlapped(quantized, block_launch(rows, columns, depth, accelerator), 0.15), quantized)
@@ -158,11 +160,11 @@ def attention_time(call: Attention, context: Scalar, accelerator: Accelerator) -
     return jnp.where(whole, context_time(call, accelerator), decode_time(empty, accelerator))
 
 
-def elementwise_time(size: Scalar, accelerator: Accelerator) -> Scalar:
-    """Seconds of an element-wise kernel that moves ``size`` bytes."""
+def elementwise_time(size: Scalar, core_rate: Scalar, floor: Scalar, accelerator: Accelerator) -> Scalar:
+    """Seconds of an element-wise kernel that moves ``size`` bytes, of which a core handles ``core_rate`` a second."""
     work = Work(0.0 * size, size)
-    precision = jnp.asarray(float(Precision.bf16))
-    return isolated_time("vector", work, accelerator, precision) + accelerator.kernels.kernel_floor
+    memory = isolated_time("vector", work, accelerator, jnp.asarray(float(Precision.bf16)))
+    return memory + size / (core_rate * accelerator.cores) + floor
 
 
 def collective_time(operation: Scalar, size: Scalar, group: Group, system: System) -> Scalar:
