@@ -38,7 +38,8 @@ SIGNS = {
 PRECISIONS = {
     "bfloat16": Precision.bf16, "bf16": Precision.bf16, "float16": Precision.fp16, "half": Precision.fp16,
     "fp16": Precision.fp16, "fp8": Precision.fp8, "fp8_static": Precision.fp8, "fp8_block": Precision.fp8_block,
-    "nvfp4": Precision.fp4, "fp4": Precision.fp4, "float32": Precision.fp32, "tf32": Precision.tf32,
+    "nvfp4": Precision.fp4, "mxfp4": Precision.fp4, "fp4": Precision.fp4, "float32": Precision.fp32,
+    "tf32": Precision.tf32, "int8": Precision.int8,
 }  # fmt: skip
 
 #: Operations of a collective, in the order of their codes.
