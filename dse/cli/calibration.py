@@ -1,4 +1,4 @@
-"""``dse predict`` and ``dse validate``: predictions beside measurements."""
+"""``dse predict``, ``dse validate`` and ``dse calibrate``: predictions beside measurements, and fits to them."""
 
 from __future__ import annotations
 
@@ -41,6 +41,31 @@ def validate(
         show.document(report)
     else:
         _print(report)
+
+
+@told
+def calibrate(
+    cases: Annotated[list[Path], typer.Argument(metavar="KERNELS.csv.gz …", help="Tables of measured kernels.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="TOML file to write.")],
+    folds: Annotated[int, typer.Option(min=0, max=20, help="Cross-validate over so many groups of shapes.")] = 0,
+    catalog: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Also replace the fitted tables of this catalogue.")
+    ] = None,
+) -> None:
+    """Fit the parameters of chips and networks to measured kernels by gradient, with spread and residual."""
+    from dse.calibrate.kernels import calibrate, read_kernels
+    from dse.calibrate.writing import write, write_catalog
+
+    found = calibrate(read_kernels(cases), folds)
+    write(found, output)
+    changed = write_catalog(found, catalog) if catalog else []
+    rows = [
+        [f"{one.job.slug}.{one.job.table}", str(one.fit.rows), show.percent(one.median_error),
+         f"{len(one.job.parameters) - len(one.at_prior)} of {len(one.job.parameters)}"]
+        for one in found
+    ]  # fmt: skip
+    show.console().print(show.table(["table", "rows", "median error", "moved by the rows"], rows, left=["table"]))
+    print(f"written: {', '.join(map(str, [output, *changed]))}")
 
 
 #: Column → field of the report; the last says what one constant utilisation a source would give.

@@ -1,0 +1,100 @@
+"""The fit finds what made synthetic rows, stays at the prior where they say nothing, and ignores outliers."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dse.calibrate import Parameter, fit, folds
+from dse.errors import InputError
+
+SIZES = np.logspace(3, 9, 200)
+PARAMETERS = [
+    Parameter("bandwidth", 1e9, 0.7),
+    Parameter("latency", 2e-5, 0.7),
+    Parameter("efficiency", 0.7, 0.2, upper=1.0),
+]
+
+
+def log_time(values: dict[str, jax.Array], sizes: jax.Array) -> jax.Array:
+    """A message over a link; ``efficiency`` does not enter."""
+    return jnp.log(values["latency"] + sizes / values["bandwidth"])
+
+
+def synthetic(noise: float = 0.02) -> np.ndarray:
+    rng = np.random.default_rng(1)
+    return np.log(5e-5 + SIZES / 3e9) + noise * rng.standard_normal(len(SIZES))
+
+
+def fitted(measured: np.ndarray, **options: object):
+    data = (jnp.asarray(SIZES, jnp.float32), jnp.asarray(measured, jnp.float32))
+    return fit(lambda values, sizes, log: log_time(values, sizes) - log, PARAMETERS, data=data, **options)
+
+
+def test_known_parameters_come_back():
+    """Within a few of their own posterior spreads."""
+    found = fitted(synthetic())
+    for name, true in (("bandwidth", 3e9), ("latency", 5e-5)):
+        assert abs(np.log(found.values[name] / true)) < 4.0 * found.spread[name] + 1e-3
+        assert found.moved[name]
+    assert found.rows == len(SIZES)
+    assert found.median_error < 0.03
+
+
+def test_what_the_rows_do_not_touch_stays_at_its_prior():
+    found = fitted(synthetic())
+    assert found.values["efficiency"] == pytest.approx(0.7, rel=0.01)
+    assert found.spread["efficiency"] == pytest.approx(0.2, rel=0.02)
+    assert not found.moved["efficiency"]
+
+
+def test_outliers_move_little():
+    spoiled = synthetic()
+    spoiled[::20] += 2.0
+    assert fitted(spoiled).values["bandwidth"] == pytest.approx(3e9, rel=0.02)
+
+
+def test_rows_of_no_weight_do_not_count():
+    spoiled, weights = synthetic(), np.ones(len(SIZES))
+    spoiled[100:] += 1.0
+    weights[100:] = 0.0
+    assert fitted(spoiled, weights=weights).values["latency"] == pytest.approx(5e-5, rel=0.05)
+
+
+def test_values_stay_between_bounds():
+    parameter = Parameter("share", 0.5, 1.0, lower=0.2, upper=0.9)
+    values = [float(parameter.value(jnp.asarray(z))) for z in (-50.0, -1.0, 0.0, 1.0, 50.0)]
+    assert values[2] == pytest.approx(0.5)
+    assert values == sorted(values)
+    assert values[0] >= 0.2
+    assert values[-1] <= 0.9
+
+
+@pytest.mark.parametrize("bounds", [{}, {"upper": 0.9}])
+def test_one_unit_is_one_prior_spread(bounds: dict[str, float]):
+    parameter = Parameter("share", 0.6, 0.25, lower=0.1, **bounds)
+    slope = jax.grad(lambda z: jnp.log(parameter.value(z)))(jnp.asarray(0.0))
+    assert float(slope) == pytest.approx(0.25, rel=1e-4)
+
+
+def test_a_prior_outside_its_bounds_is_named():
+    with pytest.raises(InputError, match="share"):
+        Parameter("share", 1.5, 0.1, upper=1.0)
+
+
+def test_residuals_that_are_not_numbers_are_named():
+    with pytest.raises(InputError, match="finite"):
+        fitted(np.full(len(SIZES), np.nan))
+
+
+def test_folds_are_disjoint_by_group_and_steady():
+    groups = [(f"shape{i % 37}", i % 37) for i in range(1000)]
+    found = folds(groups, 5)
+    assert set(found) <= set(range(5))
+    assert len(set(found)) == 5
+    by_group = {}
+    for group, fold in zip(groups, found, strict=True):
+        assert by_group.setdefault(group, fold) == fold
+    assert list(folds(groups[::-1], 5)) == list(found[::-1])
