@@ -1,4 +1,7 @@
-"""Every test runs under JAX's strict promotion rules; a small sweep that several test files share."""
+"""Every test runs under JAX's strict promotion rules; a small sweep that several test files share.
+
+Property tests are small and the same in every run; ``--hypothesis-profile=fuzz`` makes them long.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("dse", deadline=None, max_examples=40, derandomize=True)
+settings.register_profile("fuzz", deadline=None, max_examples=2000)
+settings.load_profile("dse")
 
 #: A sweep of 44 designs, six (tp, pp), of which three fit into memory.
 SMALL_SWEEP = """
