@@ -21,6 +21,7 @@ from dse.sweep import compose, manifest, writing
 from dse.sweep import dataset as datasets
 from dse.sweep import keep as keeping
 from dse.sweep import summary as summaries
+from dse.sweep.collection import Collection
 from dse.sweep.engine import LONGEST_CHUNK, Engine
 from dse.sweep.grid import Grid
 from dse.sweep.keep import Part
@@ -127,7 +128,7 @@ def perform(
         spool = Spool(job.target, manifest.key(job.identity, blocks)) if job.target else None
         if spool and fresh:
             spool.remove_parts()
-        found = keeping.Collection(job.grid, job.keep)
+        found = Collection(job.grid, job.keep)
         resumed = _evaluate_blocks(job, engine, blocks, spool, found.add, progress, began)
         part = found.result()
         seconds, programs, evaluated = _spent(before, prepared)
