@@ -13,8 +13,9 @@ from dse.sweep import dataset as datasets
 from dse.sweep import manifest as manifests
 from dse.sweep import summary as summaries
 from dse.sweep.collection import Collection
+from dse.sweep.evaluation import output_errors, write_results
 from dse.sweep.grid import Grid
-from dse.sweep.run import output_errors, plan, write_results
+from dse.sweep.job import plan
 from dse.sweep.spec import Keep, from_text
 from dse.sweep.spool import Spool, opened, parts_folder, ranges
 from dse.sweep.summary import Summary

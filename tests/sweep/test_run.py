@@ -189,7 +189,7 @@ def test_a_finished_file_is_not_computed_again(tmp_path):
 def test_the_best_designs_are_read_from_a_finished_file(tmp_path, keep):
     more = '[objective]\nminimize = ["step_time", "peak_memory"]'
     spec = sweep(MAPPING_AXES + "matrix_slowdown = [1.0, 1.5]", more=more)
-    (_, before), (_, after) = (execute(spec, tmp_path / "r.nc", keep, model=toy.evaluate) for _ in range(2))
+    (_, before), (_, after) = (execute(spec, tmp_path / "r.nc", keep=keep, model=toy.evaluate) for _ in range(2))
     assert after.finished and after.best == before.best
 
 
