@@ -14,15 +14,15 @@ from dse.sweep.spec import Objective
 _PILOT = 4096
 _AT_ONCE = 1024
 
-#: Successive multiples of it, modulo one, are spread evenly and in step with no axis.
-_GOLDEN = 0.6180339887498949
+#: The golden section of 2^64: its multiples, modulo that, are spread evenly and in step with no axis.
+_GOLDEN = 0x9E3779B97F4A7C15
 
 
 def pilot(n_designs: int) -> np.ndarray:
     """Indices of designs spread evenly over a sweep, ascending; all of a small one."""
     if n_designs <= _PILOT:
         return np.arange(n_designs)
-    return np.unique([min(int(i * _GOLDEN % 1.0 * n_designs), n_designs - 1) for i in range(_PILOT)])
+    return np.unique([(i * _GOLDEN % (1 << 64)) * n_designs >> 64 for i in range(_PILOT)])
 
 
 def edges(engine: Engine, bins: int) -> np.ndarray:

@@ -116,7 +116,7 @@ def _least(nest: Nest, block: range, place: np.ndarray, scores: np.ndarray) -> n
     whole[:, place] = scores
     along_outer, along_inner = both_ways(whole.reshape(len(scores), -1, nest.n_inner))
     minima = Minima(nest, len(scores))
-    minima.add(block.start, along_inner, along_outer)
+    minima.add(block.start, len(block), along_inner, along_outer)
     return minima.result()
 
 
@@ -153,7 +153,7 @@ def _winning(engine: Engine, keep: Keep, block: range, edges: np.ndarray) -> Par
     for this, following in zip(starts, [*starts[1:], None], strict=True):
         found, ahead = ahead, dispatch(following) if following is not None else None
         counts += np.asarray(found.counts)
-        minima.add(this, np.asarray(found.outer_best), np.asarray(found.inner_best))
+        minima.add(this, lines, np.asarray(found.outer_best), np.asarray(found.inner_best))
         if found.below is not None:
             below += np.asarray(found.below)
         winners = best_of(engine.grid, keep, winners, _challengers(nest, keep, winners, found, this))

@@ -18,6 +18,9 @@ from dse.sweep.nesting import Nest
 #: Digits of fewer positions are reduced column by column, which NumPy does faster than many short rows.
 _SHORT_ROW = 16
 
+#: Outer indices that are reduced at once, a chunk or several.
+_WORTHWHILE = 1 << 15
+
 
 def axes_of(grid: Grid) -> list[tuple[Axis, np.ndarray]]:
     """The axes that have minima, and their values: first the dimensions, then the parts of the mapping."""
@@ -46,14 +49,28 @@ class Minima:
         self._nest = nest
         self._outer = [np.full((n_objectives, radix), np.inf, np.float32) for radix in nest.outer_shape]
         self._inner = np.full((n_objectives, nest.n_inner), np.inf, np.float32)
+        self._line, self._waiting = 0, list[np.ndarray]()
 
-    def add(self, line: int, outer_best: np.ndarray, inner_best: np.ndarray) -> None:
-        """Take the least scores of a chunk from ``line`` on, along its inner product and along its outer indices."""
+    def add(self, line: int, count: int, outer_best: np.ndarray, inner_best: np.ndarray) -> None:
+        """Take the least scores of ``count`` lines, along the inner product and along the outer indices.
+
+        Chunks come one after the other; short ones wait until they are worth the reductions.
+        """
         np.minimum(self._inner, inner_best, out=self._inner)
-        take_run(self._outer, self._nest.start_digits(line), outer_best)
+        if not self._waiting:
+            self._line = line
+        self._waiting.append(outer_best[:, : count * self._nest.outer_a_line])
+        if sum(best.shape[1] for best in self._waiting) > _WORTHWHILE:
+            self._take_waiting()
+
+    def _take_waiting(self) -> None:
+        if self._waiting:
+            take_run(self._outer, self._nest.start_digits(self._line), np.concatenate(self._waiting, axis=1))
+            self._waiting.clear()
 
     def result(self) -> np.ndarray:
         """[objective, position] along the positions of :func:`axes_of`."""
+        self._take_waiting()
         nest, grid = self._nest, self._nest.grid
         n = len(nest.outer_dimensions)
         inner = _by_axis(self._inner, nest.inner_shape)

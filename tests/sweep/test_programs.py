@@ -73,7 +73,8 @@ def test_a_program_depends_on_constraints_objectives_and_circumstances(monkeypat
         return str(Engine(plan(sweep("tp = [1, 2]", more=more))[0], dse.evaluate).program)
 
     assert len({told(""), told('[objective]\nmaximize = "mfu"'), told('[objective]\nminimize = "mfu"'),
-                told('[constraints]\nall = ["mfu < 0.2"]'), told('[constraints]\nall = ["mfu < 0.3"]')}) == 5  # fmt: skip
+                told('[constraints]\nall = ["mfu < 0.2"]'),
+                told('[constraints]\nall = ["mfu < 0.3"]')}) == 5  # fmt: skip
     before = programs._circumstances()
     for name, value in (("code_digest", lambda: "other"), ("_processor", lambda: "other")):
         programs._circumstances.cache_clear()
