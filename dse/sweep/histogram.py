@@ -71,9 +71,9 @@ def thresholds(edges: np.ndarray, objectives: tuple[Objective, ...]) -> np.ndarr
 def counts(below: np.ndarray, objectives: tuple[Objective, ...]) -> np.ndarray:
     """[objective, bin] designs in each bin, of how many are below each threshold."""
     ascending = np.diff(below, axis=1, prepend=0)
-    return np.stack([
-        row if objective.sign > 0 else row[::-1] for row, objective in zip(ascending, objectives, strict=True)
-    ])
+    return np.stack(
+        [row if objective.sign > 0 else row[::-1] for row, objective in zip(ascending, objectives, strict=True)]
+    )
 
 
 def below(scores: np.ndarray, thresholds: np.ndarray) -> np.ndarray:

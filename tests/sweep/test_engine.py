@@ -136,7 +136,8 @@ for keep in ("all", "feasible", "best", "top:20", "pareto"):
     axes = toy.MAPPING_AXES + 'memory.capacity = ["1 GB", "30 GB", "90 GB"]'
     dataset, summary = execute(toy.sweep(axes, more=objective), output=False, keep=keep, chunk=701, model=toy.evaluate)
     for name in sorted(set(dataset.variables) - {"mapping"}):
-        sys.stdout.buffer.write(dataset[name].values.tobytes())
+        values = dataset[name].values
+        sys.stdout.buffer.write(str(values.tolist()).encode() if values.dtype == object else values.tobytes())
     sys.stdout.buffer.write(str((keep, summary.n_feasible, summary.reasons)).encode())
 print(len(jax.devices()), file=sys.stderr)
 """
