@@ -52,11 +52,11 @@ def run(
         out.print(Text(f"{grid.spec.title}\n{grid.describe()}, keeping {kept}"))
         try:
             with sweeps.progress_bar() as progress:
-                options = (output, keep, chunk, fresh, progress)
+                options = {"keep": keep, "chunk": chunk, "fresh": fresh, "progress": progress}
                 if share:
-                    summary = sweeps.perform_shard(grid.spec, sweeps.Shard(*share), *options)
+                    summary = sweeps.perform_shard(grid.spec, sweeps.Shard(*share), output, **options)
                 else:
-                    summary = sweeps.perform(grid.spec, *options)[1]
+                    summary = sweeps.perform(grid.spec, output, **options)[1]
         except sweeps.Interrupted as interruption:
             show.note(str(interruption))
             return INTERRUPTED

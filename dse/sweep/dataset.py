@@ -11,31 +11,28 @@ from typing import Any
 
 import numpy as np
 
-from dse.design import leaves
 from dse.results import Labelled, Variable
-from dse.sweep.axis_values import Axis
-from dse.sweep.degrees import DEGREES
 from dse.sweep.engine import CONSTRAINT
-from dse.sweep.grid import Grid, part_label, variable_name
+from dse.sweep.grid import Grid, variable_name
 from dse.sweep.keep import METRIC_NAMES, Part
+from dse.sweep.labels import BOOLEAN, coordinate, labels, part_labels
+from dse.sweep.overview import overview
 from dse.sweep.spec import Keep
 from dse.types import INFEASIBLE_MEANING, Infeasible, Metrics, field_metadata
-
-_BOOLEAN = {"flag_values": np.array([0, 1], np.int8), "flag_meanings": "false true"}
 
 
 def build(grid: Grid, keep: Keep, part: Part, attributes: dict[str, Any]) -> Labelled:
     """The results of what was kept, every variable with units and long name."""
     layout = {"all": _whole, "best": _best}.get(keep.mode, _single_designs)
     found = layout(grid, part)
-    fixed = {variable_name(axis): _coordinate((), axis, _labels(axis)[0]) for axis in grid.fixed}
-    return dataclasses.replace(found, coords=fixed | found.coords, attrs=attributes)
+    fixed = {variable_name(axis): coordinate((), axis, labels(axis)[0]) for axis in grid.fixed}
+    return dataclasses.replace(found, coords=fixed | found.coords | overview(grid, part), attrs=attributes)
 
 
 def _whole(grid: Grid, part: Part) -> Labelled:
     """Dimensions of the sweep x mapping."""
     levels = {
-        variable_name(axis): _coordinate(("mapping",), axis, _part_labels(axis, grid.mapping_values(axis)))
+        variable_name(axis): coordinate(("mapping",), axis, part_labels(axis, grid.mapping_values(axis)))
         for axis in grid.mapping_axes
     }
     dims = (*(dimension.name for dimension in grid.dimensions), "mapping")
@@ -53,10 +50,10 @@ def _single_designs(grid: Grid, part: Part) -> Labelled:
     coordinates = {"index": Variable(along, part.index, number)}
     for position, dimension in enumerate(grid.dimensions):
         for axis in dimension.axes:
-            coordinates[variable_name(axis)] = _coordinate(along, axis, _labels(axis)[digits[position]])
+            coordinates[variable_name(axis)] = coordinate(along, axis, labels(axis)[digits[position]])
     for axis in grid.mapping_axes:
-        labels = _part_labels(axis, grid.mapping_values(axis)[mapping])
-        coordinates[variable_name(axis)] = _coordinate(along, axis, labels)
+        parts = part_labels(axis, grid.mapping_values(axis)[mapping])
+        coordinates[variable_name(axis)] = coordinate(along, axis, parts)
     data = {name: Variable(along, values, attrs) for name, values, attrs in _metrics(part.values)}
     return Labelled(data, coordinates)
 
@@ -76,9 +73,9 @@ def _best(grid: Grid, part: Part) -> Labelled:
         if name != "infeasible_reason":  # of which mapping? each has its own
             data[name] = Variable(dims, spread(values, False if values.dtype == bool else np.nan), attrs)
     for axis in grid.mapping_axes:
-        labels = _part_labels(axis, grid.mapping_values(axis)[mapping])
-        missing = "" if labels.dtype.kind == "U" else 0
-        data[variable_name(axis)] = _coordinate(dims, axis, spread(labels, missing))
+        parts = part_labels(axis, grid.mapping_values(axis)[mapping])
+        missing = "" if parts.dtype.kind == "U" else 0
+        data[variable_name(axis)] = coordinate(dims, axis, spread(parts, missing))
     return Labelled(data, _dimension_coordinates(grid))
 
 
@@ -92,7 +89,7 @@ def _metrics(values: np.ndarray) -> list[tuple[str, np.ndarray, dict[str, Any]]]
         about = field_metadata(Metrics, name)
         attrs = {"units": about["units"], "long_name": about["long_name"]}
         if name == "feasible":
-            row, attrs = row != 0, attrs | _BOOLEAN
+            row, attrs = row != 0, attrs | BOOLEAN
         elif name == "infeasible_reason":
             row, attrs = row.astype(np.int32), attrs | _reason_flags()
         found.append((name, row, attrs))
@@ -110,34 +107,9 @@ def _reason_flags() -> dict[str, Any]:
     }
 
 
-def _coordinate(dims: tuple[str, ...], axis: Axis, labels: Any) -> Variable:
-    """Labels of an axis, or of designs along it, with what they are."""
-    labels = np.asarray(labels)
-    attrs = {"long_name": axis.long_name, "path": axis.key}
-    if axis.units:
-        attrs["units"] = axis.units
-    return Variable(dims, labels, attrs | (_BOOLEAN if labels.dtype.kind == "b" else {}))
-
-
-def _labels(axis: Axis) -> np.ndarray:
-    """The labels of an axis as an array: whole counts as integers, names as texts."""
-    labels = np.array(axis.labels)
-    whole = labels.dtype.kind == "f" and leaves()[axis.key]["units"] == "1" and np.all(labels == np.round(labels))
-    return labels.astype(np.int64) if whole else labels
-
-
-def _part_labels(axis: Axis, values: np.ndarray) -> np.ndarray:
-    """Labels of a part of the mapping: whole numbers, names or truth values."""
-    if axis.key in DEGREES:
-        return values.astype(np.int32)
-    known, code = np.unique(values, return_inverse=True)
-    labels = np.array([part_label(axis, float(value)) for value in known])
-    return (labels.astype(np.int32) if labels.dtype.kind == "i" else labels)[code]
-
-
 def _dimension_coordinates(grid: Grid) -> dict[str, Variable]:
     return {
-        variable_name(axis): _coordinate((dimension.name,), axis, _labels(axis))
+        variable_name(axis): coordinate((dimension.name,), axis, labels(axis))
         for dimension in grid.dimensions
         for axis in dimension.axes
     }

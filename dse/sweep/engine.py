@@ -88,8 +88,10 @@ class Scores(NamedTuple):
 
     scores: Array  #: [objective, outer, inner]
     outer_best: Array  #: [objective, outer] the least along the inner product
+    inner_best: Array  #: [objective, inner] the least along the outer indices
     hopeful: Array  #: [outer] whether some design there is feasible and not worse than a pivot in every objective
     counts: Array  #: feasible designs, then designs by bit of infeasible_reason
+    below: Array | None = None  #: [objective, threshold] how many scores are below, where that is asked for
 
 
 def tables(nest: Nest) -> Tables:
@@ -227,9 +229,9 @@ def score_chunk(grid: Tables, values: dict[str, Array], words: Array, *, program
         (values, words), (options, word, bit) = outer, inner
         metrics, objectives = run_point(program, grid.base, values | options)
         is_mapping = (_word(words, word) >> bit) & 1 != 0
-        feasible = is_mapping & metrics.feasible
+        can_win = is_mapping & metrics.feasible
         reason = jnp.where(metrics.feasible, _FEASIBLE, metrics.infeasible_reason)
-        scores = tuple(jnp.where(feasible, objective, jnp.inf) for objective in objectives)
+        scores = tuple(jnp.where(can_win & jnp.isfinite(value), value, jnp.inf) for value in objectives)
         return scores, jnp.where(is_mapping, reason, 0)
 
     inner = grid.inner, grid.word, grid.bit
@@ -245,7 +247,45 @@ def summarise(scores: Array, reasons: Array, pivots: Array) -> Scores:
     ``pivots`` [pivot, objective] are scores of known designs, infinite where there are fewer.
     """
     hopeful = (reasons == _FEASIBLE) & ~_worse(tuple(scores), pivots)
-    return Scores(scores, scores.min(axis=2), hopeful.any(axis=1), _count(reasons))
+    return Scores(scores, scores.min(axis=2), _least_along_outer(scores), hopeful.any(axis=1), _count(reasons))
+
+
+def _least_along_outer(scores: Array) -> Array:
+    """[objective, inner] in two steps: a few rows make one long row, which processors reduce by their whole width."""
+    n_objectives, n_outer, n_inner = scores.shape
+    share = n_outer // len(jax.local_devices())
+    rows = max(rows for rows in range(1, 65) if share % rows == 0)
+    return scores.reshape(n_objectives, n_outer // rows, rows, n_inner).min(axis=1).min(axis=1)
+
+
+@kept()
+def count_below(scores: Array, thresholds: Array) -> Array:
+    """How many of the scores [objective, outer, inner] are below each of ``thresholds`` [objective, threshold].
+
+    No scatter: every score is compared with every threshold. Exact for inner products below 1024, as :func:`_count`.
+    """
+    n = thresholds.shape[1]
+    triples = jnp.pad(thresholds, [(0, 0), (0, -n % 3)]).reshape(len(thresholds), -1, 3)
+
+    def of_objective(pair: tuple[Array, Array]) -> Array:
+        scores, triples = pair
+
+        def of_triple(triple: Array) -> Array:
+            ones = (jnp.where(scores < least, 1 << place, 0) for least, place in zip(triple, _PLACES, strict=True))
+            return _unpacked(functools.reduce(operator.add, ones).sum(axis=1, dtype=jnp.int32))
+
+        return lax.map(of_triple, triples).reshape(-1)[:n]
+
+    return jnp.stack([of_objective(pair) for pair in zip(scores, triples, strict=True)])
+
+
+#: Places in a word at which three counts below 1024 lie side by side.
+_PLACES = (0, 10, 20)
+
+
+def _unpacked(sums: Array) -> Array:
+    """The three totals of words that hold three counts each."""
+    return jnp.stack([(sums >> place & 1023).sum(dtype=jnp.int32) for place in _PLACES])
 
 
 def _word(words: tuple[Scalar, ...], position: Scalar) -> Scalar:
@@ -270,9 +310,8 @@ def _count(reasons: Array) -> Array:
     spread, ones = 1 | 1 << 9 | 1 << 18, 1 | 1 << 10 | 1 << 20
     counts = []
     for first in range(0, _FEASIBLE.bit_length(), 3):
-        sums = (((reasons >> first & 7) * spread) & ones).sum(axis=1, dtype=jnp.int32)
-        counts += [(sums >> place & 1023).sum(dtype=jnp.int32) for place in (0, 10, 20)]
-    return jnp.roll(jnp.stack(counts[: _FEASIBLE.bit_length()]), 1)
+        counts.append(_unpacked((((reasons >> first & 7) * spread) & ones).sum(axis=1, dtype=jnp.int32)))
+    return jnp.roll(jnp.concatenate(counts)[: _FEASIBLE.bit_length()], 1)
 
 
 @kept("program")
@@ -354,11 +393,17 @@ class Engine:
         values, _ = self.outer(self.full_nest, line, count)
         return evaluate_chunk(self.tables(self.full_nest), values, program=self.program)
 
-    def scores(self, nest: Nest, line: int, count: int, pivots: np.ndarray) -> Scores:
-        """Dispatch the scores of ``count`` lines from ``line``, by as many objectives as the pivots have."""
+    def scores(
+        self, nest: Nest, line: int, count: int, pivots: np.ndarray, thresholds: np.ndarray | None = None
+    ) -> Scores:
+        """Dispatch the scores of ``count`` lines from ``line``, by as many objectives as the pivots have.
+
+        ``thresholds`` [objective, threshold] asks how many scores are below each.
+        """
         program = dataclasses.replace(self.program, objectives=self.program.objectives[: pivots.shape[1]])
-        found = score_chunk(self.tables(nest), *self.outer(nest, line, count), program=program)
-        return summarise(*found, pivots)
+        scores, reasons = score_chunk(self.tables(nest), *self.outer(nest, line, count), program=program)
+        found = summarise(scores, reasons, pivots)
+        return found if thresholds is None else found._replace(below=count_below(scores, thresholds))
 
     def designs(self, index: np.ndarray) -> tuple[Metrics, tuple[Array, ...]]:
         """All outputs of the designs at these indices, a chunk at a time, padded to powers of two."""

@@ -4,6 +4,7 @@ A block is a range of outer indices; what is kept of it depends on nothing else.
 full are one chunk; the other modes look at scores chunk by chunk, holding O(chunk) memory: the device
 tells which outer indices may hold a winner, the host looks into those alone, exactly, and
 evaluates in full only the designs that win. Of equals the lowest index wins, whatever the order.
+Counts by reason, minima by axis and histograms are of all designs, in every mode.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from dse.sweep import histogram as histograms
 from dse.sweep.engine import CHUNK_FULL, CHUNK_SCORES, CONSTRAINT, Engine, Scores
 from dse.sweep.grid import Grid
+from dse.sweep.minima import Minima, both_ways
 from dse.sweep.nesting import Nest
 from dse.sweep.spec import Keep
+from dse.sweep.winners import Winners, best_of, dominated, ties_of_best
 from dse.types import Infeasible, Metrics
 
 #: Chunks of a block when scores alone are looked at.
@@ -40,13 +44,9 @@ class Part(NamedTuple):
     values: np.ndarray  #: [metric, design] float32; reasons, below 2^24, are exact
     scores: np.ndarray  #: [objective, design] float32, the smaller the better, infinite when infeasible
     counts: np.ndarray  #: int64: feasible designs of the block, then designs by bit of REASON_BITS
-
-
-class Winners(NamedTuple):
-    """Designs by index and the scores they won with."""
-
-    index: np.ndarray  #: [design] int64
-    scores: np.ndarray  #: [objective, design] float32
+    least: np.ndarray  #: [objective, position] float32: the block's least scores, see :func:`minima.axes_of`
+    edges: np.ndarray  #: [objective, bins + 1] float32: the same for all blocks; no columns without a histogram
+    histogram: np.ndarray  #: [objective, bin] int64: feasible designs of the block
 
 
 def blocks(engine: Engine, keep: Keep) -> list[range]:
@@ -67,28 +67,33 @@ def _in_full(keep: Keep) -> bool:
 
 def parts(engine: Engine, keep: Keep, wanted: list[range]) -> Iterator[Part]:
     """What is kept of each block, in order; the device works on the next one meanwhile."""
+    bins, n_objectives = engine.grid.spec.histogram, len(engine.program.objectives)
+    edges = histograms.edges(engine, bins) if bins and wanted else np.empty((n_objectives, 0), np.float32)
     if not _in_full(keep):
-        yield from (_winning(engine, keep, block) for block in wanted)
+        yield from (_winning(engine, keep, block, edges) for block in wanted)
         return
     rows = engine.lines(engine.full_nest, CHUNK_FULL)
     ahead = None
     for this, following in zip(wanted, [*wanted[1:], None], strict=True):
         found = ahead or engine.full(this.start, rows)
         ahead = engine.full(following.start, rows) if following else None
-        yield _selected(engine.full_nest, keep, this, *found)
+        yield _selected(engine.full_nest, keep, this, edges, *found)
 
 
-def _selected(nest: Nest, keep: Keep, block: range, metrics: Metrics, objectives: tuple[jax.Array, ...]) -> Part:
+def _selected(
+    nest: Nest, keep: Keep, block: range, edges: np.ndarray, metrics: Metrics, objectives: tuple[jax.Array, ...]
+) -> Part:
     """The mappings among the computed rectangle in the order of their index, or only the feasible ones."""
     grid = nest.grid
     line, column = np.nonzero(grid.table.distinct[np.arange(block.start, block.stop) % grid.table.n_rows])
     place = line * grid.table.n_columns + nest.place_of_column()[column]
     reason = np.asarray(metrics.infeasible_reason).reshape(-1)[place]
-    counts = _count(reason)
+    scores = _scored(objectives, place, reason)
+    reduced = _count(reason), _least(nest, block, place, scores), edges, _histogram(grid, scores, edges)
     index = grid.first_design(block.start) + np.arange(len(place))
     if keep.mode == "feasible":
-        place, index, reason = (array[reason == 0] for array in (place, index, reason))
-    return Part(index, _gathered(jax.tree.leaves(metrics), place), _scored(objectives, place, reason), counts)
+        place, index, scores = place[reason == 0], index[reason == 0], scores[:, reason == 0]
+    return Part(index, _gathered(jax.tree.leaves(metrics), place), scores, *reduced)
 
 
 def _gathered(arrays: list[jax.Array], place: np.ndarray) -> np.ndarray:
@@ -100,7 +105,27 @@ def _gathered(arrays: list[jax.Array], place: np.ndarray) -> np.ndarray:
 
 
 def _scored(objectives: tuple[jax.Array, ...], place: np.ndarray, reason: np.ndarray) -> np.ndarray:
-    return np.where(reason == 0, _gathered(list(objectives), place), np.float32(np.inf))
+    """[objective, design] scores at flat positions, infinite for what is infeasible or no number."""
+    values = _gathered(list(objectives), place)
+    return np.where((reason == 0) & np.isfinite(values), values, np.float32(np.inf))
+
+
+def _least(nest: Nest, block: range, place: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Least scores of a block computed in full."""
+    whole = np.full((len(scores), len(block) * nest.outer_a_line * nest.n_inner), np.inf, np.float32)
+    whole[:, place] = scores
+    along_outer, along_inner = both_ways(whole.reshape(len(scores), -1, nest.n_inner))
+    minima = Minima(nest, len(scores))
+    minima.add(block.start, len(block), along_inner, along_outer)
+    return minima.result()
+
+
+def _histogram(grid: Grid, scores: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Designs by bin of a block computed in full."""
+    if not edges.size:
+        return np.zeros((len(scores), 0), np.int64)
+    below = histograms.below(scores, histograms.thresholds(edges, grid.spec.objectives))
+    return histograms.counts(below, grid.spec.objectives)
 
 
 def _count(reason: np.ndarray) -> np.ndarray:
@@ -111,29 +136,32 @@ def _count(reason: np.ndarray) -> np.ndarray:
 # --- winners ----------------------------------------------------------------------------------------------
 
 
-def _winning(engine: Engine, keep: Keep, block: range) -> Part:
+def _winning(engine: Engine, keep: Keep, block: range, edges: np.ndarray) -> Part:
     """The winners of a block, evaluated in full."""
-    nest = _nest(engine, keep)
-    n_objectives = len(engine.program.objectives) if keep.mode == "pareto" else 1  # designs are ranked by the first
+    nest, objectives = _nest(engine, keep), engine.program.objectives
     lines = engine.lines(nest, CHUNK_SCORES)
-    winners = Winners(np.empty(0, np.int64), np.empty((n_objectives, 0), np.float32))
-    counts = np.zeros(1 + len(REASON_BITS), np.int64)
+    winners = Winners(np.empty(0, np.int64), np.empty((len(objectives), 0), np.float32))
+    counts, minima = np.zeros(1 + len(REASON_BITS), np.int64), Minima(nest, len(objectives))
+    thresholds = histograms.thresholds(edges, objectives) if edges.size else None
+    below = np.zeros((len(objectives), engine.grid.spec.histogram), np.int64)
     starts = range(block.start // nest.points_a_line, block.stop // nest.points_a_line, lines)
 
     def dispatch(line: int) -> Scores:
-        return engine.scores(nest, line, lines, _pivots(keep, winners))
+        return engine.scores(nest, line, lines, _pivots(keep, winners), thresholds)
 
     ahead = dispatch(starts[0])
     for this, following in zip(starts, [*starts[1:], None], strict=True):
         found, ahead = ahead, dispatch(following) if following is not None else None
         counts += np.asarray(found.counts)
+        minima.add(this, lines, np.asarray(found.outer_best), np.asarray(found.inner_best))
+        if found.below is not None:
+            below += np.asarray(found.below)
         winners = best_of(engine.grid, keep, winners, _challengers(nest, keep, winners, found, this))
     order = np.argsort(winners.index)
     index = winners.index[order]
-    metrics, objectives = engine.designs(index)
-    values = _gathered(jax.tree.leaves(metrics), np.arange(len(index)))
-    scores = np.concatenate([winners.scores[:, order], *(o[None] for o in objectives[n_objectives:])])
-    return Part(index, values, scores, counts)
+    values = _gathered(jax.tree.leaves(engine.designs(index)[0]), np.arange(len(index)))
+    histogram = histograms.counts(below, objectives)
+    return Part(index, values, winners.scores[:, order], counts, minima.result(), edges, histogram)
 
 
 def _pivots(keep: Keep, winners: Winners) -> np.ndarray:
@@ -156,7 +184,7 @@ def _challengers(nest: Nest, keep: Keep, winners: Winners, found: Scores, line: 
     outer = line * nest.outer_a_line + row
     if keep.mode == "best":  # one outer index a point and outer option, and of that the best design
         point = outer // (nest.grid.table.n_rows * nest.outer_a_line)
-        row, outer = (array[_ties_of_best(point, first[row])] for array in (row, outer))
+        row, outer = (array[ties_of_best(point, first[row])] for array in (row, outer))
     scores = np.asarray(found.scores)[:, row]
     place = np.flatnonzero(_may_win(keep, winners, scores.reshape(len(scores), -1)))
     at, inner = np.divmod(place, scores.shape[2])
@@ -175,103 +203,3 @@ def _may_win(keep: Keep, winners: Winners, scores: np.ndarray) -> np.ndarray:
     if np.count_nonzero(finite) > keep.count:
         bound = min(bound, np.partition(scores[0, finite], keep.count - 1)[keep.count - 1])
     return finite & (scores[0] <= bound)
-
-
-def dominated(front: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Which points [objective, point] some point of ``front`` dominates: better in one objective, worse in none."""
-    if len(front) == 2 and front.shape[1]:
-        front = front[:, pareto_front(front, np.arange(front.shape[1]))]  # ascending, its second objective descending
-        nearest = np.searchsorted(front[0], points[0], side="right") - 1
-        return (nearest >= 0) & (front[1, nearest] <= points[1]) & np.any(front[:, nearest] != points, axis=0)
-    covered = np.zeros(points.shape[1], bool)
-    for point in front.T:
-        covered |= np.all(points >= point[:, None], axis=0) & np.any(points > point[:, None], axis=0)
-    return covered
-
-
-def best_of(grid: Grid, keep: Keep, *groups: Winners) -> Winners:
-    """The winners among several groups; of equals the one with the lowest index wins."""
-    index = np.concatenate([group.index for group in groups])
-    scores = np.concatenate([group.scores for group in groups], axis=1)
-    if keep.mode == "top":
-        chosen = np.lexsort((index, scores[0]))[: keep.count]
-    elif keep.mode == "best":
-        order = np.argsort(index)
-        chosen = order[_first_best(index[order] // grid.table.n_mappings, scores[0, order])]
-    else:
-        chosen = pareto_front(scores, index)
-    return Winners(index[chosen], scores[:, chosen])
-
-
-def _ties_of_best(group: np.ndarray, score: np.ndarray) -> np.ndarray:
-    """Positions of what equals the best of its group; groups ascend."""
-    if not len(group):
-        return np.arange(0)
-    starts = np.flatnonzero(np.diff(group, prepend=-1))
-    best = np.minimum.reduceat(score, starts)
-    return np.flatnonzero(score == np.repeat(best, np.diff(starts, append=len(group))))
-
-
-def _first_best(group: np.ndarray, score: np.ndarray) -> np.ndarray:
-    """Position of the best of each group, the first of equals, in order of the groups."""
-    order = np.lexsort((np.arange(len(group)), score, group))
-    return order[np.unique(group[order], return_index=True)[1]]
-
-
-def pareto_front(scores: np.ndarray, index: np.ndarray) -> np.ndarray:
-    """Positions of the designs that no other dominates, one of equal designs.
-
-    Args:
-        scores: [objective, design], the smaller the better.
-        index: [design] the lowest of equal designs stands for them.
-    """
-    order = np.lexsort((index, *scores[::-1]))  # nothing is dominated by what comes after it
-    if len(scores) == 2:
-        second = scores[1, order]
-        before = np.concatenate([[np.inf], np.minimum.accumulate(second)[:-1]])
-        return order[second < before]
-    front = []
-    while len(order):
-        front.append(order[0])
-        order = order[~np.all(scores[:, order] >= scores[:, front[-1], None], axis=0)]
-    return np.array(front, np.int64)
-
-
-# --- merging ----------------------------------------------------------------------------------------------
-
-
-class Collection:
-    """The parts of a sweep as they come, in order of their blocks; results kept whole go straight to their place."""
-
-    def __init__(self, grid: Grid, keep: Keep) -> None:
-        self.grid, self.keep = grid, keep
-        self._parts: list[Part] = []
-        self._counts = np.zeros(1 + len(REASON_BITS), np.int64)
-        self._filled = 0
-        if keep.mode == "all":
-            self._values = np.empty((len(METRIC_NAMES), grid.n_designs), np.float32)
-            self._scores = np.empty((len(grid.spec.objectives), grid.n_designs), np.float32)
-
-    def add(self, part: Part) -> None:
-        """Take the part of the next block."""
-        self._counts += part.counts
-        if self.keep.mode == "all":
-            place = slice(self._filled, self._filled + len(part.index))
-            self._values[:, place], self._scores[:, place] = part.values, part.scores
-            self._filled = place.stop
-        else:
-            self._parts.append(part)
-
-    def result(self) -> Part:
-        """Everything that is kept of the sweep; best first where designs are ranked."""
-        if self.keep.mode == "all":
-            return Part(np.arange(self._filled), self._values, self._scores, self._counts)
-        index = np.concatenate([part.index for part in self._parts])
-        scores = np.concatenate([part.scores for part in self._parts], axis=1)
-        values = np.concatenate([part.values for part in self._parts], axis=1)
-        if self.keep.mode == "feasible":
-            return Part(index, values, scores, self._counts)
-        winners = best_of(self.grid, self.keep, Winners(index, scores))
-        order = np.argsort(index)
-        place = order[np.searchsorted(index, winners.index, sorter=order)]
-        return Part(winners.index, values[:, place], winners.scores, self._counts)

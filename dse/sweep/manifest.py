@@ -52,6 +52,7 @@ def identity(grid: Grid, keep: Keep, model: Callable[..., Any]) -> dict[str, str
         "device": jax.devices()[0].device_kind,
         "dtype": "float32",
         "keep": str(keep),
+        "histogram": str(grid.spec.histogram or "none"),
     }
 
 

@@ -10,11 +10,12 @@ from typing import Any
 from dse.errors import InputError
 from dse.results import Labelled
 from dse.sweep import dataset as datasets
-from dse.sweep import keep as keeping
 from dse.sweep import manifest as manifests
 from dse.sweep import summary as summaries
+from dse.sweep.collection import Collection
+from dse.sweep.evaluation import output_errors, write_results
 from dse.sweep.grid import Grid
-from dse.sweep.run import output_errors, plan, write_results
+from dse.sweep.job import plan
 from dse.sweep.spec import Keep, from_text
 from dse.sweep.spool import Spool, opened, parts_folder, ranges
 from dse.sweep.summary import Summary
@@ -32,7 +33,7 @@ def merge(output: str | Path) -> tuple[Labelled, Summary]:
     spool = Spool(output, key)
     with output_errors(output), opened(output):
         blocks = _whole(output, ranges(spool.folder)[key], grid.n_outer)
-        found = keeping.Collection(grid, keep)
+        found = Collection(grid, keep)
         for block in blocks:
             part = spool.load(block)
             if part is None:

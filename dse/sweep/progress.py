@@ -13,7 +13,7 @@ class Progress:
 
     done: int  #: designs evaluated or found finished
     total: int
-    seconds: float  #: since the run began
+    seconds: float  #: of this run, without tracing and compiling
     feasible: int  #: feasible designs among those done
     best: float | None  #: best value of the first objective so far
     objective: str  #: text of the first objective

@@ -41,6 +41,9 @@ _KEYS = ("title", *_SECTIONS, "axes", "zip", "constraints", "objective", "output
 COMPRESSIONS = ("auto", "zstd", "zlib", "none")
 KEEP_MODES = ("all", "feasible", "best", "pareto", "top")
 
+#: Bins that a histogram may have.
+FEWEST_BINS, MOST_BINS = 4, 256
+
 #: Designs that may be kept unless the specification says another number.
 DEFAULT_LIMIT = 5_000_000
 
@@ -81,6 +84,7 @@ class SweepSpec:
     output: Path
     limit: int
     compression: str
+    histogram: int = 0  #: bins of every objective's histogram, 0 for none
 
     def hash(self) -> str:
         """SHA-256 of what the sweep computes; title and output do not count."""
@@ -117,7 +121,7 @@ def from_text(text: str, file: str = "sweep.toml") -> SweepSpec:
     axes = tuple(_axes(document.get("axes", {}), file))
     _check_conflicts(names, fixed, axes)
     output = document.get("output", {})
-    _check_keys(output, ("keep", "file", "limit", "compression"), f"{file}: output")
+    _check_keys(output, ("keep", "file", "limit", "compression", "histogram"), f"{file}: output")
     return SweepSpec(
         file=file,
         text=text,
@@ -132,6 +136,7 @@ def from_text(text: str, file: str = "sweep.toml") -> SweepSpec:
         output=Path(str(output.get("file", f"results/{Path(file).stem}.nc"))),
         limit=_limit(output.get("limit", DEFAULT_LIMIT), f"{file}: output.limit"),
         compression=_compression(output.get("compression", "auto"), f"{file}: output.compression"),
+        histogram=_histogram(output.get("histogram", 0), f"{file}: output.histogram"),
     )
 
 
@@ -276,3 +281,9 @@ def _compression(value: Any, where: str) -> str:
     if value in COMPRESSIONS:
         return value
     raise InputError(where, repr(value), ", ".join(COMPRESSIONS), "leave it out: auto takes what is fastest here")
+
+
+def _histogram(value: Any, where: str) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and (value == 0 or FEWEST_BINS <= value <= MOST_BINS):
+        return value
+    raise InputError(where, repr(value), f"{FEWEST_BINS} to {MOST_BINS} bins", "leave it out for no histogram")

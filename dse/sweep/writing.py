@@ -130,7 +130,17 @@ def _fill(file: netCDF4.Dataset, results: Labelled, filters: dict[str, Any]) -> 
         named = {"coordinates": " ".join(own)} if own else {}
         _put(file, name, variable._replace(attrs=variable.attrs | named), filters)
     levels = {LEVELS: " ".join(results.levels)} if results.levels else {}
-    file.setncatts(results.attrs | levels)
+    file.setncatts(results.attrs | levels | _coordinates_of_none(results))
+
+
+def _coordinates_of_none(results: Labelled) -> dict[str, str]:
+    """The global attribute by which xarray knows coordinates that no variable names."""
+    dims = [set(variable.dims) for variable in results.data.values()]
+    found = [
+        name for name, variable in results.coords.items()
+        if name not in variable.dims and not any(set(variable.dims) <= of_one for of_one in dims)
+    ]  # fmt: skip
+    return {"coordinates": " ".join(found)} if found else {}
 
 
 def _put(file: netCDF4.Dataset, name: str, variable: Variable, filters: dict[str, Any]) -> None:

@@ -131,12 +131,13 @@ import sys
 import jax
 from dse.sweep import execute
 from tests.sweep import toy
-objective = '[objective]\\nminimize = ["step_time", "peak_memory"]'
+objective = '[objective]\\nminimize = ["step_time", "peak_memory"]\\n[output]\\nhistogram = 12'
 for keep in ("all", "feasible", "best", "top:20", "pareto"):
     axes = toy.MAPPING_AXES + 'memory.capacity = ["1 GB", "30 GB", "90 GB"]'
     dataset, summary = execute(toy.sweep(axes, more=objective), output=False, keep=keep, chunk=701, model=toy.evaluate)
-    for name in dataset.data_vars:
-        sys.stdout.buffer.write(dataset[name].values.tobytes())
+    for name in sorted(set(dataset.variables) - {"mapping"}):
+        values = dataset[name].values
+        sys.stdout.buffer.write(str(values.tolist()).encode() if values.dtype == object else values.tobytes())
     sys.stdout.buffer.write(str((keep, summary.n_feasible, summary.reasons)).encode())
 print(len(jax.devices()), file=sys.stderr)
 """

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.sweep import execute
-from dse.sweep.keep import dominated, pareto_front
+from dse.sweep.winners import dominated, pareto_front
 from tests.sweep import toy
 from tests.sweep.toy import MAPPING_AXES, sweep
 
@@ -65,7 +65,7 @@ def test_best(everything, chunk):
     found, _ = kept("best", chunk)
     wanted = dataset.where(dataset.feasible).step_time.min("mapping")
     np.testing.assert_allclose(found.step_time, wanted, rtol=1e-6)
-    assert found.sizes == {"memory_bandwidth": 3, "memory_capacity": 3}
+    assert found.step_time.sizes == {"memory_bandwidth": 3, "memory_capacity": 3}
     np.testing.assert_array_equal(found.feasible, wanted.notnull())
     for bandwidth, capacity in itertools.product(found.memory_bandwidth.values, found.memory_capacity.values):
         point = found.sel(memory_bandwidth=bandwidth, memory_capacity=capacity)

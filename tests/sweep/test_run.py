@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import xarray as xr
 
 from dse.errors import InputError
 from dse.sweep import Interrupted, Progress, execute, open_results, plan, run
+from dse.sweep.programs import CompileClock
 from dse.sweep.spool import Spool
 from tests.sweep import toy
 from tests.sweep.toy import MAPPING_AXES, sweep
@@ -155,6 +157,21 @@ def test_progress_and_summary():
     np.testing.assert_array_equal(dataset.sel(**one.labels).step_time, np.float32(one.metrics["step_time"]))
 
 
+def test_the_rate_is_of_what_this_run_evaluates(tmp_path):
+    with pytest.raises(Interrupted):
+        toy_run(tmp_path / "r.nc", progress=interrupt_after(3, raise_interrupt))
+    states: list[Progress] = []
+    compiled = CompileClock.read()
+    began = time.perf_counter()
+    _, summary = toy_run(tmp_path / "r.nc", progress=states.append)
+    assert states[0].resumed == states[0].done and states[0].rate == 0 and states[0].remaining is None
+    assert states[-1].resumed == summary.resumed > 0 and states[-1].rate > 0
+    spec = sweep(more='[constraints]\nall = ["step_time < 1234"]')  # which compiles
+    execute(spec, output=False, chunk=CHUNK, model=toy.evaluate, progress=states.append)
+    spent = sum(now - then for now, then in zip(CompileClock.read()[:2], compiled[:2], strict=True))
+    assert spent > 0 and states[-1].seconds <= time.perf_counter() - began - spent
+
+
 def test_run_from_a_path_with_the_model(small_sweep, tmp_path):
     dataset = run(small_sweep, output=tmp_path / "r.nc")
     assert dataset.sizes["mapping"] == 44
@@ -189,7 +206,7 @@ def test_a_finished_file_is_not_computed_again(tmp_path):
 def test_the_best_designs_are_read_from_a_finished_file(tmp_path, keep):
     more = '[objective]\nminimize = ["step_time", "peak_memory"]'
     spec = sweep(MAPPING_AXES + "matrix_slowdown = [1.0, 1.5]", more=more)
-    (_, before), (_, after) = (execute(spec, tmp_path / "r.nc", keep, model=toy.evaluate) for _ in range(2))
+    (_, before), (_, after) = (execute(spec, tmp_path / "r.nc", keep=keep, model=toy.evaluate) for _ in range(2))
     assert after.finished and after.best == before.best
 
 

@@ -19,7 +19,7 @@ from tests.sweep.test_run import raise_interrupt
 from tests.sweep.toy import MAPPING_AXES, sweep
 
 CHUNK = 720
-MORE = '[objective]\nminimize = ["step_time", "peak_memory"]'
+MORE = '[objective]\nminimize = ["step_time", "peak_memory"]\n[output]\nhistogram = 12'
 
 
 @pytest.fixture(autouse=True)

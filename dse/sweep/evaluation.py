@@ -1,0 +1,159 @@
+"""Evaluate the blocks of a sweep: finished ones are spooled and told of, and a signal stops in good order."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dse.errors import InputError
+from dse.results import Labelled
+from dse.sweep import keep as keeping
+from dse.sweep import writing
+from dse.sweep.engine import Engine
+from dse.sweep.grid import Grid
+from dse.sweep.job import Job
+from dse.sweep.keep import Part
+from dse.sweep.manifest import Manifest, Shard
+from dse.sweep.programs import CompileClock
+from dse.sweep.progress import Progress
+from dse.sweep.spool import Spool
+
+_WHOLE = Shard()
+
+
+class Interrupted(Exception):  # noqa: N818 - what happened, not an error
+    """A sweep was stopped; what was finished is kept and a rerun goes on from there."""
+
+    def __init__(self, done: int, total: int, parts: Path | None) -> None:
+        self.done, self.total, self.parts = done, total, parts
+        kept = f"what is finished is in {parts}; run again to go on" if parts else "without an output nothing is kept"
+        super().__init__(f"interrupted after {done:,} of {total:,} designs; {kept}")
+
+
+@contextlib.contextmanager
+def output_errors(target: Path | None) -> Iterator[None]:
+    """What the disk refuses is an InputError; finished parts stay."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"output {target}", error.strerror or str(error), "room and leave to write",
+            "make room and run again: what is finished is kept",
+        ) from error  # fmt: skip
+
+
+def evaluate_blocks(
+    job: Job, engine: Engine, blocks: list[range], spool: Spool | None, take: Callable[[Part], None],
+    shard: Shard = _WHOLE,
+) -> int:  # fmt: skip
+    """Hand what is kept of each block to ``take``; how many designs an earlier run had finished."""
+    finished = {block for block in blocks if spool and spool.has(block)}
+    computed = keeping.parts(engine, job.keep, [block for block in blocks if block not in finished])
+    record = Manifest(spool.folder, spool.key, shard) if spool else None
+    if record:
+        record.begin(job.grid, job.identity, blocks, shard)
+    state = _State(job, sum(designs_in(job.grid, block) for block in blocks))
+
+    def save(block: range, part: Part) -> None:
+        spool.save(block, part)
+        record.finished(block, part)
+
+    with _stoppable(), ThreadPoolExecutor(1) as writer:
+        saving = None
+        try:
+            for block in blocks:
+                if block in finished:
+                    part = spool.load(block) or next(keeping.parts(engine, job.keep, [block]))
+                else:
+                    part = _next(computed, block, record)
+                    if saving:
+                        saving.result()  # so that no more than one part waits in memory
+                    saving = writer.submit(save, block, part) if spool else None
+                take(part)
+                state.add(designs_in(job.grid, block), part, block in finished)
+            if saving:
+                saving.result()
+        except KeyboardInterrupt:
+            raise Interrupted(state.done, state.total, spool and spool.folder) from None
+    return state.resumed
+
+
+class _State:
+    """What progress is told of."""
+
+    def __init__(self, job: Job, total: int) -> None:
+        self.total = total
+        self.done = self.resumed = self._feasible = 0
+        self._best = np.inf
+        self._tell, self._objective = job.options.progress, job.grid.spec.objectives[0]
+        self._began, self._compiled = time.perf_counter(), _compiling()
+
+    def add(self, n_designs: int, part: Part, resumed: bool) -> None:
+        """Count a block and tell of it."""
+        self.done += n_designs
+        self.resumed += n_designs * resumed
+        self._feasible += int(part.counts[0])
+        self._best = min(self._best, part.scores[0].min(initial=np.inf))
+        if self._tell:
+            best = self._objective.sign * float(self._best) if np.isfinite(self._best) else None
+            text = self._objective.expression.text
+            self._tell(Progress(self.done, self.total, self._seconds(), self._feasible, best, text, self.resumed))
+
+    def _seconds(self) -> float:
+        return max(time.perf_counter() - self._began - (_compiling() - self._compiled), 1e-9)
+
+
+def _compiling() -> float:
+    """Seconds that this process has traced and compiled."""
+    traced, compiled, _ = CompileClock.read()
+    return traced + compiled
+
+
+def _next(computed: Iterator[Part], block: range, record: Manifest | None) -> Part:
+    """The next part; a failure is recorded before it ends the run."""
+    try:
+        return next(computed)
+    except Exception as error:
+        if record:
+            record.failed(block, error)
+        raise
+
+
+def write_results(labelled: Labelled, grid: Grid, spool: Spool) -> None:
+    """Write the results, then remove the parts; when stopped before that, all parts stay."""
+    with _stoppable():
+        try:
+            writing.write(labelled, spool.output, grid.spec.compression)
+        except KeyboardInterrupt:
+            raise Interrupted(grid.n_designs, grid.n_designs, spool.folder) from None
+    spool.remove()
+
+
+def designs_in(grid: Grid, block: range) -> int:
+    """Designs of a block of outer indices."""
+    return grid.first_design(block.stop) - grid.first_design(block.start)
+
+
+@contextlib.contextmanager
+def _stoppable() -> Iterator[None]:
+    """SIGTERM stops a sweep as Ctrl-C does; elsewhere than in the main thread signals are not ours."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)

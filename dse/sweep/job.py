@@ -1,0 +1,90 @@
+"""A sweep that is about to run: what its specification says, and how it is run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+from dse.errors import InputError
+from dse.sweep import compose, manifest, writing
+from dse.sweep import summary as summaries
+from dse.sweep.engine import LONGEST_CHUNK
+from dse.sweep.grid import Grid
+from dse.sweep.progress import Progress
+from dse.sweep.spec import Keep, SweepSpec, parse_keep, read
+from dse.sweep.summary import Summary
+from dse.types import Design, Metrics
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How a sweep is run, besides what its specification says."""
+
+    output: str | Path | bool | None = None  #: file of the results, by default the specification's; False writes none
+    keep: str | None = None  #: ``all feasible best pareto top:K`` in place of the specification's
+    chunk: int | None = None  #: designs evaluated at once
+    fresh: bool = False  #: compute again what is finished, a whole file or the parts of an interrupted run
+    progress: Callable[[Progress], None] | None = None  #: called after every block
+    model: Callable[[Design], Metrics] | None = None  #: stands in for ``dse.evaluate``
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A sweep that is about to run: what, by what, where to."""
+
+    grid: Grid
+    keep: Keep
+    options: Options
+    model: Callable[[Design], Metrics]
+    identity: dict[str, str]
+    target: Path | None
+
+
+def plan(spec: str | Path | SweepSpec, keep: str | None = None) -> tuple[Grid, Keep]:
+    """The grid of a sweep and what it keeps, checked against the limit; nothing large is allocated."""
+    spec = spec if isinstance(spec, SweepSpec) else read(spec)
+    grid = compose.build(spec)
+    kept = parse_keep(keep, "keep") if keep else spec.keep
+    if kept.mode == "pareto" and len(spec.objectives) < 2:
+        raise InputError(
+            f"{spec.file}: objective", "one objective", "two or more with keep = \"pareto\"",
+            'write minimize = ["step_time", "peak_memory"]',
+        )  # fmt: skip
+    largest = {"all": grid.n_designs, "feasible": grid.n_designs, "best": grid.n_points, "top": kept.count, "pareto": 0}
+    if largest[kept.mode] > spec.limit:
+        raise InputError(
+            f"{spec.file}: axes", f"{grid.describe()} with keep = {kept}", f"at most {spec.limit:,} kept",
+            "shorten the axes, add constraints, use --keep best or --keep top:1000, or raise output.limit",
+        )  # fmt: skip
+    return grid, kept
+
+
+def prepared(spec: str | Path | SweepSpec, options: Options) -> Job:
+    """The job of a specification; bad input is an InputError, before anything is computed."""
+    if options.chunk is not None and not 1 <= options.chunk <= LONGEST_CHUNK:
+        raise InputError("chunk", str(options.chunk), f"1 to {LONGEST_CHUNK:,} designs", "leave it out")
+    grid, kept = plan(spec, options.keep)
+    named = None if options.output in (None, True, False) else Path(str(options.output))
+    target = None if options.output is False else named or grid.spec.output
+    if target:
+        writing.usable(grid.spec.compression)
+    model = options.model or _model()
+    return Job(grid, kept, options, model, manifest.identity(grid, kept, model), target)
+
+
+def _model() -> Callable[[Design], Metrics]:
+    from dse.evaluate import evaluate
+
+    return evaluate
+
+
+def finished(job: Job) -> Summary | None:
+    """The summary of an earlier run of the same sweep, if its file is there and is not to be made afresh."""
+    if job.options.fresh:
+        return None
+    attributes = writing.attributes(job.target) if job.target else {}
+    same = job.identity | {"title": job.grid.spec.title}
+    if any(attributes.get(name) != value for name, value in same.items()):
+        return None
+    return summaries.of_file(job.grid, job.target, attributes)
