@@ -375,14 +375,17 @@ def step_time(
     n, layers = n_micro_batches, pipeline.most_layers(w.n_layers, m.pp)
     one, update = run_layer(design, local, groups, layer, on_host)
     first, last = edge_times(design, local, groups, embedding, head)
-    edge = pipeline.slowest_extra(pipeline.Stages(one.total, first, last), m.pp)
-    passes = host_passes(m)
-    stall = jnp.maximum(passes * design.software.host_time - one.total, 0.0) * layers
-    beat = layers * one.total + stall
-    stages = pipeline.Stages(
-        beat, *(jnp.maximum(x - stall, 0.0) for x in (first, last)),
-        spare=(m.pp * layers - w.n_layers) / layers * beat,
-    )  # fmt: skip
+    passes, device = host_passes(m), layers * one.total
+    launches = design.software.host_time * passes * layers
+    beat = jnp.maximum(device, launches)
+    # An edge has about as many launches as a layer, and is not recomputed. A single stage has both edges.
+    at_edge = launches + 2.0 * design.software.host_time * local.edges * jnp.where(m.pp > 1.0, 1.0, 2.0)
+    first, last = jnp.where(m.pp > 1.0, first, first + last), jnp.where(m.pp > 1.0, last, 0.0)
+    edge = jnp.maximum(first, last)
+    slowest = jnp.maximum(device + edge, at_edge)
+    other = jnp.where(m.pp > 1.0, jnp.maximum(device + jnp.minimum(first, last), at_edge) - beat, 0.0)
+    stages = pipeline.Stages(beat, slowest - beat, other, spare=(m.pp * layers - w.n_layers) / layers * beat)
+    stall = beat - device
     sends = pipeline.exposed_sends(m.pp, m.virtual_stages, n, design.software.pp_overlap)
     parameters = stage_parameters(design)
     stalled_forward = stall / passes
@@ -395,7 +398,7 @@ def step_time(
         backward=n * layers * one.backward,
         recompute=n * layers * one.recompute,
         edge=n * edge,
-        host=n * jnp.maximum(stall - edge, 0.0),
+        host=n * (slowest - device - edge),
         tensor_parallel=n * layers * one.tensor_parallel,
         context_parallel=n * layers * one.context_parallel,
         bubble=pipeline.bubble_time(stages, m.pp, m.virtual_stages),
