@@ -286,9 +286,6 @@ class Software:
     communication_slowdown: Scalar = metadata(
         "", "1", "time of collectives in a real step over the isolated ones", default=1.0
     )
-    collective_delay: Scalar = metadata(
-        "", "s", "wait of tensor-parallel ranks for one another at a collective", default=0.0
-    )
     small_kernel_time: Scalar = metadata(
         "", "s", "device time of a layer's forward in kernels that the operators leave out", default=0.0
     )

@@ -40,11 +40,14 @@ class Lookup:
                 found += [(prefix, kind, slug, device) for prefix in entry.measured_sources]
         return sorted(found, key=lambda item: -len(item[0]))
 
-    def by_source(self, kind: str, source: str, accelerator: str = "") -> str:
-        """Slug of the system with this accelerator (or the stack) whose ``sources`` name this source."""
+    def by_source(self, kind: str, source: str, accelerator: str = "", note: str = "") -> str:
+        """Slug of the system with this accelerator (or the stack) whose ``sources`` name this source.
+
+        ``sources`` are prefixes; ``SOURCE | WORDS`` is one for the rows of SOURCE whose note has these words.
+        """
         return next(
             (slug for prefix, k, slug, device in self.sources
-             if k == kind and device == accelerator and source.lower().startswith(prefix.lower())),
+             if k == kind and device == accelerator and _names(prefix, source, note)),
             "",
         )  # fmt: skip
 
@@ -52,6 +55,11 @@ class Lookup:
     def families(self) -> dict[str, str]:
         """First word of the workloads' names (``llama``, ``nemotron``) → one of them."""
         return {family(slug): slug for slug in reversed(catalog.names("workload"))}
+
+
+def _names(prefix: str, source: str, note: str) -> bool:
+    start, _, words = (part.strip().lower() for part in prefix.partition("|"))
+    return source.lower().startswith(start) and words in note.lower()
 
 
 def family(name: str) -> str:

@@ -122,10 +122,10 @@ def tensor_collectives(design: Design, local: Local, groups: Groups) -> tuple[Sc
     """Seconds of an all-reduce and of an all-gather of ``T h`` activations over tp, and of the sums in one."""
     size = local.element.activation * local.tokens * design.workload.hidden
     software, group = design.software, groups.tp
-    slower, delay = software.communication_slowdown, jnp.where(group.size > 1.0, software.collective_delay, 0.0)
+    slower = software.communication_slowdown
     return (
-        slower * collectives.all_reduce(size, group, design.system, software.collective) + delay,
-        slower * collectives.all_gather(size, group, design.system, software.collective) + delay,
+        slower * collectives.all_reduce(size, group, design.system, software.collective),
+        slower * collectives.all_gather(size, group, design.system, software.collective),
         collectives.summing_time(size, group, design.system),
     )
 
@@ -398,7 +398,7 @@ def step_time(
         backward=n * layers * one.backward,
         recompute=n * layers * one.recompute,
         edge=n * edge,
-        host=n * (slowest - device - edge),
+        host=n * jnp.maximum(at_edge - device - edge, 0.0),
         tensor_parallel=n * layers * one.tensor_parallel,
         context_parallel=n * layers * one.context_parallel,
         bubble=pipeline.bubble_time(stages, m.pp, m.virtual_stages),
