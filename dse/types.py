@@ -198,6 +198,54 @@ class EfficiencySteps:
 
 
 @record
+class FineKernels:
+    """What a GEMM measured alone shows beyond :class:`Kernels`: split-k, small tiles, output, clocks, quantisation.
+
+    An optional part of :class:`Kernels`, as the steps are: a design without it has none of these leaves.
+    """
+
+    split_depth: Scalar = metadata("", "1", "inner dimension whose time one more split of it costs")
+    small_tile: Scalar = metadata("", "1", "rate of a quarter tile over that of a whole one")
+    output_overhead: Scalar = metadata("", "1", "share of the time to write a product that nothing hides")
+    sustained: Scalar = metadata("", "1", "matrix rate at the power limit over that of short runs")
+    fp8_efficiency: Scalar = metadata("", "1", "share of the fp8 rate over that of the 16-bit rate")
+    fp4_efficiency: Scalar = metadata("", "1", "share of the fp4 rate over that of the 16-bit rate")
+    quantize_floor: Scalar = metadata("", "s", "shortest time of the kernels that quantise an activation")
+    quantize_row: Scalar = metadata("", "s", "time that one row of an activation adds to them")
+    block_floor: Scalar = metadata("", "s", "launch of a block-scaled GEMM, host included")
+    block_floor_few: Scalar = metadata("", "s", "the same of at most 32 rows")
+    block_floor_odd: Scalar = metadata("", "s", "the same where a weight is no whole number of blocks")
+
+
+@record
+class AttentionKernels:
+    """What attention measured alone shows beyond :class:`Kernels`, for new sequences and for one new token.
+
+    An optional part of :class:`Kernels`. ``context_…`` is a whole causal sequence, ``decode_…`` one token
+    against a cache of keys and values.
+    """
+
+    context_efficiency: Scalar = metadata("", "1", "share of the matrix rate of wide heads on long sequences")
+    context_head: Scalar = metadata("d0", "1", "head size that the exponentials of one pair cost as much as")
+    context_keys: Scalar = metadata("k0", "1", "keys that the start and end of a query tile cost as much as")
+    context_tail: Scalar = metadata("", "1", "share of the longest query tile that the others do not hide")
+    context_empty: Scalar = metadata("", "1", "time of an empty row of a query tile over that of a full one")
+    context_memory: Scalar = metadata("", "1", "share of memory bandwidth that context attention reaches")
+    context_token: Scalar = metadata("", "s", "time to put the keys and values of one token into the cache")
+    context_floor: Scalar = metadata("", "s", "shortest time, launches included")
+    context_fp8: Scalar = metadata("", "1", "time of a pair with an fp8 cache over that with a 16-bit one")
+    decode_keys: Scalar = metadata("k0", "1", "keys that the start and end of one sequence cost as much as")
+    decode_head: Scalar = metadata("d0", "1", "head size that the work on a key beside its bytes costs as much as")
+    decode_split: Scalar = metadata("", "1", "keys whose time one more split of a sequence costs")
+    decode_core: Scalar = metadata("", "1", "rate at which one core reads over its share of the memory bandwidth")
+    decode_memory: Scalar = metadata("", "1", "share of memory bandwidth that decode attention reaches")
+    decode_floor: Scalar = metadata("", "s", "shortest time, launches included")
+    grouped_floor: Scalar = metadata("", "s", "what rearranging grouped queries adds to it")
+    fp8_floor: Scalar = metadata("", "s", "what an fp8 cache adds to the shortest times: quantising the queries")
+    blend: Scalar = metadata("", "1", "how far compute and memory of attention fail to overlap at the ridge")
+
+
+@record
 class Kernels:
     """How near a chip family's kernels come to its peaks: few parameters, each physical, fitted to kernel rows."""
 
@@ -214,6 +262,8 @@ class Kernels:
     flash_sequence: Scalar = metadata("s0", "1", "sequence at which flash attention reaches half of that share")
     flash_backward: Scalar = metadata("", "1", "time of a flash-attention backward FLOP relative to a forward one")
     steps: EfficiencySteps | None = None
+    fine: FineKernels | None = None
+    attention: AttentionKernels | None = None
 
 
 @record
@@ -245,6 +295,23 @@ class Volumes:
 
 
 @record
+class CollectiveKernels:
+    """What collectives measured alone show beyond :class:`Network`: launches, and all-reduces in one kernel.
+
+    An optional part of :class:`Network`; a design without it has none of these leaves. ``direct_…`` is an
+    all-reduce that reads the peers' memory, as inference engines bring along.
+    """
+
+    launch: Scalar = metadata("", "s", "launch and completion of a collective of the library")
+    exchange_efficiency: Scalar = metadata("", "1", "share of the bandwidth of an all-to-all over that of a ring")
+    direct_launch: Scalar = metadata("", "s", "launch and completion of a direct all-reduce")
+    direct_latency: Scalar = metadata("", "s", "latency of one shot of a direct all-reduce")
+    direct_efficiency: Scalar = metadata("", "1", "share of the bandwidth of a direct all-reduce over that of a ring")
+    graph_efficiency: Scalar = metadata("", "1", "share of the bandwidth of large messages in a graph over without")
+    eager_launch: Scalar = metadata("", "s", "time the host needs to launch a collective outside of a graph")
+
+
+@record
 class Network:
     """One level of the interconnect, as one device sees it."""
 
@@ -256,6 +323,7 @@ class Network:
     in_network_reduction: Scalar = metadata("", "1", "share of the bandwidth of reduction in the switch; 0: none")
     processor_usage: Scalar = metadata("", "1", "share of the device's compute that communication takes")
     volumes: Volumes | None = None
+    alone: CollectiveKernels | None = None
 
 
 @record

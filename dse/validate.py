@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from dse.cases import kernels
 from dse.cases import Measurement, Prediction, Skip, predict_cases, read_cases
 from dse.cases.predict import peak_rate
 
@@ -63,7 +64,10 @@ def predict(cases_path: str | Path, output: str | Path) -> dict[str, int]:
     Adds ``pred_<metric>`` (SI), ``completed`` (what the row left open, with the value taken), ``pred_note``
     and ``skipped`` (why there is no prediction). Returns the counts of rows and of rows predicted.
     """
-    predictions = predict_cases(read_cases(cases_path, measured=False))
+    if kernels.is_table(cases_path):
+        predictions = kernels.predict_table(cases_path)
+    else:
+        predictions = predict_cases(read_cases(cases_path, measured=False))
     rows = _predicted_rows(predictions)
     _write(output, [line for _, line in sorted(rows, key=lambda item: item[0])])
     return {"rows": len(rows), "predicted": sum(not line["skipped"] for _, line in rows)}
@@ -87,8 +91,11 @@ def compare(paths: str | Path | Sequence[str | Path]) -> list[Comparison]:
     A configuration counts once per kind of figure: a time before a rate before a FLOP count.
     """
     listed = [paths] if isinstance(paths, str | Path) else paths
-    cases = [case for path in listed for case in read_cases(path)]
-    found = [c for prediction in predict_cases(cases) for c in _compare_case(prediction)]
+    kernel_tables = [path for path in listed if kernels.is_table(path)]
+    cases = [case for path in listed if path not in kernel_tables for case in read_cases(path)]
+    predictions = predict_cases(cases) if cases else []
+    predictions += [prediction for path in kernel_tables for prediction in kernels.predict_table(path)]
+    found = [c for prediction in predictions for c in _compare_case(prediction)]
     return _with_baseline(found)
 
 
@@ -217,9 +224,13 @@ def _predicted_rows(predictions: Iterable[Prediction]) -> list[tuple[int, dict[s
 
 
 def _predicted_cells(prediction: Prediction) -> dict[str, Any]:
-    predicted = prediction.skip is None
-    values = {f"pred_{m}": f"{metric_value(prediction, m):.7g}" if predicted else "" for m in PREDICTED}
+    metrics = (kernels.METRIC,) if _of_kernel(prediction) else PREDICTED
+    values = {f"pred_{m}": f"{metric_value(prediction, m):.7g}" if prediction.skip is None else "" for m in metrics}
     return values | _remarks(prediction, prediction.skip)
+
+
+def _of_kernel(prediction: Prediction) -> bool:
+    return any(m.name == kernels.METRIC for m in prediction.case.measurements)
 
 
 def _remarks(prediction: Prediction, skip: Skip | None) -> dict[str, str]:

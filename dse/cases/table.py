@@ -96,10 +96,6 @@ _UNITS = {
 OTHER_TABLES = {
     "die0_area": "chiplet cost rows not modelled yet",
     "power_limit_W": "energy rows not modelled yet",
-    "latency_ms": "kernel rows not modelled yet",
-    "latency_sustained_ms": "kernel rows not modelled yet",
-    "median_ms": "kernel rows not modelled yet",
-    "dispatch_avg_t_us": "kernel rows not modelled yet",
     "isl": "inference rows not modelled yet",
 }
 
@@ -170,7 +166,7 @@ def read_cases(path: str | Path, measured: bool = True) -> list[Case]:
     """Configurations of a table, in order; see :func:`group_rows` for which rows are one.
 
     With ``measured`` the table must have measured columns (InputError). Rows of tables of another
-    kind (inference, kernels, …) come along, to be skipped with that reason.
+    kind (inference, energy, …) come along, to be skipped with that reason.
     """
     columns, rows = read_table(path)
     other = other_table(columns)
@@ -220,8 +216,7 @@ def measurements(row: Row, other: str = "") -> list[Measurement]:
     """What a row measured; ``other`` is the reason to skip rows of this table, if there is one."""
     if other:
         name = row.get("metric") or next(c for c in OTHER_TABLES if c in row.cells)
-        metric = "kernel_time" if other.startswith("kernel") else name
-        return [Measurement(row, name, Meaning(name, metric), math.nan, Skip(other))]
+        return [Measurement(row, name, Meaning(name, name), math.nan, Skip(other))]
     if row.get("metric"):
         return [_measurement(row, row.get("metric"), row.get("value"), row.get("unit"))]
     wide = [_measurement(row, name, row.get(c), unit) for c, (name, unit) in WIDE.items() if row.get(c)]

@@ -48,6 +48,12 @@ _NO_NETWORK = types.Network(
     bandwidth=1.0, latency=0.0, domain=1.0, efficiency=1.0, ramp=1.0, in_network_reduction=0.0, processor_usage=0.0
 )
 
+#: Collectives of a network that was not measured alone: rounded from those of the NVLink generations.
+_ALONE = {
+    "launch": 7e-6, "exchange_efficiency": 0.9, "direct_launch": 2e-6, "direct_latency": 1e-6,
+    "direct_efficiency": 0.8, "graph_efficiency": 1.1, "eager_launch": 20e-6,
+}  # fmt: skip
+
 
 def kinds() -> list[str]:
     """Kinds of entries."""
@@ -111,27 +117,59 @@ def workload(name: str, where: str = "workload", folder: Folder = None) -> types
     return types.Workload(**_record(types.Workload, entry("workload", name, where, folder)))
 
 
-def accelerator(name: str, where: str = "accelerator", folder: Folder = None) -> types.Accelerator:
-    """The accelerator of a name; a precision that it lacks has rate 0."""
+def accelerator(
+    name: str, where: str = "accelerator", folder: Folder = None, fine: bool = False
+) -> types.Accelerator:
+    """The accelerator of a name; a precision that it lacks has rate 0.
+
+    With ``fine`` its kernels are those of single kernels measured alone, with the finer terms that a
+    training step does without.
+    """
     found = entry("accelerator", name, where, folder)
+    kernels = types.Kernels(
+        **_record(types.Kernels, found, "kernels."),
+        steps=_optional(types.EfficiencySteps, found, "kernels.steps.", _filled),
+    )
     return types.Accelerator(
         **_record(types.Accelerator, found),
         matrix_rate=types.MatrixRate(**_record(types.MatrixRate, found, "matrix_rate.", absent=0.0)),
         memory=types.MemoryTier(**_record(types.MemoryTier, found, "memory.")),
-        kernels=types.Kernels(
-            **_record(types.Kernels, found, "kernels."),
-            steps=_optional(types.EfficiencySteps, found, "kernels.steps.", _filled),
-        ),
+        kernels=_fine(kernels, found) if fine else kernels,
     )
 
 
-def network(name: str, where: str = "network", folder: Folder = None) -> types.Network:
-    """The network level of a name; ``"none"`` is one device alone."""
+def _fine(kernels: types.Kernels, found: Entry) -> types.Kernels:
+    """Kernels with the finer terms, and with the leaves that these restate."""
+    leaves = [field.name for field in dataclasses.fields(types.Kernels) if field.metadata]
+    restated = {leaf: found.value(f"kernels.fine.{leaf}") for leaf in leaves}
+    return dataclasses.replace(
+        kernels,
+        **{leaf: value for leaf, value in restated.items() if value is not None},
+        fine=_optional(types.FineKernels, found, "kernels.fine."),
+        attention=_optional(types.AttentionKernels, found, "kernels.attention."),
+    )
+
+
+def network(name: str, where: str = "network", folder: Folder = None, fine: bool = False) -> types.Network:
+    """The network level of a name; ``"none"`` is one device alone.
+
+    With ``fine`` it is that of single collectives measured alone: what its ``alone`` states, else a default.
+    """
     if name == NO_NETWORK:
         return _NO_NETWORK
     found = entry("network", name, where, folder)
-    return types.Network(
+    level = types.Network(
         **_record(types.Network, found, absent=0.0), volumes=_optional(types.Volumes, found, "volumes.")
+    )
+    if not fine:
+        return level
+    restated = {leaf: found.value(f"alone.{leaf}") for leaf in ("latency", "efficiency", "ramp", "in_network_reduction")}
+    own = _record(types.CollectiveKernels, found, "alone.")
+    kernels = {leaf: _ALONE[leaf] if value is None else value for leaf, value in own.items()}
+    return dataclasses.replace(
+        level,
+        **{leaf: value for leaf, value in restated.items() if value is not None},
+        alone=types.CollectiveKernels(**kernels),
     )
 
 
@@ -140,10 +178,11 @@ def software(name: str, where: str = "software", folder: Folder = None) -> types
     return types.Software(**_record(types.Software, entry("software", name, where, folder)))
 
 
-def system(name: str, where: str = "system", folder: Folder = None) -> types.System:
+def system(name: str, where: str = "system", folder: Folder = None, fine: bool = False) -> types.System:
     """The cluster of a name, one node of it: ``n_devices`` is ``devices_per_node``.
 
-    An accelerator's name is its default node and network; its links must be switched.
+    An accelerator's name is its default node and network; its links must be switched. ``fine`` as of
+    :func:`accelerator` and :func:`network`.
     """
     found = entry("system", name, where, folder)
     alone = found.kind == "accelerator"
@@ -152,7 +191,7 @@ def system(name: str, where: str = "system", folder: Folder = None) -> types.Sys
 
     def level(field: str, **replaced: float) -> types.Network:
         own = found.value(f"{prefix}{field}_bandwidth")
-        base = network(found.value(prefix + field), f"{file}: {prefix}{field}", folder)
+        base = network(found.value(prefix + field), f"{file}: {prefix}{field}", folder, fine)
         return dataclasses.replace(base, **({"bandwidth": own} if own else {}), **replaced)
 
     if alone and found.value("node.scale_up") == NO_NETWORK:
@@ -161,7 +200,7 @@ def system(name: str, where: str = "system", folder: Folder = None) -> types.Sys
             f"links of {found.slug} form no switched node, which alone is modelled yet: name another system",
         )  # fmt: skip
     return types.System(
-        accelerator=accelerator(device, f"{file}: accelerator", folder),
+        accelerator=accelerator(device, f"{file}: accelerator", folder, fine),
         scale_up=level("scale_up", domain=per_node),
         scale_out=level("scale_out"),
         host=_host(found, prefix, entry("accelerator", device, file, folder)),

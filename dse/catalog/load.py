@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from dse import types
 from dse.catalog.schema import GROUPS, SCHEMAS, File, Sourced
 from dse.errors import InputError, unknown_name
 
@@ -29,7 +30,7 @@ REFERENCES = {
         "kernels.family": "kernels", "node.scale_up": "network", "node.scale_out": "network",
         "node.software": "software",
     },
-    "kernels": {"node.scale_up": "network", "node.scale_out": "network", "node.software": "software"},
+    "kernels": {"family": "kernels", "node.scale_up": "network", "node.scale_out": "network", "node.software": "software"},
     "system": {"accelerator": "accelerator", "scale_up": "network", "scale_out": "network", "software": "software"},
 }  # fmt: skip
 
@@ -270,19 +271,43 @@ def _accelerator_defaults(entry: Entry, folder: str | Path | None) -> dict[str, 
     """
     unstated = Sourced("generic", "", "generic", "default: no family stated", "estimate")
     chosen = entry.values.get("kernels.family", unstated)
-    family = _read("kernels", _reference(entry, "kernels.family", str(chosen.value), folder))
+    family = _kernels(_reference(entry, "kernels.family", str(chosen.value), folder), folder)
     rates = {f: s.value for f, s in entry.values.items() if f.startswith("matrix_rate.")}
     matrix = max(rates.get("matrix_rate.bf16", 0.0), rates.get("matrix_rate.fp16", 0.0)) or max(rates.values())
-    device = {f.removeprefix("device."): s for f, s in family.values.items() if f.startswith("device.")}
+    device = {f.removeprefix("device."): s for f, s in family.items() if f.startswith("device.")}
     share = device.pop("vector_share")
     vector = dataclasses.replace(share, value=share.value * matrix, units="FLOP/s", text=f"{share.text} x matrix rate")
-    kernels = {f"kernels.{f}": s for f, s in family.values.items() if not f.startswith(("device.", "node."))}
-    node = {f: s for f, s in family.values.items() if f.startswith("node.")}
+    kernels = {f"kernels.{f}": s for f, s in family.items() if not f.startswith(("device.", "node."))}
+    node = {f: s for f, s in family.items() if f.startswith("node.")}
     if entry.values.get("node.scale_up") is not None:  # an own scale-up network has its own bandwidth
         node.pop("node.scale_up_bandwidth", None)
     if entry.values.get("node.scale_out") is not None:
         node.pop("node.scale_out_bandwidth", None)
     return {"vector_rate": vector, "kernels.family": chosen} | device | kernels | node | entry.values
+
+
+def _kernels(path: Path, folder: str | Path | None, within: tuple[Path, ...] = ()) -> dict[str, Sourced]:
+    """Values of a kernels file and, where it leaves some out, of the family that it names."""
+    entry = _read("kernels", path)
+    named = entry.value("family")
+    if named is None:
+        return _complete(entry)
+    parent = _reference(entry, "family", str(named), folder)
+    if parent in (*within, path):
+        raise InputError(f"{shown(path)}: family", repr(named), "a family that stands on its own", "break the circle")
+    own = {field: value for field, value in entry.values.items() if field != "family"}
+    return _kernels(parent, folder, (*within, path)) | own
+
+
+def _complete(entry: Entry) -> dict[str, Sourced]:
+    """Values of a kernels file that names no family; InputError for one without a leaf that it must have."""
+    needed = [field.name for field in dataclasses.fields(types.Kernels) if field.metadata]
+    needed += [f"device.{name}" for name in ("vector_share", "cores", "cache")]
+    for name in needed:
+        if name not in entry.values:
+            fix = f"add {name} or a family to take it from"
+            raise InputError(f"{shown(entry.path)}: {name}", "nothing", "a value: the field is required", fix)
+    return entry.values
 
 
 def _reference(entry: Entry, field: str, name: str, folder: str | Path | None) -> Path:

@@ -45,6 +45,9 @@ class Sourced:
 
 # Bounds of the fields that have narrower ones than "not negative".
 _POSITIVE = {
+    *(f.name for record in (types.FineKernels, types.AttentionKernels, types.CollectiveKernels)
+      for f in dataclasses.fields(record)
+      if f.name.endswith(("efficiency", "memory", "core", "split", "split_depth", "small_tile", "sustained", "fp8"))),
     "n_layers", "hidden", "n_heads", "n_kv_heads", "head_dim", "ffn_hidden", "vocab", "window", "seq_len",
     "max_seq_len", "global_batch", "capacity", "bandwidth", "domain", "efficiency", "ramp", "cores",
     "vector_rate", "vector_share", "cache", "devices_per_node", "scale_up_bandwidth", "scale_out_bandwidth",
@@ -211,7 +214,7 @@ def _without(fields: dict[str, Any], names: set[str]) -> dict[str, Any]:
 _HOST = _quantities(host_memory="B", host_bandwidth="B/s")
 _NODE = _quantities(devices_per_node="1", scale_up_bandwidth="B/s", scale_out_bandwidth="B/s") | _HOST
 Node = _table("Node", {}, dict(scale_up=Text, scale_out=Text, software=Text) | _NODE)
-Device = _table("Device", _quantities(vector_share="1", cores="1", cache="B"), {})
+Device = _table("Device", {}, _quantities(vector_share="1", cores="1", cache="B"))
 Physical = _table(
     "Physical", {},
     dict(process_node=Text, host_link=Text)
@@ -266,14 +269,28 @@ class Accelerator(
         return {"family": raw} if isinstance(raw, str) else raw
 
 
-class KernelFamily(_table("KernelFamilyFile", _leaves(types.Kernels), {}, File)):
-    """Kernel efficiencies of a chip family, and what stands in for what its accelerators leave out."""
+Fine = _table("Fine", {}, _leaves(types.FineKernels) | _leaves(types.Kernels))
+AttentionKernels = _table("AttentionKernels", {}, _leaves(types.AttentionKernels))
 
-    device: Device
-    node: Node
+
+class KernelFamily(_table("KernelFamilyFile", {}, dict(family=Text) | _leaves(types.Kernels), File)):
+    """Kernel efficiencies of a chip or a family, and what stands in for what its accelerators leave out.
+
+    What it leaves out itself is that of the ``family`` it names. ``fine`` restates those leaves that take
+    another value beside the finer terms.
+    """
+
+    device: Device = Field(default_factory=lambda: Device())
+    node: Node = Field(default_factory=lambda: Node())
+    fine: Fine = Field(default_factory=lambda: Fine())
+    attention: AttentionKernels = Field(default_factory=lambda: AttentionKernels())
 
 
 Volumes = _table("Volumes", {}, _leaves(types.Volumes))
+CollectiveKernels = _table(
+    "CollectiveKernels", {},
+    _leaves(types.CollectiveKernels) | _leaves(types.Network, "latency", "efficiency", "ramp", "in_network_reduction"),
+)  # fmt: skip
 Fit = _table("Fit", _leaves(types.Network, "latency", "efficiency", "ramp", "processor_usage"), {})
 
 
@@ -288,6 +305,7 @@ class Network(
 
     fit: Fit
     volumes: Volumes = Field(default_factory=Volumes)
+    alone: CollectiveKernels = Field(default_factory=lambda: CollectiveKernels())
 
 
 class System(

@@ -214,6 +214,27 @@ def _switch_time(size: Scalar, network: Network) -> Scalar:
     return wire_time(size, network) * network.efficiency / jnp.maximum(network.in_network_reduction, 1e-3)
 
 
+def all_to_all(size: Scalar, group: Group, system: System) -> Scalar:
+    """Seconds to exchange ``size`` bytes a member, ``1 / members`` of them with each other one, all at once."""
+    members = group.size
+    moved = size * (members - 1.0) / members
+    leaving = size * (members - group.local) / members
+    inside = system.scale_up.latency + wire_time(moved, system.scale_up)
+    across = system.scale_out.latency + wire_time(leaving, system.scale_out)
+    return jnp.where(members > 1.0, jnp.where(group.domains > 1.0, jnp.maximum(inside, across), inside), 0.0)
+
+
+def direct_all_reduce(size: Scalar, members: Scalar, network: Network) -> Scalar:
+    """Seconds of an all-reduce in one kernel over loads and stores between peers, inside one domain.
+
+    One shot: every member reads all of the others' data. Two shots: it reads and sums its share, then
+    gathers the sums; twice the latency, 2 / members of the bytes (as in TensorRT-LLM and vLLM).
+    """
+    one = network.latency + wire_time(size * (members - 1.0), network)
+    two = 2.0 * (network.latency + wire_time(size * (members - 1.0) / members, network))
+    return jnp.where(members > 1.0, jnp.minimum(one, two), 0.0)
+
+
 def send(size: Scalar, local: Scalar, system: System) -> Scalar:
     """Seconds to send ``size`` bytes to a neighbour: over scale-up where ``local`` is 1, else over scale-out."""
     inside = system.scale_up.latency + wire_time(size, system.scale_up)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from dse.model.choice import choose
 from dse.model.operators import Operator, Work
-from dse.types import Accelerator, Precision, Scalar, Software, Steps
+from dse.types import Accelerator, FineKernels, Precision, Scalar, Software, Steps
 
 #: A rate or size that is missing is replaced by this, so that nothing divides by zero;
 #: the design is then flagged infeasible.
@@ -61,10 +61,37 @@ def occupied_flops(work: Work, accelerator: Accelerator) -> Scalar:
     tiles); ``k0`` is the inner dimension at which half of the time goes into the fill.
     """
     kernels = accelerator.kernels
+    if kernels.fine is not None:
+        return _fine_occupied_flops(work, accelerator, kernels.fine)
     tiles = jnp.ceil(work.rows / kernels.tile_rows) * jnp.ceil(work.columns / kernels.tile_columns) * work.batch
     idle = accelerator.cores * jnp.ceil(tiles / accelerator.cores) - tiles
     a_tile = 2.0 * kernels.tile_rows * kernels.tile_columns * (work.depth + kernels.matrix_depth)
     return a_tile * (tiles + kernels.wave_quantization * idle)
+
+
+def _fine_occupied_flops(work: Work, accelerator: Accelerator, fine: FineKernels) -> Scalar:
+    """The same of a kernel alone: the better of whole and quarter tiles, split-k where tiles are few."""
+    kernels = accelerator.kernels
+    whole = _tiled_flops(work, accelerator, fine, kernels.tile_rows, kernels.tile_columns)
+    small = _tiled_flops(work, accelerator, fine, 0.5 * kernels.tile_rows, 0.5 * kernels.tile_columns)
+    return jnp.minimum(whole, small / fine.small_tile)
+
+
+def _tiled_flops(
+    work: Work, accelerator: Accelerator, fine: FineKernels, rows: Scalar, columns: Scalar
+) -> Scalar:
+    """FLOPs that all cores could do in the time of a GEMM in tiles of one size.
+
+    ``2 tm tn C (k W / s + k0 W + c (s - 1))`` for ``C`` cores and ``W`` waves, at least one. Splitting k over
+    ``s`` cores costs ``c`` a split, so that ``s = sqrt(k / c)`` is best, as far as cores are idle (Osama et al.,
+    PPoPP 2023, on work-centric decomposition).
+    """
+    kernels = accelerator.kernels
+    load = jnp.ceil(work.rows / rows) * jnp.ceil(work.columns / columns) * work.batch / accelerator.cores
+    waves = jnp.maximum(load + kernels.wave_quantization * (jnp.ceil(load) - load), 1.0)
+    splits = jnp.clip(jnp.sqrt(work.depth / fine.split_depth), 1.0, jnp.maximum(1.0 / load, 1.0))
+    depth = work.depth * waves / splits + kernels.matrix_depth * waves + fine.split_depth * (splits - 1.0)
+    return 2.0 * rows * columns * accelerator.cores * depth
 
 
 def shape_efficiency(work: Work, accelerator: Accelerator) -> Scalar:
@@ -129,6 +156,26 @@ def combine(compute: Scalar, memory: Scalar, blend: Scalar) -> Scalar:
     return jnp.maximum(compute, memory) + blend * jnp.minimum(compute, memory)
 
 
+def overlapped(longer: Scalar, shorter: Scalar, blend: Scalar) -> Scalar:
+    """Two resources that overlap but near the ridge: ``max + kappa min^2 / max``, whichever is longer."""
+    most, least = jnp.maximum(longer, shorter), jnp.minimum(longer, shorter)
+    return most + blend * least * least / jnp.maximum(most, 1e-12)
+
+
+def isolated_time(
+    kind: str, work: Work, accelerator: Accelerator, precision: Scalar, backward: bool = False
+) -> Scalar:
+    """Seconds of one kernel alone, without its floor; as measured where the accelerator has fine kernels."""
+    kernels = accelerator.kernels
+    compute, memory = roofline_terms(kind, work, accelerator, precision)
+    if kind == "flash" and backward:
+        compute = compute * kernels.flash_backward
+    if kernels.fine is None or kind != "matrix":
+        return combine(compute, memory, kernels.roofline_blend)
+    written = memory_time(2.0 * work.rows * work.columns * work.batch, accelerator)
+    return overlapped(compute, memory, kernels.roofline_blend) + kernels.fine.output_overhead * written
+
+
 def kernel_time(
     kind: str, work: Work | None, accelerator: Accelerator, software: Software, precision: Scalar,
     backward: bool = False,
@@ -136,11 +183,8 @@ def kernel_time(
     """Time of one kernel in a training step in seconds: roofline, slow-down against isolation, floor."""
     if work is None:
         return 0.0
-    compute, memory = roofline_terms(kind, work, accelerator, precision)
-    if kind == "flash" and backward:
-        compute = compute * accelerator.kernels.flash_backward
     slowdown = software.elementwise_slowdown if kind == "vector" else software.matrix_slowdown
-    return slowdown * combine(compute, memory, accelerator.kernels.roofline_blend) + accelerator.kernels.kernel_floor
+    return slowdown * isolated_time(kind, work, accelerator, precision, backward) + accelerator.kernels.kernel_floor
 
 
 def operator_times(

@@ -1,0 +1,397 @@
+"""Measured kernels and collectives as arrays, and their times by the model's own formulas.
+
+A row becomes a :class:`Kernel`: what ran, where, and its numbers. All kernels of one kind on one device
+are predicted in one call. What cannot be predicted raises :class:`dse.cases.table.Skip` with the reason.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from dse import catalog
+from dse.cases.predict import Prediction
+from dse.cases.table import Case, Meaning, Measurement, Row, Skip, read_table
+from dse.errors import InputError
+from dse.model import collectives, isolated
+from dse.model.collectives import Group
+from dse.types import Accelerator, Precision, Scalar, System
+
+#: The metric of every row here.
+METRIC = "kernel_time"
+
+#: Column that only tables of one kind have → reader of a row.
+SIGNS = {
+    "latency_sustained_ms": "regimes", "moe_tp_size": "experts", "dispatch_avg_t_us": "experts",
+    "num_key_value_heads": "attention", "collective": "collective", "num_gpus": "direct", "op": "operator",
+    "k": "gemm",
+}  # fmt: skip
+
+#: Number formats as the tables name them.
+PRECISIONS = {
+    "bfloat16": Precision.bf16, "bf16": Precision.bf16, "float16": Precision.fp16, "half": Precision.fp16,
+    "fp16": Precision.fp16, "fp8": Precision.fp8, "fp8_static": Precision.fp8, "fp8_block": Precision.fp8_block,
+    "nvfp4": Precision.fp4, "fp4": Precision.fp4, "float32": Precision.fp32, "tf32": Precision.tf32,
+}  # fmt: skip
+
+#: Operations of a collective, in the order of their codes.
+OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "send_recv")
+
+#: Attention in Triton, which serves where a hand-written kernel is missing: compute and reading take so many
+#: times as long (a property of that stack; rows of vLLM 0.22 on B200, head size 192).
+TRITON_COMPUTE, TRITON_READING = 8.5, 3.2
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    """One measured kernel: its kind, the device as named, the numbers its formula takes, and what it took."""
+
+    kind: str
+    device: str
+    values: tuple[float, ...]
+    measured: float = math.nan
+    label: str = ""  #: class of it that errors are told by (number format, collective …)
+
+
+# The model's formulas, one row at a time
+
+
+def _gemm(values: Sequence[Scalar], device: Accelerator) -> Scalar:
+    rows, columns, depth, precision, sustained = values
+    return isolated.gemm_time(rows, columns, depth, precision, device, sustained)
+
+
+def _attention(values: Sequence[Scalar], device: Accelerator) -> Scalar:
+    *shape, context, stretch, reading = values
+    return isolated.attention_time(isolated.Attention(*shape, stretch, reading), context, device)
+
+
+def _vector(values: Sequence[Scalar], device: Accelerator) -> Scalar:
+    size, launch = values
+    return isolated.elementwise_time(size, device) + launch
+
+
+def _collective(values: Sequence[Scalar], system: System) -> Scalar:
+    operation, size, members, local, launch = values
+    return launch + isolated.collective_time(operation, size, Group(members, local), system)
+
+
+def _direct(values: Sequence[Scalar], system: System) -> Scalar:
+    size, members, eager = values
+    return isolated.direct_time(size, members, eager, system)
+
+
+FORMULAS: dict[str, Callable[[Sequence[Scalar], Any], Scalar]] = {
+    "gemm": _gemm, "attention": _attention, "vector": _vector, "collective": _collective, "direct": _direct,
+}  # fmt: skip
+
+
+def times(kind: str, rows: jax.Array, device: Any) -> jax.Array:
+    """Seconds of kernels of one kind on one device, a row of ``rows`` each."""
+    return jax.vmap(lambda row: FORMULAS[kind](list(row), device))(rows)
+
+
+_compiled_times = functools.partial(jax.jit, static_argnames="kind")(times)
+
+
+def predict(kernels: Sequence[Kernel]) -> list[float | Skip]:
+    """Seconds of every kernel, in order, or why there are none."""
+    groups: dict[tuple[str, str], list[int]] = {}
+    for index, kernel in enumerate(kernels):
+        groups.setdefault((kernel.kind, kernel.device), []).append(index)
+    found: list[float | Skip] = [Skip("not predicted")] * len(kernels)
+    for (kind, name), members in groups.items():
+        try:
+            predicted: Sequence[float | Skip] = _predict_alike(kind, name, [kernels[i].values for i in members])
+        except Skip as skip:
+            predicted = [skip] * len(members)
+        for index, value in zip(members, predicted, strict=True):
+            found[index] = value
+    return found
+
+
+def _predict_alike(kind: str, name: str, values: Sequence[tuple[float, ...]]) -> list[float | Skip]:
+    """Seconds of kernels of one kind on one device; padded, so that few programs serve every table."""
+    device = device_of(kind, name)
+    rows = np.asarray(values, np.float32)
+    size = max(256, 1 << (len(rows) - 1).bit_length())
+    padded = np.concatenate([rows, np.repeat(rows[-1:], size - len(rows), axis=0)])
+    seconds = np.asarray(_compiled_times(kind, padded, device))[: len(rows)]
+    runs = _has_rate(rows[:, 3], device) if kind == "gemm" else np.ones(len(rows), bool)
+    return [
+        Skip("the chip has no such number format") if not ok
+        else float(t) if math.isfinite(t) and t > 0.0 else Skip("beyond the range of single precision")
+        for t, ok in zip(seconds, runs, strict=True)
+    ]  # fmt: skip
+
+
+def _has_rate(precisions: np.ndarray, device: Accelerator) -> np.ndarray:
+    """Whether the accelerator has a matrix rate at each of some precisions."""
+    names = {code: Precision(int(code)).name.removesuffix("_block") for code in np.unique(precisions)}
+    rates = {code: float(getattr(device.matrix_rate, name)) for code, name in names.items()}
+    return np.array([rates[code] > 0.0 for code in precisions])
+
+
+@functools.cache
+def device_of(kind: str, name: str) -> Any:
+    """The accelerator, or for collectives the system, that a table names; Skip where there is none."""
+    try:
+        if kind in ("collective", "direct"):
+            return platform(name)
+        return catalog.accelerator(name, fine=True)
+    except InputError as error:
+        raise Skip("unknown accelerator" if "node" not in error.where else "no switched node", name) from None
+
+
+# Clusters of the vidur tables
+
+#: Name of a platform → accelerator, devices that NVLink joins, bandwidth and latency of the level beyond it.
+#: Fitted to the rows between domains: effective figures of clusters of which nothing else is published.
+PLATFORMS = {
+    "a100_dgx": ("a100-sxm-80gb", 8.0, 11e9, 12e-6),
+    "h100_dgx": ("h100-sxm-80gb", 8.0, 50e9, 8e-6),
+    "a100_pairwise_nvlink": ("a100-sxm-80gb", 2.0, 26e9, 10e-6),
+    "h100_pairwise_nvlink": ("h100-sxm-80gb", 2.0, 52e9, 8e-6),
+    "a40_pairwise_nvlink": ("a40", 2.0, 4.5e9, 10e-6),
+}
+
+
+def platform(name: str) -> System:
+    """The system of a platform, or of an accelerator's own node."""
+    if name not in PLATFORMS:
+        return catalog.system(name, fine=True)
+    accelerator, domain, bandwidth, latency = PLATFORMS[name]
+    system = catalog.system(accelerator, fine=True)
+    out = dataclasses.replace(system.scale_out, bandwidth=bandwidth, latency=latency, efficiency=0.9)
+    return dataclasses.replace(
+        system, scale_up=dataclasses.replace(system.scale_up, domain=domain), scale_out=out
+    )
+
+
+# Rows of tables
+
+
+def kind_of(columns: Sequence[str]) -> str:
+    """Reader of a table with these columns; an empty text where it is none of kernels."""
+    known = set(columns)
+    if not known & {"latency_ms", "latency_sustained_ms", "median_ms", "dispatch_avg_t_us"} or "metric" in known:
+        return ""
+    return next((reader for column, reader in SIGNS.items() if column in known), "")
+
+
+def is_table(path: str | Path) -> bool:
+    """Whether a file is a table of measured kernels."""
+    return bool(kind_of(read_table(path)[0]))
+
+
+def predict_table(path: str | Path) -> list[Prediction]:
+    """A prediction of every measured kernel of a table, in order; each is a case of its own."""
+    columns, rows = read_table(path)
+    kind = kind_of(columns)
+    cases: list[tuple[Case, Kernel | Skip]] = []
+    for row in rows:
+        try:
+            cases += [(_case(row, kernel.measured), kernel) for kernel in read(row, kind)]
+        except Skip as skip:
+            cases.append((_case(row), skip))
+    found = iter(predict([kernel for _, kernel in cases if isinstance(kernel, Kernel)]))
+    return [
+        _prediction(case, next(found) if isinstance(kernel, Kernel) else kernel) for case, kernel in cases
+    ]  # fmt: skip
+
+
+def _case(row: Row, measured: float = math.nan) -> Case:
+    return Case((row,), (Measurement(row, METRIC, Meaning(METRIC, METRIC), measured),))
+
+
+def _prediction(case: Case, seconds: float | Skip) -> Prediction:
+    if isinstance(seconds, Skip):
+        return Prediction(case, skip=seconds)
+    return Prediction(case, metrics={METRIC: seconds})
+
+
+def read(row: Row, kind: str) -> list[Kernel]:
+    """The kernels that a row measured; Skip with the reason where it cannot be predicted."""
+    return READERS[kind](row)
+
+
+def _number(row: Row, column: str, default: float | None = None) -> float:
+    text = row.get(column)
+    if not text and default is not None:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        raise Skip("no usable number", f"{column} = {text!r}") from None
+    if not math.isfinite(value) or value < 0.0:
+        raise Skip("no usable number", f"{column} = {text!r}")
+    return value
+
+
+def _seconds(row: Row, column: str) -> float:
+    value = 1e-3 * _number(row, column)
+    if value <= 0.0:
+        raise Skip("no usable measured value", column)
+    return value
+
+
+def _device(name: str) -> str:
+    """Slug of an accelerator; tables may put the form factor behind or leave it out (``h100_sxm``, ``gb200``)."""
+    try:
+        return catalog.resolve("accelerator", name)
+    except InputError:
+        raise Skip("unknown accelerator", name) from None
+
+
+_device = functools.cache(_device)
+
+
+def _precision(row: Row, column: str = "dtype") -> float:
+    text = row.get(column)
+    if text not in PRECISIONS:
+        raise Skip("unknown number format", text)
+    return float(PRECISIONS[text])
+
+
+def _shape(row: Row) -> tuple[float, float, float]:
+    return _number(row, "m"), _number(row, "n"), _number(row, "k")
+
+
+def read_gemm(row: Row) -> list[Kernel]:
+    """A row of ``system, dtype, m, n, k, latency_ms``; one with a power limit ran until that set the clock."""
+    sustained = 1.0 if row.get("power_limit_w") else 0.0
+    values = (*_shape(row), _precision(row), sustained)
+    return [Kernel("gemm", _device(row.get("system")), values, _seconds(row, "latency_ms"), row.get("dtype"))]
+
+
+def read_regimes(row: Row) -> list[Kernel]:
+    """The same shape twice: until the power limit set the clock, and in short runs."""
+    device, shape, precision = _device(row.get("system")), _shape(row), _precision(row)
+    columns = {"latency_sustained_ms": 1.0, "latency_burst_ms": 0.0}
+    return [
+        Kernel("gemm", device, (*shape, precision, sustained), _seconds(row, column), column.split("_")[1])
+        for column, sustained in columns.items()
+    ]
+
+
+def read_attention(row: Row) -> list[Kernel]:
+    """Attention of whole sequences (``step`` 0) or of one token against ``step`` tokens in the cache."""
+    if row.get("attn_dtype") not in ("bfloat16", "float16", "bf16", "fp16", ""):
+        raise Skip("unknown number format", row.get("attn_dtype"))
+    if _number(row, "beam_width", 1.0) != 1.0:
+        raise Skip("beam search is not modelled")
+    cache = row.get("kv_cache_dtype") or "bfloat16"
+    if cache not in PRECISIONS:
+        raise Skip("unknown number format", cache)
+    step, new = _number(row, "step", 0.0), _number(row, "isl", 1.0)
+    if step > 0.0 and new > 1.0:
+        raise Skip("a cached prefix is not modelled")
+    context = step == 0.0
+    triton = "triton" in row.get("kernel_source")
+    values = (
+        _number(row, "batch_size"), new if context else step, _number(row, "num_heads"),
+        _number(row, "num_key_value_heads"), _number(row, "head_dim", 128.0), _number(row, "window_size", 0.0),
+        1.0 if "8" in cache and "fp8" in cache else 2.0, float(context),
+        TRITON_COMPUTE if triton else 1.0, TRITON_READING if triton else 1.0,
+    )  # fmt: skip
+    return [Kernel("attention", _device(row.get("system")), values, _seconds(row, "latency_ms"), cache)]
+
+
+def read_collective(row: Row) -> list[Kernel]:
+    """A library's collective: of one node by ``num_gpus``, or of a platform by ``num_workers`` and ``devices_per_node``."""
+    name = row.get("collective").replace("all_to_all", "alltoall")
+    if name not in OPERATIONS:
+        raise Skip("unknown collective", name)
+    operation = float(OPERATIONS.index(name))
+    if row.get("num_workers"):
+        members, local, device = _number(row, "num_workers"), _number(row, "devices_per_node"), row.get("platform")
+        if device not in PLATFORMS:
+            raise Skip("unknown platform", device)
+        local = min(local, members, PLATFORMS[device][1])
+        launch = EAGER.get((device, name), 0.0)
+        values = (operation, _number(row, "bytes"), members, local, launch)
+        return [Kernel("collective", device, values, _seconds(row, "median_ms"), name)]
+    members, device = _number(row, "num_gpus"), _device(row.get("system"))
+    values = (operation, _number(row, "bytes"), members, members, 0.0)
+    return [Kernel("collective", device, values, _seconds(row, "latency_ms"), name)]
+
+
+def read_direct(row: Row) -> list[Kernel]:
+    """A framework's own all-reduce, in a graph or launched one by one (``…_eager``)."""
+    eager = 1.0 if "eager" in row.get("kernel_source") else 0.0
+    values = (_number(row, "bytes"), _number(row, "num_gpus"), eager)
+    label = "eager" if eager else "graph"
+    return [Kernel("direct", _device(row.get("system")), values, _seconds(row, "latency_ms"), label)]
+
+
+#: (platform, collective) → host time that the library's launch adds in tables of eager launches.
+EAGER: dict[tuple[str, str], float] = {
+    ("a100_dgx", "all_reduce"): 25e-6, ("a100_pairwise_nvlink", "all_reduce"): 35e-6,
+    ("h100_dgx", "all_reduce"): 15e-6, ("h100_pairwise_nvlink", "all_reduce"): 10e-6,
+}  # fmt: skip
+
+#: Framework launch that the published figures of single operators include.
+OPERATOR_LAUNCH = {"gelu": 45e-6, "layernorm": 48e-6, "softmax": 12e-6}
+
+
+def read_operator(row: Row) -> list[Kernel]:
+    """One operator of a layer (``num_tokens``, ``tp`` and the model's sizes) or alone (``m``, ``n_or_k1``, ``n2``)."""
+    return _layer_operator(row) if row.get("num_tokens") else _lone_operator(row)
+
+
+def _layer_operator(row: Row) -> list[Kernel]:
+    device, op, measured = _device(row.get("gpu")), row.get("op"), _seconds(row, "median_ms")
+    tokens, tp = _number(row, "num_tokens"), _number(row, "tp")
+    hidden, heads, kv_heads = _number(row, "n_embd"), _number(row, "n_head"), _number(row, "n_kv_head")
+    wide, gated = _number(row, "n_expanded_embd") / tp, _number(row, "gated", 0.0)
+    queries, pairs = hidden / tp, (hidden / heads) * kv_heads / tp
+    products = {
+        "attn_pre_proj": (queries + 2.0 * pairs, hidden), "attn_post_proj": (hidden, queries),
+        "mlp_up_proj": (wide * (1.0 + gated), hidden), "mlp_down_proj": (hidden, wide),
+    }  # fmt: skip
+    if op in products:
+        columns, depth = products[op]
+        return [Kernel("gemm", device, (tokens, columns, depth, float(Precision.fp16), 0.0), measured, op)]
+    moved = {  # elements read and written
+        "input_layernorm": 2.0 * hidden, "post_attention_layernorm": 2.0 * hidden, "add": 3.0 * hidden,
+        "attn_rope": 2.0 * (queries + pairs), "mlp_act": (2.0 + gated) * wide, "emb": 2.0 * hidden,
+    }  # fmt: skip
+    if op not in moved:
+        raise Skip("unknown operator", op)
+    return [Kernel("vector", device, (2.0 * tokens * moved[op], 0.0), measured, op)]
+
+
+def _lone_operator(row: Row) -> list[Kernel]:
+    op, name = row.get("op"), row.get("device")
+    if op.startswith("allreduce") and "x" in name:
+        device, members = name.split("x")
+        values = (0.0, _number(row, "m"), float(members), float(members), 0.0)
+        return [Kernel("collective", _device(device), values, _seconds(row, "latency_ms"), "all_reduce")]
+    if ":" in op or not row.get("m"):
+        raise Skip("parts of a layer without their shape")
+    device, measured = _device(name), _seconds(row, "latency_ms")
+    if op.startswith("matmul"):
+        shape = (_number(row, "m"), _number(row, "n2"), _number(row, "n_or_k1"))
+        return [Kernel("gemm", device, (*shape, float(Precision.fp16), 0.0), measured, op)]
+    if op not in OPERATOR_LAUNCH:
+        raise Skip("unknown operator", op)
+    elements = _number(row, "m") * _number(row, "n_or_k1", 1.0)
+    return [Kernel("vector", device, (4.0 * elements, OPERATOR_LAUNCH[op]), measured, op)]
+
+
+def read_experts(row: Row) -> list[Kernel]:
+    """Fused expert layers and their exchange between devices."""
+    raise Skip("kernels of mixtures of experts are not modelled yet")
+
+
+READERS: dict[str, Callable[[Row], list[Kernel]]] = {
+    "gemm": read_gemm, "regimes": read_regimes, "attention": read_attention, "collective": read_collective,
+    "direct": read_direct, "operator": read_operator, "experts": read_experts,
+}  # fmt: skip

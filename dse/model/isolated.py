@@ -1,0 +1,199 @@
+"""Time of single kernels as benchmarks measure them: a GEMM with its quantisation, attention with its cache.
+
+They need the accelerator's ``kernels.fine`` and ``kernels.attention``; training steps do without both.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from dse.model.collectives import Group, all_gather, all_reduce, all_to_all, direct_all_reduce, send
+from dse.model.operators import Element, Work, matmul_work
+from dse.model.roofline import isolated_time, matrix_rate, memory_time, operand_bytes, overlapped
+from dse.types import Accelerator, Collective, Network, Precision, Scalar, System
+
+#: Rows of queries, and keys, that one attention core works on at a time.
+TILE = 128.0
+#: Time of the longest query tile alone over its share of a full device: fewer neighbours, more cache and clock.
+ALONE = 0.65
+#: Rows up to which, and blocks in which, block-scaled GEMMs have kernels of their own.
+FEW_ROWS, BLOCK = 32.0, 128.0
+
+
+class Attention(NamedTuple):
+    """One attention call of one device; counts of heads are the device's."""
+
+    batch: Scalar
+    tokens: Scalar  # new tokens of a sequence (context), or those in the cache (decode)
+    heads: Scalar
+    kv_heads: Scalar
+    head_dim: Scalar
+    window: Scalar  # tokens that a query sees; 0 for all
+    cache_bytes: Scalar  # bytes of one element of the cache
+    compute_stretch: Scalar = 1.0  # compute time over that of the device's best kernel
+    reading_stretch: Scalar = 1.0  # the same of reading the cache
+
+    @property
+    def seen(self) -> Scalar:
+        """Tokens that a query may see at most."""
+        return jnp.where(self.window > 0.0, self.window, 1e9)
+
+    @property
+    def narrow(self) -> Scalar:
+        """1 where the cache holds 8-bit numbers."""
+        return jnp.where(self.cache_bytes < 2.0, 1.0, 0.0)
+
+
+def gemm_time(
+    rows: Scalar, columns: Scalar, depth: Scalar, precision: Scalar, accelerator: Accelerator, sustained: Scalar
+) -> Scalar:
+    """Seconds of C[rows, columns] = A[rows, depth] B[depth, columns], 16-bit results; A is quantised first.
+
+    ``sustained`` is 1 where the kernel repeats until the power limit sets the clock.
+    """
+    fine = accelerator.kernels.fine
+    eight = (precision == float(Precision.fp8)) | (precision == float(Precision.fp8_block))
+    four = precision == float(Precision.fp4)
+    element = Element(operand_bytes(precision), 2.0, 2.0, accelerator.cache)
+    work = matmul_work(rows, columns, depth, 1.0, element)
+    # What lowers the matrix rate stretches the work that it has to do.
+    share = jnp.where(eight, fine.fp8_efficiency, jnp.where(four, fine.fp4_efficiency, 1.0))
+    rate = share * jnp.where(sustained > 0.0, fine.sustained, 1.0)
+    time = isolated_time("matrix", work, slowed(accelerator, rate), precision) + accelerator.kernels.kernel_floor
+    quantized = time + jnp.where(eight | four, 1.0, 0.0) * quantize_time(rows, depth, accelerator)
+    blocks = precision == float(Precision.fp8_block)
+    return jnp.where(blocks, overlapped(quantized, block_launch(rows, columns, depth, accelerator), 0.15), quantized)
+
+
+def slowed(accelerator: Accelerator, rate: Scalar) -> Accelerator:
+    """The accelerator with a share of its matrix efficiency."""
+    kernels = accelerator.kernels
+    less = dataclasses.replace(kernels, matrix_efficiency=kernels.matrix_efficiency * rate)
+    return dataclasses.replace(accelerator, kernels=less)
+
+
+def quantize_time(rows: Scalar, depth: Scalar, accelerator: Accelerator) -> Scalar:
+    """Seconds to turn a 16-bit activation into a narrower one: it is read and written, row by row."""
+    fine = accelerator.kernels.fine
+    return fine.quantize_floor + fine.quantize_row * rows + memory_time(3.0 * rows * depth, accelerator)
+
+
+def block_launch(rows: Scalar, columns: Scalar, depth: Scalar, accelerator: Accelerator) -> Scalar:
+    """Seconds that the host needs to launch a block-scaled GEMM; the device waits for what is longer."""
+    fine = accelerator.kernels.fine
+    odd = (jnp.mod(depth, BLOCK) > 0.0) | (jnp.mod(columns, 0.5 * BLOCK) > 0.0)
+    whole = jnp.where(rows <= FEW_ROWS, fine.block_floor_few, fine.block_floor)
+    return jnp.where(odd, fine.block_floor_odd, whole)
+
+
+def _reading(size: Scalar, accelerator: Accelerator, efficiency: Scalar) -> Scalar:
+    """Seconds to move bytes at an attention kernel's own share of the bandwidth."""
+    return size / (accelerator.memory.bandwidth * efficiency)
+
+
+def context_time(call: Attention, accelerator: Accelerator) -> Scalar:
+    """Seconds of causal flash attention over whole sequences, with putting keys and values into the cache.
+
+    A head has ``n = ceil(s / T)`` query tiles; each sees whole tiles of keys up to its own, or the window
+    and a tile. A tile costs ``4 T (d + d0) (keys + k0)`` FLOPs on one core. All tiles share the cores; the
+    longest one bounds the time from below (Dao 2023; Shah et al. 2024 on the cost of exponentials).
+    """
+    own = accelerator.kernels.attention
+    tiles = jnp.ceil(call.tokens / TILE)
+    longest = jnp.minimum(call.seen + TILE, tiles * TILE)
+    steps = jnp.ceil(longest / TILE)
+    keys = longest - 0.5 * TILE * steps * (steps - 1.0) / tiles
+    rate = matrix_rate(accelerator, jnp.asarray(float(Precision.bf16))) * own.context_efficiency
+    full = jnp.minimum(call.tokens / TILE, 1.0)
+    a_key = 4.0 * TILE * (call.head_dim + own.context_head) * (full + own.context_empty * (1.0 - full)) / rate
+    a_key = a_key * jnp.where(call.narrow > 0.0, own.context_fp8, 1.0) * call.compute_stretch
+    shared = a_key * (keys + own.context_keys) * call.batch * call.heads * tiles
+    alone = ALONE * a_key * (longest + own.context_keys) * accelerator.cores
+    compute = overlapped(shared, alone, own.context_tail)
+    elements = call.batch * call.tokens * call.head_dim
+    moved = elements * (4.0 * call.heads + 2.0 * call.cache_bytes * call.kv_heads)
+    memory = _reading(moved, accelerator, own.context_memory)
+    stored = elements * (2.0 * (2.0 + call.cache_bytes) * call.kv_heads + 3.0 * call.heads * call.narrow)
+    filling = _reading(stored, accelerator, own.context_memory) + own.context_token * call.batch * call.tokens
+    floor = own.context_floor + call.narrow * own.fp8_floor
+    return overlapped(compute, memory, own.blend) + filling + floor
+
+
+def decode_time(call: Attention, accelerator: Accelerator) -> Scalar:
+    """Seconds of attention of one new token a sequence against a cache of ``tokens``.
+
+    Keys and values are read once, at the bandwidth. A core works through whole tiles of one key/value head at
+    its own pace; where sequences are few, each is split over idle cores (Dao et al. 2023, flash decoding).
+    """
+    own = accelerator.kernels.attention
+    units = call.batch * call.kv_heads
+    keys = jnp.minimum(call.seen, call.tokens + 1.0)
+    visited = jnp.minimum(jnp.ceil((call.tokens + 1.0) / TILE) * TILE, call.seen + TILE)
+    moved = 2.0 * call.cache_bytes * units * call.head_dim * keys + 4.0 * call.batch * call.heads * call.head_dim
+    pace = own.decode_memory / call.reading_stretch
+    memory = _reading(moved, accelerator, pace)
+    a_key = _reading(4.0 * (call.head_dim + own.decode_head), accelerator, pace * own.decode_core)
+    load = units / accelerator.cores
+    splits = jnp.clip(jnp.sqrt(visited / own.decode_split), 1.0, jnp.maximum(1.0 / load, 1.0))
+    chain = visited / splits + own.decode_keys + own.decode_split * (splits - 1.0)
+    busy = accelerator.cores * a_key * jnp.maximum(load * (visited + own.decode_keys), chain)
+    grouped = jnp.where(call.heads > call.kv_heads, own.grouped_floor, 0.0)
+    return overlapped(memory, busy, own.blend) + own.decode_floor + grouped + call.narrow * own.fp8_floor
+
+
+def attention_time(call: Attention, context: Scalar, accelerator: Accelerator) -> Scalar:
+    """Seconds of attention; a context of one token is a decode step with an empty cache."""
+    whole = (context > 0.0) & (call.tokens > 1.0)
+    empty = call._replace(tokens=jnp.where(context > 0.0, 0.0, call.tokens))
+    return jnp.where(whole, context_time(call, accelerator), decode_time(empty, accelerator))
+
+
+def elementwise_time(size: Scalar, accelerator: Accelerator) -> Scalar:
+    """Seconds of an element-wise kernel that moves ``size`` bytes."""
+    work = Work(0.0 * size, size)
+    precision = jnp.asarray(float(Precision.bf16))
+    return isolated_time("vector", work, accelerator, precision) + accelerator.kernels.kernel_floor
+
+
+def collective_time(operation: Scalar, size: Scalar, group: Group, system: System) -> Scalar:
+    """Seconds of a library's collective with its launch.
+
+    ``operation`` 0: all-reduce, 1: all-gather, 2: reduce-scatter, 3: all-to-all, 4: send to a neighbour.
+    """
+    auto = jnp.asarray(float(Collective.auto))
+    share = system.scale_up.alone.exchange_efficiency
+    exchange = dataclasses.replace(system, scale_up=_scaled(system.scale_up, share))
+    gathered = jnp.where(
+        operation < 0.5, all_reduce(size, group, system, auto), all_gather(size, group, system, auto)
+    )
+    apart = jnp.where(
+        operation > 3.5, send(size, jnp.where(group.local > 1.0, 1.0, 0.0), system),
+        all_to_all(size, group, exchange),
+    )  # fmt: skip
+    return system.scale_up.alone.launch + jnp.where(operation > 2.5, apart, gathered)
+
+
+def direct_time(size: Scalar, members: Scalar, eager: Scalar, system: System) -> Scalar:
+    """Seconds of a framework's all-reduce: direct for small messages, the library's for large ones.
+
+    In a graph the library works on registered buffers; launched one by one the host's pace bounds it.
+    """
+    own = system.scale_up.alone
+    direct = dataclasses.replace(_scaled(system.scale_up, own.direct_efficiency), latency=own.direct_latency)
+    small = own.direct_launch + direct_all_reduce(size, members, direct)
+    share = jnp.where(eager > 0.0, 1.0, own.graph_efficiency)
+    graph = dataclasses.replace(system, scale_up=_scaled(system.scale_up, share))
+    auto = jnp.asarray(float(Collective.auto))
+    large = own.direct_launch + all_reduce(size, Group(members, members), graph, auto)
+    device = jnp.minimum(small, large)
+    return jnp.where(eager > 0.0, overlapped(device, own.eager_launch, 0.1), device)
+
+
+def _scaled(network: Network, share: Scalar) -> Network:
+    """A network level at a share of its efficiency."""
+    return dataclasses.replace(
+        network, efficiency=network.efficiency * share, in_network_reduction=network.in_network_reduction * share
+    )
