@@ -96,7 +96,8 @@ def _system(cells: Cells, lookup: Lookup) -> tuple[System, str]:
     slug = named or cells.complete("system", lookup.by_source("system", source, accelerator) or accelerator)
     stack = cells.text("software")
     if not stack:
-        stack = cells.complete("software", lookup.by_source("software", source, note=cells.text("note")) or lookup.default_software(slug))
+        used = lookup.by_source("software", source, note=f"{cells.text('note')} {device}")
+        stack = cells.complete("software", used or lookup.default_software(slug))
     return lookup.system(slug), stack
 
 

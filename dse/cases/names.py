@@ -14,10 +14,11 @@ from dse.types import Software, System, Workload
 class Lookup:
     """Catalogue look-ups, each done once: a table names the same few things in every row."""
 
-    def __init__(self) -> None:
+    def __init__(self, software: Callable[[str], Software] = catalog.software) -> None:
+        """``software`` gives a stack by its slug: by default the catalogue's."""
         self.workload: Callable[[str], Workload] = functools.cache(catalog.workload)
         self.system: Callable[[str], System] = functools.cache(catalog.system)
-        self.software: Callable[[str], Software] = functools.cache(catalog.software)
+        self.software: Callable[[str], Software] = functools.cache(software)
         self.default_software: Callable[[str], str] = functools.cache(catalog.default_software)
         self.entry: Callable[[str, str], catalog.Entry] = functools.cache(catalog.entry)
         self.resolve: Callable[[str, str], str] = functools.cache(self._resolve)
@@ -28,6 +29,15 @@ class Lookup:
             return catalog.resolve(kind, name) if name else ""
         except InputError:
             return ""
+
+    @functools.cached_property
+    def chips(self) -> dict[object, str]:
+        """Rates and cores of an accelerator → its kernel family."""
+        found = {}
+        for slug in catalog.names("accelerator"):
+            device = catalog.accelerator(slug)
+            found[device.matrix_rate, device.cores] = self.entry("accelerator", slug).value("kernels.family", "generic")
+        return found
 
     @functools.cached_property
     def sources(self) -> list[tuple[str, str, str, str]]:
@@ -43,7 +53,7 @@ class Lookup:
     def by_source(self, kind: str, source: str, accelerator: str = "", note: str = "") -> str:
         """Slug of the system with this accelerator (or the stack) whose ``sources`` name this source.
 
-        ``sources`` are prefixes; ``SOURCE | WORDS`` is one for the rows of SOURCE whose note has these words.
+        ``sources`` are prefixes; ``SOURCE | WORDS`` is one for the rows of SOURCE whose note, or device, has these words.
         """
         return next(
             (slug for prefix, k, slug, device in self.sources

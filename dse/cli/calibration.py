@@ -1,4 +1,4 @@
-"""``dse predict`` and ``dse validate``: predictions beside measurements."""
+"""``dse predict``, ``dse validate`` and ``dse calibrate``: predictions beside measurements, and fits to them."""
 
 from __future__ import annotations
 
@@ -66,3 +66,30 @@ def _print(report: dict[str, Any]) -> None:
 
 def _figures(row: dict[str, Any]) -> list[str]:
     return [str(row["n"]), str(row["predicted"]), *(show.percent(row[name]) for name in _ERRORS.values())]
+
+
+def calibrate_steps(cases: list[Path], output: Path, folds: int, catalog: Path | None) -> None:
+    """Fits software stacks to measured steps: errors on the screen, values in ``output`` and, if asked, a catalogue."""
+    from dse.calibrate import stacks
+    from dse.calibrate.steps import calibrate
+
+    found = calibrate(cases, folds or 5, progress=print)
+    output.write_text(stacks.toml(found), encoding="utf-8")
+    changed = stacks.write_catalog(found, catalog) if catalog else []
+    rows = [[e.source, str(e.rows), *map(show.percent, e[2:])] for e in stacks.errors_by_source(found)]
+    header = ["source", "rows", "error", "unseen", "unseen median", "unseen 90 %", "unseen bias", "source left out"]
+    show.console().print(show.table(header, rows, left=["source"]))
+    print(f"written: {', '.join(map(str, [output, *changed]))}")
+
+
+@told
+def calibrate(
+    cases: Annotated[list[Path], typer.Argument(metavar="CASES.csv …", help="Measured configurations.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="TOML file to write.")],
+    folds: Annotated[int, typer.Option(min=0, max=20, help="Cross-validate over so many groups of shapes.")] = 0,
+    catalog: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Also replace the fitted values of this catalogue.")
+    ] = None,
+) -> None:
+    """Fit the parameters of software stacks to measured steps by gradient, with spread and residual."""
+    calibrate_steps(cases, output, folds, catalog)
