@@ -106,13 +106,16 @@ def test_slopes_are_asked_of_continuous_parameters_only():
 
 
 def test_reasons_have_numbers():
-    wrong = dse.design(workload="megatron-1t", system="selene", n_devices=84, tp=12, pp=7, precision="fp8", dp=2)
+    wrong = dse.design(
+        workload="megatron-1t", system="selene", n_devices=84, tp=12, pp=7, virtual_stages=2,
+        precision="fp8", dp=2,
+    )  # fmt: skip
     told = explain(wrong)
     numbers = {reason.name: reason.numbers for reason in told.reasons}
     assert not told.feasible
     assert numbers["memory"] == f"needs {told.metrics['peak_memory'] / GIB:.1f} GiB of 78.0 GiB usable"
     assert numbers["heads_not_divisible"] == "tp=12, heads=160, key/value heads=160"
-    assert numbers["layers_not_divisible"] == "pp=7, virtual_stages=1, layers=128"
+    assert numbers["layers_not_divisible"] == "pp=7, virtual_stages=2, layers=128"
     assert numbers["device_count_mismatch"] == "tp x cp x pp x dp = 168, n_devices=84"
     assert numbers["precision_unsupported"] == "precision=fp8"
 

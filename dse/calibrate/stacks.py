@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dse import catalog
-from dse.calibrate.steps import NAMES, NOT_FITTED, Calibration, fitted_as, mean_error
+from dse.calibrate.steps import FAMILY, NAMES, NOT_FITTED, Calibration, fitted_as, mean_error
 from dse.types import Software, field_metadata
 
 #: Units in which the catalogue writes a parameter, and how many of them make one in SI.
@@ -69,7 +69,7 @@ def toml(found: Calibration) -> str:
 def _origin(found: Calibration, stack: str, name: str) -> str:
     """How a stack came by a value: fitted to its rows, or near what all stacks share because they told little."""
     if name not in found.own.get(fitted_as(stack), []):
-        return "shared by all stacks"
+        return "shared by the stacks of a chip family" if name in FAMILY else "shared by all stacks"
     spread = f"spread {found.solution.spread_of(stack, name):.0%}"
     return f"fitted, {spread}" if name in found.moved(stack) else f"fitted, but the rows tell little, {spread}"
 

@@ -35,8 +35,8 @@ class Lookup:
         """Rates and cores of an accelerator → its kernel family."""
         found = {}
         for slug in catalog.names("accelerator"):
-            device = catalog.accelerator(slug)
-            found[device.matrix_rate, device.cores] = self.entry("accelerator", slug).value("kernels.family", "generic")
+            device, entry = catalog.accelerator(slug), self.entry("accelerator", slug)
+            found[device.matrix_rate, device.cores] = entry.value("kernels.family", "generic")
         return found
 
     @functools.cached_property
