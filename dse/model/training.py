@@ -275,10 +275,11 @@ def stage_parameters(design: Design) -> Scalar:
 
 
 class Windows(NamedTuple):
-    """Seconds of one micro-batch's layers that messages of data parallelism can hide behind."""
+    """Seconds of one micro-batch on a stage that messages of data parallelism can hide behind."""
 
     forward: Scalar
     backward: Scalar
+    stall: Scalar  # of the device, in either pass
 
 
 def data_parallel_time(
@@ -289,7 +290,8 @@ def data_parallel_time(
     ZeRO 0: one all-reduce of gradients. ZeRO 1: reduce-scatter, then all-gather of the new weights.
     ZeRO 2: a reduce-scatter every micro-batch. ZeRO 3: also a gather of the weights for every
     forward and every backward (Rajbhandari et al. 2020). Gathers for a forward hide behind forwards, what the
-    backward sends behind backwards: what one pass leaves idle does not help the other.
+    backward sends behind backwards: what one pass leaves idle does not help the other, but where a stage
+    waits for its host either may use the wait.
     """
     w, m, software = design.workload, design.mapping, design.software
     group, algorithm = groups.dp, software.collective
@@ -307,12 +309,13 @@ def data_parallel_time(
     again = jnp.where(stage >= 3.0, gather, 0.0)
     overlap = m.overlap_dp * software.dp_overlap
     usage = collectives.usage(group, design.system)
-    sent = scatters * (jnp.where(stage >= 1.0, scatter, reduce) + again)
-    return (
-        exposed(gathers * gather, gathers * windows.forward, overlap, usage)
-        + exposed(sent, scatters * windows.backward, overlap, usage)
-        + tied_embedding_time(design, groups)
+    before, behind = gathers * gather, scatters * (jnp.where(stage >= 1.0, scatter, reduce) + again)
+    hidden = jnp.minimum(overlap * before, gathers * (windows.forward + windows.stall)) + jnp.minimum(
+        overlap * behind, scatters * (windows.backward + windows.stall)
     )
+    both = gathers * windows.forward + scatters * windows.backward + jnp.maximum(gathers, scatters) * windows.stall
+    exposed_part = before + behind - (1.0 - usage) * jnp.minimum(hidden, both)
+    return exposed_part + tied_embedding_time(design, groups)
 
 
 def tied_embedding_time(design: Design, groups: Groups) -> Scalar:
@@ -388,11 +391,7 @@ def step_time(
     stall = beat - device
     sends = pipeline.exposed_sends(m.pp, m.virtual_stages, n, design.software.pp_overlap)
     parameters = stage_parameters(design)
-    stalled_forward = stall / passes
-    windows = Windows(
-        forward=layers * one.forward + stalled_forward,
-        backward=layers * (one.backward + one.recompute) + (stall - stalled_forward),
-    )
+    windows = Windows(layers * one.forward, layers * (one.backward + one.recompute), stall)
     return StepTime(
         forward=n * layers * one.forward,
         backward=n * layers * one.backward,
