@@ -210,6 +210,8 @@ class FineKernels:
     sustained: Scalar = metadata("", "1", "matrix rate at the power limit over that of short runs")
     fp8_efficiency: Scalar = metadata("", "1", "share of the fp8 rate over that of the 16-bit rate")
     fp4_efficiency: Scalar = metadata("", "1", "share of the fp4 rate over that of the 16-bit rate")
+    narrow_memory: Scalar = metadata("", "1", "share of memory bandwidth of 8- and 4-bit GEMMs over that of 16-bit ones")
+    narrow_split: Scalar = metadata("", "1", "what one more split of k costs them over what it costs 16-bit ones")
     quantize_floor: Scalar = metadata("", "s", "shortest time of the kernels that quantise an activation")
     quantize_row: Scalar = metadata("", "s", "time that one row of an activation adds to them")
     block_floor: Scalar = metadata("", "s", "launch of a block-scaled GEMM, host included")
@@ -303,8 +305,11 @@ class CollectiveKernels:
     """
 
     launch: Scalar = metadata("", "s", "launch and completion of a collective of the library")
+    pair_loss: Scalar = metadata("", "1", "share of the bandwidth that two members leave unused, less so more of them")
+    crowding: Scalar = metadata("", "1", "what members beyond two take of each other's bandwidth, by their square")
     exchange_efficiency: Scalar = metadata("", "1", "share of the bandwidth of an all-to-all over that of a ring")
     direct_launch: Scalar = metadata("", "s", "launch and completion of a direct all-reduce")
+    lean_launch: Scalar = metadata("", "1", "the same of TensorRT-LLM's over that of the other engines'")
     direct_latency: Scalar = metadata("", "s", "latency of one shot of a direct all-reduce")
     direct_efficiency: Scalar = metadata("", "1", "share of the bandwidth of a direct all-reduce over that of a ring")
     graph_efficiency: Scalar = metadata("", "1", "share of the bandwidth of large messages in a graph over without")

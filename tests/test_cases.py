@@ -228,7 +228,6 @@ def test_a_figure_that_is_not_compared_says_why(table, change, metric, reason):
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ({"system": "a100_sxm", "m": "1", "latency_ms": "0.1"}, "kernel rows not modelled yet"),
         ({"gpu": "A100", "isl": "1", "metric": "ttft", "value": "1"}, "inference rows not modelled yet"),
         (
             {"gpu": "A100", "power_limit_W": "", "metric": "avg_power_total", "value": "1"},

@@ -26,7 +26,7 @@ from dse.errors import InputError
 
 Values = dict[str, jax.Array]
 
-#: A posterior spread below this share of the prior's counts as moved by the data.
+#: A posterior spread below this share of the prior's counts as moved by the data; so does a value one spread off.
 MOVED = 0.7
 
 
@@ -119,7 +119,9 @@ def fit(
     return Fit(
         values=at_best,
         spread={p.path: float(s * abs(slope)) for p, s, slope in zip(parameters, narrowed, slopes, strict=True)},
-        moved={p.path: bool(s < MOVED) for p, s in zip(parameters, narrowed, strict=True)},
+        moved={
+            p.path: bool(s < MOVED or abs(z) > 1.0) for p, s, z in zip(parameters, narrowed, best, strict=True)
+        },
         errors=np.asarray(errors), loss=float(np.nanmin(losses)), losses=tuple(map(float, losses)), rows=rows,
     )  # fmt: skip
 

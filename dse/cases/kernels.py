@@ -64,8 +64,8 @@ class Kernel:
 
 
 def _gemm(values: Sequence[Scalar], device: Accelerator) -> Scalar:
-    rows, columns, depth, precision, sustained = values
-    return isolated.gemm_time(rows, columns, depth, precision, device, sustained)
+    rows, columns, depth, precision, sustained, stretch = values
+    return stretch * isolated.gemm_time(rows, columns, depth, precision, device, sustained)
 
 
 def _attention(values: Sequence[Scalar], device: Accelerator) -> Scalar:
@@ -74,8 +74,7 @@ def _attention(values: Sequence[Scalar], device: Accelerator) -> Scalar:
 
 
 def _vector(values: Sequence[Scalar], device: Accelerator) -> Scalar:
-    size, launch = values
-    return isolated.elementwise_time(size, device) + launch
+    return isolated.elementwise_time(*values, device)
 
 
 def _collective(values: Sequence[Scalar], system: System) -> Scalar:
@@ -84,8 +83,8 @@ def _collective(values: Sequence[Scalar], system: System) -> Scalar:
 
 
 def _direct(values: Sequence[Scalar], system: System) -> Scalar:
-    size, members, eager = values
-    return isolated.direct_time(size, members, eager, system)
+    size, members, eager, lean = values
+    return isolated.direct_time(size, members, eager, lean, system)
 
 
 FORMULAS: dict[str, Callable[[Sequence[Scalar], Any], Scalar]] = {
@@ -267,7 +266,7 @@ def _shape(row: Row) -> tuple[float, float, float]:
 def read_gemm(row: Row) -> list[Kernel]:
     """A row of ``system, dtype, m, n, k, latency_ms``; one with a power limit ran until that set the clock."""
     sustained = 1.0 if row.get("power_limit_w") else 0.0
-    values = (*_shape(row), _precision(row), sustained)
+    values = (*_shape(row), _precision(row), sustained, 1.0)
     return [Kernel("gemm", _device(row.get("system")), values, _seconds(row, "latency_ms"), row.get("dtype"))]
 
 
@@ -276,7 +275,7 @@ def read_regimes(row: Row) -> list[Kernel]:
     device, shape, precision = _device(row.get("system")), _shape(row), _precision(row)
     columns = {"latency_sustained_ms": 1.0, "latency_burst_ms": 0.0}
     return [
-        Kernel("gemm", device, (*shape, precision, sustained), _seconds(row, column), column.split("_")[1])
+        Kernel("gemm", device, (*shape, precision, sustained, 1.0), _seconds(row, column), column.split("_")[1])
         for column, sustained in columns.items()
     ]
 
@@ -326,7 +325,8 @@ def read_collective(row: Row) -> list[Kernel]:
 def read_direct(row: Row) -> list[Kernel]:
     """A framework's own all-reduce, in a graph or launched one by one (``…_eager``)."""
     eager = 1.0 if "eager" in row.get("kernel_source") else 0.0
-    values = (_number(row, "bytes"), _number(row, "num_gpus"), eager)
+    lean = 1.0 if "trtllm" in row.get("kernel_source").lower() else 0.0
+    values = (_number(row, "bytes"), _number(row, "num_gpus"), eager, lean)
     label = "eager" if eager else "graph"
     return [Kernel("direct", _device(row.get("system")), values, _seconds(row, "latency_ms"), label)]
 
@@ -336,6 +336,19 @@ EAGER: dict[tuple[str, str], float] = {
     ("a100_dgx", "all_reduce"): 25e-6, ("a100_pairwise_nvlink", "all_reduce"): 35e-6,
     ("h100_dgx", "all_reduce"): 15e-6, ("h100_pairwise_nvlink", "all_reduce"): 10e-6,
 }  # fmt: skip
+
+#: Bytes a second that one core handles of a kernel that is all transfer.
+PLAIN = 1e12
+
+#: Element-wise kernels of the vidur tables' stack: bytes a second that one core handles of them, and floor.
+#: Fitted to all its chips together.
+ELEMENTWISE = {
+    "add": (PLAIN, 0.8e-6), "mlp_act": (31e9, 1.8e-6), "attn_rope": (25e9, 2.1e-6), "input_layernorm": (15.5e9, 2.4e-6),
+    "post_attention_layernorm": (15.5e9, 2.4e-6), "emb": (4.9e9, 2.6e-6),
+}  # fmt: skip
+
+#: Time of a GEMM in that stack on H100 over that of later libraries: it ran the first kernels for Hopper.
+EARLY_HOPPER = 1.2
 
 #: Framework launch that the published figures of single operators include.
 OPERATOR_LAUNCH = {"gelu": 45e-6, "layernorm": 48e-6, "softmax": 12e-6}
@@ -358,14 +371,15 @@ def _layer_operator(row: Row) -> list[Kernel]:
     }  # fmt: skip
     if op in products:
         columns, depth = products[op]
-        return [Kernel("gemm", device, (tokens, columns, depth, float(Precision.fp16), 0.0), measured, op)]
+        stretch = EARLY_HOPPER if "h100" in device else 1.0
+        return [Kernel("gemm", device, (tokens, columns, depth, float(Precision.fp16), 0.0, stretch), measured, op)]
     moved = {  # elements read and written
         "input_layernorm": 2.0 * hidden, "post_attention_layernorm": 2.0 * hidden, "add": 3.0 * hidden,
         "attn_rope": 2.0 * (queries + pairs), "mlp_act": (2.0 + gated) * wide, "emb": 2.0 * hidden,
     }  # fmt: skip
     if op not in moved:
         raise Skip("unknown operator", op)
-    return [Kernel("vector", device, (2.0 * tokens * moved[op], 0.0), measured, op)]
+    return [Kernel("vector", device, (2.0 * tokens * moved[op], *ELEMENTWISE[op]), measured, op)]
 
 
 def _lone_operator(row: Row) -> list[Kernel]:
@@ -379,11 +393,11 @@ def _lone_operator(row: Row) -> list[Kernel]:
     device, measured = _device(name), _seconds(row, "latency_ms")
     if op.startswith("matmul"):
         shape = (_number(row, "m"), _number(row, "n2"), _number(row, "n_or_k1"))
-        return [Kernel("gemm", device, (*shape, float(Precision.fp16), 0.0), measured, op)]
+        return [Kernel("gemm", device, (*shape, float(Precision.fp16), 0.0, 1.0), measured, op)]
     if op not in OPERATOR_LAUNCH:
         raise Skip("unknown operator", op)
     elements = _number(row, "m") * _number(row, "n_or_k1", 1.0)
-    return [Kernel("vector", device, (4.0 * elements, OPERATOR_LAUNCH[op]), measured, op)]
+    return [Kernel("vector", device, (4.0 * elements, PLAIN, OPERATOR_LAUNCH[op]), measured, op)]
 
 
 def read_experts(row: Row) -> list[Kernel]:

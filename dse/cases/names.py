@@ -36,7 +36,8 @@ class Lookup:
         found = {}
         for slug in catalog.names("accelerator"):
             device, entry = catalog.accelerator(slug), self.entry("accelerator", slug)
-            found[device.matrix_rate, device.cores] = entry.value("kernels.family", "generic")
+            kernels = str(entry.value("kernels.family", "generic"))
+            found[device.matrix_rate, device.cores] = str(self.entry("kernels", kernels).value("family", kernels))
         return found
 
     @functools.cached_property

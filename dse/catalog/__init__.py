@@ -50,7 +50,7 @@ _NO_NETWORK = types.Network(
 
 #: Collectives of a network that was not measured alone: rounded from those of the NVLink generations.
 _ALONE = {
-    "launch": 7e-6, "exchange_efficiency": 0.9, "direct_launch": 2e-6, "direct_latency": 1e-6,
+    "launch": 7e-6, "pair_loss": 0.1, "crowding": 0.001, "exchange_efficiency": 0.9, "direct_launch": 4e-6, "lean_launch": 0.65, "direct_latency": 1e-6,
     "direct_efficiency": 0.8, "graph_efficiency": 1.1, "eager_launch": 20e-6,
 }  # fmt: skip
 

@@ -112,8 +112,8 @@ def _one_way(size: Scalar, group: Group, system: System) -> tuple[Scalar, Scalar
 
 
 def _tree_latency(group: Group, system: System) -> Scalar:
-    """Latency up or down a tree: logarithmic in members inside and in domains across."""
-    inside = jnp.log2(group.local) * system.scale_up.latency
+    """Latency up or down a tree: a chain through the members inside, logarithmic in domains across (as in NCCL)."""
+    inside = (group.local - 1.0) * system.scale_up.latency
     return inside + jnp.log2(group.domains) * system.scale_out.latency
 
 

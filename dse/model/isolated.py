@@ -61,18 +61,27 @@ def gemm_time(
     work = matmul_work(rows, columns, depth, 1.0, element)
     # What lowers the matrix rate stretches the work that it has to do.
     share = jnp.where(eight, fine.fp8_efficiency, jnp.where(four, fine.fp4_efficiency, 1.0))
-    rate = share * jnp.where(sustained > 0.0, fine.sustained, 1.0)
-    time = isolated_time("matrix", work, slowed(accelerator, rate), precision) + accelerator.kernels.kernel_floor
+    device = _adjusted(accelerator, share, jnp.where(eight | four, 1.0, 0.0))
+    time = isolated_time("matrix", work, device, precision)
+    # Power caps the FLOPs that are done, not those that partial tiles and waves leave out.
+    capped = work.flops / (matrix_rate(accelerator, precision) * device.kernels.matrix_efficiency * fine.sustained)
+    time = jnp.where(sustained > 0.0, jnp.maximum(time, capped), time) + accelerator.kernels.kernel_floor
     quantized = time + jnp.where(eight | four, 1.0, 0.0) * quantize_time(rows, depth, accelerator)
     blocks = precision == float(Precision.fp8_block)
     return jnp.where(blocks, overlapped(quantized, block_launch(rows, columns, depth, accelerator), 0.15), quantized)
 
 
-def slowed(accelerator: Accelerator, rate: Scalar) -> Accelerator:
-    """The accelerator with a share of its matrix efficiency."""
+def _adjusted(accelerator: Accelerator, rate: Scalar, narrow: Scalar) -> Accelerator:
+    """The accelerator at a share of its matrix efficiency; with kernels of narrow formats where ``narrow`` is 1."""
     kernels = accelerator.kernels
-    less = dataclasses.replace(kernels, matrix_efficiency=kernels.matrix_efficiency * rate)
-    return dataclasses.replace(accelerator, kernels=less)
+    fine = kernels.fine
+    own = dataclasses.replace(
+        kernels,
+        matrix_efficiency=kernels.matrix_efficiency * rate,
+        memory_efficiency=kernels.memory_efficiency * (1.0 + narrow * (fine.narrow_memory - 1.0)),
+        fine=dataclasses.replace(fine, split_depth=fine.split_depth * (1.0 + narrow * (fine.narrow_split - 1.0))),
+    )
+    return dataclasses.replace(accelerator, kernels=own)
 
 
 def quantize_time(rows: Scalar, depth: Scalar, accelerator: Accelerator) -> Scalar:
@@ -151,11 +160,11 @@ def attention_time(call: Attention, context: Scalar, accelerator: Accelerator) -
     return jnp.where(whole, context_time(call, accelerator), decode_time(empty, accelerator))
 
 
-def elementwise_time(size: Scalar, accelerator: Accelerator) -> Scalar:
-    """Seconds of an element-wise kernel that moves ``size`` bytes."""
+def elementwise_time(size: Scalar, core_rate: Scalar, floor: Scalar, accelerator: Accelerator) -> Scalar:
+    """Seconds of an element-wise kernel that moves ``size`` bytes, of which a core handles ``core_rate`` a second."""
     work = Work(0.0 * size, size)
-    precision = jnp.asarray(float(Precision.bf16))
-    return isolated_time("vector", work, accelerator, precision) + accelerator.kernels.kernel_floor
+    memory = isolated_time("vector", work, accelerator, jnp.asarray(float(Precision.bf16)))
+    return memory + size / (core_rate * accelerator.cores) + floor
 
 
 def collective_time(operation: Scalar, size: Scalar, group: Group, system: System) -> Scalar:
@@ -164,6 +173,7 @@ def collective_time(operation: Scalar, size: Scalar, group: Group, system: Syste
     ``operation`` 0: all-reduce, 1: all-gather, 2: reduce-scatter, 3: all-to-all, 4: send to a neighbour.
     """
     auto = jnp.asarray(float(Collective.auto))
+    system = _crowded(system, group.local)
     share = system.scale_up.alone.exchange_efficiency
     exchange = dataclasses.replace(system, scale_up=_scaled(system.scale_up, share))
     gathered = jnp.where(
@@ -176,20 +186,34 @@ def collective_time(operation: Scalar, size: Scalar, group: Group, system: Syste
     return system.scale_up.alone.launch + jnp.where(operation > 2.5, apart, gathered)
 
 
-def direct_time(size: Scalar, members: Scalar, eager: Scalar, system: System) -> Scalar:
+def direct_time(size: Scalar, members: Scalar, eager: Scalar, lean: Scalar, system: System) -> Scalar:
     """Seconds of a framework's all-reduce: direct for small messages, the library's for large ones.
 
-    In a graph the library works on registered buffers; launched one by one the host's pace bounds it.
+    ``lean`` is 1 for an engine with a shorter launch. In a graph the library works on registered buffers; launched one by one the host's pace bounds it.
     """
     own = system.scale_up.alone
-    direct = dataclasses.replace(_scaled(system.scale_up, own.direct_efficiency), latency=own.direct_latency)
-    small = own.direct_launch + direct_all_reduce(size, members, direct)
+    system = _crowded(system, members)
+    launch = own.direct_launch * jnp.where(lean > 0.0, own.lean_launch, 1.0)
+    # Plain loads reach their rate at once: no ramp.
+    direct = dataclasses.replace(_scaled(system.scale_up, own.direct_efficiency), latency=own.direct_latency, ramp=1.0)
+    small = launch + direct_all_reduce(size, members, direct)
     share = jnp.where(eager > 0.0, 1.0, own.graph_efficiency)
     graph = dataclasses.replace(system, scale_up=_scaled(system.scale_up, share))
     auto = jnp.asarray(float(Collective.auto))
-    large = own.direct_launch + all_reduce(size, Group(members, members), graph, auto)
+    large = launch + all_reduce(size, Group(members, members), graph, auto)
     device = jnp.minimum(small, large)
     return jnp.where(eager > 0.0, overlapped(device, own.eager_launch, 0.1), device)
+
+
+def _crowded(system: System, members: Scalar) -> System:
+    """The system with the share of its scale-up bandwidth that so many members reach together.
+
+    Two members use few channels; behind bridges that are shared, many take bandwidth from each other.
+    """
+    own = system.scale_up.alone
+    peers = jnp.maximum(members - 1.0, 1.0)
+    share = (1.0 - own.pair_loss / peers) / (1.0 + own.crowding * (peers - 1.0) * (peers - 1.0))
+    return dataclasses.replace(system, scale_up=_scaled(system.scale_up, share))
 
 
 def _scaled(network: Network, share: Scalar) -> Network:

@@ -216,7 +216,12 @@ def run_layer(
     backward_pass = passes.backward + recompute + tp_backward + full * tp_forward + cp_backward
     moved = offload.transfers(on_host, design.system.host)
     exposed_backward = offload.exposed(moved.backward, backward_pass, passes.memory_backward)
-    exposed_last = offload.exposed(moved.last_backward, backward_pass, passes.memory_backward)
+    # The last backward may hide transfers in the wait for the host too.
+    stall = jnp.maximum(host_passes(design.mapping) * design.software.host_time - forward_pass - backward_pass, 0.0)
+    last_pass = backward_pass + stall
+    update = offload.exposed(moved.last_backward, last_pass, passes.memory_backward) - offload.exposed(
+        moved.backward, last_pass, passes.memory_backward
+    )
     time = LayerTime(
         forward=passes.forward,
         backward=passes.backward,
@@ -225,7 +230,7 @@ def run_layer(
         context_parallel=cp_forward + cp_backward + full * cp_forward,
         offload=offload.exposed(moved.forward, forward_pass, passes.memory_forward) + exposed_backward,
     )
-    return time, exposed_last - exposed_backward
+    return time, update
 
 
 def host_passes(mapping: Mapping) -> Scalar:
