@@ -37,7 +37,8 @@ class Lookup:
         for slug in catalog.names("accelerator"):
             device, entry = catalog.accelerator(slug), self.entry("accelerator", slug)
             kernels = str(entry.value("kernels.family", "generic"))
-            found[device.matrix_rate, device.cores] = str(self.entry("kernels", kernels).value("family", kernels))
+            family = str(self.entry("kernels", kernels).value("family", kernels))
+            found[device.matrix_rate, device.cores] = kernels if family == "generic" else family
         return found
 
     @functools.cached_property

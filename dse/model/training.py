@@ -284,7 +284,7 @@ class Windows(NamedTuple):
 
     forward: Scalar
     backward: Scalar
-    stall: Scalar  # of the device, in either pass
+    stall: Scalar  # the device's waits for its host, in either pass
 
 
 def data_parallel_time(
@@ -396,7 +396,9 @@ def step_time(
     stall = beat - device
     sends = pipeline.exposed_sends(m.pp, m.virtual_stages, n, design.software.pp_overlap)
     parameters = stage_parameters(design)
-    windows = Windows(layers * one.forward, layers * (one.backward + one.recompute), stall)
+    windows = Windows(
+        layers * one.forward, layers * (one.backward + one.recompute), stall + layers * one.offload
+    )
     return StepTime(
         forward=n * layers * one.forward,
         backward=n * layers * one.backward,
