@@ -109,9 +109,10 @@ class Rows:
 
     @property
     def weights(self) -> np.ndarray:
-        """A source of ``n`` rows counts as much as the root of ``n`` sources of one row."""
+        """A source of ``n`` rows counts as the root of ``n`` sources of one row; what is quoted from memory, nothing."""
         size = {source: np.count_nonzero(self.sources == source) for source in set(self.sources)}
-        return np.array([size[source] ** -0.5 for source in self.sources])
+        read = [c.measurement.row.get("confidence") != "memory" for c in self.compared]
+        return np.array([size[source] ** -0.5 for source in self.sources]) * read
 
 
 _CONFIGURATION = (
