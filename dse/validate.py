@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.cases import kernels
-from dse.cases import Measurement, Prediction, Skip, predict_cases, read_cases
+from dse.cases import Measurement, Prediction, Skip, kernels, predict_cases, read_cases
 from dse.cases.predict import peak_rate
 
 #: Metrics that ``predict`` adds as ``pred_<metric>`` columns.

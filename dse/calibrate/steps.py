@@ -67,6 +67,9 @@ FAMILY = {"matrix_slowdown": 1.0, "flash_slowdown": 1.0}
 #: Stacks that stand for something else than measured software.
 NOT_FITTED = ("calculon",)
 
+#: Weight of a figure that its collector quotes from memory.
+FROM_MEMORY = 0.2
+
 #: Relative size of an error that the priors are weighed against, and from which it counts linearly.
 NOISE, DELTA = 0.02, 0.05
 
@@ -109,10 +112,10 @@ class Rows:
 
     @property
     def weights(self) -> np.ndarray:
-        """A source of ``n`` rows counts as the root of ``n`` sources of one row; what is quoted from memory, nothing."""
+        """A source of ``n`` rows counts as the root of ``n`` sources of one row, and less if quoted from memory."""
         size = {source: np.count_nonzero(self.sources == source) for source in set(self.sources)}
-        read = [c.measurement.row.get("confidence") != "memory" for c in self.compared]
-        return np.array([size[source] ** -0.5 for source in self.sources]) * read
+        trust = [FROM_MEMORY if c.measurement.row.get("confidence") == "memory" else 1.0 for c in self.compared]
+        return np.array([size[source] ** -0.5 for source in self.sources]) * trust
 
 
 _CONFIGURATION = (

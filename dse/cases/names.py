@@ -55,7 +55,7 @@ class Lookup:
     def by_source(self, kind: str, source: str, accelerator: str = "", note: str = "") -> str:
         """Slug of the system with this accelerator (or the stack) whose ``sources`` name this source.
 
-        ``sources`` are prefixes; ``SOURCE | WORDS`` is one for the rows of SOURCE whose note, or device, has these words.
+        ``sources`` are prefixes; ``SOURCE | WORDS`` is one for rows of SOURCE whose note, or device, has these words.
         """
         return next(
             (slug for prefix, k, slug, device in self.sources
