@@ -8,9 +8,10 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install -c co
 SWEEP  ?= sweeps/megatron_1t_4096_a100.toml
 TESTS  ?= tests
 TABLES ?= tests/published/*.csv
+KERNELS ?= ../shared/reference/kernels/aic_*.csv.gz
 JOBS   ?= 2
 
-.PHONY: run test docs notebooks bench bench-check lint clean help
+.PHONY: run test docs calibrate notebooks bench bench-check lint clean help
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.installed  ## run the standard sweep (SWEEP=…)
@@ -23,6 +24,10 @@ docs: $(VENV)/.installed-test  ## regenerate docs/accuracy.md and docs/benchmark
 	mkdir -p docs
 	$(BIN)/dse validate $(TABLES) --docs docs/accuracy.md
 	$(BIN)/dse bench --docs docs/benchmarks.md
+
+calibrate: $(VENV)/.installed  ## refit the kernels and links of the catalogue to tables of measured ones (KERNELS=…)
+	mkdir -p results
+	$(BIN)/dse calibrate $(KERNELS) --folds 3 --catalog hw_catalog -o results/kernels.toml
 
 notebooks: $(VENV)/.installed-test  ## bring each notebook in line with its .py and execute a copy of it
 	$(BIN)/jupytext --sync notebooks/*.py

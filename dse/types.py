@@ -210,7 +210,7 @@ class FineKernels:
     sustained: Scalar = metadata("", "1", "matrix rate at the power limit over that of short runs")
     fp8_efficiency: Scalar = metadata("", "1", "share of the fp8 rate over that of the 16-bit rate")
     fp4_efficiency: Scalar = metadata("", "1", "share of the fp4 rate over that of the 16-bit rate")
-    narrow_memory: Scalar = metadata("", "1", "share of memory bandwidth of 8- and 4-bit GEMMs over that of 16-bit ones")
+    narrow_memory: Scalar = metadata("", "1", "memory efficiency of 8- and 4-bit GEMMs over that of 16-bit ones")
     narrow_split: Scalar = metadata("", "1", "what one more split of k costs them over what it costs 16-bit ones")
     quantize_floor: Scalar = metadata("", "s", "shortest time of the kernels that quantise an activation")
     quantize_row: Scalar = metadata("", "s", "time that one row of an activation adds to them")

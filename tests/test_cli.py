@@ -399,3 +399,9 @@ def test_plot(command, small_results, tmp_path):
 )
 def test_quantities(value, units, text):
     assert show.quantity(value, units) == text
+
+
+def test_calibrate_refuses_a_table_of_something_else(command, tmp_path):
+    table = Path(__file__).parent / "published" / "narayanan_2021.csv"
+    assert_four_parts(command("calibrate", table, "-o", tmp_path / "fitted.toml"), "measured kernels")
+    assert not (tmp_path / "fitted.toml").exists()

@@ -107,6 +107,7 @@ _CHIPS = {
 _LINKS = {
     "nvlink-3": ("a100-sxm-80gb",), "nvlink-4": ("h100-sxm-80gb", "h200-sxm-141gb"),
     "nvlink-5": ("b200-sxm-180gb", "gb200-nvl72", "b300-sxm-288gb", "gb300-nvl72"), "pcie4-x16": ("l40s",),
+    "pcie5-x16": ("rtx-pro-6000-server",),
 }  # fmt: skip
 
 JOBS = [

@@ -11,7 +11,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -20,7 +20,7 @@ from dse import catalog
 from dse.cases.predict import Prediction
 from dse.cases.table import Case, Meaning, Measurement, Row, Skip, read_table
 from dse.errors import InputError
-from dse.model import collectives, isolated
+from dse.model import isolated
 from dse.model.collectives import Group
 from dse.types import Accelerator, Precision, Scalar, System
 
@@ -38,7 +38,8 @@ SIGNS = {
 PRECISIONS = {
     "bfloat16": Precision.bf16, "bf16": Precision.bf16, "float16": Precision.fp16, "half": Precision.fp16,
     "fp16": Precision.fp16, "fp8": Precision.fp8, "fp8_static": Precision.fp8, "fp8_block": Precision.fp8_block,
-    "nvfp4": Precision.fp4, "fp4": Precision.fp4, "float32": Precision.fp32, "tf32": Precision.tf32,
+    "nvfp4": Precision.fp4, "mxfp4": Precision.fp4, "fp4": Precision.fp4, "float32": Precision.fp32,
+    "tf32": Precision.tf32, "int8": Precision.int8,
 }  # fmt: skip
 
 #: Operations of a collective, in the order of their codes.
@@ -79,7 +80,7 @@ def _vector(values: Sequence[Scalar], device: Accelerator) -> Scalar:
 
 def _collective(values: Sequence[Scalar], system: System) -> Scalar:
     operation, size, members, local, launch = values
-    return launch + isolated.collective_time(operation, size, Group(members, local), system)
+    return isolated.collective_time(operation, size, Group(members, local), launch, system)
 
 
 def _direct(values: Sequence[Scalar], system: System) -> Scalar:
@@ -151,14 +152,29 @@ def device_of(kind: str, name: str) -> Any:
 
 # Clusters of the vidur tables
 
-#: Name of a platform → accelerator, devices that NVLink joins, bandwidth and latency of the level beyond it.
-#: Fitted to the rows between domains: effective figures of clusters of which nothing else is published.
+class Platform(NamedTuple):
+    """A cluster of which nothing else is published: effective figures, fitted to its own rows.
+
+    ``local`` devices are joined by the accelerator's own scale-up network; beyond it counts ``bandwidth`` a device.
+    """
+
+    accelerator: str
+    local: float
+    bandwidth: float
+    latency: float
+    all_reduce: float = 0.0  #: seconds of an eager launch; 0 for that of the accelerator's library
+    send: float = 0.0
+
+
+#: Name of a platform, with " apart" where each device is in a node of its own.
 PLATFORMS = {
-    "a100_dgx": ("a100-sxm-80gb", 8.0, 11e9, 12e-6),
-    "h100_dgx": ("h100-sxm-80gb", 8.0, 50e9, 8e-6),
-    "a100_pairwise_nvlink": ("a100-sxm-80gb", 2.0, 26e9, 10e-6),
-    "h100_pairwise_nvlink": ("h100-sxm-80gb", 2.0, 52e9, 8e-6),
-    "a40_pairwise_nvlink": ("a40", 2.0, 4.5e9, 10e-6),
+    "a100_dgx": Platform("a100-sxm-80gb", 8.0, 6.1e9, 110e-6, 16e-6, 10e-6),
+    "h100_dgx": Platform("h100-sxm-80gb", 8.0, 38.5e9, 8.5e-6, 11e-6, 6.9e-6),
+    "a100_pairwise_nvlink": Platform("a100-sxm-80gb", 2.0, 9.4e9, 3.3e-6, 12.5e-6, 3.7e-6),
+    "a100_pairwise_nvlink apart": Platform("a100-sxm-80gb", 1.0, 2.7e9, 2e-6, 30e-6, 2.7e-6),
+    "h100_pairwise_nvlink": Platform("h100-sxm-80gb", 2.0, 20.9e9, 2e-6, 10.4e-6, 8e-6),
+    "a40_pairwise_nvlink": Platform("a40", 1.0, 4.5e9, 1.2e-6, 20e-6, 1.8e-6),
+    "a40_pairwise_nvlink apart": Platform("a40", 1.0, 2.9e9, 9.6e-6, 30e-6, 7.5e-6),
 }
 
 
@@ -166,12 +182,12 @@ def platform(name: str) -> System:
     """The system of a platform, or of an accelerator's own node."""
     if name not in PLATFORMS:
         return catalog.system(name, fine=True)
-    accelerator, domain, bandwidth, latency = PLATFORMS[name]
-    system = catalog.system(accelerator, fine=True)
-    out = dataclasses.replace(system.scale_out, bandwidth=bandwidth, latency=latency, efficiency=0.9)
-    return dataclasses.replace(
-        system, scale_up=dataclasses.replace(system.scale_up, domain=domain), scale_out=out
+    known = PLATFORMS[name]
+    system = catalog.system(known.accelerator, fine=True)
+    out = dataclasses.replace(
+        system.scale_out, bandwidth=known.bandwidth, latency=known.latency, efficiency=1.0, ramp=1e5
     )
+    return dataclasses.replace(system, scale_out=out)
 
 
 # Rows of tables
@@ -304,22 +320,29 @@ def read_attention(row: Row) -> list[Kernel]:
 
 
 def read_collective(row: Row) -> list[Kernel]:
-    """A library's collective: of one node by ``num_gpus``, or of a platform by ``num_workers`` and ``devices_per_node``."""
+    """A library's collective, of ``num_gpus`` in one node or of ``num_workers`` on a platform."""
     name = row.get("collective").replace("all_to_all", "alltoall")
     if name not in OPERATIONS:
         raise Skip("unknown collective", name)
     operation = float(OPERATIONS.index(name))
     if row.get("num_workers"):
-        members, local, device = _number(row, "num_workers"), _number(row, "devices_per_node"), row.get("platform")
-        if device not in PLATFORMS:
-            raise Skip("unknown platform", device)
-        local = min(local, members, PLATFORMS[device][1])
-        launch = EAGER.get((device, name), 0.0)
-        values = (operation, _number(row, "bytes"), members, local, launch)
-        return [Kernel("collective", device, values, _seconds(row, "median_ms"), name)]
+        return [_on_platform(row, operation, name)]
     members, device = _number(row, "num_gpus"), _device(row.get("system"))
     values = (operation, _number(row, "bytes"), members, members, 0.0)
     return [Kernel("collective", device, values, _seconds(row, "latency_ms"), name)]
+
+
+def _on_platform(row: Row, operation: float, name: str) -> Kernel:
+    """A collective of ``num_workers`` devices, ``devices_per_node`` of them in a node."""
+    members, local = _number(row, "num_workers"), _number(row, "devices_per_node")
+    apart = f"{row.get('platform')} apart"
+    device = apart if local == 1.0 and apart in PLATFORMS else row.get("platform")
+    if device not in PLATFORMS:
+        raise Skip("unknown platform", device)
+    known = PLATFORMS[device]
+    launch = known.send if name == "send_recv" else known.all_reduce
+    values = (operation, _number(row, "bytes"), members, min(local, members, known.local), launch)
+    return Kernel("collective", device, values, _seconds(row, "median_ms"), name)
 
 
 def read_direct(row: Row) -> list[Kernel]:
@@ -330,12 +353,6 @@ def read_direct(row: Row) -> list[Kernel]:
     label = "eager" if eager else "graph"
     return [Kernel("direct", _device(row.get("system")), values, _seconds(row, "latency_ms"), label)]
 
-
-#: (platform, collective) → host time that the library's launch adds in tables of eager launches.
-EAGER: dict[tuple[str, str], float] = {
-    ("a100_dgx", "all_reduce"): 25e-6, ("a100_pairwise_nvlink", "all_reduce"): 35e-6,
-    ("h100_dgx", "all_reduce"): 15e-6, ("h100_pairwise_nvlink", "all_reduce"): 10e-6,
-}  # fmt: skip
 
 #: Bytes a second that one core handles of a kernel that is all transfer.
 PLAIN = 1e12

@@ -50,7 +50,8 @@ _NO_NETWORK = types.Network(
 
 #: Collectives of a network that was not measured alone: rounded from those of the NVLink generations.
 _ALONE = {
-    "launch": 7e-6, "pair_loss": 0.1, "crowding": 0.001, "exchange_efficiency": 0.9, "direct_launch": 4e-6, "lean_launch": 0.65, "direct_latency": 1e-6,
+    "launch": 7e-6, "pair_loss": 0.1, "crowding": 0.001, "exchange_efficiency": 0.9, "direct_launch": 4e-6,
+    "lean_launch": 0.65, "direct_latency": 1e-6,
     "direct_efficiency": 0.8, "graph_efficiency": 1.1, "eager_launch": 20e-6,
 }  # fmt: skip
 
@@ -163,7 +164,8 @@ def network(name: str, where: str = "network", folder: Folder = None, fine: bool
     )
     if not fine:
         return level
-    restated = {leaf: found.value(f"alone.{leaf}") for leaf in ("latency", "efficiency", "ramp", "in_network_reduction")}
+    restatable = ("latency", "efficiency", "ramp", "in_network_reduction")
+    restated = {leaf: found.value(f"alone.{leaf}") for leaf in restatable}
     own = _record(types.CollectiveKernels, found, "alone.")
     kernels = {leaf: _ALONE[leaf] if value is None else value for leaf, value in own.items()}
     return dataclasses.replace(

@@ -30,7 +30,9 @@ REFERENCES = {
         "kernels.family": "kernels", "node.scale_up": "network", "node.scale_out": "network",
         "node.software": "software",
     },
-    "kernels": {"family": "kernels", "node.scale_up": "network", "node.scale_out": "network", "node.software": "software"},
+    "kernels": {
+        "family": "kernels", "node.scale_up": "network", "node.scale_out": "network", "node.software": "software",
+    },
     "system": {"accelerator": "accelerator", "scale_up": "network", "scale_out": "network", "software": "software"},
 }  # fmt: skip
 

@@ -167,12 +167,20 @@ def elementwise_time(size: Scalar, core_rate: Scalar, floor: Scalar, accelerator
     return memory + size / (core_rate * accelerator.cores) + floor
 
 
-def collective_time(operation: Scalar, size: Scalar, group: Group, system: System) -> Scalar:
-    """Seconds of a library's collective with its launch.
+#: A send between two devices over their own link: share of the bandwidth, and of the ramp of a ring.
+SEND_EFFICIENCY, SEND_RAMP = 0.95, 0.05
+
+
+def collective_time(operation: Scalar, size: Scalar, group: Group, launch: Scalar, system: System) -> Scalar:
+    """Seconds of a library's collective with its launch, that of the network's library where ``launch`` is 0.
 
     ``operation`` 0: all-reduce, 1: all-gather, 2: reduce-scatter, 3: all-to-all, 4: send to a neighbour.
     """
     auto = jnp.asarray(float(Collective.auto))
+    up = system.scale_up
+    alone = dataclasses.replace(
+        system, scale_up=dataclasses.replace(up, efficiency=SEND_EFFICIENCY, ramp=SEND_RAMP * up.ramp)
+    )
     system = _crowded(system, group.local)
     share = system.scale_up.alone.exchange_efficiency
     exchange = dataclasses.replace(system, scale_up=_scaled(system.scale_up, share))
@@ -180,16 +188,17 @@ def collective_time(operation: Scalar, size: Scalar, group: Group, system: Syste
         operation < 0.5, all_reduce(size, group, system, auto), all_gather(size, group, system, auto)
     )
     apart = jnp.where(
-        operation > 3.5, send(size, jnp.where(group.local > 1.0, 1.0, 0.0), system),
+        operation > 3.5, send(size, jnp.where(group.local > 1.0, 1.0, 0.0), alone),
         all_to_all(size, group, exchange),
     )  # fmt: skip
-    return system.scale_up.alone.launch + jnp.where(operation > 2.5, apart, gathered)
+    return jnp.where(launch > 0.0, launch, up.alone.launch) + jnp.where(operation > 2.5, apart, gathered)
 
 
 def direct_time(size: Scalar, members: Scalar, eager: Scalar, lean: Scalar, system: System) -> Scalar:
     """Seconds of a framework's all-reduce: direct for small messages, the library's for large ones.
 
-    ``lean`` is 1 for an engine with a shorter launch. In a graph the library works on registered buffers; launched one by one the host's pace bounds it.
+    ``lean`` is 1 for an engine with a shorter launch. In a graph the library works on registered buffers;
+    launched one by one the host's pace bounds it.
     """
     own = system.scale_up.alone
     system = _crowded(system, members)

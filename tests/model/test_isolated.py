@@ -131,10 +131,10 @@ def test_attention_respects_its_bounds(context):
 @given(st.sampled_from([0.0, 1.0, 2.0, 3.0, 4.0]), st.sampled_from([2.0, 4.0, 8.0]), st.floats(1e3, 1e9))
 def test_collectives_grow_with_bytes_and_shrink_with_bandwidth(operation, members, size):
     group = Group(members, members)
-    base = collective(operation, size, group, SYSTEM)
+    base = collective(operation, size, group, 0.0, SYSTEM)
     faster = with_leaves(SYSTEM, {"scale_up.bandwidth": 2.0 * SYSTEM.scale_up.bandwidth})
-    assert collective(operation, 2.0 * size, group, SYSTEM) >= base
-    assert collective(operation, size, group, faster) <= base
+    assert collective(operation, 2.0 * size, group, 0.0, SYSTEM) >= base
+    assert collective(operation, size, group, 0.0, faster) <= base
     assert base >= SYSTEM.scale_up.alone.launch
 
 

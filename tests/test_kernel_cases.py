@@ -1,0 +1,97 @@
+"""Tables of measured kernels through ``dse validate`` and ``dse predict``: every row predicted or skipped by name."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from pathlib import Path
+
+import pytest
+
+from dse.validate import predict, validate
+
+GEMM = {"system": "h100_sxm", "dtype": "bfloat16", "m": "4096", "n": "4096", "k": "4096", "latency_ms": "0.2"}
+ATTENTION = {
+    "system": "b200_sxm", "kernel_source": "vllm_flashinfer", "attn_dtype": "bfloat16", "kv_cache_dtype": "fp8",
+    "batch_size": "4", "isl": "1024", "step": "0", "num_heads": "32", "num_key_value_heads": "8", "head_dim": "128",
+    "window_size": "", "beam_width": "1", "latency_ms": "0.1",
+}  # fmt: skip
+NCCL = {
+    "system": "h200_sxm", "dtype": "half", "collective": "all_reduce", "num_gpus": "8", "bytes": "1048576",
+    "latency_ms": "0.04",
+}  # fmt: skip
+DIRECT = {
+    "system": "a100_sxm", "kernel_source": "vLLM_custom_graph", "dtype": "bfloat16", "num_gpus": "4",
+    "bytes": "65536", "latency_ms": "0.01",
+}  # fmt: skip
+LAYER = {
+    "gpu": "a40", "model": "any", "op": "mlp_up_proj", "num_tokens": "512", "tp": "2", "n_head": "32",
+    "n_kv_head": "8", "n_embd": "4096", "n_expanded_embd": "14336", "vocab_size": "128256", "gated": "1",
+    "median_ms": "0.5",
+}  # fmt: skip
+LONE = {"device": "A100", "op": "softmax", "m": "4096", "n_or_k1": "2048", "n2": "", "latency_ms": "0.05"}
+PLATFORM = {
+    "platform": "h100_dgx", "collective": "all_reduce", "num_workers": "4", "devices_per_node": "4",
+    "bytes": "1000000", "median_ms": "0.05",
+}  # fmt: skip
+MOE = {"system": "h100_sxm", "dtype": "fp8", "num_tokens": "8", "moe_tp_size": "1", "latency_ms": "0.05"}
+
+
+@pytest.fixture
+def table(tmp_path: Path):
+    def write(*rows: dict[str, str]) -> Path:
+        path = tmp_path / "rows.csv.gz"
+        with gzip.open(path, "wt", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("row", [GEMM, ATTENTION, NCCL, DIRECT, LAYER, LONE, PLATFORM])
+def test_a_row_is_predicted_within_a_factor_of_two(table, row):
+    report = validate(table(row, row))
+    (line,) = report["rows"]
+    assert (line["metric"], line["n"], line["predicted"]) == ("kernel_time", 2, 2)
+    assert line["mape"] < 1.0
+
+
+@pytest.mark.parametrize(
+    ("row", "change", "reason"),
+    [
+        (GEMM, {"system": "abacus"}, "unknown accelerator"),
+        (GEMM, {"dtype": "posit8"}, "unknown number format"),
+        (GEMM, {"dtype": "nvfp4"}, "the chip has no such number format"),
+        (GEMM, {"m": "many"}, "no usable number"),
+        (GEMM, {"latency_ms": "0"}, "no usable measured value"),
+        (ATTENTION, {"beam_width": "4"}, "beam search is not modelled"),
+        (ATTENTION, {"step": "100"}, "a cached prefix is not modelled"),
+        (ATTENTION, {"kv_cache_dtype": "int2"}, "unknown number format"),
+        (NCCL, {"collective": "gossip"}, "unknown collective"),
+        (PLATFORM, {"platform": "attic"}, "unknown platform"),
+        (LAYER, {"op": "dance"}, "unknown operator"),
+        (LONE, {"op": "gpt3_layer_prefill:qkv", "m": ""}, "parts of a layer without their shape"),
+        (MOE, {}, "kernels of mixtures of experts are not modelled yet"),
+    ],
+)
+def test_what_cannot_be_predicted_is_skipped_by_name(table, row, change, reason):
+    good_and_bad = table(row, row | change)
+    (line,) = validate(good_and_bad)["rows"]
+    assert line["skipped"].get(reason) == (2 if row is MOE else 1)
+
+
+def test_a_row_of_two_regimes_counts_twice(table):
+    row = {k: v for k, v in GEMM.items() if k != "latency_ms"}
+    row |= {"system": "h200_sxm", "latency_sustained_ms": "0.21", "latency_burst_ms": "0.19"}
+    (line,) = validate(table(row))["rows"]
+    assert (line["n"], line["predicted"]) == (2, 2)
+
+
+def test_predict_adds_the_time(table, tmp_path):
+    output = tmp_path / "out.csv"
+    assert predict(table(GEMM, GEMM | {"system": "abacus"}), output) == {"rows": 2, "predicted": 1}
+    first, second = csv.DictReader(output.read_text().splitlines())
+    assert 1e-4 < float(first["pred_kernel_time"]) < 4e-4
+    assert second["skipped"] == "unknown accelerator: abacus"
