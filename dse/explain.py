@@ -15,8 +15,8 @@ from dse.errors import InputError, unknown_name
 from dse.evaluate import evaluate, lay_out
 from dse.model.feasibility import usable_memory
 from dse.model.operators import Operator, Work
-from dse.model.roofline import operator_times, roofline_terms
-from dse.model.training import layer_time
+from dse.model.roofline import roofline_terms
+from dse.model.training import layer_time, operator_passes
 from dse.types import INFEASIBLE_MEANING, Design, Infeasible, Metrics, Precision, Scalar
 
 GIB = 2.0**30
@@ -90,7 +90,7 @@ class Explanation:
     @property
     def host_bound(self) -> bool:
         """Whether launching a layer's kernels takes longer than running them."""
-        return any(part.name == "host" and part.value > 0 for part in self.layer)
+        return self.metrics["step_time_host"] > 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """Nested dictionaries and lists, ready for JSON."""
@@ -165,8 +165,7 @@ def _shares(parts: dict[str, float]) -> list[Part]:
 
 
 def _row(section: str, operator: Operator, design: Design) -> OperatorRow:
-    accelerator, software, precision = design.system.accelerator, design.software, design.mapping.precision
-    forward, *gradients = map(float, operator_times(operator, accelerator, software, precision))
+    forward, *gradients = map(float, operator_passes(operator, design))
     backward_works = [w for w in (operator.input_gradient, operator.weight_gradient) if w is not None]
     works = [operator.forward, *backward_works]
     flops, moved = float(sum(w.flops for w in works)), float(sum(w.bytes for w in works))

@@ -97,7 +97,7 @@ INFEASIBLE_MEANING = {
     Infeasible.memory: "peak memory exceeds the device's capacity",
     Infeasible.heads_not_divisible: "tp does not divide the attention heads (or the key/value heads it splits)",
     Infeasible.width_not_divisible: "tp does not divide the feed-forward width",
-    Infeasible.layers_not_divisible: "pp x virtual_stages does not divide the layers",
+    Infeasible.layers_not_divisible: "fewer layers than stages, or pp x virtual_stages > pp does not divide them",
     Infeasible.batch_not_divisible: "dp x micro_batch does not divide the global batch",
     Infeasible.sequence_not_divisible: "cp (or tp with sequence parallelism) does not divide the sequence",
     Infeasible.device_count_mismatch: "tp x cp x pp x dp is not the number of devices",
@@ -353,6 +353,15 @@ class Software:
     )
     matrix_slowdown: Scalar = metadata("", "1", "matrix time in a real step over the isolated kernel")
     elementwise_slowdown: Scalar = metadata("", "1", "element-wise time in a real step over the isolated kernel")
+    flash_slowdown: Scalar = metadata(
+        "", "1", "attention time of the stack's flash kernel over the family's best one", default=1.0
+    )
+    communication_slowdown: Scalar = metadata(
+        "", "1", "time of collectives in a real step over the isolated ones", default=1.0
+    )
+    small_kernel_time: Scalar = metadata(
+        "", "s", "device time of a layer's forward in kernels that the operators leave out", default=0.0
+    )
     host_time: Scalar = metadata("", "s", "host time to launch one layer's forward for one micro-batch")
     step_overhead: Scalar = metadata("", "s", "host time a step that nothing hides (data, logging, clipping)")
     tp_overlap: Scalar = metadata("", "1", "share of tp messages inside a domain that overlap can hide")

@@ -94,8 +94,12 @@ def compare(paths: str | Path | Sequence[str | Path]) -> list[Comparison]:
     cases = [case for path in listed if path not in kernel_tables for case in read_cases(path)]
     predictions = predict_cases(cases) if cases else []
     predictions += [prediction for path in kernel_tables for prediction in kernels.predict_table(path)]
-    found = [c for prediction in predictions for c in _compare_case(prediction)]
-    return _with_baseline(found)
+    return compare_predictions(predictions)
+
+
+def compare_predictions(predictions: Iterable[Prediction]) -> list[Comparison]:
+    """Every measured figure of configurations that were predicted."""
+    return _with_baseline([c for prediction in predictions for c in _compare_case(prediction)])
 
 
 def _compare_case(prediction: Prediction) -> list[Comparison]:
@@ -144,17 +148,18 @@ def _with_baseline(compared: list[Comparison]) -> list[Comparison]:
     """Adds what one constant MFU a source, the median of those its rows imply, would have predicted."""
     implied: dict[str, list[float]] = {}
     for c in compared:
-        if _is_timed(c):
+        if is_timed(c):
             implied.setdefault(c.source, []).append(_measured_mfu(c))
     constant = {source: float(np.median(values)) for source, values in implied.items()}
-    return [_baseline(c, constant[c.source]) if _is_timed(c) else c for c in compared]
+    return [_baseline(c, constant[c.source]) if is_timed(c) else c for c in compared]
 
 
-def _is_timed(compared: Comparison) -> bool:
+def is_timed(compared: Comparison) -> bool:
+    """Whether a figure is a time or a rate that was predicted."""
     return compared.skip is None and compared.measurement.meaning.kind == "time"
 
 
-def _step_time(compared: Comparison) -> float:
+def step_time(compared: Comparison) -> float:
     """Measured step time of a timed comparison: rates and utilisations scale inversely with it."""
     ratio = compared.measured / compared.predicted
     return compared.prediction.metrics["step_time"] * (ratio if compared.metric == "step_time" else 1.0 / ratio)
@@ -162,7 +167,7 @@ def _step_time(compared: Comparison) -> float:
 
 def _measured_mfu(compared: Comparison) -> float:
     prediction = compared.prediction
-    return prediction.metrics["model_flops"] / (_step_time(compared) * peak_rate(prediction.design))
+    return prediction.metrics["model_flops"] / (step_time(compared) * peak_rate(prediction.design))
 
 
 def _baseline(compared: Comparison, mfu: float) -> Comparison:

@@ -53,7 +53,7 @@ def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
     try:
         system, stack = _system(cells, lookup)
         software = lookup.software(stack)
-        workload = _workload(cells, lookup, software)
+        workload = _whole_batch(cells, _workload(cells, lookup, software), devices)
         found = mappings(cells, workload, devices, lambda name: float(lookup.entry("software", stack).value(name, 0.0)))
     except InputError as error:
         raise Skip("not in the catalogue", str(error)) from None
@@ -96,8 +96,22 @@ def _system(cells: Cells, lookup: Lookup) -> tuple[System, str]:
     slug = named or cells.complete("system", lookup.by_source("system", source, accelerator) or accelerator)
     stack = cells.text("software")
     if not stack:
-        stack = cells.complete("software", lookup.by_source("software", source) or lookup.default_software(slug))
+        used = lookup.by_source("software", source, note=f"{cells.text('note')} {device}")
+        stack = cells.complete("software", used or lookup.default_software(slug))
     return lookup.system(slug), stack
+
+
+def _whole_batch(cells: Cells, workload: Workload, devices: float) -> Workload:
+    """The workload with its batch rounded to whole micro-batches where it is stated in round tokens (within 1 %)."""
+    stated = [cells.count(name) for name in ("tp", "pp", "micro_batch")]
+    if None in stated:
+        return workload
+    tp, pp, micro_batch = stated
+    together = devices / (tp * pp * (cells.count("cp") or 1.0)) * micro_batch
+    rounded = max(round(workload.global_batch / together), 1) * together
+    if workload.global_batch == rounded or abs(rounded / workload.global_batch - 1.0) > 0.01 or rounded % 1.0:
+        return workload
+    return dataclasses.replace(workload, global_batch=cells.complete("global_batch", rounded))
 
 
 _SIZES = {

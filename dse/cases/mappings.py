@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterator
 
 from dse.cases.cells import Cells
@@ -18,6 +19,9 @@ PRECISIONS = {
 #: Bounds of what is searched: micro-batches are powers of two, tp stays in a node.
 LARGEST_MICRO_BATCH, LARGEST_TP, LARGEST_PP, LARGEST_STAGES = 64, 8, 64, 128
 
+#: How remarks call tensor-parallel messages that overlap the products they feed.
+_ASYNCHRONOUS = re.compile(r"async\w*[ -]?tp\b", re.IGNORECASE)
+
 #: Tells what a stack does where a mapping leaves it open.
 Default = Callable[[str], float]
 
@@ -31,6 +35,8 @@ def mappings(cells: Cells, workload: Workload, devices: float, default: Default)
     fixed = dict(cp=cp, placement=0.0, precision=precision(cells), zero_stage=zero_stage(cells, default))
     split_sequence = sequence_parallel(cells)
     overlap = {name: _given(cells.flag(name), default(name)) for name in ("overlap_dp", "overlap_tp")}
+    if _ASYNCHRONOUS.search(cells.text("note")):
+        overlap["overlap_tp"] = 1.0
     fixed |= {name: cells.flag(name) or 0.0 for name in ("offload_weights", "offload_activations", "offload_optimizer")}
     policies = recompute(cells)
     found = []

@@ -14,10 +14,11 @@ from dse.types import Software, System, Workload
 class Lookup:
     """Catalogue look-ups, each done once: a table names the same few things in every row."""
 
-    def __init__(self) -> None:
+    def __init__(self, software: Callable[[str], Software] = catalog.software) -> None:
+        """``software`` gives a stack by its slug: by default the catalogue's."""
         self.workload: Callable[[str], Workload] = functools.cache(catalog.workload)
         self.system: Callable[[str], System] = functools.cache(catalog.system)
-        self.software: Callable[[str], Software] = functools.cache(catalog.software)
+        self.software: Callable[[str], Software] = functools.cache(software)
         self.default_software: Callable[[str], str] = functools.cache(catalog.default_software)
         self.entry: Callable[[str, str], catalog.Entry] = functools.cache(catalog.entry)
         self.resolve: Callable[[str, str], str] = functools.cache(self._resolve)
@@ -30,6 +31,17 @@ class Lookup:
             return ""
 
     @functools.cached_property
+    def chips(self) -> dict[object, str]:
+        """Rates and cores of an accelerator → its kernel family."""
+        found = {}
+        for slug in catalog.names("accelerator"):
+            device, entry = catalog.accelerator(slug), self.entry("accelerator", slug)
+            kernels = str(entry.value("kernels.family", "generic"))
+            family = str(self.entry("kernels", kernels).value("family", kernels))
+            found[device.matrix_rate, device.cores] = kernels if family == "generic" else family
+        return found
+
+    @functools.cached_property
     def sources(self) -> list[tuple[str, str, str, str]]:
         """(prefix of a source, kind, slug, accelerator of a system) of systems and stacks, longest prefix first."""
         found = []
@@ -40,11 +52,14 @@ class Lookup:
                 found += [(prefix, kind, slug, device) for prefix in entry.measured_sources]
         return sorted(found, key=lambda item: -len(item[0]))
 
-    def by_source(self, kind: str, source: str, accelerator: str = "") -> str:
-        """Slug of the system with this accelerator (or the stack) whose ``sources`` name this source."""
+    def by_source(self, kind: str, source: str, accelerator: str = "", note: str = "") -> str:
+        """Slug of the system with this accelerator (or the stack) whose ``sources`` name this source.
+
+        ``sources`` are prefixes; ``SOURCE | WORDS`` is one for rows of SOURCE whose note, or device, has these words.
+        """
         return next(
             (slug for prefix, k, slug, device in self.sources
-             if k == kind and device == accelerator and source.lower().startswith(prefix.lower())),
+             if k == kind and device == accelerator and _names(prefix, source, note)),
             "",
         )  # fmt: skip
 
@@ -52,6 +67,11 @@ class Lookup:
     def families(self) -> dict[str, str]:
         """First word of the workloads' names (``llama``, ``nemotron``) → one of them."""
         return {family(slug): slug for slug in reversed(catalog.names("workload"))}
+
+
+def _names(prefix: str, source: str, note: str) -> bool:
+    start, _, words = (part.strip().lower() for part in prefix.partition("|"))
+    return source.lower().startswith(start) and words in note.lower()
 
 
 def family(name: str) -> str:

@@ -33,14 +33,14 @@ class Prediction:
     skip: Skip | None = None
 
 
-def predict_cases(cases: Sequence[Case]) -> list[Prediction]:
+def predict_cases(cases: Sequence[Case], lookup: Lookup | None = None) -> list[Prediction]:
     """One prediction a configuration, in order; nothing raises.
 
     Of what a row leaves open, a mapping takes the lightest recompute that fits memory, and of
     the mappings the fastest is taken. A row that states all that decides its memory did run: it is
     predicted even above the capacity, and noted.
     """
-    lookup = Lookup()
+    lookup = lookup or Lookup()
     open_cases: list[Candidates | Skip] = []
     for case in cases:
         try:

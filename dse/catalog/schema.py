@@ -325,11 +325,14 @@ class System(
 class Software(
     _table(
         "SoftwareFile", _without(_leaves(types.Software), set(types.defaults(types.Software))),
-        _leaves(types.Software, *types.defaults(types.Software))
+        dict(family=Text) | _leaves(types.Software, *types.defaults(types.Software))
         | _quantities(zero_stage="1", sequence_parallel="1", overlap_dp="1", overlap_tp="1"), File,
     )
 ):  # fmt: skip
-    """A stack, what it does where a mapping leaves it open, and in ``sources`` the measured sources that used it."""
+    """A stack, what it does where a mapping leaves it open, and in ``sources`` the measured sources that used it.
+
+    ``family`` names the chips of a stack that nothing was measured of: it gets what their stacks share.
+    """
 
     sources: list[str] = Field(default_factory=list)
 

@@ -9,6 +9,7 @@ import typer
 
 from dse.cli import show
 from dse.cli.status import told
+from dse.errors import InputError
 
 
 @told
@@ -43,31 +44,6 @@ def validate(
         _print(report)
 
 
-@told
-def calibrate(
-    cases: Annotated[list[Path], typer.Argument(metavar="KERNELS.csv.gz …", help="Tables of measured kernels.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="TOML file to write.")],
-    folds: Annotated[int, typer.Option(min=0, max=20, help="Cross-validate over so many groups of shapes.")] = 0,
-    catalog: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Also replace the fitted tables of this catalogue.")
-    ] = None,
-) -> None:
-    """Fit the parameters of chips and networks to measured kernels by gradient, with spread and residual."""
-    from dse.calibrate.kernels import calibrate, read_kernels
-    from dse.calibrate.writing import write, write_catalog
-
-    found = calibrate(read_kernels(cases), folds)
-    write(found, output)
-    changed = write_catalog(found, catalog) if catalog else []
-    rows = [
-        [f"{one.job.slug}.{one.job.table}", str(one.fit.rows), show.percent(one.median_error),
-         f"{len(one.job.parameters) - len(one.at_prior)} of {len(one.job.parameters)}"]
-        for one in found
-    ]  # fmt: skip
-    show.console().print(show.table(["table", "rows", "median error", "moved by the rows"], rows, left=["table"]))
-    print(f"written: {', '.join(map(str, [output, *changed]))}")
-
-
 #: Column → field of the report; the last says what one constant utilisation a source would give.
 _ERRORS = {
     "MAPE": "mape", "median": "median_ape", "bias": "bias", "90th percentile": "p90", "constant MFU": "baseline_mape",
@@ -91,3 +67,53 @@ def _print(report: dict[str, Any]) -> None:
 
 def _figures(row: dict[str, Any]) -> list[str]:
     return [str(row["n"]), str(row["predicted"]), *(show.percent(row[name]) for name in _ERRORS.values())]
+
+
+def calibrate_kernels(cases: list[Path], output: Path, folds: int, catalog: Path | None) -> None:
+    """Fits chips and networks to measured kernels: errors on the screen, values in ``output`` or a catalogue too."""
+    from dse.calibrate.kernels import calibrate, read_kernels
+    from dse.calibrate.writing import write, write_catalog
+
+    found = calibrate(read_kernels(cases), folds)
+    write(found, output)
+    changed = write_catalog(found, catalog) if catalog else []
+    rows = [
+        [f"{one.job.slug}.{one.job.table}", str(one.fit.rows), show.percent(one.median_error),
+         f"{len(one.job.parameters) - len(one.at_prior)} of {len(one.job.parameters)}"]
+        for one in found
+    ]  # fmt: skip
+    show.console().print(show.table(["table", "rows", "median error", "moved by the rows"], rows, left=["table"]))
+    print(f"written: {', '.join(map(str, [output, *changed]))}")
+
+
+def calibrate_steps(cases: list[Path], output: Path, folds: int, catalog: Path | None) -> None:
+    """Fits software stacks to measured steps: errors on the screen, values in ``output`` or a catalogue too."""
+    from dse.calibrate import stacks
+    from dse.calibrate.steps import calibrate
+
+    found = calibrate(cases, folds or 5, progress=print)
+    output.write_text(stacks.toml(found), encoding="utf-8")
+    changed = stacks.write_catalog(found, catalog) if catalog else []
+    rows = [[e.source, str(e.rows), *map(show.percent, e[2:])] for e in stacks.errors_by_source(found)]
+    header = ["source", "rows", "error", "unseen", "unseen median", "unseen 90 %", "unseen bias", "source left out"]
+    show.console().print(show.table(header, rows, left=["source"]))
+    print(f"written: {', '.join(map(str, [output, *changed]))}")
+
+
+@told
+def calibrate(
+    cases: Annotated[list[Path], typer.Argument(metavar="CASES.csv …", help="Measured configurations.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="TOML file to write.")],
+    folds: Annotated[int, typer.Option(min=0, max=20, help="Cross-validate over so many groups of shapes.")] = 0,
+    catalog: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Also replace the fitted values of this catalogue.")
+    ] = None,
+) -> None:
+    """Fit parameters to measurements by gradient: of chips and networks to kernels, or of software stacks to steps."""
+    from dse.cases import kernels
+
+    tables_of_kernels = [kernels.is_table(path) for path in cases]
+    if any(tables_of_kernels) and not all(tables_of_kernels):
+        raise InputError("calibrate", "tables of kernels and of steps", "one kind at a time", "run it once for each")
+    fit = calibrate_kernels if all(tables_of_kernels) else calibrate_steps
+    fit(cases, output, folds, catalog)

@@ -34,7 +34,10 @@ def infeasible_reason(design: Design, memory: Scalar, host_memory: Scalar, n_mic
         Infeasible.memory: memory > usable_memory(design),
         Infeasible.heads_not_divisible: ~(divides(m.tp, w.n_heads) & kv_fit),
         Infeasible.width_not_divisible: ~divides(m.tp, w.ffn_hidden),
-        Infeasible.layers_not_divisible: ~divides(m.pp * m.virtual_stages, w.n_layers),
+        # Stages may differ by a layer, chunks of an interleaved schedule may not.
+        Infeasible.layers_not_divisible: jnp.where(
+            m.virtual_stages > 1.0, ~divides(m.pp * m.virtual_stages, w.n_layers), m.pp > w.n_layers
+        ),
         Infeasible.batch_not_divisible: ~divides(m.dp * m.micro_batch, w.global_batch),
         Infeasible.sequence_not_divisible: ~divides(sequence_split, w.seq_len),
         Infeasible.device_count_mismatch: m.tp * m.cp * m.pp * m.dp != system.n_devices,

@@ -96,7 +96,7 @@ def host_memory(design: Design, layer: offload.OneLayer, n_micro_batches: Scalar
     """Bytes that a device of the first stage, which has most micro-batches in flight, keeps on the host."""
     m = design.mapping
     in_flight = pipeline.in_flight(m.pp, m.virtual_stages, n_micro_batches)
-    return offload.host_bytes(layer, design.workload.n_layers / m.pp, in_flight)
+    return offload.host_bytes(layer, pipeline.most_layers(design.workload.n_layers, m.pp), in_flight)
 
 
 def layer_transient_bytes(design: Design, local: Local, operators: list[Operator], kept: Scalar) -> Scalar:
@@ -143,7 +143,7 @@ def stage_memory(
     The peak is in the head's backward or in a layer's, whichever needs more on top of what both hold.
     """
     w, m = design.workload, design.mapping
-    layers = w.n_layers / m.pp
+    layers = pipeline.most_layers(w.n_layers, m.pp)
     state = state_bytes(design)
     one = layer_parameters(w, m.tp)
     transient = jnp.maximum(layer_transient - edge.transient, 0.0)

@@ -12,9 +12,15 @@ from dse.types import Scalar
 class Stages(NamedTuple):
     """Forward + backward seconds of one micro-batch on the stages of a pipeline."""
 
-    middle: Scalar  # the layers every stage holds
+    middle: Scalar  # the layers of the fullest stage
     first: Scalar  # what the first stage adds (embedding)
     last: Scalar  # what the last stage adds (head, loss)
+    spare: Scalar = 0.0  # what stages with a layer less leave of that, all together
+
+
+def most_layers(n_layers: Scalar, pp: Scalar) -> Scalar:
+    """Layers of the fullest stage: ``ceil(L / p)``, for layers that the stages do not divide."""
+    return jnp.ceil(n_layers / pp)
 
 
 def slowest_extra(stages: Stages, pp: Scalar) -> Scalar:
@@ -28,10 +34,11 @@ def bubble_time(stages: Stages, pp: Scalar, virtual_stages: Scalar) -> Scalar:
 
     A micro-batch crosses every other stage once, ``(p - 1)(t_f + t_b)`` for equal stages; with ``v``
     chunks a stage waits for one chunk of each only: ``/ v``. With n micro-batches the makespan is
-    ``n`` beats plus this. The lighter edge is crossed whole.
+    ``n`` beats plus this. The lighter edge is crossed whole, stages with fewer layers sooner.
     """
     edges = stages.first + stages.last - slowest_extra(stages, pp)
-    return jnp.where(pp > 1.0, (pp - 1.0) * stages.middle / virtual_stages + edges, 0.0)
+    others = (pp - 1.0) * stages.middle - stages.spare
+    return jnp.where(pp > 1.0, others / virtual_stages + edges, 0.0)
 
 
 def in_flight(pp: Scalar, virtual_stages: Scalar, n_micro_batches: Scalar) -> Scalar:

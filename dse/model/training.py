@@ -43,10 +43,23 @@ class Passes(NamedTuple):
         return self.input_gradient + self.weight_gradient
 
 
+def operator_passes(operator: Operator, design: Design) -> tuple[Scalar, Scalar, Scalar]:
+    """Forward, input-gradient and weight-gradient seconds of an operator under the stack of ``design``.
+
+    Stacks differ in the attention kernel they call, so its time is scaled apart from the other matrices'.
+    """
+    software = design.software
+    times = operator_times(operator, design.system.accelerator, software, design.mapping.precision)
+    if operator.kind != "flash":
+        return times
+    forward, backward, _ = times
+    return software.flash_slowdown * forward, software.flash_slowdown * backward, 0.0
+
+
 def run_passes(operators: list[Operator], design: Design) -> Passes:
     """Time every operator and fold the list into passes."""
-    accelerator, software = design.system.accelerator, design.software
-    timed = [(o, operator_times(o, accelerator, software, design.mapping.precision)) for o in operators]
+    accelerator = design.system.accelerator
+    timed = [(o, operator_passes(o, design)) for o in operators]
 
     def fold(index: int, keep=lambda o: True) -> Scalar:
         return sum((t[index] for o, t in timed if keep(o)))
@@ -73,13 +86,20 @@ def run_passes(operators: list[Operator], design: Design) -> Passes:
     )
 
 
+def with_small_kernels(passes: Passes, seconds: Scalar) -> Passes:
+    """A layer's passes with what its list of operators leaves out: casts, copies, transposes, random states.
+
+    ``seconds`` a forward; a backward has about twice as many of them.
+    """
+    return passes._replace(forward=passes.forward + seconds, input_gradient=passes.input_gradient + 2.0 * seconds)
+
+
 class LayerTime(NamedTuple):
     """Seconds of one layer and micro-batch on one device, by part."""
 
     forward: Scalar
     backward: Scalar
     recompute: Scalar
-    host: Scalar
     tensor_parallel: Scalar
     context_parallel: Scalar
     offload: Scalar
@@ -98,6 +118,18 @@ class TensorMessages(NamedTuple):
     backward_asynchronous: Scalar  # issued beside the weight gradient
 
 
+def tensor_collectives(design: Design, local: Local, groups: Groups) -> tuple[Scalar, Scalar, Scalar]:
+    """Seconds of an all-reduce and of an all-gather of ``T h`` activations over tp, and of the sums in one."""
+    size = local.element.activation * local.tokens * design.workload.hidden
+    software, group = design.software, groups.tp
+    slower = software.communication_slowdown
+    return (
+        slower * collectives.all_reduce(size, group, design.system, software.collective),
+        slower * collectives.all_gather(size, group, design.system, software.collective),
+        collectives.summing_time(size, group, design.system),
+    )
+
+
 def tensor_messages(design: Design, local: Local, groups: Groups) -> TensorMessages:
     """Messages of ``T h`` activations of one layer.
 
@@ -105,11 +137,8 @@ def tensor_messages(design: Design, local: Local, groups: Groups) -> TensorMessa
     pass, and the backward gathers again those of the layer's two inputs that are not kept whole.
     """
     m = design.mapping
-    size = local.element.activation * local.tokens * design.workload.hidden
-    algorithm = design.software.collective
-    sums = collectives.summing_time(size, groups.tp, design.system)
-    reduce = collectives.all_reduce(size, groups.tp, design.system, algorithm) + sums
-    gather = collectives.all_gather(size, groups.tp, design.system, algorithm)
+    reduce, gather, sums = tensor_collectives(design, local, groups)
+    reduce = reduce + sums
     # What a split layer costs counts in full, or for the layers before a border of a stage.
     split = jnp.where(m.sequence_parallel == float(SequenceParallel.at_cuts), cut_layers(design), local.split)
     one_pass = (1.0 - split) * 2.0 * reduce + split * (4.0 * gather + 2.0 * sums)
@@ -168,48 +197,45 @@ def context_parallel_time(design: Design, local: Local, groups: Groups, passes: 
 def layer_time(
     design: Design, local: Local, groups: Groups, operators: list[Operator], on_host: OneLayer
 ) -> LayerTime:
-    """One layer and micro-batch: device time, exposed messages and transfers, and what a slower host adds."""
-    return run_layer(design, local, groups, operators, on_host).time
-
-
-class LayerRun(NamedTuple):
-    """One layer and micro-batch, and what a whole step needs to know of it besides its parts."""
-
-    time: LayerTime
-    stalled_backward: Scalar  # the part of the host's that is in the backward
-    update: Scalar  # what fetching the optimiser state adds to the last backward of a step
+    """One layer and micro-batch: device time, exposed messages and transfers."""
+    return run_layer(design, local, groups, operators, on_host)[0]
 
 
 def run_layer(
     design: Design, local: Local, groups: Groups, operators: list[Operator], on_host: OneLayer
-) -> LayerRun:
-    """Times of one layer and micro-batch."""
+) -> tuple[LayerTime, Scalar]:
+    """Times of one layer and micro-batch, and what fetching the optimiser state adds to a step's last backward."""
     policy = design.mapping.recompute
     full = jnp.where(policy == float(Recompute.full), 1.0, 0.0)
     selective = jnp.where(policy == float(Recompute.selective), 1.0, 0.0)
-    passes = run_passes(operators, design)
+    passes = with_small_kernels(run_passes(operators, design), design.software.small_kernel_time)
     tp_forward, tp_backward = tensor_parallel_time(design, local, groups, passes)
     cp_forward, cp_backward = context_parallel_time(design, local, groups, passes)
     recompute = full * passes.forward + selective * passes.core_forward
-    host = design.software.host_time
-    device_forward = passes.forward + tp_forward + cp_forward
-    device_backward = passes.backward + recompute + tp_backward + full * tp_forward + cp_backward
-    stall_forward = jnp.maximum(host - device_forward, 0.0)
-    stall_backward = jnp.maximum((1.0 + full) * host - device_backward, 0.0)
-    forward_pass, backward_pass = device_forward + stall_forward, device_backward + stall_backward
+    forward_pass = passes.forward + tp_forward + cp_forward
+    backward_pass = passes.backward + recompute + tp_backward + full * tp_forward + cp_backward
     moved = offload.transfers(on_host, design.system.host)
     exposed_backward = offload.exposed(moved.backward, backward_pass, passes.memory_backward)
-    exposed_last = offload.exposed(moved.last_backward, backward_pass, passes.memory_backward)
+    # The last backward may hide transfers in the wait for the host too.
+    stall = jnp.maximum(host_passes(design.mapping) * design.software.host_time - forward_pass - backward_pass, 0.0)
+    last_pass = backward_pass + stall
+    update = offload.exposed(moved.last_backward, last_pass, passes.memory_backward) - offload.exposed(
+        moved.backward, last_pass, passes.memory_backward
+    )
     time = LayerTime(
         forward=passes.forward,
         backward=passes.backward,
         recompute=recompute,
-        host=stall_forward + stall_backward,
         tensor_parallel=tp_forward + tp_backward + full * tp_forward,
         context_parallel=cp_forward + cp_backward + full * cp_forward,
         offload=offload.exposed(moved.forward, forward_pass, passes.memory_forward) + exposed_backward,
     )
-    return LayerRun(time, stall_backward, exposed_last - exposed_backward)
+    return time, update
+
+
+def host_passes(mapping: Mapping) -> Scalar:
+    """Passes over a layer that the host launches: forward and backward, and the forward again under full recompute."""
+    return jnp.where(mapping.recompute == float(Recompute.full), 3.0, 2.0)
 
 
 def edge_times(
@@ -219,10 +245,7 @@ def edge_times(
 
     Both sum ``T h`` over the tensor-parallel group once: the look-up forward, the head's input backward.
     """
-    size = local.element.activation * local.tokens * design.workload.hidden
-    algorithm = design.software.collective
-    reduce = collectives.all_reduce(size, groups.tp, design.system, algorithm)
-    gather = collectives.all_gather(size, groups.tp, design.system, algorithm)
+    reduce, gather, _ = tensor_collectives(design, local, groups)
     split = local.split > 0.0
     first, last = run_passes(embedding, design), run_passes(head, design)
     return (
@@ -243,50 +266,61 @@ def pipeline_message(design: Design, local: Local, groups: Groups) -> Scalar:
     sent = collectives.send(
         size / jnp.where(split | shares, m.tp, 1.0), groups.pp_neighbours_local, design.system
     )
-    gathered = collectives.all_gather(size, groups.tp, design.system, design.software.collective)
+    _, gathered, _ = tensor_collectives(design, local, groups)
     return sent + jnp.where(split, 0.0, jnp.where(shares, gathered, 0.0))
 
 
 def stage_parameters(design: Design) -> Scalar:
     """Parameters on the device that holds most: its layers and the larger edge."""
     w, m = design.workload, design.mapping
-    layers = w.n_layers / m.pp * layer_parameters(w, m.tp)
+    layers = pipeline.most_layers(w.n_layers, m.pp) * layer_parameters(w, m.tp)
     embedding, head = embedding_parameters(w, m.tp), head_parameters(w, m.tp)
     alone = embedding + jnp.where(w.tied_embeddings > 0.0, 0.0, head)
     return layers + jnp.where(m.pp > 1.0, jnp.maximum(embedding, head), alone)
 
 
+class Windows(NamedTuple):
+    """Seconds of one micro-batch on a stage that messages of data parallelism can hide behind."""
+
+    forward: Scalar
+    backward: Scalar
+    stall: Scalar  # the device's waits for its host, in either pass
+
+
 def data_parallel_time(
-    design: Design, local: Local, groups: Groups, run: LayerRun, parameters: Scalar, n_micro_batches: Scalar
+    design: Design, local: Local, groups: Groups, windows: Windows, parameters: Scalar, n_micro_batches: Scalar
 ) -> Scalar:
     """Exposed seconds a step of reducing gradients and gathering weights over the replicas.
 
     ZeRO 0: one all-reduce of gradients. ZeRO 1: reduce-scatter, then all-gather of the new weights.
     ZeRO 2: a reduce-scatter every micro-batch. ZeRO 3: also a gather of the weights for every
-    forward and every backward. What may hide is bounded by the compute that runs, or
-    waits for the host, meanwhile.
+    forward and every backward (Rajbhandari et al. 2020). Gathers for a forward hide behind forwards, what the
+    backward sends behind backwards: what one pass leaves idle does not help the other, but where a stage
+    waits for its host either may use the wait.
     """
     w, m, software = design.workload, design.mapping, design.software
     group, algorithm = groups.dp, software.collective
-    stage, n, layers = m.zero_stage, n_micro_batches, w.n_layers / m.pp
+    stage, n = m.zero_stage, n_micro_batches
     gradients = parameters * software.gradient_message_bytes
     weights = parameters * local.element.activation
     # ZeRO 3 moves layer by layer (and the edge): as many messages, each with its own latency and ramp.
-    messages = jnp.where(stage >= 3.0, layers + 1.0, 1.0)
-    reduce = collectives.all_reduce(gradients, group, design.system, algorithm)
-    scatter = messages * collectives.reduce_scatter(gradients / messages, group, design.system, algorithm)
-    gather = messages * collectives.all_gather(weights / messages, group, design.system, algorithm)
-    once = jnp.where(stage >= 1.0, scatter + gather, reduce)
-    every = jnp.where(stage >= 3.0, n * (scatter + 2.0 * gather), n * scatter + gather)
-    communication = jnp.where(stage >= 2.0, every, once)
-    layer = run.time
-    backward = layers * (layer.backward + layer.recompute + run.stalled_backward)
-    both = layers * (layer.backward + layer.recompute + layer.host + layer.forward)
-    # All-reduce hides behind the last backward, ZeRO-1's gather behind the first forward too.
-    window = jnp.where(stage >= 2.0, n, 1.0) * jnp.where(stage >= 1.0, both, backward)
+    messages = jnp.where(stage >= 3.0, pipeline.most_layers(w.n_layers, m.pp) + 1.0, 1.0)
+    slower = software.communication_slowdown * messages
+    reduce = software.communication_slowdown * collectives.all_reduce(gradients, group, design.system, algorithm)
+    scatter = slower * collectives.reduce_scatter(gradients / messages, group, design.system, algorithm)
+    gather = slower * collectives.all_gather(weights / messages, group, design.system, algorithm)
+    gathers = jnp.where(stage >= 3.0, n, jnp.where(stage >= 1.0, 1.0, 0.0))
+    scatters = jnp.where(stage >= 2.0, n, 1.0)
+    again = jnp.where(stage >= 3.0, gather, 0.0)
     overlap = m.overlap_dp * software.dp_overlap
     usage = collectives.usage(group, design.system)
-    return exposed(communication, window, overlap, usage) + tied_embedding_time(design, groups)
+    before, behind = gathers * gather, scatters * (jnp.where(stage >= 1.0, scatter, reduce) + again)
+    hidden = jnp.minimum(overlap * before, gathers * (windows.forward + windows.stall)) + jnp.minimum(
+        overlap * behind, scatters * (windows.backward + windows.stall)
+    )
+    both = gathers * windows.forward + scatters * windows.backward + jnp.maximum(gathers, scatters) * windows.stall
+    exposed_part = before + behind - (1.0 - usage) * jnp.minimum(hidden, both)
+    return exposed_part + tied_embedding_time(design, groups)
 
 
 def tied_embedding_time(design: Design, groups: Groups) -> Scalar:
@@ -300,14 +334,18 @@ def tied_embedding_time(design: Design, groups: Groups) -> Scalar:
 def optimizer_time(design: Design, parameters: Scalar) -> Scalar:
     """Seconds of the Adam step, bound by memory.
 
-    Every state is read and written once, gradients read twice (norm, update) and zeroed once, weights
-    written once; all split over the replicas from ZeRO 1 on.
+    Every state is read and written once, gradients read twice (norm, update), weights written once; all split
+    over the replicas from ZeRO 1 on. Gradients are zeroed and, between replicas, scaled before they are summed:
+    whole until ZeRO 2 splits them.
     """
     m, software = design.mapping, design.software
     states = 2.0 * optimizer_bytes(m.precision)
-    moved = states + 3.0 * software.gradient_bytes + activation_bytes(m.precision)
-    share = parameters / jnp.where(m.zero_stage >= 1.0, m.dp * m.cp, 1.0)
-    return memory_time(share * moved, design.system.accelerator) + software.step_overhead
+    replicas = m.dp * m.cp
+    moved = states + 2.0 * software.gradient_bytes + activation_bytes(m.precision)
+    scaled = jnp.where(replicas > 1.0, 3.0, 1.0) * software.gradient_bytes
+    share = moved / jnp.where(m.zero_stage >= 1.0, replicas, 1.0)
+    whole = scaled / jnp.where(m.zero_stage >= 2.0, replicas, 1.0)
+    return memory_time(parameters * (share + whole), design.system.accelerator) + software.step_overhead
 
 
 class StepTime(NamedTuple):
@@ -336,26 +374,42 @@ def step_time(
     design: Design, local: Local, groups: Groups, layer: list[Operator], embedding: list[Operator],
     head: list[Operator], on_host: OneLayer, n_micro_batches: Scalar,
 ) -> StepTime:  # fmt: skip
-    """One step: ``n`` beats of the slowest stage, the bubble, exposed communication, the optimiser."""
+    """One step: ``n`` beats of the slowest stage, the bubble, exposed communication, the optimiser.
+
+    A stage's host launches ahead of its device, so a beat is the longer of what both need for a micro-batch:
+    of a host-bound stage the edge work hides in the wait.
+    """
     w, m = design.workload, design.mapping
-    n, layers = n_micro_batches, w.n_layers / m.pp
-    run = run_layer(design, local, groups, layer, on_host)
-    one = run.time
+    n, layers = n_micro_batches, pipeline.most_layers(w.n_layers, m.pp)
+    one, update = run_layer(design, local, groups, layer, on_host)
     first, last = edge_times(design, local, groups, embedding, head)
-    stages = pipeline.Stages(layers * one.total, first, last)
+    passes, device = host_passes(m), layers * one.total
+    launches = design.software.host_time * passes * layers
+    beat = jnp.maximum(device, launches)
+    # An edge has about as many launches as a layer, and is not recomputed. A single stage has both edges.
+    at_edge = launches + 2.0 * design.software.host_time * local.edges * jnp.where(m.pp > 1.0, 1.0, 2.0)
+    first, last = jnp.where(m.pp > 1.0, first, first + last), jnp.where(m.pp > 1.0, last, 0.0)
+    edge = jnp.maximum(first, last)
+    slowest = jnp.maximum(device + edge, at_edge)
+    other = jnp.where(m.pp > 1.0, jnp.maximum(device + jnp.minimum(first, last), at_edge) - beat, 0.0)
+    stages = pipeline.Stages(beat, slowest - beat, other, spare=(m.pp * layers - w.n_layers) / layers * beat)
+    stall = beat - device
     sends = pipeline.exposed_sends(m.pp, m.virtual_stages, n, design.software.pp_overlap)
     parameters = stage_parameters(design)
+    windows = Windows(
+        layers * one.forward, layers * (one.backward + one.recompute), stall + layers * one.offload
+    )
     return StepTime(
         forward=n * layers * one.forward,
         backward=n * layers * one.backward,
         recompute=n * layers * one.recompute,
-        edge=n * pipeline.slowest_extra(stages, m.pp),
-        host=n * layers * one.host,
+        edge=n * edge,
+        host=n * jnp.maximum(at_edge - device - edge, 0.0),
         tensor_parallel=n * layers * one.tensor_parallel,
         context_parallel=n * layers * one.context_parallel,
         bubble=pipeline.bubble_time(stages, m.pp, m.virtual_stages),
         pipeline_parallel=sends * pipeline_message(design, local, groups),
-        data_parallel=data_parallel_time(design, local, groups, run, parameters, n),
+        data_parallel=data_parallel_time(design, local, groups, windows, parameters, n),
         optimizer=optimizer_time(design, parameters),
-        offload=n * layers * one.offload + layers * run.update,
+        offload=n * layers * one.offload + layers * update,
     )

@@ -172,8 +172,10 @@ def layer_operators(design: Design, local: Local) -> list[Operator]:
     chain = 1.0 + (1.0 - local.fused)
     norm_stored = act * rows
     mask_stored = w.dropout * MASK_BYTES * rows
-    activated = design.software.activation_output_kept * act * local.tokens * local.ffn
-    attention_input, ffn_input = (act * tokens * w.hidden for tokens in kept_inputs(design.mapping, local))
+    activated = design.software.activation_output_kept * e.operand * local.tokens * local.ffn
+    attention_input, ffn_input = (e.operand * tokens * w.hidden for tokens in kept_inputs(design.mapping, local))
+    # The attention's backward needs its output in 16 bits, a narrower projection its own copy too.
+    context = local.tokens * local.query_width * (act + jnp.where(e.operand < act, e.operand, 0.0))
     return [
         elementwise("attention_norm", rows, 2.0 * act, 6.0 * act, norm_stored, flops=NORM),
         linear("qkv", local.tokens, local.query_width + 2.0 * local.kv_width, w.hidden, e, attention_input),
@@ -182,7 +184,7 @@ def layer_operators(design: Design, local: Local) -> list[Operator]:
             present=w.rotary,
         ),
         *attention_operators(design, local),
-        linear("projection", local.tokens, w.hidden, local.query_width, e, act * local.tokens * local.query_width),
+        linear("projection", local.tokens, w.hidden, local.query_width, e, context),
         elementwise("attention_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL),
         elementwise("ffn_norm", rows, 2.0 * act, 6.0 * act, norm_stored, flops=NORM),
         linear("ffn_up", local.tokens, gate * local.ffn, w.hidden, e, ffn_input),
@@ -192,7 +194,24 @@ def layer_operators(design: Design, local: Local) -> list[Operator]:
         ),
         linear("ffn_down", local.tokens, w.hidden, local.ffn, e, activated),
         elementwise("ffn_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL),
+        quantization(design, local),
     ]  # fmt: skip
+
+
+def quantization(design: Design, local: Local) -> Operator:
+    """Casts of a recipe with operands narrower than activations (Micikevicius et al. 2022; Transformer Engine).
+
+    The inputs of the four matrices, and in the backward the gradients of their outputs, are read once and
+    written twice, as they are and transposed: 8-bit products take both operands along the inner dimension.
+    """
+    w, e = design.workload, local.element
+    inputs = 2.0 * w.hidden + local.query_width + local.ffn
+    outputs = 2.0 * w.hidden + local.query_width + 2.0 * local.kv_width + (1.0 + w.gated) * local.ffn
+    cast = e.activation + 2.0 * e.operand
+    narrow = jnp.where(e.operand < e.activation, 1.0, 0.0)
+    return elementwise(
+        "quantization", local.tokens * inputs, cast, cast * outputs / inputs, 0.0, flops=Flops(0.0, 0.0), present=narrow
+    )
 
 
 def embedding_operators(design: Design, local: Local) -> list[Operator]:

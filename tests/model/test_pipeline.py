@@ -43,6 +43,21 @@ def test_a_heavy_last_stage_sets_the_beat(stages, n, heavy):
     assert float(closed) == pytest.approx(exact, rel=0.02)
 
 
+@given(stages=STAGES, layers=st.integers(8, 40), n=st.integers(16, 32))
+def test_stages_that_differ_by_a_layer(stages, layers, n):
+    """The fullest stage, ``ceil(L / p)`` layers, sets the beat; the others are crossed once, in ``L - ceil(L / p)``.
+
+    The exact makespan differs by less than a layer a stage, in which stages ahead or behind wait or catch up.
+    """
+    held = np.array([layers // stages + (stage < layers % stages) for stage in range(stages)], float)[:, None]
+    exact = schedule.makespan(held, 2.0 * held, n)
+    most = float(pipeline.most_layers(float(layers), float(stages)))
+    stage = pipeline.Stages(3.0 * most, 0.0, 0.0, spare=3.0 * (stages * most - layers))
+    closed = n * 3.0 * most + float(pipeline.bubble_time(stage, float(stages), 1.0))
+    assert most == held.max()
+    assert abs(exact - closed) <= 3.0 * stages
+
+
 @pytest.mark.parametrize(("stages", "chunks", "n"), [(4, 1, 16), (4, 2, 16), (8, 3, 24), (4, 1, 2), (2, 4, 8)])
 def test_micro_batches_in_flight(stages, chunks, n):
     """The first and the last stage hold as many chunks as the closed form says (Korthikanti 2022, 4.2.3)."""

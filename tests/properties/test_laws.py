@@ -39,6 +39,7 @@ FASTER = [
     "software.dp_overlap",
     "software.pp_overlap",
     "software.backward_tp_overlap",
+    "software.cp_overlap",
 ]
 #: Less of these never makes a step slower.
 SLOWER = [
@@ -50,6 +51,9 @@ SLOWER = [
     "system.accelerator.kernels.kernel_floor",
     "system.accelerator.kernels.roofline_blend",
     "software.host_time",
+    "software.flash_slowdown",
+    "software.communication_slowdown",
+    "software.small_kernel_time",
     "software.step_overhead",
     "software.matrix_slowdown",
     "software.elementwise_slowdown",
@@ -303,3 +307,30 @@ def test_one_program_serves_every_workload_system_and_mapping():
             for recompute in ("none", "selective", "full"):
                 compiled(dse.design(workload, system, n_devices=64, tp=8, pp=8, recompute=recompute))
     assert len(traces) == 1
+
+
+@given(design=designs())
+def test_a_host_that_lags_behind_sets_the_beat(design):
+    """Without communication a step takes at least what the host needs to launch it, and the parts add up."""
+    slow = replace(design, {"software.host_time": 10.0})
+    m = jitted(slow)
+    w, mapping = design.workload, design.mapping
+    launches = jnp.ceil(w.n_layers / mapping.pp) * w.global_batch / (mapping.dp * mapping.micro_batch)
+    assert float(m.step_time) >= 2.0 * 10.0 * float(launches) * (1.0 - 1e-5)
+    parts = [float(getattr(m, f.name)) for f in dataclasses.fields(Metrics) if f.name.startswith("step_time_")]
+    assert min(parts) >= 0.0
+    assert sum(parts) == pytest.approx(float(m.step_time), rel=1e-5)
+
+
+@given(design=designs(), extra=st.integers(1, 7))
+def test_stages_may_differ_by_a_layer(design, extra):
+    """A stage with a layer more than the others costs time and memory as one of a model that all divide."""
+    if float(design.mapping.virtual_stages) > 1.0:
+        return
+    pp = float(design.mapping.pp)
+    layers = float(design.workload.n_layers) + min(extra, pp)
+    full = float(jnp.ceil(layers / pp)) * pp
+    uneven, even = (jitted(replace(design, {"workload.n_layers": count})) for count in (layers, full))
+    assert not int(uneven.infeasible_reason) & Infeasible.layers_not_divisible
+    assert float(uneven.peak_memory) == pytest.approx(float(even.peak_memory), rel=1e-5)
+    assert float(uneven.step_time) <= float(even.step_time) * (1.0 + 1e-5)

@@ -1,0 +1,321 @@
+r"""The step side of the calibration: the few numbers of each software stack, from measured training steps.
+
+A stack is software, an era and a cluster. All stacks have the same kinds of numbers. Each is drawn around a value
+that the stacks share, which is fitted too and is what a stack without measurements gets (a hierarchical prior;
+Gelman et al., *Bayesian Data Analysis*, chapter 5): in prior spreads, ``z = shared + own`` with
+
+.. math:: \sum_i w_i \rho\Big(\frac{\log \hat T_i / T_i}{\sigma}\Big) + \frac12 \sum_j z_j^2
+   + \frac12 \sum_{s,j} \Big(\frac{z_{s,j}}{r_j}\Big)^2
+
+and the robust ``rho`` of :mod:`dse.calibrate.fit`. Every row of every stack takes part at once, on the design that
+was chosen for it, in damped Gauss-Newton steps (Levenberg 1944, Marquardt 1963) on derivatives of ``evaluate``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dse import catalog
+from dse.calibrate.fit import MOVED, Parameter, folds
+from dse.cases import predict_cases, read_cases
+from dse.cases.names import Lookup
+from dse.design import leaf_path, replace
+from dse.errors import InputError
+from dse.evaluate import evaluate
+from dse.types import Attention, Software
+from dse.validate import Comparison, compare_predictions, is_timed, step_time
+
+#: What steps can tell, with what is believed before any step is seen, and the bounds.
+PARAMETERS = (
+    Parameter("software.matrix_slowdown", 1.15, 0.15, 0.7),
+    Parameter("software.elementwise_slowdown", 1.2, 0.3, 0.5),
+    Parameter("software.flash_slowdown", 1.0, 0.3, 0.3),
+    Parameter("software.communication_slowdown", 1.2, 0.4, 0.5),
+    Parameter("software.host_time", 1e-3, 0.5),
+    Parameter("software.small_kernel_time", 1e-4, 1.0),
+    Parameter("software.cp_overlap", 0.8, 0.3, 0.0, 1.0),
+    Parameter("software.pp_overlap", 0.5, 0.5, 0.0, 1.0),
+    Parameter("software.step_overhead", 5e-3, 1.0),
+)
+
+#: How far a stack's own value strays from the shared one, in prior spreads; what is absent is the same for all.
+OWN = {
+    "matrix_slowdown": 1.5, "elementwise_slowdown": 1.5, "flash_slowdown": 1.5, "communication_slowdown": 0.4,
+    "host_time": 1.0, "small_kernel_time": 1.0,
+}  # fmt: skip
+
+#: Stacks of which less is known beforehand: DeepSpeed of 2021 gathered tensor by tensor and copied each.
+WIDER = {("deepspeed-zero-2021", "communication_slowdown"): 6.0}
+
+#: Stacks that differ in a choice of the software or in the chips, and share what is fitted of another alone.
+ALIKE = {
+    "torchtitan-eager": "torchtitan", "fms-fsdp-a100": "fms-fsdp-h100", "jax-toolbox-a100": "jax-toolbox-h100",
+    "mlperf-b200": "megatron-bridge",
+}  # fmt: skip
+
+#: How far the stacks on one family of chips stray together: their clocks fall with the power that matrices draw.
+FAMILY = {"matrix_slowdown": 1.0, "flash_slowdown": 1.0}
+
+#: Stacks that stand for something else than measured software.
+NOT_FITTED = ("calculon",)
+
+#: Weight of a figure that its collector quotes from memory.
+FROM_MEMORY = 0.2
+
+#: Relative size of an error that the priors are weighed against, and from which it counts linearly.
+NOISE, DELTA = 0.02, 0.05
+
+
+#: Families of chips, by their files of kernel efficiencies.
+FAMILIES = frozenset(catalog.names("kernels"))
+
+
+def name_of(parameter: Parameter) -> str:
+    """Field of :class:`dse.types.Software`."""
+    return parameter.path.rpartition(".")[2]
+
+
+NAMES = tuple(name_of(p) for p in PARAMETERS)
+
+
+def own_names(software: Software) -> list[str]:
+    """What is fitted of a stack alone, at most five: its attention kernel, or its host where it has no flash."""
+    other = "host_time" if software.attention == Attention.flash else "flash_slowdown"
+    return [name for name in OWN if name != other]
+
+
+def fitted_as(stack: str) -> str:
+    """The stack whose numbers this one has."""
+    return ALIKE.get(stack, stack)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """Measured steps as arrays, one a row: leaves of the design chosen, and what is known of the measurement."""
+
+    leaves: np.ndarray
+    measured: np.ndarray  #: log of the step time in seconds
+    stacks: np.ndarray
+    families: np.ndarray  #: of chips
+    sources: np.ndarray
+    groups: list[tuple[float, ...]]  #: rows of one configuration
+    structure: Any
+    compared: list[Comparison]
+
+    @property
+    def weights(self) -> np.ndarray:
+        """A source of ``n`` rows counts as the root of ``n`` sources of one row, and less if quoted from memory."""
+        size = {source: np.count_nonzero(self.sources == source) for source in set(self.sources)}
+        trust = [FROM_MEMORY if c.measurement.row.get("confidence") == "memory" else 1.0 for c in self.compared]
+        return np.array([size[source] ** -0.5 for source in self.sources]) * trust
+
+
+_CONFIGURATION = (
+    "workload.n_layers", "workload.hidden", "workload.seq_len", "workload.global_batch", "mapping.tp", "mapping.pp",
+    "mapping.cp", "mapping.dp", "mapping.micro_batch", "mapping.recompute",
+)  # fmt: skip
+
+
+def rows_of(compared: Sequence[Comparison], chips: dict[object, str]) -> Rows:
+    """The timed rows that were predicted with a stack of the catalogue."""
+    kept = [c for c in compared if is_timed(c) and c.prediction.completed.get("software", "") not in (*NOT_FITTED, "")]
+    if not kept:
+        raise InputError("calibrate", "no measured step that can be predicted", "training rows", "see dse validate")
+    designs = [c.prediction.design for c in kept]
+    structure = jax.tree.structure(designs[0])
+    return Rows(
+        leaves=np.array([jax.tree.leaves(d) for d in designs], np.float32),
+        measured=np.log([step_time(c) for c in kept]),
+        stacks=np.array([c.prediction.completed["software"] for c in kept]),
+        families=np.array([chips[d.system.accelerator.matrix_rate, d.system.accelerator.cores] for d in designs]),
+        sources=np.array([c.source for c in kept]),
+        groups=[tuple(float(_leaf(d, path)) for path in _CONFIGURATION) for d in designs],
+        structure=structure,
+        compared=kept,
+    )
+
+
+def _leaf(design: Any, path: str) -> float:
+    return functools.reduce(getattr, leaf_path(path).split("."), design)
+
+
+@functools.partial(jax.jit, static_argnames="structure")
+def _linearised(leaves: jax.Array, z: jax.Array, structure: Any) -> tuple[jax.Array, jax.Array]:
+    """Log step times (rows) and their derivatives (rows x parameters) at ``z`` (rows x parameters)."""
+
+    def log_step_time(row: jax.Array, z: jax.Array) -> jax.Array:
+        design = jax.tree.unflatten(structure, list(row))
+        values = {p.path: p.value(z[i]) for i, p in enumerate(PARAMETERS)}
+        return jnp.log(evaluate(replace(design, values)).step_time)
+
+    return jax.vmap(log_step_time)(leaves, z), jax.vmap(jax.jacfwd(log_step_time, argnums=1))(leaves, z)
+
+
+@dataclasses.dataclass(frozen=True)
+class Solution:
+    """Fitted values in prior spreads, with how much of them the data said."""
+
+    columns: list[tuple[str, str]]  #: (stack, family, or "" for shared; name)
+    z: np.ndarray
+    spread: np.ndarray  #: standard deviation of each ``z`` after the data over that before
+    errors: np.ndarray  #: log(predicted / measured) of every row
+
+    families: dict[str, str]  #: stack → family of its chips
+
+    def at(self, stack: str, name: str) -> float:
+        """``z`` of a stack's parameter: what all share, what stacks on its chips share and its own."""
+        parts = {("", name), (self.families.get(stack, ""), name), (fitted_as(stack), name)}
+        return float(sum(z for column, z in zip(self.columns, self.z, strict=True) if column in parts))
+
+    def value(self, stack: str, name: str) -> float:
+        """The parameter of a stack; one without rows has nothing of its own."""
+        return float(PARAMETERS[NAMES.index(name)].value(self.at(stack, name)))
+
+    def values(self, stack: str) -> dict[str, float]:
+        """Every parameter of a stack."""
+        return {name: self.value(stack, name) for name in NAMES}
+
+    def spread_of(self, stack: str, name: str) -> float:
+        """Standard deviation of the logarithm of a stack's value after the data; of the shared one if it has none."""
+        own = (fitted_as(stack), name)
+        column = own if own in self.columns else ("", name)
+        parameter, z = PARAMETERS[NAMES.index(name)], self.at(stack, name)
+        slope = jax.grad(lambda z: jnp.log(parameter.value(z)))(z)
+        return float(self.spread[self.columns.index(column)] * _reach(*column) * abs(slope))
+
+    def told(self, stack: str, name: str) -> float:
+        """Posterior over prior spread of a stack's own deviation, 1 where it has none."""
+        own = (fitted_as(stack), name)
+        return next((s for c, s in zip(self.columns, self.spread, strict=True) if c == own), 1.0)
+
+
+def solve(
+    rows: Rows, own: dict[str, list[str]], weights: np.ndarray, start: np.ndarray | None = None, steps: int = 25
+) -> Solution:
+    """The most probable shared and own values given the rows of positive weight."""
+    kinds = sorted(set(rows.families))
+    columns = [("", name) for name in NAMES] + [(family, name) for family in kinds for name in FAMILY]
+    columns += [(stack, name) for stack in sorted(own) for name in own[stack]]
+    stacks = np.array([fitted_as(stack) for stack in rows.stacks])
+    spread = np.array([_reach(*column) for column in columns])
+    # Which ``z`` of which row a column moves.
+    moves = np.zeros((len(columns), len(rows.measured), len(NAMES)))
+    for index, (whose, name) in enumerate(columns):
+        moves[index, (whose == "") | (rows.families == whose) | (stacks == whose), NAMES.index(name)] = 1.0
+
+    def linearised(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+        z = np.einsum("c,crp->rp", x, moves).astype(np.float32)
+        predicted, slopes = _linearised(rows.leaves, z, rows.structure)
+        errors = np.asarray(predicted, float) - rows.measured
+        robust = DELTA**2 * (np.sqrt(1.0 + (errors / DELTA) ** 2) - 1.0) / NOISE**2
+        return errors, np.asarray(slopes, float), float(weights @ robust + 0.5 * np.sum((x / spread) ** 2))
+
+    x = np.zeros(len(columns)) if start is None else start
+    errors, slopes, loss = linearised(x)
+    damping = 1e-2
+    for _ in range(steps):
+        jacobian = np.einsum("rp,crp->rc", slopes, moves)
+        robust = weights / np.sqrt(1.0 + (errors / DELTA) ** 2) / NOISE**2
+        curvature = jacobian.T @ (robust[:, None] * jacobian) + np.diag(spread**-2.0)
+        slope = jacobian.T @ (robust * errors) + x / spread**2
+        better = None
+        while better is None and damping < 1e4:
+            move = -np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), slope)
+            tried = x + np.clip(move, -1.0, 1.0)
+            found = linearised(tried)
+            better, damping = (found, damping / 5.0) if found[2] < loss else (None, damping * 5.0)
+        if better is None or loss - better[2] < 1e-4 * (1.0 + loss):
+            break
+        x, (errors, slopes, loss) = tried, better
+    chips = dict(zip(rows.stacks, rows.families, strict=True))
+    return Solution(columns, x, np.sqrt(np.diag(np.linalg.inv(curvature))) / spread, errors, chips)
+
+
+def _reach(whose: str, name: str) -> float:
+    """Prior spreads that a column's ``z`` is believed to stray."""
+    if not whose:
+        return 1.0
+    return FAMILY[name] if whose in FAMILIES else OWN[name] * WIDER.get((whose, name), 1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Calibration:
+    """A fit of all stacks, its errors row by row, and those of rows it had not seen."""
+
+    rows: Rows
+    own: dict[str, list[str]]
+    solution: Solution
+    unseen: np.ndarray  #: log errors, each row by a fit without any row of its configuration
+    foreign: np.ndarray  #: the same by a fit without any row of its source, by shared values where no stack is left
+
+    @property
+    def stacks(self) -> list[str]:
+        """Stacks that rows were measured of."""
+        return sorted(set(self.rows.stacks))
+
+    def values(self, stack: str, family: str = "") -> dict[str, float]:
+        """Every parameter of a stack; one without rows gets what all share, and what stacks on ``family`` share."""
+        known = {stack: family} | self.solution.families
+        return dataclasses.replace(self.solution, families=known).values(stack)
+
+    def moved(self, stack: str) -> list[str]:
+        """Own parameters that the data narrowed well below their prior."""
+        return [name for name in self.own.get(fitted_as(stack), []) if self.solution.told(stack, name) < MOVED]
+
+
+def calibrate(
+    paths: Sequence[str | Path], k: int = 5, rounds: int = 2, progress: Callable[[str], None] = print
+) -> Calibration:
+    """Fits every stack to the timed rows of the tables.
+
+    What rows leave open depends on the values (a fastest micro-batch, say), so designs are chosen again with
+    what was found, ``rounds`` times in all. Then come ``k`` folds by configuration, and one fit without each source.
+    """
+    cases = [case for path in paths for case in read_cases(path)]
+    lookup = Lookup()
+    start = None
+    for number in range(rounds):
+        rows = rows_of(compare_predictions(predict_cases(cases, lookup)), lookup.chips)
+        own = {stack: own_names(lookup.software(stack)) for stack in sorted(set(map(fitted_as, rows.stacks)))}
+        solution = solve(rows, own, rows.weights, start)
+        start = solution.z
+        progress(f"round {number + 1}: {len(rows.measured)} rows, mean error {mean_error(solution.errors):.2%}")
+        lookup = _with(lookup, solution)
+    folded = folds(rows.groups, k)
+    unseen = _held_out(rows, own, solution, [folded == fold for fold in range(k)])
+    foreign = _held_out(rows, own, solution, [rows.sources == source for source in sorted(set(rows.sources))])
+    return Calibration(rows, own, solution, unseen, foreign)
+
+
+def _with(lookup: Lookup, solution: Solution) -> Lookup:
+    """A look-up whose stacks have the fitted values."""
+
+    def fitted(stack: str) -> Software:
+        before = lookup.software(stack)
+        if stack in NOT_FITTED:
+            return before
+        return dataclasses.replace(before, **solution.values(stack))
+
+    return Lookup(software=fitted)
+
+
+def _held_out(rows: Rows, own: dict[str, list[str]], solution: Solution, parts: list[np.ndarray]) -> np.ndarray:
+    """Errors of each part by a fit without it."""
+    errors = np.full(len(rows.measured), np.nan)
+    for part in parts:
+        errors[part] = solve(rows, own, rows.weights * ~part, solution.z).errors[part]
+    return errors
+
+
+def mean_error(errors: np.ndarray) -> float:
+    """Mean of |predicted / measured - 1|."""
+    return float(np.mean(np.abs(np.expm1(errors))))
+

@@ -1,0 +1,105 @@
+"""The step side of the calibration: a joint fit of stacks, its priors, and what it writes."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dse import catalog
+from dse.calibrate import stacks, steps
+from dse.cases.names import Lookup
+
+PUBLISHED = sorted((Path(__file__).parents[1] / "published").glob("*20*.csv"))
+SHARED = Path(__file__).parents[3] / "shared" / "reference" / "measured"
+TABLES = [SHARED / name for name in ("training.csv", "training_a100_vtrain.csv", "training_b200_simumax.csv")]
+
+
+@pytest.fixture(scope="module")
+def found() -> steps.Calibration:
+    """The few published rows that come with the package."""
+    return steps.calibrate(PUBLISHED, k=2, rounds=1, progress=lambda _: None)
+
+
+def test_every_row_is_held_out_once(found):
+    assert np.isfinite(found.unseen).all() and np.isfinite(found.foreign).all()
+    assert len(found.unseen) == len(found.rows.measured) > 20
+    assert steps.mean_error(found.solution.errors) <= steps.mean_error(found.unseen) + 0.01
+
+
+def test_no_stack_has_more_than_five_values_of_its_own(found):
+    assert all(len(names) <= 5 for names in found.own.values())
+    assert all(set(names) <= set(steps.NAMES) for names in found.own.values())
+
+
+def test_the_fit_is_a_minimum(found):
+    """A second solution from elsewhere finds the same values."""
+    start = found.solution.z + 0.3
+    again = steps.solve(found.rows, found.own, found.rows.weights, start)
+    assert np.abs(again.errors - found.solution.errors).max() < 0.01
+
+
+def test_rows_without_weight_say_nothing(found):
+    silent = steps.solve(found.rows, found.own, 0.0 * found.rows.weights)
+    assert np.abs(silent.z).max() < 1e-6
+    assert np.allclose(silent.spread, 1.0)
+    assert silent.value("megatron-2021", "matrix_slowdown") == pytest.approx(1.15, rel=1e-6)
+
+
+def test_a_stack_without_rows_gets_what_is_shared(found):
+    assert found.values("nothing-known")["host_time"] == pytest.approx(found.solution.value("", "host_time"))
+    assert found.moved("nothing-known") == []
+
+
+def test_values_are_written_where_they_were(found, tmp_path):
+    folder = tmp_path / "software"
+    folder.mkdir()
+    for path in (catalog.catalog_root() / "software").glob("*.toml"):
+        (folder / path.name).write_text(path.read_text())
+    stacks.write_catalog(found, tmp_path)
+    for stack in found.stacks:
+        written, before = catalog.software(stack, folder=tmp_path), catalog.software(stack)
+        for name, value in found.values(stack).items():
+            assert getattr(written, name) == pytest.approx(value, rel=6e-3)
+        fitted = {name: getattr(before, name) for name in steps.NAMES}
+        assert dataclasses.replace(written, **fitted) == before, "nothing else changes"
+    assert (folder / "calculon.toml").read_text() == (catalog.catalog_root() / "software/calculon.toml").read_text()
+
+
+def test_the_report_is_toml(found):
+    import tomllib
+
+    document = tomllib.loads(stacks.toml(found))
+    assert document["source"]["all"]["rows"] == len(found.rows.measured)
+    assert set(document["software"]) == set(found.stacks)
+    assert document["shared"].keys() == set(steps.NAMES)
+
+
+def test_chips_have_their_family():
+    chips = Lookup().chips
+    for slug, family in (("a100-sxm-40gb", "ampere"), ("h100-sxm-80gb", "hopper"), ("b200-sxm-180gb", "blackwell")):
+        device = catalog.accelerator(slug)
+        assert chips[device.matrix_rate, device.cores] == family
+
+
+#: Source (prefix) → mean error of rows whose configuration a fit has not seen, at most.
+UNSEEN = {
+    "Korthikanti2022_table5": 0.025, "Narayanan2021_table1": 0.04, "vTrain_multi": 0.08, "vTrain_single": 0.07,
+    "SimuMax": 0.04, "llm-foundry": 0.05, "NeMo_24.07": 0.05, "NeMo-Launcher": 0.05, "NeMo_longseq": 0.065,
+    "Megatron-Core": 0.06, "Megatron-LM": 0.05, "Megatron-Bridge": 0.05, "torchtitan": 0.08,
+}  # fmt: skip
+
+
+@pytest.mark.skipif(not TABLES[0].exists(), reason="the measured tables are not beside this checkout")
+def test_errors_of_unseen_configurations():
+    found = steps.calibrate(TABLES, k=5, rounds=1, progress=lambda _: None)
+    errors = stacks.errors_by_source(found)
+    for start, bound in UNSEEN.items():
+        assert max(e.unseen for e in errors if e.source.startswith(start)) <= bound, start
+    everything = errors[-1]
+    assert everything.unseen <= 0.08 and everything.unseen_median <= 0.05
+    assert everything.rows >= 700
+    assert found.solution.errors == pytest.approx(steps.solve(
+        found.rows, found.own, found.rows.weights, found.solution.z).errors, abs=0.01)  # fmt: skip
