@@ -348,6 +348,9 @@ class Software:
 
     attention: Scalar = metadata("", "1", "attention kernel", enum=Attention)
     fused_elementwise: Scalar = metadata("", "1", "1 when element-wise chains run as one kernel")
+    softmax_batch: Scalar = metadata(
+        "", "1", "what batch x heads must be a multiple of for unfused attention to have a fused softmax", default=1.0
+    )
     activation_output_kept: Scalar = metadata(
         "", "1", "1 when the output of the feed-forward's activation is kept, 0 when computed again", default=1.0
     )

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from dse import uncertainty
 from dse.cases import Measurement, Prediction, Skip, kernels, predict_cases, read_cases
 from dse.cases.predict import peak_rate
 
@@ -57,23 +58,44 @@ class Comparison:
         return self.baseline / self.measured - 1.0
 
 
-def predict(cases_path: str | Path, output: str | Path) -> dict[str, int]:
+def predict(cases_path: str | Path, output: str | Path, intervals: bool = False) -> dict[str, int]:
     """Predict every row of a table and write it with the columns added; a bad row never stops the file.
 
     Adds ``pred_<metric>`` (SI), ``completed`` (what the row left open, with the value taken), ``pred_note``
-    and ``skipped`` (why there is no prediction). Returns the counts of rows and of rows predicted.
+    and ``skipped`` (why there is no prediction); with ``intervals`` also ``pred_<metric>_low`` and ``_high``,
+    between which a step's times and rates lie in 80 % of cases. Returns the counts of rows and of rows predicted.
     """
     if kernels.is_table(cases_path):
         predictions = kernels.predict_table(cases_path)
     else:
         predictions = predict_cases(read_cases(cases_path, measured=False))
-    rows = _predicted_rows(predictions)
+    rows = _predicted_rows(predictions, half_widths(predictions) if intervals else {})
     _write(output, [line for _, line in sorted(rows, key=lambda item: item[0])])
     return {"rows": len(rows), "predicted": sum(not line["skipped"] for _, line in rows)}
 
 
-def validate(paths: str | Path | Sequence[str | Path], output: str | Path | None = None) -> Report:
+def coverage(compared: Sequence[Comparison]) -> list[dict[str, Any]]:
+    """By source, and of all: measured step times and rates that were predicted, the share within 80 % intervals.
+
+    The calibration may have seen these rows; what its intervals hold of unseen ones, ``dse calibrate`` tells.
+    """
+    timed = [c for c in compared if is_timed(c)]
+    widths = half_widths({id(c.prediction): c.prediction for c in timed}.values())
+    held: dict[str, list[bool]] = {}
+    for c in timed:
+        within = abs(math.log(c.predicted / c.measured)) <= widths.get(id(c.prediction), 0.0)
+        held.setdefault(c.source, []).append(within)
+    everything = {"all": [flag for flags in held.values() for flag in flags]} if held else {}
+    by_source = dict(sorted(held.items())) | everything
+    return [{"source": s, "n": len(flags), "coverage": sum(flags) / len(flags)} for s, flags in by_source.items()]
+
+
+def validate(
+    paths: str | Path | Sequence[str | Path], output: str | Path | None = None, intervals: bool = False
+) -> Report:
     """Compare predictions with what the tables measured; see :func:`report` for what comes back.
+
+    With ``intervals``, the report has the :func:`coverage` of the predictions' intervals too.
 
     With ``output``, writes one line a measured figure: the row's own columns, then ``table``, ``metric_compared``,
     ``measured``, ``predicted``, ``error``, ``baseline_error``, ``completed``, ``pred_note`` and ``skipped``.
@@ -81,7 +103,7 @@ def validate(paths: str | Path | Sequence[str | Path], output: str | Path | None
     compared = compare(paths)
     if output is not None:
         _write(output, [_compared_row(c) for c in compared])
-    return report(compared)
+    return report(compared) | ({"coverage": coverage(compared)} if intervals else {})
 
 
 def compare(paths: str | Path | Sequence[str | Path]) -> list[Comparison]:
@@ -222,14 +244,31 @@ def _or_none(values: np.ndarray, statistic: Any) -> float | None:
 # Tables out
 
 
-def _predicted_rows(predictions: Iterable[Prediction]) -> list[tuple[int, dict[str, Any]]]:
+def half_widths(predictions: Iterable[Prediction]) -> dict[int, float]:
+    """``id`` of each predicted step → half the width of the interval of its log step time."""
+    steps = [p for p in predictions if p.skip is None and p.design is not None and p.stack]
+    found = uncertainty.half_widths([p.design for p in steps], [uncertainty.doubt_of(p.stack) for p in steps])
+    return {id(p): float(half_width) for p, half_width in zip(steps, found, strict=True)}
+
+
+def _predicted_rows(
+    predictions: Iterable[Prediction], half_widths: dict[int, float]
+) -> list[tuple[int, dict[str, Any]]]:
     """(line, cells) of every row of every configuration."""
-    return [(row.line, row.cells | _predicted_cells(p)) for p in predictions for row in p.case.rows]
+    return [
+        (row.line, row.cells | _predicted_cells(p, half_widths.get(id(p)))) for p in predictions for row in p.case.rows
+    ]
 
 
-def _predicted_cells(prediction: Prediction) -> dict[str, Any]:
+def _predicted_cells(prediction: Prediction, half_width: float | None = None) -> dict[str, Any]:
     metrics = (kernels.METRIC,) if _of_kernel(prediction) else PREDICTED
-    values = {f"pred_{m}": f"{metric_value(prediction, m):.7g}" if prediction.skip is None else "" for m in metrics}
+    values: dict[str, str] = {}
+    for metric in metrics:
+        value = metric_value(prediction, metric) if prediction.skip is None else None
+        values[f"pred_{metric}"] = "" if value is None else f"{value:.7g}"
+        bounds = None if value is None or half_width is None else uncertainty.interval(metric, value, half_width)
+        if bounds:
+            values |= {f"pred_{metric}_{end}": f"{bound:.7g}" for end, bound in bounds._asdict().items()}
     return values | _remarks(prediction, prediction.skip)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from dse import catalog
 from dse.calibrate.steps import FAMILY, NAMES, NOT_FITTED, Calibration, fitted_as, mean_error
 from dse.types import Software, field_metadata
+from dse.uncertainty import SHARE
 
 #: Units in which the catalogue writes a parameter, and how many of them make one in SI.
 _UNITS = {"s": ("ms", 1e3)}
@@ -45,15 +47,22 @@ def _errors(found: Calibration, name: str, part: np.ndarray) -> SourceErrors:
     )  # fmt: skip
 
 
+def coverage(found: Calibration, source: str | None = None) -> float:
+    """Share of the unseen rows (of a source) in their intervals, by residuals of the other folds."""
+    half_widths = NormalDist().inv_cdf(0.5 + 0.5 * SHARE) * found.held
+    part = np.ones(len(half_widths), bool) if source is None else found.rows.sources == source
+    return float(np.mean(np.abs(found.unseen[part]) <= half_widths[part]))
+
+
 def toml(found: Calibration) -> str:
     """The fit as a TOML document: shared values, every stack's values, errors by source."""
-    lines = ["# Written by dse calibrate. Errors are fractions.", "", "[shared]"]
+    lines = ["# Written by dse calibrate. Errors are fractions.", f"coverage = {coverage(found):.4f}", "", "[shared]"]
     lines += [f"{name} = {_text(name, found.solution.value('', name))}" for name in NAMES]
     for stack in found.stacks:
         own = found.rows.stacks == stack
         seen, unseen = mean_error(found.solution.errors[own]), mean_error(found.unseen[own])
         lines += ["", f'[software."{stack}"]', f"rows = {own.sum()}", f"error = {seen:.4f}"]
-        lines += [f"unseen_error = {unseen:.4f}"]
+        lines += [f"unseen_error = {unseen:.4f}", f"residual = {found.residual(stack):.4f}"]
         lines += [
             f"{name} = {{ value = {_text(name, value)}, spread = {found.solution.spread_of(stack, name):.3f}, "
             f"from = {_quoted(_origin(found, stack, name))} }}"
@@ -107,9 +116,11 @@ def _revised(text: str, found: Calibration, stack: str) -> str:
     """A stack's file with the fitted values; all else stays."""
     family = catalog.entry("software", stack).value("family", "")
     for name, value in reversed(found.values(stack, family).items()):  # new lines go in from the last to the first
-        origin = _quoted(_origin(found, stack, name))
-        line = f'{name} = {{ value = {_text(name, value)}, source = {origin}, confidence = "estimate" }}'
+        origin, spread = _quoted(_origin(found, stack, name)), f"{found.solution.spread_alone(stack, name):.2g}"
+        fields = f"value = {_text(name, value)}, spread = {spread}, source = {origin}"
+        line = f'{name} = {{ {fields}, confidence = "estimate" }}'
         text = _with_line(text, name, line)
+    text = _with_line(text, "residual", f"residual = {found.residual(stack):.3f}")
     return _with_line(text, "source", f"source = {_quoted(_source(found, stack))}")
 
 

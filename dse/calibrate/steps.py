@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dse import catalog
+from dse.calibrate import residuals
 from dse.calibrate.fit import MOVED, Parameter, folds
 from dse.cases import predict_cases, read_cases
 from dse.cases.names import Lookup
@@ -114,8 +115,13 @@ class Rows:
     def weights(self) -> np.ndarray:
         """A source of ``n`` rows counts as the root of ``n`` sources of one row, and less if quoted from memory."""
         size = {source: np.count_nonzero(self.sources == source) for source in set(self.sources)}
-        trust = [FROM_MEMORY if c.measurement.row.get("confidence") == "memory" else 1.0 for c in self.compared]
-        return np.array([size[source] ** -0.5 for source in self.sources]) * trust
+        return np.array([size[source] ** -0.5 for source in self.sources]) * self.trust
+
+    @property
+    def trust(self) -> np.ndarray:
+        """How far each row is trusted: less if quoted from memory."""
+        quoted = [c.measurement.row.get("confidence") == "memory" for c in self.compared]
+        return np.where(quoted, FROM_MEMORY, 1.0)
 
 
 _CONFIGURATION = (
@@ -166,6 +172,7 @@ class Solution:
     columns: list[tuple[str, str]]  #: (stack, family, or "" for shared; name)
     z: np.ndarray
     spread: np.ndarray  #: standard deviation of each ``z`` after the data over that before
+    alone: np.ndarray  #: the same where all other values stay: less, because they can stand in for one another
     errors: np.ndarray  #: log(predicted / measured) of every row
 
     families: dict[str, str]  #: stack → family of its chips
@@ -185,11 +192,32 @@ class Solution:
 
     def spread_of(self, stack: str, name: str) -> float:
         """Standard deviation of the logarithm of a stack's value after the data; of the shared one if it has none."""
+        return self._spread_of(stack, name, self.spread)
+
+    def spread_alone(self, stack: str, name: str) -> float:
+        """The same where all other values stay: independent draws of these are nearest to the joint posterior.
+
+        (The mean-field approximation; Bishop, *Pattern Recognition and Machine Learning*, section 10.1.2.)
+        """
+        return self._spread_of(stack, name, self.alone)
+
+    def _spread_of(self, stack: str, name: str, spread: np.ndarray) -> float:
         own = (fitted_as(stack), name)
         column = own if own in self.columns else ("", name)
-        parameter, z = PARAMETERS[NAMES.index(name)], self.at(stack, name)
-        slope = jax.grad(lambda z: jnp.log(parameter.value(z)))(z)
-        return float(self.spread[self.columns.index(column)] * _reach(*column) * abs(slope))
+        return float(spread[self.columns.index(column)] * _reach(*column) * self._slope(stack, name))
+
+    def _slope(self, stack: str, name: str) -> float:
+        """Change of the logarithm of a stack's value for one unit of ``z``."""
+        parameter = PARAMETERS[NAMES.index(name)]
+        return float(abs(jax.grad(lambda z: jnp.log(parameter.value(z)))(self.at(stack, name))))
+
+    def deviations(self, rows: Rows) -> np.ndarray:
+        """Standard deviation of each row's log step time over the spread of its stack's values, to first order."""
+        z = np.array([[self.at(stack, name) for name in NAMES] for stack in rows.stacks], np.float32)
+        _, slopes = _linearised(rows.leaves, z, rows.structure)
+        units = {stack: [self.spread_alone(stack, name) / self._slope(stack, name) for name in NAMES]
+                 for stack in set(rows.stacks)}  # fmt: skip
+        return np.sqrt(np.sum((np.asarray(slopes) * np.array([units[s] for s in rows.stacks])) ** 2, axis=1))
 
     def told(self, stack: str, name: str) -> float:
         """Posterior over prior spread of a stack's own deviation, 1 where it has none."""
@@ -236,7 +264,8 @@ def solve(
             break
         x, (errors, slopes, loss) = tried, better
     chips = dict(zip(rows.stacks, rows.families, strict=True))
-    return Solution(columns, x, np.sqrt(np.diag(np.linalg.inv(curvature))) / spread, errors, chips)
+    after, alone = np.sqrt(np.diag(np.linalg.inv(curvature))), np.diag(curvature) ** -0.5
+    return Solution(columns, x, after / spread, alone / spread, errors, chips)
 
 
 def _reach(whose: str, name: str) -> float:
@@ -255,6 +284,7 @@ class Calibration:
     solution: Solution
     unseen: np.ndarray  #: log errors, each row by a fit without any row of its configuration
     foreign: np.ndarray  #: the same by a fit without any row of its source, by shared values where no stack is left
+    fold: np.ndarray  #: of each row among those of ``unseen``
 
     @property
     def stacks(self) -> list[str]:
@@ -265,6 +295,30 @@ class Calibration:
         """Every parameter of a stack; one without rows gets what all share, and what stacks on ``family`` share."""
         known = {stack: family} | self.solution.families
         return dataclasses.replace(self.solution, families=known).values(stack)
+
+    @functools.cached_property
+    def deviations(self) -> np.ndarray:
+        """See :meth:`Solution.deviations`."""
+        return self.solution.deviations(self.rows)
+
+    def residual(self, stack: str, among: np.ndarray | None = None) -> float:
+        """What a stack's values leave unexplained, by its unseen rows (those ``among`` marks; all by default)."""
+        among = np.ones(len(self.fold), bool) if among is None else among
+        known = (self.rows.sources[among], self.rows.trust[among])
+        members = np.array([fitted_as(other) == fitted_as(stack) for other in self.rows.stacks[among]])
+        if not members.any():
+            return residuals.of_strangers(known[0], self.foreign[among], self.deviations[among], known[1])
+        return residuals.of_class(members, known[0], self.unseen[among], self.deviations[among], known[1])
+
+    @property
+    def held(self) -> np.ndarray:
+        """Half-widths in standard deviations: each row's interval by residuals of the other folds."""
+        found = np.zeros(len(self.fold))
+        for fold in set(self.fold):
+            by_stack = {stack: self.residual(stack, self.fold != fold) for stack in set(self.rows.stacks)}
+            part = self.fold == fold
+            found[part] = [by_stack[stack] for stack in self.rows.stacks[part]]
+        return np.hypot(found, self.deviations)
 
     def moved(self, stack: str) -> list[str]:
         """Own parameters that the data narrowed well below their prior."""
@@ -292,7 +346,7 @@ def calibrate(
     folded = folds(rows.groups, k)
     unseen = _held_out(rows, own, solution, [folded == fold for fold in range(k)])
     foreign = _held_out(rows, own, solution, [rows.sources == source for source in sorted(set(rows.sources))])
-    return Calibration(rows, own, solution, unseen, foreign)
+    return Calibration(rows, own, solution, unseen, foreign, folded)
 
 
 def _with(lookup: Lookup, solution: Solution) -> Lookup:

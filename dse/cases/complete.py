@@ -33,6 +33,7 @@ class Candidates:
     software: Software
     mappings: tuple[Mapping, ...]
     completed: dict[str, str]  #: field the row left open → value, or "" where it is chosen among the mappings
+    stack: str = ""  #: slug of the software
 
     @property
     def fits_memory_by_choice(self) -> bool:
@@ -57,7 +58,7 @@ def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
         found = mappings(cells, workload, devices, lambda name: float(lookup.entry("software", stack).value(name, 0.0)))
     except InputError as error:
         raise Skip("not in the catalogue", str(error)) from None
-    return Candidates(workload, dataclasses.replace(system, n_devices=devices), software, found, cells.completed)
+    return Candidates(workload, dataclasses.replace(system, n_devices=devices), software, found, cells.completed, stack)
 
 
 def _of_calculon(case: Case, lookup: Lookup) -> Candidates:
@@ -67,7 +68,7 @@ def _of_calculon(case: Case, lookup: Lookup) -> Candidates:
         raise Skip("not in the catalogue", str(error)) from None
     except (KeyError, ValueError) as error:
         raise Skip("not a row of Calculon's output", repr(error)) from None
-    return Candidates(*found[:3], (found[3],), {})
+    return Candidates(*found[:3], (found[3],), {}, "calculon")
 
 
 def _refuse(cells: Cells) -> None:

@@ -31,6 +31,7 @@ class Prediction:
     completed: dict[str, str] = dataclasses.field(default_factory=dict)  #: field left open → value taken
     note: str = ""
     skip: Skip | None = None
+    stack: str = ""  #: slug of the software
 
 
 def predict_cases(cases: Sequence[Case], lookup: Lookup | None = None) -> list[Prediction]:
@@ -86,11 +87,15 @@ def evaluate_many(designs: Sequence[Design]) -> dict[str, np.ndarray]:
 
 def _evaluate_alike(designs: Sequence[Design], structure: jax.tree_util.PyTreeDef) -> Metrics:
     """Metrics of designs of one structure, each an array in their order."""
-    leaves = np.array([jax.tree.leaves(design) for design in designs], np.float32)
-    padding = -len(leaves) % BATCH
+    return evaluate_leaves(np.array([jax.tree.leaves(design) for design in designs], np.float32), structure)
+
+
+def evaluate_leaves(leaves: np.ndarray, structure: jax.tree_util.PyTreeDef) -> Metrics:
+    """Metrics of designs given by their leaves [design, leaf], each an array in their order."""
+    count, padding = len(leaves), -len(leaves) % BATCH
     leaves = np.concatenate([leaves, np.repeat(leaves[-1:], padding, axis=0)])
     parts = [_evaluate_batch(leaves[at : at + BATCH], structure) for at in range(0, len(leaves), BATCH)]
-    return jax.tree.map(lambda *arrays: np.concatenate(arrays)[: len(designs)], *jax.device_get(parts))
+    return jax.tree.map(lambda *arrays: np.concatenate(arrays)[:count], *jax.device_get(parts))
 
 
 @functools.partial(jax.jit, static_argnames="structure")
@@ -117,7 +122,7 @@ def _choose(case: Case, candidates: Candidates, designs: list[Design], metrics: 
     chosen = _fastest(candidates.mappings, metrics["step_time"], fits)
     return Prediction(
         case, designs[chosen], {name: float(values[chosen]) for name, values in metrics.items()},
-        _completed(candidates, candidates.mappings[chosen]), note,
+        _completed(candidates, candidates.mappings[chosen]), note, stack=candidates.stack,
     )  # fmt: skip
 
 

@@ -41,6 +41,7 @@ class Sourced:
     text: str  #: as written in the file
     source: str = ""
     confidence: str = ""
+    spread: float = 0.0  #: standard deviation of the logarithm of a fitted value; 0 where none is known
 
 
 # Bounds of the fields that have narrower ones than "not negative".
@@ -85,9 +86,14 @@ def _number(raw: Any, units: str) -> float:
     return float(raw)
 
 
+def upper_bound(name: str) -> float:
+    """The largest value of a field or leaf."""
+    return 1.0 if name in _SHARES else _MOST.get(name, math.inf)
+
+
 def bounded(value: float, raw: Any, name: str, where: str = "") -> float:
     """``value`` if it lies in the range of the field or leaf ``name``; what was written is ``raw``."""
-    low_open, high = name in _POSITIVE | _COUNTS, 1.0 if name in _SHARES else _MOST.get(name, math.inf)
+    low_open, high = name in _POSITIVE | _COUNTS, upper_bound(name)
     whole = name in _COUNTS or name in _MOST
     if (
         not math.isfinite(value)
@@ -105,20 +111,22 @@ def bounded(value: float, raw: Any, name: str, where: str = "") -> float:
 
 
 def _sourced(parse: Callable[[Any], tuple[float | str, str]]) -> PlainValidator:
-    """Validator of a value, bare or as ``{ value, source, confidence }``; ``parse`` gives (value, units)."""
+    """Validator of a value, bare or as ``{ value, source, confidence, spread }``; ``parse`` gives (value, units)."""
+    keys = ("value", "source", "confidence", "spread")
 
     def validate(raw: Any) -> Sourced:
         given = raw if isinstance(raw, dict) else {"value": raw}
         for key in given:
-            if key not in ("value", "source", "confidence"):
-                raise unknown_name("", key, ("value", "source", "confidence"), "keys of a value")
+            if key not in keys:
+                raise unknown_name("", key, keys, "keys of a value")
         if "value" not in given:
-            raise InputError("", "no value", "{ value, source, confidence }", "add value = …")
+            raise InputError("", "no value", "{ value, source, confidence, spread }", "add value = …")
         confidence = given.get("confidence", "")
         if confidence and confidence not in get_args(Confidence):
             raise unknown_name("", str(confidence), get_args(Confidence), "confidences")
         value, units = parse(given["value"])
-        return Sourced(value, units, str(given["value"]), str(given.get("source", "")), confidence)
+        spread = bounded(_number(given.get("spread", 0.0), "1"), given.get("spread"), "spread")
+        return Sourced(value, units, str(given["value"]), str(given.get("source", "")), confidence, spread)
 
     return PlainValidator(validate)
 
@@ -326,7 +334,7 @@ class Software(
     _table(
         "SoftwareFile", _without(_leaves(types.Software), set(types.defaults(types.Software))),
         dict(family=Text) | _leaves(types.Software, *types.defaults(types.Software))
-        | _quantities(zero_stage="1", sequence_parallel="1", overlap_dp="1", overlap_tp="1"), File,
+        | _quantities(zero_stage="1", sequence_parallel="1", overlap_dp="1", overlap_tp="1", residual="1"), File,
     )
 ):  # fmt: skip
     """A stack, what it does where a mapping leaves it open, and in ``sources`` the measured sources that used it.

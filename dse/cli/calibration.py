@@ -16,11 +16,14 @@ from dse.errors import InputError
 def predict(
     cases: Annotated[Path, typer.Argument(metavar="CASES.csv", help="Configurations, one a row.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="CSV file to write.")],
+    uncertainty: Annotated[
+        bool, typer.Option("--uncertainty", help="Add the bounds of 80 % intervals to times and rates.")
+    ] = False,
 ) -> None:
     """Predict every row of a table; a bad row is marked as skipped with the reason."""
     from dse.validate import predict
 
-    counts = predict(cases, output)
+    counts = predict(cases, output, uncertainty)
     print(f"{counts['predicted']} of {counts['rows']} rows predicted: {output}")
 
 
@@ -29,13 +32,16 @@ def validate(
     cases: Annotated[list[Path], typer.Argument(metavar="CASES.csv …", help="Measured configurations.")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="CSV file with every comparison.")] = None,
     docs: Annotated[Path | None, typer.Option(metavar="FILE.md", help="Also write the page of the docs.")] = None,
+    uncertainty: Annotated[
+        bool, typer.Option("--uncertainty", help="Also say which share of the rows lies in its 80 % interval.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Compare predictions with measurements: errors by source and metric."""
     from dse.accuracy import write_accuracy
     from dse.validate import validate
 
-    report = validate(cases, output)
+    report = validate(cases, output, uncertainty)
     if docs:
         write_accuracy(docs, cases)
     if as_json:
@@ -63,6 +69,10 @@ def _print(report: dict[str, Any]) -> None:
         counted = sorted(skipped.items(), key=lambda item: -item[1])
         out.print()
         out.print(show.table(["skipped", "because"], [[str(n), reason] for reason, n in counted], left=["because"]))
+    if "coverage" in report:
+        held = [[row["source"], str(row["n"]), show.percent(row["coverage"])] for row in report["coverage"]]
+        out.print()
+        out.print(show.table(["source", "step times and rates", "in 80 % intervals"], held, left=["source"]))
 
 
 def _figures(row: dict[str, Any]) -> list[str]:
@@ -97,6 +107,7 @@ def calibrate_steps(cases: list[Path], output: Path, folds: int, catalog: Path |
     rows = [[e.source, str(e.rows), *map(show.percent, e[2:])] for e in stacks.errors_by_source(found)]
     header = ["source", "rows", "error", "unseen", "unseen median", "unseen 90 %", "unseen bias", "source left out"]
     show.console().print(show.table(header, rows, left=["source"]))
+    print(f"80 % intervals hold {stacks.coverage(found):.1%} of the unseen rows")
     print(f"written: {', '.join(map(str, [output, *changed]))}")
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from dse.explain import Explanation, OperatorRow, Part
     from dse.types import Design
+    from dse.uncertainty import Interval
 
 #: Elasticities printed; --json has them all.
 _TOP = 10
@@ -38,9 +39,13 @@ def evaluate(
     ] = None,
     software: Annotated[str | None, typer.Option(help="Training stack [default: the system's own].")] = None,
     metric: Annotated[str, typer.Option(help="Metric whose elasticities are shown.")] = "step_time",
+    uncertainty: Annotated[
+        bool, typer.Option("--uncertainty", help="Also between what a time or rate lies, in 80 % of cases.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """One design: time, memory, what bounds each operator, and what would change it."""
+    from dse.catalog import default_software
     from dse.design import design
     from dse.explain import explain
 
@@ -50,12 +55,23 @@ def evaluate(
     named["n_devices"] = _whole(named["n_devices"])
     made = design(workload, system, **named, where="--set", **values)
     explained = explain(made, metric)
+    bounds = _bounds(made, named["software"] or default_software(system), explained) if uncertainty else {}
     if as_json:
-        show.document({"design": _leaves(made), **explained.as_dict()})
+        listed = {"intervals": {name: list(ends) for name, ends in bounds.items()}} if uncertainty else {}
+        show.document({"design": _leaves(made), **explained.as_dict(), **listed})
     else:
         show.console().print(Text(_told(workload, system, named["software"], made)), soft_wrap=True)
-        _print(explained)
+        _print(explained, bounds)
     return 0 if explained.feasible else NOTHING_FEASIBLE
+
+
+def _bounds(design: Design, software: str, explained: Explanation) -> dict[str, Interval]:
+    """Metric → the interval in which it lies in 80 % of cases, for those that have one."""
+    from dse.uncertainty import doubt_of, half_widths, interval
+
+    half_width = float(half_widths([design], [doubt_of(software)])[0])
+    found = {name: interval(name, explained.metrics[name], half_width) for name in _HEADLINE}
+    return {name: ends for name, ends in found.items() if ends}
 
 
 def _settings(texts: list[str]) -> dict[str, Any]:
@@ -109,7 +125,7 @@ def _told(workload: str, system: str, software: str | None, made: Design) -> str
     return f"{first}\n{made.system.n_devices:g} devices = {split}; {batch}; {choices}\n"
 
 
-def _print(explained: Explanation) -> None:
+def _print(explained: Explanation, bounds: dict[str, Interval]) -> None:
     out = show.console()
     metric = explained.elasticity_of.replace("_", " ")
     if explained.reasons:
@@ -117,7 +133,8 @@ def _print(explained: Explanation) -> None:
         for reason in explained.reasons:
             out.print(Text(f"  {reason.meaning}: {reason.numbers}"), soft_wrap=True)
         out.print()
-    out.print(show.table(["metric", "value"], _headline(explained), left=["metric"]))
+    columns = ["metric", "value", *(["80 % between"] if bounds else [])]
+    out.print(show.table(columns, _headline(explained, bounds), left=["metric"]))
     show.heading(out, f"step time: {show.seconds(explained.metrics['step_time'])}")
     out.print(_waterfall(explained.step_time, show.seconds))
     need, capacity = explained.metrics["peak_memory"], explained.memory_capacity
@@ -132,14 +149,18 @@ def _print(explained: Explanation) -> None:
     out.print(_elasticities(explained, metric))
 
 
-def _headline(explained: Explanation) -> list[list[str]]:
+def _headline(explained: Explanation, bounds: dict[str, Interval]) -> list[list[str]]:
     from dse.types import Metrics, field_metadata
 
     rows = []
     for name in _HEADLINE:
-        meta, value = field_metadata(Metrics, name), explained.metrics[name]
-        utilisation = name in ("mfu", "mfu_causal", "hfu")
-        rows.append([meta["long_name"], show.percent(value) if utilisation else show.quantity(value, meta["units"])])
+        meta = field_metadata(Metrics, name)
+
+        def text(value: float, units: str = meta["units"], share: bool = name in ("mfu", "mfu_causal", "hfu")) -> str:
+            return show.percent(value) if share else show.quantity(value, units)
+
+        between = " and ".join(map(text, bounds[name])) if name in bounds else ""
+        rows.append([meta["long_name"], text(explained.metrics[name]), *([between] if bounds else [])])
     return rows
 
 

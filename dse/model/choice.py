@@ -1,4 +1,4 @@
-"""Choices as data: pick a value by a traced integer code, without a branch."""
+"""Choices as data: pick a value by a traced integer code, and ask whole numbers held in floats, without a branch."""
 
 from __future__ import annotations
 
@@ -15,3 +15,12 @@ def choose(code: Scalar, by_code: Mapping[int, Scalar]) -> Scalar:
     for key, value in by_code.items():
         result = jnp.where(code == float(key), value, result)
     return result
+
+
+def divides(part: Scalar, whole: Scalar) -> Scalar:
+    """Whether ``part`` divides ``whole``: whole numbers held in floats, exact while both are below 2^24.
+
+    The quotient is rounded to a whole number whose product with ``part`` is exact only if it is the
+    whole; a remainder would say the same, but no processor computes many of those at once.
+    """
+    return part * jnp.round(whole / part) == whole

@@ -5,17 +5,9 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from dse.model import offload
+from dse.model.choice import divides
 from dse.model.roofline import matrix_rate
 from dse.types import Design, Infeasible, Scalar
-
-
-def divides(part: Scalar, whole: Scalar) -> Scalar:
-    """Whether ``part`` divides ``whole``: whole numbers held in floats, exact while both are below 2^24.
-
-    The quotient is rounded to a whole number whose product with ``part`` is exact only if it is the
-    whole; a remainder would say the same, but no processor computes many of those at once.
-    """
-    return part * jnp.round(whole / part) == whole
 
 
 def usable_memory(design: Design) -> Scalar:

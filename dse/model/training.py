@@ -22,6 +22,9 @@ from dse.model.transformer import (
 )
 from dse.types import Design, Mapping, Recompute, Scalar, SequenceParallel
 
+#: Launches that a softmax of single kernels adds to a layer's about twenty-five: cast, scale, mask, softmax, cast.
+EAGER_LAUNCHES = 0.2
+
 
 class Passes(NamedTuple):
     """Device seconds of a list of operators for one micro-batch."""
@@ -384,7 +387,7 @@ def step_time(
     one, update = run_layer(design, local, groups, layer, on_host)
     first, last = edge_times(design, local, groups, embedding, head)
     passes, device = host_passes(m), layers * one.total
-    launches = design.software.host_time * passes * layers
+    launches = design.software.host_time * (1.0 + EAGER_LAUNCHES * local.eager) * passes * layers
     beat = jnp.maximum(device, launches)
     # An edge has about as many launches as a layer, and is not recomputed. A single stage has both edges.
     at_edge = launches + 2.0 * design.software.host_time * local.edges * jnp.where(m.pp > 1.0, 1.0, 2.0)

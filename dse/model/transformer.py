@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model.choice import divides
 from dse.model.operators import (
     ACTIVATION,
     DROPOUT,
@@ -33,6 +34,7 @@ from dse.types import (
     Recompute,
     Scalar,
     SequenceParallel,
+    Software,
     Workload,
 )
 
@@ -50,6 +52,7 @@ class Local(NamedTuple):
     vocab: Scalar  # vocabulary rows
     flash: Scalar  # 1 for flash attention
     fused: Scalar  # 1 for fused element-wise chains
+    eager: Scalar  # 1 when unfused attention runs its softmax as single kernels
     split: Scalar  # 1 when the sequence is split over tp in norms, dropout and residuals
     edges: Scalar  # 1 when there is an embedding and a head: a vocabulary
     element: Element
@@ -74,6 +77,7 @@ def local_sizes(design: Design) -> Local:
         vocab=w.vocab / m.tp,
         flash=jnp.where(software.attention == float(Attention.flash), 1.0, 0.0),
         fused=software.fused_elementwise,
+        eager=eager_softmax(m.micro_batch * heads, software),
         split=split,
         edges=jnp.minimum(w.vocab, 1.0),
         element=Element(
@@ -122,6 +126,19 @@ def flash_pairs(workload: Workload) -> Scalar:
     return (1.0 - local) * causal_pairs(s, s) + local * causal_pairs(s, workload.window)
 
 
+#: Bytes an element that a softmax of single kernels moves beyond a fused one: to fp32, mask, softmax, back to 16 bits.
+EAGER_FORWARD, EAGER_BACKWARD = 25.0, 27.0
+
+
+def eager_softmax(batch: Scalar, software: Software) -> Scalar:
+    """1 where unfused attention over ``batch`` sequences x heads falls back on a softmax of single kernels, else 0.
+
+    The fused kernel works on several of them at a time (four in Megatron-LM's ``fused_softmax``).
+    """
+    fused = divides(software.softmax_batch, batch) | (software.attention == float(Attention.flash))
+    return jnp.where(fused, 0.0, 1.0)
+
+
 def attention_operators(design: Design, local: Local) -> list[Operator]:
     """The attention core, unfused (full square through memory) or flash (causal half, no square stored)."""
     w, m = design.workload, design.mapping
@@ -138,11 +155,12 @@ def attention_operators(design: Design, local: Local) -> list[Operator]:
     probabilities = value_stored + dropped * act * square
     statistics = 4.0 * batch * queries  # one fp32 log-sum-exp a row
     flash_stored = qk_stored + value_stored + statistics
+    eager = local.eager
     return [
         batched_matmul("attention_scores", batch, queries, w.seq_len, w.head_dim, e, qk_stored, unfused),
         elementwise(
-            "attention_softmax", square, 2.0 * act, 3.0 * act, act * square, flops=SOFTMAX, present=unfused,
-            core=True
+            "attention_softmax", square, 2.0 * act + eager * EAGER_FORWARD, 3.0 * act + eager * EAGER_BACKWARD,
+            act * square, flops=SOFTMAX, present=unfused, core=True,
         ),
         elementwise(
             "attention_dropout", square, 2.0 * act + MASK_BYTES, 2.0 * act + MASK_BYTES,
