@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -96,19 +97,26 @@ def calibrate_kernels(cases: list[Path], output: Path, folds: int, catalog: Path
     print(f"written: {', '.join(map(str, [output, *changed]))}")
 
 
-def calibrate_steps(cases: list[Path], output: Path, folds: int, catalog: Path | None) -> None:
+def calibrate_steps(cases: list[Path], output: Path, folds: int, catalog: Path | None, docs: Path | None) -> None:
     """Fits software stacks to measured steps: errors on the screen, values in ``output`` or a catalogue too."""
     from dse.calibrate import stacks
+    from dse.calibrate.page import page
     from dse.calibrate.steps import calibrate
 
     found = calibrate(cases, folds or 5, progress=print)
     output.write_text(stacks.toml(found), encoding="utf-8")
+    if docs:
+        docs.write_text(page(found, _command(cases, docs)), encoding="utf-8")
     changed = stacks.write_catalog(found, catalog) if catalog else []
     rows = [[e.source, str(e.rows), *map(show.percent, e[2:])] for e in stacks.errors_by_source(found)]
     header = ["source", "rows", "error", "unseen", "unseen median", "unseen 90 %", "unseen bias", "source left out"]
     show.console().print(show.table(header, rows, left=["source"]))
     print(f"80 % intervals hold {stacks.coverage(found):.1%} of the unseen rows")
     print(f"written: {', '.join(map(str, [output, *changed]))}")
+
+
+def _command(cases: list[Path], docs: Path) -> str:
+    return shlex.join(["dse", "calibrate", *map(str, cases), "-o", "FILE.toml", "--docs", str(docs)])
 
 
 @told
@@ -119,6 +127,7 @@ def calibrate(
     catalog: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Also replace the fitted values of this catalogue.")
     ] = None,
+    docs: Annotated[Path | None, typer.Option(metavar="FILE.md", help="Also write the page of the docs.")] = None,
 ) -> None:
     """Fit parameters to measurements by gradient: of chips and networks to kernels, or of software stacks to steps."""
     from dse.cases import kernels
@@ -126,5 +135,7 @@ def calibrate(
     tables_of_kernels = [kernels.is_table(path) for path in cases]
     if any(tables_of_kernels) and not all(tables_of_kernels):
         raise InputError("calibrate", "tables of kernels and of steps", "one kind at a time", "run it once for each")
-    fit = calibrate_kernels if all(tables_of_kernels) else calibrate_steps
-    fit(cases, output, folds, catalog)
+    if all(tables_of_kernels):
+        calibrate_kernels(cases, output, folds, catalog)
+    else:
+        calibrate_steps(cases, output, folds, catalog, docs)

@@ -1,0 +1,107 @@
+"""Intervals of predictions: what is drawn, how wide they are, and that they are where users look."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+import dse
+from dse import uncertainty
+from dse.catalog.schema import upper_bound
+from dse.cli import app
+from dse.design import leaf
+from dse.uncertainty import Doubt, deviations, doubt_of, half_widths, interval
+
+DESIGN = dse.design("gpt-3-13b", "selene", n_devices=16, tp=8, pp=2, recompute="full", global_batch=64)
+
+
+def test_nothing_open_is_no_interval():
+    assert half_widths([DESIGN], [Doubt({}, 0.0)])[0] == pytest.approx(0.0, abs=1e-6)
+    low, high = interval("step_time", 2.0, 0.0)
+    assert low == high == 2.0
+
+
+def test_the_residual_alone_is_the_normal_quantile():
+    assert half_widths([DESIGN], [Doubt({}, 0.1)], 0.8)[0] == pytest.approx(0.12816, rel=1e-3)
+    assert half_widths([DESIGN], [Doubt({}, 0.1)], 0.95)[0] == pytest.approx(0.19600, rel=1e-3)
+
+
+def test_a_spread_widens_by_its_elasticity():
+    name = "software.matrix_slowdown"
+    slope = next(e for e in dse.explain(DESIGN).elasticities if e.parameter == "matrix_slowdown").elasticity
+    assert deviations([DESIGN], [Doubt({name: 0.01}, 0.0)])[0] == pytest.approx(0.01 * slope, rel=0.25)
+    narrow, wide = (deviations([DESIGN], [Doubt({name: spread}, 0.0)])[0] for spread in (0.01, 0.1))
+    assert wide > 5.0 * narrow
+
+
+def test_designs_keep_their_order_whatever_their_structure():
+    calculon = dse.design("gpt-3-13b", "calculon-a100-80g", n_devices=16, tp=8, pp=2, recompute="full", global_batch=64)
+    doubt = Doubt({"software.matrix_slowdown": 0.1}, 0.0)
+    together = deviations([DESIGN, calculon, DESIGN], [doubt] * 3)
+    apart = [deviations([design], [doubt])[0] for design in (DESIGN, calculon, DESIGN)]
+    np.testing.assert_allclose(together, apart, rtol=1e-5)
+
+
+def test_drawn_shares_stay_shares():
+    doubt = Doubt({"software.pp_overlap": 2.0}, 0.0)
+    paths = uncertainty._paths(DESIGN)
+    drawn = uncertainty._drawn([DESIGN], [doubt])[0]
+    column = drawn[:, paths.index("software.pp_overlap")]
+    assert column.max() == upper_bound("pp_overlap") == 1.0 and column.min() > 0.0
+    others = [i for i, path in enumerate(paths) if path != "software.pp_overlap"]
+    expected = [float(leaf(DESIGN, paths[i])) for i in others]
+    np.testing.assert_allclose(drawn[:, others], np.broadcast_to(expected, drawn[:, others].shape), rtol=1e-6)
+
+
+@pytest.mark.parametrize("stack", ["megatron-2021", "nemo", "megatron-core-te-hopper"])
+def test_stacks_say_what_is_open(stack):
+    doubt = doubt_of(stack)
+    assert 0.01 <= doubt.residual < 0.3
+    assert {"software.matrix_slowdown", "software.host_time"} <= doubt.spreads.keys()
+    assert all(0.0 < spread < 2.0 for spread in doubt.spreads.values())
+
+
+def test_a_stack_without_rows_is_less_sure():
+    assert doubt_of("megatron-core-te").residual > doubt_of("megatron-2022").residual
+
+
+def test_metrics_that_do_not_follow_the_step_time_have_no_interval():
+    assert interval("peak_memory", 1.0, 0.1) is None
+    assert interval("mfu", 0.4, 0.1).low == pytest.approx(0.4 * np.exp(-0.1))
+
+
+def test_predict_adds_bounds(tmp_path):
+    from dse.validate import predict
+
+    table, output = "tests/published/narayanan_2021.csv", tmp_path / "out.csv"
+    assert predict(table, output, intervals=True)["predicted"] == 16
+    rows = _rows(output)
+    for row in rows:
+        low, value, high = (float(row[f"pred_step_time{end}"]) for end in ("_low", "", "_high"))
+        assert low < value < high < 1.5 * low
+    predict(table, output)
+    assert not any(name.endswith("_low") for name in _rows(output)[0])
+
+
+def _rows(path):
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def told(capsys, *arguments):
+    """What a command prints."""
+    with pytest.raises(SystemExit):
+        app(list(arguments), prog_name="dse")
+    return capsys.readouterr().out
+
+
+def test_commands_tell_intervals(capsys):
+    options = ["-w", "gpt-3-13b", "-s", "selene", "--set", "tp=8", "--set", "recompute=full", "--uncertainty"]
+    assert "80 % between" in told(capsys, "evaluate", *options)
+    document = json.loads(told(capsys, "evaluate", *options, "--json"))
+    low, high = document["intervals"]["step_time"]
+    assert low < document["metrics"]["step_time"] < high
+    covered = json.loads(told(capsys, "validate", "tests/published/narayanan_2021.csv", "--uncertainty", "--json"))
+    assert covered["coverage"][-1]["source"] == "all" and covered["coverage"][-1]["coverage"] > 0.6
