@@ -204,14 +204,11 @@ class FineKernels:
     An optional part of :class:`Kernels`, as the steps are: a design without it has none of these leaves.
     """
 
-    split_depth: Scalar = metadata("", "1", "inner dimension whose time one more split of it costs")
-    small_tile: Scalar = metadata("", "1", "rate of a quarter tile over that of a whole one")
+    split_time: Scalar = metadata("", "s", "what one more split of the inner dimension costs")
+    feed: Scalar = metadata("", "B/s", "rate at which quarter tiles get their operands on a core")
     output_overhead: Scalar = metadata("", "1", "share of the time to write a product that nothing hides")
     sustained: Scalar = metadata("", "1", "matrix rate at the power limit over that of short runs")
-    fp8_efficiency: Scalar = metadata("", "1", "share of the fp8 rate over that of the 16-bit rate")
-    fp4_efficiency: Scalar = metadata("", "1", "share of the fp4 rate over that of the 16-bit rate")
-    narrow_memory: Scalar = metadata("", "1", "memory efficiency of 8- and 4-bit GEMMs over that of 16-bit ones")
-    narrow_split: Scalar = metadata("", "1", "what one more split of k costs them over what it costs 16-bit ones")
+    narrow_efficiency: Scalar = metadata("", "1", "share of the 8- and 4-bit rates over that of the 16-bit rate")
     quantize_floor: Scalar = metadata("", "s", "shortest time of the kernels that quantise an activation")
     quantize_row: Scalar = metadata("", "s", "time that one row of an activation adds to them")
     block_floor: Scalar = metadata("", "s", "launch of a block-scaled GEMM, host included")
@@ -228,22 +225,17 @@ class AttentionKernels:
     """
 
     context_efficiency: Scalar = metadata("", "1", "share of the matrix rate of wide heads on long sequences")
-    context_head: Scalar = metadata("d0", "1", "head size that the exponentials of one pair cost as much as")
-    context_keys: Scalar = metadata("k0", "1", "keys that the start and end of a query tile cost as much as")
-    context_tail: Scalar = metadata("", "1", "share of the longest query tile that the others do not hide")
-    context_empty: Scalar = metadata("", "1", "time of an empty row of a query tile over that of a full one")
+    context_pair: Scalar = metadata("", "s", "time that the exponential of one pair takes on a core")
+    context_tile: Scalar = metadata("", "s", "start and end of a query tile")
     context_memory: Scalar = metadata("", "1", "share of memory bandwidth that context attention reaches")
-    context_token: Scalar = metadata("", "s", "time to put the keys and values of one token into the cache")
     context_floor: Scalar = metadata("", "s", "shortest time, launches included")
     context_fp8: Scalar = metadata("", "1", "time of a pair with an fp8 cache over that with a 16-bit one")
-    decode_keys: Scalar = metadata("k0", "1", "keys that the start and end of one sequence cost as much as")
-    decode_head: Scalar = metadata("d0", "1", "head size that the work on a key beside its bytes costs as much as")
-    decode_split: Scalar = metadata("", "1", "keys whose time one more split of a sequence costs")
-    decode_core: Scalar = metadata("", "1", "rate at which one core reads over its share of the memory bandwidth")
+    decode_efficiency: Scalar = metadata("", "1", "share of a core's matrix rate of 16 query rows against a cache")
+    decode_tile: Scalar = metadata("", "s", "start and end of one sequence")
+    decode_split: Scalar = metadata("", "s", "what one more split of a sequence costs")
     decode_memory: Scalar = metadata("", "1", "share of memory bandwidth that decode attention reaches")
     decode_floor: Scalar = metadata("", "s", "shortest time, launches included")
     grouped_floor: Scalar = metadata("", "s", "what rearranging grouped queries adds to it")
-    fp8_floor: Scalar = metadata("", "s", "what an fp8 cache adds to the shortest times: quantising the queries")
     blend: Scalar = metadata("", "1", "how far compute and memory of attention fail to overlap at the ridge")
 
 
@@ -308,10 +300,10 @@ class CollectiveKernels:
     pair_loss: Scalar = metadata("", "1", "share of the bandwidth that two members leave unused, less so more of them")
     crowding: Scalar = metadata("", "1", "what members beyond two take of each other's bandwidth, by their square")
     exchange_efficiency: Scalar = metadata("", "1", "share of the bandwidth of an all-to-all over that of a ring")
-    direct_launch: Scalar = metadata("", "s", "launch and completion of a direct all-reduce")
+    direct_launch: Scalar = metadata("", "1", "launch and completion of a direct all-reduce over the library's")
     lean_launch: Scalar = metadata("", "1", "the same of TensorRT-LLM's over that of the other engines'")
     direct_latency: Scalar = metadata("", "s", "latency of one shot of a direct all-reduce")
-    direct_efficiency: Scalar = metadata("", "1", "share of the bandwidth of a direct all-reduce over that of a ring")
+    direct_rate: Scalar = metadata("", "B/s", "rate at which the blocks of a direct all-reduce load")
     graph_efficiency: Scalar = metadata("", "1", "share of the bandwidth of large messages in a graph over without")
     eager_launch: Scalar = metadata("", "s", "time the host needs to launch a collective outside of a graph")
 

@@ -51,20 +51,27 @@ def calibrate(
     catalog: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Also replace the fitted tables of this catalogue.")
     ] = None,
+    docs: Annotated[Path | None, typer.Option(metavar="FILE.md", help="Also write the page of the docs.")] = None,
 ) -> None:
     """Fit the parameters of chips and networks to measured kernels by gradient, with spread and residual."""
     from dse.calibrate.kernels import calibrate, read_kernels
-    from dse.calibrate.writing import write, write_catalog
+    from dse.calibrate.page import write_page
+    from dse.calibrate.writing import tables, write, write_catalog
 
-    found = calibrate(read_kernels(cases), folds)
+    kernels = read_kernels(cases)
+    found = calibrate(kernels, folds)
     write(found, output)
     changed = write_catalog(found, catalog) if catalog else []
+    if docs:
+        write_page(docs, found, kernels)
+        changed.append(docs)
     rows = [
-        [f"{one.job.slug}.{one.job.table}", str(one.fit.rows), show.percent(one.median_error),
-         f"{len(one.job.parameters) - len(one.at_prior)} of {len(one.job.parameters)}"]
-        for one in found
+        [f"{one.slug}.{one.name}", str(len(one.values)), str(sum(value.told for value in one.values.values())),
+         show.percent(job.median_error)]
+        for job in found for one in tables(job)
     ]  # fmt: skip
-    show.console().print(show.table(["table", "rows", "median error", "moved by the rows"], rows, left=["table"]))
+    header = ["table", "parameters", "told by the rows", "median error of the fit"]
+    show.console().print(show.table(header, rows, left=["table"]))
     print(f"written: {', '.join(map(str, [output, *changed]))}")
 
 
