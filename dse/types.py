@@ -302,7 +302,7 @@ class CollectiveKernels:
     exchange_efficiency: Scalar = metadata("", "1", "share of the bandwidth of an all-to-all over that of a ring")
     direct_launch: Scalar = metadata("", "1", "launch and completion of a direct all-reduce over the library's")
     lean_launch: Scalar = metadata("", "1", "the same of TensorRT-LLM's over that of the other engines'")
-    direct_latency: Scalar = metadata("", "s", "latency of one shot of a direct all-reduce")
+    direct_latency: Scalar = metadata("", "1", "latency of one shot of a direct all-reduce over that of a step")
     direct_rate: Scalar = metadata("", "B/s", "rate at which the blocks of a direct all-reduce load")
     graph_efficiency: Scalar = metadata("", "1", "share of the bandwidth of large messages in a graph over without")
     eager_launch: Scalar = metadata("", "s", "time the host needs to launch a collective outside of a graph")

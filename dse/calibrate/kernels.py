@@ -46,7 +46,9 @@ _GEMM = [
     Parameter("kernels.fine.block_floor_odd", 180e-6, 0.4),
 ]
 
-_GEMM_OWN = frozenset(("matrix_efficiency", "memory_efficiency", "kernel_floor", "quantize_floor", "block_floor"))
+_GEMM_OWN = frozenset((
+    "matrix_efficiency", "memory_efficiency", "roofline_blend", "kernel_floor", "quantize_floor", "block_floor",
+))  # fmt: skip
 
 _ATTENTION = [
     Parameter("kernels.attention.context_efficiency", 0.8, 0.2, upper=1.0),
@@ -64,10 +66,7 @@ _ATTENTION = [
     Parameter("kernels.attention.blend", 0.2, 0.5, upper=1.0),
 ]
 
-_ATTENTION_OWN = frozenset((
-    "context_efficiency", "context_memory", "context_floor", "context_fp8", "decode_tile", "decode_floor",
-    "grouped_floor",
-))  # fmt: skip
+_ATTENTION_OWN = frozenset(("context_efficiency", "context_memory", "context_floor", "decode_tile", "decode_floor"))
 
 _COLLECTIVE = [
     Parameter("scale_up.alone.launch", 7e-6, 0.4),
@@ -80,7 +79,7 @@ _COLLECTIVE = [
     Parameter("scale_up.alone.exchange_efficiency", 0.9, 0.2),
     Parameter("scale_up.alone.direct_launch", 0.5, 0.5),
     Parameter("scale_up.alone.lean_launch", 0.65, 0.2),
-    Parameter("scale_up.alone.direct_latency", 2.2e-6, 0.5),
+    Parameter("scale_up.alone.direct_latency", 2.3, 0.5),
     Parameter("scale_up.alone.direct_rate", 600e9, 0.5),
     Parameter("scale_up.alone.graph_efficiency", 1.1, 0.1),
     Parameter("scale_up.alone.eager_launch", 20e-6, 0.4),
@@ -106,7 +105,8 @@ class Job:
     kernels: tuple[str, ...]  #: kinds of kernels
     homes: dict[str, tuple[str, ...]]  #: file's slug → devices whose rows tell its own values
     families: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)  #: slug → files it stands for
-    absent: dict[str, frozenset[str]] = dataclasses.field(default_factory=dict)  #: slug → what a thing has not
+    absent: dict[str, frozenset[str]] = dataclasses.field(default_factory=dict)  #: slug → what is 0 there, not fitted
+    apart: dict[str, frozenset[str]] = dataclasses.field(default_factory=dict)  #: slug → own there, shared elsewhere
 
     @property
     def devices(self) -> dict[str, str]:
@@ -115,9 +115,13 @@ class Job:
 
     def keys(self, slug: str) -> dict[str, str]:
         """Path of each parameter that a file has → its name in the fit."""
-        absent = self.absent.get(slug, frozenset())
+        absent, own = self.absent.get(slug, frozenset()), self.own | self.apart.get(slug, frozenset())
         paths = [p.path for p in self.parameters if leaf(p.path) not in absent]
-        return {path: f"{slug}:{path}" if leaf(path) in self.own else path for path in paths}
+        return {path: f"{slug}:{path}" if leaf(path) in own else path for path in paths}
+
+    def zeros(self, slug: str) -> list[str]:
+        """Paths of what a file has not."""
+        return [p.path for p in self.parameters if leaf(p.path) in self.absent.get(slug, frozenset())]
 
     def unknowns(self, slugs: Iterable[str]) -> list[Parameter]:
         """What is fitted to rows of some files: each parameter once, own ones once a file."""
@@ -150,12 +154,18 @@ _NOT_BUILT = {
     "nvlink-5": frozenset(("crowding",)), "pcie4-x16": frozenset(("pair_loss", "in_network_reduction")),
     "pcie5-x16": frozenset(("pair_loss", "in_network_reduction")),
 }  # fmt: skip
+#: Own where nothing alike is elsewhere: FlashAttention-2 rearranges grouped queries in a kernel of its own; Blackwell
+#: multiplies in fp8 where the cache is; peers see each other's flags through the host.
+_APART = {
+    "ampere": frozenset(("grouped_floor",)), "blackwell": frozenset(("context_fp8",)),
+    "pcie4-x16": frozenset(("direct_latency",)),
+}  # fmt: skip
 
 JOBS = [
     Job("kernels", "fine", _GEMM, _GEMM_OWN, ("gemm",), _CHIPS, _FAMILIES),
-    Job("kernels", "attention", _ATTENTION, _ATTENTION_OWN, ("attention",), _CHIPS, _FAMILIES),
+    Job("kernels", "attention", _ATTENTION, _ATTENTION_OWN, ("attention",), _CHIPS, _FAMILIES, apart=_APART),
     Job("network", "alone", _COLLECTIVE, _COLLECTIVE_OWN, ("collective", "direct"), _LINKS, {SHARED: tuple(_LINKS)},
-        _NOT_BUILT),
+        _NOT_BUILT, _APART),
 ]  # fmt: skip
 
 Group = tuple[str, str]  # kind of kernel, device
@@ -306,9 +316,10 @@ def _residuals(job: Job, groups: Sequence[_Rows]) -> Callable[..., jax.Array]:
         logs = []
         for kind, devices, (rows, which, measured) in zip(kinds, known, data, strict=True):
             fitted = [
-                with_leaves(device, {path: values[key] for path, key in job.keys(slug).items()})
+                with_leaves(device, dict.fromkeys(job.zeros(slug), 0.0)
+                            | {path: values[key] for path, key in job.keys(slug).items()})
                 for device, slug in devices
-            ]
+            ]  # fmt: skip
             logs.append(jnp.log(_each(kind, rows, which, jax.tree.map(_stacked, *fitted))) - jnp.log(measured))
         return jnp.concatenate(logs)
 

@@ -22,11 +22,14 @@ _RECORDS = (types.Kernels, types.FineKernels, types.AttentionKernels, types.Netw
 
 
 class Value(NamedTuple):
-    """A fitted number, the standard deviation of its logarithm, and whether the rows told it."""
+    """A fitted number, the standard deviation of its logarithm, and whether the rows told it; 0: not built."""
 
     value: float
     spread: float
     told: bool
+
+
+_NONE = Value(0.0, 0.0, told=False)
 
 
 class Table(NamedTuple):
@@ -51,6 +54,8 @@ class Table(NamedTuple):
 
 def _line(name: str, value: Value) -> str:
     text = written(name, value.value)
+    if value.value == 0.0:
+        return f'{name} = {{ value = {text}, source = "not of such links" }}'
     if not value.told:
         return f'{name} = {{ value = {text}, source = "prior: the rows say nothing of it" }}'
     return f"{name} = {{ value = {text}, spread = {_digits(value.spread, 2)} }}"
@@ -73,7 +78,8 @@ def tables(found: Found) -> list[Table]:
 
 
 def _own(found: Found, slug: str) -> dict[str, Value]:
-    return {leaf(path): _value(found, key) for path, key in found.job.keys(slug).items() if key != path}
+    absent = {leaf(path): _NONE for path in found.job.zeros(slug)}
+    return {leaf(path): _value(found, key) for path, key in found.job.keys(slug).items() if key != path} | absent
 
 
 def _shared(found: Found) -> dict[str, Value]:
@@ -85,16 +91,16 @@ def _value(found: Found, key: str) -> Value:
 
 
 def _means(members: Sequence[dict[str, Value]]) -> dict[str, Value]:
-    """Geometric means of what every member has, over those whose rows told it; scatter and own spread add up."""
-    names = [name for name in members[0] if all(name in one for one in members)] if members else []
+    """Geometric means of what members have, over those whose rows told it; scatter and own spread add up."""
     result = {}
-    for name in names:
-        told = [one[name] for one in members if one[name].told]
+    for name in dict.fromkeys(name for one in members for name in one):
+        known = [one[name] for one in members if name in one and one[name].value > 0.0]
+        told = [value for value in known if value.told]
         if not told:
-            result[name] = members[0][name]
+            result[name] = known[0] if known else _NONE
             continue
-        logs = [math.log(one.value) for one in told]
-        spread = math.hypot(statistics.pstdev(logs), statistics.fmean(one.spread for one in told))
+        logs = [math.log(value.value) for value in told]
+        spread = math.hypot(statistics.pstdev(logs), statistics.fmean(value.spread for value in told))
         result[name] = Value(math.exp(statistics.fmean(logs)), spread, told=True)
     return result
 
@@ -102,12 +108,12 @@ def _means(members: Sequence[dict[str, Value]]) -> dict[str, Value]:
 def _in_order(found: Found, values: dict[str, Value]) -> dict[str, Value]:
     """What a table of the generic file may state, in the order of the parameters.
 
-    A level of a network without its own has its ``fit``, not another's latency or bandwidth.
+    A network without its own has its ``fit``, not another's latency or bandwidth, and is a switch.
     """
     level = {field.name for field in dataclasses.fields(types.Network)} if found.job.kind == "network" else set()
     names = [leaf(parameter.path) for parameter in found.job.parameters]
     values = {name: values[name] for name in names if name in values and name not in level}
-    return values | ({"crowding": Value(0.0, 0.0, told=False)} if level else {})
+    return values | ({"crowding": _NONE} if level else {})
 
 
 def write(found: Sequence[Found], path: str | Path) -> None:

@@ -212,7 +212,7 @@ def direct_time(size: Scalar, members: Scalar, eager: Scalar, lean: Scalar, syst
     # Plain loads reach their rate at once: no ramp. That rate and the link's count in series.
     up = system.scale_up
     loading = 1.0 / (1.0 + up.bandwidth * up.efficiency / own.direct_rate)
-    direct = dataclasses.replace(_scaled(up, loading), latency=own.direct_latency, ramp=1.0)
+    direct = dataclasses.replace(_scaled(up, loading), latency=up.latency * own.direct_latency, ramp=1.0)
     small = launch + direct_all_reduce(size, members, direct)
     share = jnp.where(eager > 0.0, 1.0, own.graph_efficiency)
     graph = dataclasses.replace(system, scale_up=_scaled(system.scale_up, share))
