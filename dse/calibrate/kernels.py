@@ -25,6 +25,8 @@ from dse.types import Precision
 
 #: Rows a job takes of one device and kind at most; more change no digit that counts.
 MOST_ROWS = 5000
+#: Residual from which one counts linearly: what is judged is the median.
+DELTA = 0.05
 #: Steps of a fit.
 STEPS = 250
 
@@ -257,7 +259,7 @@ def _fitted(job: Job, kernels: Sequence[Kernel], used: np.ndarray) -> Fit:
     weights = (used * _weights(kernels))[order].astype(np.float32)
     slugs = dict.fromkeys(job.devices[device] for g in data for device in g.devices)
     result = fit(_residuals(job, data), job.unknowns(slugs), weights,
-                 tuple((g.rows, g.which, g.measured) for g in data), starts=1, steps=STEPS)  # fmt: skip
+                 tuple((g.rows, g.which, g.measured) for g in data), delta=DELTA, starts=1, steps=STEPS)  # fmt: skip
     back = np.empty(len(order), int)
     back[order] = np.arange(len(order))
     return dataclasses.replace(result, errors=result.errors[back], rows=int(used.sum()))
