@@ -27,7 +27,7 @@ docs: $(VENV)/.installed-test  ## regenerate docs/accuracy.md and docs/benchmark
 
 calibrate: $(VENV)/.installed  ## refit the kernels and links of the catalogue to tables of measured ones (KERNELS=…)
 	mkdir -p results
-	$(BIN)/dse calibrate $(KERNELS) --folds 3 --catalog hw_catalog -o results/kernels.toml
+	$(BIN)/dse calibrate $(KERNELS) --folds 3 --catalog hw_catalog --docs docs/kernels.md -o results/kernels.toml
 
 notebooks: $(VENV)/.installed-test  ## bring each notebook in line with its .py and execute a copy of it
 	$(BIN)/jupytext --sync notebooks/*.py

@@ -84,25 +84,30 @@ def rates(sweep: str | Path) -> dict[str, float]:
 
     from dse.evaluate import evaluate
     from dse.sweep import plan
-    from dse.sweep.engine import CHUNK_FULL, CHUNK_SCORES, Engine, evaluate_designs, look_up
+    from dse.sweep.engine import CHUNK_FULL, CHUNK_SCORES, CHUNK_SHORT, Engine, evaluate_designs, look_up
     from dse.sweep.nesting import Nest
 
     grid, _ = plan(sweep)
     engine = Engine(grid, evaluate)
     flat = Nest(grid, (), ())
-    index = np.arange(CHUNK_FULL) * 1009 % grid.n_designs
+    index = np.arange(CHUNK_SHORT) * 1009 % grid.n_designs
     digits, share = tuple(flat.digits(index)), grid.table.distinct.mean()
     tables, nest = engine.tables(flat), engine.score_nest(by_point=False)
     pivots = np.zeros((0, 1), np.float32)
     full, best = engine.lines(engine.full_nest, CHUNK_FULL), engine.lines(nest, CHUNK_SCORES)
-    flat_best = engine.lines(flat, CHUNK_FULL)
+    flat_best = engine.lines(flat, CHUNK_SHORT)
 
     def over_grid(nest: Nest, lines: int, run: Callable[[int], Any]) -> Callable[[], float]:
-        """A whole pass over a small sweep, eight chunks of a large one."""
+        """A whole pass over a small sweep, eight chunks of a large one; two at a time, as a sweep has them."""
         starts = range(0, min(nest.n_lines, 8 * lines), lines)
 
         def once() -> float:
-            jax.block_until_ready([run(line) for line in starts])
+            before = None
+            for line in starts:
+                found = run(line)
+                jax.block_until_ready(before)
+                before = found
+            jax.block_until_ready(before)
             return min(nest.n_lines, 8 * lines) * grid.n_designs / nest.n_lines
 
         return once

@@ -386,3 +386,9 @@ def test_bad_steps(user_folder, steps, wanted):
 def test_a_host_is_the_system_s_else_the_accelerator_s_link():
     assert catalog.system("calculon-a100-80g").host.capacity == 512 * 2.0**30
     assert catalog.system("selene").host.bandwidth == 31.5e9
+
+
+def test_a_fitted_value_has_its_spread_and_others_none():
+    values = catalog.entry("accelerator", "h100-sxm-80gb").values
+    assert 0.0 < values["kernels.fine.matrix_efficiency"].spread < 0.1
+    assert values["memory.bandwidth"].spread == 0.0

@@ -358,7 +358,7 @@ def test_catalog_show(command):
     (entry,) = json.loads(command("catalog", "show", "A100", "--json").out)
     assert entry["values"]["matrix_rate.bf16"] == {
         "value": 312e12, "units": "FLOP/s", "text": "312 TFLOP/s", "confidence": "datasheet",
-        "source": entry["values"]["matrix_rate.bf16"]["source"],
+        "source": entry["values"]["matrix_rate.bf16"]["source"], "spread": 0.0,
     }  # fmt: skip
     assert_four_parts(command("catalog", "show", "a1000-sxm-80gb"), "a100-sxm-80gb")
 

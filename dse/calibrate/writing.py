@@ -5,11 +5,15 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
 
 from dse import types
-from dse.calibrate.kernels import Found
+from dse.calibrate.kernels import SHARED, Found, leaf
 from dse.catalog.load import FOLDERS
 from dse.errors import InputError
 
@@ -17,10 +21,105 @@ from dse.errors import InputError
 _RECORDS = (types.Kernels, types.FineKernels, types.AttentionKernels, types.Network, types.CollectiveKernels)
 
 
+class Value(NamedTuple):
+    """A fitted number, the standard deviation of its logarithm, and whether the rows told it; 0: not built."""
+
+    value: float
+    spread: float
+    told: bool
+
+
+_NONE = Value(0.0, 0.0, told=False)
+
+
+class Table(NamedTuple):
+    """One table of one catalogue file."""
+
+    kind: str
+    slug: str
+    name: str
+    source: str
+    values: dict[str, Value]
+
+    @property
+    def text(self) -> str:
+        """The table as TOML: a leaf a line with its spread."""
+        return self.headed(self.name)
+
+    def headed(self, heading: str) -> str:
+        """The same under another heading."""
+        lines = [f"[{heading}]", f'source = "{self.source}"', 'confidence = "estimate"']
+        return "\n".join([*lines, *(_line(name, value) for name, value in self.values.items())]) + "\n"
+
+
+def _line(name: str, value: Value) -> str:
+    text = written(name, value.value)
+    if value.value == 0.0:
+        return f'{name} = {{ value = {text}, source = "not of such links" }}'
+    if not value.told:
+        return f'{name} = {{ value = {text}, source = "prior: the rows say nothing of it" }}'
+    return f"{name} = {{ value = {text}, spread = {_digits(value.spread, 2)} }}"
+
+
+def tables(found: Found) -> list[Table]:
+    """What one fit says, file by file: own values, means over a family, and in the generic file what all share."""
+    own = {slug: _own(found, slug) for slug in found.slugs}
+    result = [Table(found.job.kind, slug, found.job.table, _source(found, slug), own[slug]) for slug in own]
+    for family, members in found.job.families.items():
+        kept = [slug for slug in members if slug in own]
+        values = _means([own[slug] for slug in kept])
+        if family == SHARED:
+            values = _in_order(found, values | _shared(found))
+        if kept:
+            source = f"{_source(found)}; a chip's own values as the mean over {', '.join(kept)}, spread among them"
+            kind = "kernels" if family == SHARED else found.job.kind
+            result.append(Table(kind, family, found.job.table, source, values))
+    return result
+
+
+def _own(found: Found, slug: str) -> dict[str, Value]:
+    absent = {leaf(path): _NONE for path in found.job.zeros(slug)}
+    return {leaf(path): _value(found, key) for path, key in found.job.keys(slug).items() if key != path} | absent
+
+
+def _shared(found: Found) -> dict[str, Value]:
+    return {leaf(path): _value(found, path) for path in found.fit.values if ":" not in path}
+
+
+def _value(found: Found, key: str) -> Value:
+    return Value(found.fit.values[key], found.fit.spread[key], found.fit.moved[key])
+
+
+def _means(members: Sequence[dict[str, Value]]) -> dict[str, Value]:
+    """Geometric means of what members have, over those whose rows told it; scatter and own spread add up."""
+    result = {}
+    for name in dict.fromkeys(name for one in members for name in one):
+        known = [one[name] for one in members if name in one and one[name].value > 0.0]
+        told = [value for value in known if value.told]
+        if not told:
+            result[name] = known[0] if known else _NONE
+            continue
+        logs = [math.log(value.value) for value in told]
+        spread = math.hypot(statistics.pstdev(logs), statistics.fmean(value.spread for value in told))
+        result[name] = Value(math.exp(statistics.fmean(logs)), spread, told=True)
+    return result
+
+
+def _in_order(found: Found, values: dict[str, Value]) -> dict[str, Value]:
+    """What a table of the generic file may state, in the order of the parameters.
+
+    A network without its own has its ``fit``, not another's latency or bandwidth, and is a switch.
+    """
+    level = {field.name for field in dataclasses.fields(types.Network)} if found.job.kind == "network" else set()
+    names = [leaf(parameter.path) for parameter in found.job.parameters]
+    values = {name: values[name] for name in names if name in values and name not in level}
+    return values | ({"crowding": _NONE} if level else {})
+
+
 def write(found: Sequence[Found], path: str | Path) -> None:
     """All tables in one TOML file, each headed by the file of the catalogue that it belongs to."""
-    about = "# Fitted by dse calibrate; behind a value, the standard deviation of its logarithm.\n"
-    parts = [table(one, f"{one.job.slug}.{one.job.table}") for one in found]
+    about = "# Fitted by dse calibrate; spread is the standard deviation of a value's logarithm.\n"
+    parts = [one.headed(f"{one.slug}.{one.name}") for job in found for one in tables(job)]
     try:
         Path(path).write_text(about + "\n" + "\n".join(parts), encoding="utf-8")
     except OSError as error:
@@ -30,11 +129,11 @@ def write(found: Sequence[Found], path: str | Path) -> None:
 def write_catalog(found: Sequence[Found], folder: str | Path) -> list[Path]:
     """Replaces the fitted tables in the files of a catalogue folder; returns the files."""
     changed = []
-    for one in found:
-        path = Path(folder) / FOLDERS[one.job.kind] / f"{one.job.slug}.toml"
+    for one in [table for job in found for table in tables(job)]:
+        path = Path(folder) / FOLDERS[one.kind] / f"{one.slug}.toml"
         if not path.is_file():
             raise InputError(str(path), "no such file", "a catalogue with this entry", "name the folder hw_catalog")
-        path.write_text(_with_table(path.read_text(encoding="utf-8"), one.job.table, table(one, one.job.table)))
+        path.write_text(_with_table(path.read_text(encoding="utf-8"), one.name, one.text))
         changed.append(path)
     return list(dict.fromkeys(changed))
 
@@ -47,26 +146,15 @@ def _with_table(text: str, name: str, new: str) -> str:
     return old.sub(lambda match: new + ("\n" if match.end() < len(text) else ""), text, count=1)
 
 
-def table(found: Found, heading: str) -> str:
-    """One table: its source with rows and residuals, then a leaf a line with its spread."""
-    fit, job = found.fit, found.job
-    lines = [f"[{heading}]", f'source = "{_source(found)}"', 'confidence = "estimate"']
-    for parameter in job.parameters:
-        path = parameter.path
-        text = written(path.split(".")[-1], fit.values[path])
-        lines.append(
-            f"{path.split('.')[-1]} = {text}  # +-{100.0 * fit.spread[path]:.2g} %"
-            if fit.moved[path]
-            else f'{path.split(".")[-1]} = {{ value = {text}, source = "prior: the rows say nothing of it" }}'
-        )
-    return "\n".join(lines) + "\n"
-
-
-def _source(found: Found) -> str:
+def _source(found: Found, slug: str = "") -> str:
+    """What a table was fitted to, and how far off it is: of one file's devices or of all."""
+    used = np.array([slug in ("", found.job.devices[one.device]) for one in found.kernels])
+    devices = dict.fromkeys(one.device for one, mine in zip(found.kernels, used, strict=True) if mine)
+    error = float(np.median(np.abs(np.expm1(found.errors[used]))))
     kind = "of held-out shapes" if len(found.held_out) else "of the rows fitted"
     return (
-        f"fitted to {found.fit.rows} {' and '.join(found.job.kernels)} rows of ai-dynamo/aiconfigurator on "
-        f"{', '.join(found.job.devices)}; median error {100.0 * found.median_error:.1f} % {kind}"
+        f"fitted to {int(used.sum())} {' and '.join(found.job.kernels)} rows of ai-dynamo/aiconfigurator on "
+        f"{', '.join(devices)}; median error {100.0 * error:.1f} % {kind}"
     )
 
 
@@ -78,14 +166,16 @@ def written(leaf: str, value: float) -> str:
     )  # fmt: skip
     if units == "s":
         return f'"{_digits(1e9 * value)} ns"' if value < 0.1e-6 else f'"{_digits(1e6 * value)} us"'
+    if units == "B/s":
+        return f'"{_digits(1e-9 * value)} GB/s"'
     if units == "B":
         return f'"{_digits(1e-6 * value)} MB"'
     return _digits(value)
 
 
-def _digits(value: float) -> str:
-    """Three significant digits, without an exponent."""
+def _digits(value: float, digits: int = 3) -> str:
+    """So many significant digits, without an exponent."""
     if value == 0.0:
         return "0"
-    places = max(0, 2 - math.floor(math.log10(abs(value))))
+    places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
     return f"{value:.{places}f}".rstrip("0").rstrip(".") if places else f"{value:.0f}"

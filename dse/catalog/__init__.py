@@ -48,12 +48,8 @@ _NO_NETWORK = types.Network(
     bandwidth=1.0, latency=0.0, domain=1.0, efficiency=1.0, ramp=1.0, in_network_reduction=0.0, processor_usage=0.0
 )
 
-#: Collectives of a network that was not measured alone: rounded from those of the NVLink generations.
-_ALONE = {
-    "launch": 7e-6, "pair_loss": 0.1, "crowding": 0.001, "exchange_efficiency": 0.9, "direct_launch": 4e-6,
-    "lean_launch": 0.65, "direct_latency": 1e-6,
-    "direct_efficiency": 0.8, "graph_efficiency": 1.1, "eager_launch": 20e-6,
-}  # fmt: skip
+#: Kernels file that states what collectives of every network share.
+_LIBRARY = "generic"
 
 
 def kinds() -> list[str]:
@@ -154,7 +150,7 @@ def _fine(kernels: types.Kernels, found: Entry) -> types.Kernels:
 def network(name: str, where: str = "network", folder: Folder = None, fine: bool = False) -> types.Network:
     """The network level of a name; ``"none"`` is one device alone.
 
-    With ``fine`` it is that of single collectives measured alone: what its ``alone`` states, else a default.
+    With ``fine`` it is that of single collectives measured alone: what its ``alone`` states, else what all share.
     """
     if name == NO_NETWORK:
         return _NO_NETWORK
@@ -167,7 +163,8 @@ def network(name: str, where: str = "network", folder: Folder = None, fine: bool
     restatable = ("latency", "efficiency", "ramp", "in_network_reduction")
     restated = {leaf: found.value(f"alone.{leaf}") for leaf in restatable}
     own = _record(types.CollectiveKernels, found, "alone.")
-    kernels = {leaf: _ALONE[leaf] if value is None else value for leaf, value in own.items()}
+    library = load("kernels", _LIBRARY, folder)
+    kernels = {leaf: library.value(f"alone.{leaf}") if value is None else value for leaf, value in own.items()}
     return dataclasses.replace(
         level,
         **{leaf: value for leaf, value in restated.items() if value is not None},

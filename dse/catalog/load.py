@@ -279,7 +279,7 @@ def _accelerator_defaults(entry: Entry, folder: str | Path | None) -> dict[str, 
     device = {f.removeprefix("device."): s for f, s in family.items() if f.startswith("device.")}
     share = device.pop("vector_share")
     vector = dataclasses.replace(share, value=share.value * matrix, units="FLOP/s", text=f"{share.text} x matrix rate")
-    kernels = {f"kernels.{f}": s for f, s in family.items() if not f.startswith(("device.", "node."))}
+    kernels = {f"kernels.{f}": s for f, s in family.items() if not f.startswith(("device.", "node.", "alone."))}
     node = {f: s for f, s in family.items() if f.startswith("node.")}
     if entry.values.get("node.scale_up") is not None:  # an own scale-up network has its own bandwidth
         node.pop("node.scale_up_bandwidth", None)

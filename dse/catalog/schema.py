@@ -8,6 +8,8 @@ or, where these differ, as an inline table::
 
     cores = { value = 108, confidence = "estimate", source = "counted on the die" }
 
+A fitted value adds its ``spread``, the standard deviation of its logarithm.
+
 Texts carry units; plain numbers are for dimensionless fields only.
 """
 
@@ -41,14 +43,17 @@ class Sourced:
     text: str  #: as written in the file
     source: str = ""
     confidence: str = ""
-    spread: float = 0.0  #: standard deviation of the logarithm of a fitted value; 0 where none is known
+    spread: float = 0.0  #: standard deviation of the value's logarithm; 0 where none is stated
 
+
+#: Keys of a value written as an inline table.
+_KEYS = ("value", "source", "confidence", "spread")
 
 # Bounds of the fields that have narrower ones than "not negative".
 _POSITIVE = {
     *(f.name for record in (types.FineKernels, types.AttentionKernels, types.CollectiveKernels)
       for f in dataclasses.fields(record)
-      if f.name.endswith(("efficiency", "memory", "core", "split", "split_depth", "small_tile", "sustained", "fp8"))),
+      if f.name.endswith(("efficiency", "memory", "split", "split_time", "feed", "sustained", "fp8", "direct_rate"))),
     "n_layers", "hidden", "n_heads", "n_kv_heads", "head_dim", "ffn_hidden", "vocab", "window", "seq_len",
     "max_seq_len", "global_batch", "capacity", "bandwidth", "domain", "efficiency", "ramp", "cores",
     "vector_rate", "vector_share", "cache", "devices_per_node", "scale_up_bandwidth", "scale_out_bandwidth",
@@ -110,23 +115,29 @@ def bounded(value: float, raw: Any, name: str, where: str = "") -> float:
     return value
 
 
+def _spread(given: dict[str, Any]) -> float:
+    """The spread of a value written as an inline table; 0 where it states none."""
+    raw = given.get("spread", 0.0)
+    if isinstance(raw, bool) or not isinstance(raw, int | float) or not 0.0 <= raw < math.inf:
+        raise InputError("", f"spread = {raw!r}", "0 or more", "write the standard deviation of the logarithm")
+    return float(raw)
+
+
 def _sourced(parse: Callable[[Any], tuple[float | str, str]]) -> PlainValidator:
     """Validator of a value, bare or as ``{ value, source, confidence, spread }``; ``parse`` gives (value, units)."""
-    keys = ("value", "source", "confidence", "spread")
 
     def validate(raw: Any) -> Sourced:
         given = raw if isinstance(raw, dict) else {"value": raw}
         for key in given:
-            if key not in keys:
-                raise unknown_name("", key, keys, "keys of a value")
+            if key not in _KEYS:
+                raise unknown_name("", key, _KEYS, "keys of a value")
         if "value" not in given:
             raise InputError("", "no value", "{ value, source, confidence, spread }", "add value = …")
         confidence = given.get("confidence", "")
         if confidence and confidence not in get_args(Confidence):
             raise unknown_name("", str(confidence), get_args(Confidence), "confidences")
         value, units = parse(given["value"])
-        spread = bounded(_number(given.get("spread", 0.0), "1"), given.get("spread"), "spread")
-        return Sourced(value, units, str(given["value"]), str(given.get("source", "")), confidence, spread)
+        return Sourced(value, units, str(given["value"]), str(given.get("source", "")), confidence, _spread(given))
 
     return PlainValidator(validate)
 
@@ -279,26 +290,27 @@ class Accelerator(
 
 Fine = _table("Fine", {}, _leaves(types.FineKernels) | _leaves(types.Kernels))
 AttentionKernels = _table("AttentionKernels", {}, _leaves(types.AttentionKernels))
+CollectiveKernels = _table(
+    "CollectiveKernels", {},
+    _leaves(types.CollectiveKernels) | _leaves(types.Network, "latency", "efficiency", "ramp", "in_network_reduction"),
+)  # fmt: skip
 
 
 class KernelFamily(_table("KernelFamilyFile", {}, dict(family=Text) | _leaves(types.Kernels), File)):
     """Kernel efficiencies of a chip or a family, and what stands in for what its accelerators leave out.
 
     What it leaves out itself is that of the ``family`` it names. ``fine`` restates those leaves that take
-    another value beside the finer terms.
+    another value beside the finer terms. ``alone`` is what collectives of every network share.
     """
 
     device: Device = Field(default_factory=lambda: Device())
     node: Node = Field(default_factory=lambda: Node())
     fine: Fine = Field(default_factory=lambda: Fine())
     attention: AttentionKernels = Field(default_factory=lambda: AttentionKernels())
+    alone: CollectiveKernels = Field(default_factory=lambda: CollectiveKernels())
 
 
 Volumes = _table("Volumes", {}, _leaves(types.Volumes))
-CollectiveKernels = _table(
-    "CollectiveKernels", {},
-    _leaves(types.CollectiveKernels) | _leaves(types.Network, "latency", "efficiency", "ramp", "in_network_reduction"),
-)  # fmt: skip
 Fit = _table("Fit", _leaves(types.Network, "latency", "efficiency", "ramp", "processor_usage"), {})
 
 

@@ -80,27 +80,33 @@ def _figures(row: dict[str, Any]) -> list[str]:
     return [str(row["n"]), str(row["predicted"]), *(show.percent(row[name]) for name in _ERRORS.values())]
 
 
-def calibrate_kernels(cases: list[Path], output: Path, folds: int, catalog: Path | None) -> None:
+def calibrate_kernels(cases: list[Path], output: Path, folds: int, catalog: Path | None, docs: Path | None) -> None:
     """Fits chips and networks to measured kernels: errors on the screen, values in ``output`` or a catalogue too."""
+    from dse.calibrate.kernel_page import write_page
     from dse.calibrate.kernels import calibrate, read_kernels
-    from dse.calibrate.writing import write, write_catalog
+    from dse.calibrate.writing import tables, write, write_catalog
 
-    found = calibrate(read_kernels(cases), folds)
+    kernels = read_kernels(cases)
+    found = calibrate(kernels, folds)
     write(found, output)
     changed = write_catalog(found, catalog) if catalog else []
+    if docs:
+        write_page(docs, found, kernels)
+        changed.append(docs)
     rows = [
-        [f"{one.job.slug}.{one.job.table}", str(one.fit.rows), show.percent(one.median_error),
-         f"{len(one.job.parameters) - len(one.at_prior)} of {len(one.job.parameters)}"]
-        for one in found
+        [f"{one.slug}.{one.name}", str(len(one.values)), str(sum(value.told for value in one.values.values())),
+         show.percent(job.median_error)]
+        for job in found for one in tables(job)
     ]  # fmt: skip
-    show.console().print(show.table(["table", "rows", "median error", "moved by the rows"], rows, left=["table"]))
+    header = ["table", "parameters", "told by the rows", "median error of the fit"]
+    show.console().print(show.table(header, rows, left=["table"]))
     print(f"written: {', '.join(map(str, [output, *changed]))}")
 
 
 def calibrate_steps(cases: list[Path], output: Path, folds: int, catalog: Path | None, docs: Path | None) -> None:
     """Fits software stacks to measured steps: errors on the screen, values in ``output`` or a catalogue too."""
     from dse.calibrate import stacks
-    from dse.calibrate.page import page
+    from dse.calibrate.stack_page import page
     from dse.calibrate.steps import calibrate
 
     found = calibrate(cases, folds or 5, progress=print)
@@ -136,6 +142,6 @@ def calibrate(
     if any(tables_of_kernels) and not all(tables_of_kernels):
         raise InputError("calibrate", "tables of kernels and of steps", "one kind at a time", "run it once for each")
     if all(tables_of_kernels):
-        calibrate_kernels(cases, output, folds, catalog)
+        calibrate_kernels(cases, output, folds, catalog, docs)
     else:
         calibrate_steps(cases, output, folds, catalog, docs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -90,10 +91,7 @@ def _entries(name: str, kind: str | None, folder: Path | None) -> list[Entry]:
 
 
 def _as_dict(entry: Entry) -> dict[str, Any]:
-    values = {
-        field: {"value": v.value, "units": v.units, "text": v.text, "source": v.source, "confidence": v.confidence}
-        for field, v in entry.values.items()
-    }
+    values = {field: dataclasses.asdict(value) for field, value in entry.values.items()}
     return {
         "kind": entry.kind, "slug": entry.slug, "name": entry.name, "aliases": list(entry.aliases), "note": entry.note,
         "values": values,
@@ -108,7 +106,11 @@ def _print(entry: Entry) -> None:
     if entry.note:
         out.print(Text(entry.note))
     sources = list(dict.fromkeys(v.source for v in entry.values.values()))
-    rows = [[field, v.text, v.confidence, f"[{sources.index(v.source) + 1}]"] for field, v in entry.values.items()]
-    out.print(show.table(["field", "value", "confidence", "source"], rows, left=["field", "confidence"]))
+    rows = [
+        [field, v.text, f"±{show.percent(v.spread)}" if v.spread else "", v.confidence,
+         f"[{sources.index(v.source) + 1}]"]
+        for field, v in entry.values.items()
+    ]  # fmt: skip
+    out.print(show.table(["field", "value", "spread", "confidence", "source"], rows, left=["field", "confidence"]))
     for number, source in enumerate(sources, start=1):
         out.print(Text(f"[{number}] {source}"), soft_wrap=True)

@@ -21,6 +21,10 @@ TILE = 128.0
 ALONE = 0.65
 #: Rows up to which, and blocks in which, block-scaled GEMMs have kernels of their own.
 FEW_ROWS, BLOCK = 32.0, 128.0
+#: Seconds that a split of k costs in 8- and 4-bit GEMMs, whose libraries do not split it: none pays.
+NO_SPLIT = 1.0
+#: Rows of queries that decode attention fills up to.
+QUERY_ROWS = 16.0
 
 
 class Attention(NamedTuple):
@@ -59,35 +63,36 @@ def gemm_time(
     four = precision == float(Precision.fp4)
     element = Element(operand_bytes(precision), 2.0, 2.0, accelerator.cache)
     work = matmul_work(rows, columns, depth, 1.0, element)
-    # What lowers the matrix rate stretches the work that it has to do.
-    share = jnp.where(eight, fine.fp8_efficiency, jnp.where(four, fine.fp4_efficiency, 1.0))
-    device = _adjusted(accelerator, share, jnp.where(eight | four, 1.0, 0.0))
-    time = isolated_time("matrix", work, device, precision)
+    narrow = jnp.where(eight | four, 1.0, 0.0)
+    time = isolated_time("matrix", work, _adjusted(accelerator, narrow), precision)
     # Power caps the FLOPs that are done, not those that partial tiles and waves leave out.
-    capped = work.flops / (matrix_rate(accelerator, precision) * device.kernels.matrix_efficiency * fine.sustained)
+    capped = work.flops / (matrix_rate(accelerator, precision) * accelerator.kernels.matrix_efficiency * fine.sustained)
     time = jnp.where(sustained > 0.0, jnp.maximum(time, capped), time) + accelerator.kernels.kernel_floor
-    quantized = time + jnp.where(eight | four, 1.0, 0.0) * quantize_time(rows, depth, accelerator)
+    quantized = time + narrow * quantize_time(rows, depth, precision, accelerator)
     blocks = precision == float(Precision.fp8_block)
     return jnp.where(blocks, overlapped(quantized, block_launch(rows, columns, depth, accelerator), 0.15), quantized)
 
 
-def _adjusted(accelerator: Accelerator, rate: Scalar, narrow: Scalar) -> Accelerator:
-    """The accelerator at a share of its matrix efficiency; with kernels of narrow formats where ``narrow`` is 1."""
+def _adjusted(accelerator: Accelerator, narrow: Scalar) -> Accelerator:
+    """The accelerator with kernels of 8- and 4-bit formats where ``narrow`` is 1."""
     kernels = accelerator.kernels
     fine = kernels.fine
     own = dataclasses.replace(
         kernels,
-        matrix_efficiency=kernels.matrix_efficiency * rate,
-        memory_efficiency=kernels.memory_efficiency * (1.0 + narrow * (fine.narrow_memory - 1.0)),
-        fine=dataclasses.replace(fine, split_depth=fine.split_depth * (1.0 + narrow * (fine.narrow_split - 1.0))),
+        matrix_efficiency=kernels.matrix_efficiency * (1.0 + narrow * (fine.narrow_efficiency - 1.0)),
+        fine=dataclasses.replace(fine, split_time=fine.split_time + narrow * NO_SPLIT),
     )
     return dataclasses.replace(accelerator, kernels=own)
 
 
-def quantize_time(rows: Scalar, depth: Scalar, accelerator: Accelerator) -> Scalar:
-    """Seconds to turn a 16-bit activation into a narrower one: it is read and written, row by row."""
+def quantize_time(rows: Scalar, depth: Scalar, precision: Scalar, accelerator: Accelerator) -> Scalar:
+    """Seconds to turn a 16-bit activation into a narrower one: it is read and written.
+
+    A scale for a whole row needs all of the row first; one for a block of it does not.
+    """
     fine = accelerator.kernels.fine
-    return fine.quantize_floor + fine.quantize_row * rows + memory_time(3.0 * rows * depth, accelerator)
+    a_row = jnp.where(precision == float(Precision.fp8), fine.quantize_row, 0.0)
+    return fine.quantize_floor + a_row * rows + memory_time(3.0 * rows * depth, accelerator)
 
 
 def block_launch(rows: Scalar, columns: Scalar, depth: Scalar, accelerator: Accelerator) -> Scalar:
@@ -107,7 +112,7 @@ def context_time(call: Attention, accelerator: Accelerator) -> Scalar:
     """Seconds of causal flash attention over whole sequences, with putting keys and values into the cache.
 
     A head has ``n = ceil(s / T)`` query tiles; each sees whole tiles of keys up to its own, or the window
-    and a tile. A tile costs ``4 T (d + d0) (keys + k0)`` FLOPs on one core. All tiles share the cores; the
+    and a tile. On one core a tile takes ``T keys (4 d / rate + t_pair) + t_tile``. All tiles share the cores; the
     longest one bounds the time from below (Dao 2023; Shah et al. 2024 on the cost of exponentials).
     """
     own = accelerator.kernels.attention
@@ -115,20 +120,20 @@ def context_time(call: Attention, accelerator: Accelerator) -> Scalar:
     longest = jnp.minimum(call.seen + TILE, tiles * TILE)
     steps = jnp.ceil(longest / TILE)
     keys = longest - 0.5 * TILE * steps * (steps - 1.0) / tiles
-    rate = matrix_rate(accelerator, jnp.asarray(float(Precision.bf16))) * own.context_efficiency
+    rate = matrix_rate(accelerator, jnp.asarray(float(Precision.bf16))) * own.context_efficiency / accelerator.cores
     full = jnp.minimum(call.tokens / TILE, 1.0)
-    a_key = 4.0 * TILE * (call.head_dim + own.context_head) * (full + own.context_empty * (1.0 - full)) / rate
-    a_key = a_key * jnp.where(call.narrow > 0.0, own.context_fp8, 1.0) * call.compute_stretch
-    shared = a_key * (keys + own.context_keys) * call.batch * call.heads * tiles
-    alone = ALONE * a_key * (longest + own.context_keys) * accelerator.cores
-    compute = overlapped(shared, alone, own.context_tail)
+    a_key = TILE * (4.0 * call.head_dim / rate + own.context_pair) * full
+    a_key = a_key * jnp.where(call.narrow > 0.0, own.context_fp8, 1.0)
+    start = own.context_tile
+    shared = (a_key * keys + start) * call.compute_stretch * call.batch * call.heads * tiles / accelerator.cores
+    alone = ALONE * (a_key * longest + start) * call.compute_stretch
+    compute = overlapped(shared, alone, 1.0)
     elements = call.batch * call.tokens * call.head_dim
     moved = elements * (4.0 * call.heads + 2.0 * call.cache_bytes * call.kv_heads)
     memory = _reading(moved, accelerator, own.context_memory)
     stored = elements * (2.0 * (2.0 + call.cache_bytes) * call.kv_heads + 3.0 * call.heads * call.narrow)
-    filling = _reading(stored, accelerator, own.context_memory) + own.context_token * call.batch * call.tokens
-    floor = own.context_floor + call.narrow * own.fp8_floor
-    return overlapped(compute, memory, own.blend) + filling + floor
+    filling = _reading(stored, accelerator, own.context_memory)
+    return overlapped(compute, memory, own.blend) + filling + own.context_floor
 
 
 def decode_time(call: Attention, accelerator: Accelerator) -> Scalar:
@@ -142,15 +147,16 @@ def decode_time(call: Attention, accelerator: Accelerator) -> Scalar:
     keys = jnp.minimum(call.seen, call.tokens + 1.0)
     visited = jnp.minimum(jnp.ceil((call.tokens + 1.0) / TILE) * TILE, call.seen + TILE)
     moved = 2.0 * call.cache_bytes * units * call.head_dim * keys + 4.0 * call.batch * call.heads * call.head_dim
-    pace = own.decode_memory / call.reading_stretch
-    memory = _reading(moved, accelerator, pace)
-    a_key = _reading(4.0 * (call.head_dim + own.decode_head), accelerator, pace * own.decode_core)
+    memory = _reading(moved, accelerator, own.decode_memory / call.reading_stretch)
+    rate = matrix_rate(accelerator, jnp.asarray(float(Precision.bf16))) * own.decode_efficiency / accelerator.cores
+    rows = QUERY_ROWS * jnp.ceil(call.heads / (call.kv_heads * QUERY_ROWS))
+    a_key = 4.0 * rows * call.head_dim / rate * call.reading_stretch
     load = units / accelerator.cores
-    splits = jnp.clip(jnp.sqrt(visited / own.decode_split), 1.0, jnp.maximum(1.0 / load, 1.0))
-    chain = visited / splits + own.decode_keys + own.decode_split * (splits - 1.0)
-    busy = accelerator.cores * a_key * jnp.maximum(load * (visited + own.decode_keys), chain)
+    splits = jnp.clip(jnp.sqrt(visited * a_key / own.decode_split), 1.0, jnp.maximum(1.0 / load, 1.0))
+    chain = visited * a_key / splits + own.decode_tile + own.decode_split * (splits - 1.0)
+    busy = jnp.maximum(load * (visited * a_key + own.decode_tile), chain)
     grouped = jnp.where(call.heads > call.kv_heads, own.grouped_floor, 0.0)
-    return overlapped(memory, busy, own.blend) + own.decode_floor + grouped + call.narrow * own.fp8_floor
+    return overlapped(memory, busy, own.blend) + own.decode_floor + grouped
 
 
 def attention_time(call: Attention, context: Scalar, accelerator: Accelerator) -> Scalar:
@@ -202,9 +208,11 @@ def direct_time(size: Scalar, members: Scalar, eager: Scalar, lean: Scalar, syst
     """
     own = system.scale_up.alone
     system = _crowded(system, members)
-    launch = own.direct_launch * jnp.where(lean > 0.0, own.lean_launch, 1.0)
-    # Plain loads reach their rate at once: no ramp.
-    direct = dataclasses.replace(_scaled(system.scale_up, own.direct_efficiency), latency=own.direct_latency, ramp=1.0)
+    launch = own.launch * own.direct_launch * jnp.where(lean > 0.0, own.lean_launch, 1.0)
+    # Plain loads reach their rate at once: no ramp. That rate and the link's count in series.
+    up = system.scale_up
+    loading = 1.0 / (1.0 + up.bandwidth * up.efficiency / own.direct_rate)
+    direct = dataclasses.replace(_scaled(up, loading), latency=up.latency * own.direct_latency, ramp=1.0)
     small = launch + direct_all_reduce(size, members, direct)
     share = jnp.where(eager > 0.0, 1.0, own.graph_efficiency)
     graph = dataclasses.replace(system, scale_up=_scaled(system.scale_up, share))

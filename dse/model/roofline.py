@@ -61,8 +61,6 @@ def occupied_flops(work: Work, accelerator: Accelerator) -> Scalar:
     tiles); ``k0`` is the inner dimension at which half of the time goes into the fill.
     """
     kernels = accelerator.kernels
-    if kernels.fine is not None:
-        return _fine_occupied_flops(work, accelerator, kernels.fine)
     tiles = pieces(work.rows, kernels.tile_rows) * pieces(work.columns, kernels.tile_columns) * work.batch
     idle = accelerator.cores * pieces(tiles, accelerator.cores) - tiles
     a_tile = 2.0 * kernels.tile_rows * kernels.tile_columns * (work.depth + kernels.matrix_depth)
@@ -77,29 +75,35 @@ def pieces(whole: Scalar, piece: Scalar) -> Scalar:
     return jnp.ceil(whole * (reciprocal(piece) * (1.0 - 2.0**-21)))
 
 
-def _fine_occupied_flops(work: Work, accelerator: Accelerator, fine: FineKernels) -> Scalar:
-    """The same of a kernel alone: the better of whole and quarter tiles, split-k where tiles are few."""
-    kernels = accelerator.kernels
-    whole = _tiled_flops(work, accelerator, fine, kernels.tile_rows, kernels.tile_columns)
-    small = _tiled_flops(work, accelerator, fine, 0.5 * kernels.tile_rows, 0.5 * kernels.tile_columns)
-    return jnp.minimum(whole, small / fine.small_tile)
-
-
-def _tiled_flops(
-    work: Work, accelerator: Accelerator, fine: FineKernels, rows: Scalar, columns: Scalar
+def _fine_matrix_time(
+    work: Work, accelerator: Accelerator, fine: FineKernels, rate: Scalar, operand: Scalar
 ) -> Scalar:
-    """FLOPs that all cores could do in the time of a GEMM in tiles of one size.
+    """Seconds of a GEMM alone on cores that reach ``rate`` together: the better of whole and quarter tiles.
 
-    ``2 tm tn C (k W / s + k0 W + c (s - 1))`` for ``C`` cores and ``W`` waves, at least one. Splitting k over
-    ``s`` cores costs ``c`` a split, so that ``s = sqrt(k / c)`` is best, as far as cores are idle (Osama et al.,
-    PPoPP 2023, on work-centric decomposition).
+    A quarter tile of ``r x c`` reuses its operands less: each unit of k takes ``(r + c) operand / feed`` more.
     """
     kernels = accelerator.kernels
-    load = jnp.ceil(work.rows / rows) * jnp.ceil(work.columns / columns) * work.batch / accelerator.cores
-    waves = jnp.maximum(load + kernels.wave_quantization * (jnp.ceil(load) - load), 1.0)
-    splits = jnp.clip(jnp.sqrt(work.depth / fine.split_depth), 1.0, jnp.maximum(1.0 / load, 1.0))
-    depth = work.depth * waves / splits + kernels.matrix_depth * waves + fine.split_depth * (splits - 1.0)
-    return 2.0 * rows * columns * accelerator.cores * depth
+    rows, columns = kernels.tile_rows, kernels.tile_columns
+    unit = 2.0 * rows * columns * accelerator.cores / rate
+    quarter = 0.25 * unit + 0.5 * (rows + columns) * operand / fine.feed
+    whole = _tiled_time(work, accelerator, fine, (rows, columns), unit)
+    return jnp.minimum(whole, _tiled_time(work, accelerator, fine, (0.5 * rows, 0.5 * columns), quarter))
+
+
+def _tiled_time(
+    work: Work, accelerator: Accelerator, fine: FineKernels, tile: tuple[Scalar, Scalar], unit: Scalar
+) -> Scalar:
+    """Seconds of a GEMM in tiles of one size, of which a core takes ``unit`` seconds for a unit of k.
+
+    ``W unit k / s + c (s - 1)`` for ``W`` waves over the cores, at least one. Splitting k over ``s`` cores
+    costs ``c`` a split, so that ``s = sqrt(unit k / c)`` is best, as far as cores are idle (Osama et al., PPoPP
+    2023, on work-centric decomposition).
+    """
+    load = pieces(work.rows, tile[0]) * pieces(work.columns, tile[1]) * work.batch / accelerator.cores
+    waves = jnp.maximum(load + accelerator.kernels.wave_quantization * (jnp.ceil(load) - load), 1.0)
+    whole = unit * work.depth
+    splits = jnp.clip(jnp.sqrt(whole / fine.split_time), 1.0, jnp.maximum(1.0 / load, 1.0))
+    return waves * whole / splits + fine.split_time * (splits - 1.0)
 
 
 def shape_efficiency(work: Work, accelerator: Accelerator) -> Scalar:
@@ -135,6 +139,9 @@ def smooth_time(kind: str, work: Work, accelerator: Accelerator, precision: Scal
     if kind == "flash":
         ramp = 1.0 + kernels.flash_sequence / work.rows
         return work.flops * ramp * reciprocal(peak * kernels.flash_efficiency)
+    if kernels.fine is not None:
+        rate = peak * kernels.matrix_efficiency
+        return _fine_matrix_time(work, accelerator, kernels.fine, rate, operand_bytes(precision))
     return occupied_flops(work, accelerator) * reciprocal(peak * kernels.matrix_efficiency)
 
 

@@ -38,9 +38,10 @@ CONSTRAINT = 1 << max(Infeasible).bit_length()
 #: Bit for the feasible, where they are counted beside the reasons.
 _FEASIBLE = CONSTRAINT << 1
 
-#: Designs a chunk, when all outputs are stored and when only scores are.
-CHUNK_FULL = 1 << 16
+#: Designs a chunk, when all outputs are stored and when only scores are; and where designs or sweeps are few.
+CHUNK_FULL = 1 << 18
 CHUNK_SCORES = 1 << 19
+CHUNK_SHORT = 1 << 16
 
 #: Tables and lists of designs are padded to this length at least.
 _SHORTEST = 1024
@@ -144,10 +145,21 @@ def decode(start: Array, radices: Array, count: int) -> list[Array]:
     carry = jnp.arange(count, dtype=jnp.int32)
     digits: list[Array] = []
     for position in reversed(range(radices.shape[0])):
-        total = start[position] + carry
-        carry = lax.div(total, jnp.broadcast_to(radices[position], total.shape))
-        digits.append(total - carry * radices[position])
+        carry, digit = _divided(start[position] + carry, radices[position])
+        digits.append(digit)
     return digits[::-1]
+
+
+def _divided(total: Array, radix: Array) -> tuple[Array, Array]:
+    """Quotient and remainder of whole numbers, the quotient at most ``LONGEST_CHUNK``.
+
+    Processors divide many floats at once but no integers: the float quotient is off by one at most, which the
+    remainder tells.
+    """
+    quotient = jnp.floor(total.astype(jnp.float32) * (1.0 / radix.astype(jnp.float32))).astype(jnp.int32)
+    rest = total - quotient * radix
+    off = (rest >= radix).astype(jnp.int32) - (rest < 0).astype(jnp.int32)
+    return quotient + off, rest - off * radix
 
 
 def values_at(tables: tuple[dict[str, Array], ...], digits: Sequence[Array]) -> dict[str, Array]:
@@ -376,8 +388,8 @@ class Engine:
 
         A grid that is smaller than a long chunk has short ones, and no others: programs are shared.
         """
-        if default > CHUNK_FULL and nest.n_lines * nest.outer_a_line * nest.n_inner < default:
-            default = CHUNK_FULL
+        if nest.n_lines * nest.outer_a_line * nest.n_inner < default:
+            default = CHUNK_SHORT
         return max(1, (self._chunk or default) // (nest.outer_a_line * nest.n_inner))
 
     def outer(self, nest: Nest, line: int, count: int) -> tuple[dict[str, Array], Array]:
@@ -407,7 +419,7 @@ class Engine:
 
     def designs(self, index: np.ndarray) -> tuple[Metrics, tuple[Array, ...]]:
         """All outputs of the designs at these indices, a chunk at a time, padded to powers of two."""
-        pieces = [self._designs(index[i : i + CHUNK_FULL]) for i in range(0, max(len(index), 1), CHUNK_FULL)]
+        pieces = [self._designs(index[i : i + CHUNK_SHORT]) for i in range(0, max(len(index), 1), CHUNK_SHORT)]
         return jax.tree.map(lambda *arrays: np.concatenate(arrays), *pieces)
 
     def _designs(self, index: np.ndarray) -> tuple[Metrics, tuple[Array, ...]]:

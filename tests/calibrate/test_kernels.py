@@ -10,13 +10,16 @@ import numpy as np
 import pytest
 
 from dse import catalog
-from dse.calibrate.kernels import JOBS, calibrate, read_kernels, with_leaves
-from dse.calibrate.writing import table, write, write_catalog, written
-from dse.cases.kernels import Kernel, device_of, predict
+from dse.calibrate.fit import folds
+from dse.calibrate.kernel_page import page
+from dse.calibrate.kernels import JOBS, SHARED, calibrate, leaf, read_kernels, shape, with_leaves
+from dse.calibrate.writing import tables, write, write_catalog, written
+from dse.cases.kernels import Kernel, device_of, predict, times
 from dse.errors import InputError
 
 SHAPES = [(m, n, k) for m in (8.0, 100.0, 1000.0, 9000.0) for n in (512.0, 3000.0, 9000.0) for k in (512.0, 8192.0)]
-JOB = next(job for job in JOBS if job.slug == "h200" and job.table == "fine")
+JOB = next(job for job in JOBS if job.table == "fine")
+OWN = "h200:kernels."
 
 
 @pytest.fixture(scope="module")
@@ -25,44 +28,91 @@ def found():
     kernels = [Kernel("gemm", "h200-sxm-141gb", (*shape, 2.0, 0.0, 1.0)) for shape in SHAPES]
     own = device_of("gemm", "h200-sxm-141gb")
     changed = with_leaves(own, {"kernels.matrix_efficiency": 0.6, "kernels.kernel_floor": 5e-6})
-    from dse.cases.kernels import times
-
     seconds = times("gemm", np.array([k.values for k in kernels], np.float32), changed)
     made = [Kernel(k.kind, k.device, k.values, float(t)) for k, t in zip(kernels, seconds, strict=True)]
     return calibrate(made, k=2, jobs=[JOB])[0]
 
 
 def test_parameters_that_made_the_rows_come_back(found):
-    assert found.fit.values["kernels.matrix_efficiency"] == pytest.approx(0.6, rel=0.03)
-    assert found.fit.values["kernels.kernel_floor"] == pytest.approx(5e-6, rel=0.1)
+    assert found.fit.values[OWN + "matrix_efficiency"] == pytest.approx(0.6, rel=0.03)
+    assert found.fit.values[OWN + "kernel_floor"] == pytest.approx(5e-6, rel=0.1)
     assert found.fit.median_error < 0.03
     assert len(found.held_out) == len(SHAPES)
 
 
 def test_what_the_rows_do_not_tell_stays_at_its_prior(found):
-    assert "kernels.fine.fp4_efficiency" in found.at_prior
-    assert found.fit.values["kernels.fine.block_floor"] == pytest.approx(90e-6, rel=0.02)
+    assert "kernels.fine.narrow_efficiency" in found.at_prior
+    assert found.fit.values[OWN + "fine.block_floor"] == pytest.approx(90e-6, rel=0.02)
 
 
-def test_a_table_tells_source_rows_residual_and_spread(found):
-    text = table(found, "fine")
-    read = tomllib.loads(text)["fine"]
+def test_tables_tell_source_rows_residual_and_spread(found):
+    own, *_, shared = tables(found)
+    assert (own.slug, shared.slug) == ("h200", SHARED)
+    read = tomllib.loads(own.text)["fine"]
     assert "24 gemm rows" in read["source"]
     assert "held-out" in read["source"]
-    assert read["fp4_efficiency"]["source"].startswith("prior")
-    assert "# +-" in text
+    assert 0.0 < read["matrix_efficiency"]["spread"] < 0.1
+    assert read["block_floor"]["source"].startswith("prior")
+    assert "spread" in tomllib.loads(shared.text)["fine"]["roofline_blend"]
+
+
+def test_a_family_has_the_mean_of_its_members_and_their_scatter():
+    kernels = []
+    for device, efficiency in (("h100-sxm-80gb", 0.5), ("h200-sxm-141gb", 0.72)):
+        chip = with_leaves(device_of("gemm", device), {"kernels.matrix_efficiency": efficiency})
+        rows = np.array([(*one, 2.0, 0.0, 1.0) for one in SHAPES if one[0] > 100.0], np.float32)
+        seconds = times("gemm", rows, chip)
+        kernels += [Kernel("gemm", device, tuple(r), float(t)) for r, t in zip(rows.tolist(), seconds, strict=True)]
+    written_tables = {one.slug: one.values for one in tables(calibrate(kernels, jobs=[JOB])[0])}
+    mean = written_tables["hopper"]["matrix_efficiency"]
+    assert mean.value == pytest.approx(0.6, rel=0.05)
+    assert mean.spread > 0.1
+    assert set(written_tables["h100"]) == JOB.own
+    assert {leaf(p.path) for p in JOB.parameters} == set(written_tables[SHARED])
+
+
+def test_what_is_shared_or_own_is_few():
+    """About ten own numbers a chip, no more than seven a network, and no share above 1."""
+    by_table = {job.table: job for job in JOBS}
+    chips = [by_table["fine"], by_table["attention"]]
+    for slug in chips[0].homes:
+        assert sum(key != path for job in chips for path, key in job.keys(slug).items()) <= 12
+    links = by_table["alone"]
+    assert all(sum(key != path for path, key in links.keys(slug).items()) <= 7 for slug in links.homes)
+    bounded = ("efficiency", "memory", "sustained")
+    shares = [p for job in JOBS[:2] for p in job.parameters if p.path.endswith(bounded)]
+    assert len(shares) >= 6
+    assert all(p.upper == 1.0 for p in shares)
+
+
+def test_rows_of_one_shape_share_a_fold():
+    gemm = [Kernel("gemm", d, (64.0, 512.0, 4096.0, p, s, 1.0)) for d in "ab" for p in (2.0, 4.0) for s in (0.0, 1.0)]
+    links = [Kernel("collective", "a", (op, 1e6, 8.0, 8.0, 0.0)) for op in (0.0, 1.0)]
+    for alike in (gemm, [*links, Kernel("direct", "a", (1e6, 8.0, 0.0, 0.0))]):
+        assert len(set(folds([shape(one) for one in alike], 97))) == 1
+    assert shape(gemm[0]) != shape(Kernel("gemm", "a", (64.0, 512.0, 4097.0, 2.0, 0.0, 1.0)))
+
+
+def test_the_page_tells_errors_by_class_and_counts_parameters(found):
+    text = page([found])
+    assert "| GEMM, 16 bits | h200-sxm-141gb | 24 |" in text
+    assert f"| fine | h200 | {len(JOB.own)} |" in text
+    assert f"| fine | shared by all | {len(JOB.parameters) - len(JOB.own)} |" in text
 
 
 def test_the_catalogue_takes_a_fit_and_keeps_the_rest(found, tmp_path: Path):
     folder = tmp_path / "hw_catalog"
     shutil.copytree(catalog.catalog_root(), folder)
     before = (folder / "kernels" / "h200.toml").read_text()
-    assert write_catalog([found], folder) == [folder / "kernels" / "h200.toml"]
+    changed = [folder / "kernels" / f"{slug}.toml" for slug in ("h200", "hopper", SHARED)]
+    assert write_catalog([found], folder) == changed
     assert write_catalog([found], folder)  # once more changes nothing
     after = tomllib.loads((folder / "kernels" / "h200.toml").read_text())
     assert after["attention"] == tomllib.loads(before)["attention"]
     chip = catalog.accelerator("h200-sxm-141gb", folder=folder, fine=True)
-    assert chip.kernels.matrix_efficiency == pytest.approx(found.fit.values["kernels.matrix_efficiency"], rel=0.01)
+    assert chip.kernels.matrix_efficiency == pytest.approx(found.fit.values[OWN + "matrix_efficiency"], rel=0.01)
+    stated = catalog.entry("accelerator", "h200-sxm-141gb", folder=folder).values["kernels.fine.matrix_efficiency"]
+    assert stated.spread == pytest.approx(found.fit.spread[OWN + "matrix_efficiency"], rel=0.1)
     assert catalog.accelerator("h200-sxm-141gb", folder=folder).kernels.fine is None
     assert catalog.check(folder) == []
 
@@ -88,7 +138,7 @@ def test_rows_of_no_known_chip_are_refused():
     ("leaf", "value", "text"),
     [
         ("kernel_floor", 2.345e-6, '"2.35 us"'), ("quantize_row", 1.5e-9, '"1.5 ns"'), ("ramp", 2.5e6, '"2.5 MB"'),
-        ("split_depth", 123.4, "123"), ("efficiency", 0.8349, "0.835"), ("crowding", 0.0, "0"),
+        ("feed", 243.4e9, '"243 GB/s"'), ("efficiency", 0.8349, "0.835"), ("crowding", 0.0, "0"),
     ],
 )  # fmt: skip
 def test_values_are_written_in_their_units(leaf, value, text):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import dse
 from dse.design import replace
 from dse.sweep import execute, plan
-from dse.sweep.engine import CHUNK_FULL, Engine, decode, tables
+from dse.sweep.engine import CHUNK_FULL, CHUNK_SHORT, Engine, decode, tables
 from dse.sweep.nesting import Nest
 from dse.sweep.programs import CompileClock
 from tests.sweep import toy
@@ -103,7 +103,7 @@ def test_constant_options_are_no_columns():
 
 def test_chunks_are_as_long_for_any_grid_of_the_same_options():
     engines = [Engine(plan(sweep(system=f"n_devices = {n}"))[0], toy.evaluate) for n in (2, 8, 16)]
-    assert {engine.lines(engine.full_nest, CHUNK_FULL) for engine in engines} == {CHUNK_FULL // 72}
+    assert {engine.lines(engine.full_nest, CHUNK_FULL) for engine in engines} == {CHUNK_SHORT // 72}
 
 
 def test_catalogue_names_set_every_leaf_less_what_is_said_apart():
