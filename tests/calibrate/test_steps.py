@@ -101,5 +101,6 @@ def test_errors_of_unseen_configurations():
     everything = errors[-1]
     assert everything.unseen <= 0.08 and everything.unseen_median <= 0.05
     assert everything.rows >= 700
+    assert 0.75 <= stacks.coverage(found) <= 0.85, "80 % intervals"
     assert found.solution.errors == pytest.approx(steps.solve(
         found.rows, found.own, found.rows.weights, found.solution.z).errors, abs=0.01)  # fmt: skip
