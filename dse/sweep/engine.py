@@ -49,6 +49,9 @@ _SHORTEST = 1024
 #: Bits of a word of the mask of mappings.
 _WORD = 32
 
+#: Outer indices of a longer chunk come in groups of so many, which reductions take together.
+_GROUPED, _GROUP = 256, 16
+
 #: ``start + iota`` is exact in int32 while both stay below this.
 LONGEST_CHUNK = 1 << 21
 
@@ -258,23 +261,31 @@ def summarise(scores: Array, reasons: Array, pivots: Array) -> Scores:
     A program of its own, because XLA would compute the scores once for every reduction of them.
     ``pivots`` [pivot, objective] are scores of known designs, infinite where there are fewer.
     """
-    hopeful = (reasons == _FEASIBLE) & ~_worse(tuple(scores), pivots)
-    return Scores(scores, scores.min(axis=2), _least_along_outer(scores), hopeful.any(axis=1), _count(reasons))
+    outer_best = scores.min(axis=2)
+    if len(pivots):
+        hopeful = ((reasons == _FEASIBLE) & ~_worse(tuple(scores), pivots)).any(axis=1)
+    else:
+        hopeful = jnp.isfinite(outer_best[0])
+    inner_best = _few_rows(scores).min(axis=2).min(axis=1)
+    return Scores(scores, outer_best, inner_best, hopeful, _count(reasons))
 
 
-def _least_along_outer(scores: Array) -> Array:
-    """[objective, inner] in two steps: a few rows make one long row, which processors reduce by their whole width."""
-    n_objectives, n_outer, n_inner = scores.shape
+def _few_rows(values: Array) -> Array:
+    """[…, outer, inner] as […, group, row, inner]: processors reduce a few long rows by their whole width.
+
+    No group is spread over devices.
+    """
+    *leading, n_outer, n_inner = values.shape
     share = n_outer // len(jax.local_devices())
     rows = max(rows for rows in range(1, 65) if share % rows == 0)
-    return scores.reshape(n_objectives, n_outer // rows, rows, n_inner).min(axis=1).min(axis=1)
+    return values.reshape(*leading, n_outer // rows, rows, n_inner)
 
 
 @kept()
 def count_below(scores: Array, thresholds: Array) -> Array:
     """How many of the scores [objective, outer, inner] are below each of ``thresholds`` [objective, threshold].
 
-    No scatter: every score is compared with every threshold. Exact for inner products below 1024, as :func:`_count`.
+    No scatter: every score is compared with every threshold. Exact for inner products below 1024.
     """
     n = thresholds.shape[1]
     triples = jnp.pad(thresholds, [(0, 0), (0, -n % 3)]).reshape(len(thresholds), -1, 3)
@@ -315,14 +326,14 @@ def _worse(scores: tuple[Scalar, ...], pivots: Array) -> Scalar:
 
 
 def _count(reasons: Array) -> Array:
-    """How many designs have each bit, the feasible first; exact for inner products below 1024.
+    """How many designs have each bit, the feasible first.
 
-    Three bits are spread over a word, ten places apart, so that one sum along the inner product counts all three.
+    Three bits are spread over a word, ten places apart, so that one sum along a few rows counts all three.
     """
     spread, ones = 1 | 1 << 9 | 1 << 18, 1 | 1 << 10 | 1 << 20
-    counts = []
+    grouped, counts = _few_rows(reasons), []
     for first in range(0, _FEASIBLE.bit_length(), 3):
-        counts.append(_unpacked((((reasons >> first & 7) * spread) & ones).sum(axis=1, dtype=jnp.int32)))
+        counts.append(_unpacked((((grouped >> first & 7) * spread) & ones).sum(axis=1, dtype=jnp.int32)))
     return jnp.roll(jnp.concatenate(counts)[: _FEASIBLE.bit_length()], 1)
 
 
@@ -396,8 +407,8 @@ class Engine:
         """Dispatch the outer values of ``count`` lines from ``line``, and a few more for devices to share evenly."""
         start = np.array(nest.start_digits(line), np.int32)
         n_valid = np.int32(min(count, nest.n_lines - line) * nest.outer_a_line)
-        n_devices = len(jax.local_devices())
-        padded = -(-count * nest.outer_a_line // n_devices) * n_devices
+        together = len(jax.local_devices()) * (_GROUP if count * nest.outer_a_line > _GROUPED else 1)
+        padded = -(-count * nest.outer_a_line // together) * together
         return outer_chunk(self.tables(nest), start, n_valid, count=padded, sharding=over_devices("outer"))
 
     def full(self, line: int, count: int) -> tuple[Metrics, tuple[Array, ...]]:
