@@ -190,7 +190,7 @@ Text = Annotated[Any, _sourced(_parse_text)]
 class Table(BaseModel):
     """A table of values, with the source and confidence of those that state none."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)  # bases and tables that no file needs are never built
     source: str | None = None
     confidence: Confidence | None = None
 
