@@ -398,12 +398,12 @@ _LINES = [
 
 
 _PROFILE = """\
-Where a line falls short, this is where the time goes (two cores, 65,536 designs, not measured anew with the page). *Design
-by design, best only*: decoding indices and looking values up 1.4 ms, scores 2.6 ms, reductions 0.5 ms; looking up is
-gathers, which no processor does many of at once, and a grid does it once for a whole inner product. *Gradient*: 5.7 times
-the FLOPs of the value, in some two hundred loops whose results go through the cache, where the value is one loop; more
-designs at once leave the cache (13 x at 4,096, 23 x at 16,384). *1e5 designs*: 20 ms whatever the size, half of them to
-put the tables on the device, then the winners once more in full.
+Where a line falls short, this is where the time goes (two cores, 65,536 designs, not measured anew with the page).
+*Design by design, best only*: decoding indices and looking values up 1.4 ms, scores 2.6 ms, reductions 0.5 ms; looking
+up is gathers, which no processor does many of at once, and a grid does it once for a whole inner product. *Gradient*:
+5.7 times the FLOPs of the value, in some two hundred loops whose results go through the cache, where the value is one
+loop; more designs at once leave the cache (13 x at 4,096, 23 x at 16,384). *1e5 designs*: 20 ms whatever the size, half
+of them to put the tables on the device, then the winners once more in full.
 """
 
 

@@ -170,6 +170,12 @@ def test_a_stated_mapping_above_capacity_did_run(table):
     assert prediction.note == "over capacity" and prediction.skip is None
 
 
+def test_stages_that_differ_by_a_layer_are_noted(table):
+    row = STATED | {"n_gpus": "56", "pp": "7", "dp": "1", "vp": "1", "recompute": "full"}
+    prediction = only(table(row))
+    assert prediction.design.workload.n_layers % 7 and prediction.note == "stages differ by a layer"
+
+
 def test_nothing_that_fits_is_skipped_with_the_smallest_need(table):
     prediction = only(table(STATED | {"tp": "1", "n_gpus": "1", "recompute": ""}))
     assert prediction.skip.reason == "does not fit in memory" and "GiB" in prediction.skip.detail

@@ -120,6 +120,8 @@ def _choose(case: Case, candidates: Candidates, designs: list[Design], metrics: 
             return Prediction(case, completed=candidates.completed, skip=Skip("does not fit in memory", smallest))
         fits, note = runs & (need == need[runs].min()), "over capacity"
     chosen = _fastest(candidates.mappings, metrics["step_time"], fits)
+    if candidates.workload.n_layers % candidates.mappings[chosen].pp:
+        note = "; ".join(filter(None, (note, "stages differ by a layer")))
     return Prediction(
         case, designs[chosen], {name: float(values[chosen]) for name, values in metrics.items()},
         _completed(candidates, candidates.mappings[chosen]), note, stack=candidates.stack,
