@@ -11,6 +11,7 @@ import numpy as np
 
 from dse import catalog
 from dse.calibrate.steps import FAMILY, NAMES, NOT_FITTED, Calibration, fitted_as, mean_error
+from dse.errors import InputError
 from dse.types import Software, field_metadata
 from dse.uncertainty import SHARE
 
@@ -104,6 +105,8 @@ def catalog_units(name: str) -> str:
 def write_catalog(found: Calibration, folder: str | Path | None = None) -> list[Path]:
     """Writes the values into the stacks' files of the catalogue; returns the files."""
     root = Path(folder) if folder is not None else catalog.catalog_root()
+    if not (root / "software").is_dir():
+        raise InputError(str(root), "no folder software/ in it", "a catalogue of stacks", "name the folder hw_catalog")
     written = []
     for path in sorted((root / "software").glob("*.toml")):
         if path.stem not in NOT_FITTED:

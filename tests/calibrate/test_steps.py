@@ -11,6 +11,7 @@ import pytest
 from dse import catalog
 from dse.calibrate import stacks, steps
 from dse.cases.names import Lookup
+from dse.errors import InputError
 
 PUBLISHED = sorted((Path(__file__).parents[1] / "published").glob("*20*.csv"))
 SHARED = Path(__file__).parents[3] / "shared" / "reference" / "measured"
@@ -66,6 +67,11 @@ def test_values_are_written_where_they_were(found, tmp_path):
         fitted = {name: getattr(before, name) for name in steps.NAMES}
         assert dataclasses.replace(written, **fitted) == before, "nothing else changes"
     assert (folder / "calculon.toml").read_text() == (catalog.catalog_root() / "software/calculon.toml").read_text()
+
+
+def test_a_folder_that_is_no_catalogue_is_refused(found, tmp_path):
+    with pytest.raises(InputError, match="no folder software"):
+        stacks.write_catalog(found, tmp_path)
 
 
 def test_the_report_is_toml(found):
