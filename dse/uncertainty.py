@@ -55,10 +55,15 @@ def doubt_of(software: str) -> Doubt:
     return Doubt(spreads, float(entry.value("residual", 0.0)))
 
 
+def quantile(share: float = SHARE) -> float:
+    """Standard deviations to either side that hold ``share`` of a normal distribution."""
+    return NormalDist().inv_cdf(0.5 + 0.5 * share)
+
+
 def half_widths(designs: Sequence[Design], doubts: Sequence[Doubt], share: float = SHARE) -> np.ndarray:
     """Half the width of the interval of each design's log step time, ``z_q sigma``."""
     residuals = np.array([doubt.residual for doubt in doubts])
-    return NormalDist().inv_cdf(0.5 + 0.5 * share) * np.hypot(deviations(designs, doubts), residuals)
+    return quantile(share) * np.hypot(deviations(designs, doubts), residuals)
 
 
 def deviations(designs: Sequence[Design], doubts: Sequence[Doubt]) -> np.ndarray:

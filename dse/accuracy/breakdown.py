@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 
 from dse.accuracy.markdown import percent, table
-from dse.validate import Comparison, is_timed
+from dse.validate import Comparison, is_timed, summary
 
 #: Rows told one by one.
 _WORST = 20
@@ -38,10 +38,7 @@ def sections(compared: Sequence[Comparison]) -> list[str]:
 
 def _over_rows_and_sources(steps: Sequence[Comparison]) -> str:
     sizes = [abs(c.error) for c in steps]
-    by_source: dict[str, list[float]] = {}
-    for c in steps:
-        by_source.setdefault(c.source, []).append(abs(c.error))
-    means = [statistics.fmean(errors) for errors in by_source.values()]
+    means = [statistics.fmean(abs(c.error) for c in rows) for rows in sources(steps).values()]
     return (
         f"{len(steps)} rows of {len(means)} sources: mean error {percent(statistics.fmean(sizes))}, median "
         f"{percent(statistics.median(sizes))}. Each source counted once, whatever its rows: mean "
@@ -79,12 +76,9 @@ def _by(steps: Sequence[Comparison], key: Callable[[Comparison], str], fewest: i
 
 
 def _line(name: str, group: Sequence[Comparison]) -> list[str]:
-    sizes = sorted(abs(c.error) for c in group)
-    baseline = statistics.fmean(abs(c.baseline_error) for c in group)
-    ninetieth = sizes[min(len(sizes) - 1, int(0.9 * len(sizes)))]
-    figures = (statistics.fmean(sizes), statistics.median(sizes), ninetieth)
-    bias = percent(statistics.fmean(c.error for c in group), "+")
-    return [name, str(len(group)), *map(percent, figures), bias, percent(baseline)]
+    found = summary(group)
+    sizes = (percent(found[statistic]) for statistic in ("mape", "median_ape", "p90"))
+    return [name, str(found["predicted"]), *sizes, percent(found["bias"], "+"), percent(found["baseline_mape"])]
 
 
 def _furthest(steps: Sequence[Comparison]) -> str:

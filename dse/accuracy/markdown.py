@@ -14,7 +14,7 @@ def percent(value: float | None, sign: str = "", digits: int = 1) -> str:
 #: Columns that hold words.
 _TEXTS = (
     "source", "metric", "model", "chip", "stack", "reason", "likely reason", "completed", "note", "claim", "command",
-    "term",
+    "term", "class", "collective, cluster", "device", "table", "file",
 )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dse.accuracy.markdown import percent, table
 from dse.calibrate.kernels import Found
 from dse.cases.kernels import PLATFORMS, Kernel, predict
 from dse.types import Precision
@@ -68,14 +69,12 @@ def _errors(kernels: Sequence[Kernel], errors: np.ndarray) -> str:
             rows.append([name, device, *_figures(errors[inside & (devices == device)])])
         if inside.any():
             rows.append([name, "**all**", *_figures(errors[inside])])
-    return _table(["class", "device", "rows", "median", "90 %", "bias"], rows)
+    return table(["class", "device", "rows", "median", "90 %", "bias"], rows)
 
 
 def _figures(errors: np.ndarray) -> list[str]:
-    return [
-        str(len(errors)), f"{100.0 * np.median(abs(errors)):.1f} %", f"{100.0 * np.quantile(abs(errors), 0.9):.1f} %",
-        f"{100.0 * np.median(errors):+.1f} %",
-    ]  # fmt: skip
+    sizes = (float(np.median(abs(errors))), float(np.quantile(abs(errors), 0.9)))
+    return [str(len(errors)), *map(percent, sizes), percent(float(np.median(errors)), "+")]
 
 
 def _platforms(kernels: Sequence[Kernel]) -> list[str]:
@@ -87,7 +86,7 @@ def _platforms(kernels: Sequence[Kernel]) -> list[str]:
     names = np.array([f"{kernel.label}, {kernel.device.removesuffix(' apart')}" for kernel, _ in done])
     rows = [[name, *_figures(errors[names == name])] for name in sorted(set(names))] + [["**all**", *_figures(errors)]]
     text = "Clusters of which no more than these rows is known; their own figures saw them."
-    return ["## Collectives on clusters", text, _table(["collective, cluster", "rows", "median", "90 %", "bias"], rows)]
+    return ["## Collectives on clusters", text, table(["collective, cluster", "rows", "median", "90 %", "bias"], rows)]
 
 
 def _parameters(found: Sequence[Found]) -> str:
@@ -100,9 +99,4 @@ def _parameters(found: Sequence[Found]) -> str:
         for slug in one.slugs:
             own = [key for path, key in one.job.keys(slug).items() if key != path]
             rows.append([one.job.table, slug, str(len(own)), str(sum(one.fit.moved[key] for key in own))])
-    return _table(["table", "file", "parameters", "told by the rows"], rows)
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    rule = ["---" if index < 1 or name in ("device", "file") else "---:" for index, name in enumerate(header)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in [header, rule, *rows])
+    return table(["table", "file", "parameters", "told by the rows"], rows)

@@ -20,6 +20,7 @@ import numpy as np
 from dse.calibrate.fit import Fit, Parameter, fit, folds
 from dse.cases.kernels import FORMULAS, Kernel, device_of, kind_of, read
 from dse.cases.table import Skip, read_table
+from dse.design import replace
 from dse.errors import InputError
 from dse.types import Precision
 
@@ -318,8 +319,8 @@ def _residuals(job: Job, groups: Sequence[_Rows]) -> Callable[..., jax.Array]:
         logs = []
         for kind, devices, (rows, which, measured) in zip(kinds, known, data, strict=True):
             fitted = [
-                with_leaves(device, dict.fromkeys(job.zeros(slug), 0.0)
-                            | {path: values[key] for path, key in job.keys(slug).items()})
+                replace(device, dict.fromkeys(job.zeros(slug), 0.0)
+                        | {path: values[key] for path, key in job.keys(slug).items()})
                 for device, slug in devices
             ]  # fmt: skip
             logs.append(jnp.log(_each(kind, rows, which, jax.tree.map(_stacked, *fitted))) - jnp.log(measured))
@@ -335,18 +336,6 @@ def _stacked(*leaves: Any) -> jax.Array:
 def _each(kind: str, rows: jax.Array, which: jax.Array, devices: Any) -> jax.Array:
     """Seconds of kernels of one kind, a row each on one of some devices: one program for all of them."""
     return jax.vmap(lambda row, i: FORMULAS[kind](list(row), jax.tree.map(lambda x: x[i], devices)))(rows, which)
-
-
-def with_leaves(record: Any, values: dict[str, Any]) -> Any:
-    """A record with some leaves replaced, each named by its dotted path."""
-    own = {path: value for path, value in values.items() if "." not in path}
-    inner: dict[str, dict[str, Any]] = {}
-    for path, value in values.items():
-        head, _, rest = path.partition(".")
-        if rest:
-            inner.setdefault(head, {})[rest] = value
-    parts = {head: with_leaves(getattr(record, head), leaves) for head, leaves in inner.items()}
-    return dataclasses.replace(record, **own, **parts)
 
 
 def _thinned(kernels: list[Kernel]) -> list[Kernel]:

@@ -6,11 +6,9 @@ intervals. Few rows say little, so the rows of all other stacks count too, toget
 
 from __future__ import annotations
 
-from statistics import NormalDist
-
 import numpy as np
 
-from dse.uncertainty import SHARE
+from dse.uncertainty import SHARE, quantile
 
 #: Rows that the other stacks count as, each source alike.
 OTHERS = 6.0
@@ -28,7 +26,7 @@ def residual(errors: np.ndarray, deviations: np.ndarray, weights: np.ndarray, sh
         weights: of the rows.
         share: to be held.
     """
-    needed = np.sqrt(np.maximum((errors / NormalDist().inv_cdf(0.5 + 0.5 * share)) ** 2 - deviations**2, 0.0))
+    needed = np.sqrt(np.maximum((errors / quantile(share)) ** 2 - deviations**2, 0.0))
     order = np.argsort(needed)
     held = np.cumsum(weights[order])
     # Half of a row's own weight counts as held: else few rows would always be held too widely.
@@ -60,4 +58,4 @@ def _alike(sources: np.ndarray) -> np.ndarray:
 
 def coverage(errors: np.ndarray, deviations: np.ndarray, residuals: np.ndarray, share: float = SHARE) -> float:
     """Share of the rows that lie in their intervals."""
-    return float(np.mean(np.abs(errors) <= NormalDist().inv_cdf(0.5 + 0.5 * share) * np.hypot(deviations, residuals)))
+    return float(np.mean(np.abs(errors) <= quantile(share) * np.hypot(deviations, residuals)))

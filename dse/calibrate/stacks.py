@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 
 from dse import catalog
+from dse.calibrate import residuals
 from dse.calibrate.steps import FAMILY, NAMES, NOT_FITTED, Calibration, fitted_as, mean_error
 from dse.errors import InputError
 from dse.types import Software, field_metadata
-from dse.uncertainty import SHARE
 
 #: Units in which the catalogue writes a parameter, and how many of them make one in SI.
 _UNITS = {"s": ("ms", 1e3)}
@@ -50,9 +49,8 @@ def _errors(found: Calibration, name: str, part: np.ndarray) -> SourceErrors:
 
 def coverage(found: Calibration, source: str | None = None) -> float:
     """Share of the unseen rows (of a source) in their intervals, by residuals of the other folds."""
-    half_widths = NormalDist().inv_cdf(0.5 + 0.5 * SHARE) * found.held
-    part = np.ones(len(half_widths), bool) if source is None else found.rows.sources == source
-    return float(np.mean(np.abs(found.unseen[part]) <= half_widths[part]))
+    part = np.ones(len(found.unseen), bool) if source is None else found.rows.sources == source
+    return residuals.coverage(found.unseen[part], found.deviations[part], found.residuals[part])
 
 
 def toml(found: Calibration) -> str:

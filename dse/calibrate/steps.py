@@ -310,15 +310,15 @@ class Calibration:
             return residuals.of_strangers(known[0], self.foreign[among], self.deviations[among], known[1])
         return residuals.of_class(members, known[0], self.unseen[among], self.deviations[among], known[1])
 
-    @property
-    def held(self) -> np.ndarray:
-        """Half-widths in standard deviations: each row's interval by residuals of the other folds."""
+    @functools.cached_property
+    def residuals(self) -> np.ndarray:
+        """The residual of each row's stack by the rows of the other folds."""
         found = np.zeros(len(self.fold))
         for fold in set(self.fold):
             by_stack = {stack: self.residual(stack, self.fold != fold) for stack in set(self.rows.stacks)}
             part = self.fold == fold
             found[part] = [by_stack[stack] for stack in self.rows.stacks[part]]
-        return np.hypot(found, self.deviations)
+        return found
 
     def moved(self, stack: str) -> list[str]:
         """Own parameters that the data narrowed well below their prior."""

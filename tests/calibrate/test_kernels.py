@@ -12,9 +12,10 @@ import pytest
 from dse import catalog
 from dse.calibrate.fit import folds
 from dse.calibrate.kernel_page import page
-from dse.calibrate.kernels import JOBS, SHARED, calibrate, leaf, read_kernels, shape, with_leaves
+from dse.calibrate.kernels import JOBS, SHARED, calibrate, leaf, read_kernels, shape
 from dse.calibrate.writing import tables, write, write_catalog, written
 from dse.cases.kernels import Kernel, device_of, predict, times
+from dse.design import replace
 from dse.errors import InputError
 
 SHAPES = [(m, n, k) for m in (8.0, 100.0, 1000.0, 9000.0) for n in (512.0, 3000.0, 9000.0) for k in (512.0, 8192.0)]
@@ -27,7 +28,7 @@ def found():
     """A fit to rows that the model made with another efficiency and floor."""
     kernels = [Kernel("gemm", "h200-sxm-141gb", (*shape, 2.0, 0.0, 1.0)) for shape in SHAPES]
     own = device_of("gemm", "h200-sxm-141gb")
-    changed = with_leaves(own, {"kernels.matrix_efficiency": 0.6, "kernels.kernel_floor": 5e-6})
+    changed = replace(own, {"kernels.matrix_efficiency": 0.6, "kernels.kernel_floor": 5e-6})
     seconds = times("gemm", np.array([k.values for k in kernels], np.float32), changed)
     made = [Kernel(k.kind, k.device, k.values, float(t)) for k, t in zip(kernels, seconds, strict=True)]
     return calibrate(made, k=2, jobs=[JOB])[0]
@@ -59,7 +60,7 @@ def test_tables_tell_source_rows_residual_and_spread(found):
 def test_a_family_has_the_mean_of_its_members_and_their_scatter():
     kernels = []
     for device, efficiency in (("h100-sxm-80gb", 0.5), ("h200-sxm-141gb", 0.72)):
-        chip = with_leaves(device_of("gemm", device), {"kernels.matrix_efficiency": efficiency})
+        chip = replace(device_of("gemm", device), {"kernels.matrix_efficiency": efficiency})
         rows = np.array([(*one, 2.0, 0.0, 1.0) for one in SHAPES if one[0] > 100.0], np.float32)
         seconds = times("gemm", rows, chip)
         kernels += [Kernel("gemm", device, tuple(r), float(t)) for r, t in zip(rows.tolist(), seconds, strict=True)]

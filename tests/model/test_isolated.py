@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse import catalog
-from dse.calibrate.kernels import with_leaves
+from dse.design import replace
 from dse.model import isolated, roofline
 from dse.model.collectives import Group, all_to_all, direct_all_reduce, wire_time
 from dse.model.operators import Element, matmul_work
@@ -40,7 +40,7 @@ def call(batch=4.0, tokens=1000.0, heads=32.0, kv_heads=8.0, window=0.0, cache=2
 @given(SIZES, SIZES, SIZES, FORMATS, st.sampled_from(["memory.bandwidth", "matrix_rate.bf16", "matrix_rate.fp8"]))
 def test_more_of_a_resource_never_slows_a_gemm(m, n, k, precision, leaf):
     head, name = leaf.split(".")
-    more = with_leaves(CHIP, {leaf: 2.0 * getattr(getattr(CHIP, head), name)})
+    more = replace(CHIP, {leaf: 2.0 * getattr(getattr(CHIP, head), name)})
     assert gemm(m, n, k, precision, more, 0.0) <= gemm(m, n, k, precision, CHIP, 0.0) * (1.0 + 1e-5)
 
 
@@ -102,7 +102,7 @@ def test_without_fine_terms_a_gemm_is_that_of_a_step():
 @given(CONTEXTS, st.sampled_from(["memory.bandwidth", "matrix_rate.bf16"]), SIZES)
 def test_more_of_a_resource_never_slows_attention(context, leaf, tokens):
     head, name = leaf.split(".")
-    more = with_leaves(CHIP, {leaf: 2.0 * getattr(getattr(CHIP, head), name)})
+    more = replace(CHIP, {leaf: 2.0 * getattr(getattr(CHIP, head), name)})
     assert attend(call(tokens=tokens), context, more) <= attend(call(tokens=tokens), context, CHIP) * (1.0 + 1e-5)
 
 
@@ -130,7 +130,7 @@ def test_attention_respects_its_bounds(context):
 def test_collectives_grow_with_bytes_and_shrink_with_bandwidth(operation, members, size):
     group = Group(members, members)
     base = collective(operation, size, group, 0.0, SYSTEM)
-    faster = with_leaves(SYSTEM, {"scale_up.bandwidth": 2.0 * SYSTEM.scale_up.bandwidth})
+    faster = replace(SYSTEM, {"scale_up.bandwidth": 2.0 * SYSTEM.scale_up.bandwidth})
     assert collective(operation, 2.0 * size, group, 0.0, SYSTEM) >= base
     assert collective(operation, size, group, 0.0, faster) <= base
     assert base >= SYSTEM.scale_up.alone.launch
