@@ -1,0 +1,101 @@
+"""Clock, voltage and power of a device: what a clock costs, and which clock a power limit leaves."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from dse.types import Accelerator, Power, Scalar
+
+#: Lowest clock over the nominal one that a power limit may ask for.
+LOWEST_CLOCK = 0.1
+#: Halvings of a solve: the clock is exact to 2^-12, and the step of Newton behind it makes that 2^-24.
+_HALVINGS = 12
+
+
+def voltage(ratio: Scalar, power: Power) -> Scalar:
+    """Voltage over the nominal one at ``ratio`` times the nominal clock, not below the lowest voltage.
+
+    ``f ~ (V - V_t)^2 / V`` (alpha-power law of Sakurai & Newton 1990 with alpha = 2), solved for V; a threshold
+    fitted to a chip stands in for other values of alpha.
+    """
+    gain = (1.0 - power.threshold) * (1.0 - power.threshold) * ratio
+    half = power.threshold + 0.5 * gain
+    needed = half + jnp.sqrt(jnp.maximum(half * half - power.threshold * power.threshold, 1e-12))
+    return jnp.maximum(needed, power.lowest_voltage)
+
+
+def clock_ratio(power: Power) -> Scalar:
+    """The clock that is set, over the nominal one."""
+    return power.clock / power.nominal_clock
+
+
+def leakage_power(volts: Scalar, power: Power) -> Scalar:
+    """Static power of the cores in W at a voltage over the nominal one: ``V`` times a current that grows with it."""
+    return power.leakage * volts * jnp.exp(power.leakage_slope * (volts - 1.0))
+
+
+def control_power(ratio: Scalar, volts: Scalar, power: Power) -> Scalar:
+    """Power of clock trees and control of busy cores in W."""
+    return power.control * volts * volts * ratio
+
+
+def at_clock(accelerator: Accelerator, ratio: Scalar) -> Accelerator:
+    """The accelerator with its cores at ``ratio`` times the nominal clock.
+
+    Rates follow the clock. Device memory keeps its own, as far as slow cores can ask for its bandwidth.
+    """
+    rate = jax.tree.map(lambda peak: peak * ratio, accelerator.matrix_rate)
+    memory = accelerator.memory
+    asked = jnp.minimum(memory.bandwidth, accelerator.power.feed * ratio)
+    return dataclasses.replace(
+        accelerator, matrix_rate=rate, vector_rate=accelerator.vector_rate * ratio,
+        memory=dataclasses.replace(memory, bandwidth=asked),
+    )  # fmt: skip
+
+
+class Demand(NamedTuple):
+    """Work that a device repeats, at the nominal clock: seconds and joules, of the cores and of the rest."""
+
+    core_time: Scalar  # follows the clock
+    other_time: Scalar
+    core_energy: Scalar  # follows the square of the voltage
+    other_energy: Scalar
+
+
+def busy_power(demand: Demand, ratio: Scalar, power: Power) -> Scalar:
+    """Board power in W of a device that repeats this work at ``ratio`` times the nominal clock.
+
+    ``uncore + leakage(V) + control V^2 f + (E_core V^2 + E_other) / (t_core / f + t_other)``.
+    """
+    volts = voltage(ratio, power)
+    time = demand.core_time / ratio + demand.other_time
+    work = demand.core_energy * volts * volts + demand.other_energy
+    return (
+        power.uncore + leakage_power(volts, power) + control_power(ratio, volts, power)
+        + work / jnp.maximum(time, 1e-12)
+    )  # fmt: skip
+
+
+def clock_under_limit(demand: Demand, limit: Scalar, highest: Scalar, power: Power) -> Scalar:
+    """The clock over the nominal one, at most ``highest``, at which this work draws no more than ``limit`` watts.
+
+    Power grows with the clock, so halving finds it; one step of Newton from there sharpens the root and
+    gives it its derivatives (implicit function theorem), as the halvings themselves carry none.
+    """
+
+    def excess(ratio: Scalar) -> Scalar:
+        return busy_power(demand, ratio, power) - limit
+
+    low, high = jnp.full_like(highest, LOWEST_CLOCK), highest
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        above = excess(middle) > 0.0
+        low, high = jnp.where(above, low, middle), jnp.where(above, middle, high)
+    root = jax.lax.stop_gradient(0.5 * (low + high))
+    slope = jax.lax.stop_gradient(jax.jvp(excess, (root,), (jnp.ones_like(root),))[1])
+    sharp = root - excess(root) / jnp.maximum(slope, 1e-6)
+    return jnp.where(excess(highest) > 0.0, jnp.clip(sharp, LOWEST_CLOCK, highest), highest)

@@ -1,0 +1,62 @@
+"""The nouns: what a design is made of and what the model says of it.
+
+Every class is a frozen dataclass registered as a JAX pytree. Every leaf is one real
+number in SI units (bytes, seconds, FLOP/s, bytes/s), or the integer code of a
+categorical choice, so any leaf may be traced, vmapped, differentiated or swept.
+Nothing here is static: another workload, system or mapping never recompiles the model.
+"""
+
+from dse.types.choices import (
+    INFEASIBLE_MEANING,
+    Attention,
+    Collective,
+    Infeasible,
+    Placement,
+    Precision,
+    Recompute,
+    SequenceParallel,
+)
+from dse.types.design import Design
+from dse.types.fields import Scalar, defaults, field_metadata, metadata, record
+from dse.types.kernels import AttentionKernels, EfficiencySteps, FineKernels, Kernels, Steps
+from dse.types.machine import HOST, Accelerator, MatrixRate, MemoryTier, System
+from dse.types.metrics import Metrics
+from dse.types.network import CollectiveKernels, Network, Volumes
+from dse.types.power import Power
+from dse.types.software import Mapping, Software
+from dse.types.workload import Workload
+
+__all__ = [
+    "HOST",
+    "INFEASIBLE_MEANING",
+    "Accelerator",
+    "Attention",
+    "AttentionKernels",
+    "Collective",
+    "CollectiveKernels",
+    "Design",
+    "EfficiencySteps",
+    "FineKernels",
+    "Infeasible",
+    "Kernels",
+    "Mapping",
+    "MatrixRate",
+    "MemoryTier",
+    "Metrics",
+    "Network",
+    "Placement",
+    "Power",
+    "Precision",
+    "Recompute",
+    "Scalar",
+    "SequenceParallel",
+    "Software",
+    "Steps",
+    "System",
+    "Volumes",
+    "Workload",
+    "defaults",
+    "field_metadata",
+    "metadata",
+    "record",
+]

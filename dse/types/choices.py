@@ -1,0 +1,96 @@
+"""Categorical choices, as the integer codes that designs carry, and why a design cannot run."""
+
+from __future__ import annotations
+
+from enum import IntEnum, IntFlag
+
+
+class Precision(IntEnum):
+    """Number format of the matrix operands; ``fp8_block`` and ``mx`` style formats share fp8 rates."""
+
+    fp32 = 0
+    tf32 = 1
+    bf16 = 2
+    fp16 = 3
+    fp8 = 4
+    fp8_block = 5
+    fp4 = 6
+    int8 = 7
+    int4 = 8
+
+
+class Recompute(IntEnum):
+    """What the backward pass computes again (Korthikanti et al. 2022, section 5)."""
+
+    none = 0
+    selective = 1  # the attention core: scores, softmax, dropout, context
+    full = 2  # whole layers, from their input
+
+
+class SequenceParallel(IntEnum):
+    """Whether norms, dropout and residuals are split along the sequence over tp (Korthikanti et al. 2022)."""
+
+    none = 0  # whole on every rank, all-reduces inside
+    gather_again = 1  # split; the backward gathers the inputs of both blocks again
+    keep_gathered = 2  # split; gathered inputs are kept whole (an input that selective recompute drops is not)
+    at_cuts = 3  # as none, but for the border of a stage: scattered before it, gathered behind it
+
+
+class Attention(IntEnum):
+    """Attention kernel of a software stack."""
+
+    unfused = 0  # scores and softmax go through memory, full square (Megatron 2021/22)
+    flash = 1  # online softmax, causal half only (Dao 2023)
+
+
+class Collective(IntEnum):
+    """Collective algorithm; ``auto`` takes the fastest one the network allows."""
+
+    auto = 0
+    ring = 1
+    tree = 2
+    hierarchical = 3
+    in_switch = 4
+
+
+class Placement(IntEnum):
+    """Which parallel dimension is innermost (neighbouring devices) to outermost."""
+
+    tp_cp_dp_pp = 0
+    tp_cp_pp_dp = 1
+
+
+class Infeasible(IntFlag):
+    """Why a design cannot run; a design is feasible when no bit is set."""
+
+    memory = 1
+    heads_not_divisible = 2
+    width_not_divisible = 4
+    layers_not_divisible = 8
+    batch_not_divisible = 16
+    sequence_not_divisible = 32
+    device_count_mismatch = 64
+    interleave_not_divisible = 128
+    network_too_small = 256
+    precision_unsupported = 512
+    host_memory = 1024
+    offload_too_few_layers = 2048
+    power = 4096
+
+
+#: One sentence a bit, for tables and dataset attributes.
+INFEASIBLE_MEANING = {
+    Infeasible.memory: "peak memory exceeds the device's capacity",
+    Infeasible.heads_not_divisible: "tp does not divide the attention heads (or the key/value heads it splits)",
+    Infeasible.width_not_divisible: "tp does not divide the feed-forward width",
+    Infeasible.layers_not_divisible: "fewer layers than stages, or pp x virtual_stages > pp does not divide them",
+    Infeasible.batch_not_divisible: "dp x micro_batch does not divide the global batch",
+    Infeasible.sequence_not_divisible: "cp (or tp with sequence parallelism) does not divide the sequence",
+    Infeasible.device_count_mismatch: "tp x cp x pp x dp is not the number of devices",
+    Infeasible.interleave_not_divisible: "virtual stages need pp > 1 and micro-batches that pp divides",
+    Infeasible.network_too_small: "the system has no network that joins that many devices",
+    Infeasible.precision_unsupported: "the accelerator has no matrix rate at this precision",
+    Infeasible.host_memory: "what is offloaded exceeds the host memory of a device",
+    Infeasible.offload_too_few_layers: "offload needs at least three layers a device",
+    Infeasible.power: "the power limit is below what a device draws at its lowest clock",
+}

@@ -1,0 +1,62 @@
+"""The machine: accelerators with their memory, and the cluster they form."""
+
+from __future__ import annotations
+
+from dse.types.fields import Scalar, metadata, record
+from dse.types.kernels import Kernels
+from dse.types.network import Network
+from dse.types.power import Power
+
+
+@record
+class MatrixRate:
+    """Dense matrix rate by precision; 0 where the accelerator does not have it."""
+
+    fp32: Scalar = metadata("", "FLOP/s", "dense fp32 matrix rate")
+    tf32: Scalar = metadata("", "FLOP/s", "dense tf32 matrix rate")
+    bf16: Scalar = metadata("", "FLOP/s", "dense bf16 matrix rate")
+    fp16: Scalar = metadata("", "FLOP/s", "dense fp16 matrix rate")
+    fp8: Scalar = metadata("", "FLOP/s", "dense fp8 matrix rate")
+    fp4: Scalar = metadata("", "FLOP/s", "dense fp4 matrix rate")
+    int8: Scalar = metadata("", "FLOP/s", "dense int8 matrix rate")
+    int4: Scalar = metadata("", "FLOP/s", "dense int4 matrix rate")
+
+
+@record
+class MemoryTier:
+    """One memory of a device, or the share of the host's that it may use."""
+
+    capacity: Scalar = metadata("", "B", "usable capacity of device memory")
+    bandwidth: Scalar = metadata("", "B/s", "peak bandwidth of device memory")
+
+
+#: Host memory of a device where nothing is known of it: a 2 TiB node of eight, PCIe 4.
+HOST = MemoryTier(capacity=256 * 2.0**30, bandwidth=32e9)
+
+
+@record
+class Accelerator:
+    """One device: a GPU, or the share of one that software sees as a device."""
+
+    matrix_rate: MatrixRate
+    vector_rate: Scalar = metadata("", "FLOP/s", "fp32 rate of the vector units")
+    cores: Scalar = metadata("", "1", "cores (SM, CU) that share one kernel's tiles")
+    cache: Scalar = metadata("", "B", "capacity of the last on-chip shared cache")
+    memory: MemoryTier
+    kernels: Kernels
+    power: Power = Power()
+
+
+@record
+class System:
+    """A cluster: ``n_devices`` accelerators, switched scale-up domains joined by a scale-out network."""
+
+    accelerator: Accelerator
+    scale_up: Network
+    scale_out: Network
+    host: MemoryTier = HOST
+    host_power: Scalar = metadata(
+        "", "W", "a device's share of its node's power: processors, fans, NICs, conversion", default=200.0
+    )
+    pue: Scalar = metadata("PUE", "1", "power of the facility over that of its computers", default=1.2)
+    n_devices: Scalar = metadata("N", "1", "devices used")

@@ -1,0 +1,59 @@
+"""What the model says of a design."""
+
+from __future__ import annotations
+
+from dse.types.fields import Scalar, metadata, record
+
+
+@record
+class Metrics:
+    """What the model says of one design; parts ``<metric>_<part>`` add up to ``<metric>``."""
+
+    step_time: Scalar = metadata("T", "s", "time of one training step")
+    step_time_forward: Scalar = metadata("", "s", "layer forward compute on the slowest stage")
+    step_time_backward: Scalar = metadata("", "s", "layer backward compute on the slowest stage")
+    step_time_recompute: Scalar = metadata("", "s", "forward compute repeated in the backward pass")
+    step_time_edge: Scalar = metadata("", "s", "embedding, output head and cross-entropy")
+    step_time_host: Scalar = metadata("", "s", "time the device waits for kernel launches")
+    step_time_tensor_parallel: Scalar = metadata("", "s", "exposed tensor-parallel communication")
+    step_time_context_parallel: Scalar = metadata("", "s", "exposed context-parallel communication")
+    step_time_bubble: Scalar = metadata("", "s", "pipeline fill and drain, and waiting for the slowest stage")
+    step_time_pipeline_parallel: Scalar = metadata("", "s", "exposed point-to-point communication between stages")
+    step_time_data_parallel: Scalar = metadata("", "s", "exposed data-parallel communication and what it slows")
+    step_time_optimizer: Scalar = metadata("", "s", "optimiser step")
+    step_time_offload: Scalar = metadata("", "s", "exposed transfers between host and device")
+    tokens_per_second: Scalar = metadata("", "s-1", "tokens trained a second, whole system")
+    tokens_per_second_per_device: Scalar = metadata("", "s-1", "tokens trained a second and device")
+    mfu: Scalar = metadata("", "1", "model FLOP utilisation (full attention square, head counted, no recompute)")
+    mfu_causal: Scalar = metadata("", "1", "model FLOP utilisation counting causal attention work only")
+    hfu: Scalar = metadata("", "1", "hardware FLOP utilisation: model FLOPs plus recomputed ones")
+    model_flops: Scalar = metadata("", "FLOP", "model FLOPs of one step")
+    parameters: Scalar = metadata("", "1", "parameters of the model")
+    peak_memory: Scalar = metadata("", "B", "peak memory of the fullest device")
+    peak_memory_weights: Scalar = metadata("", "B", "weights of the transformer layers")
+    peak_memory_gradients: Scalar = metadata("", "B", "gradients of the transformer layers")
+    peak_memory_optimizer: Scalar = metadata("", "B", "optimiser state of the transformer layers")
+    peak_memory_edge: Scalar = metadata("", "B", "model state of embedding, final norm and head")
+    peak_memory_activations: Scalar = metadata("", "B", "activations that the layers keep for the backward pass")
+    peak_memory_logits: Scalar = metadata("", "B", "activations of embedding and head: logits and cross-entropy")
+    peak_memory_buffers: Scalar = metadata("", "B", "temporaries: gathered weights and activations, gradients")
+    host_memory: Scalar = metadata("", "B", "host memory that a device of the first stage uses")
+    energy_per_step: Scalar = metadata("E", "J", "energy of one step, whole system with its facility")
+    energy_per_step_matrix: Scalar = metadata("", "J", "matrix units")
+    energy_per_step_vector: Scalar = metadata("", "J", "vector units")
+    energy_per_step_memory: Scalar = metadata("", "J", "device memory and the last cache")
+    energy_per_step_network: Scalar = metadata("", "J", "links and switches")
+    energy_per_step_control: Scalar = metadata("", "J", "clock trees and control of busy cores")
+    energy_per_step_leakage: Scalar = metadata("", "J", "static power of the cores")
+    energy_per_step_uncore: Scalar = metadata("", "J", "power of devices that does not follow their cores")
+    energy_per_step_host: Scalar = metadata("", "J", "hosts: processors, fans, NICs, conversion")
+    energy_per_step_cryogenics: Scalar = metadata("", "J", "coolers of devices below room temperature")
+    energy_per_step_facility: Scalar = metadata("", "J", "what the facility adds (PUE)")
+    energy_per_token: Scalar = metadata("", "J", "energy of one trained token, whole system")
+    average_power: Scalar = metadata("", "W", "mean power of a step, whole system with its facility")
+    peak_power: Scalar = metadata("", "W", "power while every device runs layers, whole system with its facility")
+    device_power: Scalar = metadata("", "W", "mean board power of a device")
+    run_time: Scalar = metadata("", "s", "time of a whole training run without failures")
+    run_energy: Scalar = metadata("", "J", "energy of a whole training run without failures")
+    feasible: Scalar = metadata("", "1", "whether the design can run")
+    infeasible_reason: Scalar = metadata("", "1", "why it cannot: bits of Infeasible")

@@ -1,0 +1,57 @@
+"""One level of the interconnect."""
+
+from __future__ import annotations
+
+from dse.types.fields import Scalar, metadata, record
+
+
+@record
+class Volumes:
+    """Bytes that a collective of ``N`` members takes over a member's link, ``(a + b / N)`` times its message.
+
+    An optional part of :class:`Network` for levels whose collectives are stated or measured that way: they
+    take the level's latency once, and no algorithm is chosen. A ring is ``a = 1, b = -1`` for an all-gather
+    and ``2, -2`` for an all-reduce; a switch that reduces, ``1, 1`` for an all-reduce.
+    """
+
+    gather: Scalar = metadata("a", "1", "link bytes of an all-gather or reduce-scatter over the gathered bytes")
+    gather_share: Scalar = metadata("b", "1", "what is added to that, times the members")
+    reduce: Scalar = metadata("a", "1", "link bytes of an all-reduce over its message")
+    reduce_share: Scalar = metadata("b", "1", "what is added to that, times the members")
+    reduction_traffic: Scalar = metadata("", "1", "device-memory bytes of a reduction over its message")
+
+
+@record
+class CollectiveKernels:
+    """What collectives measured alone show beyond :class:`Network`: launches, and all-reduces in one kernel.
+
+    An optional part of :class:`Network`; a design without it has none of these leaves. ``direct_…`` is an
+    all-reduce that reads the peers' memory, as inference engines bring along.
+    """
+
+    launch: Scalar = metadata("", "s", "launch and completion of a collective of the library")
+    pair_loss: Scalar = metadata("", "1", "share of the bandwidth that two members leave unused, less so more of them")
+    crowding: Scalar = metadata("", "1", "what members beyond two take of each other's bandwidth, by their square")
+    exchange_efficiency: Scalar = metadata("", "1", "share of the bandwidth of an all-to-all over that of a ring")
+    direct_launch: Scalar = metadata("", "1", "launch and completion of a direct all-reduce over the library's")
+    lean_launch: Scalar = metadata("", "1", "the same of TensorRT-LLM's over that of the other engines'")
+    direct_latency: Scalar = metadata("", "1", "latency of one shot of a direct all-reduce over that of a step")
+    direct_rate: Scalar = metadata("", "B/s", "rate at which the blocks of a direct all-reduce load")
+    graph_efficiency: Scalar = metadata("", "1", "share of the bandwidth of large messages in a graph over without")
+    eager_launch: Scalar = metadata("", "s", "time the host needs to launch a collective outside of a graph")
+
+
+@record
+class Network:
+    """One level of the interconnect, as one device sees it."""
+
+    bandwidth: Scalar = metadata("", "B/s", "bandwidth a device and direction")
+    latency: Scalar = metadata("alpha", "s", "latency of one step of a collective, software included")
+    domain: Scalar = metadata("", "1", "devices that this level joins")
+    efficiency: Scalar = metadata("", "1", "share of the bandwidth that large messages reach")
+    ramp: Scalar = metadata("S0", "B", "message size that doubles the time on the wire")
+    in_network_reduction: Scalar = metadata("", "1", "share of the bandwidth of reduction in the switch; 0: none")
+    processor_usage: Scalar = metadata("", "1", "share of the device's compute that communication takes")
+    energy: Scalar = metadata("", "J/B", "energy of a byte over the link, both ends, optics included", default=0.0)
+    volumes: Volumes | None = None
+    alone: CollectiveKernels | None = None
