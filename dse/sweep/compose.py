@@ -83,7 +83,8 @@ def _record_leaves(key: str, slug: str, where: str) -> dict[str, float]:
     paths = [path for path in leaves() if path.startswith(f"{prefix}.")]
     if key == "scale_up":  # how many devices a node joins is the system's, whatever the links
         paths.remove("system.scale_up.domain")
-    return {path: leaf(record, path.removeprefix(f"{prefix}.")) for path in paths}
+    values = {path: leaf(record, path.removeprefix(f"{prefix}.")) for path in paths}
+    return {path: value for path, value in values.items() if value is not None}  # absent until it is set
 
 
 def _columns(axis: Axis, layers: dict[str, Axis], owned: set[str]) -> dict[str, np.ndarray]:
@@ -103,7 +104,7 @@ def _base(layers: dict[str, Axis], spec: SweepSpec, parts: Parts) -> Design:
     values |= {path: axis.values[0] for path, axis in spec.fixed.items()}
     values |= {path: axis.values[0] for path, axis in parts.axes.items() if axis.values}
     skeleton = _skeleton(Design)
-    base = jax.tree.map(lambda path: np.float32(values[path]), skeleton)
+    base = jax.tree.map(lambda path: np.float32(values[path]) if path in values else None, skeleton)
     return replace(base, _optional_records(layers))
 
 
