@@ -132,6 +132,7 @@ def accelerator(
         matrix_rate=types.MatrixRate(**_record(types.MatrixRate, found, "matrix_rate.", absent=0.0)),
         memory=types.MemoryTier(**_record(types.MemoryTier, found, "memory.")),
         kernels=_fine(kernels, found) if fine else kernels,
+        power=types.Power(**_record(types.Power, found, "power.")),
     )
 
 

@@ -43,6 +43,7 @@ def _table() -> dict[str, tuple[Decimal, str]]:
         table[f"{prefix}J"] = factor, "J"
         table[f"{prefix}J/bit"] = factor * 8, "J/B"
         table[f"{prefix}J/B"] = factor, "J/B"
+        table[f"{prefix}J/FLOP"] = factor, "J/FLOP"
     for unit, exponent in {"m": 0, "cm": -4, "mm": -6, "um": -12}.items():
         table[f"{unit}2"] = table[f"{unit}^2"] = Decimal(10) ** exponent, "m^2"
     return table
@@ -53,7 +54,8 @@ _UNITS = _table()
 #: Examples for error messages.
 _USUAL = {
     "B": "'80 GiB' or '141 GB'", "B/s": "'3.35 TB/s' or '400 Gbit/s'", "FLOP/s": "'989 TFLOP/s'", "s": "'5 us'",
-    "W": "'700 W'", "Hz": "'1.98 GHz'", "m^2": "'814 mm2'", "J/B": "'6 pJ/bit'", "USD": "'30000 USD'",
+    "W": "'700 W'", "Hz": "'1.98 GHz'", "m^2": "'814 mm2'", "J/B": "'6 pJ/bit'",
+    "J/FLOP": "'0.5 pJ/FLOP'", "USD": "'30000 USD'",
 }  # fmt: skip
 
 #: Units of the slow path. pint's own list holds bits to be dimensionless, so that GB would pass for a number.
