@@ -48,7 +48,7 @@ class Metrics:
     energy_per_step_network: Scalar = metadata("", "J", "links and switches", group=ENERGY)
     energy_per_step_control: Scalar = metadata("", "J", "clock trees and control of busy cores", group=ENERGY)
     energy_per_step_leakage: Scalar = metadata("", "J", "static power of the cores", group=ENERGY)
-    energy_per_step_uncore: Scalar = metadata("", "J", "devices at rest: what does not follow their cores", group=ENERGY)
+    energy_per_step_uncore: Scalar = metadata("", "J", "devices at rest: what follows no core", group=ENERGY)
     energy_per_step_host: Scalar = metadata("", "J", "hosts: processors, fans, NICs, conversion", group=ENERGY)
     energy_per_step_cryogenics: Scalar = metadata("", "J", "coolers of devices below room temperature", group=ENERGY)
     energy_per_step_facility: Scalar = metadata("", "J", "what the facility adds (PUE)", group=ENERGY)
