@@ -204,8 +204,20 @@ def system(name: str, where: str = "system", folder: Folder = None, fine: bool =
         scale_up=level("scale_up", domain=per_node),
         scale_out=level("scale_out"),
         host=_host(found, prefix, entry("accelerator", device, file, folder)),
+        **_facility(found, prefix, entry("accelerator", device, file, folder), folder),
         n_devices=per_node,
     )
+
+
+def _facility(found: Entry, prefix: str, device: Entry, folder: Folder) -> dict[str, float]:
+    """What a device's share of its host draws, and the facility's overhead; where nothing is stated what is typical."""
+    typical = load("kernels", _LIBRARY, folder)
+
+    def stated(field: str) -> float | None:
+        return found.value(prefix + field, device.value(f"node.{field}", typical.value(f"node.{field}")))
+
+    share = stated("host_power_share") * device.value("power.tdp")
+    return {"host_power": found.value(f"{prefix}host_power", device.value("node.host_power", share)), "pue": stated("pue")}
 
 
 def _host(found: Entry, prefix: str, device: Entry) -> types.MemoryTier:

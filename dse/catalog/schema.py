@@ -231,7 +231,7 @@ def _without(fields: dict[str, Any], names: set[str]) -> dict[str, Any]:
     return {name: kind for name, kind in fields.items() if name not in names}
 
 
-_HOST = _quantities(host_memory="B", host_bandwidth="B/s")
+_HOST = _quantities(host_memory="B", host_bandwidth="B/s", host_power="W", host_power_share="1", pue="1")
 _NODE = _quantities(devices_per_node="1", scale_up_bandwidth="B/s", scale_out_bandwidth="B/s") | _HOST
 Node = _table("Node", {}, dict(scale_up=Text, scale_out=Text, software=Text) | _NODE)
 Device = _table("Device", {}, _quantities(vector_share="1", cores="1", cache="B"))
