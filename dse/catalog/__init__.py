@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dse import types
+from dse.catalog.doubtful import doubtful
 from dse.catalog.load import (
     FOLDERS,
     NO_NETWORK,
@@ -36,7 +37,8 @@ from dse.catalog.units import quantity
 from dse.errors import InputError, nearest, unknown_name
 
 __all__ = [
-    "Entry", "Sourced", "accelerator", "bounded", "catalog_root", "check", "default_software", "digest", "entry",
+    "Entry", "Sourced", "accelerator", "bounded", "catalog_root", "check", "default_software", "digest", "doubtful",
+    "entry",
     "kinds", "names", "network", "provenance", "quantity", "resolve", "software", "system", "workload",
 ]  # fmt: skip
 
@@ -217,7 +219,8 @@ def _facility(found: Entry, prefix: str, device: Entry, folder: Folder) -> dict[
         return found.value(prefix + field, device.value(f"node.{field}", typical.value(f"node.{field}")))
 
     share = stated("host_power_share") * device.value("power.tdp")
-    return {"host_power": found.value(f"{prefix}host_power", device.value("node.host_power", share)), "pue": stated("pue")}
+    host_power = found.value(f"{prefix}host_power", device.value("node.host_power", share))
+    return {"host_power": host_power, "pue": stated("pue")}
 
 
 def _host(found: Entry, prefix: str, device: Entry) -> types.MemoryTier:

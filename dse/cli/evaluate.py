@@ -185,10 +185,10 @@ def _power(metrics: dict[str, float], made: Design) -> str:
 
     fed = [1e6 * made.system.n_devices / metrics[f"{name}_power"] for name in ("provisioned", "peak", "average")]
     return (
-        f"{show.quantity(metrics['energy_per_token'], 'J')} a token. A device draws {watts('device_power')} in the mean; "
-        f"the system {watts('average_power')}, {watts('peak_power')} while all run layers, and is provided for "
-        f"{watts('provisioned_power')}: a megawatt feeds {fed[0]:.0f} devices by their limits, {fed[1]:.0f} by the peak, "
-        f"{fed[2]:.0f} by the mean. A run of {show.prefixed(made.workload.run_tokens) + 'tokens'}: "
+        f"{show.quantity(metrics['energy_per_token'], 'J')} a token. A device draws {watts('device_power')} in the "
+        f"mean; the system {watts('average_power')}, {watts('peak_power')} while all run layers, and is provided for "
+        f"{watts('provisioned_power')}: a megawatt feeds {fed[0]:.0f} devices by their limits, {fed[1]:.0f} by the "
+        f"peak, {fed[2]:.0f} by the mean. A run of {show.prefixed(made.workload.run_tokens) + 'tokens'}: "
         f"{metrics['run_time'] / 86400:.1f} days, {metrics['run_energy'] / 3.6e9:,.0f} MWh without failures."
     )
 
