@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model import collectives, memory, training, transformer
+from dse.model import collectives, memory, technology, training, transformer
 from dse.model.feasibility import infeasible_reason
 from dse.model.offload import OneLayer
 from dse.model.operators import Operator
@@ -52,6 +52,7 @@ def evaluate(design: Design) -> Metrics:
     A pure function of scalars: ``jit``, ``vmap`` and ``grad`` it as you like. Never raises and never
     returns NaN; a design that cannot run has ``feasible = False`` and the bits of its reasons.
     """
+    design = technology.generated(design)
     layout = lay_out(design)
     step = training.step_time(
         design, layout.local, layout.groups, layout.layer, layout.embedding, layout.head, layout.on_host,

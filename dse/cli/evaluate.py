@@ -101,9 +101,9 @@ def _whole(value: Any) -> int | None:
 
 
 def _leaves(design: Design) -> dict[str, float]:
-    from dse.design import leaf, leaves
+    from dse.design import leaf, leaves_of
 
-    return {path: float(leaf(design, path)) for path in leaves()}
+    return {path: float(leaf(design, path)) for path in leaves_of(design)}
 
 
 def _told(workload: str, system: str, software: str | None, made: Design) -> str:
