@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model import collectives, memory, technology, training, transformer
+from dse.model import collectives, energy, memory, technology, training, transformer
 from dse.model.feasibility import infeasible_reason
 from dse.model.offload import OneLayer
+from dse.model.operating import operate
 from dse.model.operators import Operator
 from dse.model.roofline import TINY, matrix_rate, reciprocal
 from dse.model.transformer import Local
@@ -54,15 +55,20 @@ def evaluate(design: Design) -> Metrics:
     """
     design = technology.generated(design)
     layout = lay_out(design)
-    step = training.step_time(
-        design, layout.local, layout.groups, layout.layer, layout.embedding, layout.head, layout.on_host,
+    running = operate(design, layout.local, layout.groups, layout.layer, layout.on_host)
+    step, one = training.step_time(
+        running.design, layout.local, layout.groups, layout.layer, layout.embedding, layout.head, layout.on_host,
         layout.n_micro_batches,
+    )  # fmt: skip
+    drawn = energy.step_energy(
+        design, layout.local, layout.groups, layout.layer, layout.embedding, layout.head, layout.n_micro_batches,
+        running.ratio, step, one,
     )  # fmt: skip
     held = memory.peak_memory(
         design, layout.local, layout.layer, layout.embedding, layout.head, layout.kept, layout.n_micro_batches
     )
     on_host = memory.host_memory(design, layout.on_host, layout.n_micro_batches)
-    reason = infeasible_reason(design, held.total, on_host, layout.n_micro_batches)
+    reason = infeasible_reason(design, held.total, on_host, layout.n_micro_batches, running.stuck)
     return Metrics(
         step_time=step.total,
         **{f"step_time_{part}": value for part, value in step._asdict().items()},
@@ -71,8 +77,26 @@ def evaluate(design: Design) -> Metrics:
         peak_memory=held.total,
         **{f"peak_memory_{part}": value for part, value in held._asdict().items()},
         host_memory=on_host,
+        energy_per_step=drawn.parts.total,
+        **{f"energy_per_step_{part}": value for part, value in drawn.parts._asdict().items()},
+        **powers(design, drawn, step.total),
         feasible=reason == 0,
         infeasible_reason=reason,
+    )
+
+
+def powers(design: Design, drawn: energy.StepEnergy, step_time: Scalar) -> dict[str, Scalar]:
+    """Power, energy of a token, and time and energy of a whole run."""
+    w, m = design.workload, design.mapping
+    a_token = reciprocal(w.global_batch * w.seq_len)
+    each_second = reciprocal(step_time)
+    return dict(
+        energy_per_token=drawn.parts.total * a_token,
+        average_power=drawn.parts.total * each_second,
+        peak_power=drawn.peak,
+        device_power=drawn.devices * each_second * reciprocal(m.tp * m.cp * m.pp * m.dp),
+        run_time=w.run_tokens * a_token * step_time,
+        run_energy=w.run_tokens * a_token * drawn.parts.total,
     )
 
 
@@ -86,7 +110,7 @@ def throughput(design: Design, step_time: Scalar) -> dict[str, Scalar]:
     share = reciprocal(peak) * each
     flops = transformer.model_flops(w)
     causal = transformer.model_flops(w, transformer.flash_pairs(w) / (w.seq_len * w.seq_len))
-    repeated = tokens * jnp.where(
+    repeated = w.backward * tokens * jnp.where(
         m.recompute == float(Recompute.full),
         transformer.forward_flops(w),
         jnp.where(m.recompute == float(Recompute.selective), transformer.attention_flops(w), 0.0),

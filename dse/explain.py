@@ -210,7 +210,8 @@ def continuous_leaves(design: Design) -> tuple[str, ...]:
 
 def elasticities(design: Design, metric: str = "step_time") -> list[Elasticity]:
     """Elasticities of ``metric`` to the continuous parameters of system and software, largest first; zeros left out."""
-    values = {path: float(leaf(design, path)) for path in continuous_leaves(design)}
+    present = {path: leaf(design, path) for path in continuous_leaves(design)}
+    values = {path: float(value) for path, value in present.items() if value is not None}
 
     def log_metric(values: dict[str, Scalar]) -> Scalar:
         return jnp.log(getattr(evaluate(replace(design, values)), metric))
@@ -268,6 +269,7 @@ def _numbers(design: Design, metrics: dict[str, float]) -> dict[str, str]:
         "network_too_small": f"n_devices={system.n_devices:g}, the network joins {_reach(design):g}",
         "host_memory": f"needs {metrics['host_memory'] / GIB:.1f} GiB of {system.host.capacity / GIB:.1f} GiB",
         "offload_too_few_layers": f"layers={w.n_layers:g}, pp={m.pp:g}",
+        "power": f"limit {system.accelerator.power.limit or system.accelerator.power.tdp:g} W",
         "precision_unsupported": f"precision={Precision(int(m.precision)).name.replace('_', '-')}",
     }
 

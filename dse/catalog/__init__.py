@@ -135,6 +135,7 @@ def accelerator(
         matrix_rate=types.MatrixRate(**_record(types.MatrixRate, found, "matrix_rate.", absent=0.0)),
         memory=types.MemoryTier(**_record(types.MemoryTier, found, "memory.", absent=0.0)),
         kernels=_fine(kernels, found) if fine else kernels,
+        power=types.Power(**_record(types.Power, found, "power.")),
         chip=_chip(found, folder),
     )
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from dse import types
 from dse.catalog import schema as schemas
 from dse.catalog import technology
-from dse.catalog.schema import GROUPS, File, Sourced
+from dse.catalog.schema import AT_REST, GROUPS, File, Sourced
 from dse.errors import InputError, unknown_name
 
 #: Kind → its folder in a catalogue.
@@ -285,13 +285,15 @@ def _accelerator_defaults(entry: Entry, folder: str | Path | None) -> dict[str, 
     chosen = entry.values.get("kernels.family", unstated)
     family = _kernels(_reference(entry, "kernels.family", str(chosen.value), folder), folder)
     device = _device(entry, family) if entry.value("chip.node") is None else _architecture(entry, folder)
-    kernels = {f"kernels.{f}": s for f, s in family.items() if not f.startswith(("device.", "node.", "alone."))}
+    shared = ("device.", "node.", "alone.", "power.")
+    kernels = {f"kernels.{f}": s for f, s in family.items() if not f.startswith(shared)}
     node = {f: s for f, s in family.items() if f.startswith("node.")}
     if entry.values.get("node.scale_up") is not None:  # an own scale-up network has its own bandwidth
         node.pop("node.scale_up_bandwidth", None)
     if entry.values.get("node.scale_out") is not None:
         node.pop("node.scale_out_bandwidth", None)
-    return {"kernels.family": chosen} | device | kernels | node | entry.values
+    power = _power_defaults(entry, {f: s for f, s in family.items() if f.startswith("power.")})
+    return {"kernels.family": chosen} | device | kernels | node | power | entry.values
 
 
 def _device(entry: Entry, family: dict[str, Sourced]) -> dict[str, Sourced]:
@@ -308,6 +310,25 @@ def _architecture(entry: Entry, folder: str | Path | None) -> dict[str, Sourced]
     """The leaves of a generated chip that its architecture states."""
     named = _reference(entry, "chip.architecture", str(entry.value("chip.architecture")), folder)
     return {f"chip.{field}": value for field, value in _read("architecture", named).values.items()}
+
+
+def _power_defaults(entry: Entry, family: dict[str, Sourced]) -> dict[str, Sourced]:
+    """Leaves of an accelerator's power: limit and clock as sold, rest power in shares of it, energies of the family.
+
+    Cores can ask for the bandwidth of their cache.
+    """
+    own = entry.values
+    found = dict(family)
+    for field, leaf in {"tdp": "tdp", "boost_clock": "nominal_clock", "cache_bandwidth": "feed"}.items():
+        if field in own:
+            found[f"power.{leaf}"] = own[field]
+    tdp = found["power.tdp"]
+    for name in AT_REST:
+        share = found.pop(f"power.{name}_share")
+        watts = dataclasses.replace(share, value=share.value * tdp.value, units="W", text=f"{share.text} x {tdp.text}")
+        found[f"power.{name}"] = watts
+    clock = own.get("power.nominal_clock", found["power.nominal_clock"])
+    return found | {"power.clock": clock}
 
 
 def _kernels(path: Path, folder: str | Path | None, within: tuple[Path, ...] = ()) -> dict[str, Sourced]:
@@ -327,6 +348,7 @@ def _complete(entry: Entry) -> dict[str, Sourced]:
     """Values of a kernels file that names no family; InputError for one without a leaf that it must have."""
     needed = [field.name for field in dataclasses.fields(types.Kernels) if field.metadata]
     needed += [f"device.{name}" for name in ("vector_share", "cores", "cache")]
+    needed += [f"power.{name}" for name in ("tdp", "nominal_clock", *(f"{part}_share" for part in AT_REST))]
     for name in needed:
         if name not in entry.values:
             fix = f"add {name} or a family to take it from"

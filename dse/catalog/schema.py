@@ -59,7 +59,7 @@ _POSITIVE = {
     "vector_rate", "vector_share", "cache", "devices_per_node", "scale_up_bandwidth", "scale_out_bandwidth",
     "matrix_efficiency", "tile_rows", "tile_columns", "vector_efficiency", "memory_efficiency",
     "flash_efficiency", "flash_backward", "matrix_slowdown", "elementwise_slowdown", "parameters_published",
-    "tdp", "die_area", "boost_clock",
+    "tdp", "limit", "die_area", "boost_clock", "nominal_clock", "clock", "lowest_voltage",
     "density", "supply", "temperature", "unit_bandwidth", "unit_capacity", "unit_temperature", "power_budget",
     "matrix_devices", "vector_devices", "core_devices", "cooler", "memory_cooler",
 }  # fmt: skip
@@ -71,8 +71,9 @@ _SHARES = {
     "gradient_cache", "backward_tp_overlap", "scatter_gather",
     "core_area", "matrix_area", "vector_area", "core_memory_area", "cache_area", "memory_area", "link_area",
     "memory_edge", "link_edge", "core_power", "memory_power", "link_power", "activity", "control_activity",
-    "threshold", "lowest_voltage", "cooler", "memory_cooler",
+    "cooler", "memory_cooler",
     "activation_output_kept", "overlap_dp", "overlap_tp", "offload_weights", "offload_activations", "offload_optimizer",
+    "threshold", "lowest_voltage", "uncore_share", "leakage_share", "control_share",
 }  # fmt: skip
 
 
@@ -250,6 +251,14 @@ Physical = _table(
 Structure = _table(
     "Structure", {}, _quantities(cores="1", vector_rate_16bit="FLOP/s", cache_bandwidth="B/s", onchip_bandwidth="B/s")
 )
+#: Power at rest, which a family states as shares of the power limit as sold.
+AT_REST = ("uncore", "leakage", "control")
+_POWER = _leaves(types.Power)
+Power = _table("Power", {}, _without(_POWER, {"tdp"}))  # tdp and the boost clock are physical
+FamilyPower = _table(
+    "FamilyPower", {},
+    _without(_POWER, {*AT_REST, "clock", "limit", "feed"}) | _quantities(**{f"{name}_share": "1" for name in AT_REST}),
+)  # fmt: skip
 Link = _table("Link", {}, dict(kind=Text, topology=Text) | _quantities(bandwidth="B/s", domain="1"))
 Memory = _table("Memory", _leaves(types.MemoryTier), dict(kind=Text))
 Steps = _table("Steps", {}, dict(matrix=_steps_type("FLOP"), vector=_steps_type("FLOP"), memory=_steps_type("B")))
@@ -293,6 +302,7 @@ class Accelerator(
     chip: Chip | None = None
     structure: Structure = Field(default_factory=Structure)
     physical: Physical = Field(default_factory=Physical)
+    power: Power = Field(default_factory=Power)
     link: Link = Field(default_factory=Link)
     node: Node = Field(default_factory=Node)
 
@@ -325,13 +335,15 @@ class KernelFamily(_table("KernelFamilyFile", {}, dict(family=Text) | _leaves(ty
     """Kernel efficiencies of a chip or a family, and what stands in for what its accelerators leave out.
 
     What it leaves out itself is that of the ``family`` it names. ``fine`` restates those leaves that take
-    another value beside the finer terms. ``alone`` is what collectives of every network share.
+    another value beside the finer terms. ``alone`` is what collectives of every network share. ``power`` holds
+    energies, and power at rest in shares of the power limit as sold.
     """
 
     device: Device = Field(default_factory=lambda: Device())
     node: Node = Field(default_factory=lambda: Node())
     fine: Fine = Field(default_factory=lambda: Fine())
     attention: AttentionKernels = Field(default_factory=lambda: AttentionKernels())
+    power: FamilyPower = Field(default_factory=lambda: FamilyPower())
     alone: CollectiveKernels = Field(default_factory=lambda: CollectiveKernels())
 
 

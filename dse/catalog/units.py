@@ -46,6 +46,7 @@ def _table() -> dict[str, tuple[Decimal, str]]:
         table[f"{prefix}V"] = factor, "V"
         table[f"{prefix}J/bit"] = factor * 8, "J/B"
         table[f"{prefix}J/B"] = factor, "J/B"
+        table[f"{prefix}J/FLOP"] = factor, "J/FLOP"
     for unit, exponent in {"m": 0, "cm": -4, "mm": -6, "um": -12}.items():
         area = Decimal(10) ** exponent
         table[f"{unit}2"] = table[f"{unit}^2"] = area, "m^2"
@@ -63,7 +64,9 @@ _UNITS = _table()
 _USUAL = {
     "B": "'80 GiB' or '141 GB'", "B/s": "'3.35 TB/s' or '400 Gbit/s'", "FLOP/s": "'989 TFLOP/s'", "s": "'5 us'",
     "1/m^2": "'91.2e6 /mm2'", "B/m^2": "'3.1 MB/mm2'", "B/s/m": "'100 GB/s/mm'", "m": "'11 mm'", "V": "'0.75 V'",
-    "K": "'77 K'", "W": "'700 W'", "Hz": "'1.98 GHz'", "m^2": "'814 mm2'", "J/B": "'6 pJ/bit'", "USD": "'30000 USD'",
+    "K": "'77 K'",
+    "W": "'700 W'", "Hz": "'1.98 GHz'", "m^2": "'814 mm2'", "J/B": "'6 pJ/bit'",
+    "J/FLOP": "'0.5 pJ/FLOP'", "USD": "'30000 USD'",
 }  # fmt: skip
 
 #: Units of the slow path. pint's own list holds bits to be dimensionless, so that GB would pass for a number.

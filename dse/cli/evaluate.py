@@ -103,7 +103,8 @@ def _whole(value: Any) -> int | None:
 def _leaves(design: Design) -> dict[str, float]:
     from dse.design import leaf, leaves_of
 
-    return {path: float(leaf(design, path)) for path in leaves_of(design)}
+    values = {path: leaf(design, path) for path in leaves_of(design)}
+    return {path: float(value) for path, value in values.items() if value is not None}
 
 
 def _told(workload: str, system: str, software: str | None, made: Design) -> str:

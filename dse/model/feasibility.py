@@ -15,8 +15,10 @@ def usable_memory(design: Design) -> Scalar:
     return design.system.accelerator.memory.capacity - design.software.reserve
 
 
-def infeasible_reason(design: Design, memory: Scalar, host_memory: Scalar, n_micro_batches: Scalar) -> Scalar:
-    """Bits of :class:`Infeasible`; 0 when the design can run."""
+def infeasible_reason(
+    design: Design, memory: Scalar, host_memory: Scalar, n_micro_batches: Scalar, stuck: Scalar
+) -> Scalar:
+    """Bits of :class:`Infeasible`; 0 when the design can run. ``stuck``: no clock meets its power limit."""
     w, m, system = design.workload, design.mapping, design.system
     interleaved = m.virtual_stages > 1.0
     kv_fit = divides(m.tp, w.n_kv_heads) | divides(w.n_kv_heads, m.tp)
@@ -40,5 +42,6 @@ def infeasible_reason(design: Design, memory: Scalar, host_memory: Scalar, n_mic
         Infeasible.host_memory: host_memory > system.host.capacity,
         Infeasible.offload_too_few_layers: offload.anything(m)
         & (w.n_layers < (offload.BUFFERED_LAYERS + 1.0) * m.pp),
+        Infeasible.power: stuck,
     }
     return sum(jnp.where(is_broken, jnp.int32(bit), jnp.int32(0)) for bit, is_broken in broken.items())

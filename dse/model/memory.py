@@ -62,7 +62,7 @@ def state_bytes(design: Design) -> StateBytes:
     Stage 1 splits the optimiser over all replicas, 2 the gradients too, 3 the weights too. Unsplit mixed
     precision: 2 + 4 + 12 = 18.
     """
-    m = design.mapping
+    m, trained = design.mapping, design.workload.backward
     replicas = m.dp * m.cp
 
     def split(stage: float) -> Scalar:
@@ -70,8 +70,8 @@ def state_bytes(design: Design) -> StateBytes:
 
     return StateBytes(
         weights=activation_bytes(m.precision) / split(3.0),
-        gradients=design.software.gradient_bytes / split(2.0),
-        optimizer=optimizer_bytes(m.precision) / split(1.0),
+        gradients=trained * design.software.gradient_bytes / split(2.0),
+        optimizer=trained * optimizer_bytes(m.precision) / split(1.0),
     )
 
 
@@ -82,7 +82,7 @@ def layer_activation_bytes(design: Design, local: Local, operators: list[Operato
     layer_input = local.element.activation * local.norm_tokens * design.workload.hidden
     policy = design.mapping.recompute
     kept = jnp.where(policy == float(Recompute.selective), without_core, everything)
-    return jnp.where(policy == float(Recompute.full), layer_input, kept)
+    return design.workload.backward * jnp.where(policy == float(Recompute.full), layer_input, kept)
 
 
 def offloaded_layer(design: Design, kept: Scalar) -> offload.OneLayer:

@@ -61,11 +61,12 @@ def operator_passes(operator: Operator, design: Design) -> tuple[Scalar, Scalar,
 
 def run_passes(operators: list[Operator], design: Design) -> Passes:
     """Time every operator and fold the list into passes."""
-    accelerator = design.system.accelerator
+    accelerator, backward = design.system.accelerator, design.workload.backward
     timed = [(o, operator_passes(o, design)) for o in operators]
 
     def fold(index: int, keep=lambda o: True) -> Scalar:
-        return sum((t[index] for o, t in timed if keep(o)))
+        total = sum((t[index] for o, t in timed if keep(o)))
+        return total if index == 0 else backward * total
 
     def dense(o: Operator) -> bool:
         return o.kind == "matrix"
@@ -84,17 +85,19 @@ def run_passes(operators: list[Operator], design: Design) -> Passes:
         matrix_weight_gradient=fold(2, dense),
         memory_forward=memory_time(sum(o.present * o.forward.bytes for o in operators), accelerator),
         memory_backward=memory_time(
-            sum(o.present * sum(work.bytes for work in o.gradients) for o in operators), accelerator
+            backward * sum(o.present * sum(work.bytes for work in o.gradients) for o in operators), accelerator
         ),
     )
 
 
-def with_small_kernels(passes: Passes, seconds: Scalar) -> Passes:
+def with_small_kernels(passes: Passes, design: Design) -> Passes:
     """A layer's passes with what its list of operators leaves out: casts, copies, transposes, random states.
 
-    ``seconds`` a forward; a backward has about twice as many of them.
+    A backward has about twice as many of them as a forward.
     """
-    return passes._replace(forward=passes.forward + seconds, input_gradient=passes.input_gradient + 2.0 * seconds)
+    seconds = design.software.small_kernel_time
+    again = 2.0 * design.workload.backward * seconds
+    return passes._replace(forward=passes.forward + seconds, input_gradient=passes.input_gradient + again)
 
 
 class LayerTime(NamedTuple):
@@ -178,7 +181,7 @@ def tensor_parallel_time(design: Design, local: Local, groups: Groups, passes: P
     backward = exposed(
         messages.backward_synchronous, passes.matrix_input_gradient, share, usage
     ) + exposed(messages.backward_asynchronous, passes.matrix_weight_gradient, asynchronous, usage)
-    return forward, backward
+    return forward, design.workload.backward * backward
 
 
 def context_parallel_time(design: Design, local: Local, groups: Groups, passes: Passes) -> tuple[Scalar, Scalar]:
@@ -194,7 +197,7 @@ def context_parallel_time(design: Design, local: Local, groups: Groups, passes: 
     usage = collectives.usage(groups.cp, design.system)
     forward = exposed(ring, passes.core_forward, software.cp_overlap, usage)
     backward = exposed(2.0 * ring, passes.core_backward, software.cp_overlap, usage)
-    return forward, backward
+    return forward, design.workload.backward * backward
 
 
 def layer_time(
@@ -208,19 +211,19 @@ def run_layer(
     design: Design, local: Local, groups: Groups, operators: list[Operator], on_host: OneLayer
 ) -> tuple[LayerTime, Scalar]:
     """Times of one layer and micro-batch, and what fetching the optimiser state adds to a step's last backward."""
-    policy = design.mapping.recompute
-    full = jnp.where(policy == float(Recompute.full), 1.0, 0.0)
-    selective = jnp.where(policy == float(Recompute.selective), 1.0, 0.0)
-    passes = with_small_kernels(run_passes(operators, design), design.software.small_kernel_time)
+    policy, trained = design.mapping.recompute, design.workload.backward
+    full = jnp.where(policy == float(Recompute.full), trained, 0.0)
+    selective = jnp.where(policy == float(Recompute.selective), trained, 0.0)
+    passes = with_small_kernels(run_passes(operators, design), design)
     tp_forward, tp_backward = tensor_parallel_time(design, local, groups, passes)
     cp_forward, cp_backward = context_parallel_time(design, local, groups, passes)
     recompute = full * passes.forward + selective * passes.core_forward
     forward_pass = passes.forward + tp_forward + cp_forward
     backward_pass = passes.backward + recompute + tp_backward + full * tp_forward + cp_backward
     moved = offload.transfers(on_host, design.system.host)
-    exposed_backward = offload.exposed(moved.backward, backward_pass, passes.memory_backward)
+    exposed_backward = trained * offload.exposed(moved.backward, backward_pass, passes.memory_backward)
     # The last backward may hide transfers in the wait for the host too.
-    stall = jnp.maximum(host_passes(design.mapping) * design.software.host_time - forward_pass - backward_pass, 0.0)
+    stall = jnp.maximum(host_passes(design) * design.software.host_time - forward_pass - backward_pass, 0.0)
     last_pass = backward_pass + stall
     update = offload.exposed(moved.last_backward, last_pass, passes.memory_backward) - offload.exposed(
         moved.backward, last_pass, passes.memory_backward
@@ -233,12 +236,12 @@ def run_layer(
         context_parallel=cp_forward + cp_backward + full * cp_forward,
         offload=offload.exposed(moved.forward, forward_pass, passes.memory_forward) + exposed_backward,
     )
-    return time, update
+    return time, trained * update
 
 
-def host_passes(mapping: Mapping) -> Scalar:
+def host_passes(design: Design) -> Scalar:
     """Passes over a layer that the host launches: forward and backward, and the forward again under full recompute."""
-    return jnp.where(mapping.recompute == float(Recompute.full), 3.0, 2.0)
+    return 1.0 + design.workload.backward * jnp.where(design.mapping.recompute == float(Recompute.full), 2.0, 1.0)
 
 
 def edge_times(
@@ -253,7 +256,9 @@ def edge_times(
     first, last = run_passes(embedding, design), run_passes(head, design)
     return (
         first.forward + first.backward + local.edges * jnp.where(split, 2.0 * gather, reduce),
-        last.forward + last.backward + local.edges * jnp.where(split, 3.0 * gather, reduce),
+        last.forward
+        + last.backward
+        + design.workload.backward * local.edges * jnp.where(split, 3.0 * gather, reduce),
     )
 
 
@@ -334,8 +339,8 @@ def tied_embedding_time(design: Design, groups: Groups) -> Scalar:
     return jnp.where((m.pp > 1.0) & (w.tied_embeddings > 0.0), exchange, 0.0)
 
 
-def optimizer_time(design: Design, parameters: Scalar) -> Scalar:
-    """Seconds of the Adam step, bound by memory.
+def optimizer_traffic(design: Design) -> Scalar:
+    """Bytes of device memory that the Adam step moves for one parameter of a device.
 
     Every state is read and written once, gradients read twice (norm, update), weights written once; all split
     over the replicas from ZeRO 1 on. Gradients are zeroed and, between replicas, scaled before they are summed:
@@ -348,7 +353,13 @@ def optimizer_time(design: Design, parameters: Scalar) -> Scalar:
     scaled = jnp.where(replicas > 1.0, 3.0, 1.0) * software.gradient_bytes
     share = moved / jnp.where(m.zero_stage >= 1.0, replicas, 1.0)
     whole = scaled / jnp.where(m.zero_stage >= 2.0, replicas, 1.0)
-    return memory_time(parameters * (share + whole), design.system.accelerator) + software.step_overhead
+    return share + whole
+
+
+def optimizer_time(design: Design, parameters: Scalar) -> Scalar:
+    """Seconds of the Adam step, bound by memory, and of what the host does once a step."""
+    moved = parameters * optimizer_traffic(design)
+    return memory_time(moved, design.system.accelerator) + design.software.step_overhead
 
 
 class StepTime(NamedTuple):
@@ -376,8 +387,10 @@ class StepTime(NamedTuple):
 def step_time(
     design: Design, local: Local, groups: Groups, layer: list[Operator], embedding: list[Operator],
     head: list[Operator], on_host: OneLayer, n_micro_batches: Scalar,
-) -> StepTime:  # fmt: skip
-    """One step: ``n`` beats of the slowest stage, the bubble, exposed communication, the optimiser.
+) -> tuple[StepTime, LayerTime]:  # fmt: skip
+    """One step, and one layer and micro-batch of it.
+
+    ``n`` beats of the slowest stage, the bubble, exposed communication, the optimiser.
 
     A stage's host launches ahead of its device, so a beat is the longer of what both need for a micro-batch:
     of a host-bound stage the edge work hides in the wait.
@@ -386,11 +399,11 @@ def step_time(
     n, layers = n_micro_batches, pipeline.most_layers(w.n_layers, m.pp)
     one, update = run_layer(design, local, groups, layer, on_host)
     first, last = edge_times(design, local, groups, embedding, head)
-    passes, device = host_passes(m), layers * one.total
+    passes, device = host_passes(design), layers * one.total
     launches = design.software.host_time * (1.0 + EAGER_LAUNCHES * local.eager) * passes * layers
     beat = jnp.maximum(device, launches)
     # An edge has about as many launches as a layer, and is not recomputed. A single stage has both edges.
-    at_edge = launches + 2.0 * design.software.host_time * local.edges * jnp.where(m.pp > 1.0, 1.0, 2.0)
+    at_edge = launches + (1.0 + w.backward) * design.software.host_time * local.edges * jnp.where(m.pp > 1.0, 1.0, 2.0)
     first, last = jnp.where(m.pp > 1.0, first, first + last), jnp.where(m.pp > 1.0, last, 0.0)
     edge = jnp.maximum(first, last)
     slowest = jnp.maximum(device + edge, at_edge)
@@ -402,7 +415,7 @@ def step_time(
     windows = Windows(
         layers * one.forward, layers * (one.backward + one.recompute), stall + layers * one.offload
     )
-    return StepTime(
+    step = StepTime(
         forward=n * layers * one.forward,
         backward=n * layers * one.backward,
         recompute=n * layers * one.recompute,
@@ -411,8 +424,9 @@ def step_time(
         tensor_parallel=n * layers * one.tensor_parallel,
         context_parallel=n * layers * one.context_parallel,
         bubble=pipeline.bubble_time(stages, m.pp, m.virtual_stages),
-        pipeline_parallel=sends * pipeline_message(design, local, groups),
-        data_parallel=data_parallel_time(design, local, groups, windows, parameters, n),
-        optimizer=optimizer_time(design, parameters),
+        pipeline_parallel=0.5 * (1.0 + w.backward) * sends * pipeline_message(design, local, groups),
+        data_parallel=w.backward * data_parallel_time(design, local, groups, windows, parameters, n),
+        optimizer=w.backward * optimizer_time(design, parameters),
         offload=n * layers * one.offload + layers * update,
     )
+    return step, one

@@ -342,8 +342,11 @@ def forward_flops(workload: Workload) -> Scalar:
 def model_flops(workload: Workload, attention_share: Scalar = 1.0) -> Scalar:
     """Model FLOPs of one step: three passes, head counted, recompute not (Narayanan et al. 2021, eq. 3).
 
+    The forward alone is one pass.
+
     ``attention_share`` scales the attention square: 1 is the Megatron/PaLM convention.
     """
     without_square = forward_flops(workload) - (1.0 - attention_share) * attention_flops(workload)
     head = 2.0 * head_parameters(workload)
-    return 3.0 * workload.global_batch * workload.seq_len * (without_square + head)
+    passes = 1.0 + 2.0 * workload.backward
+    return passes * workload.global_batch * workload.seq_len * (without_square + head)

@@ -6,7 +6,7 @@ import numpy as np
 
 from dse.errors import InputError
 from dse.sweep.grid import Grid
-from dse.sweep.keep import METRIC_NAMES, REASON_BITS, Part
+from dse.sweep.keep import REASON_BITS, Part
 from dse.sweep.minima import n_positions
 from dse.sweep.spec import Keep
 from dse.sweep.winners import Winners, best_of
@@ -25,7 +25,7 @@ class Collection:
         self._histogram = np.zeros((n_objectives, bins), np.int64)
         self._filled = 0
         if keep.mode == "all":
-            self._values = np.empty((len(METRIC_NAMES), grid.n_designs), np.float32)
+            self._values = np.empty((len(grid.spec.metrics), grid.n_designs), np.float32)
             self._scores = np.empty((n_objectives, grid.n_designs), np.float32)
 
     def add(self, part: Part) -> None:

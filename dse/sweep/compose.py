@@ -117,7 +117,8 @@ def _record_leaves(key: str, slug: str, where: str, chip: bool = True) -> dict[s
     paths = [path for path in known if path.startswith(f"{prefix}.")]
     if key == "scale_up":  # how many devices a node joins is the system's, whatever the links
         paths.remove("system.scale_up.domain")
-    return {path: leaf(record, path.removeprefix(f"{prefix}.")) for path in paths}
+    values = {path: leaf(record, path.removeprefix(f"{prefix}.")) for path in paths}
+    return {path: value for path, value in values.items() if value is not None}  # absent until it is set
 
 
 def _layer_leaves(layers: dict[str, Axis], key: str, slug: Any) -> dict[str, float]:
@@ -144,7 +145,7 @@ def _base(layers: dict[str, Axis], spec: SweepSpec, parts: Parts) -> Design:
     skeleton = _skeleton(Design)
     if f"{CHIP}.die_area" in values:
         skeleton = replace(skeleton, {CHIP: _skeleton(Chip, f"{CHIP}.")})
-    base = jax.tree.map(lambda path: np.float32(values[path]), skeleton)
+    base = jax.tree.map(lambda path: np.float32(values[path]) if path in values else None, skeleton)
     return replace(base, _optional_records(layers))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from dse.results import Labelled, Variable
 from dse.sweep.engine import CONSTRAINT
 from dse.sweep.grid import Grid, variable_name
-from dse.sweep.keep import METRIC_NAMES, Part
+from dse.sweep.keep import Part
 from dse.sweep.labels import BOOLEAN, coordinate, labels, part_labels
 from dse.sweep.overview import overview
 from dse.sweep.spec import Keep
@@ -37,7 +37,7 @@ def _whole(grid: Grid, part: Part) -> Labelled:
     }
     dims = (*(dimension.name for dimension in grid.dimensions), "mapping")
     shape = (*grid.shape, grid.table.n_mappings)
-    data = {name: Variable(dims, values.reshape(shape), attrs) for name, values, attrs in _metrics(part.values)}
+    data = {name: Variable(dims, values.reshape(shape), attrs) for name, values, attrs in _metrics(grid, part)}
     return Labelled(data, _dimension_coordinates(grid) | levels, tuple(levels))
 
 
@@ -54,7 +54,7 @@ def _single_designs(grid: Grid, part: Part) -> Labelled:
     for axis in grid.mapping_axes:
         parts = part_labels(axis, grid.mapping_values(axis)[mapping])
         coordinates[variable_name(axis)] = coordinate(along, axis, parts)
-    data = {name: Variable(along, values, attrs) for name, values, attrs in _metrics(part.values)}
+    data = {name: Variable(along, values, attrs) for name, values, attrs in _metrics(grid, part)}
     return Labelled(data, coordinates)
 
 
@@ -69,7 +69,7 @@ def _best(grid: Grid, part: Part) -> Labelled:
         return whole.reshape(grid.shape)
 
     data: dict[str, Variable] = {}
-    for name, values, attrs in _metrics(part.values):
+    for name, values, attrs in _metrics(grid, part):
         if name != "infeasible_reason":  # of which mapping? each has its own
             data[name] = Variable(dims, spread(values, False if values.dtype == bool else np.nan), attrs)
     for axis in grid.mapping_axes:
@@ -82,10 +82,10 @@ def _best(grid: Grid, part: Part) -> Labelled:
 # --- pieces -----------------------------------------------------------------------------------------------
 
 
-def _metrics(values: np.ndarray) -> list[tuple[str, np.ndarray, dict[str, Any]]]:
+def _metrics(grid: Grid, part: Part) -> list[tuple[str, np.ndarray, dict[str, Any]]]:
     """(name, values, attributes) of every metric."""
     found = []
-    for name, row in zip(METRIC_NAMES, values, strict=True):
+    for name, row in zip(grid.spec.metrics, part.values, strict=True):
         about = field_metadata(Metrics, name)
         attrs = {"units": about["units"], "long_name": about["long_name"]}
         if name == "feasible":

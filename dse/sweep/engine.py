@@ -63,6 +63,7 @@ class Program:
     model: Callable[[Design], Metrics]
     constraints: tuple[Expression, ...] = ()
     objectives: tuple[Objective, ...] = ()
+    metrics: tuple[str, ...] | None = None  #: those that come out; None for all
 
     @property
     def can_be_kept(self) -> bool:
@@ -72,7 +73,8 @@ class Program:
     def __str__(self) -> str:
         """All that it depends on besides the code."""
         objectives = [(objective.expression.text, objective.sign) for objective in self.objectives]
-        return str((self.model.__qualname__, [constraint.text for constraint in self.constraints], objectives))
+        constraints = [constraint.text for constraint in self.constraints]
+        return str((self.model.__qualname__, constraints, objectives, self.metrics))
 
 
 class Tables(NamedTuple):
@@ -187,6 +189,9 @@ def evaluate_point(program: Program, base: Design, values: dict[str, Scalar]) ->
         reason = reason | jnp.where(constraint(lookup), 0, CONSTRAINT)
     metrics = dataclasses.replace(metrics, feasible=reason == 0, infeasible_reason=reason)
     objectives = tuple(objective.sign * objective.expression(lookup) for objective in program.objectives)
+    if program.metrics is not None:
+        left_out = [field.name for field in dataclasses.fields(metrics) if field.name not in program.metrics]
+        metrics = dataclasses.replace(metrics, **dict.fromkeys(left_out))
     return metrics, objectives
 
 
@@ -348,7 +353,7 @@ class Engine:
 
     def __init__(self, grid: Grid, model: Callable[[Design], Metrics], chunk: int | None = None) -> None:
         self.grid = grid
-        self.program = Program(model, grid.constraints, grid.spec.objectives)
+        self.program = Program(model, grid.constraints, grid.spec.objectives, grid.spec.metrics)
         self._chunk = chunk
         self._tables: dict[Any, Tables] = {}
 

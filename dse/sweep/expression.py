@@ -26,6 +26,7 @@ from dse.design import leaf_value
 from dse.errors import InputError
 from dse.sweep.axis_values import find_leaf
 from dse.types import Metrics, Scalar
+from dse.types.metrics import ENERGY
 
 _BINARY = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
 _COMPARE = {
@@ -65,6 +66,12 @@ def _tree(text: str) -> ast.expr:
 def metric_units() -> dict[str, str]:
     """Units of every metric by name."""
     return {f.name: f.metadata["units"] for f in dataclasses.fields(Metrics)}
+
+
+@functools.cache
+def energy_metrics() -> frozenset[str]:
+    """Names of the metrics of energy and power."""
+    return frozenset(f.name for f in dataclasses.fields(Metrics) if f.metadata.get("group") == ENERGY)
 
 
 def parse(text: Any, where: str) -> Expression:

@@ -33,15 +33,12 @@ _PIVOTS = 32
 #: Bits of ``infeasible_reason`` as counted: the model's, then the specification's constraints.
 REASON_BITS = (*map(int, Infeasible), CONSTRAINT)
 
-METRIC_NAMES = tuple(Metrics.__dataclass_fields__)
-_FEASIBLE, _REASON = METRIC_NAMES.index("feasible"), METRIC_NAMES.index("infeasible_reason")
-
 
 class Part(NamedTuple):
     """What is kept of a block, ascending by index."""
 
     index: np.ndarray  #: [design] int64
-    values: np.ndarray  #: [metric, design] float32; reasons, below 2^24, are exact
+    values: np.ndarray  #: [metric of ``spec.metrics``, design] float32; reasons, below 2^24, are exact
     scores: np.ndarray  #: [objective, design] float32, the smaller the better, infinite when infeasible
     counts: np.ndarray  #: int64: feasible designs of the block, then designs by bit of REASON_BITS
     least: np.ndarray  #: [objective, position] float32: the block's least scores, see :func:`minima.axes_of`

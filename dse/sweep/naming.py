@@ -13,7 +13,7 @@ from pathlib import Path
 def code_digest() -> str:
     """SHA-256 of the source files that decide what a sweep computes."""
     package = Path(__file__).parents[1]
-    files = [package / "design.py", package / "evaluate.py", package / "types.py"]
+    files = [package / "design.py", package / "evaluate.py", *sorted((package / "types").glob("*.py"))]
     files += [*(package / "model").glob("*.py"), *(package / "sweep").glob("*.py")]
     total = hashlib.sha256()
     for file in sorted(files):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import tomllib
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from dse.design import CHIP, known_leaves
 from dse.errors import InputError, nearest, unknown_name
 from dse.sweep import axis_values
 from dse.sweep.axis_values import Axis
-from dse.sweep.expression import Expression, metric_units, parse
+from dse.sweep.expression import Expression, energy_metrics, metric_units, parse
 
 #: What a catalogue name may stand for → the kind of its entry and the path of the record it fills.
 NAMED = {
@@ -48,6 +49,9 @@ KEEP_MODES = ("all", "feasible", "best", "pareto", "top")
 
 #: Bins that a histogram may have.
 FEWEST_BINS, MOST_BINS = 4, 256
+
+#: Leaves that only energy and clocks depend on: a sweep that names one wants the metrics of energy.
+_POWER_LEAVES = ("system.accelerator.power.", "system.accelerator.chip.", "system.host_power", "system.pue")
 
 #: Designs that may be kept unless the specification says another number.
 DEFAULT_LIMIT = 5_000_000
@@ -90,11 +94,19 @@ class SweepSpec:
     limit: int
     compression: str
     histogram: int = 0  #: bins of every objective's histogram, 0 for none
+    energy: bool = False  #: whether the metrics of energy and power are wanted too
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the metrics that results hold, in the model's order."""
+        return tuple(name for name in metric_units() if self.energy or name not in energy_metrics())
 
     def hash(self) -> str:
         """SHA-256 of what the sweep computes; title and output do not count."""
         document = tomllib.loads(self.text)
         meaning = {key: value for key, value in document.items() if key not in ("title", "output")}
+        if self.energy:
+            meaning["energy"] = True
         return hashlib.sha256(json.dumps(meaning, sort_keys=True, default=str).encode()).hexdigest()
 
 
@@ -126,7 +138,11 @@ def from_text(text: str, file: str = "sweep.toml") -> SweepSpec:
     axes = tuple(_axes(document.get("axes", {}), file))
     _check_conflicts(names, fixed, axes)
     output = document.get("output", {})
-    _check_keys(output, ("keep", "file", "limit", "compression", "histogram"), f"{file}: output")
+    _check_keys(output, ("keep", "file", "limit", "compression", "histogram", "energy"), f"{file}: output")
+    constraints = _constraints(document.get("constraints", {}), f"{file}: constraints")
+    objectives = _objectives(document.get("objective", {}), f"{file}: objective")
+    used = {*fixed, *(axis.key for axis in axes), *itertools.chain(*(c.names for c in constraints))}
+    used.update(*(objective.expression.names for objective in objectives))
     return SweepSpec(
         file=file,
         text=text,
@@ -135,13 +151,14 @@ def from_text(text: str, file: str = "sweep.toml") -> SweepSpec:
         fixed=fixed,
         axes=axes,
         zips=_zips(document.get("zip", {}), axes, f"{file}: zip"),
-        constraints=_constraints(document.get("constraints", {}), f"{file}: constraints"),
-        objectives=_objectives(document.get("objective", {}), f"{file}: objective"),
+        constraints=constraints,
+        objectives=objectives,
         keep=parse_keep(output.get("keep", "all"), f"{file}: output.keep"),
         output=Path(str(output.get("file", f"results/{Path(file).stem}.nc"))),
         limit=_limit(output.get("limit", DEFAULT_LIMIT), f"{file}: output.limit"),
         compression=_compression(output.get("compression", "auto"), f"{file}: output.compression"),
         histogram=_histogram(output.get("histogram", 0), f"{file}: output.histogram"),
+        energy=_energy(output.get("energy"), used, f"{file}: output.energy"),
     )
 
 
@@ -292,3 +309,12 @@ def _histogram(value: Any, where: str) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and (value == 0 or FEWEST_BINS <= value <= MOST_BINS):
         return value
     raise InputError(where, repr(value), f"{FEWEST_BINS} to {MOST_BINS} bins", "leave it out for no histogram")
+
+
+def _energy(value: Any, used: set[str], where: str) -> bool:
+    """Whether energy and power are wanted: as said, else where the sweep names a metric or leaf of theirs."""
+    if value is None:
+        return any(name in energy_metrics() or name.startswith(_POWER_LEAVES) for name in used)
+    if isinstance(value, bool):
+        return value
+    raise InputError(where, repr(value), "true or false", "write energy = true")

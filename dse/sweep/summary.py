@@ -16,7 +16,7 @@ from dse.model.feasibility import usable_memory
 from dse.references import bibliography
 from dse.sweep.axis_values import Label
 from dse.sweep.grid import Grid
-from dse.sweep.keep import METRIC_NAMES, Part
+from dse.sweep.keep import Part
 from dse.sweep.manifest import Shard, reasons
 
 _BEST_SHOWN = 10
@@ -103,7 +103,7 @@ def _best_designs(grid: Grid, part: Part) -> Iterator[BestDesign]:
         bound = np.partition(scores[near], _BEST_SHOWN)[_BEST_SHOWN]
         near = near[scores[near] <= bound]
     for position in near[np.lexsort((part.index[near], scores[near]))][:_BEST_SHOWN]:
-        metrics = dict(zip(METRIC_NAMES, map(float, part.values[:, position]), strict=True))
+        metrics = dict(zip(grid.spec.metrics, map(float, part.values[:, position]), strict=True))
         index = int(part.index[position])
         yield BestDesign(index, grid.labels(index), metrics)
 
@@ -123,10 +123,10 @@ def _read_designs(grid: Grid, target: Path, wanted: list[int]) -> Iterator[BestD
             places = {index: index // grid.table.n_mappings for index in wanted}
         found = {
             name: file[name][...].reshape(-1)[[places[index] for index in wanted]]
-            for name in METRIC_NAMES if wanted and name in file.variables
+            for name in grid.spec.metrics if wanted and name in file.variables
         }  # fmt: skip
     for i, index in enumerate(wanted):
-        metrics = {name: float(found[name][i]) if name in found else 0.0 for name in METRIC_NAMES}
+        metrics = {name: float(found[name][i]) if name in found else 0.0 for name in grid.spec.metrics}
         yield BestDesign(index, grid.labels(index), metrics)
 
 

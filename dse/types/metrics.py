@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dse.types.fields import Scalar, metadata, record
 
+#: Group of the metrics that sweeps leave out unless they are asked for.
+ENERGY = "energy"
+
 
 @record
 class Metrics:
@@ -38,22 +41,24 @@ class Metrics:
     peak_memory_logits: Scalar = metadata("", "B", "activations of embedding and head: logits and cross-entropy")
     peak_memory_buffers: Scalar = metadata("", "B", "temporaries: gathered weights and activations, gradients")
     host_memory: Scalar = metadata("", "B", "host memory that a device of the first stage uses")
-    energy_per_step: Scalar = metadata("E", "J", "energy of one step, whole system with its facility")
-    energy_per_step_matrix: Scalar = metadata("", "J", "matrix units")
-    energy_per_step_vector: Scalar = metadata("", "J", "vector units")
-    energy_per_step_memory: Scalar = metadata("", "J", "device memory and the last cache")
-    energy_per_step_network: Scalar = metadata("", "J", "links and switches")
-    energy_per_step_control: Scalar = metadata("", "J", "clock trees and control of busy cores")
-    energy_per_step_leakage: Scalar = metadata("", "J", "static power of the cores")
-    energy_per_step_uncore: Scalar = metadata("", "J", "power of devices that does not follow their cores")
-    energy_per_step_host: Scalar = metadata("", "J", "hosts: processors, fans, NICs, conversion")
-    energy_per_step_cryogenics: Scalar = metadata("", "J", "coolers of devices below room temperature")
-    energy_per_step_facility: Scalar = metadata("", "J", "what the facility adds (PUE)")
-    energy_per_token: Scalar = metadata("", "J", "energy of one trained token, whole system")
-    average_power: Scalar = metadata("", "W", "mean power of a step, whole system with its facility")
-    peak_power: Scalar = metadata("", "W", "power while every device runs layers, whole system with its facility")
-    device_power: Scalar = metadata("", "W", "mean board power of a device")
+    energy_per_step: Scalar = metadata("E", "J", "energy of one step, whole system with its facility", group=ENERGY)
+    energy_per_step_matrix: Scalar = metadata("", "J", "matrix units", group=ENERGY)
+    energy_per_step_vector: Scalar = metadata("", "J", "vector units", group=ENERGY)
+    energy_per_step_memory: Scalar = metadata("", "J", "device memory and the last cache", group=ENERGY)
+    energy_per_step_network: Scalar = metadata("", "J", "links and switches", group=ENERGY)
+    energy_per_step_control: Scalar = metadata("", "J", "clock trees and control of busy cores", group=ENERGY)
+    energy_per_step_leakage: Scalar = metadata("", "J", "static power of the cores", group=ENERGY)
+    energy_per_step_uncore: Scalar = metadata("", "J", "devices at rest: what follows no core", group=ENERGY)
+    energy_per_step_host: Scalar = metadata("", "J", "hosts: processors, fans, NICs, conversion", group=ENERGY)
+    energy_per_step_cryogenics: Scalar = metadata("", "J", "coolers of devices below room temperature", group=ENERGY)
+    energy_per_step_facility: Scalar = metadata("", "J", "what the facility adds (PUE)", group=ENERGY)
+    energy_per_token: Scalar = metadata("", "J", "energy of one trained token, whole system", group=ENERGY)
+    average_power: Scalar = metadata("", "W", "mean power of a step, whole system with its facility", group=ENERGY)
+    peak_power: Scalar = metadata(
+        "", "W", "power while every device runs layers, whole system with its facility", group=ENERGY
+    )
+    device_power: Scalar = metadata("", "W", "mean board power of a device", group=ENERGY)
     run_time: Scalar = metadata("", "s", "time of a whole training run without failures")
-    run_energy: Scalar = metadata("", "J", "energy of a whole training run without failures")
+    run_energy: Scalar = metadata("", "J", "energy of a whole training run without failures", group=ENERGY)
     feasible: Scalar = metadata("", "1", "whether the design can run")
     infeasible_reason: Scalar = metadata("", "1", "why it cannot: bits of Infeasible")
