@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from dse.design import leaf, leaf_path, leaves, replace
+from dse.design import known_leaves, leaf, leaf_path, leaves_of, replace
 from dse.errors import InputError, unknown_name
 from dse.evaluate import evaluate, lay_out
 from dse.model.feasibility import usable_memory
 from dse.model.operating import operate
 from dse.model.operators import Operator, Work
 from dse.model.roofline import roofline_terms
+from dse.model.technology import generated
 from dse.model.training import layer_time, operator_passes
 from dse.types import INFEASIBLE_MEANING, Design, Infeasible, Metrics, Precision, Scalar
 
@@ -124,7 +125,8 @@ def explain(design: Design, metric: str = "step_time") -> Explanation:
     """
     if metric not in _smooth_metrics():
         raise unknown_name("explain.metric", metric, _smooth_metrics(), "metrics")
-    design = jax.tree.map(float, design)
+    stated = jax.tree.map(float, design)
+    design = jax.tree.map(float, generated(stated))
     with _one_by_one():
         metrics = {name: float(value) for name, value in dataclasses.asdict(evaluate(design)).items()}
         layout = lay_out(design)
@@ -140,7 +142,7 @@ def explain(design: Design, metric: str = "step_time") -> Explanation:
             layer=_shares({name: float(value) for name, value in layer._asdict().items()}),
             operators=[_row(name, o, running) for name, listed in sections.items() for o in listed if o.present],
             elasticity_of=metric,
-            elasticities=elasticities(design, metric),
+            elasticities=elasticities(stated, metric),
             reasons=reasons(design, metrics),
         )
 
@@ -201,12 +203,11 @@ def _bound(kind: str, works: list[Work], time: float, design: Design) -> str:
 # Elasticities
 
 
-@functools.cache
-def continuous_leaves() -> tuple[str, ...]:
-    """Paths of the numbers of system and software that may take any value."""
+def continuous_leaves(design: Design) -> tuple[str, ...]:
+    """Paths of the numbers of a design's system and software that may take any value."""
     return tuple(
         path
-        for path, meta in leaves().items()
+        for path, meta in leaves_of(design).items()
         if path.startswith(("system.", "software."))
         and "enum" not in meta
         and path.rpartition(".")[2] not in _WHOLE
@@ -215,7 +216,7 @@ def continuous_leaves() -> tuple[str, ...]:
 
 def elasticities(design: Design, metric: str = "step_time") -> list[Elasticity]:
     """Elasticities of ``metric`` to the continuous parameters of system and software, largest first; zeros left out."""
-    present = {path: leaf(design, path) for path in continuous_leaves()}
+    present = {path: leaf(design, path) for path in continuous_leaves(design)}
     values = {path: float(value) for path, value in present.items() if value is not None}
 
     def log_metric(values: dict[str, Scalar]) -> Scalar:
@@ -223,7 +224,7 @@ def elasticities(design: Design, metric: str = "step_time") -> list[Elasticity]:
 
     slopes = jax.grad(log_metric)(values)  # one reverse pass over a tree of scalars
     found = [
-        Elasticity(short_name(path), value, leaves()[path]["units"], value * float(slopes[path]))
+        Elasticity(short_name(path), value, known_leaves()[path]["units"], value * float(slopes[path]))
         for path, value in values.items()
         if value
     ]

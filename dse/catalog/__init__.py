@@ -38,8 +38,8 @@ from dse.errors import InputError, nearest, unknown_name
 
 __all__ = [
     "Entry", "Sourced", "accelerator", "bounded", "catalog_root", "check", "default_software", "digest", "doubtful",
-    "entry",
-    "kinds", "names", "network", "provenance", "quantity", "resolve", "software", "system", "workload",
+    "entry", "kinds", "memory", "names", "network", "node", "provenance", "quantity", "resolve", "software", "system",
+    "workload",
 ]  # fmt: skip
 
 Folder = str | Path | None
@@ -121,6 +121,8 @@ def accelerator(
 ) -> types.Accelerator:
     """The accelerator of a name; a precision that it lacks has rate 0.
 
+    What a chip makes is 0 in one that is generated, until :func:`dse.model.technology.generate` fills it in.
+
     With ``fine`` its kernels are those of single kernels measured alone, with the finer terms that a
     training step does without.
     """
@@ -130,12 +132,37 @@ def accelerator(
         steps=_optional(types.EfficiencySteps, found, "kernels.steps.", _filled),
     )
     return types.Accelerator(
-        **_record(types.Accelerator, found),
+        **_record(types.Accelerator, found, absent=0.0),
         matrix_rate=types.MatrixRate(**_record(types.MatrixRate, found, "matrix_rate.", absent=0.0)),
-        memory=types.MemoryTier(**_record(types.MemoryTier, found, "memory.")),
+        memory=types.MemoryTier(**_record(types.MemoryTier, found, "memory.", absent=0.0)),
         kernels=_fine(kernels, found) if fine else kernels,
         power=types.Power(**_record(types.Power, found, "power.")),
+        chip=_chip(found, folder),
     )
+
+
+def _chip(found: Entry, folder: Folder) -> types.Chip | None:
+    """What an accelerator is generated from, None for one of stated rates; no base die is one of the same node."""
+    if found.value("chip.node") is None:
+        return None
+    file = shown(found.path)
+    nodes = found.value("chip.node"), found.value("chip.base_node", found.value("chip.node"))
+    return types.Chip(
+        **_record(types.Chip, found, "chip."),
+        node=node(nodes[0], f"{file}: chip.node", folder),
+        base_node=node(nodes[1], f"{file}: chip.base_node", folder),
+        memory=memory(found.value("chip.memory"), f"{file}: chip.memory", folder),
+    )
+
+
+def node(name: str, where: str = "node", folder: Folder = None) -> types.LogicNode:
+    """The process of logic of a name."""
+    return types.LogicNode(**_record(types.LogicNode, entry("node", name, where, folder)))
+
+
+def memory(name: str, where: str = "memory", folder: Folder = None) -> types.MemoryTechnology:
+    """The memory technology of a name."""
+    return types.MemoryTechnology(**_record(types.MemoryTechnology, entry("memory", name, where, folder)))
 
 
 def _fine(kernels: types.Kernels, found: Entry) -> types.Kernels:

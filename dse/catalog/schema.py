@@ -60,6 +60,8 @@ _POSITIVE = {
     "matrix_efficiency", "tile_rows", "tile_columns", "vector_efficiency", "memory_efficiency",
     "flash_efficiency", "flash_backward", "matrix_slowdown", "elementwise_slowdown", "parameters_published",
     "tdp", "limit", "die_area", "boost_clock", "nominal_clock", "clock", "lowest_voltage",
+    "density", "supply", "temperature", "unit_bandwidth", "unit_capacity", "unit_temperature", "power_budget",
+    "matrix_devices", "vector_devices", "core_devices", "cooler", "memory_cooler",
 }  # fmt: skip
 _SHARES = {
     "gated", "tied_embeddings", "learned_positions", "rotary", "relative_positions", "dropout", "local_layers",
@@ -67,6 +69,9 @@ _SHARES = {
     "vector_efficiency", "memory_efficiency", "roofline_blend", "flash_efficiency", "fused_elementwise",
     "tp_overlap_across", "tp_overlap", "cp_overlap", "dp_overlap", "pp_overlap",
     "gradient_cache", "backward_tp_overlap", "scatter_gather",
+    "core_area", "matrix_area", "vector_area", "core_memory_area", "cache_area", "memory_area", "link_area",
+    "memory_edge", "link_edge", "core_power", "memory_power", "link_power", "activity", "control_activity",
+    "cooler", "memory_cooler",
     "activation_output_kept", "overlap_dp", "overlap_tp", "offload_weights", "offload_activations", "offload_optimizer",
     "threshold", "lowest_voltage", "uncore_share", "leakage_share", "control_share",
 }  # fmt: skip
@@ -275,17 +280,26 @@ class MatrixRate(_table("MatrixRate", {}, _leaves(types.MatrixRate) | _quantitie
         return self
 
 
+#: What an accelerator is generated from: names, and leaves that differ from those of its architecture.
+Chip = _table(
+    "Chip", dict(architecture=Text, node=Text, memory=Text), dict(base_node=Text) | _leaves(types.Chip)
+)  # fmt: skip
+
 _DESCRIPTION = dict(vendor=Text, architecture=Text, status=Text) | _quantities(year="1")
 
 
 class Accelerator(
     _table("AcceleratorFile", {}, _DESCRIPTION | _leaves(types.Accelerator, "vector_rate", "cache"), File)
 ):
-    """One device; all but the matrix rate and the memory falls back on its kernel family."""
+    """One device; all but the matrix rate and the memory falls back on its kernel family.
+
+    One with a ``chip`` is generated from it, and states neither.
+    """
 
     kernels: KernelChoice = Field(default_factory=KernelChoice)
-    matrix_rate: MatrixRate
-    memory: Memory
+    matrix_rate: MatrixRate | None = None
+    memory: Memory | None = None
+    chip: Chip | None = None
     structure: Structure = Field(default_factory=Structure)
     physical: Physical = Field(default_factory=Physical)
     power: Power = Field(default_factory=Power)
@@ -296,6 +310,17 @@ class Accelerator(
     @classmethod
     def _family_alone(cls, raw: Any) -> Any:
         return {"family": raw} if isinstance(raw, str) else raw
+
+    @model_validator(mode="after")
+    def _stated_or_generated(self) -> Accelerator:
+        for name in ("matrix_rate", "memory"):
+            stated = getattr(self, name) is not None
+            if self.chip is not None and stated:
+                raise InputError(name, "both", f"{name} or a chip that makes it", f"remove [{name}] or [chip]")
+            if self.chip is None and not stated:
+                fix = f"add {name} (is the file complete?)"
+                raise InputError(name, "nothing", "a value: the field is required", fix)
+        return self
 
 
 Fine = _table("Fine", {}, _leaves(types.FineKernels) | _leaves(types.Kernels))

@@ -101,9 +101,9 @@ def _whole(value: Any) -> int | None:
 
 
 def _leaves(design: Design) -> dict[str, float]:
-    from dse.design import leaf, leaves
+    from dse.design import leaf, leaves_of
 
-    values = {path: leaf(design, path) for path in leaves()}
+    values = {path: leaf(design, path) for path in leaves_of(design)}
     return {path: float(value) for path, value in values.items() if value is not None}
 
 

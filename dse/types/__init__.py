@@ -24,6 +24,7 @@ from dse.types.metrics import Metrics
 from dse.types.network import CollectiveKernels, Network, Volumes
 from dse.types.power import Power
 from dse.types.software import Mapping, Software
+from dse.types.technology import Chip, LogicNode, MemoryTechnology
 from dse.types.workload import Workload
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "Accelerator",
     "Attention",
     "AttentionKernels",
+    "Chip",
     "Collective",
     "CollectiveKernels",
     "Design",
@@ -39,8 +41,10 @@ __all__ = [
     "FineKernels",
     "Infeasible",
     "Kernels",
+    "LogicNode",
     "Mapping",
     "MatrixRate",
+    "MemoryTechnology",
     "MemoryTier",
     "Metrics",
     "Network",

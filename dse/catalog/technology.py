@@ -1,0 +1,40 @@
+"""What catalogue files of technology may hold: logic nodes, memories, and the architectures of generated chips."""
+
+from __future__ import annotations
+
+from dse import types
+from dse.catalog.schema import File, Text, _leaves, _quantities, _table, _without
+
+_NODE = _leaves(types.LogicNode)
+_MEMORY = _leaves(types.MemoryTechnology)
+
+
+class LogicNode(
+    _table(
+        "LogicNodeFile", _NODE,
+        dict(foundry=Text, status=Text)
+        | _quantities(year="1", wafer_price="USD", defect_density="1/m^2", delay="1", bitcell="m^2"), File,
+    )
+):  # fmt: skip
+    """A process of logic. ``delay`` is that of a gate over N7's at iso power, as claimed; the model does not use it."""
+
+
+class MemoryTechnology(
+    _table(
+        "MemoryTechnologyFile", _MEMORY,
+        dict(family=Text, status=Text, unit=Text) | _quantities(year="1", unit_price="USD"), File,
+    )
+):  # fmt: skip
+    """A memory by its unit (stack, device, DIMM, drive)."""
+
+
+#: Leaves that are a chip's own.
+_OWN = {"die_area", "base_area", "power_budget", "stacks", "link_bandwidth"}
+
+
+class Architecture(_table("ArchitectureFile", _without(_leaves(types.Chip), _OWN), {}, File)):
+    """Shares and constants that the chips of an architecture have in common."""
+
+
+#: Kind → schema of its files.
+SCHEMAS: dict[str, type[File]] = {"node": LogicNode, "memory": MemoryTechnology, "architecture": Architecture}
