@@ -211,7 +211,7 @@ def _power(power: Power, chip: Chip, cores: Clocked) -> Power:
         leakage=chip.device_leakage * transistors * static,
         control=each * chip.control_activity * cores.devices * cores.clock,
         nominal_clock=cores.clock,
-        clock=cores.clock,
+        clock=chip.clock_ratio * cores.clock,
         threshold=node.threshold / jnp.maximum(cores.volts, _LOWEST_VOLTAGE),
         lowest_voltage=jnp.minimum(node.lowest_voltage / jnp.maximum(cores.volts, _LOWEST_VOLTAGE), 1.0),
         tdp=jnp.asarray(chip.power_budget),
