@@ -64,7 +64,7 @@ def check_chip(path: str, generated: bool, where: str) -> None:
     """That an accelerator, ``generated`` or stated, has a leaf of its own at ``path``; else an InputError."""
     if path.startswith(f"{CHIP}.") and not generated:
         raise InputError(
-            where, path.removeprefix("system.accelerator."), "leaves of an accelerator that is not generated",
+            where, path.removeprefix("system.accelerator.").rstrip("."), "leaves of an accelerator that is not generated",
             "name a generated one as the system or accelerator, such as gpu",
         )  # fmt: skip
     inner = path.removeprefix("system.accelerator.")
