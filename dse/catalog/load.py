@@ -10,7 +10,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -240,7 +240,8 @@ def _input_error(error: ValidationError, schema: type[File], file: str) -> Input
 def _fields(schema: type[BaseModel], location: tuple[Any, ...]) -> list[str]:
     """Dotted fields allowed in the table where a field of ``location`` was not."""
     for step in location[:-1]:
-        schema = schema.model_fields[step].annotation
+        kinds = schema.model_fields[step].annotation
+        schema = next(kind for kind in (*get_args(kinds), kinds) if kind is not type(None))  # of an optional table
     prefix = ".".join(map(str, location[:-1]))
     return [f"{prefix}.{name}" if prefix else name for name in schema.model_fields]
 

@@ -281,8 +281,10 @@ class MatrixRate(_table("MatrixRate", {}, _leaves(types.MatrixRate) | _quantitie
 
 
 #: What an accelerator is generated from: names, and leaves that differ from those of its architecture.
+_BUDGETS = _leaves(types.Chip, "die_area", "power_budget", "stacks")
 Chip = _table(
-    "Chip", dict(architecture=Text, node=Text, memory=Text), dict(base_node=Text) | _leaves(types.Chip)
+    "Chip", dict(architecture=Text, node=Text, memory=Text) | _BUDGETS,
+    dict(base_node=Text) | _without(_leaves(types.Chip), set(_BUDGETS)),
 )  # fmt: skip
 
 _DESCRIPTION = dict(vendor=Text, architecture=Text, status=Text) | _quantities(year="1")
