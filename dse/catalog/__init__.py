@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dse import types
+from dse.catalog.fields import MOST_STEPS, Sourced, bounded
 from dse.catalog.load import (
     FOLDERS,
     NO_NETWORK,
@@ -31,7 +32,6 @@ from dse.catalog.load import (
     referenced,
     shown,
 )
-from dse.catalog.schema import MOST_STEPS, Sourced, bounded
 from dse.catalog.units import quantity
 from dse.errors import InputError, nearest, unknown_name
 

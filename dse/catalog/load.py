@@ -17,7 +17,8 @@ from pydantic import BaseModel, ValidationError
 from dse import types
 from dse.catalog import schema as schemas
 from dse.catalog import technology
-from dse.catalog.schema import AT_REST, GROUPS, File, Sourced
+from dse.catalog.fields import File, Sourced
+from dse.catalog.schema import AT_REST, GROUPS
 from dse.errors import InputError, unknown_name
 
 #: Kind → its folder in a catalogue.

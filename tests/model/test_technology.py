@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -15,12 +16,9 @@ from dse import catalog
 from dse.design import CHIP, known_leaves, leaf, replace
 from dse.model import technology
 from dse.model.power import voltage
-from dse.technology_page import AS_BUILT, FITTED, errors
-from dse.types import Power
+from dse.technology_page import AS_BUILT, FITTED, NODES, errors, iso_power_speed, page
 from tests.designs import ACCELERATOR, make_design
 
-#: TSMC's nodes in the order of their energy, each newer than the one before.
-NODES = ["n16", "n12", "n10", "n7", "n6", "n5", "n4p", "n3e", "n3p", "n2", "n2p", "a16", "a14"]
 GENERATED_FILES = ["generated-a100", "generated-h100", "generated-b200", "generated-mi300x", "gpu", "scd-board"]
 
 INSIDE = [path.removeprefix(f"{CHIP}.") for path in known_leaves() if path.startswith(f"{CHIP}.")]
@@ -58,14 +56,12 @@ def shares_of(architecture, row):
 def test_iso_power_speed_follows_from_iso_speed_energy():
     """One voltage curve has both points of a claim: less power at the old speed, more speed at the old power."""
     for slug in NODES:
-        node, claimed = catalog.node(slug), 1.0 / catalog.entry("node", slug).value("delay")
-        law = Power(threshold=node.threshold, lowest_voltage=0.0)
-        slow, fast = 0.01, 10.0
-        for _ in range(60):  # f V^2 e = 1, the power of N7
-            middle = 0.5 * (slow + fast)
-            above = float(middle * voltage(middle, law) ** 2 * node.energy) > 1.0
-            slow, fast = (slow, middle) if above else (middle, fast)
-        assert slow == pytest.approx(claimed, rel=0.1), slug
+        claimed = 1.0 / catalog.entry("node", slug).value("delay")
+        assert iso_power_speed(slug) == pytest.approx(claimed, rel=0.1), slug
+
+
+def test_the_page_is_up_to_date():
+    assert (Path(__file__).parents[2] / "docs" / "technology.md").read_text(encoding="utf-8") == page()
 
 
 # Laws
