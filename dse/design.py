@@ -14,8 +14,7 @@ from typing import Any, get_type_hints
 
 from dse import catalog
 from dse.errors import InputError, unknown_name
-from dse.model.technology import GENERATED
-from dse.types import Chip, Design, Mapping, Scalar
+from dse.types import GENERATED, Chip, Design, Mapping, Scalar
 
 #: Mapping of a design that says nothing else: one device, nothing split.
 PLAIN_MAPPING = dict(

@@ -94,6 +94,7 @@ def powers(design: Design, drawn: energy.StepEnergy, step_time: Scalar) -> dict[
         energy_per_token=drawn.parts.total * a_token,
         average_power=drawn.parts.total * each_second,
         peak_power=drawn.peak,
+        provisioned_power=drawn.provisioned,
         device_power=drawn.devices * each_second * reciprocal(m.tp * m.cp * m.pp * m.dp),
         run_time=w.run_tokens * a_token * step_time,
         run_energy=w.run_tokens * a_token * drawn.parts.total,

@@ -14,6 +14,7 @@ from dse.design import known_leaves, leaf, leaf_path, leaves_of, replace
 from dse.errors import InputError, unknown_name
 from dse.evaluate import evaluate, lay_out
 from dse.model.feasibility import usable_memory
+from dse.model.operating import operate
 from dse.model.operators import Operator, Work
 from dse.model.roofline import roofline_terms
 from dse.model.technology import generated
@@ -26,6 +27,7 @@ GIB = 2.0**30
 _WHOLE = frozenset({
     "n_devices", "domain", "cores", "tile_rows", "tile_columns", "in_network_reduction", "fused_elementwise",
     "gradient_cache", "scatter_gather", "activation_output_kept",
+    "nominal_clock",  # the clock of reference: another one is another chip
 })  # fmt: skip
 
 
@@ -76,6 +78,7 @@ class Explanation:
     metrics: dict[str, float]
     step_time: list[Part]
     peak_memory: list[Part]
+    energy_per_step: list[Part]
     memory_capacity: float
     layer: list[Part]  #: parts of the time of one layer and micro-batch
     operators: list[OperatorRow]
@@ -103,6 +106,7 @@ class Explanation:
             "waterfall": {
                 "step_time": [p._asdict() for p in self.step_time],
                 "peak_memory": [p._asdict() for p in self.peak_memory],
+                "energy_per_step": [p._asdict() for p in self.energy_per_step],
                 "layer_time": [p._asdict() for p in self.layer],
             },
             "host_bound": self.host_bound,
@@ -126,15 +130,17 @@ def explain(design: Design, metric: str = "step_time") -> Explanation:
     with _one_by_one():
         metrics = {name: float(value) for name, value in dataclasses.asdict(evaluate(design)).items()}
         layout = lay_out(design)
-        layer = layer_time(design, layout.local, layout.groups, layout.layer, layout.on_host)
+        running = operate(design, layout.local, layout.groups, layout.layer, layout.on_host).design
+        layer = layer_time(running, layout.local, layout.groups, layout.layer, layout.on_host)
         sections = {"embedding": layout.embedding, "layer": layout.layer, "head": layout.head}
         return Explanation(
             metrics=metrics,
             step_time=_parts(metrics, "step_time"),
             peak_memory=_parts(metrics, "peak_memory"),
+            energy_per_step=_parts(metrics, "energy_per_step"),
             memory_capacity=usable_memory(design),
             layer=_shares({name: float(value) for name, value in layer._asdict().items()}),
-            operators=[_row(name, o, design) for name, listed in sections.items() for o in listed if o.present],
+            operators=[_row(name, o, running) for name, listed in sections.items() for o in listed if o.present],
             elasticity_of=metric,
             elasticities=elasticities(stated, metric),
             reasons=reasons(design, metrics),

@@ -392,3 +392,12 @@ def test_a_fitted_value_has_its_spread_and_others_none():
     values = catalog.entry("accelerator", "h100-sxm-80gb").values
     assert 0.0 < values["kernels.fine.matrix_efficiency"].spread < 0.1
     assert values["memory.bandwidth"].spread == 0.0
+
+
+def test_constants_that_nobody_checked_are_listed():
+    listed = {str(constant) for constant in catalog.doubtful("system", "selene")}
+    assert any("a100-sxm-80gb: cores = 108 [estimate]" in one for one in listed)
+    assert not any("memory.bandwidth" in one for one in listed)  # of the data sheet
+    assert any("infiniband-hdr: latency" in one for one in listed)
+    fields = {c.field for c in catalog.doubtful("accelerator", "mi300x")}
+    assert "power.matrix_energy" in fields and "price" not in fields

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dse import types
+from dse.catalog.doubtful import doubtful
 from dse.catalog.fields import MOST_STEPS, Sourced, bounded
 from dse.catalog.load import (
     FOLDERS,
@@ -36,8 +37,8 @@ from dse.catalog.units import quantity
 from dse.errors import InputError, nearest, unknown_name
 
 __all__ = [
-    "Entry", "Sourced", "accelerator", "bounded", "catalog_root", "check", "default_software", "digest", "entry",
-    "kinds", "memory", "names", "network", "node", "provenance", "quantity", "resolve", "software", "system",
+    "Entry", "Sourced", "accelerator", "bounded", "catalog_root", "check", "default_software", "digest", "doubtful",
+    "entry", "kinds", "memory", "names", "network", "node", "provenance", "quantity", "resolve", "software", "system",
     "workload",
 ]  # fmt: skip
 
@@ -232,8 +233,21 @@ def system(name: str, where: str = "system", folder: Folder = None, fine: bool =
         scale_up=level("scale_up", domain=per_node),
         scale_out=level("scale_out"),
         host=_host(found, prefix, entry("accelerator", device, file, folder)),
+        **_facility(found, prefix, entry("accelerator", device, file, folder), folder),
         n_devices=per_node,
     )
+
+
+def _facility(found: Entry, prefix: str, device: Entry, folder: Folder) -> dict[str, float]:
+    """What a device's share of its host draws, and the facility's overhead; where nothing is stated what is typical."""
+    typical = load("kernels", _LIBRARY, folder)
+
+    def stated(field: str) -> float | None:
+        return found.value(prefix + field, device.value(f"node.{field}", typical.value(f"node.{field}")))
+
+    share = stated("host_power_share") * device.value("power.tdp")
+    host_power = found.value(f"{prefix}host_power", device.value("node.host_power", share))
+    return {"host_power": host_power, "pue": stated("pue")}
 
 
 def _host(found: Entry, prefix: str, device: Entry) -> types.MemoryTier:

@@ -10,7 +10,7 @@ from dse import types
 from dse.catalog.fields import File, Sourced, Text, leaves, quantities, steps_type, table, without
 from dse.errors import InputError
 
-_HOST = quantities(host_memory="B", host_bandwidth="B/s")
+_HOST = quantities(host_memory="B", host_bandwidth="B/s", host_power="W", host_power_share="1", pue="1")
 _NODE = quantities(devices_per_node="1", scale_up_bandwidth="B/s", scale_out_bandwidth="B/s") | _HOST
 Node = table("Node", {}, dict(scale_up=Text, scale_out=Text, software=Text) | _NODE)
 Device = table("Device", {}, quantities(vector_share="1", cores="1", cache="B"))

@@ -29,7 +29,7 @@ class MemoryTechnology(
 
 
 #: Leaves that are a chip's own.
-_OWN = {"die_area", "base_area", "power_budget", "stacks", "link_bandwidth"}
+_OWN = {"die_area", "base_area", "power_budget", "clock_ratio", "stacks", "link_bandwidth"}
 
 
 class Architecture(table("ArchitectureFile", without(leaves(types.Chip), _OWN), {}, File)):

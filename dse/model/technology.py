@@ -24,15 +24,6 @@ from dse.types import Accelerator, Chip, Design, MatrixRate, MemoryTier, Power, 
 #: Temperature in K at which coolers reject their heat; what is as warm needs none.
 ROOM = 300.0
 
-#: What a chip makes of an accelerator: records and leaves that :func:`generate` fills in.
-GENERATED = (
-    "matrix_rate", "vector_rate", "cores", "cache", "memory",
-    *(f"power.{name}" for name in (
-        "matrix_energy", "vector_energy", "cache_energy", "memory_energy", "uncore", "leakage", "control",
-        "nominal_clock", "clock", "threshold", "lowest_voltage", "tdp", "cooling", "memory_cooling",
-    )),
-)  # fmt: skip
-
 #: Voltages relative to the nominal one below which a node's law is not followed.
 _LOWEST_VOLTAGE = 0.05
 
@@ -213,7 +204,7 @@ def _power(power: Power, chip: Chip, cores: Clocked) -> Power:
         leakage=chip.device_leakage * transistors * static,
         control=each * chip.control_activity * cores.devices * cores.clock,
         nominal_clock=cores.clock,
-        clock=cores.clock,
+        clock=chip.clock_ratio * cores.clock,
         threshold=node.threshold / jnp.maximum(cores.volts, _LOWEST_VOLTAGE),
         lowest_voltage=jnp.minimum(node.lowest_voltage / jnp.maximum(cores.volts, _LOWEST_VOLTAGE), 1.0),
         tdp=jnp.asarray(chip.power_budget),

@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from dse.types.fields import Scalar, metadata, record
 
+#: What a chip makes of an accelerator: records and leaves that :func:`dse.model.technology.generate` fills in.
+GENERATED = (
+    "matrix_rate", "vector_rate", "cores", "cache", "memory",
+    *(f"power.{name}" for name in (
+        "matrix_energy", "vector_energy", "cache_energy", "memory_energy", "uncore", "leakage", "control",
+        "nominal_clock", "clock", "threshold", "lowest_voltage", "tdp", "cooling", "memory_cooling",
+    )),
+)  # fmt: skip
+
 
 @record
 class LogicNode:
@@ -54,6 +63,7 @@ class Chip:
     die_area: Scalar = metadata("", "m^2", "area of the compute dies together")
     base_area: Scalar = metadata("", "m^2", "area of the base (I/O) dies under them together", default=0.0)
     power_budget: Scalar = metadata("", "W", "power that the device may draw, coolers included")
+    clock_ratio: Scalar = metadata("", "1", "clock set over the one that the power budget leaves", default=1.0)
     stacks: Scalar = metadata("", "1", "units of memory")
     link_bandwidth: Scalar = metadata("", "B/s", "scale-up bandwidth wanted, one direction", default=0.0)
     link_density: Scalar = metadata("", "B/s/m", "link bandwidth on an edge of the die, one direction")
