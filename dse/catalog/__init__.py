@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from dse import types
 from dse.catalog.doubtful import doubtful
+from dse.catalog.fields import MOST_STEPS, Sourced, bounded
 from dse.catalog.load import (
     FOLDERS,
     NO_NETWORK,
@@ -32,7 +33,6 @@ from dse.catalog.load import (
     referenced,
     shown,
 )
-from dse.catalog.schema import MOST_STEPS, Sourced, bounded
 from dse.catalog.units import quantity
 from dse.errors import InputError, nearest, unknown_name
 

@@ -135,7 +135,7 @@ def test_gpt3_took_about_as_much_as_published():
     """
     design = dse.design(
         "gpt-3-175b", "v100-sxm-32gb", n_devices=10240, tp=8, pp=16, micro_batch=1, recompute="full", precision="fp16",
-        **{"global_batch": 1600, "pue": 1.1, "run_tokens": 300e9},
+        global_batch=1600, pue=1.1, run_tokens=300e9,
     )
     found = jitted(design)
     assert 1287.0 / 2.0 < float(found.run_energy) / 3.6e9 < 1287.0 * 2.0
