@@ -114,7 +114,8 @@ for name, factor in sorted(factors.items(), key=lambda item: -item[1]):
 axes.set_yticks([])
 axes.set_xticks([math.log(x) for x in (1, 2, 4, 8, 16)], ["1", "2", "4", "8", "16"])
 axes.set_xlabel("tokens a second and GPU over the A100 of 2021")
-axes.set_title(f"GPT-3-175B, A100 to B200: ×{whole:.1f}");
+axes.set_title(f"GPT-3-175B, A100 to B200: ×{whole:.1f}")
+plt.show()
 
 # %% [markdown]
 # In one order only (compute, memory, network, precision, batch, software), as papers tell it:
@@ -142,4 +143,5 @@ energy = {
 figure, axes = plt.subplots(figsize=(4.0, 2.6), layout="constrained")
 axes.bar(list(energy), list(energy.values()), width=0.5, color="#3f8fc9")
 axes.set_ylabel("J a token")
-axes.set_title("Energy of a trained token");
+axes.set_title("Energy of a trained token")
+plt.show()

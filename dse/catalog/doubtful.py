@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, get_type_hints
 
 from dse import types
-from dse.catalog.load import NO_NETWORK, Entry, find, load, paths
+from dse.catalog.load import NO_NETWORK, Entry, find, load
 
 #: Confidences of values that no text has been held against.
 DOUBTFUL = ("estimate", "memory-unverified")
@@ -40,8 +40,6 @@ class Constant:
 
 def doubtful(kind: str, slug: str, folder: Folder = None) -> list[Constant]:
     """The doubtful constants that an entry brings into a design, with those of the devices and networks it names."""
-    if kind == "system" and slug not in paths(kind, folder):
-        kind = "accelerator"  # named as a system
     return [constant for found in _parts(load(kind, slug, folder), folder) for constant in _of(found)]
 
 

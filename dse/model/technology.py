@@ -167,11 +167,20 @@ def generate(accelerator: Accelerator) -> Accelerator:
 
 
 def generated(design: Design) -> Design:
-    """The design with the accelerator that its chip makes; one without a chip as it is."""
-    system = design.system
-    return dataclasses.replace(
-        design, system=dataclasses.replace(system, accelerator=generate(system.accelerator))
+    """The design with the accelerator that its chip makes, and links no faster than the chip drives them.
+
+    One without a chip is as it is.
+    """
+    system, chip = design.system, design.system.accelerator.chip
+    if chip is None:
+        return design
+    driven = jnp.minimum(system.scale_up.bandwidth, link_bandwidth(chip))
+    built = dataclasses.replace(
+        system,
+        accelerator=generate(system.accelerator),
+        scale_up=dataclasses.replace(system.scale_up, bandwidth=driven),
     )
+    return dataclasses.replace(design, system=built)
 
 
 def _matrix_rate(chip: Chip, matrix: Scalar, vector: Scalar) -> MatrixRate:
