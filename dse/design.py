@@ -14,8 +14,7 @@ from typing import Any, get_type_hints
 
 from dse import catalog
 from dse.errors import InputError, unknown_name
-from dse.model.technology import GENERATED
-from dse.types import Chip, Design, Mapping, Scalar
+from dse.types import GENERATED, Chip, Design, Mapping, Scalar
 
 #: Mapping of a design that says nothing else: one device, nothing split.
 PLAIN_MAPPING = dict(
@@ -62,12 +61,12 @@ def _walk(cls: type, prefix: str) -> dict[str, dict[str, Any]]:
 
 def check_chip(path: str, generated: bool, where: str) -> None:
     """That an accelerator, ``generated`` or stated, has a leaf of its own at ``path``; else an InputError."""
+    inner = path.removeprefix("system.accelerator.")
     if path.startswith(f"{CHIP}.") and not generated:
         raise InputError(
-            where, path.removeprefix("system.accelerator."), "leaves of an accelerator that is not generated",
+            where, inner.rstrip("."), "leaves of an accelerator that is not generated",
             "name a generated one as the system or accelerator, such as gpu",
         )  # fmt: skip
-    inner = path.removeprefix("system.accelerator.")
     if generated and inner != path and any(inner == name or inner.startswith(f"{name}.") for name in GENERATED):
         raise InputError(
             where, f"{inner} of a generated accelerator", "what it is generated from: chip.die_area, chip.stacks, …",

@@ -237,11 +237,9 @@ def short_name(path: str) -> str:
     parts = path.split(".")
     for start in range(len(parts) - 1, 0, -1):
         name = ".".join(parts[start:])
-        try:
-            leaf_path(name)
-        except InputError:
-            continue
-        return name
+        with contextlib.suppress(InputError):
+            if leaf_path(name) == path:
+                return name
     return path
 
 

@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dse import types
-from dse.catalog.doubtful import doubtful
+from dse.catalog.doubtful import Constant
+from dse.catalog.doubtful import doubtful as _doubtful
+from dse.catalog.fields import MOST_STEPS, Sourced, bounded
 from dse.catalog.load import (
     FOLDERS,
     NO_NETWORK,
@@ -32,7 +34,6 @@ from dse.catalog.load import (
     referenced,
     shown,
 )
-from dse.catalog.schema import MOST_STEPS, Sourced, bounded
 from dse.catalog.units import quantity
 from dse.errors import InputError, nearest, unknown_name
 
@@ -245,7 +246,7 @@ def _facility(found: Entry, prefix: str, device: Entry, folder: Folder) -> dict[
     def stated(field: str) -> float | None:
         return found.value(prefix + field, device.value(f"node.{field}", typical.value(f"node.{field}")))
 
-    share = stated("host_power_share") * device.value("power.tdp")
+    share = stated("host_power_share") * device.value("chip.power_budget", device.value("power.tdp"))
     host_power = found.value(f"{prefix}host_power", device.value("node.host_power", share))
     return {"host_power": host_power, "pue": stated("pue")}
 
@@ -270,6 +271,11 @@ def provenance(kind: str, name: str, folder: Folder = None) -> list[tuple[str, s
     """Distinct (source, confidence) of an entry's values and of the entries it names."""
     found = [load(*reached, folder) for reached in _closure([(kind, name)], folder)]
     return list(dict.fromkeys((s.source, s.confidence) for e in found for s in e.values.values()))
+
+
+def doubtful(kind: str, name: str, folder: Folder = None) -> list[Constant]:
+    """Constants of an entry, and of what it names, that nobody checked: estimates, from memory, plain defaults."""
+    return _doubtful(*_locate(kind, name, "catalogue", folder), folder)
 
 
 def digest(used: Iterable[tuple[str, str]] | None = None, folder: Folder = None) -> str:

@@ -15,7 +15,11 @@ DOUBTFUL = ("estimate", "memory-unverified")
 #: Kind → the noun that its entries fill.
 _NOUNS = {
     "accelerator": types.Accelerator, "network": types.Network, "software": types.Software, "workload": types.Workload,
+    "node": types.LogicNode, "memory": types.MemoryTechnology,
 }  # fmt: skip
+
+#: What a generated accelerator names → kind.
+_TECHNOLOGY = {"chip.node": "node", "chip.base_node": "node", "chip.memory": "memory"}
 
 Folder = Any
 
@@ -51,12 +55,21 @@ def _parts(found: Entry, folder: Folder) -> Iterator[Entry]:
         slug = find(kind, str(name), folder) if name not in (None, NO_NETWORK) else None
         if slug is not None:
             yield load(kind, slug, folder)
+    for field, kind in _TECHNOLOGY.items():
+        slug = find(kind, str(found.value(field)), folder) if found.kind == "accelerator" else None
+        if slug is not None:
+            yield load(kind, slug, folder)
 
 
 def _of(found: Entry) -> Iterator[Constant]:
     """The doubtful ones among the values of an entry that are leaves of a design."""
     name = f"{found.kind}/{found.slug}"
-    for field, default in _leaves(_NOUNS[found.kind]) if found.kind in _NOUNS else _system_fields(found):
+    fields = list(_leaves(_NOUNS[found.kind])) if found.kind in _NOUNS else _system_fields(found)
+    if found.value("chip.node") is not None:
+        made = tuple(f"{name}." for name in types.GENERATED)
+        fields = [(field, default) for field, default in fields if not f"{field}.".startswith(made)]
+        fields += _leaves(types.Chip, "chip.")
+    for field, default in fields:
         value = found.values.get(field)
         if value is None:
             if isinstance(default, int | float):

@@ -10,14 +10,15 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from dse import types
 from dse.catalog import schema as schemas
 from dse.catalog import technology
-from dse.catalog.schema import AT_REST, GROUPS, File, Sourced
+from dse.catalog.fields import File, Sourced
+from dse.catalog.schema import AT_REST, GROUPS
 from dse.errors import InputError, unknown_name
 
 #: Kind → its folder in a catalogue.
@@ -240,7 +241,8 @@ def _input_error(error: ValidationError, schema: type[File], file: str) -> Input
 def _fields(schema: type[BaseModel], location: tuple[Any, ...]) -> list[str]:
     """Dotted fields allowed in the table where a field of ``location`` was not."""
     for step in location[:-1]:
-        schema = schema.model_fields[step].annotation
+        kinds = schema.model_fields[step].annotation
+        schema = next(kind for kind in (*get_args(kinds), kinds) if kind is not type(None))  # of an optional table
     prefix = ".".join(map(str, location[:-1]))
     return [f"{prefix}.{name}" if prefix else name for name in schema.model_fields]
 

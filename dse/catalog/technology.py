@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from dse import types
-from dse.catalog.schema import File, Text, _leaves, _quantities, _table, _without
+from dse.catalog.fields import File, Text, leaves, quantities, table, without
 
-_NODE = _leaves(types.LogicNode)
-_MEMORY = _leaves(types.MemoryTechnology)
+_NODE = leaves(types.LogicNode)
+_MEMORY = leaves(types.MemoryTechnology)
 
 
 class LogicNode(
-    _table(
+    table(
         "LogicNodeFile", _NODE,
         dict(foundry=Text, status=Text)
-        | _quantities(year="1", wafer_price="USD", defect_density="1/m^2", delay="1", bitcell="m^2"), File,
+        | quantities(year="1", wafer_price="USD", defect_density="1/m^2", delay="1", bitcell="m^2"), File,
     )
 ):  # fmt: skip
     """A process of logic. ``delay`` is that of a gate over N7's at iso power, as claimed; the model does not use it."""
 
 
 class MemoryTechnology(
-    _table(
+    table(
         "MemoryTechnologyFile", _MEMORY,
-        dict(family=Text, status=Text, unit=Text) | _quantities(year="1", unit_price="USD"), File,
+        dict(family=Text, status=Text, unit=Text) | quantities(year="1", unit_price="USD"), File,
     )
 ):  # fmt: skip
     """A memory by its unit (stack, device, DIMM, drive)."""
@@ -32,7 +32,7 @@ class MemoryTechnology(
 _OWN = {"die_area", "base_area", "power_budget", "clock_ratio", "stacks", "link_bandwidth"}
 
 
-class Architecture(_table("ArchitectureFile", _without(_leaves(types.Chip), _OWN), {}, File)):
+class Architecture(table("ArchitectureFile", without(leaves(types.Chip), _OWN), {}, File)):
     """Shares and constants that the chips of an architecture have in common."""
 
 

@@ -24,19 +24,11 @@ from dse.types import Accelerator, Chip, Design, MatrixRate, MemoryTier, Power, 
 #: Temperature in K at which coolers reject their heat; what is as warm needs none.
 ROOM = 300.0
 
-#: What a chip makes of an accelerator: records and leaves that :func:`generate` fills in.
-GENERATED = (
-    "matrix_rate", "vector_rate", "cores", "cache", "memory",
-    *(f"power.{name}" for name in (
-        "matrix_energy", "vector_energy", "cache_energy", "memory_energy", "uncore", "leakage", "control",
-        "nominal_clock", "clock", "threshold", "lowest_voltage", "tdp", "cooling", "memory_cooling",
-    )),
-)  # fmt: skip
-
 #: Voltages relative to the nominal one below which a node's law is not followed.
 _LOWEST_VOLTAGE = 0.05
 
-_TINY = 1e-30
+#: Denominators are kept above these: areas in m^2, energies of a byte in J.
+_AREA, _JOULES = 1e-12, 1e-15
 
 
 class Areas(NamedTuple):
@@ -91,7 +83,7 @@ def cache(chip: Chip) -> Scalar:
 def memory_units(chip: Chip) -> Scalar:
     """Units of memory that are built: those wanted, as far as area and perimeter have room for their PHYs."""
     found, unit = areas(chip), chip.memory
-    by_area = chip.memory_area * (found.on_die + found.on_base) / jnp.maximum(unit.unit_area, _TINY)
+    by_area = chip.memory_area * (found.on_die + found.on_base) / jnp.maximum(unit.unit_area, _AREA)
     by_edge = chip.memory_edge * perimeter(chip) / jnp.maximum(unit.unit_edge, 1e-9)
     return jnp.minimum(chip.stacks, jnp.minimum(by_area, by_edge))
 
@@ -100,7 +92,7 @@ def memory_tier(chip: Chip) -> MemoryTier:
     """Device memory: the units built, their bandwidth as far as power moves it (coolers take theirs)."""
     unit, units = chip.memory, memory_units(chip)
     joules = unit.unit_energy * (1.0 + cooling(unit.unit_temperature, chip.memory_cooler))
-    moved = chip.memory_power * shared_power(chip) / jnp.maximum(joules, _TINY)
+    moved = chip.memory_power * shared_power(chip) / jnp.maximum(joules, _JOULES)
     return MemoryTier(
         capacity=units * unit.unit_capacity, bandwidth=jnp.minimum(units * unit.unit_bandwidth, moved)
     )
@@ -111,7 +103,7 @@ def link_bandwidth(chip: Chip) -> Scalar:
     found = areas(chip)
     by_edge = chip.link_edge * perimeter(chip) * chip.link_density
     by_area = chip.link_area * (found.on_die + found.on_base) / jnp.maximum(chip.link_depth, 1e-9) * chip.link_density
-    by_power = chip.link_power * shared_power(chip) / jnp.maximum(chip.link_energy, _TINY)
+    by_power = chip.link_power * shared_power(chip) / jnp.maximum(chip.link_energy, _JOULES)
     return jnp.minimum(jnp.minimum(chip.link_bandwidth, by_power), jnp.minimum(by_edge, by_area))
 
 
@@ -149,7 +141,8 @@ def clocked(chip: Chip) -> Clocked:
 
 def _ratio(volts: Scalar, threshold: Scalar) -> Scalar:
     """Clock over that of the nominal voltage at a voltage over it."""
-    return (volts - threshold) ** 2 / (volts * (1.0 - threshold) ** 2)
+    over = jnp.maximum(volts - threshold, 0.0)
+    return over * over / (jnp.maximum(volts, _LOWEST_VOLTAGE) * (1.0 - threshold) * (1.0 - threshold))
 
 
 def generate(accelerator: Accelerator) -> Accelerator:
@@ -174,11 +167,20 @@ def generate(accelerator: Accelerator) -> Accelerator:
 
 
 def generated(design: Design) -> Design:
-    """The design with the accelerator that its chip makes; one without a chip as it is."""
-    system = design.system
-    return dataclasses.replace(
-        design, system=dataclasses.replace(system, accelerator=generate(system.accelerator))
+    """The design with the accelerator that its chip makes, and links no faster than the chip drives them.
+
+    One without a chip is as it is.
+    """
+    system, chip = design.system, design.system.accelerator.chip
+    if chip is None:
+        return design
+    driven = jnp.minimum(system.scale_up.bandwidth, link_bandwidth(chip))
+    built = dataclasses.replace(
+        system,
+        accelerator=generate(system.accelerator),
+        scale_up=dataclasses.replace(system.scale_up, bandwidth=driven),
     )
+    return dataclasses.replace(design, system=built)
 
 
 def _matrix_rate(chip: Chip, matrix: Scalar, vector: Scalar) -> MatrixRate:
@@ -196,7 +198,7 @@ def _power(power: Power, chip: Chip, cores: Clocked) -> Power:
     devices = areas(chip)
     on_base = devices.on_base * chip.base_node.sram_density
     on_die = devices.on_die * node.sram_density
-    cache_energy = (on_base * chip.base_node.energy + on_die * node.energy) / jnp.maximum(on_base + on_die, _TINY)
+    cache_energy = (on_base * chip.base_node.energy + on_die * node.energy) / jnp.maximum(on_base + on_die, 1.0)
     transistors = chip.die_area * node.density * node.leakage + chip.base_area * chip.base_node.density * (
         chip.base_node.leakage
     )

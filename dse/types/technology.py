@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from dse.types.fields import Scalar, metadata, record
 
+#: What a chip makes of an accelerator: records and leaves that :func:`dse.model.technology.generate` fills in.
+GENERATED = (
+    "matrix_rate", "vector_rate", "cores", "cache", "memory",
+    *(f"power.{name}" for name in (
+        "matrix_energy", "vector_energy", "cache_energy", "memory_energy", "uncore", "leakage", "control",
+        "nominal_clock", "clock", "threshold", "lowest_voltage", "tdp", "cooling", "memory_cooling",
+    )),
+)  # fmt: skip
+
 
 @record
 class LogicNode:

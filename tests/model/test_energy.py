@@ -30,7 +30,8 @@ def limited(design, watts):
 
 
 def parts(metrics):
-    return [float(getattr(metrics, f.name)) for f in dataclasses.fields(Metrics) if f.name.startswith("energy_per_step_")]
+    names = [f.name for f in dataclasses.fields(Metrics) if f.name.startswith("energy_per_step_")]
+    return [float(getattr(metrics, name)) for name in names]
 
 
 @given(design=designs())
@@ -104,7 +105,8 @@ def test_the_slope_of_a_limit_is_the_finite_difference():
         path = f"{POWER}.limit"
         for name in ("step_time", "energy_per_step"):
             _, slopes = energy_and_slope(design, {path: np.float64(250.0)}, name=name)
-            above, below = (energy_and_slope(design, {path: np.float64(250.0 + s)}, name=name)[0] for s in (0.05, -0.05))
+            shifted = [{path: np.float64(250.0 + step)} for step in (0.05, -0.05)]
+            above, below = (energy_and_slope(design, values, name=name)[0] for values in shifted)
             assert float(slopes[path]) == pytest.approx(float(above - below) / 0.1, rel=2e-3)
 
 
@@ -135,7 +137,7 @@ def test_gpt3_took_about_as_much_as_published():
     """
     design = dse.design(
         "gpt-3-175b", "v100-sxm-32gb", n_devices=10240, tp=8, pp=16, micro_batch=1, recompute="full", precision="fp16",
-        **{"global_batch": 1600, "pue": 1.1, "run_tokens": 300e9},
+        global_batch=1600, pue=1.1, run_tokens=300e9,
     )
     found = jitted(design)
     assert 1287.0 / 2.0 < float(found.run_energy) / 3.6e9 < 1287.0 * 2.0
