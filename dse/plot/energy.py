@@ -62,7 +62,7 @@ def energy(results: xr.Dataset) -> Figure:
             loc="upper left", bbox_to_anchor=(1.0, 1.0), title=coloured, fontsize=8, title_fontsize=8,
             handlelength=1.2, borderaxespad=0.0,
         )  # fmt: skip
-        set_title(figure, grid.title, _ends(grid, front))
+        set_title(figure, grid.title, *_ends(grid, front))
         return laid_out(figure)
 
 
@@ -81,12 +81,12 @@ def _draw_machines(axes: Axes, grid: Machines, x: np.ndarray, y: np.ndarray) -> 
     return heading(name)
 
 
-def _ends(grid: Machines, front: np.ndarray) -> str:
+def _ends(grid: Machines, front: np.ndarray) -> list[str]:
     """The front's two ends in words."""
     shape = grid.points.step_time
     names = [str(d) for d in shape.dims]
     ends = [dict(zip(names, map(int, np.unravel_index(int(i), shape.shape)), strict=True)) for i in front[[0, -1]]]
     if len(front) == 1:
-        return f"Fastest and of the least energy: {grid._replace(at=ends[0]).others()}"
+        return [f"Fastest and of the least energy: {grid._replace(at=ends[0]).others()}"]
     fastest, least = (grid._replace(at=end).others() for end in ends)
-    return f"Fastest: {fastest}\nLeast energy: {least}"
+    return [f"Fastest: {fastest}", f"Least energy: {least}"]
