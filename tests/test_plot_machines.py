@@ -79,7 +79,7 @@ def test_a_machine_that_nothing_fits_is_told(results):
     nothing = results.feasible.copy()
     nothing[0] = False
     figure = plot.shares(results.assign(feasible=nothing))
-    assert [text.get_text() for text in panel(figure, "node").texts][0] == "nothing fits"
+    assert panel(figure, "node").texts[0].get_text() == "nothing fits"
 
 
 def test_long_axes_are_thinned(results):
@@ -106,11 +106,11 @@ def test_energy_against_time(results):
     figure = plot.energy(results)
     (axes,) = figure.axes
     assert axes.get_xlabel() == "time of one training step (s)" and axes.get_ylabel() == "energy of one step (kJ)"
-    assert sum(len(dots.get_offsets()) for dots in axes.collections) == 23
+    assert sum(np.isfinite(dots.get_offsets()).all(axis=1).sum() for dots in axes.collections) == 23
     (front,) = axes.get_lines()
     x, y = front.get_data()
     assert (np.diff(x) > 0).all() and (np.diff(y) < 0).all()
-    times, joules = results.step_time.values.ravel(), results.energy_per_step.values.ravel() / 1e3
+    times, joules = results.step_time.values.ravel(), results.energy_per_step.values.ravel() * (1.0 / 1e3)
     for time, energy in zip(x, y, strict=True):
         beaten = (times <= time) & (joules <= energy) & ((times < time) | (joules < energy))
         assert not beaten.any()

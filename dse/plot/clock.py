@@ -93,8 +93,6 @@ def _draw(axes: Axes, grid: Machines, metric: str, name: str, along: str | None)
 
 def _comparable(values: np.ndarray) -> tuple[np.ndarray, bool]:
     """Lines far apart as multiples of their last known value, and whether they are."""
-    known = np.isfinite(values)
-    values = values[known.any(axis=1)] if len(values) == 1 else values
     middles = [float(np.median(row[np.isfinite(row)])) for row in values if np.isfinite(row).any()]
     if not middles or max(middles) <= _APART * min(middles):
         return values, False
