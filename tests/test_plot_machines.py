@@ -105,16 +105,30 @@ def test_the_best_mapping_is_taken_where_all_are_kept(results):
 def test_energy_against_time(results):
     figure = plot.energy(results)
     (axes,) = figure.axes
-    assert axes.get_xlabel() == "time of one training step (s)" and axes.get_ylabel() == "energy of one step (kJ)"
+    assert axes.get_xlabel() == "time of one training step (s)" and axes.get_ylabel() == "energy of one step (MJ)"
     assert sum(np.isfinite(dots.get_offsets()).all(axis=1).sum() for dots in axes.collections) == 23
     (front,) = axes.get_lines()
     x, y = front.get_data()
     assert (np.diff(x) > 0).all() and (np.diff(y) < 0).all()
-    times, joules = results.step_time.values.ravel(), results.energy_per_step.values.ravel() * (1.0 / 1e3)
+    times, joules = results.step_time.values.ravel(), results.energy_per_step.values.ravel() * (1.0 / 1e6)
     for time, energy in zip(x, y, strict=True):
         beaten = (times <= time) & (joules <= energy) & ((times < time) | (joules < energy))
         assert not beaten.any()
     assert "Fastest: node\u00a0extrapolated-a5" in figure.get_suptitle() and "Least energy" in figure.get_suptitle()
+
+
+def test_energy_of_one_work(results):
+    twice = xr.concat([results, results * 1.0], "global_batch").assign_attrs(results.attrs)
+    tokens = xr.DataArray([1.0, 3.0], dims="global_batch")
+    twice = twice.assign(feasible=twice.feasible == 1, tokens_per_second=tokens / twice.step_time)
+    twice = twice.assign_coords(global_batch=("global_batch", [8, 16], {"path": "workload.global_batch"}))
+    figure = plot.energy(twice)
+    assert "all at global\u00a0batch\u00a016" in figure.get_suptitle()
+    assert sum(np.isfinite(dots.get_offsets()).all(axis=1).sum() for dots in figure.axes[0].collections) == 23
+    works = twice.isel(node=0, memory=1, chip_clock_ratio=1)
+    assert plot.suited(works) == ["breakdown", "shares"]
+    with pytest.raises(dse.InputError, match="one machine"):
+        plot.energy(works)
 
 
 def test_the_clock_with_its_least(results):

@@ -15,7 +15,7 @@ import xarray as xr
 from dse.plot.breakdown import breakdown
 from dse.plot.clock import clock, clock_axis
 from dse.plot.energy import ENERGY, energy
-from dse.plot.grid import axes_of
+from dse.plot.grid import axes_of, is_work
 from dse.plot.machines import shares
 from dse.plot.pareto import pareto
 from dse.plot.style import save
@@ -37,7 +37,7 @@ def suited(results: xr.Dataset) -> list[str]:
     fits = {
         "breakdown": True,
         "shares": is_grid,
-        "energy": is_grid and ENERGY in results,
+        "energy": is_grid and ENERGY in results and not all(is_work(results[name]) for name in axes_of(results)),
         "clock": clock_axis(results) is not None,
     }
     return [kind for kind, yes in fits.items() if yes]

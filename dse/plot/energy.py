@@ -34,17 +34,21 @@ ENERGY = "energy_per_step"
 def energy(results: xr.Dataset) -> Figure:
     """Energy of a step against its time, one dot a machine with its fastest mapping, the Pareto front marked.
 
-    The dots are coloured by the axis that moves the energy most.
+    The dots are coloured by the axis that moves the energy most. Of axes of the workload, such as the batch, the
+    position is drawn at which most tokens are trained a second: steps of other work are no competitors.
     """
     if ENERGY not in results:
         raise InputError(
             "results", f"no variable {ENERGY!r}", "results of energy", "write energy = true under [output] of the sweep"
         )
-    grid = machines(results)
+    every = machines(results)
+    grid = every.of_one_work()
+    if not grid.axes:
+        raise InputError("results", "one machine", "two or more machines of one workload", "sweep the machine, too")
     time, joules = grid.points.step_time, grid.points[ENERGY]
     known = np.flatnonzero(np.isfinite(time.values.ravel()) & np.isfinite(joules.values.ravel()))
     front = known[designs.front(time.values.ravel()[known], joules.values.ravel()[known])]
-    factors = [scaled(float(values.min()), values.attrs.get("units", "1")) for values in (time, joules)]
+    factors = [scaled(float(values.median()), values.attrs.get("units", "1")) for values in (time, joules)]
     x, y = (values.values.ravel() * factor for values, (factor, _) in zip((time, joules), factors, strict=True))
     with style():
         figure = new_figure(width=6.2, height=4.0)
@@ -62,8 +66,14 @@ def energy(results: xr.Dataset) -> Figure:
             loc="upper left", bbox_to_anchor=(1.0, 1.0), title=coloured, fontsize=8, title_fontsize=8,
             handlelength=1.2, borderaxespad=0.0,
         )  # fmt: skip
-        set_title(figure, grid.title, *_ends(grid, front))
+        set_title(figure, grid.title, *_ends(grid, front), _work(every))
         return laid_out(figure)
+
+
+def _work(grid: Machines) -> str:
+    """What all machines compute, where the results hold several works."""
+    held = grid.others(*grid.of_one_work().axes)
+    return f"all at {held}" if held else ""
 
 
 def _draw_machines(axes: Axes, grid: Machines, x: np.ndarray, y: np.ndarray) -> str:

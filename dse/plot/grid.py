@@ -11,18 +11,27 @@ from dse.errors import InputError
 from dse.plot import designs
 from dse.plot.style import labels, pair
 
+_RATE = "tokens_per_second"
+
 
 class Machines(NamedTuple):
     """A grid of machines, or of whatever else the orthogonal axes are, each with its best mapping."""
 
     points: xr.Dataset  # variables along the axes alone; missing where nothing is feasible
     axes: tuple[str, ...]  # dimensions with several positions
-    at: dict[str, int]  # the fastest machine
+    at: dict[str, int]  # the fastest machine: the one of the most tokens a second
     title: str
 
     def along(self, *axes: str) -> xr.Dataset:
         """The machines that differ from the fastest one along these axes alone."""
         return self.points.isel({name: place for name, place in self.at.items() if name not in axes})
+
+    def of_one_work(self) -> Machines:
+        """The machines with the work of the fastest one alone: axes of the workload are held."""
+        held = {name: self.at[name] for name in self.axes if is_work(self.points[name])}
+        left = tuple(name for name in self.axes if name not in held)
+        at = {name: place for name, place in self.at.items() if name not in held}
+        return self._replace(points=self.points.isel(held), axes=left, at=at)
 
     def others(self, *axes: str) -> str:
         """What the fastest machine is along all axes but these."""
@@ -38,6 +47,11 @@ class Machines(NamedTuple):
             return float(means.max() - means.min())
 
         return max((name for name in self.axes if name not in besides), key=span, default=None)
+
+
+def is_work(coordinate: xr.DataArray) -> bool:
+    """Whether an axis moves what is computed, rather than what computes it."""
+    return str(coordinate.attrs.get("path", "")).partition(".")[0] == "workload"
 
 
 def axes_of(results: xr.Dataset) -> tuple[str, ...]:
@@ -66,7 +80,8 @@ def machines(results: xr.Dataset) -> Machines:
     if not bool(points.step_time.notnull().any()):
         raise designs.nothing_feasible()
     points = points.assign_coords({name: np.arange(points.sizes[name]) for name in axes if name not in points.coords})
-    fastest = {str(name): int(place) for name, place in points.step_time.argmin(...).items()}
+    slowness = -points[_RATE] if _RATE in points else points.step_time
+    fastest = {str(name): int(place) for name, place in slowness.argmin(...).items()}
     return Machines(points, axes, fastest, str(results.attrs.get("title", "")))
 
 

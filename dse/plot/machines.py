@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,8 +32,11 @@ if TYPE_CHECKING:
 _TOGETHER = {"forward": "compute", "backward": "compute"}
 _COMPUTE = ("layers, forward and backward", PARTS["forward"][1])
 
-#: Most bars of an axis; the share below which a part is left out everywhere; inches of a bar, and of a panel's frame.
+#: Most bars of an axis; the share up to which a part is one of the others; inches of a bar, and of a panel's frame.
 _MOST_BARS, _LEAST_SHARE, _BAR, _FRAME = 12, 0.01, 0.2, 0.5
+
+#: Letters of a line of a panel's title.
+_LETTERS = 30
 
 
 def shares(results: xr.Dataset) -> Figure:
@@ -45,8 +49,7 @@ def shares(results: xr.Dataset) -> Figure:
         columns = _in_two_columns(grid)
         tallest = max(sum(_height(grid, name) for name in column) for column in columns)
         figure = new_figure(width=3.8 * len(columns), height=1.0 + tallest)
-        known = known_first({part: None for name in grid.axes for part in _parts(grid, name)})
-        drawn = sorted(known, key="compute".__ne__)
+        drawn = _drawn(grid)
         outer = figure.add_gridspec(1, len(columns))
         for place, column in enumerate(columns):
             heights = [_height(grid, name) for name in column]
@@ -83,7 +86,7 @@ def _height(grid: Machines, name: str) -> float:
 
 
 def _parts(grid: Machines, name: str) -> dict[str, np.ndarray]:
-    """Part of the step time → its share at each position of an axis; what is small everywhere is left out."""
+    """Part of the step time → its share at each position of an axis."""
     line = grid.along(name)
     parts: dict[str, np.ndarray] = {}
     for variable in map(str, line.data_vars):
@@ -91,7 +94,14 @@ def _parts(grid: Machines, name: str) -> dict[str, np.ndarray]:
             part = variable.removeprefix("step_time_")
             part = _TOGETHER.get(part, part)
             parts[part] = parts.get(part, 0.0) + (line[variable] / line.step_time).fillna(0.0).values
-    return {part: values for part, values in parts.items() if values.max() >= _LEAST_SHARE}
+    return parts
+
+
+def _drawn(grid: Machines) -> list[str]:
+    """The parts that are worth a colour: of a share that can be seen along some axis. Compute first."""
+    shares_of = [_parts(grid, name) for name in grid.axes]
+    seen = {part: None for parts in shares_of for part, share in parts.items() if share.max() > _LEAST_SHARE}
+    return sorted(known_first(seen), key="compute".__ne__)
 
 
 def _named(part: str) -> tuple[str, str]:
@@ -102,7 +112,7 @@ def _named(part: str) -> tuple[str, str]:
 def _legend(figure: Figure, drawn: list[str]) -> dict[str, Any]:
     """Label → its bars, in the order in which they are stacked."""
     found = {text: bar for axes in figure.axes for bar, text in zip(*axes.get_legend_handles_labels(), strict=True)}
-    return {text: found[text] for text, _ in map(_named, drawn) if text in found}
+    return {text: found[text] for text, _ in map(_named, [*drawn, "other"]) if text in found}
 
 
 def _draw(axes: Axes, grid: Machines, name: str, drawn: list[str]) -> None:
@@ -110,15 +120,17 @@ def _draw(axes: Axes, grid: Machines, name: str, drawn: list[str]) -> None:
     places = thinned(line.sizes[name], _MOST_BARS, fastest)
     parts, at = _parts(grid, name), np.arange(len(places))
     left = np.zeros(len(places))
-    for part in [p for p in drawn if p in parts]:
+    parts["other"] = sum(share for part, share in parts.items() if part not in drawn)
+    for part in [*drawn, "other"]:
         label, colour = _named(part)
-        width = 100.0 * parts[part][places]
-        axes.barh(at, width, left=left, height=0.78, color=colour, label=label, linewidth=0)
+        width = 100.0 * np.broadcast_to(parts[part], line.sizes[name])[places]
+        hidden = part == "other" and width.max() <= 100.0 * _LEAST_SHARE  # from the legend
+        axes.barh(at, width, left=left, height=0.78, color=colour, label="_" if hidden else label, linewidth=0)
         left += width
     times = line.step_time.values[places]
-    scale, units = scaled(np.nanmin(times), "s")
-    for row, time in enumerate(times):
-        text = f"{plain(float(time) * scale)} {units}" if np.isfinite(time) else "nothing fits"
+    for row, time in enumerate(times.tolist()):
+        scale, units = scaled(time, "s")
+        text = f"{plain(time * scale)} {units}" if np.isfinite(time) else "nothing fits"
         axes.annotate(text, (100.0 if np.isfinite(time) else 0.0, row), xytext=(3, 0), textcoords="offset points",
                       va="center", fontsize=7.5, color=PALE if not np.isfinite(time) else None)  # fmt: skip
     texts = labels(line[name])
@@ -129,4 +141,5 @@ def _draw(axes: Axes, grid: Machines, name: str, drawn: list[str]) -> None:
     axes.tick_params(axis="x", labelsize=8)
     axes.spines["left"].set_visible(False)
     tied = [heading(str(n)) for n, c in line.coords.items() if c.dims == (name,) and n != name]
-    axes.set_title(" with ".join([heading(name), *tied]), fontsize=9, fontweight="bold", loc="left", pad=3)
+    title = textwrap.fill(" with ".join([heading(name), *tied]), _LETTERS)
+    axes.set_title(title, fontsize=9, fontweight="bold", loc="left", pad=3)

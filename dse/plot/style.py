@@ -139,7 +139,7 @@ def new_figure(width: float, height: float) -> Figure:
 def set_title(figure: Figure, *lines: str) -> None:
     """The lines, broken where the figure ends."""
     room = int(_LETTERS * figure.get_figwidth())
-    text = "\n".join(textwrap.fill(line, room) for line in lines if line)
+    text = "\n".join(textwrap.fill(line, room, break_on_hyphens=False) for line in lines if line)
     if text:
         figure.suptitle(text, fontsize=10)
 
@@ -162,7 +162,7 @@ def plain_ticks(*axes: Any) -> None:
             axis.set_minor_locator(NullLocator())
         else:
             axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
         axis.set_minor_formatter(NullFormatter())
 
 
