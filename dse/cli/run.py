@@ -36,7 +36,7 @@ def run(
         str | None, typer.Option(metavar="i/n", help="Run only share i of n; dse merge joins them.")
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Compute again what an earlier run has finished.")] = False,
-    figure: Annotated[bool, typer.Option(help="Draw the figure of the best mappings.")] = True,
+    figure: Annotated[bool, typer.Option(help="Draw the figures that the results are suited to.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Evaluate every design of a sweep; an interrupted one goes on where it stopped."""
