@@ -56,6 +56,10 @@ def test_what_suits(results, small_results):
     assert plot.suited(results) == ["breakdown", "shares", "energy", "clock"]
     assert plot.suited(results.drop_vars("energy_per_step").isel(chip_clock_ratio=[0, 3])) == ["breakdown", "shares"]
     assert plot.suited(small_results[0]) == ["breakdown"]
+    one_mapping = results.expand_dims(mapping=1, axis=3)
+    assert plot.suited(one_mapping) == plot.suited(results)
+    assert plot.shares(one_mapping).get_suptitle() == plot.shares(results).get_suptitle()
+    assert len(plot.breakdown(one_mapping, within=2.0).axes[0].containers[0]) > 1, "a row a machine"
     assert list(plot.KINDS) == ["breakdown", "pareto", "shares", "energy", "clock"]
 
 
@@ -138,6 +142,8 @@ def test_the_clock_with_its_least(results):
     dots = [line for line in energy.get_lines() if line.get_marker() == "o"]
     assert dots and all(0.5 < line.get_xdata()[0] < 1.0 for line in dots)
     assert not [line for line in time.get_lines() if line.get_marker() == "o"], "no least inside"
+    right_ends = [line.get_ydata()[-1] for line in energy.get_lines() if len(line.get_ydata()) > 1]
+    assert energy.get_ylim()[1] <= 1.6 * max(right_ends) < time.get_ylim()[1] * 1.6
     assert [text.get_text() for text in figure.legends[0].get_texts()] == NODES
     assert "memory\u00a0hbm4" in figure.get_suptitle()
 

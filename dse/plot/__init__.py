@@ -33,7 +33,7 @@ KINDS: dict[str, Callable[[xr.Dataset], Figure]] = {
 
 def suited(results: xr.Dataset) -> list[str]:
     """The kinds of figures that tell most of a dataset: the breakdown, and of a grid of machines those of its axes."""
-    is_grid = bool(axes_of(results)) and "mapping" not in results.step_time.dims
+    is_grid = bool(axes_of(results)) and results.sizes.get("mapping", 1) == 1
     fits = {
         "breakdown": True,
         "shares": is_grid,

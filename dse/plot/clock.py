@@ -27,6 +27,9 @@ _MOST_LINES, _MOST_PANELS = 8, 3
 #: Lines further apart than this are drawn relative to their value at the highest clock.
 _APART = 3.0
 
+#: A least is one where both ends are this much higher; a panel with one ends at this multiple of the highest right end.
+_DEPTH, _MOST_CLIMB = 1.002, 1.6
+
 
 def clock_axis(results: xr.Dataset) -> str | None:
     """The axis that is a clock, with three positions or more."""
@@ -76,19 +79,30 @@ def _draw(axes: Axes, grid: Machines, metric: str, name: str, along: str | None)
     shown = thinned(len(values), _MOST_LINES, grid.at[along] if along else 0)
     values, relative = _comparable(values[shown])
     factor, units = (1.0, "") if relative else scaled(float(np.nanmin(values)), line[metric].attrs.get("units", "1"))
-    texts = labels(line[along]) if along else [""]
+    texts, highest = labels(line[along]) if along else [""], []
     for row, place, colour in zip(values, shown, shades(len(shown)), strict=True):
         x, y = line[name].values * x_scale, row * factor
         axes.plot(x, y, color=colour, linewidth=1.4, label=texts[place], marker="." if len(x) <= 12 else None)
-        ranked = np.flatnonzero(np.isfinite(y))
-        least = ranked[y[ranked].argmin()] if len(ranked) else 0
-        if len(ranked) and ranked[0] < least < ranked[-1]:
+        least = _inner_least(y)
+        if least is not None:
             axes.plot(x[least], y[least], color=colour, marker="o", markersize=6)
+            highest.append(float(y[np.isfinite(y)][-1]))
     words = told(line[metric], units or ("over that at the highest clock" if relative else ""))
     axes.set_title(textwrap.fill(words, 36), fontsize=8.5, loc="left")
     axes.set_xlabel(textwrap.fill(told(line[name], x_units), 36), fontsize=8.5)
     axes.tick_params(labelsize=8)
     axes.margins(y=0.08)
+    if highest:  # the least is to be seen, not how far the left branch climbs
+        axes.set_ylim(top=min(axes.get_ylim()[1], _MOST_CLIMB * max(highest)))
+
+
+def _inner_least(values: np.ndarray) -> int | None:
+    """Where a line has its least, if it falls to it and rises again."""
+    known = np.flatnonzero(np.isfinite(values))
+    if not len(known):
+        return None
+    least = int(known[values[known].argmin()])
+    return least if min(values[known[0]], values[known[-1]]) > _DEPTH * values[least] else None
 
 
 def _comparable(values: np.ndarray) -> tuple[np.ndarray, bool]:

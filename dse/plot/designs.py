@@ -39,7 +39,7 @@ def columns(results: xr.Dataset) -> tuple[Columns, str]:
     Where each point of the orthogonal axes has many mappings, those of the point with the fastest design.
     """
     check(results)
-    point = _best_point(results) if "mapping" in results.dims else {}
+    point = _best_point(results) if results.sizes.get("mapping", 1) > 1 else {}
     results = results.isel(point)
     shape = results.step_time
 
