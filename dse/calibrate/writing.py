@@ -13,12 +13,13 @@ from typing import NamedTuple
 import numpy as np
 
 from dse import types
-from dse.calibrate.kernels import SHARED, Found, leaf
+from dse.calibrate.kernel_jobs import SHARED, leaf
+from dse.calibrate.kernels import Found
 from dse.catalog.load import FOLDERS
 from dse.errors import InputError
 
 #: Records whose leaves a table may hold.
-_RECORDS = (types.Kernels, types.FineKernels, types.AttentionKernels, types.Network, types.CollectiveKernels)
+_RECORDS = (types.Kernels, types.FineKernels, types.AttentionKernels, types.Network, types.CollectiveKernels, types.Power)
 
 
 class Value(NamedTuple):
