@@ -5,8 +5,8 @@ normal prior, the fit minimises (a maximum a posteriori estimate; Barron, CVPR 2
 
 .. math:: \sum_i w_i \frac{\delta^2}{\sigma^2} \Big(\sqrt{1 + (e_i/\delta)^2} - 1\Big) + \frac12 \sum_j z_j^2
 
-For rows of which many are false readings the loss redescends, ``delta^2 log(1 + (e / delta)^2 / 2)``: the influence of a
-row that is far off fades.
+For rows of which many are false readings the loss redescends, ``delta^2 log(1 + (e / delta)^2 / 2)``: what a row that
+is far off counts for fades.
 
 ``T_j`` is an exponential for a parameter without an upper bound and a logistic curve between two bounds, scaled such
 that one unit of ``z`` is one prior spread of ``log x`` at the prior value.

@@ -17,7 +17,6 @@ _GEMM = [
     Parameter("kernels.fine.split_time", 0.6e-6, 0.7),
     Parameter("kernels.fine.feed", 250e9, 0.5),
     Parameter("kernels.fine.output_overhead", 0.35, 0.7, upper=1.0),
-    Parameter("kernels.fine.sustained", 0.87, 0.05, upper=1.0),
     Parameter("kernels.fine.narrow_efficiency", 0.8, 0.1, upper=1.0),
     Parameter("kernels.fine.quantize_floor", 2e-6, 0.7),
     Parameter("kernels.fine.quantize_row", 1e-9, 1.0),
@@ -48,19 +47,22 @@ _ATTENTION = [
 
 _ATTENTION_OWN = frozenset(("context_efficiency", "context_memory", "context_floor", "decode_tile", "decode_floor"))
 
-#: Leakage cannot be told from other power at rest by rows at one clock: its share keeps the family's value.
+#: Times at the power limit tell the energy of a FLOP and how voltage follows the clock: there all powers are alike.
 _POWER = [
-    Parameter("power.matrix_energy", 0.6e-12, 0.4),
+    Parameter("power.matrix_energy", 0.5e-12, 0.4),
     Parameter("power.one_byte_energy", 0.6, 0.3),
-    Parameter("power.half_byte_energy", 0.35, 0.3),
+    Parameter("power.half_byte_energy", 0.4, 0.3),
     Parameter("power.vector_energy", 2e-12, 0.7),
-    Parameter("power.cache_energy", 40e-12, 0.5),
-    Parameter("power.memory_energy", 50e-12, 0.5),
+    Parameter("power.cache_energy", 20e-12, 0.5),
+    Parameter("power.memory_energy", 50e-12, 0.3),
+    Parameter("power.threshold", 0.3, 0.4, upper=0.9),
+    Parameter("power.lowest_voltage", 0.8, 0.1, upper=0.98),
     Parameter("power.uncore", 0.13, 0.4, upper=0.6),
-    Parameter("power.control", 0.08, 0.7, upper=0.6),
+    Parameter("power.leakage", 0.08, 0.3, upper=0.5),
+    Parameter("power.control", 0.3, 0.4, upper=0.8),
 ]
 
-_POWER_OWN = frozenset(("matrix_energy", "cache_energy", "memory_energy", "uncore", "control"))
+_POWER_OWN = frozenset(("matrix_energy", "cache_energy", "uncore", "control"))
 
 _COLLECTIVE = [
     Parameter("scale_up.alone.launch", 7e-6, 0.4),
@@ -101,7 +103,9 @@ class Job:
     families: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)  #: slug → files it stands for
     absent: dict[str, frozenset[str]] = dataclasses.field(default_factory=dict)  #: slug → what is 0 there, not fitted
     apart: dict[str, frozenset[str]] = dataclasses.field(default_factory=dict)  #: slug → own there, shared elsewhere
-    shares: frozenset[str] = frozenset()  #: names of powers that are fitted, and written, as shares of the limit as sold
+    shares: frozenset[str] = frozenset()  #: powers that are fitted, and written, as shares of the limit as sold
+    rows: int = 5000  #: most rows of one device and kind; more change no digit that counts
+    sixteen_bit: float = 1.0  #: weight of 16-bit GEMMs among all
     redescending: bool = False  #: whether rows that are far off cease to count
 
     @property
@@ -118,6 +122,10 @@ class Job:
     def stated(self, values: Mapping[str, Any], device: Any) -> dict[str, Any]:
         """Path → value as the device states it: watts where a share of its power limit is fitted."""
         return {path: v * device.power.tdp if leaf(path) in self.shares else v for path, v in values.items()}
+
+    def written(self, path: str) -> str:
+        """Name of a parameter in a table of the catalogue."""
+        return f"{leaf(path)}_share" if leaf(path) in self.shares else leaf(path)
 
     def zeros(self, slug: str) -> list[str]:
         """Paths of what a file has not."""
@@ -164,10 +172,11 @@ _APART = {
 }  # fmt: skip
 
 JOBS = [
-    Job("kernels", "fine", _GEMM, _GEMM_OWN, ("gemm",), _CHIPS, _FAMILIES),
+    Job("kernels", "fine", _GEMM, _GEMM_OWN, ("gemm",), _CHIPS, _FAMILIES, sixteen_bit=4.0),
     Job("kernels", "attention", _ATTENTION, _ATTENTION_OWN, ("attention",), _CHIPS, _FAMILIES, apart=_APART),
-    Job("kernels", "power", _POWER, _POWER_OWN, ("gemm_power", "attention_power"), _BOARDS,
-        {"hopper": ("h200",), SHARED: tuple(_BOARDS)}, shares=frozenset(("uncore", "control")), redescending=True),
+    Job("kernels", "power", _POWER, _POWER_OWN, ("gemm", "gemm_power"), _BOARDS,
+        {"hopper": ("h200",), SHARED: tuple(_BOARDS)}, shares=frozenset(("uncore", "leakage", "control")),
+        rows=2500, redescending=True),
     Job("network", "alone", _COLLECTIVE, _COLLECTIVE_OWN, ("collective", "direct"), _LINKS, {SHARED: tuple(_LINKS)},
         _NOT_BUILT, _APART),
 ]  # fmt: skip

@@ -9,7 +9,7 @@ off it is.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,6 @@ from dse.design import replace
 from dse.errors import InputError
 from dse.types import Precision
 
-#: Rows a job takes of one device and kind at most; more change no digit that counts.
-MOST_ROWS = 5000
 #: Residual from which one counts linearly: what is judged is the median.
 DELTA = 0.05
 #: Residual from which one counts less and less, of rows of which many are false readings.
@@ -97,9 +95,9 @@ def calibrate(kernels: Sequence[Kernel], k: int = 0, jobs: Sequence[Job] = JOBS)
     found: list[Found] = []
     known: list[Known] = [{} for _ in range(k + 1)]
     for job in jobs:
-        own = _thinned([one for one in kernels if one.kind in job.kernels and one.device in job.devices])
+        own = [one for one in kernels if one.kind in job.kernels and one.device in job.devices]
         if own:
-            found.append(run(job, own, k, known))
+            found.append(run(job, _thinned(own, job.rows), k, known))
     if not found:
         devices = sorted({d for job in jobs for d in job.devices})
         raise InputError("rows", "none that a parameter depends on", ", ".join(devices), "name tables of these chips")
@@ -120,6 +118,14 @@ def run(job: Job, kernels: Sequence[Kernel], k: int, known: list[Known]) -> Foun
     found = _fitted(job, kernels, np.ones(len(kernels), bool), known[k])
     _learn(job, found, known[k])
     return Found(job, found, list(kernels), held)
+
+
+def fitted_device(found: Iterable[Found], kind: str, name: str) -> Any:
+    """A device of the catalogue with what fits to all rows found."""
+    known: Known = {}
+    for one in found:
+        _learn(one.job, one.fit, known)
+    return _device(next(one.job for one in found if one.job.kind == "kernels"), kind, name, known)
 
 
 def _learn(job: Job, found: Fit, known: Known) -> None:
@@ -143,7 +149,7 @@ def shape(kernel: Kernel) -> tuple[float, ...]:
 def _fitted(job: Job, kernels: Sequence[Kernel], used: np.ndarray, known: Known) -> Fit:
     """The fit to the rows that are ``used``; its errors are those of all rows, in order."""
     order, data = _grouped(kernels)
-    weights = (used * _weights(kernels))[order].astype(np.float32)
+    weights = (used * _weights(job, kernels))[order].astype(np.float32)
     slugs = dict.fromkeys(job.devices[device] for g in data for device in g.devices)
     result = fit(
         _residuals(job, data, known), job.unknowns(slugs), weights,
@@ -155,18 +161,18 @@ def _fitted(job: Job, kernels: Sequence[Kernel], used: np.ndarray, known: Known)
     return dataclasses.replace(result, errors=result.errors[back], rows=int(used.sum()))
 
 
-def _weights(kernels: Sequence[Kernel]) -> np.ndarray:
+def _weights(job: Job, kernels: Sequence[Kernel]) -> np.ndarray:
     """Weights of rows, such that every device counts alike whatever its number of rows."""
-    plain = np.array([_weight(one) for one in kernels])
+    plain = np.array([_weight(job, one) for one in kernels])
     devices = np.array([one.device for one in kernels])
     names, where = np.unique(devices, return_inverse=True)
     sums = np.bincount(where, plain)
     return plain * (plain.sum() / len(names) / sums)[where]
 
 
-def _weight(kernel: Kernel) -> float:
-    """16-bit GEMMs count most: they alone tell what all number formats share, and they are what is trained in."""
-    return 4.0 if kernel.kind == "gemm" and kernel.values[3] == float(Precision.bf16) else 1.0
+def _weight(job: Job, kernel: Kernel) -> float:
+    """16-bit GEMMs count most for times: they alone tell what all formats share, and they are what is trained in."""
+    return job.sixteen_bit if kernel.kind == "gemm" and kernel.values[3] == float(Precision.bf16) else 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -232,9 +238,9 @@ def _each(kind: str, rows: jax.Array, which: jax.Array, devices: Any) -> jax.Arr
     return jax.vmap(lambda row, i: FORMULAS[kind](list(row), jax.tree.map(lambda x: x[i], devices)))(rows, which)
 
 
-def _thinned(kernels: list[Kernel]) -> list[Kernel]:
-    """At most ``MOST_ROWS`` kernels of each kind and device, evenly over the table."""
+def _thinned(kernels: list[Kernel], most: int) -> list[Kernel]:
+    """At most ``most`` kernels of each kind and device, evenly over the table."""
     groups: dict[Group, list[Kernel]] = {}
     for kernel in kernels:
         groups.setdefault((kernel.kind, kernel.device), []).append(kernel)
-    return [kernel for group in groups.values() for kernel in group[:: -(-len(group) // MOST_ROWS)]]
+    return [kernel for group in groups.values() for kernel in group[:: -(-len(group) // most)]]

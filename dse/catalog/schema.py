@@ -53,7 +53,7 @@ _KEYS = ("value", "source", "confidence", "spread")
 _POSITIVE = {
     *(f.name for record in (types.FineKernels, types.AttentionKernels, types.CollectiveKernels)
       for f in dataclasses.fields(record)
-      if f.name.endswith(("efficiency", "memory", "split", "split_time", "feed", "sustained", "fp8", "direct_rate"))),
+      if f.name.endswith(("efficiency", "memory", "split", "split_time", "feed", "fp8", "direct_rate"))),
     "n_layers", "hidden", "n_heads", "n_kv_heads", "head_dim", "ffn_hidden", "vocab", "window", "seq_len",
     "max_seq_len", "global_batch", "capacity", "bandwidth", "domain", "efficiency", "ramp", "cores",
     "vector_rate", "vector_share", "cache", "devices_per_node", "scale_up_bandwidth", "scale_out_bandwidth",
@@ -234,7 +234,7 @@ def _without(fields: dict[str, Any], names: set[str]) -> dict[str, Any]:
 _HOST = _quantities(host_memory="B", host_bandwidth="B/s")
 _NODE = _quantities(devices_per_node="1", scale_up_bandwidth="B/s", scale_out_bandwidth="B/s") | _HOST
 Node = _table("Node", {}, dict(scale_up=Text, scale_out=Text, software=Text) | _NODE)
-Device = _table("Device", {}, _quantities(vector_share="1", cores="1", cache="B"))
+Device = _table("Device", {}, _quantities(vector_share="1", cores="1", cache="B", tdp="W", clock="Hz"))
 Physical = _table(
     "Physical", {},
     dict(process_node=Text, host_link=Text)
@@ -252,7 +252,8 @@ _POWER = _leaves(types.Power)
 Power = _table("Power", {}, _without(_POWER, {"tdp"}))  # tdp and the boost clock are physical
 FamilyPower = _table(
     "FamilyPower", {},
-    _without(_POWER, {*AT_REST, "clock", "limit", "feed"}) | _quantities(**{f"{name}_share": "1" for name in AT_REST}),
+    _without(_POWER, {*AT_REST, "tdp", "nominal_clock", "clock", "limit", "feed"})
+    | _quantities(**{f"{name}_share": "1" for name in AT_REST}),
 )  # fmt: skip
 Link = _table("Link", {}, dict(kind=Text, topology=Text) | _quantities(bandwidth="B/s", domain="1"))
 Memory = _table("Memory", _leaves(types.MemoryTier), dict(kind=Text))

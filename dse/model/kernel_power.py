@@ -16,6 +16,7 @@ from dse.model import isolated
 from dse.model.isolated import Attention
 from dse.model.operators import SOFTMAX
 from dse.model.power import Demand, at_clock, busy_power, clock_ratio, clock_under_limit, flop_energy, power_limit
+from dse.model.roofline import pieces
 from dse.types import Accelerator, Precision, Scalar
 
 #: Share of the last cache's capacity that holds its contents from one repetition of a kernel to the next: the
@@ -34,14 +35,18 @@ def moved_energy(size: Scalar, once: Scalar, accelerator: Accelerator) -> tuple[
 
 
 def demand_of(
-    time: Callable[[Accelerator], Scalar], core_energy: Scalar, other_energy: Scalar, idle: Scalar,
+    time: Callable[[Accelerator], Scalar], core_energy: Scalar, other_energy: Scalar, tiles: Scalar, idle: Scalar,
     accelerator: Accelerator,
 ) -> Demand:  # fmt: skip
-    """Demand of a kernel: the time of its cores is what a faster clock would save, ``-dt / d ln f``."""
+    """Demand of a kernel: the time of its cores is what a faster clock would save, ``-dt / d ln f``.
+
+    Its ``tiles`` share the cores, which wait for the first ones ``idle`` seconds.
+    """
     one = jnp.ones((), jnp.result_type(float))
     whole, slope = jax.jvp(lambda ratio: time(at_clock(accelerator, ratio)), (one,), (one,))
     core = jnp.clip(-slope, 0.0, whole)
-    return Demand(core, whole - core, core_energy, other_energy, jnp.minimum(idle, whole - core))
+    active = jnp.minimum(tiles / accelerator.cores, 1.0) * jnp.maximum(1.0 - idle / whole, 0.0)
+    return Demand(core, whole - core, core_energy, other_energy, active)
 
 
 def gemm_demand(
@@ -53,10 +58,11 @@ def gemm_demand(
     quantized = narrow * 3.0 * rows * depth
     cache, memory = moved_energy(work.bytes + quantized, work.bytes, accelerator)
     kernels = accelerator.kernels
+    tiles = pieces(rows, 0.5 * kernels.tile_rows) * pieces(columns, 0.5 * kernels.tile_columns)
     return demand_of(
         lambda device: isolated.device_gemm_time(rows, columns, depth, precision, device),
-        flop_energy(precision, accelerator.power) * work.flops + cache, memory,
-        kernels.kernel_floor + narrow * kernels.fine.quantize_floor, accelerator,
+        flop_energy(precision, accelerator.power) * work.flops + cache, memory, tiles, kernels.kernel_floor,
+        accelerator,
     )  # fmt: skip
 
 
@@ -70,8 +76,9 @@ def attention_demand(call: Attention, context: Scalar, accelerator: Accelerator)
     cache, memory = moved_energy(size, size, accelerator)
     bf16 = jnp.asarray(float(Precision.bf16))
     computed = (4.0 * call.head_dim * flop_energy(bf16, power) + SOFTMAX.forward * power.vector_energy) * pairs
+    tiles = call.batch * jnp.where(whole, call.heads * jnp.ceil(call.tokens / isolated.TILE), call.kv_heads)
     return demand_of(
-        lambda device: isolated.attention_time(call, context, device), computed + cache, memory,
+        lambda device: isolated.attention_time(call, context, device), computed + cache, memory, tiles,
         jnp.where(whole, own.context_floor, own.decode_floor), accelerator,
     )  # fmt: skip
 

@@ -81,21 +81,21 @@ class Demand(NamedTuple):
     other_time: Scalar
     core_energy: Scalar  # follows the square of the voltage
     other_energy: Scalar
-    idle_time: Scalar = 0.0  # of the other time: cores wait, their clocks are gated
+    active: Scalar = 1.0  # share of the cores' time in which they have work; else their clocks are gated
 
 
 def busy_power(demand: Demand, ratio: Scalar, power: Power) -> Scalar:
     """Board power in W of a device that repeats this work at ``ratio`` times the nominal clock.
 
-    ``uncore + leakage(V) + b control V^2 f + (E_core V^2 + E_other) / t``, ``t = t_core / f + t_other``, of which
-    cores are busy a share ``b = 1 - t_idle / t``.
+    ``uncore + leakage(V) + a control V^2 f + (E_core V^2 + E_other) / (t_core / f + t_other)``, ``a`` the share of
+    the cores that are active.
     """
     volts = voltage(ratio, power)
     time = jnp.maximum(demand.core_time / ratio + demand.other_time, 1e-12)
-    busy = 1.0 - demand.idle_time / time
     work = demand.core_energy * volts * volts + demand.other_energy
     return (
-        power.uncore + leakage_power(volts, power) + busy * control_power(ratio, volts, power) + work / time
+        power.uncore + leakage_power(volts, power) + demand.active * control_power(ratio, volts, power)
+        + work / time
     )  # fmt: skip
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from dse import catalog
 from dse.calibrate.fit import folds
-from dse.calibrate.kernel_page import page
 from dse.calibrate.kernel_jobs import JOBS, SHARED, leaf
+from dse.calibrate.kernel_page import page
 from dse.calibrate.kernels import calibrate, read_kernels, shape
 from dse.calibrate.writing import tables, write, write_catalog, written
 from dse.cases.kernels import Kernel, device_of, predict, times
