@@ -176,7 +176,7 @@ JOBS = [
     Job("kernels", "attention", _ATTENTION, _ATTENTION_OWN, ("attention",), _CHIPS, _FAMILIES, apart=_APART),
     Job("kernels", "power", _POWER, _POWER_OWN, ("gemm", "gemm_power"), _BOARDS,
         {"hopper": ("h200",), SHARED: tuple(_BOARDS)}, shares=frozenset(("uncore", "leakage", "control")),
-        rows=2500, redescending=True),
+        rows=2500, sixteen_bit=3.0, redescending=True),
     Job("network", "alone", _COLLECTIVE, _COLLECTIVE_OWN, ("collective", "direct"), _LINKS, {SHARED: tuple(_LINKS)},
         _NOT_BUILT, _APART),
 ]  # fmt: skip

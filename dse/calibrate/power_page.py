@@ -17,8 +17,8 @@ AT_LIMIT = 0.97
 LOW = 0.7
 
 _TEXT = (
-    "Mean board power of kernels that repeat, from predicted times. GEMMs: by a fit that saw no row of the shape; at the "
-    "limit: measured at 97 % of it or more. Attention: no row of it was fitted. *Read low* is the share of rows "
+    "Mean board power of kernels that repeat, from predicted times. GEMMs: by a fit that saw no row of the shape; at "
+    "the limit: measured at 97 % of it or more. Attention: no row of it was fitted. *Read low* is the share of rows "
     "measured below 0.7 of the prediction. Of GEMMs these readings are no property of the kernel: many run at a rate, "
     "and are slowed down against short runs, as only a board at its limit is, and shapes measured one after the other "
     "share them. Readings of decode attention tell little of the kernel: of near-identical ones they differ by a "

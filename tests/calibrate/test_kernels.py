@@ -81,7 +81,7 @@ def test_what_is_shared_or_own_is_few():
         assert sum(key != path for job in chips for path, key in job.keys(slug).items()) <= 12
     links = by_table["alone"]
     assert all(sum(key != path for path, key in links.keys(slug).items()) <= 7 for slug in links.homes)
-    bounded = ("efficiency", "memory", "sustained")
+    bounded = ("efficiency", "memory")
     shares = [p for job in JOBS[:2] for p in job.parameters if p.path.endswith(bounded)]
     assert len(shares) >= 6
     assert all(p.upper == 1.0 for p in shares)
@@ -140,7 +140,8 @@ def test_rows_of_no_known_chip_are_refused():
     ("leaf", "value", "text"),
     [
         ("kernel_floor", 2.345e-6, '"2.35 us"'), ("quantize_row", 1.5e-9, '"1.5 ns"'), ("ramp", 2.5e6, '"2.5 MB"'),
-        ("feed", 243.4e9, '"243 GB/s"'), ("efficiency", 0.8349, "0.835"), ("crowding", 0.0, "0"),
+        ("feed", 243.4e9, '"243 GB/s"'), ("efficiency", 0.8349, "0.835"), ("uncore_share", 0.1234, "0.123"),
+        ("matrix_energy", 0.5e-12, '"0.5 pJ/FLOP"'), ("memory_energy", 50e-12, '"50 pJ/B"'), ("crowding", 0.0, "0"),
     ],
 )  # fmt: skip
 def test_values_are_written_in_their_units(leaf, value, text):
