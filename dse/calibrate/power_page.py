@@ -54,8 +54,8 @@ def _power(found: Sequence[Found], fitted: Found, kernels: Sequence[Kernel]) -> 
         limited = kernel.measured >= AT_LIMIT * limits[kernel.device]
         for key in (name(kernel), name(kernel) + (", at the limit" if limited else ", below it")):
             groups.setdefault((key, kernel.device), []).append((kernel, error))
-        for key in (f"**all {'GEMMs' if kernel.base == 'gemm' else 'attention'}**", "**all**"):
-            groups.setdefault((key, "all"), []).append((kernel, error))
+        what = "GEMMs" if kernel.base == "gemm" else "attention"
+        groups.setdefault((f"**all {what}**", "all"), []).append((kernel, error))
     rows = [[*key, *_figures(members)] for key, members in sorted(groups.items())]
     return table(["class", "device", "rows", "median", "90 %", "bias", "read low"], rows)
 
