@@ -156,3 +156,18 @@ def test_every_fitted_chip_predicts_and_family_members_do_too():
     code = {"v100-sxm-32gb": 3.0}
     found = predict([Kernel("gemm", name, (*shape, code.get(name, 2.0), 0.0, 1.0)) for name in names])
     assert all(isinstance(seconds, float) and 1e-5 < seconds < 1e-2 for seconds in found)
+
+
+def test_power_at_rest_is_fitted_as_a_share_of_the_limit():
+    job = next(job for job in JOBS if job.table == "power")
+    chip = device_of("gemm_power", "b200-sxm-180gb")
+    assert job.stated({"power.uncore": 0.2, "power.matrix_energy": 1e-12}, chip) == {
+        "power.uncore": 200.0, "power.matrix_energy": 1e-12,
+    }  # fmt: skip
+    assert [job.written(f"power.{name}") for name in ("uncore", "matrix_energy")] == ["uncore_share", "matrix_energy"]
+
+
+def test_time_and_power_of_a_shape_share_a_fold():
+    kernel = Kernel("gemm", "h200-sxm-141gb", (64.0, 512.0, 4096.0, 2.0, 1.0, 1.0), 1e-5)
+    assert shape(kernel) == shape(kernel.drawing(300.0))
+    assert (kernel.drawing(300.0).metric, kernel.drawing(300.0).base) == ("kernel_power", "gemm")
