@@ -20,7 +20,7 @@ _TEXT = (
     "Mean board power of kernels that repeat, from predicted times. GEMMs: by a fit that saw no row of the shape; at "
     "the limit: measured at 97 % of it or more. Attention: no row of it was fitted. *Read low* is the share of rows "
     "measured below 0.7 of the prediction. Of GEMMs these readings are no property of the kernel: many run at a rate, "
-    "and are slowed down against short runs, as only a board at its limit is, and shapes measured one after the other "
+    "and are slowed down against short runs, as only a board at its limit is, and blocks of neighbouring shapes "
     "share them. Readings of decode attention tell little of the kernel: of near-identical ones they differ by a "
     "fifth, and one head on one core is read at 540 W. Power of block-scaled GEMMs is that of the device without the "
     "host's launches."
