@@ -261,7 +261,7 @@ def _predicted_rows(
 
 
 def _predicted_cells(prediction: Prediction, half_width: float | None = None) -> dict[str, Any]:
-    metrics = (kernels.METRIC,) if _of_kernel(prediction) else PREDICTED
+    metrics = _of_kernel(prediction) or PREDICTED
     values: dict[str, str] = {}
     for metric in metrics:
         value = metric_value(prediction, metric) if prediction.skip is None else None
@@ -272,8 +272,9 @@ def _predicted_cells(prediction: Prediction, half_width: float | None = None) ->
     return values | _remarks(prediction, prediction.skip)
 
 
-def _of_kernel(prediction: Prediction) -> bool:
-    return any(m.name == kernels.METRIC for m in prediction.case.measurements)
+def _of_kernel(prediction: Prediction) -> list[str]:
+    """What was measured of a kernel; none where the prediction is of a step."""
+    return [m.name for m in prediction.case.measurements if m.name in kernels.METRICS]
 
 
 def _remarks(prediction: Prediction, skip: Skip | None) -> dict[str, str]:
