@@ -62,6 +62,7 @@ class Demand(NamedTuple):
 
     core_time: Scalar  # follows the clock
     other_time: Scalar
+    host_time: Scalar  # what the host takes to launch it: the device waits where that is longer
     core_energy: Scalar  # follows the square of the voltage
     other_energy: Scalar
 
@@ -69,15 +70,13 @@ class Demand(NamedTuple):
 def busy_power(demand: Demand, ratio: Scalar, power: Power) -> Scalar:
     """Board power in W of a device that repeats this work at ``ratio`` times the nominal clock.
 
-    ``uncore + leakage(V) + control V^2 f + (E_core V^2 + E_other) / (t_core / f + t_other)``.
+    ``uncore + leakage(V) + (control V^2 f t + E_core V^2 + E_other) / max(t, t_host)`` with
+    ``t = t_core / f + t_other``: waits for the host are too short for a limiter to tell them apart.
     """
     volts = voltage(ratio, power)
     time = demand.core_time / ratio + demand.other_time
-    work = demand.core_energy * volts * volts + demand.other_energy
-    return (
-        power.uncore + leakage_power(volts, power) + control_power(ratio, volts, power)
-        + work / jnp.maximum(time, 1e-12)
-    )  # fmt: skip
+    work = demand.core_energy * volts * volts + demand.other_energy + control_power(ratio, volts, power) * time
+    return power.uncore + leakage_power(volts, power) + work / jnp.maximum(jnp.maximum(time, demand.host_time), 1e-12)
 
 
 def clock_under_limit(demand: Demand, limit: Scalar, highest: Scalar, power: Power) -> Scalar:
