@@ -237,7 +237,7 @@ def test_a_figure_that_is_not_compared_says_why(table, change, metric, reason):
         ({"gpu": "A100", "isl": "1", "metric": "ttft", "value": "1"}, "inference rows not modelled yet"),
         (
             {"gpu": "A100", "power_limit_W": "", "metric": "avg_power_total", "value": "1"},
-            "energy rows not modelled yet",
+            "serving is not modelled yet",
         ),
         ({"case_id": "ex01", "die0_area": "100"}, "chiplet cost rows not modelled yet"),
     ],

@@ -21,6 +21,7 @@ from dse.calibrate.writing import with_table
 from dse.cases.energy import METRICS, Study, StudyCase, read, summarise
 from dse.cases.predict import evaluate_leaves
 from dse.catalog.load import FOLDERS
+from dse.design import replace
 from dse.errors import InputError
 from dse.types import Power
 from dse.types.fields import field_metadata
@@ -94,6 +95,14 @@ class Rows:
         metrics = evaluate_leaves(leaves, self.structure)
         found = summarise(self.studies, metrics.step_time, metrics.device_power)
         return np.array([np.log(found[f.study][f.metric] / f.measured) for f in self.figures])
+
+    def fitted_studies(self, fit: Fit) -> list[Study]:
+        """The studies with the chip as fitted, whatever the catalogue says of it."""
+        fixed = {_POWER + name: value for name, value in CHIPS[self.slug].fixed.items()}
+        return [
+            study._replace(designs=tuple(replace(one, fixed | fit.values) for one in study.designs))
+            for study in self.studies
+        ]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -71,7 +71,7 @@ def read(path: str | Path) -> list[StudyCase]:
     highest: dict[tuple[str, ...], list[Row]] = {}
     for rows in groups:
         known = highest.setdefault(_group(rows[0]), rows)
-        if _limit(rows[0]) > _limit(known[0]):
+        if _rank(rows[0]) > _rank(known[0]):
             highest[_group(rows[0])] = rows
     return [_study_case(rows, highest[_group(rows[0])]) for rows in groups]
 
@@ -114,11 +114,13 @@ def relative(studies: Sequence[Study]) -> list[dict[str, float]]:
 
 def summarise(studies: Sequence[Study], times: np.ndarray, powers: np.ndarray) -> list[dict[str, float]]:
     """Relative figures of every study from time and power of all their designs."""
-    ends = np.cumsum([len(study.designs) for study in studies])[:-1]
-    return [
-        frugal_end(t, p) if study.clocks else dict(relative_time=float(t[0] / t[1]), relative_power=float(p[0] / p[1]))
-        for study, t, p in zip(studies, np.split(times, ends), np.split(powers, ends), strict=True)
-    ]  # fmt: skip
+    found, start = [], 0
+    for study in studies:
+        t, p = (values[start : start + len(study.designs)] for values in (times, powers))
+        start += len(study.designs)
+        limited = dict(relative_time=float(t[0] / t[1]), relative_power=float(p[0] / p[1]))
+        found.append(frugal_end(t, p) if study.clocks else limited)
+    return found
 
 
 def frugal_end(times: np.ndarray, powers: np.ndarray) -> dict[str, float]:
@@ -138,8 +140,12 @@ def _group(row: Row) -> tuple[str, ...]:
     return tuple(row.get(name) for name in ("source", "gpu", "model", "precision", "batch", "isl", "workload"))
 
 
-def _limit(row: Row) -> float:
-    return _number(row, SIGN) if row.get(SIGN) else 0.0
+def _rank(row: Row) -> float:
+    """The limit where there is a usable one: of such rows the highest is the reference."""
+    try:
+        return _number(row, SIGN)
+    except Skip:
+        return 0.0
 
 
 def _number(row: Row, column: str) -> float:
@@ -170,15 +176,15 @@ def read_power_limit(rows: list[Row], reference: list[Row]) -> tuple[Study, Figu
     row = rows[0]
     if reference is rows:
         raise Skip("the reference of its group")
-    device, batch = _device(row), _number(row, "batch")
+    device, batch, limit = _device(row), _number(row, "batch"), _number(row, SIGN)
     tokens = next((tokens for name, tokens in _TOKENS.items() if row.get("model").endswith(name)), None)
     if tokens is None:
         raise Skip("unknown data set", row.get("model"))
     base = design(
         workload="bert-base", system=device, software="pytorch-eager", seq_len=tokens, window=tokens, vocab=1,
-        global_batch=batch, micro_batch=batch, precision="fp32", limit=_limit(reference[0]),
+        global_batch=batch, micro_batch=batch, precision="fp32", limit=_number(reference[0], SIGN),
     )  # fmt: skip
-    own = replace(base, {_LIMIT: _limit(row)})
+    own = replace(base, {_LIMIT: limit})
     names = {"time_per_epoch": "relative_time", "avg_power_total": "relative_power"}
     over = {r.get("metric"): _number(r, "value") for r in reference}
     figures = [
@@ -191,14 +197,16 @@ def read_power_limit(rows: list[Row], reference: list[Row]) -> tuple[Study, Figu
 def read_clocks(rows: list[Row], _: list[Row]) -> tuple[Study, Figures]:
     """One decoder layer's forward pass, looped at every clock: the one of least energy over the fastest."""
     row = rows[0]
-    base = decoder_layer(row.get("model"), _number(row, "isl"), _device(row))
+    device, tokens = _device(row), _number(row, "isl")
+    try:
+        base = decoder_layer(row.get("model"), tokens, device)
+    except InputError:
+        raise Skip("unknown model", row.get("model")) from None
     named = {"dvfs_energy_saving": ("relative_energy", -1.0), "dvfs_runtime_penalty": ("relative_time", 1.0)}
-    figures = []
-    for r in rows:
-        metric, sign = named[r.get("metric")]
-        figures.append((r, metric, 1.0 + 0.01 * sign * _number(r, "value")))
+    known = [(r, *named[r.get("metric")]) for r in rows if r.get("metric") in named]
+    figures = [(r, metric, 1.0 + 0.01 * sign * _number(r, "value")) for r, metric, sign in known]
     designs = tuple(replace(base, {_CLOCK: float(clock)}) for clock in CLOCKS)
-    return Study(_device(row), (row.get("gpu"), row.get("model"), row.get("isl")), designs, clocks=True), figures
+    return Study(device, (row.get("gpu"), row.get("model"), row.get("isl")), designs, clocks=True), figures
 
 
 def decoder_layer(model: str, tokens: float, device: str = "a30") -> Design:

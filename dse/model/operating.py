@@ -40,7 +40,8 @@ def operate(
 
     Where a limit is set, one layer and micro-batch is what the device repeats. Times are those of chips under the
     limit they are sold with: of measured clocks, whatever they were. So the clock counts over the one that limit
-    leaves for the same work in the same time.
+    leaves for the same work in the same time. Without a limit it counts over the nominal one, for less work: beside
+    the clock of a chip that its own limit slows down, set that limit too.
     """
     accelerator = design.system.accelerator
     power, wanted = accelerator.power, clock_ratio(accelerator.power)
@@ -56,9 +57,9 @@ def operate(
     energy = run_energy(layer, design, repeated=True)
     other = energy.memory + layer_link_energy(design, local, groups)
     host = layer_launch_time(design, local)
-    measured = Demand(jnp.zeros_like(whole), whole, host, energy.cores, other)
+    measured = Demand(jnp.zeros_like(whole), whole, energy.cores, other, host)
     as_sold = clock_under_limit(measured, power.tdp, jnp.ones_like(wanted), power)
-    demand = Demand(core * as_sold, whole - core, host, energy.cores, other)
+    demand = Demand(core * as_sold, whole - core, energy.cores, other, host)
     limited = clock_under_limit(demand, jnp.minimum(power.limit, power.tdp), jnp.minimum(wanted, as_sold), power)
     slower = with_accelerator(design, at_clock(accelerator, limited / as_sold))
     return Operating(slower, limited, limited <= LOWEST_CLOCK)

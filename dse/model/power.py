@@ -62,9 +62,9 @@ class Demand(NamedTuple):
 
     core_time: Scalar  # follows the clock
     other_time: Scalar
-    host_time: Scalar  # what the host takes to launch it: the device waits where that is longer
     core_energy: Scalar  # follows the square of the voltage
     other_energy: Scalar
+    host_time: Scalar = 0.0  # what the host takes to launch it: the device waits where that is longer
 
 
 def busy_power(demand: Demand, ratio: Scalar, power: Power) -> Scalar:
