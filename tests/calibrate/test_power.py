@@ -61,7 +61,8 @@ def test_without_rows_the_priors_stay(rows):
 
 def test_the_table_is_one_of_the_catalogue(found, tmp_path):
     table = tomllib.loads(table_of(found))["power"]
-    assert table["threshold"]["value"] == pytest.approx(found.fit.values["system.accelerator.power.threshold"], rel=0.01)
+    threshold = found.fit.values["system.accelerator.power.threshold"]
+    assert table["threshold"]["value"] == pytest.approx(threshold, rel=0.01)
     (tmp_path / "accelerators").mkdir()
     path = tmp_path / "accelerators" / "p100-pcie-16gb.toml"
     path.write_text('name = "P100"\n\n[power]\ncontrol = "1 W"\n')
