@@ -20,9 +20,10 @@ run: $(VENV)/.installed  ## run the standard sweep (SWEEP=…)
 test: $(VENV)/.installed-test  ## run every test (TESTS=…, JOBS=…)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(TESTS)
 
-docs: $(VENV)/.installed-test  ## regenerate docs/accuracy.md and docs/benchmarks.md (TABLES=…)
+docs: $(VENV)/.installed-test  ## regenerate docs/accuracy.md, docs/technology.md and docs/benchmarks.md (TABLES=…)
 	mkdir -p docs
 	$(BIN)/dse validate $(TABLES) --docs docs/accuracy.md
+	$(BIN)/python -m dse.technology_page docs/technology.md
 	$(BIN)/dse bench --docs docs/benchmarks.md
 
 calibrate: $(VENV)/.installed  ## refit the kernels and links of the catalogue to tables of measured ones (KERNELS=…)

@@ -14,7 +14,7 @@ from typing import Any, get_type_hints
 
 from dse import catalog
 from dse.errors import InputError, unknown_name
-from dse.types import Design, Mapping, Scalar
+from dse.types import GENERATED, Chip, Design, Mapping, Scalar
 
 #: Mapping of a design that says nothing else: one device, nothing split.
 PLAIN_MAPPING = dict(
@@ -24,24 +24,54 @@ PLAIN_MAPPING = dict(
 )  # fmt: skip
 
 
+#: The record that a generated accelerator has and an ordinary one lacks.
+CHIP = "system.accelerator.chip"
+
+
 @functools.cache
 def leaves() -> dict[str, dict[str, Any]]:
-    """Every leaf of a design: path → metadata (symbol, units, long_name, and enum for choices)."""
+    """Every leaf of an ordinary design: path → metadata (symbol, units, long_name, and enum for choices)."""
+    return _walk(Design, "")
 
-    def walk(cls: type, prefix: str) -> dict[str, dict[str, Any]]:
-        hints = get_type_hints(cls)
-        found: dict[str, dict[str, Any]] = {}
-        for field in dataclasses.fields(cls):
-            path = f"{prefix}{field.name}"
-            if not field.metadata and not dataclasses.is_dataclass(hints[field.name]):
-                continue  # an optional record of presets: absent from an ordinary design
-            if dataclasses.is_dataclass(hints[field.name]):
-                found |= walk(hints[field.name], path + ".")
-            else:
-                found[path] = dict(field.metadata)
-        return found
 
-    return walk(Design, "")
+@functools.cache
+def known_leaves() -> dict[str, dict[str, Any]]:
+    """Every leaf that a design may have: those of any, and those of the chip that its accelerator is generated from."""
+    return leaves() | _walk(Chip, f"{CHIP}.")
+
+
+def leaves_of(design: Design) -> dict[str, dict[str, Any]]:
+    """Every leaf that ``design`` has, but for presets."""
+    return leaves() if design.system.accelerator.chip is None else known_leaves()
+
+
+def _walk(cls: type, prefix: str) -> dict[str, dict[str, Any]]:
+    hints = get_type_hints(cls)
+    found: dict[str, dict[str, Any]] = {}
+    for field in dataclasses.fields(cls):
+        path = f"{prefix}{field.name}"
+        if not field.metadata and not dataclasses.is_dataclass(hints[field.name]):
+            continue  # an optional record: absent from an ordinary design
+        if dataclasses.is_dataclass(hints[field.name]):
+            found |= _walk(hints[field.name], path + ".")
+        else:
+            found[path] = dict(field.metadata)
+    return found
+
+
+def check_chip(path: str, generated: bool, where: str) -> None:
+    """That an accelerator, ``generated`` or stated, has a leaf of its own at ``path``; else an InputError."""
+    inner = path.removeprefix("system.accelerator.")
+    if path.startswith(f"{CHIP}.") and not generated:
+        raise InputError(
+            where, inner.rstrip("."), "leaves of an accelerator that is not generated",
+            "name a generated one as the system or accelerator, such as gpu",
+        )  # fmt: skip
+    if generated and inner != path and any(inner == name or inner.startswith(f"{name}.") for name in GENERATED):
+        raise InputError(
+            where, f"{inner} of a generated accelerator", "what it is generated from: chip.die_area, chip.stacks, …",
+            "change the chip, or name an accelerator that is not generated",
+        )  # fmt: skip
 
 
 def optional_records(cls: type = Design, prefix: str = "") -> list[str]:
@@ -59,17 +89,25 @@ def optional_records(cls: type = Design, prefix: str = "") -> list[str]:
 @functools.cache
 def _by_ending() -> dict[str, list[str]]:
     endings: dict[str, list[str]] = {}
-    for path in leaves():
-        parts = path.split(".")
-        for start in range(len(parts)):
-            endings.setdefault(".".join(parts[start:]), []).append(path)
+    for path in known_leaves():
+        for ending in path_endings(path):
+            endings.setdefault(ending, []).append(path)
     return endings
+
+
+def path_endings(path: str) -> list[str]:
+    """Dotted endings that may mean a leaf; a chip's begin at ``chip`` or at its node, so that others stay unique."""
+    parts = path.split(".")
+    endings = [".".join(parts[start:]) for start in range(len(parts))]
+    if not path.startswith(f"{CHIP}."):
+        return endings
+    return [ending for ending in endings if "chip." in ending or ending.startswith(("node.", "base_node."))]
 
 
 def leaf_path(name: str, where: str = "design") -> str:
     """Full path of the leaf that ``name`` means; an unknown or ambiguous name is an InputError."""
     found = _by_ending().get(name, [])
-    if name in leaves():
+    if name in known_leaves():
         return name
     if len(found) == 1:
         return found[0]
@@ -80,7 +118,7 @@ def leaf_path(name: str, where: str = "design") -> str:
 
 def leaf_value(path: str, value: Any, where: str = "design") -> float:
     """A leaf's value in SI from a number, a name of its enumeration, a boolean or a text with units."""
-    meta = leaves()[path]
+    meta = known_leaves()[path]
     enum: type[IntEnum] | None = meta.get("enum")
     if enum is not None:
         return float(_enum_value(enum, value, where))
@@ -165,4 +203,6 @@ def design(
         software=catalog.software(software or catalog.default_software(system)),
         mapping=Mapping(**{k: float(v) for k, v in mapping.items()}),
     )
+    for path in values:
+        check_chip(path, base.system.accelerator.chip is not None, where)
     return replace(base, {p: v for p, v in values.items() if not p.startswith("mapping.")})

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model import collectives, energy, memory, training, transformer
+from dse.model import collectives, energy, memory, technology, training, transformer
 from dse.model.feasibility import infeasible_reason
 from dse.model.offload import OneLayer
 from dse.model.operating import operate
@@ -53,6 +53,7 @@ def evaluate(design: Design) -> Metrics:
     A pure function of scalars: ``jit``, ``vmap`` and ``grad`` it as you like. Never raises and never
     returns NaN; a design that cannot run has ``feasible = False`` and the bits of its reasons.
     """
+    design = technology.generated(design)
     layout = lay_out(design)
     running = operate(design, layout.local, layout.groups, layout.layer, layout.on_host)
     step, one = training.step_time(
@@ -93,6 +94,7 @@ def powers(design: Design, drawn: energy.StepEnergy, step_time: Scalar) -> dict[
         energy_per_token=drawn.parts.total * a_token,
         average_power=drawn.parts.total * each_second,
         peak_power=drawn.peak,
+        provisioned_power=drawn.provisioned,
         device_power=drawn.devices * each_second * reciprocal(m.tp * m.cp * m.pp * m.dp),
         run_time=w.run_tokens * a_token * step_time,
         run_energy=w.run_tokens * a_token * drawn.parts.total,

@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from dse.design import leaf, leaf_path, leaves, replace
+from dse.design import known_leaves, leaf, leaf_path, leaves_of, replace
 from dse.errors import InputError, unknown_name
 from dse.evaluate import evaluate, lay_out
 from dse.model.feasibility import usable_memory
+from dse.model.operating import operate
 from dse.model.operators import Operator, Work
 from dse.model.roofline import roofline_terms
+from dse.model.technology import generated
 from dse.model.training import layer_time, operator_passes
 from dse.types import INFEASIBLE_MEANING, Design, Infeasible, Metrics, Precision, Scalar
 
@@ -25,6 +27,7 @@ GIB = 2.0**30
 _WHOLE = frozenset({
     "n_devices", "domain", "cores", "tile_rows", "tile_columns", "in_network_reduction", "fused_elementwise",
     "gradient_cache", "scatter_gather", "activation_output_kept",
+    "nominal_clock",  # the clock of reference: another one is another chip
 })  # fmt: skip
 
 
@@ -75,6 +78,7 @@ class Explanation:
     metrics: dict[str, float]
     step_time: list[Part]
     peak_memory: list[Part]
+    energy_per_step: list[Part]
     memory_capacity: float
     layer: list[Part]  #: parts of the time of one layer and micro-batch
     operators: list[OperatorRow]
@@ -102,6 +106,7 @@ class Explanation:
             "waterfall": {
                 "step_time": [p._asdict() for p in self.step_time],
                 "peak_memory": [p._asdict() for p in self.peak_memory],
+                "energy_per_step": [p._asdict() for p in self.energy_per_step],
                 "layer_time": [p._asdict() for p in self.layer],
             },
             "host_bound": self.host_bound,
@@ -120,21 +125,24 @@ def explain(design: Design, metric: str = "step_time") -> Explanation:
     """
     if metric not in _smooth_metrics():
         raise unknown_name("explain.metric", metric, _smooth_metrics(), "metrics")
-    design = jax.tree.map(float, design)
+    stated = jax.tree.map(float, design)
+    design = jax.tree.map(float, generated(stated))
     with _one_by_one():
         metrics = {name: float(value) for name, value in dataclasses.asdict(evaluate(design)).items()}
         layout = lay_out(design)
-        layer = layer_time(design, layout.local, layout.groups, layout.layer, layout.on_host)
+        running = operate(design, layout.local, layout.groups, layout.layer, layout.on_host).design
+        layer = layer_time(running, layout.local, layout.groups, layout.layer, layout.on_host)
         sections = {"embedding": layout.embedding, "layer": layout.layer, "head": layout.head}
         return Explanation(
             metrics=metrics,
             step_time=_parts(metrics, "step_time"),
             peak_memory=_parts(metrics, "peak_memory"),
+            energy_per_step=_parts(metrics, "energy_per_step"),
             memory_capacity=usable_memory(design),
             layer=_shares({name: float(value) for name, value in layer._asdict().items()}),
-            operators=[_row(name, o, design) for name, listed in sections.items() for o in listed if o.present],
+            operators=[_row(name, o, running) for name, listed in sections.items() for o in listed if o.present],
             elasticity_of=metric,
-            elasticities=elasticities(design, metric),
+            elasticities=elasticities(stated, metric),
             reasons=reasons(design, metrics),
         )
 
@@ -195,12 +203,11 @@ def _bound(kind: str, works: list[Work], time: float, design: Design) -> str:
 # Elasticities
 
 
-@functools.cache
-def continuous_leaves() -> tuple[str, ...]:
-    """Paths of the numbers of system and software that may take any value."""
+def continuous_leaves(design: Design) -> tuple[str, ...]:
+    """Paths of the numbers of a design's system and software that may take any value."""
     return tuple(
         path
-        for path, meta in leaves().items()
+        for path, meta in leaves_of(design).items()
         if path.startswith(("system.", "software."))
         and "enum" not in meta
         and path.rpartition(".")[2] not in _WHOLE
@@ -209,7 +216,7 @@ def continuous_leaves() -> tuple[str, ...]:
 
 def elasticities(design: Design, metric: str = "step_time") -> list[Elasticity]:
     """Elasticities of ``metric`` to the continuous parameters of system and software, largest first; zeros left out."""
-    present = {path: leaf(design, path) for path in continuous_leaves()}
+    present = {path: leaf(design, path) for path in continuous_leaves(design)}
     values = {path: float(value) for path, value in present.items() if value is not None}
 
     def log_metric(values: dict[str, Scalar]) -> Scalar:
@@ -217,7 +224,7 @@ def elasticities(design: Design, metric: str = "step_time") -> list[Elasticity]:
 
     slopes = jax.grad(log_metric)(values)  # one reverse pass over a tree of scalars
     found = [
-        Elasticity(short_name(path), value, leaves()[path]["units"], value * float(slopes[path]))
+        Elasticity(short_name(path), value, known_leaves()[path]["units"], value * float(slopes[path]))
         for path, value in values.items()
         if value
     ]
@@ -230,11 +237,9 @@ def short_name(path: str) -> str:
     parts = path.split(".")
     for start in range(len(parts) - 1, 0, -1):
         name = ".".join(parts[start:])
-        try:
-            leaf_path(name)
-        except InputError:
-            continue
-        return name
+        with contextlib.suppress(InputError):
+            if leaf_path(name) == path:
+                return name
     return path
 
 

@@ -21,7 +21,7 @@ import jax
 import numpy as np
 
 from dse import catalog
-from dse.catalog.schema import upper_bound
+from dse.catalog.fields import upper_bound
 from dse.design import leaves
 from dse.types import Design
 

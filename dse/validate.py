@@ -275,12 +275,12 @@ def _predicted_cells(prediction: Prediction, half_width: float | None = None) ->
     return values | _remarks(prediction, prediction.skip)
 
 
-def _metrics(prediction: Prediction) -> tuple[str, ...]:
+def _metrics(prediction: Prediction) -> Sequence[str]:
     """Metrics that a row of this kind of table gets columns of."""
     if energy.SIGN in prediction.case.row.cells:
         return energy.METRICS
-    of_kernel = any(m.name == kernels.METRIC for m in prediction.case.measurements)
-    return (kernels.METRIC,) if of_kernel else PREDICTED
+    # Of a kernel what was measured.
+    return [m.name for m in prediction.case.measurements if m.name in kernels.METRICS] or PREDICTED
 
 
 def _remarks(prediction: Prediction, skip: Skip | None) -> dict[str, str]:

@@ -10,7 +10,7 @@ import pytest
 
 import dse
 from dse import uncertainty
-from dse.catalog.schema import upper_bound
+from dse.catalog.fields import upper_bound
 from dse.cli import app
 from dse.design import leaf
 from dse.uncertainty import Doubt, deviations, doubt_of, half_widths, interval

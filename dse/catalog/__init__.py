@@ -17,6 +17,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dse import types
+from dse.catalog.doubtful import Constant
+from dse.catalog.doubtful import doubtful as _doubtful
+from dse.catalog.fields import MOST_STEPS, Sourced, bounded
 from dse.catalog.load import (
     FOLDERS,
     NO_NETWORK,
@@ -31,13 +34,13 @@ from dse.catalog.load import (
     referenced,
     shown,
 )
-from dse.catalog.schema import MOST_STEPS, Sourced, bounded
 from dse.catalog.units import quantity
 from dse.errors import InputError, nearest, unknown_name
 
 __all__ = [
-    "Entry", "Sourced", "accelerator", "bounded", "catalog_root", "check", "default_software", "digest", "entry",
-    "kinds", "names", "network", "provenance", "quantity", "resolve", "software", "system", "workload",
+    "Entry", "Sourced", "accelerator", "bounded", "catalog_root", "check", "default_software", "digest", "doubtful",
+    "entry", "kinds", "memory", "names", "network", "node", "provenance", "quantity", "resolve", "software", "system",
+    "workload",
 ]  # fmt: skip
 
 Folder = str | Path | None
@@ -119,6 +122,8 @@ def accelerator(
 ) -> types.Accelerator:
     """The accelerator of a name; a precision that it lacks has rate 0.
 
+    What a chip makes is 0 in one that is generated, until :func:`dse.model.technology.generate` fills it in.
+
     With ``fine`` its kernels are those of single kernels measured alone, with the finer terms that a
     training step does without.
     """
@@ -128,12 +133,37 @@ def accelerator(
         steps=_optional(types.EfficiencySteps, found, "kernels.steps.", _filled),
     )
     return types.Accelerator(
-        **_record(types.Accelerator, found),
+        **_record(types.Accelerator, found, absent=0.0),
         matrix_rate=types.MatrixRate(**_record(types.MatrixRate, found, "matrix_rate.", absent=0.0)),
-        memory=types.MemoryTier(**_record(types.MemoryTier, found, "memory.")),
+        memory=types.MemoryTier(**_record(types.MemoryTier, found, "memory.", absent=0.0)),
         kernels=_fine(kernels, found) if fine else kernels,
         power=types.Power(**_record(types.Power, found, "power.")),
+        chip=_chip(found, folder),
     )
+
+
+def _chip(found: Entry, folder: Folder) -> types.Chip | None:
+    """What an accelerator is generated from, None for one of stated rates; no base die is one of the same node."""
+    if found.value("chip.node") is None:
+        return None
+    file = shown(found.path)
+    nodes = found.value("chip.node"), found.value("chip.base_node", found.value("chip.node"))
+    return types.Chip(
+        **_record(types.Chip, found, "chip."),
+        node=node(nodes[0], f"{file}: chip.node", folder),
+        base_node=node(nodes[1], f"{file}: chip.base_node", folder),
+        memory=memory(found.value("chip.memory"), f"{file}: chip.memory", folder),
+    )
+
+
+def node(name: str, where: str = "node", folder: Folder = None) -> types.LogicNode:
+    """The process of logic of a name."""
+    return types.LogicNode(**_record(types.LogicNode, entry("node", name, where, folder)))
+
+
+def memory(name: str, where: str = "memory", folder: Folder = None) -> types.MemoryTechnology:
+    """The memory technology of a name."""
+    return types.MemoryTechnology(**_record(types.MemoryTechnology, entry("memory", name, where, folder)))
 
 
 def _fine(kernels: types.Kernels, found: Entry) -> types.Kernels:
@@ -204,8 +234,21 @@ def system(name: str, where: str = "system", folder: Folder = None, fine: bool =
         scale_up=level("scale_up", domain=per_node),
         scale_out=level("scale_out"),
         host=_host(found, prefix, entry("accelerator", device, file, folder)),
+        **_facility(found, prefix, entry("accelerator", device, file, folder), folder),
         n_devices=per_node,
     )
+
+
+def _facility(found: Entry, prefix: str, device: Entry, folder: Folder) -> dict[str, float]:
+    """What a device's share of its host draws, and the facility's overhead; where nothing is stated what is typical."""
+    typical = load("kernels", _LIBRARY, folder)
+
+    def stated(field: str) -> float | None:
+        return found.value(prefix + field, device.value(f"node.{field}", typical.value(f"node.{field}")))
+
+    share = stated("host_power_share") * device.value("chip.power_budget", device.value("power.tdp"))
+    host_power = found.value(f"{prefix}host_power", device.value("node.host_power", share))
+    return {"host_power": host_power, "pue": stated("pue")}
 
 
 def _host(found: Entry, prefix: str, device: Entry) -> types.MemoryTier:
@@ -228,6 +271,11 @@ def provenance(kind: str, name: str, folder: Folder = None) -> list[tuple[str, s
     """Distinct (source, confidence) of an entry's values and of the entries it names."""
     found = [load(*reached, folder) for reached in _closure([(kind, name)], folder)]
     return list(dict.fromkeys((s.source, s.confidence) for e in found for s in e.values.values()))
+
+
+def doubtful(kind: str, name: str, folder: Folder = None) -> list[Constant]:
+    """Constants of an entry, and of what it names, that nobody checked: estimates, from memory, plain defaults."""
+    return _doubtful(*_locate(kind, name, "catalogue", folder), folder)
 
 
 def digest(used: Iterable[tuple[str, str]] | None = None, folder: Folder = None) -> str:

@@ -10,31 +10,39 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from dse import types
-from dse.catalog.schema import AT_REST, GROUPS, SCHEMAS, File, Sourced
+from dse.catalog import schema as schemas
+from dse.catalog import technology
+from dse.catalog.fields import File, Sourced
+from dse.catalog.schema import AT_REST, GROUPS
 from dse.errors import InputError, unknown_name
 
 #: Kind → its folder in a catalogue.
 FOLDERS = {
     "accelerator": "accelerators", "network": "networks", "system": "systems", "software": "software",
-    "workload": "workloads", "kernels": "kernels",
+    "workload": "workloads", "kernels": "kernels", "node": "nodes", "memory": "memories",
+    "architecture": "architectures",
 }  # fmt: skip
 
 #: Kind → fields that name an entry of another kind.
 REFERENCES = {
     "accelerator": {
         "kernels.family": "kernels", "node.scale_up": "network", "node.scale_out": "network",
-        "node.software": "software",
+        "node.software": "software", "chip.architecture": "architecture", "chip.node": "node",
+        "chip.base_node": "node", "chip.memory": "memory",
     },
     "kernels": {
         "family": "kernels", "node.scale_up": "network", "node.scale_out": "network", "node.software": "software",
     },
     "system": {"accelerator": "accelerator", "scale_up": "network", "scale_out": "network", "software": "software"},
 }  # fmt: skip
+
+#: Kind → schema of its files.
+SCHEMAS = schemas.SCHEMAS | technology.SCHEMAS
 
 #: In place of a network's name: there is none.
 NO_NETWORK = "none"
@@ -217,8 +225,10 @@ def _input_error(error: ValidationError, schema: type[File], file: str) -> Input
     problems = error.errors(include_url=False)
     problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
     field = ".".join(map(str, problem["loc"]))
-    where = f"{file}: {field}" if field else file
     inner = problem.get("ctx", {}).get("error")
+    if isinstance(inner, InputError) and not field:
+        field = inner.where  # of a whole file: the validator names the field
+    where = f"{file}: {field}" if field else file
     if isinstance(inner, InputError):
         return InputError(where, inner.got, inner.allowed, inner.fix)
     if problem["type"] == "extra_forbidden":
@@ -231,7 +241,8 @@ def _input_error(error: ValidationError, schema: type[File], file: str) -> Input
 def _fields(schema: type[BaseModel], location: tuple[Any, ...]) -> list[str]:
     """Dotted fields allowed in the table where a field of ``location`` was not."""
     for step in location[:-1]:
-        schema = schema.model_fields[step].annotation
+        kinds = schema.model_fields[step].annotation
+        schema = next(kind for kind in (*get_args(kinds), kinds) if kind is not type(None))  # of an optional table
     prefix = ".".join(map(str, location[:-1]))
     return [f"{prefix}.{name}" if prefix else name for name in schema.model_fields]
 
@@ -269,16 +280,13 @@ def _workload_defaults(entry: Entry) -> dict[str, Sourced]:
 def _accelerator_defaults(entry: Entry, folder: str | Path | None) -> dict[str, Sourced]:
     """Values of an accelerator with what it leaves out taken from its kernel family.
 
-    The vector rate is ``device.vector_share`` of the 16-bit (else the fastest) matrix rate.
+    The vector rate is ``device.vector_share`` of the 16-bit (else the fastest) matrix rate. A generated chip
+    takes nothing of its family's device, but the leaves of its architecture.
     """
     unstated = Sourced("generic", "", "generic", "default: no family stated", "estimate")
     chosen = entry.values.get("kernels.family", unstated)
     family = _kernels(_reference(entry, "kernels.family", str(chosen.value), folder), folder)
-    rates = {f: s.value for f, s in entry.values.items() if f.startswith("matrix_rate.")}
-    matrix = max(rates.get("matrix_rate.bf16", 0.0), rates.get("matrix_rate.fp16", 0.0)) or max(rates.values())
-    device = {f.removeprefix("device."): s for f, s in family.items() if f.startswith("device.")}
-    share = device.pop("vector_share")
-    vector = dataclasses.replace(share, value=share.value * matrix, units="FLOP/s", text=f"{share.text} x matrix rate")
+    device = _device(entry, family) if entry.value("chip.node") is None else _architecture(entry, folder)
     shared = ("device.", "node.", "alone.", "power.")
     kernels = {f"kernels.{f}": s for f, s in family.items() if not f.startswith(shared)}
     node = {f: s for f, s in family.items() if f.startswith("node.")}
@@ -286,8 +294,25 @@ def _accelerator_defaults(entry: Entry, folder: str | Path | None) -> dict[str, 
         node.pop("node.scale_up_bandwidth", None)
     if entry.values.get("node.scale_out") is not None:
         node.pop("node.scale_out_bandwidth", None)
-    power = _power_defaults(entry, {f: s for f, s in family.items() if f.startswith("power.")})
-    return {"vector_rate": vector, "kernels.family": chosen} | device | kernels | node | power | entry.values
+    power = _power_defaults(entry, family)
+    return {"kernels.family": chosen} | device | kernels | node | power | entry.values
+
+
+def _device(entry: Entry, family: dict[str, Sourced]) -> dict[str, Sourced]:
+    """What a kernel family says of a device of stated rates."""
+    rates = {f: s.value for f, s in entry.values.items() if f.startswith("matrix_rate.")}
+    matrix = max(rates.get("matrix_rate.bf16", 0.0), rates.get("matrix_rate.fp16", 0.0)) or max(rates.values())
+    device = {f.removeprefix("device."): s for f, s in family.items() if f.startswith("device.")}
+    share = device.pop("vector_share")
+    del device["tdp"], device["clock"]  # of its power
+    vector = dataclasses.replace(share, value=share.value * matrix, units="FLOP/s", text=f"{share.text} x matrix rate")
+    return {"vector_rate": vector} | device
+
+
+def _architecture(entry: Entry, folder: str | Path | None) -> dict[str, Sourced]:
+    """The leaves of a generated chip that its architecture states."""
+    named = _reference(entry, "chip.architecture", str(entry.value("chip.architecture")), folder)
+    return {f"chip.{field}": value for field, value in _read("architecture", named).values.items()}
 
 
 def _power_defaults(entry: Entry, family: dict[str, Sourced]) -> dict[str, Sourced]:
@@ -296,17 +321,17 @@ def _power_defaults(entry: Entry, family: dict[str, Sourced]) -> dict[str, Sourc
     Cores can ask for the bandwidth of their cache.
     """
     own = entry.values
-    found = dict(family)
-    for field, leaf in {"tdp": "tdp", "boost_clock": "nominal_clock", "cache_bandwidth": "feed"}.items():
-        if field in own:
-            found[f"power.{leaf}"] = own[field]
-    tdp = found["power.tdp"]
+    tdp = own.get("tdp", family["device.tdp"])
+    clock = own.get("power.nominal_clock", own.get("boost_clock", family["device.clock"]))
+    found = {f: s for f, s in family.items() if f.startswith("power.")}
     for name in AT_REST:
         share = found.pop(f"power.{name}_share")
-        watts = dataclasses.replace(share, value=share.value * tdp.value, units="W", text=f"{share.text} x {tdp.text}")
-        found[f"power.{name}"] = watts
-    clock = own.get("power.nominal_clock", found["power.nominal_clock"])
-    return found | {"power.clock": clock}
+        found[f"power.{name}"] = dataclasses.replace(
+            share, value=share.value * tdp.value, units="W", text=f"{share.text} x {tdp.text}"
+        )
+    if "cache_bandwidth" in own:
+        found["power.feed"] = own["cache_bandwidth"]
+    return found | {"power.tdp": tdp, "power.nominal_clock": clock, "power.clock": clock}
 
 
 def _kernels(path: Path, folder: str | Path | None, within: tuple[Path, ...] = ()) -> dict[str, Sourced]:
@@ -325,8 +350,8 @@ def _kernels(path: Path, folder: str | Path | None, within: tuple[Path, ...] = (
 def _complete(entry: Entry) -> dict[str, Sourced]:
     """Values of a kernels file that names no family; InputError for one without a leaf that it must have."""
     needed = [field.name for field in dataclasses.fields(types.Kernels) if field.metadata]
-    needed += [f"device.{name}" for name in ("vector_share", "cores", "cache")]
-    needed += [f"power.{name}" for name in ("tdp", "nominal_clock", *(f"{part}_share" for part in AT_REST))]
+    needed += [f"device.{name}" for name in ("vector_share", "cores", "cache", "tdp", "clock")]
+    needed += [f"power.{name}_share" for name in AT_REST]
     for name in needed:
         if name not in entry.values:
             fix = f"add {name} or a family to take it from"

@@ -1,271 +1,51 @@
-"""What a catalogue file may hold: one pydantic model a kind, derived from the nouns of ``dse.types``.
-
-A value is written bare, under its file's (or its table's) ``source`` and ``confidence``::
-
-    bf16 = "312 TFLOP/s"
-
-or, where these differ, as an inline table::
-
-    cores = { value = 108, confidence = "estimate", source = "counted on the die" }
-
-A fitted value adds its ``spread``, the standard deviation of its logarithm.
-
-Texts carry units; plain numbers are for dimensionless fields only.
-"""
+"""What a catalogue file may hold: one pydantic model a kind, derived from the nouns of ``dse.types``."""
 
 from __future__ import annotations
 
-import dataclasses
-import math
-from collections.abc import Callable
-from enum import IntEnum
-from typing import Annotated, Any, Literal, get_args
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, create_model, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from dse import types
-from dse.catalog.units import quantity
-from dse.errors import InputError, unknown_name
+from dse.catalog.fields import File, Sourced, Text, leaves, quantities, steps_type, table, without
+from dse.errors import InputError
 
-Confidence = Literal["datasheet", "paper", "estimate", "memory-unverified"]
-
-
-#: Steps that a table of efficiencies may have; shorter ones are filled up, so that all are one structure.
-MOST_STEPS = 8
-
-
-@dataclasses.dataclass(frozen=True)
-class Sourced:
-    """One value and where it comes from; ``source`` and ``confidence`` empty until the file's are filled in."""
-
-    value: Any  #: SI number, a text (a name, a topology), or steps of (size, efficiency)
-    units: str  #: SI units; "1" dimensionless, "" for texts and steps
-    text: str  #: as written in the file
-    source: str = ""
-    confidence: str = ""
-    spread: float = 0.0  #: standard deviation of the value's logarithm; 0 where none is stated
-
-
-#: Keys of a value written as an inline table.
-_KEYS = ("value", "source", "confidence", "spread")
-
-# Bounds of the fields that have narrower ones than "not negative".
-_POSITIVE = {
-    *(f.name for record in (types.FineKernels, types.AttentionKernels, types.CollectiveKernels)
-      for f in dataclasses.fields(record)
-      if f.name.endswith(("efficiency", "memory", "split", "split_time", "feed", "sustained", "fp8", "direct_rate"))),
-    "n_layers", "hidden", "n_heads", "n_kv_heads", "head_dim", "ffn_hidden", "vocab", "window", "seq_len",
-    "max_seq_len", "global_batch", "capacity", "bandwidth", "domain", "efficiency", "ramp", "cores",
-    "vector_rate", "vector_share", "cache", "devices_per_node", "scale_up_bandwidth", "scale_out_bandwidth",
-    "matrix_efficiency", "tile_rows", "tile_columns", "vector_efficiency", "memory_efficiency",
-    "flash_efficiency", "flash_backward", "matrix_slowdown", "elementwise_slowdown", "parameters_published",
-    "tdp", "limit", "die_area", "boost_clock", "nominal_clock", "clock", "lowest_voltage",
-}  # fmt: skip
-_SHARES = {
-    "gated", "tied_embeddings", "learned_positions", "rotary", "relative_positions", "dropout", "local_layers",
-    "efficiency", "in_network_reduction", "processor_usage", "matrix_efficiency", "wave_quantization",
-    "vector_efficiency", "memory_efficiency", "roofline_blend", "flash_efficiency", "fused_elementwise",
-    "tp_overlap_across", "tp_overlap", "cp_overlap", "dp_overlap", "pp_overlap",
-    "gradient_cache", "backward_tp_overlap", "scatter_gather",
-    "activation_output_kept", "overlap_dp", "overlap_tp", "offload_weights", "offload_activations", "offload_optimizer",
-    "threshold", "lowest_voltage", "uncore_share", "leakage_share", "control_share",
-}  # fmt: skip
-
-
-#: Counts: whole numbers, one or more.
-_COUNTS = {"tp", "pp", "dp", "cp", "micro_batch", "virtual_stages", "n_devices"}
-#: Whole numbers that code a choice, and the largest.
-_MOST = {"zero_stage": 3.0, "sequence_parallel": 3.0}
-
-#: Fields that may be negative.
-_SIGNED = {"gather_share", "reduce_share"}
-
-
-def _number(raw: Any, units: str) -> float:
-    """SI number of a raw TOML value; booleans, texts and bare numbers where ``units`` allow them."""
-    if isinstance(raw, str):
-        return quantity(raw, units, "")
-    if not isinstance(raw, int | float):
-        raise InputError("", repr(raw), f"a text with units ({units})", "write a single value")
-    if units != "1":
-        return quantity(str(raw), units, "")
-    return float(raw)
-
-
-def upper_bound(name: str) -> float:
-    """The largest value of a field or leaf."""
-    return 1.0 if name in _SHARES else _MOST.get(name, math.inf)
-
-
-def bounded(value: float, raw: Any, name: str, where: str = "") -> float:
-    """``value`` if it lies in the range of the field or leaf ``name``; what was written is ``raw``."""
-    low_open, high = name in _POSITIVE | _COUNTS, upper_bound(name)
-    whole = name in _COUNTS or name in _MOST
-    if (
-        not math.isfinite(value)
-        or (value < 0 and name not in _SIGNED)
-        or value > high
-        or (low_open and value == 0)
-        or (whole and value != int(value))
-    ):
-        low = "more than 0" if low_open else "0 or more"
-        allowed = ("a whole number, " if whole else "") + low + (f", at most {high:g}" if math.isfinite(high) else "")
-        raise InputError(where, repr(raw), allowed, "check the number")
-    if isinstance(raw, bool) and high == math.inf:
-        raise InputError(where, str(raw).lower(), "a number", "write the number")
-    return value
-
-
-def _spread(given: dict[str, Any]) -> float:
-    """The spread of a value written as an inline table; 0 where it states none."""
-    raw = given.get("spread", 0.0)
-    if isinstance(raw, bool) or not isinstance(raw, int | float) or not 0.0 <= raw < math.inf:
-        raise InputError("", f"spread = {raw!r}", "0 or more", "write the standard deviation of the logarithm")
-    return float(raw)
-
-
-def _sourced(parse: Callable[[Any], tuple[float | str, str]]) -> PlainValidator:
-    """Validator of a value, bare or as ``{ value, source, confidence, spread }``; ``parse`` gives (value, units)."""
-
-    def validate(raw: Any) -> Sourced:
-        given = raw if isinstance(raw, dict) else {"value": raw}
-        for key in given:
-            if key not in _KEYS:
-                raise unknown_name("", key, _KEYS, "keys of a value")
-        if "value" not in given:
-            raise InputError("", "no value", "{ value, source, confidence, spread }", "add value = …")
-        confidence = given.get("confidence", "")
-        if confidence and confidence not in get_args(Confidence):
-            raise unknown_name("", str(confidence), get_args(Confidence), "confidences")
-        value, units = parse(given["value"])
-        return Sourced(value, units, str(given["value"]), str(given.get("source", "")), confidence, _spread(given))
-
-    return PlainValidator(validate)
-
-
-def _quantity_type(name: str, units: str) -> Any:
-    def parse(raw: Any) -> tuple[float, str]:
-        return bounded(_number(raw, units), raw, name), units
-
-    return Annotated[Any, _sourced(parse)]
-
-
-def _choice_type(enum: type[IntEnum]) -> Any:
-    names = {member.name.replace("_", "-"): float(member) for member in enum}
-
-    def parse(raw: Any) -> tuple[float, str]:
-        key = str(raw).replace("_", "-")
-        if key not in names:
-            raise unknown_name("", str(raw), names, f"names of {enum.__name__}")
-        return names[key], "1"
-
-    return Annotated[Any, _sourced(parse)]
-
-
-def _steps_type(units: str) -> Any:
-    """Pairs of (least size, efficiency), as a tuple in ascending order of size, the first from 0 on."""
-
-    def parse(raw: Any) -> tuple[Any, str]:
-        if not isinstance(raw, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in raw):
-            raise InputError("", repr(raw), "pairs of a size and an efficiency", 'write [["1 GFLOP", 0.5], …]')
-        if not 1 <= len(raw) <= MOST_STEPS:
-            raise InputError("", f"{len(raw)} steps", f"1 to {MOST_STEPS}", "merge steps that differ least")
-        shares = [bounded(_number(share, "1"), share, "efficiency") for _, share in raw]
-        pairs = sorted(zip((_number(size, units) for size, _ in raw), shares, strict=True))
-        if pairs[0][0] != 0.0:
-            raise InputError("", f"a least size of {pairs[0][0]:g}", "a step from 0 on", f'add ["0 {units}", …]')
-        return tuple(pairs), ""  # a table has no one unit
-
-    return Annotated[Any, _sourced(parse)]
-
-
-def _parse_text(raw: Any) -> tuple[str, str]:
-    if not isinstance(raw, str):
-        raise InputError("", repr(raw), "a text", "put it in quotes")
-    return raw, ""
-
-
-Text = Annotated[Any, _sourced(_parse_text)]
-
-
-class Table(BaseModel):
-    """A table of values, with the source and confidence of those that state none."""
-
-    model_config = ConfigDict(extra="forbid", defer_build=True)  # bases and tables that no file needs are never built
-    source: str | None = None
-    confidence: Confidence | None = None
-
-
-class File(Table):
-    """What every catalogue file says of itself."""
-
-    name: str | None = None
-    aliases: list[str] = Field(default_factory=list)
-    note: str = ""
-    source: str = Field(min_length=1)
-    confidence: Confidence
-
-
-def _table(name: str, required: dict[str, Any], optional: dict[str, Any], base: type[Table] = Table) -> Any:
-    fields = {key: (kind, ...) for key, kind in required.items()}
-    fields |= {key: (kind, None) for key, kind in optional.items()}
-    return create_model(name, __base__=base, **fields)
-
-
-def _leaves(record: type, *names: str) -> dict[str, Any]:
-    """Field name → type of the leaves of a noun (all, or those named)."""
-    kinds = {}
-    for field in dataclasses.fields(record):
-        if field.metadata and (not names or field.name in names):
-            enum = field.metadata.get("enum")
-            units = field.metadata["units"]
-            kinds[field.name] = _choice_type(enum) if enum else _quantity_type(field.name, units)
-    return kinds
-
-
-def _quantities(**units: str) -> dict[str, Any]:
-    return {name: _quantity_type(name, unit) for name, unit in units.items()}
-
-
-def _without(fields: dict[str, Any], names: set[str]) -> dict[str, Any]:
-    return {name: kind for name, kind in fields.items() if name not in names}
-
-
-_HOST = _quantities(host_memory="B", host_bandwidth="B/s")
-_NODE = _quantities(devices_per_node="1", scale_up_bandwidth="B/s", scale_out_bandwidth="B/s") | _HOST
-Node = _table("Node", {}, dict(scale_up=Text, scale_out=Text, software=Text) | _NODE)
-Device = _table("Device", {}, _quantities(vector_share="1", cores="1", cache="B"))
-Physical = _table(
+_HOST = quantities(host_memory="B", host_bandwidth="B/s", host_power="W", host_power_share="1", pue="1")
+_NODE = quantities(devices_per_node="1", scale_up_bandwidth="B/s", scale_out_bandwidth="B/s") | _HOST
+Node = table("Node", {}, dict(scale_up=Text, scale_out=Text, software=Text) | _NODE)
+Device = table("Device", {}, quantities(vector_share="1", cores="1", cache="B", tdp="W", clock="Hz"))
+Physical = table(
     "Physical", {},
     dict(process_node=Text, host_link=Text)
-    | _quantities(
+    | quantities(
         compute_dies="1", die_area="m^2", transistors="1", tdp="W", idle_power="W", boost_clock="Hz", price="USD",
         vector_rate_fp64="FLOP/s", onchip_memory="B", host_bandwidth="B/s",
     ),
 )  # fmt: skip
-Structure = _table(
-    "Structure", {}, _quantities(cores="1", vector_rate_16bit="FLOP/s", cache_bandwidth="B/s", onchip_bandwidth="B/s")
+Structure = table(
+    "Structure", {}, quantities(cores="1", vector_rate_16bit="FLOP/s", cache_bandwidth="B/s", onchip_bandwidth="B/s")
 )
 #: Power at rest, which a family states as shares of the power limit as sold.
 AT_REST = ("uncore", "leakage", "control")
-_POWER = _leaves(types.Power)
-Power = _table("Power", {}, _without(_POWER, {"tdp"}))  # tdp and the boost clock are physical
-FamilyPower = _table(
+_POWER = leaves(types.Power)
+Power = table("Power", {}, without(_POWER, {"tdp"}))  # tdp and the boost clock are physical
+FamilyPower = table(
     "FamilyPower", {},
-    _without(_POWER, {*AT_REST, "clock", "limit", "feed"}) | _quantities(**{f"{name}_share": "1" for name in AT_REST}),
+    without(_POWER, {*AT_REST, "tdp", "nominal_clock", "clock", "limit", "feed"})
+    | quantities(**{f"{name}_share": "1" for name in AT_REST}),
 )  # fmt: skip
-Link = _table("Link", {}, dict(kind=Text, topology=Text) | _quantities(bandwidth="B/s", domain="1"))
-Memory = _table("Memory", _leaves(types.MemoryTier), dict(kind=Text))
-Steps = _table("Steps", {}, dict(matrix=_steps_type("FLOP"), vector=_steps_type("FLOP"), memory=_steps_type("B")))
+Link = table("Link", {}, dict(kind=Text, topology=Text) | quantities(bandwidth="B/s", domain="1"))
+Memory = table("Memory", leaves(types.MemoryTier), dict(kind=Text))
+Steps = table("Steps", {}, dict(matrix=steps_type("FLOP"), vector=steps_type("FLOP"), memory=steps_type("B")))
 
 
-class KernelChoice(_table("KernelChoice", {}, dict(family=Text) | _leaves(types.Kernels))):
+class KernelChoice(table("KernelChoice", {}, dict(family=Text) | leaves(types.Kernels))):
     """An accelerator's own kernel efficiencies; ``steps`` where they are given in steps of an operator's size."""
 
     steps: Steps = Field(default_factory=Steps)
 
 
-class MatrixRate(_table("MatrixRate", {}, _leaves(types.MatrixRate) | _quantities(fp64="FLOP/s"))):
+class MatrixRate(table("MatrixRate", {}, leaves(types.MatrixRate) | quantities(fp64="FLOP/s"))):
     """Dense matrix rates; at least one."""
 
     @model_validator(mode="after")
@@ -275,17 +55,28 @@ class MatrixRate(_table("MatrixRate", {}, _leaves(types.MatrixRate) | _quantitie
         return self
 
 
-_DESCRIPTION = dict(vendor=Text, architecture=Text, status=Text) | _quantities(year="1")
+#: What an accelerator is generated from: names, and leaves that differ from those of its architecture.
+_BUDGETS = leaves(types.Chip, "die_area", "power_budget", "stacks")
+Chip = table(
+    "Chip", dict(architecture=Text, node=Text, memory=Text) | _BUDGETS,
+    dict(base_node=Text) | without(leaves(types.Chip), set(_BUDGETS)),
+)  # fmt: skip
+
+_DESCRIPTION = dict(vendor=Text, architecture=Text, status=Text) | quantities(year="1")
 
 
 class Accelerator(
-    _table("AcceleratorFile", {}, _DESCRIPTION | _leaves(types.Accelerator, "vector_rate", "cache"), File)
+    table("AcceleratorFile", {}, _DESCRIPTION | leaves(types.Accelerator, "vector_rate", "cache"), File)
 ):
-    """One device; all but the matrix rate and the memory falls back on its kernel family."""
+    """One device; all but the matrix rate and the memory falls back on its kernel family.
+
+    One with a ``chip`` is generated from it, and states neither.
+    """
 
     kernels: KernelChoice = Field(default_factory=KernelChoice)
-    matrix_rate: MatrixRate
-    memory: Memory
+    matrix_rate: MatrixRate | None = None
+    memory: Memory | None = None
+    chip: Chip | None = None
     structure: Structure = Field(default_factory=Structure)
     physical: Physical = Field(default_factory=Physical)
     power: Power = Field(default_factory=Power)
@@ -297,16 +88,27 @@ class Accelerator(
     def _family_alone(cls, raw: Any) -> Any:
         return {"family": raw} if isinstance(raw, str) else raw
 
+    @model_validator(mode="after")
+    def _stated_or_generated(self) -> Accelerator:
+        for name in ("matrix_rate", "memory"):
+            stated = getattr(self, name) is not None
+            if self.chip is not None and stated:
+                raise InputError(name, "both", f"{name} or a chip that makes it", f"remove [{name}] or [chip]")
+            if self.chip is None and not stated:
+                fix = f"add {name} (is the file complete?)"
+                raise InputError(name, "nothing", "a value: the field is required", fix)
+        return self
 
-Fine = _table("Fine", {}, _leaves(types.FineKernels) | _leaves(types.Kernels))
-AttentionKernels = _table("AttentionKernels", {}, _leaves(types.AttentionKernels))
-CollectiveKernels = _table(
+
+Fine = table("Fine", {}, leaves(types.FineKernels) | leaves(types.Kernels))
+AttentionKernels = table("AttentionKernels", {}, leaves(types.AttentionKernels))
+CollectiveKernels = table(
     "CollectiveKernels", {},
-    _leaves(types.CollectiveKernels) | _leaves(types.Network, "latency", "efficiency", "ramp", "in_network_reduction"),
+    leaves(types.CollectiveKernels) | leaves(types.Network, "latency", "efficiency", "ramp", "in_network_reduction"),
 )  # fmt: skip
 
 
-class KernelFamily(_table("KernelFamilyFile", {}, dict(family=Text) | _leaves(types.Kernels), File)):
+class KernelFamily(table("KernelFamilyFile", {}, dict(family=Text) | leaves(types.Kernels), File)):
     """Kernel efficiencies of a chip or a family, and what stands in for what its accelerators leave out.
 
     What it leaves out itself is that of the ``family`` it names. ``fine`` restates those leaves that take
@@ -322,15 +124,15 @@ class KernelFamily(_table("KernelFamilyFile", {}, dict(family=Text) | _leaves(ty
     alone: CollectiveKernels = Field(default_factory=lambda: CollectiveKernels())
 
 
-Volumes = _table("Volumes", {}, _leaves(types.Volumes))
-Fit = _table("Fit", _leaves(types.Network, "latency", "efficiency", "ramp", "processor_usage"), {})
+Volumes = table("Volumes", {}, leaves(types.Volumes))
+Fit = table("Fit", leaves(types.Network, "latency", "efficiency", "ramp", "processor_usage"), {})
 
 
 class Network(
-    _table(
-        "NetworkFile", _leaves(types.Network, "bandwidth", "domain"),
-        dict(family=Text, scope=Text, topology=Text, lanes=Text) | _leaves(types.Network, "in_network_reduction")
-        | _quantities(year="1", wire_latency="s", energy="J/B"), File,
+    table(
+        "NetworkFile", leaves(types.Network, "bandwidth", "domain"),
+        dict(family=Text, scope=Text, topology=Text, lanes=Text) | leaves(types.Network, "in_network_reduction")
+        | quantities(year="1", wire_latency="s", energy="J/B"), File,
     )
 ):  # fmt: skip
     """One network level: what is built, and how near software comes to it (``fit``)."""
@@ -341,11 +143,11 @@ class Network(
 
 
 class System(
-    _table(
+    table(
         "SystemFile",
-        dict(accelerator=Text, scale_up=Text, scale_out=Text, software=Text) | _quantities(devices_per_node="1"),
+        dict(accelerator=Text, scale_up=Text, scale_out=Text, software=Text) | quantities(devices_per_node="1"),
         dict(topology=Text) | _HOST
-        | _quantities(scale_up_bandwidth="B/s", scale_out_bandwidth="B/s", nics_per_node="1"),
+        | quantities(scale_up_bandwidth="B/s", scale_out_bandwidth="B/s", nics_per_node="1"),
         File,
     )
 ):
@@ -355,10 +157,10 @@ class System(
 
 
 class Software(
-    _table(
-        "SoftwareFile", _without(_leaves(types.Software), set(types.defaults(types.Software))),
-        dict(family=Text) | _leaves(types.Software, *types.defaults(types.Software))
-        | _quantities(zero_stage="1", sequence_parallel="1", overlap_dp="1", overlap_tp="1", residual="1"), File,
+    table(
+        "SoftwareFile", without(leaves(types.Software), set(types.defaults(types.Software))),
+        dict(family=Text) | leaves(types.Software, *types.defaults(types.Software))
+        | quantities(zero_stage="1", sequence_parallel="1", overlap_dp="1", overlap_tp="1", residual="1"), File,
     )
 ):  # fmt: skip
     """A stack, what it does where a mapping leaves it open, and in ``sources`` the measured sources that used it.
@@ -369,15 +171,15 @@ class Software(
     sources: list[str] = Field(default_factory=list)
 
 
-_SHAPE = _leaves(types.Workload)
+_SHAPE = leaves(types.Workload)
 _OPTIONAL = set(_SHAPE) - {"n_layers", "hidden", "n_heads", "ffn_hidden", "vocab", "seq_len"}
 
 
 class Workload(
-    _table(
-        "WorkloadFile", _without(_SHAPE, _OPTIONAL),
-        _without(_SHAPE, set(_SHAPE) - _OPTIONAL) | dict(family=Text)
-        | _quantities(max_seq_len="1", parameters_published="1"), File,
+    table(
+        "WorkloadFile", without(_SHAPE, _OPTIONAL),
+        without(_SHAPE, set(_SHAPE) - _OPTIONAL) | dict(family=Text)
+        | quantities(max_seq_len="1", parameters_published="1"), File,
     )
 ):  # fmt: skip
     """A dense decoder transformer."""

@@ -21,13 +21,14 @@ _QUANTITY = re.compile(rf"\s*({_NUMBER})\s*(\S*)\s*")
 # Factors are decimal so that "5 us" is the float nearest to 5e-6.
 _LARGE = {prefix: Decimal(10) ** (3 * i) for i, prefix in enumerate(["", "k", "M", "G", "T", "P", "E"])}
 _BINARY = {prefix: Decimal(2) ** (10 * i) for i, prefix in enumerate(["Ki", "Mi", "Gi", "Ti", "Pi"], 1)}
-_SMALL = {prefix: Decimal(10) ** (-3 * i) for prefix, i in {"": 0, "m": 1, "u": 2, "µ": 2, "n": 3, "p": 4}.items()}
+_STEPS = {"": 0, "m": 1, "u": 2, "µ": 2, "n": 3, "p": 4, "f": 5, "a": 6}
+_SMALL = {prefix: Decimal(10) ** (-3 * i) for prefix, i in _STEPS.items()}
 
 
 def _table() -> dict[str, tuple[Decimal, str]]:
     """Unit as written → (factor to SI, SI units), for every unit of the fast path."""
     one = Decimal(1)
-    table = {"": (one, "1"), "%": (one / 100, "1"), "USD": (one, "USD")}
+    table = {"": (one, "1"), "%": (one / 100, "1"), "USD": (one, "USD"), "K": (one, "K")}
     for prefix, factor in (_LARGE | _BINARY).items():
         table[f"{prefix}B"] = factor, "B"
         table[f"{prefix}bit"] = factor / 8, "B"
@@ -41,11 +42,19 @@ def _table() -> dict[str, tuple[Decimal, str]]:
     for prefix, factor in _SMALL.items():
         table[f"{prefix}s"] = factor, "s"
         table[f"{prefix}J"] = factor, "J"
+        table[f"{prefix}W"] = factor, "W"
+        table[f"{prefix}V"] = factor, "V"
         table[f"{prefix}J/bit"] = factor * 8, "J/B"
         table[f"{prefix}J/B"] = factor, "J/B"
         table[f"{prefix}J/FLOP"] = factor, "J/FLOP"
     for unit, exponent in {"m": 0, "cm": -4, "mm": -6, "um": -12}.items():
-        table[f"{unit}2"] = table[f"{unit}^2"] = Decimal(10) ** exponent, "m^2"
+        area = Decimal(10) ** exponent
+        table[f"{unit}2"] = table[f"{unit}^2"] = area, "m^2"
+        table[f"/{unit}2"] = one / area, "1/m^2"
+        table[unit] = area.sqrt(), "m"
+        for prefix, factor in _LARGE.items():
+            table[f"{prefix}B/{unit}2"] = factor / area, "B/m^2"
+            table[f"{prefix}B/s/{unit}"] = factor / area.sqrt(), "B/s/m"
     return table
 
 
@@ -54,12 +63,16 @@ _UNITS = _table()
 #: Examples for error messages.
 _USUAL = {
     "B": "'80 GiB' or '141 GB'", "B/s": "'3.35 TB/s' or '400 Gbit/s'", "FLOP/s": "'989 TFLOP/s'", "s": "'5 us'",
+    "1/m^2": "'91.2e6 /mm2'", "B/m^2": "'3.1 MB/mm2'", "B/s/m": "'100 GB/s/mm'", "m": "'11 mm'", "V": "'0.75 V'",
+    "K": "'77 K'",
     "W": "'700 W'", "Hz": "'1.98 GHz'", "m^2": "'814 mm2'", "J/B": "'6 pJ/bit'",
     "J/FLOP": "'0.5 pJ/FLOP'", "USD": "'30000 USD'",
 }  # fmt: skip
 
 #: Units of the slow path. pint's own list holds bits to be dimensionless, so that GB would pass for a number.
 _DEFINITIONS = """
+atto- = 1e-18 = a-
+femto- = 1e-15 = f-
 pico- = 1e-12 = p-
 nano- = 1e-9 = n-
 micro- = 1e-6 = u- = µ-
@@ -83,6 +96,8 @@ day = 24 * hour
 year = 365.25 * day
 hertz = 1 / second = Hz
 meter = [length] = m
+volt = [voltage] = V
+kelvin = [temperature] = K
 joule = [energy] = J
 watt = joule / second = W
 watt_hour = watt * hour = Wh
@@ -100,7 +115,7 @@ def quantity(text: str, units: str, where: str = "quantity") -> float:
     Args:
         text: a number and its unit, ``"3.35 TB/s"``, ``"80 GiB"``, ``"826 mm2"``; a bare
             number only where ``units`` is ``"1"``.
-        units: ``1 B B/s FLOP FLOP/s s W J J/B Hz m^2 USD``, or what pint can convert to.
+        units: ``1 B B/s FLOP FLOP/s s W J J/B Hz m m^2 V K USD`` and quotients of them, or what pint can convert to.
         where: what the error names.
 
     A missing unit, a wrong dimension and an unreadable text are InputErrors.

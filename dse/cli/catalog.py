@@ -16,7 +16,9 @@ from dse.errors import InputError, unknown_name
 if TYPE_CHECKING:
     from dse.catalog import Entry
 
-app = typer.Typer(help="The catalogue: accelerators, networks, systems, software, workloads.", no_args_is_help=True)
+app = typer.Typer(
+    help="The catalogue: accelerators, their technology, networks, systems, software, workloads.", no_args_is_help=True
+)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Folder = Annotated[Path | None, typer.Option("--folder", help="A catalogue folder to search first.")]

@@ -61,7 +61,7 @@ def evaluate(
         show.document({"design": _leaves(made), **explained.as_dict(), **listed})
     else:
         show.console().print(Text(_told(workload, system, named["software"], made)), soft_wrap=True)
-        _print(explained, bounds)
+        _print(explained, bounds, made)
     return 0 if explained.feasible else NOTHING_FEASIBLE
 
 
@@ -101,9 +101,9 @@ def _whole(value: Any) -> int | None:
 
 
 def _leaves(design: Design) -> dict[str, float]:
-    from dse.design import leaf, leaves
+    from dse.design import leaf, leaves_of
 
-    values = {path: leaf(design, path) for path in leaves()}
+    values = {path: leaf(design, path) for path in leaves_of(design)}
     return {path: float(value) for path, value in values.items() if value is not None}
 
 
@@ -126,7 +126,7 @@ def _told(workload: str, system: str, software: str | None, made: Design) -> str
     return f"{first}\n{made.system.n_devices:g} devices = {split}; {batch}; {choices}\n"
 
 
-def _print(explained: Explanation, bounds: dict[str, Interval]) -> None:
+def _print(explained: Explanation, bounds: dict[str, Interval], made: Design) -> None:
     out = show.console()
     metric = explained.elasticity_of.replace("_", " ")
     if explained.reasons:
@@ -141,6 +141,9 @@ def _print(explained: Explanation, bounds: dict[str, Interval]) -> None:
     need, capacity = explained.metrics["peak_memory"], explained.memory_capacity
     show.heading(out, f"peak memory: {show.gib(need)} of {show.gib(capacity)}")
     out.print(_waterfall(explained.peak_memory, show.gib))
+    show.heading(out, f"energy of a step: {show.quantity(explained.metrics['energy_per_step'], 'J')}")
+    out.print(_waterfall(explained.energy_per_step, lambda joules: show.quantity(joules, "J")))
+    out.print(Text(_power(explained.metrics, made)), soft_wrap=True)
     show.heading(out, "operators, one micro-batch on one device")
     out.print(_operators(explained.operators))
     layer = ", ".join(f"{p.name.replace('_', ' ')} {show.seconds(p.value)}" for p in explained.layer if p.value)
@@ -172,6 +175,22 @@ def _waterfall(parts: list[Part], text: Callable[[float], str]) -> Table:
         if part.value
     ]
     return show.table(["part", "value", "share", ""], rows, left=["part", ""])
+
+
+def _power(metrics: dict[str, float], made: Design) -> str:
+    """Power of a device and of the system, what a megawatt feeds, and what a run takes."""
+
+    def watts(name: str) -> str:
+        return show.quantity(metrics[name], "W")
+
+    fed = [1e6 * made.system.n_devices / metrics[f"{name}_power"] for name in ("provisioned", "peak", "average")]
+    return (
+        f"{show.quantity(metrics['energy_per_token'], 'J')} a token. A device draws {watts('device_power')} in the "
+        f"mean; the system {watts('average_power')}, {watts('peak_power')} while all run layers, and is provided for "
+        f"{watts('provisioned_power')}: a megawatt feeds {fed[0]:.0f} devices by their limits, {fed[1]:.0f} by the "
+        f"peak, {fed[2]:.0f} by the mean. A run of {show.prefixed(made.workload.run_tokens) + 'tokens'}: "
+        f"{metrics['run_time'] / 86400:.1f} days, {metrics['run_energy'] / 3.6e9:,.0f} MWh without failures."
+    )
 
 
 def _operators(operators: list[OperatorRow]) -> Table:

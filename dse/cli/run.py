@@ -187,11 +187,11 @@ def _share(design: BestDesign, parts: tuple[str, ...]) -> float:
 
 def _label(name: str, value: Any) -> str:
     """What an axis is at a design, with its units."""
-    from dse.design import leaf_path, leaves
+    from dse.design import known_leaves, leaf_path
 
     if isinstance(value, bool):
         return "yes" if value else "no"
     if not isinstance(value, int | float):
         return str(value)
-    units = leaves()[leaf_path(name)]["units"]
+    units = known_leaves()[leaf_path(name)]["units"]
     return f"{value:g}" if units == "1" else show.quantity(float(value), units)

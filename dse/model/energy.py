@@ -186,6 +186,12 @@ class StepEnergy(NamedTuple):
     parts: Energy
     devices: Scalar  # joules of the devices alone
     peak: Scalar  # watts while every device runs layers, hosts and facility included
+    provisioned: Scalar  # watts of the same with every device at its limit
+
+
+def allowed_power(power: Power) -> Scalar:
+    """Board power in W that a device is allowed: its limit, at most the one it is sold with."""
+    return power.tdp if power.limit is None else jnp.minimum(power.limit, power.tdp)
 
 
 def layer_power(
@@ -202,8 +208,7 @@ def layer_power(
     period = jnp.maximum(time, host)
     cores = (energy.cores * volts * volts + control_power(ratio, volts, power) * time) / period
     rest = power.uncore + leakage_power(volts, power) + (energy.memory + links) / period
-    allowed = power.tdp if power.limit is None else jnp.minimum(power.limit, power.tdp)
-    share = jnp.clip((allowed - rest) / cores, LEAST_SHARE, 1.0)
+    share = jnp.clip((allowed_power(power) - rest) / cores, LEAST_SHARE, 1.0)
     return rest + share * cores, share
 
 
@@ -255,5 +260,8 @@ def step_energy(
         **cores, memory=cache + memory, network=network, uncore=uncore, host=host, cryogenics=cryogenics,
         facility=(system.pue - 1.0) * (on_device + network + host + cryogenics),
     )  # fmt: skip
-    peak = devices * (busy * (1.0 + power.cooling) + system.host_power) * system.pue
-    return StepEnergy(parts, on_device, peak)
+
+    def whole(board: Scalar) -> Scalar:
+        return devices * (board * (1.0 + power.cooling) + system.host_power) * system.pue
+
+    return StepEnergy(parts, on_device, whole(busy), whole(allowed_power(power)))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model.collectives import Groups
-from dse.model.energy import layer_link_energy, run_energy
+from dse.model.energy import allowed_power, layer_link_energy, run_energy
 from dse.model.offload import OneLayer
 from dse.model.operators import Operator
 from dse.model.power import LOWEST_CLOCK, Demand, at_clock, clock_ratio, clock_under_limit
@@ -57,9 +57,9 @@ def operate(
     energy = run_energy(layer, design, repeated=True)
     other = energy.memory + layer_link_energy(design, local, groups)
     host = layer_launch_time(design, local)
-    measured = Demand(jnp.zeros_like(whole), whole, energy.cores, other, host)
+    measured = Demand(jnp.zeros_like(whole), whole, energy.cores, other, host_time=host)
     as_sold = clock_under_limit(measured, power.tdp, jnp.ones_like(wanted), power)
-    demand = Demand(core * as_sold, whole - core, energy.cores, other, host)
-    limited = clock_under_limit(demand, jnp.minimum(power.limit, power.tdp), jnp.minimum(wanted, as_sold), power)
+    demand = Demand(core * as_sold, whole - core, energy.cores, other, host_time=host)
+    limited = clock_under_limit(demand, allowed_power(power), jnp.minimum(wanted, as_sold), power)
     slower = with_accelerator(design, at_clock(accelerator, limited / as_sold))
     return Operating(slower, limited, limited <= LOWEST_CLOCK)

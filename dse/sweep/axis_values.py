@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dse import catalog
-from dse.design import leaf_path, leaf_value, leaves
+from dse.design import known_leaves, leaf_path, leaf_value, path_endings
 from dse.errors import InputError, unknown_name
 
 #: Rules that make an axis' values from what it must divide.
@@ -36,12 +36,12 @@ class Axis:
     @property
     def units(self) -> str:
         """SI units of the values; "" for catalogue names."""
-        return leaves()[self.key]["units"] if self.key in leaves() else ""
+        return known_leaves()[self.key]["units"] if self.key in known_leaves() else ""
 
     @property
     def long_name(self) -> str:
         """What the axis is, for labelled results."""
-        about = leaves().get(self.key)
+        about = known_leaves().get(self.key)
         return about["long_name"] if about else f"{self.key.replace('_', '-')} (catalogue name)"
 
 
@@ -58,8 +58,7 @@ def find_leaf(name: str, where: str, others: Iterable[str], what: str) -> str:
 @functools.cache
 def _endings() -> frozenset[str]:
     """Every dotted ending of every leaf's path."""
-    parts = [path.split(".") for path in leaves()]
-    return frozenset(".".join(words[start:]) for words in parts for start in range(len(words)))
+    return frozenset(ending for path in known_leaves() for ending in path_endings(path))
 
 
 def is_range(value: Any) -> bool:
@@ -106,7 +105,7 @@ def listed(name: str, path: str, values: list[Any], where: str, explicit: bool =
 
 def _label(path: str, number: float) -> Label:
     """How results show a value: the name of a choice, or the number."""
-    enum = leaves()[path].get("enum")
+    enum = known_leaves()[path].get("enum")
     return enum(int(number)).name.replace("_", "-") if enum else number
 
 
@@ -120,7 +119,7 @@ def _spread(path: str, table: dict[str, Any], where: str) -> list[float]:
         raise InputError(
             where, repr(table), "from, to and one of factor, step, count", "write { from = 1, to = 64, factor = 2 }"
         )
-    if leaves()[path].get("enum"):
+    if known_leaves()[path].get("enum"):
         raise InputError(where, "a range of names", "a list of names", "write a list")
     first, last = (leaf_value(path, table[key], f"{where}.{key}") for key in ("from", "to"))
     if last < first:

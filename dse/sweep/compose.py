@@ -14,14 +14,14 @@ import jax
 import numpy as np
 
 from dse import catalog
-from dse.design import PLAIN_MAPPING, leaf, leaves, optional_records, replace
+from dse.design import CHIP, PLAIN_MAPPING, check_chip, known_leaves, leaf, leaves, optional_records, replace
 from dse.errors import InputError
 from dse.sweep import mappings
 from dse.sweep.axis_values import Axis
 from dse.sweep.degrees import DEGREES, N_DEVICES, OPTIONS, SHAPE_PATHS, Parts, Shape
 from dse.sweep.grid import Dimension, Grid
 from dse.sweep.spec import NAMED, SweepSpec
-from dse.types import Design
+from dse.types import Chip, Design
 
 _MOST_SHAPES = 100_000
 
@@ -29,6 +29,7 @@ _MOST_SHAPES = 100_000
 def build(spec: SweepSpec) -> Grid:
     """The grid of a specification; names, sizes and divisibility are checked here."""
     layers = _layers(spec)
+    _check_chip(layers, spec)
     groups = _groups(spec)
     stacked = [group for group in groups if _is_mapping(group)]
     orthogonal = [group for group in groups if not _is_mapping(group)]
@@ -71,28 +72,66 @@ def _layers(spec: SweepSpec) -> dict[str, Axis]:
         system = named["system"]
         stacks = tuple(catalog.default_software(str(slug), system.where) for slug in system.labels)
         named["software"] = dataclasses.replace(system, name="software", key="software", labels=stacks)
-    order = ("workload", "system", "accelerator", "scale_up", "scale_out", "software")
+    order = ("workload", "system", "accelerator", "node", "memory", "scale_up", "scale_out", "software")
     return {key: named[key] for key in order if key in named}
 
 
+def _device(layers: dict[str, Axis]) -> Axis:
+    """The layer that says which accelerator it is."""
+    return layers.get("accelerator", layers["system"])
+
+
+def _has_chip(axis: Axis, slug: str) -> bool:
+    """Whether a system or an accelerator is generated from a chip."""
+    record = getattr(catalog, axis.key)(slug, axis.where)
+    return (record.accelerator if axis.key == "system" else record).chip is not None
+
+
+def _check_chip(layers: dict[str, Axis], spec: SweepSpec) -> None:
+    """Accelerators of an axis are all generated or none is, and what is said of them is theirs to say."""
+    device = _device(layers)
+    generated = {str(slug): _has_chip(device, str(slug)) for slug in device.labels}
+    if len(set(generated.values())) > 1:
+        which = ", ".join(slug for slug, yes in generated.items() if yes)
+        raise InputError(
+            device.where, f"accelerators of which only some are generated ({which})", "all of them or none",
+            "sweep the others alone",
+        )  # fmt: skip
+    made = all(generated.values())
+    for key in ("node", "memory"):
+        if key in layers:
+            check_chip(f"{NAMED[key][1]}.", made, layers[key].where)
+    for axis in (*spec.fixed.values(), *spec.axes):
+        check_chip(axis.key, made, axis.where)
+
+
 @functools.cache
-def _record_leaves(key: str, slug: str, where: str) -> dict[str, float]:
-    """Full path → value of every leaf that a catalogue name sets."""
+def _record_leaves(key: str, slug: str, where: str, chip: bool = True) -> dict[str, float]:
+    """Full path → value of every leaf that a catalogue name sets; without ``chip`` those of a chip are left out."""
     kind, prefix = NAMED[key]
     record = getattr(catalog, kind)(slug, where)
-    paths = [path for path in leaves() if path.startswith(f"{prefix}.")]
+    known = known_leaves() if key in ("node", "memory") else leaves()
+    if key in ("system", "accelerator"):
+        accelerator = record.accelerator if key == "system" else record
+        known = known_leaves() if chip and accelerator.chip is not None else leaves()
+    paths = [path for path in known if path.startswith(f"{prefix}.")]
     if key == "scale_up":  # how many devices a node joins is the system's, whatever the links
         paths.remove("system.scale_up.domain")
     values = {path: leaf(record, path.removeprefix(f"{prefix}.")) for path in paths}
     return {path: value for path, value in values.items() if value is not None}  # absent until it is set
 
 
+def _layer_leaves(layers: dict[str, Axis], key: str, slug: Any) -> dict[str, float]:
+    """What a name of a layer sets; the chip is that of the accelerator which is named last."""
+    return _record_leaves(key, str(slug), layers[key].where, _device(layers).key == key)
+
+
 def _columns(axis: Axis, layers: dict[str, Axis], owned: set[str]) -> dict[str, np.ndarray]:
     """Leaf path → values along an axis of catalogue names, less what later layers or leaves set."""
     later = list(layers)[list(layers).index(axis.key) + 1 :]
-    laid_over = [_record_leaves(key, str(layers[key].labels[0]), layers[key].where) for key in later]
+    laid_over = [_layer_leaves(layers, key, layers[key].labels[0]) for key in later]
     over = owned.union(*laid_over)
-    records = [_record_leaves(axis.key, str(slug), axis.where) for slug in axis.labels]
+    records = [_layer_leaves(layers, axis.key, slug) for slug in axis.labels]
     return {path: np.array([record[path] for record in records]) for path in records[0] if path not in over}
 
 
@@ -100,10 +139,12 @@ def _base(layers: dict[str, Axis], spec: SweepSpec, parts: Parts) -> Design:
     """The design that every axis starts from: names first, then the leaves that the specification fixes."""
     values = {f"mapping.{name}": float(value) for name, value in PLAIN_MAPPING.items()}
     for key, axis in layers.items():
-        values |= _record_leaves(key, str(axis.labels[0]), axis.where)
+        values |= _layer_leaves(layers, key, axis.labels[0])
     values |= {path: axis.values[0] for path, axis in spec.fixed.items()}
     values |= {path: axis.values[0] for path, axis in parts.axes.items() if axis.values}
     skeleton = _skeleton(Design)
+    if f"{CHIP}.die_area" in values:
+        skeleton = replace(skeleton, {CHIP: _skeleton(Chip, f"{CHIP}.")})
     base = jax.tree.map(lambda path: np.float32(values[path]) if path in values else None, skeleton)
     return replace(base, _optional_records(layers))
 
@@ -115,7 +156,7 @@ def _optional_records(layers: dict[str, Axis]) -> dict[str, Any]:
         kind, prefix = NAMED[key]
         records = [getattr(catalog, kind)(str(slug), axis.where) for slug in axis.labels]
         for path in optional_records():
-            if not path.startswith(f"{prefix}."):
+            if not path.startswith(f"{prefix}.") or path == CHIP:
                 continue
             brought = [leaf(record, path.removeprefix(f"{prefix}.")) for record in records]
             if any(other != brought[0] for other in brought):

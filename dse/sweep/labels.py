@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.design import leaves
+from dse.design import known_leaves
 from dse.results import Variable
 from dse.sweep.axis_values import Axis
 from dse.sweep.degrees import DEGREES
@@ -28,7 +28,7 @@ def coordinate(dims: tuple[str, ...], axis: Axis, labels: Any) -> Variable:
 def labels(axis: Axis) -> np.ndarray:
     """The labels of an axis as an array: whole counts as integers, names as texts."""
     labels = np.array(axis.labels)
-    whole = labels.dtype.kind == "f" and leaves()[axis.key]["units"] == "1" and np.all(labels == np.round(labels))
+    whole = labels.dtype.kind == "f" and known_leaves()[axis.key]["units"] == "1" and np.all(labels == np.round(labels))
     return labels.astype(np.int64) if whole else labels
 
 

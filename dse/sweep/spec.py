@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dse.design import leaves
+from dse.design import CHIP, known_leaves
 from dse.errors import InputError, nearest, unknown_name
 from dse.sweep import axis_values
 from dse.sweep.axis_values import Axis
@@ -26,6 +26,8 @@ NAMED = {
     "workload": ("workload", "workload"),
     "system": ("system", "system"),
     "accelerator": ("accelerator", "system.accelerator"),
+    "node": ("node", f"{CHIP}.node"),
+    "memory": ("memory", f"{CHIP}.memory"),
     "scale_up": ("network", "system.scale_up"),
     "scale_out": ("network", "system.scale_out"),
     "software": ("software", "software"),
@@ -34,7 +36,10 @@ NAMED = {
 #: Section → the names it may give; ``name`` is the section's own.
 _SECTIONS = {
     "workload": {"name": "workload"},
-    "system": {"name": "system", "accelerator": "accelerator", "scale_up": "scale_up", "scale_out": "scale_out"},
+    "system": {
+        "name": "system", "accelerator": "accelerator", "node": "node", "memory": "memory", "scale_up": "scale_up",
+        "scale_out": "scale_out",
+    },
     "software": {"name": "software"},
     "mapping": {},
 }
@@ -206,7 +211,7 @@ def _fixed(document: dict[str, Any], file: str) -> tuple[dict[str, Axis], dict[s
 
 def _leaf_of(section: str, key: str, own: dict[str, str], where: str) -> str:
     """Full path of a key of a section; a leaf of another section is an InputError."""
-    inside = [path for path in leaves() if path.startswith(f"{section}.")]
+    inside = [path for path in known_leaves() if path.startswith(f"{section}.")]
     path = axis_values.find_leaf(key, where, own, f"keys of [{section}]")
     if path not in inside:
         raise InputError(where, key, f"leaves of [{section}]", f"move it to [{path.partition('.')[0]}]")

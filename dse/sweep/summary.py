@@ -130,6 +130,14 @@ def _read_designs(grid: Grid, target: Path, wanted: list[int]) -> Iterator[BestD
         yield BestDesign(index, grid.labels(index), metrics)
 
 
+def _unverified(grid: Grid) -> list[str]:
+    """Constants behind the sweep that are estimates, from memory or defaults, but for leaves that it sets itself."""
+    own = {axis.key for axis in grid.fixed} | {path for one in grid.dimensions for path in one.columns}
+    set_here = {path.partition(".")[2].removeprefix("accelerator.") for path in own}
+    found = [constant for kind, slug in grid.used for constant in catalog.doubtful(kind, slug)]
+    return list(dict.fromkeys(str(constant) for constant in found if constant.field not in set_here))
+
+
 def attributes(grid: Grid, summary: Summary, identity: dict[str, str], seconds: float) -> dict[str, Any]:
     """Global attributes: what was run, with what, when, and on whose data it rests."""
     sources = [source for kind, slug in grid.used for source, _ in catalog.provenance(kind, slug)]
@@ -150,4 +158,5 @@ def attributes(grid: Grid, summary: Summary, identity: dict[str, str], seconds: 
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "sources": "\n".join(dict.fromkeys(sources)),
         "bibliography": bibliography(grid.used),
+        "unverified_constants": "\n".join(_unverified(grid)),
     }

@@ -24,14 +24,17 @@ from dse.types.metrics import Metrics
 from dse.types.network import CollectiveKernels, Network, Volumes
 from dse.types.power import Power
 from dse.types.software import Mapping, Software
+from dse.types.technology import GENERATED, Chip, LogicNode, MemoryTechnology
 from dse.types.workload import Workload
 
 __all__ = [
+    "GENERATED",
     "HOST",
     "INFEASIBLE_MEANING",
     "Accelerator",
     "Attention",
     "AttentionKernels",
+    "Chip",
     "Collective",
     "CollectiveKernels",
     "Design",
@@ -39,8 +42,10 @@ __all__ = [
     "FineKernels",
     "Infeasible",
     "Kernels",
+    "LogicNode",
     "Mapping",
     "MatrixRate",
+    "MemoryTechnology",
     "MemoryTier",
     "Metrics",
     "Network",

@@ -6,6 +6,7 @@ from dse.types.fields import Scalar, metadata, record
 from dse.types.kernels import Kernels
 from dse.types.network import Network
 from dse.types.power import Power
+from dse.types.technology import Chip
 
 
 @record
@@ -45,6 +46,7 @@ class Accelerator:
     memory: MemoryTier
     kernels: Kernels
     power: Power = Power()
+    chip: Chip | None = None  # what rates, memory and power are generated from; absent where they are stated
 
 
 @record

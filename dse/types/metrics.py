@@ -57,6 +57,9 @@ class Metrics:
     peak_power: Scalar = metadata(
         "", "W", "power while every device runs layers, whole system with its facility", group=ENERGY
     )
+    provisioned_power: Scalar = metadata(
+        "", "W", "power to provide for every device at its limit, hosts and facility included", group=ENERGY
+    )
     device_power: Scalar = metadata("", "W", "mean board power of a device", group=ENERGY)
     run_time: Scalar = metadata("", "s", "time of a whole training run without failures")
     run_energy: Scalar = metadata("", "J", "energy of a whole training run without failures", group=ENERGY)

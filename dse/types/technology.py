@@ -1,0 +1,98 @@
+"""What an accelerator is generated from: logic nodes, memory technologies, budgets of a chip and their shares."""
+
+from __future__ import annotations
+
+from dse.types.fields import Scalar, metadata, record
+
+#: What a chip makes of an accelerator: records and leaves that :func:`dse.model.technology.generate` fills in.
+GENERATED = (
+    "matrix_rate", "vector_rate", "cores", "cache", "memory",
+    *(f"power.{name}" for name in (
+        "matrix_energy", "vector_energy", "cache_energy", "memory_energy", "uncore", "leakage", "control",
+        "nominal_clock", "clock", "threshold", "lowest_voltage", "tdp", "cooling", "memory_cooling",
+    )),
+)  # fmt: skip
+
+
+@record
+class LogicNode:
+    """A process of logic: what its devices are like at the nominal supply voltage.
+
+    Energy is that at iso speed: every node's point is the same clock, at which a newer node takes less energy;
+    what a node gains in speed at iso power is :func:`dse.model.power.voltage`'s business. Devices are
+    transistors, or Josephson junctions of superconducting logic.
+    """
+
+    density: Scalar = metadata("", "1/m^2", "devices of logic on an area")
+    sram_density: Scalar = metadata("", "B/m^2", "capacity of SRAM arrays on an area")
+    supply: Scalar = metadata("V_dd", "V", "nominal supply voltage")
+    clock: Scalar = metadata("f_0", "Hz", "clock of accelerator logic at the nominal voltage")
+    energy: Scalar = metadata("", "1", "energy of a switched device over that of N7, at that clock")
+    leakage: Scalar = metadata("", "1", "static power of a device over that of N7")
+    threshold: Scalar = metadata("V_t", "1", "threshold over nominal voltage, f ~ (V - V_t)^2 / V")
+    lowest_voltage: Scalar = metadata("", "1", "lowest voltage over the nominal one")
+    highest_voltage: Scalar = metadata("", "1", "highest voltage over the nominal one")
+    temperature: Scalar = metadata("", "K", "temperature of the cooled side; 300 or more: no cooler counted")
+
+
+@record
+class MemoryTechnology:
+    """A memory, by its unit: a stack, a device, a DIMM, a drive."""
+
+    unit_bandwidth: Scalar = metadata("", "B/s", "peak bandwidth of a unit")
+    unit_capacity: Scalar = metadata("", "B", "capacity of a unit")
+    unit_energy: Scalar = metadata("", "J/B", "energy of a byte, device level")
+    unit_latency: Scalar = metadata("", "s", "latency of an idle read")
+    unit_edge: Scalar = metadata("", "m", "edge of the die that a unit takes; 0 where it is stacked on the die")
+    unit_area: Scalar = metadata("", "m^2", "area of the die that PHY and controller of a unit take")
+    unit_temperature: Scalar = metadata("", "K", "temperature of the memory; 300 or more: no cooler counted")
+
+
+@record
+class Chip:
+    """What an accelerator is generated from (:func:`dse.model.technology.generate`).
+
+    An optional part of an accelerator: an ordinary one has none of these leaves. ``…_area`` shares are of the area
+    of the cores or of the rest, ``…_edge`` of the perimeter, ``…_power`` of the power budget less the board's;
+    what the shares leave over is control, wiring, yield and conversion.
+    """
+
+    node: LogicNode
+    base_node: LogicNode  # of the base die; without one it fills no area
+    memory: MemoryTechnology
+    die_area: Scalar = metadata("", "m^2", "area of the compute dies together")
+    base_area: Scalar = metadata("", "m^2", "area of the base (I/O) dies under them together", default=0.0)
+    power_budget: Scalar = metadata("", "W", "power that the device may draw, coolers included")
+    clock_ratio: Scalar = metadata("", "1", "clock set over the one that the power budget leaves", default=1.0)
+    stacks: Scalar = metadata("", "1", "units of memory")
+    link_bandwidth: Scalar = metadata("", "B/s", "scale-up bandwidth wanted, one direction", default=0.0)
+    link_density: Scalar = metadata("", "B/s/m", "link bandwidth on an edge of the die, one direction")
+    link_depth: Scalar = metadata("", "m", "depth of the links' PHYs behind that edge")
+    link_energy: Scalar = metadata("", "J/B", "energy of a byte over a link")
+    core_area: Scalar = metadata("", "1", "share of all dies' area that cores may take")
+    matrix_area: Scalar = metadata("", "1", "share of the cores' area in matrix units")
+    vector_area: Scalar = metadata("", "1", "share of the cores' area in vector units")
+    core_memory_area: Scalar = metadata("", "1", "share of the cores' area in their own memory")
+    cache_area: Scalar = metadata("", "1", "share of the rest's area in the last cache")
+    memory_area: Scalar = metadata("", "1", "share of the rest's area in PHYs and controllers of memory")
+    link_area: Scalar = metadata("", "1", "share of the rest's area in PHYs of links")
+    memory_edge: Scalar = metadata("", "1", "share of the perimeter for memory")
+    link_edge: Scalar = metadata("", "1", "share of the perimeter for links")
+    core_power: Scalar = metadata("", "1", "share of the power for the switching of cores that multiply matrices")
+    memory_power: Scalar = metadata("", "1", "share of the power for memory at its full bandwidth")
+    link_power: Scalar = metadata("", "1", "share of the power for links")
+    board_power: Scalar = metadata("", "W", "power of board and host interface, whatever the chip")
+    matrix_devices: Scalar = metadata("", "1", "devices of a matrix unit for one 16-bit FLOP a cycle")
+    vector_devices: Scalar = metadata("", "1", "devices of a vector unit for one fp32 FLOP a cycle")
+    core_devices: Scalar = metadata("", "1", "devices of one core")
+    activity: Scalar = metadata("", "1", "share of a working unit's devices that switch in a cycle")
+    control_activity: Scalar = metadata("", "1", "share of all core devices that clock and control switch in a cycle")
+    switching_energy: Scalar = metadata("", "J", "energy of a switched device of N7, its wire included")
+    device_leakage: Scalar = metadata("", "W", "static power of a device of N7")
+    byte_energy: Scalar = metadata("", "J/B", "energy of a byte through the last cache of a chip in N7")
+    tf32_ratio: Scalar = metadata("", "1", "tf32 matrix rate over the 16-bit one")
+    fp8_ratio: Scalar = metadata("", "1", "fp8 matrix rate over the 16-bit one; 0: none")
+    fp4_ratio: Scalar = metadata("", "1", "fp4 matrix rate over the 16-bit one; 0: none")
+    int8_ratio: Scalar = metadata("", "1", "int8 matrix rate over the 16-bit one; 0: none")
+    cooler: Scalar = metadata("", "1", "share of Carnot's efficiency that the cooler of the logic reaches")
+    memory_cooler: Scalar = metadata("", "1", "share of Carnot's efficiency that the cooler of the memory reaches")

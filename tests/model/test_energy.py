@@ -1,0 +1,143 @@
+"""Energy and power of a step: parts, laws, derivatives, clocks and limits."""
+
+import dataclasses
+import functools
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dse
+from dse.design import replace
+from dse.evaluate import evaluate
+from dse.types import Infeasible, Metrics
+from tests.designs import designs, make_design
+
+jitted = jax.jit(evaluate)
+POWER = "system.accelerator.power"
+
+#: What energy follows smoothly: the clock, the voltage curve of the node, bandwidths, energies of work.
+SMOOTH = [
+    f"{POWER}.clock", f"{POWER}.threshold", f"{POWER}.leakage", f"{POWER}.matrix_energy", f"{POWER}.memory_energy",
+    "system.accelerator.memory.bandwidth", "system.scale_up.bandwidth", "system.scale_out.bandwidth", "system.pue",
+]  # fmt: skip
+
+
+def limited(design, watts):
+    return replace(design, {f"{POWER}.limit": watts})
+
+
+def parts(metrics):
+    names = [f.name for f in dataclasses.fields(Metrics) if f.name.startswith("energy_per_step_")]
+    return [float(getattr(metrics, name)) for name in names]
+
+
+@given(design=designs())
+def test_parts_add_up(design):
+    metrics = jitted(design)
+    assert min(parts(metrics)) >= 0.0
+    assert sum(parts(metrics)) == pytest.approx(float(metrics.energy_per_step), rel=1e-5)
+    mean = float(metrics.energy_per_step) / float(metrics.step_time)
+    assert float(metrics.average_power) == pytest.approx(mean, rel=1e-5)
+    tokens = float(design.workload.global_batch * design.workload.seq_len)
+    assert float(metrics.energy_per_token) * tokens == pytest.approx(float(metrics.energy_per_step), rel=1e-5)
+
+
+@given(design=designs())
+def test_a_device_keeps_to_its_limit(design):
+    power = design.system.accelerator.power
+    metrics = jitted(design)
+    # What memory and links take is not throttled, and a fully throttled core still draws something.
+    most = 1.5 * float(power.tdp)
+    assert float(power.uncore) <= float(metrics.device_power) <= most
+    assert float(metrics.average_power) <= 1.5 * float(metrics.provisioned_power)
+
+
+@functools.partial(jax.jit, static_argnames="name")
+def energy_and_slope(design, values, name="energy_per_step"):
+    return jax.value_and_grad(lambda v: getattr(evaluate(replace(design, v)), name))(values)
+
+
+@given(design=designs(), path=st.sampled_from(SMOOTH), share=st.floats(0.72, 1.0))
+def test_gradient_is_the_finite_difference(design, path, share):
+    """Also at lower clocks; where a maximum switches inside the step, the one-sided slopes bracket it."""
+    with jax.enable_x64(True):
+        exact = jax.tree.map(np.float64, replace(design, {f"{POWER}.clock": share * 1.5e9}))
+        values = {p: np.float64(functools.reduce(getattr, p.split("."), exact)) for p in SMOOTH}
+        x = values[path]
+        step = 1e-6 * x
+        here, slopes = energy_and_slope(exact, values)
+        above, below = (energy_and_slope(exact, values | {path: x + s})[0] for s in (step, -step))
+    right, left, slope = float(above - here) / step, float(here - below) / step, float(slopes[path])
+    tolerance = 1e-3 * max(abs(right), abs(left)) + 1e-9 * float(here) / step
+    assert min(left, right) - tolerance <= slope <= max(left, right) + tolerance
+
+
+@given(design=designs(), shares=st.tuples(st.floats(0.3, 1.0), st.floats(0.3, 1.0)))
+def test_a_lower_clock_never_makes_a_step_shorter(design, shares):
+    slow, fast = (replace(design, {f"{POWER}.clock": share * 1.5e9}) for share in sorted(shares))
+    assert float(jitted(slow).step_time) >= float(jitted(fast).step_time) * (1.0 - 1e-6)
+
+
+@given(design=designs(), shares=st.tuples(st.floats(0.4, 1.2), st.floats(0.4, 1.2)))
+def test_a_lower_limit_never_makes_a_step_shorter(design, shares):
+    tight, loose = (jitted(limited(design, share * 400.0)) for share in sorted(shares))
+    assert float(tight.step_time) >= float(loose.step_time) * (1.0 - 1e-4)
+
+
+@given(design=designs())
+def test_the_limit_as_sold_changes_nothing(design):
+    assert float(jitted(limited(design, 400.0)).step_time) == pytest.approx(float(jitted(design).step_time), rel=1e-4)
+
+
+def test_a_limit_that_no_clock_meets_is_told():
+    found = jitted(limited(make_design(), 50.0))
+    assert int(found.infeasible_reason) & Infeasible.power
+    assert np.isfinite(float(found.step_time)) and np.isfinite(float(found.energy_per_step))
+
+
+def test_the_slope_of_a_limit_is_the_finite_difference():
+    """The derivative of the clock that meets a limit comes from the implicit function theorem."""
+    with jax.enable_x64(True):
+        design = jax.tree.map(np.float64, limited(make_design(tp=4.0, micro_batch=4.0), 250.0))
+        path = f"{POWER}.limit"
+        for name in ("step_time", "energy_per_step"):
+            _, slopes = energy_and_slope(design, {path: np.float64(250.0)}, name=name)
+            shifted = [{path: np.float64(250.0 + step)} for step in (0.05, -0.05)]
+            above, below = (energy_and_slope(design, values, name=name)[0] for values in shifted)
+            assert float(slopes[path]) == pytest.approx(float(above - below) / 0.1, rel=2e-3)
+
+
+def test_energy_of_work_follows_the_square_of_the_voltage():
+    """Half-way down the voltage curve the same FLOPs take less, on a longer step."""
+    fast = jitted(make_design())
+    slow = jitted(replace(make_design(), {f"{POWER}.clock": 1.1e9}))
+    assert float(slow.energy_per_step_matrix) < 0.9 * float(fast.energy_per_step_matrix)
+    assert float(slow.energy_per_step_uncore) > float(fast.energy_per_step_uncore)
+
+
+@given(design=designs())
+def test_the_forward_alone_is_a_part_of_the_step(design):
+    """No backward, recompute, gradients or optimiser; a third of the FLOPs; not more time, memory or energy."""
+    whole, forward = jitted(design), jitted(replace(design, {"workload.backward": 0.0}))
+    for name in ("backward", "recompute", "data_parallel", "optimizer"):
+        assert float(getattr(forward, f"step_time_{name}")) == 0.0
+    assert float(forward.model_flops) == pytest.approx(float(whole.model_flops) / 3.0, rel=1e-5)
+    for name in ("step_time", "energy_per_step", "peak_memory_gradients", "peak_memory_optimizer"):
+        assert float(getattr(forward, name)) <= float(getattr(whole, name)) * (1.0 + 1e-5)
+
+
+def test_gpt3_took_about_as_much_as_published():
+    """Patterson et al. 2021 (arXiv 2104.10350, table 4): GPT-3 on V100s, 1,287 MWh with a PUE of 1.10.
+
+    314 ZFLOP at 24.6 TFLOP/s a V100, 330 W each with its host: 300 G tokens of GPT-3-175B on 10,000 V100s. The
+    figure is from memory, and the mapping is not published; the order is what is asked.
+    """
+    design = dse.design(
+        "gpt-3-175b", "v100-sxm-32gb", n_devices=10240, tp=8, pp=16, micro_batch=1, recompute="full", precision="fp16",
+        global_batch=1600, pue=1.1, run_tokens=300e9,
+    )
+    found = jitted(design)
+    assert 1287.0 / 2.0 < float(found.run_energy) / 3.6e9 < 1287.0 * 2.0

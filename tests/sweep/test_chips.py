@@ -1,0 +1,106 @@
+"""Chips, nodes and memories as axes of a sweep, and as leaves of a design."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import dse
+from dse.design import CHIP, known_leaves, leaf, leaf_path, leaves, leaves_of
+from dse.errors import InputError
+from dse.sweep.compose import build
+from dse.sweep.spec import from_text
+
+SPEC = """
+[workload]
+name = "gpt-3-13b"
+global_batch = 64
+
+[system]
+name = "{system}"
+n_devices = 16
+{fixed}
+
+[mapping]
+recompute = "full"
+zero_stage = 1
+
+[axes]
+tp = [8]
+{axes}
+"""
+
+
+def spec(system="gpu", axes="", fixed=""):
+    return SPEC.format(system=system, axes=axes, fixed=fixed)
+
+
+def grid(**parts):
+    return build(from_text(spec(**parts)))
+
+
+def test_names_of_chips_leave_others_unique():
+    assert leaf_path("memory.bandwidth") == "system.accelerator.memory.bandwidth"
+    assert leaf_path("cache") == "system.accelerator.cache"
+    assert leaf_path("node.energy") == f"{CHIP}.node.energy"
+    assert leaf_path("chip.die_area") == f"{CHIP}.die_area"
+    with pytest.raises(InputError):
+        leaf_path("die_area")
+    assert not [path for path in leaves() if path.startswith(CHIP)]
+
+
+def test_leaves_of_a_design():
+    ordinary = dse.design(workload="gpt-3-13b", system="h100", tp=8)
+    made = dse.design(workload="gpt-3-13b", system="gpu", tp=8, **{"chip.die_area": "500 mm2", "node.energy": 0.4})
+    assert leaves_of(ordinary) == leaves() and leaves_of(made) == known_leaves()
+    assert leaf(made, f"{CHIP}.die_area") == pytest.approx(500e-6)
+    assert leaf(made, f"{CHIP}.node.energy") == 0.4
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        (dict(system="selene", axes='node = ["n7"]'), "chip.node"),
+        (dict(system="selene", fixed='memory = "hbm3-5-2"'), "chip.memory"),
+        (dict(system="selene", axes='chip.die_area = ["800 mm2"]'), "chip.die_area"),
+        (dict(system="selene", axes="node.energy = [0.5]"), "chip.node.energy"),
+        (dict(axes='memory.bandwidth = ["3 TB/s"]'), "memory.bandwidth of a generated"),
+        (dict(system="selene", axes='accelerator = ["a100", "gpu"]'), "only some are generated"),
+        (dict(fixed='node = "n3x"'), "did you mean"),
+    ],
+)
+def test_a_chip_where_there_is_none_is_one_clear_error(parts, told):
+    with pytest.raises(InputError) as caught:
+        grid(**parts)
+    assert told in str(caught.value)
+    error = caught.value
+    assert "sweep.toml" in error.where and error.got and error.allowed and error.fix
+
+
+def test_a_design_tells_of_a_chip_it_lacks():
+    with pytest.raises(InputError, match=r"chip\.die_area"):
+        dse.design(workload="gpt-3-13b", system="h100", tp=8, **{"chip.die_area": "500 mm2"})
+
+
+def test_accelerators_with_chips_are_columns():
+    found = grid(system="selene", axes='accelerator = ["generated-a100", "generated-mi300x"]')
+    columns = found.dimensions[0].columns
+    assert columns[f"{CHIP}.base_area"].tolist() == [0.0, pytest.approx(1480e-6)]
+    assert grid(system="gpu", axes='accelerator = ["a100"]').base.system.accelerator.chip is None
+
+
+@pytest.mark.parametrize("axis", ["node", "memory"])
+def test_a_sweep_is_its_designs(axis, tmp_path):
+    names = {"node": ["n5", "n3e"], "memory": ["hbm3-6-4", "hbm4-8-0"]}[axis]
+    file = tmp_path / "chips.toml"
+    file.write_text(spec(axes=f"{axis} = {names}".replace("'", '"') + "\nchip.stacks = [6, 8]"))
+    results = dse.run(file, output=tmp_path / "chips.nc")
+    assert dict(results.step_time.sizes)[axis] == 2 if axis in results.step_time.dims else True
+    steps = np.sort(results.step_time.values.ravel())
+    expected = []
+    for name in names:
+        for stacks in (6, 8):
+            (tmp_path / "one.toml").write_text(spec(fixed=f'{axis} = "{name}"\nchip.stacks = {stacks}'))
+            expected.append(float(dse.run(tmp_path / "one.toml", output=tmp_path / "one.nc").step_time.values.item()))
+    assert np.allclose(steps, np.sort(expected), rtol=1e-5)
+    assert len(set(np.round(steps, 9))) > 1

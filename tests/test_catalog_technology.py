@@ -1,0 +1,119 @@
+"""Nodes, memories and architectures of the catalogue, and the accelerators generated from them."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from dse import catalog
+from dse.errors import InputError
+from dse.types import Chip
+
+REFERENCE = Path(__file__).resolve().parents[2] / "shared" / "reference" / "hardware"
+
+CHIP = """
+source = "a guess"
+confidence = "estimate"
+
+[chip]
+architecture = "gpu"
+node = "n3e"
+memory = "hbm4-8-0"
+stacks = 6
+die_area = "700 mm2"
+power_budget = "900 W"
+"""
+
+
+def rows(name):
+    path = REFERENCE / name
+    if not path.is_file():
+        pytest.skip(f"no {path}")
+    return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "accelerators").mkdir()
+    return tmp_path
+
+
+def test_nodes_are_the_claims_of_the_foundry():
+    claims = [row for row in rows("logic_nodes.csv") if row["series"] == "TSMC"]
+    assert len(claims) == 14
+    for row in claims:
+        node = catalog.node(row["node"])
+        assert node.energy == float(row["rel_energy_per_op_n7"])
+        if row["density_mtr_mm2"]:
+            assert node.density == pytest.approx(float(row["density_mtr_mm2"]) * 1e12)
+        if row["sram_mb_per_mm2"]:  # Mbit
+            assert node.sram_density == pytest.approx(float(row["sram_mb_per_mm2"]) * 1e12 / 8, rel=1e-3)
+
+
+def test_what_is_no_claim_is_told_apart():
+    for slug in catalog.names("node"):
+        found = catalog.entry("node", slug)
+        energy = found.values["energy"]
+        if slug.startswith(("imec-", "extrapolated-")):
+            assert energy.confidence == "estimate"
+            assert found.value("status") in ("roadmap", "extrapolation")
+        assert found.values["leakage"].confidence == "estimate" or found.value("leakage") == 0.0
+
+
+def test_memories_are_the_rows_of_the_table():
+    there = {plain(slug): slug for slug in catalog.names("memory")}
+    found = [row for row in rows("memories.csv") if plain(row["name"]) in there]
+    assert len(found) >= 40
+    for row in found:
+        memory = catalog.memory(row["name"])
+        assert memory.unit_bandwidth == pytest.approx(float(row["bw_gbps"]) * 1e9, rel=1e-5)
+        assert memory.unit_capacity == pytest.approx(float(row["capacity_gb"]) * 1e9)
+        assert memory.unit_energy == pytest.approx(float(row["energy_pj_per_bit"]) * 8e-12)
+
+
+def plain(name):
+    return "".join(c for c in name.lower() if c.isalnum())
+
+
+def test_placeholders_say_so():
+    for slug in ("cryo-dram-77k", "cryo-dram-4k"):
+        found = catalog.entry("memory", slug)
+        assert found.values["unit_bandwidth"].confidence == "memory-unverified" and "placeholder" in found.note
+    assert "open" in catalog.entry("architecture", "scd").note
+
+
+def test_a_chip_of_ten_lines(folder):
+    (folder / "accelerators" / "mine.toml").write_text(CHIP)
+    found = catalog.accelerator("mine", folder=folder)
+    assert isinstance(found.chip, Chip)
+    assert found.chip.base_area == 0.0 and found.chip.base_node == found.chip.node == catalog.node("n3e")
+    assert found.chip.core_power == catalog.entry("architecture", "gpu").value("core_power")
+    assert catalog.check(folder) == []
+    assert ("node", "n3e") in catalog._closure([("accelerator", "mine")], folder)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('"n3e"', '"n3x"', "'n3e'"),
+        ('architecture = "gpu"', "", "architecture"),
+        ("stacks = 6", "stakcs = 6", "did you mean 'chip.stacks'"),
+        ("[chip]", '[matrix_rate]\nbf16 = "1 PFLOP/s"\n\n[chip]', "matrix_rate or a chip"),
+        ('"700 mm2"', '"700 mm"', "another dimension"),
+        ("stacks = 6", "stacks = 6\nmatrix_area = 1.2", "at most 1"),
+        ("stacks = 6", "", "chip.stacks"),
+    ],
+)
+def test_what_is_wrong_with_a_chip_is_told(folder, old, new, told):
+    (folder / "accelerators" / "mine.toml").write_text(CHIP.replace(old, new))
+    with pytest.raises(InputError) as caught:
+        catalog.accelerator("mine", folder=folder)
+    assert told in str(caught.value) and "mine.toml" in caught.value.where
+
+
+def test_what_is_neither_stated_nor_generated_is_told(folder):
+    (folder / "accelerators" / "mine.toml").write_text('source = "a"\nconfidence = "estimate"\n')
+    with pytest.raises(InputError, match=r"mine.toml: matrix_rate"):
+        catalog.accelerator("mine", folder=folder)
