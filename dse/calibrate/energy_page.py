@@ -30,7 +30,8 @@ _CLOCKS = """\
 Fröning's study looped one decoder layer on an A30 (memory at one clock, limit 165 W) at every clock from 210 to
 1440 MHz. Compared are energy and time at the clock of least energy with those at the fastest. Assumed, as the study
 does not say: the forward pass over one sequence in fp16, and a host that is ahead. *Unseen*: by a fit without the row's
-own model and length. Of four numbers that are fitted the eight figures tell three."""
+own model and length. Four numbers are fitted to eight figures: they say how the chip answers to its clock, not which of
+its parts draws the power (matrix units and clock trees trade off)."""
 
 Rows = Iterable[Sequence[str]]
 

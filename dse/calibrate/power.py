@@ -9,6 +9,7 @@ energy is a choice among clocks, of which a derivative knows nothing.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -32,12 +33,18 @@ NOISE, DELTA = 0.04, 0.2
 _STEP, _STEPS, _STARTS = 0.05, 40, 3
 
 _POWER = "system.accelerator.power."
-_REST = dict(uncore=0.12, leakage=0.08, control=0.1)
+#: Power at rest over the limit as sold, as the kernels of other chips have it (the generic family).
+_REST = dict(uncore=0.143, leakage=0.0967, control=0.243)
+
+
+#: The ends of the voltage curve, which chips of a family share.
+_CURVE = ("threshold", "lowest_voltage")
 
 
 class Chip(NamedTuple):
-    """What is believed of a chip before the data: generic energies scaled by its logic node, and its limit as sold."""
+    """What is believed of a chip before the data: energies of its family, by logic node, and its limit as sold."""
 
+    family: str
     matrix_energy: float
     cache_energy: float
     memory_energy: float
@@ -62,9 +69,9 @@ class Chip(NamedTuple):
 
 #: Chips that were measured.
 CHIPS = {
-    "a30": Chip(1.0e-12, 40e-12, 50e-12, 165.0),
-    "v100-pcie-32gb": Chip(1.9e-12, 77e-12, 56e-12, 250.0),
-    "p100-pcie-16gb": Chip(1.9e-12, 77e-12, 56e-12, 250.0),
+    "a30": Chip("ampere", 0.893e-12, 60.4e-12, 23.3e-12, 165.0),
+    "v100-pcie-32gb": Chip("volta", 1.72e-12, 116e-12, 23.3e-12, 250.0),
+    "p100-pcie-16gb": Chip("pascal", 1.72e-12, 116e-12, 23.3e-12, 250.0),
 }
 
 
@@ -285,12 +292,30 @@ def write(found: Sequence[Found], path: str | Path) -> None:
 
 
 def write_catalog(found: Sequence[Found], folder: str | Path) -> list[Path]:
-    """Replaces the power tables of the accelerators in a catalogue folder; returns the files."""
+    """Replaces the power tables of the accelerators, and the voltage curve of their families; returns the files."""
     changed = []
     for one in found:
-        path = Path(folder) / FOLDERS["accelerator"] / f"{one.slug}.toml"
-        if not path.is_file():
-            raise InputError(str(path), "no such file", "a catalogue with this entry", "name the folder hw_catalog")
-        path.write_text(with_table(path.read_text(encoding="utf-8"), "power", table_of(one)), encoding="utf-8")
-        changed.append(path)
+        own = Path(folder) / FOLDERS["accelerator"] / f"{one.slug}.toml"
+        family = Path(folder) / FOLDERS["kernels"] / f"{CHIPS[one.slug].family}.toml"
+        for path in (own, family):
+            if not path.is_file():
+                raise InputError(str(path), "no such file", "a catalogue with this entry", "name the folder hw_catalog")
+        own.write_text(with_table(own.read_text(encoding="utf-8"), "power", table_of(one)), encoding="utf-8")
+        family.write_text(_with_curve(family.read_text(encoding="utf-8"), one), encoding="utf-8")
+        changed += [own, family]
     return changed
+
+
+def _with_curve(text: str, found: Found) -> str:
+    """A family's file with the ends of the voltage curve that one of its chips was found to have."""
+    old = re.compile(r"^\[power\].*?(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
+    kept = old.search(text)
+    lines = kept.group().splitlines() if kept else ["[power]"]
+    lines = [line for line in lines if line.strip() and not line.startswith(_CURVE)]
+    for name in _CURVE:
+        path = _POWER + name
+        if not found.fit.moved[path]:
+            continue
+        value = f"value = {found.fit.values[path]:.3g}, spread = {found.fit.spread[path]:.2g}"
+        lines.append(f'{name} = {{ {value}, source = "fitted to the {found.slug}", confidence = "estimate" }}')
+    return with_table(text, "power", "\n".join(lines) + "\n")

@@ -66,8 +66,15 @@ def test_the_table_is_one_of_the_catalogue(found, tmp_path):
     (tmp_path / "accelerators").mkdir()
     path = tmp_path / "accelerators" / "p100-pcie-16gb.toml"
     path.write_text('name = "P100"\n\n[power]\ncontrol = "1 W"\n')
-    assert write_catalog([found], tmp_path) == [path]
+    (tmp_path / "kernels").mkdir()
+    family = tmp_path / "kernels" / "pascal.toml"
+    family.write_text('name = "Pascal"\n\n[power]\nthreshold = 0.5\nmatrix_energy = "1 pJ/FLOP"\n\n[node]\n')
+    for _ in range(2):  # the second time replaces what the first wrote
+        assert write_catalog([found], tmp_path) == [path, family]
     assert tomllib.loads(path.read_text())["power"] == table
+    shared = tomllib.loads(family.read_text())
+    assert shared["power"]["matrix_energy"] == "1 pJ/FLOP" and "node" in shared
+    assert shared["power"]["threshold"]["value"] == table["threshold"]["value"]
     with pytest.raises(InputError, match="no such file"):
         write_catalog([found], tmp_path / "elsewhere")
 
