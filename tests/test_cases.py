@@ -188,7 +188,7 @@ BAD_ROWS = {
     "mixture of experts not modelled": {"n_experts": "8"},
     "torus network not modelled": {"gpu": "TPUv5e"},
     "fine-tuning row (LoRA or SFT)": {"note": "LoRA; DGX H100"},
-    "device not in the catalogue": {"gpu": "P100"},
+    "device not in the catalogue": {"gpu": "K80"},
     "no device stated": {"gpu": ""},
     "no number of devices stated": {"n_gpus": ""},
     "no global batch stated": {"global_batch": ""},
