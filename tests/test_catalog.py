@@ -221,7 +221,7 @@ def test_parameter_counts_of_the_reference_table():
 
     with open(REFERENCE / "models.csv", encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if not int(row["n_experts"] or 0) and row["attn"] != "mla"]
-    assert len(rows) == len(catalog.names("workload"))
+    assert len(rows) == len([name for name in catalog.names("workload") if name != "bert-base"])
     for row in rows:
         count = float(parameter_count(catalog.workload(row["name"])))
         assert round(count / 1e9, 3) == pytest.approx(float(row["params_calc_total_B"]), abs=1e-9), row["name"]

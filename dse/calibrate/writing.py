@@ -138,12 +138,12 @@ def write_catalog(found: Sequence[Found], folder: str | Path) -> list[Path]:
         path = Path(folder) / FOLDERS[one.kind] / f"{one.slug}.toml"
         if not path.is_file():
             raise InputError(str(path), "no such file", "a catalogue with this entry", "name the folder hw_catalog")
-        path.write_text(_with_table(path.read_text(encoding="utf-8"), one.name, one.text))
+        path.write_text(with_table(path.read_text(encoding="utf-8"), one.name, one.text))
         changed.append(path)
     return list(dict.fromkeys(changed))
 
 
-def _with_table(text: str, name: str, new: str) -> str:
+def with_table(text: str, name: str, new: str) -> str:
     """A TOML text with one of its tables replaced, or added at its end."""
     old = re.compile(rf"^\[{re.escape(name)}\].*?(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
     if not old.search(text):

@@ -14,7 +14,7 @@ from dse.model import collectives
 from dse.model.collectives import Group, Groups
 from dse.model.operators import Operator, Work
 from dse.model.power import control_power, flop_energy, leakage_power, power_limit, voltage
-from dse.model.training import LayerTime, StepTime, gathers_again, optimizer_traffic
+from dse.model.training import LayerTime, StepTime, gathers_again, layer_launch_time, optimizer_traffic
 from dse.model.transformer import Local, parameter_count
 from dse.types import Design, Network, Power, Recompute, Scalar
 
@@ -173,16 +173,19 @@ class StepEnergy(NamedTuple):
 
 
 def layer_power(
-    energy: Joules, links: Scalar, time: Scalar, ratio: Scalar, power: Power
+    energy: Joules, links: Scalar, time: Scalar, host: Scalar, ratio: Scalar, power: Power
 ) -> tuple[Scalar, Scalar]:
     """Board power of a device that runs layers, and the share of its cores' dynamic power that the limit leaves.
+
+    A layer takes its device ``time``, and its host ``host`` to launch.
 
     Times of a step are measured ones with the clock that the chip's own limit allowed; where the nominal voltage
     would draw more than that limit, the chip ran at a lower one.
     """
     volts = voltage(ratio, power)
-    cores = energy.cores * volts * volts / time + control_power(ratio, volts, power)
-    rest = power.uncore + leakage_power(volts, power) + (energy.memory + links) / time
+    period = jnp.maximum(time, host)
+    cores = (energy.cores * volts * volts + control_power(ratio, volts, power) * time) / period
+    rest = power.uncore + leakage_power(volts, power) + (energy.memory + links) / period
     share = jnp.clip((power_limit(power) - rest) / cores, LEAST_SHARE, 1.0)
     return rest + share * cores, share
 
@@ -202,7 +205,9 @@ def step_energy(
 
     a_layer = run_energy(layer, design, repeated=True)
     links = layer_link_energy(design, local, groups)
-    busy, share = layer_power(a_layer, links, jnp.maximum(one.total, 1e-12), ratio, power)
+    busy, share = layer_power(
+        a_layer, links, jnp.maximum(one.total, 1e-12), layer_launch_time(design, local), ratio, power
+    )
 
     ends = run_energy([*embedding, *head], design)
     executions = n_micro_batches * m.dp * m.cp * m.tp

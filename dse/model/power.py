@@ -82,21 +82,21 @@ class Demand(NamedTuple):
     core_energy: Scalar  # follows the square of the voltage
     other_energy: Scalar
     active: Scalar = 1.0  # share of the cores' time in which they have work; else their clocks are gated
+    host_time: Scalar = 0.0  # what the host takes to launch it: the device waits where that is longer
 
 
 def busy_power(demand: Demand, ratio: Scalar, power: Power) -> Scalar:
     """Board power in W of a device that repeats this work at ``ratio`` times the nominal clock.
 
-    ``uncore + leakage(V) + a control V^2 f + (E_core V^2 + E_other) / (t_core / f + t_other)``, ``a`` the share of
-    the cores that are active.
+    ``uncore + leakage(V) + (a control V^2 f t + E_core V^2 + E_other) / max(t, t_host)`` with
+    ``t = t_core / f + t_other``, ``a`` the share of the cores that are active. Waits for the host are too short for a
+    limiter to tell them apart.
     """
     volts = voltage(ratio, power)
     time = jnp.maximum(demand.core_time / ratio + demand.other_time, 1e-12)
-    work = demand.core_energy * volts * volts + demand.other_energy
-    return (
-        power.uncore + leakage_power(volts, power) + demand.active * control_power(ratio, volts, power)
-        + work / time
-    )  # fmt: skip
+    clocks = demand.active * control_power(ratio, volts, power) * time
+    work = demand.core_energy * volts * volts + demand.other_energy + clocks
+    return power.uncore + leakage_power(volts, power) + work / jnp.maximum(time, demand.host_time)
 
 
 def clock_under_limit(demand: Demand, limit: Scalar, highest: Scalar, power: Power) -> Scalar:
