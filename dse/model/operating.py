@@ -8,10 +8,10 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model.collectives import Groups
-from dse.model.energy import allowed_power, layer_link_energy, run_energy
+from dse.model.energy import layer_link_energy, run_energy
 from dse.model.offload import OneLayer
 from dse.model.operators import Operator
-from dse.model.power import LOWEST_CLOCK, Demand, at_clock, clock_ratio, clock_under_limit
+from dse.model.power import LOWEST_CLOCK, Demand, at_clock, clock_ratio, clock_under_limit, power_limit
 from dse.model.training import layer_launch_time, layer_time
 from dse.model.transformer import Local
 from dse.types import Accelerator, Design, Scalar
@@ -60,6 +60,6 @@ def operate(
     measured = Demand(jnp.zeros_like(whole), whole, energy.cores, other, host_time=host)
     as_sold = clock_under_limit(measured, power.tdp, jnp.ones_like(wanted), power)
     demand = Demand(core * as_sold, whole - core, energy.cores, other, host_time=host)
-    limited = clock_under_limit(demand, allowed_power(power), jnp.minimum(wanted, as_sold), power)
+    limited = clock_under_limit(demand, power_limit(power), jnp.minimum(wanted, as_sold), power)
     slower = with_accelerator(design, at_clock(accelerator, limited / as_sold))
     return Operating(slower, limited, limited <= LOWEST_CLOCK)

@@ -56,8 +56,8 @@ def flop_energy(precision: Scalar, power: Power) -> Scalar:
 
 
 def power_limit(power: Power) -> Scalar:
-    """The limit that holds, in W: the operator's, else as sold."""
-    return power.tdp if power.limit is None else power.limit
+    """The limit that holds, in W: the operator's where one is set, at most the one as sold."""
+    return power.tdp if power.limit is None else jnp.minimum(power.limit, power.tdp)
 
 
 def at_clock(accelerator: Accelerator, ratio: Scalar) -> Accelerator:
