@@ -14,7 +14,7 @@ def percent(value: float | None, sign: str = "", digits: int = 1) -> str:
 #: Columns that hold words.
 _TEXTS = (
     "source", "metric", "model", "chip", "stack", "reason", "likely reason", "completed", "note", "claim", "command",
-    "term", "class", "collective, cluster", "device", "table", "file",
+    "term", "class", "run", "share of the energy", "collective, cluster", "device", "table", "file",
 )  # fmt: skip
 
 

@@ -56,8 +56,8 @@ def modelled(run: Run) -> Metrics:
     return evaluate(design(run.workload, run.system, software, n_devices, **settings))
 
 
-def section() -> str:
-    """The runs as a part of a page: time, energy, power, and where the energy goes."""
+def section() -> tuple[str, str]:
+    """Title and text of a part of a page: time, energy, power of the runs, and where the energy goes."""
     rows, shares = [], []
     for run in RUNS:
         found = modelled(run)
@@ -75,11 +75,11 @@ def section() -> str:
         "peak", "provisioned",
     ]  # fmt: skip
     known = "\n".join(f"- {run.name}: {run.source}." for run in RUNS)
-    return (
-        "## Training runs\n\n"
+    text = (
         "Nothing here was fitted to a run. Hosts draw 45 % of the devices' limit (an estimate, and the largest open "
         "number), which is most of what separates the device's power from the system's. *Peak* is while every device "
         "runs layers, *provisioned* every device at its limit: what lies between is what over-subscription may use.\n\n"
         f"{table(columns, rows)}\n\n{known}\n\n"
         f"{table(['share of the energy', *parts], shares)}\n"
     )
+    return "Training runs", text

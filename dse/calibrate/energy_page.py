@@ -30,8 +30,9 @@ data set and batch. *Other chip*: with nothing but what the other chip says of t
 _CLOCKS = """\
 Fröning's study looped one decoder layer on an A30 (memory at one clock, limit 165 W) at every clock from 210 to
 1440 MHz. Compared are energy and time at the clock of least energy with those at the fastest. Assumed, as the study
-does not say: the forward pass over one sequence in fp16, and a host that is ahead. *Unseen*: by a fit without the row's
-own model and length. Four numbers are fitted to eight figures: they say how the chip answers to its clock, not which of
+does not say: the forward pass over one sequence in fp16, and a host that is ahead. The batch of one was chosen because
+the figures ask for it: with four sequences the same fit comes only to about 8 points. *Unseen*: by a fit without the
+row's own model and length. Four numbers are fitted to eight figures: they say how the chip answers to its clock, not which of
 its parts draws the power (matrix units and clock trees trade off)."""
 
 _LAYERS = """\
