@@ -32,8 +32,8 @@ Fröning's study looped one decoder layer on an A30 (memory at one clock, limit 
 1440 MHz. Compared are energy and time at the clock of least energy with those at the fastest. Assumed, as the study
 does not say: the forward pass over one sequence in fp16, and a host that is ahead. The batch of one was chosen because
 the figures ask for it: with four sequences the same fit comes only to about 8 points. *Unseen*: by a fit without the
-row's own model and length. Four numbers are fitted to eight figures: they say how the chip answers to its clock, not which of
-its parts draws the power (matrix units and clock trees trade off)."""
+row's own model and length. Four numbers are fitted to eight figures: they say how the chip answers to its clock, not
+which of its parts draws the power (matrix units and clock trees trade off)."""
 
 _LAYERS = """\
 The same, of the model alone, for more layers: larger ones need less energy an operation and have less to save, as the

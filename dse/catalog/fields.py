@@ -55,7 +55,7 @@ _POSITIVE = {
       for f in dataclasses.fields(record)
       if f.name.endswith(("efficiency", "memory", "split", "split_time", "feed", "fp8", "direct_rate"))),
     "n_layers", "hidden", "n_heads", "n_kv_heads", "head_dim", "ffn_hidden", "vocab", "window", "seq_len",
-    "max_seq_len", "global_batch", "capacity", "bandwidth", "domain", "efficiency", "ramp", "cores",
+    "max_seq_len", "global_batch", "run_tokens", "capacity", "bandwidth", "domain", "efficiency", "ramp", "cores",
     "vector_rate", "vector_share", "cache", "devices_per_node", "scale_up_bandwidth", "scale_out_bandwidth",
     "matrix_efficiency", "tile_rows", "tile_columns", "vector_efficiency", "memory_efficiency",
     "flash_efficiency", "flash_backward", "matrix_slowdown", "elementwise_slowdown", "parameters_published",
@@ -80,7 +80,9 @@ _SHARES = {
 #: Counts: whole numbers, one or more.
 _COUNTS = {"tp", "pp", "dp", "cp", "micro_batch", "virtual_stages", "n_devices"}
 #: Whole numbers that code a choice, and the largest.
-_MOST = {"zero_stage": 3.0, "sequence_parallel": 3.0}
+_MOST = {"zero_stage": 3.0, "sequence_parallel": 3.0, "backward": 1.0}
+#: Fields that are 1 or more.
+_LEAST = {"pue": 1.0}
 
 #: Fields that may be negative.
 _SIGNED = {"gather_share", "reduce_share"}
@@ -110,10 +112,11 @@ def bounded(value: float, raw: Any, name: str, where: str = "") -> float:
         not math.isfinite(value)
         or (value < 0 and name not in _SIGNED)
         or value > high
+        or value < _LEAST.get(name, value)
         or (low_open and value == 0)
         or (whole and value != int(value))
     ):
-        low = "more than 0" if low_open else "0 or more"
+        low = "more than 0" if low_open else f"{_LEAST.get(name, 0):g} or more"
         allowed = ("a whole number, " if whole else "") + low + (f", at most {high:g}" if math.isfinite(high) else "")
         raise InputError(where, repr(raw), allowed, "check the number")
     if isinstance(raw, bool) and high == math.inf:

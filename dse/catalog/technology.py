@@ -13,7 +13,7 @@ class LogicNode(
     table(
         "LogicNodeFile", _NODE,
         dict(foundry=Text, status=Text)
-        | quantities(year="1", wafer_price="USD", defect_density="1/m^2", delay="1", bitcell="m^2"), File,
+        | quantities(year="1", supply="V", wafer_price="USD", defect_density="1/m^2", delay="1", bitcell="m^2"), File,
     )
 ):  # fmt: skip
     """A process of logic. ``delay`` is that of a gate over N7's at iso power, as claimed; the model does not use it."""
@@ -22,7 +22,7 @@ class LogicNode(
 class MemoryTechnology(
     table(
         "MemoryTechnologyFile", _MEMORY,
-        dict(family=Text, status=Text, unit=Text) | quantities(year="1", unit_price="USD"), File,
+        dict(family=Text, status=Text, unit=Text) | quantities(year="1", unit_latency="s", unit_price="USD"), File,
     )
 ):  # fmt: skip
     """A memory by its unit (stack, device, DIMM, drive)."""

@@ -70,7 +70,7 @@ def work_energy(works: list[tuple[str, Scalar, Work | None]], flop: FlopEnergy, 
     )
 
 
-def run_energy(operators: list[Operator], design: Design, repeated: bool = False) -> Joules:
+def operators_energy(operators: list[Operator], design: Design, repeated: bool = False) -> Joules:
     """Joules of a list of operators, forward and backward, on one device for one micro-batch.
 
     With ``repeated`` also of what the mapping's recompute policy runs again.
@@ -130,10 +130,11 @@ def replica_energy(design: Design, local: Local, groups: Groups, n_micro_batches
     replicas = groups.dp.size
     gradients = design.software.gradient_message_bytes * collectives.others(replicas)
     weights = local.element.activation * collectives.others(replicas)
+    trained = design.workload.backward
     scatters = jnp.where(stage >= 2.0, n_micro_batches, 1.0)
-    gathers = jnp.where(stage >= 3.0, 2.0 * n_micro_batches, jnp.where(stage >= 1.0, 1.0, 0.0))
+    gathers = jnp.where(stage >= 3.0, (1.0 + trained) * n_micro_batches, jnp.where(stage >= 1.0, trained, 0.0))
     # ZeRO 0 sums and spreads gradients in one all-reduce.
-    reduced = gradients * jnp.where(stage >= 1.0, scatters, 2.0)
+    reduced = trained * gradients * jnp.where(stage >= 1.0, scatters, 2.0)
     a_parameter = reduced + weights * gathers
     return parameter_count(design.workload) * m.dp * m.cp * a_parameter * byte_energy(
         groups.dp, design.system.scale_up, design.system.scale_out
@@ -184,8 +185,9 @@ def layer_power(
     """
     volts = voltage(ratio, power)
     period = jnp.maximum(time, host)
-    cores = (energy.cores * volts * volts + control_power(ratio, volts, power) * time) / period
-    rest = power.uncore + leakage_power(volts, power) + (energy.memory + links) / period
+    cold, cool = 1.0 + power.cooling, 1.0 + power.memory_cooling
+    cores = cold * (energy.cores * volts * volts + control_power(ratio, volts, power) * time) / period
+    rest = power.uncore + cold * leakage_power(volts, power) + (cool * energy.memory + links) / period
     share = jnp.clip((power_limit(power) - rest) / cores, LEAST_SHARE, 1.0)
     return rest + share * cores, share
 
@@ -203,13 +205,13 @@ def step_energy(
     devices, seconds = m.tp * m.cp * m.pp * m.dp, time.total
     volts = voltage(ratio, power)
 
-    a_layer = run_energy(layer, design, repeated=True)
+    a_layer = operators_energy(layer, design, repeated=True)
     links = layer_link_energy(design, local, groups)
     busy, share = layer_power(
         a_layer, links, jnp.maximum(one.total, 1e-12), layer_launch_time(design, local), ratio, power
     )
 
-    ends = run_energy([*embedding, *head], design)
+    ends = operators_energy([*embedding, *head], design)
     executions = n_micro_batches * m.dp * m.cp * m.tp
     moved = w.backward * parameter_count(w) * m.dp * m.cp * optimizer_traffic(design)
     work = Joules(0.0, 0.0, power.cache_energy * moved, power.memory_energy * moved)
@@ -220,7 +222,7 @@ def step_energy(
     network = (
         executions * w.n_layers * links
         + replicas * border_energy(design, local, groups)
-        + w.backward * replica_energy(design, local, groups, n_micro_batches)
+        + replica_energy(design, local, groups, n_micro_batches)
     )
     device_seconds = devices * seconds
     running = devices * (seconds - time.bubble - time.host)
@@ -240,6 +242,6 @@ def step_energy(
     )  # fmt: skip
 
     def whole(board: Scalar) -> Scalar:
-        return devices * (board * (1.0 + power.cooling) + system.host_power) * system.pue
+        return devices * (board + system.host_power) * system.pue
 
     return StepEnergy(parts, on_device, whole(busy), whole(power_limit(power)))

@@ -105,7 +105,8 @@ def layer_transient_bytes(design: Design, local: Local, operators: list[Operator
     What recompute brings back for it, and the gradients of the feed-forward's inner tensors.
     """
     brought_back = stored_bytes(operators) - kept
-    ffn_gradients = local.element.activation * local.tokens * local.ffn * (2.0 + design.workload.gated)
+    w = design.workload
+    ffn_gradients = w.backward * local.element.activation * local.tokens * local.ffn * (2.0 + w.gated)
     return brought_back + ffn_gradients
 
 
@@ -119,9 +120,9 @@ def standing_buffer_bytes(design: Design, local: Local) -> Scalar:
     m, w = design.mapping, design.workload
     act = local.element.activation
     gathered = jnp.where((local.split > 0.0) & (m.tp > 1.0), 2.0 * act * local.tokens * w.hidden, 0.0)
-    cached = design.software.gradient_cache * act * layer_matrix_parameters(w, m.tp)
+    cached = w.backward * design.software.gradient_cache * act * layer_matrix_parameters(w, m.tp)
     layer, several = act * layer_parameters(w, m.tp), m.dp * m.cp > 1.0
-    unreduced = jnp.where((m.zero_stage >= 2.0) & several, layer, 0.0)
+    unreduced = jnp.where((m.zero_stage >= 2.0) & several, w.backward * layer, 0.0)
     whole_weights = jnp.where((m.zero_stage >= 3.0) & several, 2.0 * layer + act * head_parameters(w, m.tp), 0.0)
     return gathered + cached + unreduced + whole_weights
 
@@ -173,7 +174,7 @@ def peak_memory(
         parameters=head_parameters(w, m.tp) + w.hidden,
         activations=stored_bytes(head),
         transient=design.software.logit_bytes * local.tokens * local.vocab,
-        buffers=design.software.gradient_cache * local.element.activation * head_parameters(w, m.tp),
+        buffers=w.backward * design.software.gradient_cache * local.element.activation * head_parameters(w, m.tp),
     )
     alone = jnp.where(m.pp > 1.0, 0.0, 1.0)
     tied = alone * w.tied_embeddings * head_parameters(w, m.tp)

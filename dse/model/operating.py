@@ -5,19 +5,22 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from dse.model.collectives import Groups
-from dse.model.energy import layer_link_energy, run_energy
+from dse.model.energy import layer_link_energy, operators_energy
 from dse.model.offload import OneLayer
 from dse.model.operators import Operator
-from dse.model.power import LOWEST_CLOCK, Demand, at_clock, clock_ratio, clock_under_limit, power_limit
+from dse.model.power import Demand, at_clock, busy_power, clock_ratio, clock_under_limit, power_limit
 from dse.model.training import layer_launch_time, layer_time
 from dse.model.transformer import Local
 from dse.types import Accelerator, Design, Scalar
 
 #: Clock over the nominal one at which a layer is timed again, to tell what of its time follows the clock.
 _SLOW = 0.5
+#: Clock over the nominal one up to which chips run; what is above it is rounding.
+HIGHEST_CLOCK = 1.0 + 1e-5
 
 
 class Operating(NamedTuple):
@@ -25,7 +28,7 @@ class Operating(NamedTuple):
 
     design: Design
     ratio: Scalar  # clock over the nominal one
-    stuck: Scalar  # whether the device draws more than its limit at the lowest clock too
+    stuck: Scalar  # whether no clock meets the limit, or the one that is set is above the nominal one
 
 
 def with_accelerator(design: Design, accelerator: Accelerator) -> Design:
@@ -38,15 +41,17 @@ def operate(
 ) -> Operating:
     """The design at the clock that is set, or at the lower one that its power limit leaves.
 
-    Where a limit is set, one layer and micro-batch is what the device repeats. Times are those of chips under the
-    limit they are sold with: of measured clocks, whatever they were. So the clock counts over the one that limit
-    leaves for the same work in the same time. Without a limit it counts over the nominal one, for less work: beside
-    the clock of a chip that its own limit slows down, set that limit too.
+    A limit that is set, and the budget of a generated chip, hold for one layer and micro-batch that the device
+    repeats. Times of a chip that is sold are measured ones, with whatever clock its own limit left: a limit that is
+    set counts over the clock that this one leaves for the same work in the same time. That reference is a fact
+    about the chip, so no derivative is taken of it. Without a limit the clock that is set counts over the nominal
+    one. No clock above the nominal one can be had.
     """
     accelerator = design.system.accelerator
     power, wanted = accelerator.power, clock_ratio(accelerator.power)
-    if power.limit is None:
-        return Operating(with_accelerator(design, at_clock(accelerator, wanted)), wanted, wanted <= 0.0)
+    above = wanted > HIGHEST_CLOCK
+    if power.limit is None and accelerator.chip is None:
+        return Operating(with_accelerator(design, at_clock(accelerator, wanted)), wanted, above)
 
     def seconds(ratio: float) -> Scalar:
         slowed = with_accelerator(design, at_clock(accelerator, ratio))
@@ -54,12 +59,17 @@ def operate(
 
     whole = jnp.maximum(seconds(1.0), 1e-12)
     core = jnp.clip((seconds(_SLOW) - whole) / (1.0 / _SLOW - 1.0), 0.0, whole)
-    energy = run_energy(layer, design, repeated=True)
-    other = energy.memory + layer_link_energy(design, local, groups)
+    energy = operators_energy(layer, design, repeated=True)
+    other = (1.0 + power.memory_cooling) * energy.memory + layer_link_energy(design, local, groups)
     host = layer_launch_time(design, local)
-    measured = Demand(jnp.zeros_like(whole), whole, energy.cores, other, host_time=host)
-    as_sold = clock_under_limit(measured, power.tdp, jnp.ones_like(wanted), power)
+    as_sold = jnp.ones_like(whole)
+    if accelerator.chip is None:
+        measured = Demand(jnp.zeros_like(whole), whole, energy.cores, other, host_time=host)
+        as_sold = jax.lax.stop_gradient(clock_under_limit(measured, power.tdp, as_sold, power))
     demand = Demand(core * as_sold, whole - core, energy.cores, other, host_time=host)
-    limited = clock_under_limit(demand, power_limit(power), jnp.minimum(wanted, as_sold), power)
+    limit = power_limit(power)
+    limited = clock_under_limit(demand, limit, jnp.minimum(wanted, as_sold), power)
     slower = with_accelerator(design, at_clock(accelerator, limited / as_sold))
-    return Operating(slower, limited, limited <= LOWEST_CLOCK)
+    # Clocks are exact to a thousandth, so that a limit is met to within a few.
+    over = busy_power(demand, limited, power) > 1.01 * limit
+    return Operating(slower, limited, above | over)

@@ -13,6 +13,8 @@ from dse.types import Accelerator, Power, Precision, Scalar
 
 #: Lowest clock over the nominal one that a power limit may ask for.
 LOWEST_CLOCK = 0.1
+#: Threshold over nominal voltage that the clock's law can do with.
+HIGHEST_THRESHOLD = 0.95
 #: Halvings of a solve: the clock is exact to 2^-12, and the step of Newton behind it makes that 2^-24.
 _HALVINGS = 12
 
@@ -23,9 +25,10 @@ def voltage(ratio: Scalar, power: Power) -> Scalar:
     ``f ~ (V - V_t)^2 / V`` (alpha-power law of Sakurai & Newton 1990 with alpha = 2), solved for V; a threshold
     fitted to a chip stands in for other values of alpha.
     """
-    gain = (1.0 - power.threshold) * (1.0 - power.threshold) * ratio
-    half = power.threshold + 0.5 * gain
-    needed = half + jnp.sqrt(jnp.maximum(half * half - power.threshold * power.threshold, 1e-12))
+    threshold = jnp.minimum(power.threshold, HIGHEST_THRESHOLD)
+    gain = (1.0 - threshold) * (1.0 - threshold) * ratio
+    half = threshold + 0.5 * gain
+    needed = half + jnp.sqrt(jnp.maximum(half * half - threshold * threshold, 1e-12))
     return jnp.maximum(needed, power.lowest_voltage)
 
 
@@ -89,14 +92,15 @@ def busy_power(demand: Demand, ratio: Scalar, power: Power) -> Scalar:
     """Board power in W of a device that repeats this work at ``ratio`` times the nominal clock.
 
     ``uncore + leakage(V) + (a control V^2 f t + E_core V^2 + E_other) / max(t, t_host)`` with
-    ``t = t_core / f + t_other``, ``a`` the share of the cores that are active. Waits for the host are too short for a
-    limiter to tell them apart.
+    ``t = t_core / f + t_other``, ``a`` the share of the cores that are active. What the cores draw
+    counts ``1 + cooling`` times. Waits for the host are too short for a limiter to tell them apart.
     """
     volts = voltage(ratio, power)
     time = jnp.maximum(demand.core_time / ratio + demand.other_time, 1e-12)
     clocks = demand.active * control_power(ratio, volts, power) * time
-    work = demand.core_energy * volts * volts + demand.other_energy + clocks
-    return power.uncore + leakage_power(volts, power) + work / jnp.maximum(time, demand.host_time)
+    cold = 1.0 + power.cooling
+    work = cold * (demand.core_energy * volts * volts + clocks) + demand.other_energy
+    return power.uncore + cold * leakage_power(volts, power) + work / jnp.maximum(time, demand.host_time)
 
 
 def clock_under_limit(demand: Demand, limit: Scalar, highest: Scalar, power: Power) -> Scalar:
@@ -109,7 +113,7 @@ def clock_under_limit(demand: Demand, limit: Scalar, highest: Scalar, power: Pow
     def excess(ratio: Scalar) -> Scalar:
         return busy_power(demand, ratio, power) - limit
 
-    low, high = jnp.full_like(highest, LOWEST_CLOCK), highest
+    low, high = jnp.minimum(LOWEST_CLOCK, highest), highest
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
         above = excess(middle) > 0.0
@@ -117,4 +121,4 @@ def clock_under_limit(demand: Demand, limit: Scalar, highest: Scalar, power: Pow
     root = jax.lax.stop_gradient(0.5 * (low + high))
     slope = jax.lax.stop_gradient(jax.jvp(excess, (root,), (jnp.ones_like(root),))[1])
     sharp = root - excess(root) / jnp.maximum(slope, 1e-6)
-    return jnp.where(excess(highest) > 0.0, jnp.clip(sharp, LOWEST_CLOCK, highest), highest)
+    return jnp.where(excess(highest) > 0.0, jnp.clip(sharp, jnp.minimum(LOWEST_CLOCK, highest), highest), highest)

@@ -94,7 +94,7 @@ def memory_tier(chip: Chip) -> MemoryTier:
     joules = unit.unit_energy * (1.0 + cooling(unit.unit_temperature, chip.memory_cooler))
     moved = chip.memory_power * shared_power(chip) / jnp.maximum(joules, _JOULES)
     return MemoryTier(
-        capacity=units * unit.unit_capacity, bandwidth=jnp.minimum(units * unit.unit_bandwidth, moved)
+        capacity=units * unit.unit_capacity, bandwidth=jnp.maximum(jnp.minimum(units * unit.unit_bandwidth, moved), 1.0)
     )
 
 
@@ -158,7 +158,7 @@ def generate(accelerator: Accelerator) -> Accelerator:
     return dataclasses.replace(
         accelerator,
         matrix_rate=_matrix_rate(chip, matrix * cores.clock, vector * cores.clock),
-        vector_rate=vector * cores.clock,
+        vector_rate=jnp.maximum(vector * cores.clock, 1.0),
         cores=jnp.maximum(cores.devices / jnp.maximum(chip.core_devices, 1.0), 1.0),
         cache=cache(chip),
         memory=memory_tier(chip),
@@ -174,7 +174,7 @@ def generated(design: Design) -> Design:
     system, chip = design.system, design.system.accelerator.chip
     if chip is None:
         return design
-    driven = jnp.minimum(system.scale_up.bandwidth, link_bandwidth(chip))
+    driven = jnp.maximum(jnp.minimum(system.scale_up.bandwidth, link_bandwidth(chip)), 1.0)
     built = dataclasses.replace(
         system,
         accelerator=generate(system.accelerator),
@@ -209,7 +209,7 @@ def _power(power: Power, chip: Chip, cores: Clocked) -> Power:
         vector_energy=each * chip.activity * chip.vector_devices,
         cache_energy=chip.byte_energy * cache_energy * square,
         memory_energy=jnp.asarray(chip.memory.unit_energy),
-        uncore=chip.board_power + link_bandwidth(chip) * chip.link_energy,
+        uncore=jnp.asarray(chip.board_power),
         leakage=chip.device_leakage * transistors * static,
         control=each * chip.control_activity * cores.devices * cores.clock,
         nominal_clock=cores.clock,

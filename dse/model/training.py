@@ -309,7 +309,7 @@ def data_parallel_time(
     ZeRO 2: a reduce-scatter every micro-batch. ZeRO 3: also a gather of the weights for every
     forward and every backward (Rajbhandari et al. 2020). Gathers for a forward hide behind forwards, what the
     backward sends behind backwards: what one pass leaves idle does not help the other, but where a stage
-    waits for its host either may use the wait.
+    waits for its host either may use the wait. The forward alone sends its gathers of ZeRO 3 only.
     """
     w, m, software = design.workload, design.mapping, design.software
     group, algorithm = groups.dp, software.collective
@@ -322,8 +322,8 @@ def data_parallel_time(
     reduce = software.communication_slowdown * collectives.all_reduce(gradients, group, design.system, algorithm)
     scatter = slower * collectives.reduce_scatter(gradients / messages, group, design.system, algorithm)
     gather = slower * collectives.all_gather(weights / messages, group, design.system, algorithm)
-    gathers = jnp.where(stage >= 3.0, n, jnp.where(stage >= 1.0, 1.0, 0.0))
-    scatters = jnp.where(stage >= 2.0, n, 1.0)
+    gathers = jnp.where(stage >= 3.0, n, jnp.where(stage >= 1.0, w.backward, 0.0))
+    scatters = w.backward * jnp.where(stage >= 2.0, n, 1.0)
     again = jnp.where(stage >= 3.0, gather, 0.0)
     overlap = m.overlap_dp * software.dp_overlap
     usage = collectives.usage(group, design.system)
@@ -333,7 +333,7 @@ def data_parallel_time(
     )
     both = gathers * windows.forward + scatters * windows.backward + jnp.maximum(gathers, scatters) * windows.stall
     exposed_part = before + behind - (1.0 - usage) * jnp.minimum(hidden, both)
-    return exposed_part + tied_embedding_time(design, groups)
+    return exposed_part + w.backward * tied_embedding_time(design, groups)
 
 
 def tied_embedding_time(design: Design, groups: Groups) -> Scalar:
@@ -430,7 +430,7 @@ def step_time(
         context_parallel=n * layers * one.context_parallel,
         bubble=pipeline.bubble_time(stages, m.pp, m.virtual_stages),
         pipeline_parallel=0.5 * (1.0 + w.backward) * sends * pipeline_message(design, local, groups),
-        data_parallel=w.backward * data_parallel_time(design, local, groups, windows, parameters, n),
+        data_parallel=data_parallel_time(design, local, groups, windows, parameters, n),
         optimizer=w.backward * optimizer_time(design, parameters),
         offload=n * layers * one.offload + layers * update,
     )

@@ -92,5 +92,5 @@ INFEASIBLE_MEANING = {
     Infeasible.precision_unsupported: "the accelerator has no matrix rate at this precision",
     Infeasible.host_memory: "what is offloaded exceeds the host memory of a device",
     Infeasible.offload_too_few_layers: "offload needs at least three layers a device",
-    Infeasible.power: "the power limit is below what a device draws at its lowest clock",
+    Infeasible.power: "no clock meets the power limit, or the one set is above the nominal one",
 }

@@ -25,7 +25,6 @@ class LogicNode:
 
     density: Scalar = metadata("", "1/m^2", "devices of logic on an area")
     sram_density: Scalar = metadata("", "B/m^2", "capacity of SRAM arrays on an area")
-    supply: Scalar = metadata("V_dd", "V", "nominal supply voltage")
     clock: Scalar = metadata("f_0", "Hz", "clock of accelerator logic at the nominal voltage")
     energy: Scalar = metadata("", "1", "energy of a switched device over that of N7, at that clock")
     leakage: Scalar = metadata("", "1", "static power of a device over that of N7")
@@ -42,7 +41,6 @@ class MemoryTechnology:
     unit_bandwidth: Scalar = metadata("", "B/s", "peak bandwidth of a unit")
     unit_capacity: Scalar = metadata("", "B", "capacity of a unit")
     unit_energy: Scalar = metadata("", "J/B", "energy of a byte, device level")
-    unit_latency: Scalar = metadata("", "s", "latency of an idle read")
     unit_edge: Scalar = metadata("", "m", "edge of the die that a unit takes; 0 where it is stacked on the die")
     unit_area: Scalar = metadata("", "m^2", "area of the die that PHY and controller of a unit take")
     unit_temperature: Scalar = metadata("", "K", "temperature of the memory; 300 or more: no cooler counted")
