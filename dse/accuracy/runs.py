@@ -85,8 +85,8 @@ def section() -> tuple[str, str]:
         "No parameter was fitted to a run, but the mapping and the stack of the first and the hosts of both are "
         "choices: hosts draw 45 % of the devices' limit, an estimate; with 30 % or 60 % the energy of GPT-3 is 12 % "
         "lower or higher. *With host* is what the system draws a device before the facility: 330 W are published for "
-        "GPT-3. *Peak* is while every device runs layers, *provisioned* every device at its limit: what lies between is "
-        "what over-subscription may use.\n\n"
+        "GPT-3. *Peak* is while every device runs layers, *provisioned* every device at its limit: what lies between "
+        "is what over-subscription may use.\n\n"
         f"{table(columns, rows)}\n\n{known}\n\n"
         f"{table(['share of the energy', *parts], shares)}\n"
     )
