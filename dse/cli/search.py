@@ -84,7 +84,7 @@ def size(problem: Problem) -> str:
 
 
 def _as_dict(found: Outcome) -> dict[str, Any]:
-    document = dataclasses.asdict(found) | {"output": str(found.output), "feasible_found": found.any_feasible}
+    document = dataclasses.asdict(found) | {"output": str(found.output), "any_feasible": found.any_feasible}
     document["size"] = found.size if math.isfinite(found.size) else "infinite"
     return document
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dse import types
 from dse.design import leaf, replace
 from dse.search import pareto
 from dse.search import space as spaces
@@ -18,6 +20,7 @@ from dse.search.driver import Best
 from dse.search.problem import Problem
 from dse.search.space import Point
 from dse.sweep.axis_values import Axis, Label
+from dse.sweep.engine import Program
 from dse.sweep.expression import metric_units
 from dse.sweep.labels import labels, part_labels
 from dse.sweep.manifest import REASONS
@@ -170,7 +173,7 @@ def verify(problem: Problem, best: Best) -> None:
     columns = jax.tree.map(np.asarray, spaces.values(problem.space, best.point))
     for i in range(len(best.value)):
         design = replace(problem.grid.base, {path: column[i] for path, column in columns.items()})
-        metrics = problem.program.model(design)
+        metrics = _plain_model(problem.program)(design)
 
         def lookup(name: str, metrics: Any = metrics, design: Any = design) -> Any:
             return getattr(metrics, name) if name in metric_units() else leaf(design, name)
@@ -182,3 +185,8 @@ def verify(problem: Problem, best: Best) -> None:
                 raise MismatchError(f"{objective.expression.text}: the search says {searched}, the model {plain}")
         if bool(best.evaluation.violation[i] == 0.0) and not bool(metrics.feasible):
             raise MismatchError(f"the search says feasible, the model {int(metrics.infeasible_reason)}")
+
+
+def _plain_model(program: Program) -> Callable[[types.Design], types.Metrics]:
+    """The model as it is: no equations merged, nothing batched or compiled together."""
+    return program.model

@@ -134,7 +134,7 @@ def _value(node: ast.expr, lookup: Lookup, where: str) -> Scalar:
 
 def _true(value: Scalar) -> Scalar:
     """Whether a number is not 0; truth values are as they are."""
-    if getattr(value, "dtype", None) == bool:
+    if jnp.result_type(value) == np.bool_:
         return value
     return np.bool_(value != 0) if isinstance(value, float) else value != 0
 
