@@ -121,7 +121,7 @@ def test_neighbours_are_designs_one_step_away_and_symmetric(task):
     found, exact = near(points)
     assert found.digits.shape[1] == task.space.n_directions
     assert np.all(exact.sum(axis=1) > 0)
-    back, is_exact = near(jax.tree.map(lambda a: a.reshape(-1, a.shape[-1]), found))
+    back, is_exact = near(jax.tree.map(lambda a: a.reshape(exact.size, a.shape[-1]), found))
     back = jax.tree.map(lambda a: np.asarray(a).reshape(*exact.shape, *a.shape[1:]), back)
     digits, reals = (np.asarray(a)[:, None, None] for a in points)
     mine = np.all(back.digits == digits, axis=-1) & np.all(np.abs(back.reals - reals) < 1e-6, axis=-1)
