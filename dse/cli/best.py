@@ -4,25 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from dse.cli import show
+from dse.cli.designs import SHORT, label
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
     from dse.sweep import BestDesign, Summary
-
-#: Axis → its heading; the others keep their names. This is also the order of the columns.
-_SHORT = {
-    "tp": "tp", "pp": "pp", "dp": "dp", "cp": "cp", "micro_batch": "mb", "virtual_stages": "v",
-    "recompute": "recompute", "zero_stage": "zero", "sequence_parallel": "sp",
-    "overlap_dp": "o:dp", "overlap_tp": "o:tp",
-    "offload_weights": "off:w", "offload_activations": "off:a", "offload_optimizer": "off:o",
-}  # fmt: skip
 
 #: Columns of time: heading → the parts that make it up.
 _TIME = {
@@ -87,10 +80,10 @@ def _axes(best: Sequence[BestDesign]) -> tuple[list[Column], list[str]]:
     given = best[0].labels
     ends = Counter(name.rpartition(".")[2] for name in given)
     columns, same = [], []
-    for name in [*(n for n in given if n not in _SHORT), *(n for n in _SHORT if n in given)]:
+    for name in [*(n for n in given if n not in SHORT), *(n for n in SHORT if n in given)]:
         end = name.rpartition(".")[2]
-        heading = _SHORT.get(name, end if ends[end] == 1 else name)
-        cells = [_label(name, design.labels[name]) for design in best]
+        heading = SHORT.get(name, end if ends[end] == 1 else name)
+        cells = [label(name, design.labels[name]) for design in best]
         if len(best) > 1 and len(set(cells)) == 1:
             same.append(f"{heading} {cells[0]}")
         else:
@@ -132,15 +125,3 @@ def _shares(best: Sequence[BestDesign]) -> list[Column]:
 
 def _share(design: BestDesign, parts: tuple[str, ...]) -> float:
     return sum(design.metrics[f"step_time_{part}"] for part in parts) / design.metrics["step_time"]
-
-
-def _label(name: str, value: Any) -> str:
-    """What an axis is at a design, with its units."""
-    from dse.design import known_leaves, leaf_path
-
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if not isinstance(value, int | float):
-        return str(value)
-    units = known_leaves()[leaf_path(name)]["units"]
-    return f"{value:g}" if units == "1" else show.quantity(float(value), units)

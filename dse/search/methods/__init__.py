@@ -1,0 +1,21 @@
+"""Search methods by name; a new one is a file here and a line in ``METHODS``."""
+
+from __future__ import annotations
+
+from dse.search.methods import annealing, cross_entropy, evolution, external, random
+from dse.search.methods.base import Batch, Evaluate, Method, Searcher
+
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        random.RANDOM,
+        external.SOBOL,
+        evolution.EVOLUTION,
+        cross_entropy.CROSS_ENTROPY,
+        annealing.ANNEALING,
+        external.CMAES,
+        external.NSGA2,
+    )
+}
+
+__all__ = ["METHODS", "Batch", "Evaluate", "Method", "Searcher"]
