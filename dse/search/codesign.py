@@ -38,8 +38,8 @@ class Schedule:
     steps: int = 100
     seed: int = 0
     k: int = 8  #: mappings of the soft-min
-    rate: float = 0.12  #: first step of a coordinate, in its logarithm
-    last_rate: float = 0.004
+    rate: float = 0.2  #: first step of a coordinate, in its logarithm
+    last_rate: float = 0.002
     temperature: float = 0.03  #: first one, in logarithms of the objective
     last_temperature: float = 3e-4
     stiffness: float = 0.5  #: first one
@@ -154,12 +154,19 @@ def search(problem: Problem, starts: Points | None = None, by_differences: float
 
 def differences(problem: Problem, coordinates: Points, step: float) -> tuple[Points, np.ndarray]:
     """One-sided finite differences of the exact objective: an inner minimum a coordinate, and one more."""
-    exact, _ = objective(problem, coordinates)
-    slope = {}
-    for path in problem.hardware.names:
-        moved, _ = objective(problem, coordinates | {path: coordinates[path] + np.float32(step)})
-        change = np.log(moved) - np.log(exact)
-        slope[path] = np.where(np.isfinite(change), change / step, 0.0).astype(np.float32)
+    names, count = problem.hardware.names, len(next(iter(coordinates.values())))
+    moved = {
+        path: np.concatenate([values, *(values + np.float32(step) * (path == other) for other in names)])
+        for path, values in coordinates.items()
+    }
+    met = np.log(objective(problem, moved)[0]).reshape(1 + len(names), count)
+    known = np.isfinite(met)
+    met = np.where(known, met, 0.0)
+    slope = {
+        path: np.where(known[0] & known[i], (met[i] - met[0]) / step, 0.0).astype(np.float32)
+        for i, path in enumerate(names, start=1)
+    }
+    exact = np.where(known[0], np.exp(met[0]), np.inf)
     return slope, exact
 
 
