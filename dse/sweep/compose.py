@@ -45,14 +45,18 @@ def build(spec: SweepSpec) -> Grid:
     base = _base(layers, spec, parts)
     orthogonal_paths = {path for dimension in dimensions for path in dimension.columns}
     settled = tuple(c for c in spec.constraints if set(c.names) <= {*DEGREES, *OPTIONS} - orthogonal_paths)
+    shapes = tuple(_shapes(base, dimensions, spec.file))
     return Grid(
         spec=spec,
         base=base,
         fixed=(*(axis for key, axis in layers.items() if key not in given), *spec.fixed.values()),
         dimensions=dimensions,
-        table=mappings.build(parts, _shapes(base, dimensions, spec.file), settled, f"{spec.file}: axes"),
+        table=mappings.build(parts, shapes, settled, f"{spec.file}: axes"),
         mapping_axes=_mapping_axes(stacked, parts),
         constraints=tuple(c for c in spec.constraints if c not in settled),
+        settled=settled,
+        parts=parts,
+        shapes=shapes,
         used=tuple((NAMED[key][0], slug) for key, axis in layers.items() for slug in axis.labels if slug != "none"),
     )
 

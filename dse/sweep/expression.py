@@ -15,10 +15,12 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
+import itertools
 import operator
 from collections.abc import Callable
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from dse import catalog
@@ -55,6 +57,13 @@ class Expression:
     def __call__(self, lookup: Lookup) -> Scalar:
         """The value, with ``lookup(name)`` for leaves and metrics: scalars, arrays or tracers alike."""
         return _value(_tree(self.text), lookup, self.where)
+
+    def excess(self, lookup: Lookup) -> Scalar:
+        """By how much a comparison is missed: 0 where it holds, above 0 where it does not.
+
+        ``a <= b`` is missed by (a - b) / (|a| + |b|), at most 1; ``and`` adds, ``or`` takes the least.
+        """
+        return _excess(_tree(self.text), lookup, self.where, wanted=True)
 
 
 @functools.lru_cache(maxsize=256)
@@ -128,6 +137,27 @@ def _comparison(node: ast.Compare, lookup: Lookup, where: str) -> Scalar:
     values = [_side(side, sides, lookup, where) for side in sides]
     steps = [_COMPARE[type(op)](values[i], values[i + 1]) for i, op in enumerate(node.ops)]
     return functools.reduce(operator.and_, steps)
+
+
+#: A comparison that fails by nothing (``a < a``) is still missed by this.
+_LEAST_EXCESS = 1e-6
+
+
+def _excess(node: ast.expr, lookup: Lookup, where: str, wanted: bool) -> Scalar:
+    """By how much a node fails to be ``wanted``."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return _excess(node.operand, lookup, where, not wanted)
+    if isinstance(node, ast.BoolOp):
+        parts = [_excess(value, lookup, where, wanted) for value in node.values]
+        return functools.reduce(operator.add if isinstance(node.op, ast.And) == wanted else jnp.minimum, parts)
+    holds = jnp.asarray(_value(node, lookup, where)).astype(bool) == wanted
+    if not isinstance(node, ast.Compare):
+        return jnp.where(holds, 0.0, 1.0)
+    sides = [node.left, *node.comparators]
+    values = [jnp.asarray(_side(side, sides, lookup, where), jnp.float32) for side in sides]
+    pairs = itertools.pairwise(values)
+    far = sum(jnp.abs(a - b) / jnp.maximum(jnp.abs(a) + jnp.abs(b), _LEAST_EXCESS) for a, b in pairs)
+    return jnp.where(holds, 0.0, jnp.maximum(far, _LEAST_EXCESS))
 
 
 def _side(side: ast.expr, sides: list[ast.expr], lookup: Lookup, where: str) -> Scalar:

@@ -14,7 +14,7 @@ import math
 import numpy as np
 
 from dse.sweep.axis_values import Axis, Label
-from dse.sweep.degrees import OPTIONS
+from dse.sweep.degrees import OPTIONS, Parts, Shape
 from dse.sweep.expression import Expression
 from dse.sweep.mappings import MappingTable
 from dse.sweep.spec import SweepSpec
@@ -50,6 +50,9 @@ class Grid:
     table: MappingTable
     mapping_axes: tuple[Axis, ...]  #: swept parts of the mapping, and dp where it is derived
     constraints: tuple[Expression, ...]  #: those that the table has not settled
+    settled: tuple[Expression, ...]  #: and those that it has
+    parts: Parts  #: what the specification says of the mapping
+    shapes: tuple[Shape, ...]  #: what mappings must divide, by distinct sizes along the dimensions, the last fastest
     used: tuple[tuple[str, str], ...]  #: (kind, slug) of the catalogue entries
 
     @property

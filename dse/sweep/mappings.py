@@ -67,9 +67,9 @@ def build(parts: Parts, shapes: Iterable[Shape], constraints: tuple[Expression, 
     removed: Counter[str] = Counter()
     rows, masks = [], []
     for shape in shapes:
-        found = degree_rows(parts, shape, removed)
-        rows.append(np.stack([found[path] for path in DEGREES], axis=1))
-        masks.append(_mask(found, options, parts, shape, constraints, removed))
+        found, mask = of_shape(parts, shape, options, constraints, removed)
+        rows.append(found)
+        masks.append(mask)
     unique, inverse = np.unique(np.concatenate(rows), axis=0, return_inverse=True)
     distinct = np.zeros((len(unique), len(next(iter(options.values())))), bool)
     np.logical_or.at(distinct, inverse.reshape(-1), np.concatenate(masks))
@@ -80,6 +80,18 @@ def build(parts: Parts, shapes: Iterable[Shape], constraints: tuple[Expression, 
     if parts.n_devices_given and N_DEVICES not in parts.axes:
         del degrees[N_DEVICES]  # it is a value of the design, the same for all rows of a point
     return MappingTable(degrees, options, distinct[used])
+
+
+def of_shape(
+    parts: Parts, shape: Shape, options: Columns, constraints: tuple[Expression, ...], removed: Counter[str]
+) -> tuple[np.ndarray, np.ndarray]:
+    """([row, degree] in the order of ``DEGREES``, [row, column] which pairs count) of the mappings of one shape.
+
+    What goes is counted in ``removed`` by reason.
+    """
+    found = degree_rows(parts, shape, removed)
+    rows = np.stack([found[path] for path in DEGREES], axis=1)
+    return rows, _mask(found, options, parts, shape, constraints, removed)
 
 
 def option_columns(parts: Parts) -> Columns:

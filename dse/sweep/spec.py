@@ -112,23 +112,36 @@ class SweepSpec:
 
 def read(path: str | Path) -> SweepSpec:
     """The specification in a TOML file; whatever is wrong with it is an InputError."""
+    return from_text(text_of(path), str(path))
+
+
+def text_of(path: str | Path) -> str:
+    """The text of a specification's file; one that cannot be read is an InputError."""
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         near = nearest(path.name, [p.name for p in path.parent.glob("*.toml")])
         fix = f"did you mean {path.parent / near[0]}?" if near else "give the path of a sweep specification"
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise InputError(str(path), reason, "a readable TOML file", fix) from None
-    return from_text(text, str(path))
 
 
 def from_text(text: str, file: str = "sweep.toml") -> SweepSpec:
     """The specification in a TOML text; ``file`` is what errors call it and names the default output."""
+    return from_document(document_of(text, file), text, file)
+
+
+def document_of(text: str, file: str) -> dict[str, Any]:
+    """What a TOML text says; one that is no TOML is an InputError."""
     try:
-        document = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(file, f"text that is not TOML: {error}", "TOML 1.0", "mend that line") from None
+
+
+def from_document(document: dict[str, Any], text: str, file: str) -> SweepSpec:
+    """The specification in a parsed TOML text; ``text`` is what results carry and what is hashed."""
     for key in document:
         if key not in _KEYS:
             raise unknown_name(file, key, _KEYS, "sections")

@@ -1,0 +1,277 @@
+"""The space of a search, feasible by construction: arrays on the device and pure functions of them.
+
+A design has three views, all of them arrays of the same few numbers:
+
+- the *unit cube* [0, 1]^d: what searchers of real vectors move in;
+- *coordinates*: whole numbers, one for each discrete dimension, each degree of parallelism and each option, with
+  the continuous axes still in [0, 1]: what searchers of ordered or categorical choices move in;
+- a :class:`Point`: digits into the tables of the grid (dimensions…, row of the mapping table, options…), always a
+  valid mapping and the one that stands for all its like.
+
+Degrees are decoded by a tree over the rows of the mapping table: what is wanted of each degree in turn is taken to
+the nearest value that the degrees before it leave possible. So every position is a valid mapping, and a degree
+that may stay as it is does so when another moves. Options that change nothing at these degrees, and pairs
+that no rule allows, go to their representative by table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+
+class Point(NamedTuple):
+    """Designs as digits into a grid's tables and positions along its continuous axes."""
+
+    digits: Array  #: [..., digit] int32: dimensions…, row of degrees, options…
+    reals: Array  #: [..., continuous axis] float32 in [0, 1]
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=[
+        "columns", "shape_of", "children", "row_of_leaf", "ranks", "neighbour_rows", "pattern", "twin",
+        "option_digits", "designs_before", "first_leaf", "listed_columns", "low", "span",
+    ],
+    meta_fields=["sizes", "radices", "row_digit", "level_of", "names", "paths", "logs", "n_designs"],
+)  # fmt: skip
+@dataclasses.dataclass(frozen=True)
+class Space:
+    """The tables of a space; a *leaf* below is a row of degrees that is valid for a shape."""
+
+    columns: tuple[dict[str, Array], ...]  #: by digit: leaf path → value at each position
+    shape_of: tuple[Array, ...]  #: by dimension: [position] what it adds to the number of the shape
+    children: tuple[Array, ...]  #: by level of the tree: [node, wanted rank] node of the next level
+    row_of_leaf: Array  #: [leaf] row of degrees
+    ranks: Array  #: [row, level] rank of each degree that varies
+    neighbour_rows: Array  #: [leaf, direction] the row one step away, its own where there is none
+    pattern: Array  #: [leaf] which row of ``twin`` holds
+    twin: Array  #: [pattern, column] the column of options that stands for this one
+    option_digits: Array  #: [column, option]
+    designs_before: Array  #: [leaf] mappings of the leaves before it, of all shapes
+    first_leaf: Array  #: [shape + 1]
+    listed_columns: Array  #: [pattern, n] the columns that stand for themselves, then whatever
+    low: Array  #: [continuous axis] lower end, of the logarithm where it is spaced so
+    span: Array  #: [continuous axis] and the way to the upper end
+    sizes: tuple[int, ...]  #: of the digits
+    radices: tuple[int, ...]  #: of the coordinates: digits before the row, levels of the tree, options
+    row_digit: int  #: position of the row among the digits
+    level_of: tuple[str, ...]  #: leaf path of each level of the tree
+    names: tuple[str, ...]  #: of the coordinates, then of the continuous axes
+    paths: tuple[str, ...]  #: of the continuous axes
+    logs: tuple[bool, ...]  #: which of them are spaced by the logarithm
+    n_designs: int  #: distinct designs, the continuous axes apart
+
+    @property
+    def size(self) -> float:
+        """Distinct designs: a whole number, infinite with continuous axes."""
+        return float("inf") if self.paths else self.n_designs
+
+    @property
+    def moving(self) -> tuple[int, ...]:
+        """Coordinates that have more than one value: those that the unit cube has axes for."""
+        return tuple(i for i, radix in enumerate(self.radices) if radix > 1)
+
+    @property
+    def n_cube(self) -> int:
+        """Dimensions of the unit cube."""
+        return len(self.moving) + len(self.paths)
+
+    @property
+    def n_levels(self) -> int:
+        """Degrees that vary."""
+        return len(self.level_of)
+
+    @property
+    def n_directions(self) -> int:
+        """Neighbours that :func:`neighbours` gives, those that are none included."""
+        others = len(self.sizes) - 1
+        return 2 * others + self.neighbour_rows.shape[1] + 2 * len(self.paths)
+
+
+# --- from the cube and from coordinates to points ---------------------------------------------------------
+
+
+def decode(space: Space, cube: Array) -> Point:
+    """The designs at positions [..., d] of the unit cube; positions outside it are moved to its border."""
+    n, whole = len(space.moving), [jnp.zeros(cube.shape[:-1], jnp.int32)] * len(space.radices)
+    for axis, coordinate in enumerate(space.moving):
+        whole[coordinate] = _cell(cube[..., axis], space.radices[coordinate])
+    return from_coordinates(space, jnp.stack(whole, axis=-1), jnp.clip(cube[..., n:], 0.0, 1.0))
+
+
+def _cell(position: Array, radix: int) -> Array:
+    """Which of ``radix`` equal cells of [0, 1] a position is in."""
+    return jnp.clip(jnp.floor(position * float(radix)).astype(jnp.int32), 0, radix - 1)
+
+
+def encode(space: Space, point: Point) -> Array:
+    """The middle of the cells of the cube that hold these designs: ``decode(encode(p)) == p``."""
+    at = coordinates(space, point)
+    cells = [(at[..., i].astype(jnp.float32) + 0.5) / float(space.radices[i]) for i in space.moving]
+    return jnp.concatenate([jnp.stack(cells, axis=-1), point.reals], axis=-1) if cells else point.reals
+
+
+def coordinates(space: Space, point: Point) -> Array:
+    """[..., coordinate] of points; with ``point.reals`` they tell all."""
+    before, row, after = _split(space, point.digits)
+    return jnp.concatenate([before, space.ranks.at[row].get(mode="promise_in_bounds"), after], axis=-1)
+
+
+def from_coordinates(space: Space, at: Array, reals: Array) -> Point:
+    """The valid design nearest to coordinates [..., coordinate] within their radices."""
+    before, ranks = at[..., : space.row_digit], at[..., space.row_digit : space.row_digit + space.n_levels]
+    leaf = _leaf(space, before, ranks)
+    options = _represented(space, leaf, at[..., space.row_digit + space.n_levels :])
+    row = space.row_of_leaf.at[leaf].get(mode="promise_in_bounds")
+    return Point(jnp.concatenate([before, row[..., None], options], axis=-1), reals)
+
+
+def canonical(space: Space, point: Point) -> Point:
+    """Digits taken to the nearest valid mapping and its representative; valid points stay as they are."""
+    return from_coordinates(space, coordinates(space, point), jnp.clip(point.reals, 0.0, 1.0))
+
+
+def _split(space: Space, digits: Array) -> tuple[Array, Array, Array]:
+    """(digits of the dimensions, row, digits of the options)."""
+    n = space.row_digit
+    return digits[..., :n], digits[..., n], digits[..., n + 1 :]
+
+
+def _leaf(space: Space, before: Array, ranks: Array) -> Array:
+    """The leaf that comes nearest to the ranks wanted of the degrees, at these dimensions."""
+    node = jnp.zeros(before.shape[:-1], jnp.int32)
+    for dimension, adds in enumerate(space.shape_of):
+        node = node + adds.at[before[..., dimension]].get(mode="promise_in_bounds")
+    for level, table in enumerate(space.children):
+        node = table.at[node, ranks[..., level]].get(mode="promise_in_bounds")
+    return node
+
+
+def _represented(space: Space, leaf: Array, options: Array) -> Array:
+    """Digits of the options that stand for these at a leaf."""
+    radices = space.sizes[space.row_digit + 1 :]
+    column = jnp.zeros(leaf.shape, jnp.int32)
+    for position, radix in enumerate(radices):
+        column = column * radix + options[..., position]
+    pattern = space.pattern.at[leaf].get(mode="promise_in_bounds")
+    column = space.twin.at[pattern, column].get(mode="promise_in_bounds")
+    return space.option_digits.at[column].get(mode="promise_in_bounds")
+
+
+# --- from points to leaves of designs ---------------------------------------------------------------------
+
+
+def values(space: Space, point: Point) -> dict[str, Array]:
+    """Full path → values of every leaf that the space sets: arrays [...]."""
+    found = {
+        path: column.at[point.digits[..., digit]].get(mode="promise_in_bounds")
+        for digit, columns in enumerate(space.columns) for path, column in columns.items()
+    }  # fmt: skip
+    return found | real_values(space, point.reals)
+
+
+def real_values(space: Space, reals: Array) -> dict[str, Array]:
+    """Full path → values of the continuous axes at positions [..., axis] in [0, 1]."""
+    found = {}
+    for axis, (path, log) in enumerate(zip(space.paths, space.logs, strict=True)):
+        value = space.low[axis] + reals[..., axis] * space.span[axis]
+        found[path] = jnp.exp(value) if log else value
+    return found
+
+
+def mixed_values(space: Space, weights: Sequence[Array], reals: Array) -> dict[str, Array]:
+    """Full path → values where each digit is a mixture: ``weights[digit]`` [..., position] adds up to 1.
+
+    One-hot weights give what :func:`values` gives, and soft ones the mean along each digit: differentiable. Whether
+    the mixture's options are their own representative is not looked at; :func:`likeliest` does.
+    """
+    found = {}
+    for weight, columns in zip(weights, space.columns, strict=True):
+        found |= {path: weight @ column for path, column in columns.items()}
+    return found | real_values(space, reals)
+
+
+def likeliest(space: Space, weights: Sequence[Array], reals: Array) -> Point:
+    """The valid design at the greatest weight (or logit) of each digit, the first of equals."""
+    digits = jnp.stack([jnp.argmax(weight, axis=-1).astype(jnp.int32) for weight in weights], axis=-1)
+    return canonical(space, Point(digits, reals))
+
+
+def one_hot(space: Space, point: Point) -> list[Array]:
+    """Weights [..., position] of each digit that stand for points."""
+    return [jax.nn.one_hot(point.digits[..., i], size) for i, size in enumerate(space.sizes)]
+
+
+# --- samples and neighbours -------------------------------------------------------------------------------
+
+
+def sample(space: Space, key: Array, shape: tuple[int, ...] = ()) -> Point:
+    """Random designs: dimensions and continuous axes uniform, then uniform over the mappings that fit them."""
+    keys = jax.random.split(key, 3)
+    before = [
+        jax.random.randint(jax.random.fold_in(keys[0], i), shape, 0, size)
+        for i, size in enumerate(space.sizes[: space.row_digit])
+    ]  # fmt: skip
+    before = jnp.stack(before, axis=-1) if before else jnp.zeros((*shape, 0), jnp.int32)
+    row, options = _random_mapping(space, keys[1], before)
+    reals = jax.random.uniform(keys[2], (*shape, len(space.paths)))
+    return Point(jnp.concatenate([before, row[..., None], options], axis=-1), reals)
+
+
+def _random_mapping(space: Space, key: Array, before: Array) -> tuple[Array, Array]:
+    """(row, digits of options) uniform over the mappings that are valid at these dimensions."""
+    shape = jnp.zeros(before.shape[:-1], jnp.int32)
+    for dimension, adds in enumerate(space.shape_of):
+        shape = shape + adds[before[..., dimension]]
+    first, last = (space.designs_before[space.first_leaf[shape + i]] for i in (0, 1))
+    number = jax.random.randint(key, shape.shape, first, last)
+    leaf = jnp.searchsorted(space.designs_before, number, side="right").astype(jnp.int32) - 1
+    column = space.listed_columns[space.pattern[leaf], number - space.designs_before[leaf]]
+    return space.row_of_leaf[leaf], space.option_digits[column]
+
+
+def neighbours(space: Space, point: Point, step: Any = 1.0 / 16.0) -> tuple[Point, Array]:
+    """Points one step away from one point, [direction], and which of them are other designs reached unrepaired.
+
+    Dimensions and options move by one place, continuous axes by ``step``, and the degrees to the next mapping along
+    each way in which one of them changes alone, or two of them at the same product. A step that leads to no valid
+    mapping is repaired as :func:`canonical` does; those that need no repair can be taken back.
+    """
+    moved = [*_moved_digits(space, point), *_moved_rows(space, point), *_moved_reals(space, point, step)]
+    wanted = jax.tree.map(lambda *arrays: jnp.stack(arrays), *moved)
+    found = canonical(space, wanted)
+    same = jnp.all(found.digits == wanted.digits, axis=-1)
+    digits, reals = (jnp.broadcast_to(old, new.shape) for old, new in zip(point, found, strict=True))
+    other = jnp.any(found.digits != digits, axis=-1) | jnp.any(found.reals != reals, axis=-1)
+    return found, same & other
+
+
+def _moved_digits(space: Space, point: Point) -> list[Point]:
+    found = []
+    for digit, size in enumerate(space.sizes):
+        if digit != space.row_digit:
+            for way in (-1, 1):
+                moved = jnp.clip(point.digits[digit] + way, 0, size - 1)
+                found.append(point._replace(digits=point.digits.at[digit].set(moved)))
+    return found
+
+
+def _moved_rows(space: Space, point: Point) -> list[Point]:
+    before, row, _ = _split(space, point.digits)
+    rows = space.neighbour_rows[_leaf(space, before, space.ranks[row])]
+    return [point._replace(digits=point.digits.at[space.row_digit].set(rows[i])) for i in range(rows.shape[0])]
+
+
+def _moved_reals(space: Space, point: Point, step: Any) -> list[Point]:
+    moves = [(axis, way) for axis in range(len(space.paths)) for way in (-1.0, 1.0)]
+    return [
+        point._replace(reals=point.reals.at[axis].set(jnp.clip(point.reals[axis] + way * step, 0.0, 1.0)))
+        for axis, way in moves
+    ]
