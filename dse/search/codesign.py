@@ -156,14 +156,14 @@ def differences(problem: Problem, coordinates: Points, step: float) -> tuple[Poi
     """One-sided finite differences of the exact objective: an inner minimum a coordinate, and one more."""
     names, count = problem.hardware.names, len(next(iter(coordinates.values())))
     moved = {
-        path: np.concatenate([values, *(values + np.float32(step) * (path == other) for other in names)])
+        path: np.concatenate([values, *(values + values.dtype.type(step * (path == other)) for other in names)])
         for path, values in coordinates.items()
     }
     met = np.log(objective(problem, moved)[0]).reshape(1 + len(names), count)
     known = np.isfinite(met)
     met = np.where(known, met, 0.0)
     slope = {
-        path: np.where(known[0] & known[i], (met[i] - met[0]) / step, 0.0).astype(np.float32)
+        path: np.where(known[0] & known[i], (met[i] - met[0]) / step, 0.0).astype(coordinates[path].dtype)
         for i, path in enumerate(names, start=1)
     }
     exact = np.where(known[0], np.exp(met[0]), np.inf)
@@ -172,23 +172,17 @@ def differences(problem: Problem, coordinates: Points, step: float) -> tuple[Poi
 
 def random_points(problem: Problem, count: int, seed: int) -> Trace:
     """The exact objective of random hardware within the budgets."""
-    batch = problem.schedule.starts
-    points = problem.hardware.random(seed, -(-count // batch) * batch)
-    return evaluated(problem, points)
+    return evaluated(problem, problem.hardware.random(seed, count))
 
 
 def evaluated(problem: Problem, points: Points) -> Trace:
     """The exact objective of given points, a batch of starts at a time."""
-    batch, count = problem.schedule.starts, len(next(iter(points.values())))
-    began, met, spent = problem.inner.evaluations, [], []
-    for first in range(0, count, batch):
-        places = np.minimum(np.arange(first, first + batch), count - 1)  # batches of one size share a program
-        met.append(objective(problem, {path: values[places] for path, values in points.items()})[0])
-        spent.append(problem.inner.evaluations - began)
-    all_met = np.array(met)
-    place = int(all_met.reshape(-1)[:count].argmin())
+    began = problem.inner.evaluations
+    met = np.exp(_exact(problem, leaves(problem.hardware, points)))
+    place = int(met.argmin())
     best_at = {path: float(values[place]) for path, values in points.items()}
-    return Trace(all_met, np.array(spent), best_at, float(all_met.reshape(-1)[place]))
+    spent = np.array([problem.inner.evaluations - began])
+    return Trace(met[None, :], spent, best_at, float(met[place]))
 
 
 # --- one point, explained -----------------------------------------------------------------------------------
@@ -197,24 +191,50 @@ def evaluated(problem: Problem, points: Points) -> Trace:
 class Elasticity(NamedTuple):
     """``d ln(objective) / d ln(leaf)``: per cent of change for one per cent more of the leaf."""
 
-    leaf: str
+    leaf: str  #: full path
     value: float
-    elasticity: float
+    elasticity: float  #: with the mappings held
+    remapped: float  #: of a tenth more, with the best mappings of that chip: what capacity is worth shows here alone
+
+
+#: Change of a leaf for which mappings are chosen anew.
+_MORE = 1.1
 
 
 def elasticities(problem: Problem, coordinates: dict[str, float]) -> list[Elasticity]:
-    """What the hardware at a point is short of: elasticities of the exact objective, best mappings held; largest first."""
+    """What the hardware at a point is short of: elasticities of the exact objective, largest first."""
     at = _batched(problem, coordinates)
     points = leaves(problem.hardware, at)
     found = problem.inner.best(points)
     mappings = np.repeat(found.mapping[..., None], found.mappings.shape[2], axis=2)
     _, slopes = problem.inner.slopes(points, mappings)
-    stated = problem.inner.stated(points)
+    stated = {path: float(values[0]) for path, values in problem.inner.stated(points).items()}
+    known = [path for path, value in stated.items() if value]
+    changed = {
+        path: np.array([value * (_MORE if path == other else 1.0) for other in known])
+        for path, value in stated.items()
+    }
+    moved = _exact(problem, changed)
+    plain = found.best[0].astype(np.float64) @ problem.weights
     rows = [
-        Elasticity(path, float(stated[path][0]), float(slope[0, :, 0] @ problem.weights * stated[path][0]))
-        for path, slope in slopes.items()
-    ]
-    return sorted(rows, key=lambda row: -abs(row.elasticity))
+        Elasticity(
+            path, stated[path], float(slopes[path][0, :, 0] @ problem.weights * stated[path]),
+            float((moved[i] - plain) / math.log(_MORE)),
+        )
+        for i, path in enumerate(known)
+    ]  # fmt: skip
+    return sorted(rows, key=lambda row: (-abs(row.elasticity), -abs(row.remapped)))
+
+
+def _exact(problem: Problem, points: Points) -> np.ndarray:
+    """[point] logarithm of the exact objective of leaves, a batch of starts at a time."""
+    batch, count = problem.schedule.starts, len(next(iter(points.values())))
+    found = []
+    for first in range(0, count, batch):
+        places = np.minimum(np.arange(first, first + batch), count - 1)  # batches of one size share a program
+        best = problem.inner.best({path: values[places] for path, values in points.items()}).best
+        found.append(best.astype(np.float64) @ problem.weights)
+    return np.concatenate(found)[:count]
 
 
 def best_mappings(problem: Problem, coordinates: dict[str, float]) -> list[tuple[int, float]]:

@@ -134,7 +134,8 @@ def _budget(table: dict[str, Any], where: str) -> dict[str, float]:
 
 def _simplices(lists: Any, where: str) -> tuple[tuple[str, ...], ...]:
     if not isinstance(lists, list) or not all(isinstance(names, list) and len(names) > 1 for names in lists):
-        raise InputError(where, repr(lists), "lists of two or more shares", 'write [["chip.memory_edge", "chip.link_edge"]]')
+        example = 'write [["chip.memory_edge", "chip.link_edge"]]'
+        raise InputError(where, repr(lists), "lists of two or more shares", example)
     return tuple(tuple(_path(str(name), where) for name in names) for names in lists)
 
 

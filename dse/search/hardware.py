@@ -1,7 +1,7 @@
 """Continuous hardware as coordinates: shares by softmax, positive leaves by their logarithm, budgets by projection.
 
-Every coordinate is a scalar of its own (a gradient by one stacked vector compiles for minutes). Shares of one whole keep
-their sum, whatever the coordinates. Other leaves stay between their bounds, and the chip within its price, by
+Every coordinate is a scalar of its own (a gradient by one stacked vector compiles for minutes). Shares of one whole
+keep their sum, whatever the coordinates. Other leaves stay between their bounds, and the chip within its price, by
 projection: a bound that is active is met exactly, where a sigmoid would only creep up to it.
 """
 
@@ -99,7 +99,8 @@ class Hardware:
             slope = {path: jnp.where(at[path] <= self._box[0][path], 1e-9, slope[path]) for path in paid}
             level = sum(slope[path] * part[path] for path in paid) - excess
             nearer = optax.projections.projection_halfspace(part, slope, level)
-            at = self._boxed(at | jax.tree.map(lambda new, old: jnp.where(excess > 0.0, new, old), nearer, part))
+            dear = excess > 0.0
+            at = self._boxed(at | {path: jnp.where(dear, nearer[path], part[path]) for path in paid})
         return at
 
     def reduced(self, at: Coordinates, slope: Coordinates) -> Coordinates:
@@ -154,8 +155,9 @@ class Hardware:
 
     @property
     def _box(self) -> tuple[Coordinates, Coordinates]:
-        low = {path: math.log(low) for path, (low, _) in self.bounds.items()}
-        return low, {path: math.log(high) for path, (_, high) in self.bounds.items()}
+        """Bounds of the logarithms, with a little to spare for rounding."""
+        low = {path: math.log(low) + _SPARE for path, (low, _) in self.bounds.items()}
+        return low, {path: math.log(high) - _SPARE for path, (_, high) in self.bounds.items()}
 
     def _boxed(self, at: Coordinates) -> Coordinates:
         bounded = {path: at[path] for path in self.bounds}
