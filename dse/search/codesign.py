@@ -288,6 +288,8 @@ def _pull_back(coordinates: Points, by_leaf: Points, *, hardware: _Static) -> Po
 @functools.partial(jax.jit, static_argnames="hardware")
 def _advance(at: Points, state: Any, slope: Points, rate: Any, *, hardware: _Static) -> tuple[Points, Any]:
     """One step of Adam along what bounds and budgets leave of the gradient, then into them."""
-    steps, state = _adam().update(jax.vmap(hardware.hardware.reduced)(at, slope), state)
+    reduced = jax.vmap(hardware.hardware.reduced)(at, slope)
+    with jax.numpy_dtype_promotion("standard"):  # optax counts steps in integers
+        steps, state = _adam().update(reduced, state)
     moved = jax.tree.map(lambda x, step: x - jnp.asarray(rate, x.dtype) * step, at, steps)
     return jax.vmap(hardware.hardware.project)(moved), state
