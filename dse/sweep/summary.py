@@ -138,9 +138,19 @@ def _unverified(grid: Grid) -> list[str]:
     return list(dict.fromkeys(str(constant) for constant in found if constant.field not in set_here))
 
 
+def provenance(grid: Grid) -> dict[str, Any]:
+    """Global attributes that tell when results were made and on whose data they rest."""
+    sources = [source for kind, slug in grid.used for source, _ in catalog.provenance(kind, slug)]
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "sources": "\n".join(dict.fromkeys(sources)),
+        "bibliography": bibliography(grid.used),
+        "unverified_constants": "\n".join(_unverified(grid)),
+    }
+
+
 def attributes(grid: Grid, summary: Summary, identity: dict[str, str], seconds: float) -> dict[str, Any]:
     """Global attributes: what was run, with what, when, and on whose data it rests."""
-    sources = [source for kind, slug in grid.used for source, _ in catalog.provenance(kind, slug)]
     decides_memory = {"system.accelerator.memory.capacity", "software.reserve"}
     swept = any(decides_memory & set(dimension.columns) for dimension in grid.dimensions)
     return {
@@ -155,8 +165,5 @@ def attributes(grid: Grid, summary: Summary, identity: dict[str, str], seconds: 
         "feasible_designs": summary.n_feasible,
         "infeasible_by_reason": json.dumps(summary.reasons),
         "best_designs": " ".join(str(design.index) for design in summary.best),
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "sources": "\n".join(dict.fromkeys(sources)),
-        "bibliography": bibliography(grid.used),
-        "unverified_constants": "\n".join(_unverified(grid)),
+        **provenance(grid),
     }
