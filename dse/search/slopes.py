@@ -27,8 +27,9 @@ def logarithm(value: Scalar) -> Scalar:
 
 
 def judged_with_slopes(
-    problem: Problem, space: Space, worth: Callable[[Array], Array], points: Point, multiplier: Array, stiffness: Array
-) -> tuple[Judgement, dict[str, Array]]:
+    problem: Problem, space: Space, worth: Callable[[Array], Array], points: Point, multiplier: Array,
+    stiffness: Array,
+) -> tuple[Judgement, dict[str, Array]]:  # fmt: skip
     """Points [batch] judged, and the gradient of their augmented Lagrangian by the leaves that the space sets.
 
     ``ln(value) + multiplier violation + stiffness / 2 violation^2``, with one multiplier a point. Leaf path → [batch].

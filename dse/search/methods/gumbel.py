@@ -5,11 +5,12 @@ is the sum over its degrees, so that its row is drawn from one categorical over 
 penalty for a product of degrees that is wrong) and what is learnt of a degree is learnt of all mappings that have it.
 
 Forward, a hard sample of the Gumbel-softmax is evaluated (Jang et al. 2017; Maddison et al. 2017), counted and scored
-like any other design. Backward, the model's gradient by the leaves goes through the soft mixture of leaf values, that of
-their logarithms where all are positive. Choices that the model compares rather than calculates with (recompute, ZeRO
-stage, overlaps) have no slope at all, and a step of a ceiling is none: of these the score function learns (Williams 1992),
-from the same sample, with the mean of the start as its baseline, and from the best that the start has met. What construction cannot remove (memory, power, constraints) enters as an
-augmented Lagrangian. A gradient takes the time of about 12 evaluations, which the count of evaluations does not say.
+like any other design. Backward, the model's gradient by the leaves goes through the soft mixture of leaf values, that
+of their logarithms where all are positive. Choices that the model compares rather than calculates with (recompute,
+ZeRO stage, overlaps) have no slope, and a step of a ceiling is none: of these the score function learns (Williams
+1992) from the same sample, with the running mean of the start as its baseline, and from the best the start has met.
+What construction cannot remove (memory, power, constraints) enters as an augmented Lagrangian. A gradient takes
+the time of about 12 evaluations, which the count of evaluations does not say.
 """
 
 from __future__ import annotations
@@ -99,13 +100,11 @@ def searcher(
         mean, spread, advantage = _advantage(state, loss, fresh)
         won = fresh | (loss < state.best)
         best, digits = jnp.where(won, loss, state.best), jnp.where(won[:, None], points.digits, state.best_digits)
-        pulled = jax.vmap(lambda p, n, v, g: _pulled(space, p, n, heat, v, g))
-        slope = pulled(parameters, noise, spaces.values(space, points), by_leaf)
-        towards = jax.vmap(lambda p, d, w: _towards(space, p, d, w))
-        slope = jax.tree.map(
-            lambda *parts: sum(parts), slope, towards(parameters, points.digits, score * advantage),
-            towards(parameters, digits, jnp.full(starts, imitate)),
-        )  # fmt: skip
+        values = spaces.values(space, points)
+        slope = jax.vmap(lambda p, n, v, g: _pulled(space, p, n, heat, v, g))(parameters, noise, values, by_leaf)
+        towards = jax.vmap(lambda p, d, w, e, v: _towards(space, p, (d, e), (w, v)))
+        drawn = towards(parameters, points.digits, score * advantage, digits, jnp.full(starts, imitate))
+        slope = jax.tree.map(jnp.add, slope, drawn)
         with jax.numpy_dtype_promotion("standard"):  # optax counts steps in integers
             update, moments = adam.update(slope, moments)
         pace = rate * (1.0 - 0.9 * share)
@@ -143,15 +142,20 @@ def _gumbel(key: Array, space: Space, starts: int) -> Noise:
     )
 
 
-def _noisy(space: Space, parameters: Parameters, noise: Noise) -> list[Array]:
-    """Logits [position] of each digit, with noise: those of a row are the sum over its degrees."""
+def _noisy(space: Space, parameters: Parameters, noise: Noise | None) -> list[Array]:
+    """Logits [position] of each digit, with noise if there is any: those of a row are the sum over its degrees."""
     first, n = space.row_digit, space.n_levels
-    rows = noise.rows
+    rows = jnp.zeros(space.sizes[first]) if noise is None else noise.rows
     for level, logits in enumerate(parameters.logits[first : first + n]):
-        rows = rows + logits[space.ranks[:, level]]
-    free = (*parameters.logits[:first], *parameters.logits[first + n :])
-    others = [logits + drawn for logits, drawn in zip(free, noise.others, strict=True)]
+        rows = rows + _one_hot(space.ranks[: len(rows), level], len(logits)) @ logits
+    others = [*parameters.logits[:first], *parameters.logits[first + n :]]
+    if noise is not None:
+        others = [logits + drawn for logits, drawn in zip(others, noise.others, strict=True)]
     return [*others[:first], rows, *others[first:]]
+
+
+def _one_hot(ranks: Array, size: int) -> Array:
+    return (ranks[:, None] == jnp.arange(size)[None, :]).astype(jnp.float32)
 
 
 def _hard(space: Space, parameters: Parameters, noise: Noise) -> Point:
@@ -175,19 +179,30 @@ def _pulled(
                 total = total + jnp.where(positive, steep * logarithms, _cut(by_leaf[path]) * (weight @ column))
         reals = jax.nn.sigmoid(parameters.reals)
         for path, value in spaces.real_values(space, reals).items():
-            total = total + _cut(by_leaf[path] * jnp.abs(values[path])) * value / jnp.maximum(jnp.abs(values[path]), 1e-30)
+            size = jnp.maximum(jnp.abs(values[path]), 1e-30)
+            total = total + _cut(by_leaf[path] * size) * value / size
         return total
 
     return jax.grad(mixed)(parameters)
 
 
-def _towards(space: Space, parameters: Parameters, digits: Array, weight: Array) -> Parameters:
-    """Gradient that makes a design likelier: ``-weight`` times the logarithm of its chance."""
+def _towards(
+    space: Space, parameters: Parameters, digits: tuple[Array, ...], weights: tuple[Array, ...]
+) -> Parameters:
+    """Gradient that makes designs likelier: the sum of ``-weight`` times the logarithm of the chance of each.
+
+    By a logit that is ``weight (chance - 1)`` where the design has it, ``weight chance`` elsewhere.
+    """
 
     def surprise(parameters: Parameters) -> Array:
-        silent = Noise(*jax.tree.map(lambda size: jnp.zeros(size), _sizes(space)))
-        logits = _noisy(space, parameters, silent)
-        return -weight * sum(jax.nn.log_softmax(l)[digits[i]] for i, l in enumerate(logits))
+        logits = _noisy(space, parameters, None)
+        total = jnp.float32(0.0)
+        for i, each in enumerate(logits):
+            chance = jax.lax.stop_gradient(jax.nn.softmax(each))
+            for at, weight in zip(digits, weights, strict=True):
+                has = (jnp.arange(len(each)) == at[i]).astype(jnp.float32)
+                total = total + jnp.sum(weight * (chance - has) * each)
+        return total
 
     return jax.grad(surprise)(parameters)
 
