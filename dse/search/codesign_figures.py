@@ -177,8 +177,8 @@ def section(figures: dict[str, Any]) -> str:
         f"Over {', '.join(f'`{name}`' for name in grid['variables'])} alone (three degrees of freedom, all money "
         f"spent) co-design finds {grid['co-design']:.4f} s with {grid['co-design evaluations'] / 1e6:.0f} million "
         f"evaluations, a grid of {grid['grid points']:,} chips {grid['grid']:.4f} s with "
-        f"{grid['grid evaluations'] / 1e6:.0f} million ({percent(grid['co-design'] / grid['grid'] - 1.0, '+', 2)}), and "
-        f"as many more within a step of the best of them {grid['fine grid']:.4f} s "
+        f"{grid['grid evaluations'] / 1e6:.0f} million ({percent(grid['co-design'] / grid['grid'] - 1.0, '+', 2)}), "
+        f"and as many more within a step of the best of them {grid['fine grid']:.4f} s "
         f"({percent(grid['co-design'] / grid['fine grid'] - 1.0, '+', 2)}).",
         "### The chip that was found",
         _hardware(report),

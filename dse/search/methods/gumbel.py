@@ -61,12 +61,13 @@ class State(NamedTuple):
 
 
 def searcher(
-    starts: int, temperature: float, rate: float, steps: int, explore: float, score: float, imitate: float
-) -> Searcher:
+    starts: int, temperature: float, rate: float, steps: int, explore: float, relaxed: float, score: float,
+    imitate: float,
+) -> Searcher:  # fmt: skip
     """Starts side by side; first temperature and step of Adam; steps of a round, after which all begins again.
 
-    ``explore`` is the width of the normal that first logits are drawn from, ``score`` the weight of the score function
-    and ``imitate`` that of the best design met.
+    ``explore`` is the width of the normal that first logits are drawn from. Weights of discrete choices:
+    ``relaxed`` of the straight-through gradient, ``score`` of the score function, ``imitate`` of the best design met.
     """
     adam = optax.scale_by_adam(b1=0.9, b2=0.95)
 
@@ -102,6 +103,7 @@ def searcher(
         best, digits = jnp.where(won, loss, state.best), jnp.where(won[:, None], points.digits, state.best_digits)
         values = spaces.values(space, points)
         slope = jax.vmap(lambda p, n, v, g: _pulled(space, p, n, heat, v, g))(parameters, noise, values, by_leaf)
+        slope = slope._replace(logits=jax.tree.map(lambda part: relaxed * part, slope.logits))
         towards = jax.vmap(lambda p, d, w, e, v: _towards(space, p, (d, e), (w, v)))
         drawn = towards(parameters, points.digits, score * advantage, digits, jnp.full(starts, imitate))
         slope = jax.tree.map(jnp.add, slope, drawn)
@@ -219,5 +221,9 @@ def _cut(slope: Array) -> Array:
 
 GUMBEL = Method(
     "gumbel", "straight-through Gumbel-softmax with Adam; a step takes the time of about 12 evaluations a start",
-    {"starts": 16, "temperature": 1.0, "rate": 0.3, "steps": 60, "explore": 0.5, "score": 1.0, "imitate": 0.5}, searcher,
+    {
+        "starts": 8, "temperature": 1.0, "rate": 0.15, "steps": 250, "explore": 0.5, "relaxed": 1.0, "score": 3.0,
+        "imitate": 1.0,
+    },
+    searcher,
 )  # fmt: skip
