@@ -85,8 +85,8 @@ def within(problem, points) -> None:
 
 
 def test_envelope_gradient_is_the_difference_of_the_inner_minimum(problem):
-    """In float64, where the winner does not change between the two ends of a difference."""
-    step, compared = 1e-3, 0  # the clock under a power limit is exact to 2^-24: shorter steps would see that
+    """In float64, where the winner does not change between the ends of a difference, nor a ceiling (waves of tiles)."""
+    step, compared = 1e-4, 0  # the clock under a power limit is exact to 2^-24: shorter steps would see that
     stiff = 1e3  # so that the relaxed winner has its memory
     with jax.enable_x64(True):
         inner = codesign_spec.from_text(SMALL.replace("k = 4", "k = 1")).inner
@@ -99,8 +99,12 @@ def test_envelope_gradient_is_the_difference_of_the_inner_minimum(problem):
             winners = [ends[0].mapping, ends[1].mapping, middle.mapping, middle.mappings[..., 0]]
             same = np.all([np.all(winner == winners[0], axis=1) for winner in winners], axis=0)
             same &= np.all(np.isfinite(middle.best), axis=1)
-            measured = (ends[1].best[same] - ends[0].best[same]) @ own.weights / (2.0 * step)
-            np.testing.assert_allclose(slope[path][same], measured, rtol=2e-3, atol=2e-4, err_msg=path)
+            three = (ends[0].best, middle.best, ends[1].best)
+            low, at_point, high = (np.where(same[:, None], best, 0.0) @ own.weights for best in three)
+            left, right = (at_point - low) / step, (high - at_point) / step
+            same &= np.abs(right - left) < 2e-3 + 0.01 * np.abs(right)
+            measured = 0.5 * (left + right)[same]
+            np.testing.assert_allclose(slope[path][same], measured, rtol=5e-3, atol=1e-3, err_msg=path)
             compared += same.sum()
     assert compared > 2 * len(own.hardware.names)
 
