@@ -49,7 +49,13 @@ def search(
         if value is not None and not value > 0:
             raise InputError(name, str(value), "a number above 0", "leave it out for the specification's")
     from dse import search as searches
+    from dse.search import codesign_spec
     from dse.search.progress import progress_bar
+
+    if codesign_spec.is_codesign(specification):
+        from dse.cli.codesign import codesign
+
+        return codesign(specification, as_json)
 
     out = show.console(stderr=as_json)
     problem = searches.plan(specification)

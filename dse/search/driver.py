@@ -15,6 +15,7 @@ from dse.search import space as spaces
 from dse.search.judging import Evaluation, Judgement, best_position, better
 from dse.search.methods import METHODS, Batch, Evaluate
 from dse.search.problem import Problem
+from dse.search.slopes import judged_with_slopes
 from dse.search.space import Point, Space
 from dse.sweep.engine import CONSTRAINT
 from dse.types import Infeasible
@@ -137,7 +138,9 @@ class Driver:
     @functools.partial(jax.jit, static_argnums=0)
     def _run(self, space: Space, state: Any, best: Best, start: Array, n_steps: Array) -> tuple[Any, ...]:
         def one(key: Array, weights: Array, state: Any, best: Best) -> tuple[Any, ...]:
-            evaluate = Evaluate(space, lambda points: self._judge(space, points, weights))
+            worth = functools.partial(scalar, weights=weights)
+            slopes = functools.partial(judged_with_slopes, self.problem, space, worth)
+            evaluate = Evaluate(space, lambda points: self._judge(space, points, weights), slopes)
             state, batch = self.searcher.step(key, state, evaluate)
             best, row = absorb(best, batch, scalar(batch.evaluation.objectives, weights))
             return state, best, row, batch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dse.search.methods import annealing, cross_entropy, evolution, external, random
+from dse.search.methods import annealing, cross_entropy, evolution, external, gumbel, random
 from dse.search.methods.base import Batch, Evaluate, Method, Searcher
 
 METHODS: dict[str, Method] = {
@@ -13,6 +13,7 @@ METHODS: dict[str, Method] = {
         evolution.EVOLUTION,
         cross_entropy.CROSS_ENTROPY,
         annealing.ANNEALING,
+        gumbel.GUMBEL,
         external.CMAES,
         external.NSGA2,
     )

@@ -34,6 +34,7 @@ class Evaluate(NamedTuple):
 
     space: Space
     judge: Callable[[Point], Judgement]
+    slopes: Callable[[Point, Array, Array], tuple[Judgement, dict[str, Array]]] | None = None  #: judgement and gradient
 
     def __call__(self, points: Point) -> Judgement:
         """What the points are worth."""

@@ -1,0 +1,229 @@
+"""Relaxed gradient: straight-through Gumbel-softmax over discrete choices, log-space continuous axes, Adam.
+
+Every start holds a logit for each value of each coordinate and a position for each continuous axis. A mapping's logit
+is the sum over its degrees, so that its row is drawn from one categorical over the valid factorisations (no
+penalty for a product of degrees that is wrong) and what is learnt of a degree is learnt of all mappings that have it.
+
+Forward, a hard sample of the Gumbel-softmax is evaluated (Jang et al. 2017; Maddison et al. 2017), counted and scored
+like any other design. Backward, the model's gradient by the leaves goes through the soft mixture of leaf values, that
+of their logarithms where all are positive. Choices that the model compares rather than calculates with (recompute,
+ZeRO stage, overlaps) have no slope, and a step of a ceiling is none: of these the score function learns (Williams
+1992) from the same sample, with the running mean of the start as its baseline, and from the best the start has met.
+What construction cannot remove (memory, power, constraints) enters as an augmented Lagrangian. A gradient takes
+the time of about 12 evaluations, which the count of evaluations does not say.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from dse.search import space as spaces
+from dse.search.methods.base import Batch, Evaluate, Method, Searcher
+from dse.search.slopes import logarithm
+from dse.search.space import Point, Space
+
+#: Temperature of the softmax at the end of a round, as a share of that at its beginning.
+_COLDEST = 0.1
+
+#: Second-order penalty of the augmented Lagrangian, and its multiplier at most.
+_STIFFNESS, _LARGEST = 2.0, 20.0
+
+#: Gradients by the logarithm of a leaf beyond this are cut: a step of a ceiling is no slope.
+_STEEPEST = 10.0
+
+#: Positions on continuous axes stay so far inside [0, 1]: the sigmoid has a slope there.
+_INSIDE = 4.6
+
+
+class Parameters(NamedTuple):
+    """What is learnt: of each start."""
+
+    logits: tuple[Array, ...]  #: by coordinate: [start, value]
+    reals: Array  #: [start, continuous axis] logit of the position
+
+
+class State(NamedTuple):
+    """Parameters, Adam's moments, multipliers and the time."""
+
+    parameters: Parameters
+    moments: optax.OptState
+    multiplier: Array  #: [start]
+    mean: Array  #: [start] running mean of the loss
+    spread: Array  #: [start] and of its distance from there
+    best: Array  #: [start] least loss of the round
+    best_digits: Array  #: [start, digit] of the design that has it
+    time: Array
+
+
+def searcher(
+    starts: int, temperature: float, rate: float, steps: int, explore: float, relaxed: float, score: float,
+    imitate: float,
+) -> Searcher:  # fmt: skip
+    """Starts side by side; first temperature and step of Adam; steps of a round, after which all begins again.
+
+    ``explore`` is the width of the normal that first logits are drawn from. Weights of discrete choices:
+    ``relaxed`` of the straight-through gradient, ``score`` of the score function, ``imitate`` of the best design met.
+    """
+    adam = optax.scale_by_adam(b1=0.9, b2=0.95)
+
+    def begun(key: Array, space: Space) -> tuple[Parameters, optax.OptState]:
+        keys = jax.random.split(key, len(space.radices) + 1)
+        logits = tuple(
+            explore * jax.random.normal(k, (starts, radix)) for k, radix in zip(keys, space.radices, strict=False)
+        )
+        reals = 2.0 * jax.random.normal(keys[-1], (starts, len(space.paths)))
+        parameters = Parameters(logits, jnp.clip(reals, -_INSIDE, _INSIDE))
+        return parameters, adam.init(parameters)
+
+    def init(key: Array, space: Space) -> State:
+        none = jnp.zeros(starts)
+        worst, digits = jnp.full(starts, jnp.inf), jnp.zeros((starts, len(space.sizes)), jnp.int32)
+        return State(*begun(key, space), none, none, none, worst, digits, jnp.int32(0))
+
+    def step(key: Array, state: State, evaluate: Evaluate) -> tuple[State, Batch]:
+        space, keys = evaluate.space, jax.random.split(key)
+        fresh = (state.time % steps) == 0
+        parameters, moments = jax.tree.map(
+            lambda new, old: jnp.where(fresh, new, old), begun(keys[0], space), (state.parameters, state.moments)
+        )
+        multiplier = jnp.where(fresh, jnp.zeros(starts), state.multiplier)
+        share = (state.time % steps).astype(jnp.float32) / float(steps)
+        heat = temperature * jnp.exp(jnp.log(_COLDEST) * share)
+        noise = _gumbel(keys[1], space, starts)
+        points = jax.vmap(lambda p, n: _hard(space, p, n))(parameters, noise)
+        judged, by_leaf = evaluate.slopes(points, multiplier, jnp.float32(_STIFFNESS))
+        loss = logarithm(judged.value) + _LARGEST * jnp.minimum(judged.violation, 1.0)
+        mean, spread, advantage = _advantage(state, loss, fresh)
+        won = fresh | (loss < state.best)
+        best, digits = jnp.where(won, loss, state.best), jnp.where(won[:, None], points.digits, state.best_digits)
+        values = spaces.values(space, points)
+        slope = jax.vmap(lambda p, n, v, g: _pulled(space, p, n, heat, v, g))(parameters, noise, values, by_leaf)
+        slope = slope._replace(logits=jax.tree.map(lambda part: relaxed * part, slope.logits))
+        towards = jax.vmap(lambda p, d, w, e, v: _towards(space, p, (d, e), (w, v)))
+        drawn = towards(parameters, points.digits, score * advantage, digits, jnp.full(starts, imitate))
+        slope = jax.tree.map(jnp.add, slope, drawn)
+        with jax.numpy_dtype_promotion("standard"):  # optax counts steps in integers
+            update, moments = adam.update(slope, moments)
+        pace = rate * (1.0 - 0.9 * share)
+        parameters = jax.tree.map(lambda p, u: p - pace * u, parameters, update)
+        parameters = parameters._replace(reals=jnp.clip(parameters.reals, -_INSIDE, _INSIDE))
+        multiplier = jnp.minimum(multiplier + _STIFFNESS * jnp.minimum(judged.violation, 1.0), _LARGEST)
+        kept = State(parameters, moments, multiplier, mean, spread, best, digits, state.time + 1)
+        return kept, Batch(points, judged.evaluation)
+
+    return Searcher(init, step, starts)
+
+
+def _advantage(state: State, loss: Array, fresh: Array) -> tuple[Array, Array, Array]:
+    """Running mean and spread of the loss, and by how many spreads this one is below the mean, within 3."""
+    loss = jnp.minimum(loss, 1e6)
+    before = jnp.where(fresh, loss, state.mean)
+    spread = jnp.where(fresh, 0.1, 0.9 * state.spread + 0.1 * jnp.abs(loss - before))
+    advantage = jnp.clip((before - loss) / jnp.maximum(spread, 1e-3), -3.0, 3.0)
+    return 0.9 * before + 0.1 * loss, spread, advantage
+
+
+class Noise(NamedTuple):
+    """Gumbel noise of one start: of every row of degrees, and of every value of the other digits."""
+
+    rows: Array
+    others: tuple[Array, ...]
+
+
+def _gumbel(key: Array, space: Space, starts: int) -> Noise:
+    rows, others = _sizes(space)
+    keys = jax.random.split(key, len(others) + 1)
+    return Noise(
+        jax.random.gumbel(keys[0], (starts, rows)),
+        tuple(jax.random.gumbel(k, (starts, size)) for k, size in zip(keys[1:], others, strict=True)),
+    )
+
+
+def _noisy(space: Space, parameters: Parameters, noise: Noise | None) -> list[Array]:
+    """Logits [position] of each digit, with noise if there is any: those of a row are the sum over its degrees."""
+    first, n = space.row_digit, space.n_levels
+    rows = jnp.zeros(space.sizes[first]) if noise is None else noise.rows
+    for level, logits in enumerate(parameters.logits[first : first + n]):
+        rows = rows + _one_hot(space.ranks[: len(rows), level], len(logits)) @ logits
+    others = [*parameters.logits[:first], *parameters.logits[first + n :]]
+    if noise is not None:
+        others = [logits + drawn for logits, drawn in zip(others, noise.others, strict=True)]
+    return [*others[:first], rows, *others[first:]]
+
+
+def _one_hot(ranks: Array, size: int) -> Array:
+    return (ranks[:, None] == jnp.arange(size)[None, :]).astype(jnp.float32)
+
+
+def _hard(space: Space, parameters: Parameters, noise: Noise) -> Point:
+    """The valid design at the greatest noisy logits."""
+    return spaces.likeliest(space, _noisy(space, parameters, noise), jax.nn.sigmoid(parameters.reals))
+
+
+def _pulled(
+    space: Space, parameters: Parameters, noise: Noise, heat: Array, values: dict[str, Array], by_leaf: dict[str, Array]
+) -> Parameters:
+    """Gradient by the parameters from that by the leaves, through the soft mixture."""
+
+    def mixed(parameters: Parameters) -> Array:
+        weights = [jax.nn.softmax(logits / heat) for logits in _noisy(space, parameters, noise)]
+        total = jnp.float32(0.0)
+        for weight, columns in zip(weights, space.columns, strict=True):
+            for path, column in columns.items():
+                positive = jnp.min(column) > 0.0
+                logarithms = weight @ jnp.log(jnp.where(positive, column, 1.0))
+                steep = jnp.clip(by_leaf[path] * values[path], -_STEEPEST, _STEEPEST)
+                total = total + jnp.where(positive, steep * logarithms, _cut(by_leaf[path]) * (weight @ column))
+        reals = jax.nn.sigmoid(parameters.reals)
+        for path, value in spaces.real_values(space, reals).items():
+            size = jnp.maximum(jnp.abs(values[path]), 1e-30)
+            total = total + _cut(by_leaf[path] * size) * value / size
+        return total
+
+    return jax.grad(mixed)(parameters)
+
+
+def _towards(
+    space: Space, parameters: Parameters, digits: tuple[Array, ...], weights: tuple[Array, ...]
+) -> Parameters:
+    """Gradient that makes designs likelier: the sum of ``-weight`` times the logarithm of the chance of each.
+
+    By a logit that is ``weight (chance - 1)`` where the design has it, ``weight chance`` elsewhere.
+    """
+
+    def surprise(parameters: Parameters) -> Array:
+        logits = _noisy(space, parameters, None)
+        total = jnp.float32(0.0)
+        for i, each in enumerate(logits):
+            chance = jax.lax.stop_gradient(jax.nn.softmax(each))
+            for at, weight in zip(digits, weights, strict=True):
+                has = (jnp.arange(len(each)) == at[i]).astype(jnp.float32)
+                total = total + jnp.sum(weight * (chance - has) * each)
+        return total
+
+    return jax.grad(surprise)(parameters)
+
+
+def _sizes(space: Space) -> tuple[int, tuple[int, ...]]:
+    """Values of the row of degrees, and of the other digits."""
+    others = tuple(size for digit, size in enumerate(space.sizes) if digit != space.row_digit)
+    return space.sizes[space.row_digit], others
+
+
+def _cut(slope: Array) -> Array:
+    return jnp.clip(jnp.nan_to_num(slope), -_STEEPEST, _STEEPEST)
+
+
+GUMBEL = Method(
+    "gumbel", "straight-through Gumbel-softmax with Adam; a step takes the time of about 12 evaluations a start",
+    {
+        "starts": 8, "temperature": 1.0, "rate": 0.15, "steps": 250, "explore": 0.5, "relaxed": 1.0, "score": 3.0,
+        "imitate": 1.0,
+    },
+    searcher,
+)  # fmt: skip

@@ -1,0 +1,48 @@
+"""Gradients of what a search optimises, for methods that use them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from dse.search import space as spaces
+from dse.search.judging import Judgement
+from dse.search.space import Point, Space
+from dse.types import Scalar
+
+if TYPE_CHECKING:
+    from dse.search.problem import Problem
+
+#: Evaluations of the model that a value with its gradient takes the time of (docs/benchmarks.md).
+GRADIENT_COST = 12
+
+
+def logarithm(value: Scalar) -> Scalar:
+    """Logarithm of a value that is to be made small; of a negative one, which is to be made large, with its sign."""
+    return jnp.sign(value) * jnp.log(jnp.maximum(jnp.abs(value), jnp.finfo(jnp.float32).tiny))
+
+
+def judged_with_slopes(
+    problem: Problem, space: Space, worth: Callable[[Array], Array], points: Point, multiplier: Array,
+    stiffness: Array,
+) -> tuple[Judgement, dict[str, Array]]:  # fmt: skip
+    """Points [batch] judged, and the gradient of their augmented Lagrangian by the leaves that the space sets.
+
+    ``ln(value) + multiplier violation + stiffness / 2 violation^2``, with one multiplier a point. Leaf path → [batch].
+    ``worth`` makes one value of the objectives.
+    """
+
+    def lagrangian(values: dict[str, Scalar], multiplier: Scalar) -> tuple[Scalar, tuple]:
+        found = problem.by_equations(values)
+        value = worth(found.objectives)
+        size = logarithm(value) if problem.n_objectives == 1 else value  # of several it is one of logarithms
+        total = size + multiplier * found.violation + 0.5 * stiffness * found.violation * found.violation
+        return total, (found, value)
+
+    slope = jax.vmap(jax.grad(lagrangian, has_aux=True))
+    by_leaf, (found, value) = slope(spaces.values(space, points), multiplier)
+    return Judgement(found.violation, value, found), by_leaf

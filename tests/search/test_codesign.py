@@ -1,0 +1,217 @@
+"""Co-design: the envelope gradient against differences, budgets, the soft-min, repetition, and what it reaches."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+
+import jax
+import numpy as np
+import pytest
+
+from dse.errors import InputError
+from dse.search import codesign, codesign_report, codesign_spec
+from dse.search.price import die_yield, dies_per_wafer, price
+
+CHIP = "system.accelerator.chip."
+
+SMALL = """
+title = "a small co-design"
+
+[system]
+name = "eos"
+n_devices = 64
+accelerator = "gpu"
+node = "n3e"
+memory = "hbm4-8-0"
+
+[software]
+name = "megatron-core-te-hopper"
+
+[mapping]
+precision = "bf16"
+sequence_parallel = true
+
+[axes]
+workload = ["gpt-3-13b", "llama-3-8b"]
+global_batch = [128, 128]
+tp = [1, 2, 4]
+pp = [1, 2, 4]
+micro_batch = [1, 2]
+recompute = ["none", "full"]
+zero_stage = [1, 3]
+overlap_dp = [true]
+
+[zip]
+groups = [["workload", "global_batch"]]
+
+[codesign]
+starts = 6
+steps = 30
+k = 4
+shares = [["chip.core_power", "chip.memory_power", "chip.link_power"], ["chip.memory_area", "chip.link_area"]]
+
+[codesign.between]
+"chip.die_area" = { from = "200 mm2", to = "800 mm2" }
+"chip.stacks" = { from = 1, to = 8 }
+"chip.core_area" = { from = 0.3, to = 0.8 }
+
+[codesign.budget]
+cost = "1500 USD"
+"""
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return codesign_spec.from_text(SMALL)
+
+
+@pytest.fixture(scope="module")
+def trace(problem):
+    return codesign.search(problem)
+
+
+def within(problem, points) -> None:
+    """That every point is within bounds and budget, and shares add up."""
+    hardware = problem.hardware
+    found = codesign.leaves(hardware, points)
+    for path, (low, high) in hardware.bounds.items():
+        assert np.all(found[path] >= low) and np.all(found[path] <= high), path
+    for simplex, total in zip(hardware.simplices, hardware.totals, strict=True):
+        np.testing.assert_allclose(sum(found[path] for path in simplex), total, rtol=1e-5)
+    cost = jax.vmap(hardware.cost)(points)
+    assert np.all(np.asarray(cost) <= hardware.budget * (1.0 + 1e-6)), np.max(cost)
+
+
+def test_envelope_gradient_is_the_difference_of_the_inner_minimum(problem):
+    """In float64, where the winner does not change between the ends of a difference, nor a ceiling (waves of tiles)."""
+    step, compared = 1e-4, 0  # the clock under a power limit is exact to 2^-24: shorter steps would see that
+    stiff = 1e3  # so that the relaxed winner has its memory
+    with jax.enable_x64(True):
+        inner = codesign_spec.from_text(SMALL.replace("k = 4", "k = 1")).inner
+        own = problem._replace(inner=inner)
+        at = {path: values.astype(np.float64) for path, values in problem.hardware.random(3, 6).items()}
+        slope, _ = codesign.gradient(own, at, 1e-9, stiff)
+        middle = inner.best(codesign.leaves(own.hardware, at), stiff)
+        for path in own.hardware.names:
+            ends = [inner.best(codesign.leaves(own.hardware, at | {path: at[path] + way * step})) for way in (-1, 1)]
+            winners = [ends[0].mapping, ends[1].mapping, middle.mapping, middle.mappings[..., 0]]
+            same = np.all([np.all(winner == winners[0], axis=1) for winner in winners], axis=0)
+            same &= np.all(np.isfinite(middle.best), axis=1)
+            three = (ends[0].best, middle.best, ends[1].best)
+            low, at_point, high = (np.where(same[:, None], best, 0.0) @ own.weights for best in three)
+            left, right = (at_point - low) / step, (high - at_point) / step
+            same &= np.abs(right - left) < 2e-3 + 0.01 * np.abs(right)
+            measured = 0.5 * (left + right)[same]
+            np.testing.assert_allclose(slope[path][same], measured, rtol=5e-3, atol=1e-3, err_msg=path)
+            compared += same.sum()
+    assert compared > 2 * len(own.hardware.names)
+
+
+def test_every_point_is_within_the_budgets(problem):
+    within(problem, problem.hardware.random(0, 64))
+    far = np.random.default_rng(1)
+    wild = {path: far.normal(0.0, 5.0, 64).astype(np.float32) for path in problem.hardware.names}
+    within(problem, jax.tree.map(np.asarray, jax.vmap(problem.hardware.project)(wild)))
+
+
+def test_search_stays_within_the_budgets_and_uses_them(problem, trace):
+    within(problem, {path: np.array([value], np.float32) for path, value in trace.coordinates.items()})
+    assert trace.best < trace.objective[0].min()
+
+
+def test_reduced_gradient_has_nothing_along_an_active_budget(problem):
+    hardware = problem.hardware
+    rich = {path: np.full(1, math.log(high), np.float32) for path, (_, high) in hardware.bounds.items()}
+    at = jax.vmap(hardware.project)({path: np.zeros(1, np.float32) for path in hardware.names} | rich)
+    at = {path: values[0] for path, values in at.items()}
+    assert "cost at its budget" in hardware.active({path: float(v) for path, v in at.items()})
+    slope = {path: np.float32(-1.0 if path in hardware.bounds else 0.0) for path in hardware.names}
+    left = hardware.reduced(at, slope)
+    normal = jax.grad(lambda part: hardware.cost(at | part))(
+        {path: at[path] for path in (f"{CHIP}die_area", f"{CHIP}stacks")}
+    )
+    assert abs(sum(float(normal[p] * left[p]) for p in normal)) < 1e-3 * sum(abs(float(n)) for n in normal.values())
+
+
+def test_soft_min_tends_to_the_minimum():
+    values = np.array([[1.0, 1.01, 1.2], [0.5, np.inf, np.inf], [np.inf, np.inf, np.inf]])
+    gaps = []
+    for temperature in (1.0, 0.1, 1e-2, 1e-3):
+        weights = codesign.soft_min_weights(values, temperature)
+        assert np.all(np.isfinite(weights))
+        gaps.append(float((weights[0] * values[0]).sum() - 1.0))
+    assert gaps == sorted(gaps, reverse=True) and gaps[-1] < 1e-6
+    np.testing.assert_array_equal(weights[1], [1.0, 0.0, 0.0])
+    np.testing.assert_array_equal(weights[2], 0.0)
+
+
+def test_gradient_has_no_nan(problem):
+    points = problem.hardware.random(5, problem.schedule.starts)
+    for temperature, stiffness in ((1.0, 0.5), (1e-6, 10.0)):
+        slope, exact = codesign.gradient(problem, points, temperature, stiffness)
+        assert all(np.all(np.isfinite(values)) for values in slope.values())
+        assert not np.any(np.isnan(exact))
+
+
+def test_same_seed_same_search(problem, trace):
+    again = codesign.search(problem)
+    assert again.coordinates == trace.coordinates and again.best == trace.best
+    other = codesign.search(problem._replace(schedule=dataclasses.replace(problem.schedule, seed=7)))
+    assert other.coordinates != trace.coordinates
+
+
+def test_beats_random_hardware_and_differences_at_equal_evaluations(problem, trace):
+    points = int(trace.evaluations[-1]) // problem.inner.evaluations_a_point
+    assert trace.best < codesign.random_points(problem, points, 11).best
+    steps = max(1, problem.schedule.steps // (1 + len(problem.hardware.names)))
+    fewer = problem._replace(schedule=dataclasses.replace(problem.schedule, steps=steps))
+    by_differences = codesign.search(fewer, by_differences=0.01)
+    assert by_differences.evaluations[-1] <= trace.evaluations[-1]
+    assert trace.best < by_differences.best
+
+
+def test_report_is_what_the_model_says(problem, trace):
+    report = codesign_report.report(problem, trace, 0.0)
+    assert report.value == pytest.approx(trace.best, rel=1e-5)
+    assert [row.workload for row in report.workloads] == ["gpt-3-13b", "llama-3-8b"]
+    assert report.cost <= 1500.0
+    largest = report.elasticities[0]
+    assert largest.elasticity < 0.0
+    assert {"chip.die_area", "node.energy"} <= {row.leaf for row in report.elasticities}
+    json.dumps(report.as_dict())
+
+
+def test_energy_delay_is_an_objective_too():
+    text = SMALL + '\n[objective]\nminimize = "step_time * energy_per_step"\n'
+    problem = codesign_spec.from_text(text.replace("steps = 30", "steps = 3"))
+    assert math.isfinite(codesign.search(problem).best)
+
+
+def test_price_of_a_die():
+    """Chiplet actuary (DAC 2022): dies a wafer and yields as its code gives them."""
+    assert float(dies_per_wafer(100e-6)) == pytest.approx(571.71, rel=1e-4)
+    assert float(dies_per_wafer(814e-6)) == pytest.approx(57.60, rel=1e-3)
+    assert float(die_yield(814e-6, 0.11e4)) == pytest.approx(0.4242, rel=1e-3)
+    with pytest.raises(InputError, match="unit_price"):
+        price("n3e", "hbm6", "here")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('cost = "1500 USD"', 'cost = "100 USD"', "USD or more"),
+        ('cost = "1500 USD"', 'money = "1500 USD"', "money"),
+        ("starts = 6", "starts = 0", "above 0"),
+        ("starts = 6", "begins = 6", "begins"),
+        ('["chip.memory_area", "chip.link_area"]', '["chip.memory_area", "chip.core_power"]', "twice"),
+        ('accelerator = "gpu"\nnode = "n3e"\nmemory = "hbm4-8-0"', "", "not generated"),
+        ("k = 4", "k = 4\nweights = [1]", "2 numbers"),
+        ('"chip.stacks" = { from = 1, to = 8 }', '"chip.stacks" = { from = 8, to = 1 }', "from < to"),
+        ('"chip.stacks" = { from = 1, to = 8 }', '"tp" = { from = 1, to = 8 }', "continuous leaves"),
+    ],
+)
+def test_bad_specifications_say_what_is_wrong(old, new, message):
+    with pytest.raises(InputError, match=message):
+        codesign_spec.from_text(SMALL.replace(old, new))
