@@ -17,10 +17,6 @@ from dse.types import Scalar
 if TYPE_CHECKING:
     from dse.search.problem import Problem
 
-#: Evaluations of the model that a value with its gradient takes the time of (docs/benchmarks.md).
-GRADIENT_COST = 12
-
-
 def logarithm(value: Scalar) -> Scalar:
     """Logarithm of a value that is to be made small; of a negative one, which is to be made large, with its sign."""
     return jnp.sign(value) * jnp.log(jnp.maximum(jnp.abs(value), jnp.finfo(jnp.float32).tiny))
