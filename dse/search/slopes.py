@@ -17,6 +17,7 @@ from dse.types import Scalar
 if TYPE_CHECKING:
     from dse.search.problem import Problem
 
+
 def logarithm(value: Scalar) -> Scalar:
     """Logarithm of a value that is to be made small; of a negative one, which is to be made large, with its sign."""
     return jnp.sign(value) * jnp.log(jnp.maximum(jnp.abs(value), jnp.finfo(jnp.float32).tiny))
