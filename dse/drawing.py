@@ -34,7 +34,7 @@ class Draughtsman:
             self._process.communicate()
 
     def draw(self, results: Path) -> list[Path]:
-        """The figures of the best mappings, beside their results."""
+        """The figures that results are suited to, beside them."""
         if self._process:
             try:
                 print(json.dumps(str(results)), file=self._process.stdin, flush=True)
@@ -45,13 +45,20 @@ class Draughtsman:
 
 
 def draw(results: Path) -> list[Path]:
-    """Draw the figures of the best mappings of a results file, beside it."""
+    """Draw the figures that a results file is suited to, beside it."""
     from dse import plot
     from dse.results import open_results
 
     with open_results(results) as dataset:
-        figure = plot.breakdown(dataset)
-    return [plot.save(figure, results.with_suffix(ending)) for ending in ENDINGS]
+        figures = {kind: plot.KINDS[kind](dataset) for kind in plot.suited(dataset)}
+    return [
+        plot.save(figure, beside(results, kind, ending)) for kind, figure in figures.items() for ending in ENDINGS
+    ]
+
+
+def beside(results: Path, kind: str, ending: str) -> Path:
+    """The file of a kind of figure beside its results; the breakdown bears their name."""
+    return results.with_name(results.stem + ("" if kind == "breakdown" else f"_{kind}") + ending)
 
 
 def _warm_up() -> None:

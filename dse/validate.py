@@ -6,14 +6,14 @@ import csv
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dse import uncertainty
-from dse.cases import Measurement, Prediction, Skip, kernels, predict_cases, read_cases
+from dse.cases import Measurement, Prediction, Skip, energy, kernels, predict_cases, read_cases
 from dse.cases.predict import peak_rate
 
 #: Metrics that ``predict`` adds as ``pred_<metric>`` columns.
@@ -65,10 +65,8 @@ def predict(cases_path: str | Path, output: str | Path, intervals: bool = False)
     and ``skipped`` (why there is no prediction); with ``intervals`` also ``pred_<metric>_low`` and ``_high``,
     between which a step's times and rates lie in 80 % of cases. Returns the counts of rows and of rows predicted.
     """
-    if kernels.is_table(cases_path):
-        predictions = kernels.predict_table(cases_path)
-    else:
-        predictions = predict_cases(read_cases(cases_path, measured=False))
+    reader = _reader(cases_path)
+    predictions = reader(cases_path) if reader else predict_cases(read_cases(cases_path, measured=False))
     rows = _predicted_rows(predictions, half_widths(predictions) if intervals else {})
     _write(output, [line for _, line in sorted(rows, key=lambda item: item[0])])
     return {"rows": len(rows), "predicted": sum(not line["skipped"] for _, line in rows)}
@@ -112,11 +110,17 @@ def compare(paths: str | Path | Sequence[str | Path]) -> list[Comparison]:
     A configuration counts once per kind of figure: a time before a rate before a FLOP count.
     """
     listed = [paths] if isinstance(paths, str | Path) else paths
-    kernel_tables = [path for path in listed if kernels.is_table(path)]
-    cases = [case for path in listed if path not in kernel_tables for case in read_cases(path)]
+    readers = {path: _reader(path) for path in listed}
+    cases = [case for path, reader in readers.items() if reader is None for case in read_cases(path)]
     predictions = predict_cases(cases) if cases else []
-    predictions += [prediction for path in kernel_tables for prediction in kernels.predict_table(path)]
+    predictions += [prediction for path, reader in readers.items() if reader for prediction in reader(path)]
     return compare_predictions(predictions)
+
+
+def _reader(path: str | Path) -> Callable[[str | Path], list[Prediction]] | None:
+    """What predicts a table of kernels or of energy; None for one of training steps."""
+    own = (kernels, energy)
+    return next((kind.predict_table for kind in own if kind.is_table(path)), None)
 
 
 def compare_predictions(predictions: Iterable[Prediction]) -> list[Comparison]:
@@ -148,11 +152,11 @@ def _rank(measurement: Measurement) -> tuple[bool, int]:
     return measurement.skip is not None, measurement.meaning.rank
 
 
-def metric_value(prediction: Prediction, metric: str) -> float:
+def metric_value(prediction: Prediction, metric: str) -> float | None:
     """A predicted metric; ``peak_memory_state`` is weights, gradients and optimiser state of the layers."""
     if metric == "peak_memory_state":
         return sum(prediction.metrics[f"peak_memory_{part}"] for part in ("weights", "gradients", "optimizer"))
-    return prediction.metrics[metric]
+    return prediction.metrics.get(metric) if metric in energy.METRICS else prediction.metrics[metric]
 
 
 def _measured(measurement: Measurement, prediction: Prediction) -> float:
@@ -261,9 +265,8 @@ def _predicted_rows(
 
 
 def _predicted_cells(prediction: Prediction, half_width: float | None = None) -> dict[str, Any]:
-    metrics = (kernels.METRIC,) if _of_kernel(prediction) else PREDICTED
     values: dict[str, str] = {}
-    for metric in metrics:
+    for metric in _metrics(prediction):
         value = metric_value(prediction, metric) if prediction.skip is None else None
         values[f"pred_{metric}"] = "" if value is None else f"{value:.7g}"
         bounds = None if value is None or half_width is None else uncertainty.interval(metric, value, half_width)
@@ -272,8 +275,12 @@ def _predicted_cells(prediction: Prediction, half_width: float | None = None) ->
     return values | _remarks(prediction, prediction.skip)
 
 
-def _of_kernel(prediction: Prediction) -> bool:
-    return any(m.name == kernels.METRIC for m in prediction.case.measurements)
+def _metrics(prediction: Prediction) -> Sequence[str]:
+    """Metrics that a row of this kind of table gets columns of."""
+    if energy.SIGN in prediction.case.row.cells:
+        return energy.METRICS
+    # Of a kernel what was measured.
+    return [m.name for m in prediction.case.measurements if m.name in kernels.METRICS] or PREDICTED
 
 
 def _remarks(prediction: Prediction, skip: Skip | None) -> dict[str, str]:

@@ -188,7 +188,7 @@ BAD_ROWS = {
     "mixture of experts not modelled": {"n_experts": "8"},
     "torus network not modelled": {"gpu": "TPUv5e"},
     "fine-tuning row (LoRA or SFT)": {"note": "LoRA; DGX H100"},
-    "device not in the catalogue": {"gpu": "P100"},
+    "device not in the catalogue": {"gpu": "K80"},
     "no device stated": {"gpu": ""},
     "no number of devices stated": {"n_gpus": ""},
     "no global batch stated": {"global_batch": ""},
@@ -237,7 +237,7 @@ def test_a_figure_that_is_not_compared_says_why(table, change, metric, reason):
         ({"gpu": "A100", "isl": "1", "metric": "ttft", "value": "1"}, "inference rows not modelled yet"),
         (
             {"gpu": "A100", "power_limit_W": "", "metric": "avg_power_total", "value": "1"},
-            "energy rows not modelled yet",
+            "serving is not modelled yet",
         ),
         ({"case_id": "ex01", "die0_area": "100"}, "chiplet cost rows not modelled yet"),
     ],

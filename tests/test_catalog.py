@@ -221,7 +221,7 @@ def test_parameter_counts_of_the_reference_table():
 
     with open(REFERENCE / "models.csv", encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if not int(row["n_experts"] or 0) and row["attn"] != "mla"]
-    assert len(rows) == len(catalog.names("workload"))
+    assert len(rows) == len([name for name in catalog.names("workload") if name != "bert-base"])
     for row in rows:
         count = float(parameter_count(catalog.workload(row["name"])))
         assert round(count / 1e9, 3) == pytest.approx(float(row["params_calc_total_B"]), abs=1e-9), row["name"]
@@ -401,3 +401,29 @@ def test_constants_that_nobody_checked_are_listed():
     assert any("infiniband-hdr: latency" in one for one in listed)
     fields = {c.field for c in catalog.doubtful("accelerator", "mi300x")}
     assert "power.matrix_energy" in fields and "price" not in fields
+
+
+def test_power_is_as_sold_with_the_energies_of_the_family():
+    h200, gh200, rubin = (catalog.accelerator(name).power for name in ("h200-sxm-141gb", "gh200-144gb", "rubin-r200"))
+    assert (h200.tdp, h200.nominal_clock, h200.clock, h200.feed) == (700.0, 1.98e9, 1.98e9, 5.6e12)
+    assert gh200.uncore / gh200.tdp == pytest.approx(h200.uncore / h200.tdp)
+    assert gh200.matrix_energy == h200.matrix_energy
+    assert rubin.clock == 1.5e9  # the generic family's: none is stated
+    found = catalog.entry("accelerator", "rubin-r200").values["power.clock"]
+    assert (found.source, found.confidence) == ("typical of the family", "estimate")
+
+
+def test_an_accelerator_may_state_its_own_power(tmp_path):
+    folder = tmp_path / "accelerators"
+    folder.mkdir()
+    text = (catalog.catalog_root() / "accelerators" / "h200-sxm-141gb.toml").read_text()
+    (folder / "own.toml").write_text(
+        text.replace('"NVIDIA H200-SXM-141"', '"Own"').replace("aliases = [", "aliases = [] #")
+        + '\n[power]\nuncore = "90 W"\nlimit = "500 W"\n'
+    )
+    own = catalog.accelerator("own", folder=tmp_path).power
+    assert (own.uncore, own.limit, own.tdp) == (90.0, 500.0, 700.0)
+
+
+def test_every_link_has_its_energy():
+    assert catalog.network("nvlink-4").energy == pytest.approx(40e-12)

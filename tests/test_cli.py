@@ -376,6 +376,9 @@ def test_plot(command, small_results, tmp_path):
     for kind in ("breakdown", "pareto"):
         ended = command("plot", path, "-o", tmp_path / f"{kind}.pdf", "--kind", kind)
         assert ended == (0, f"{tmp_path / kind}.pdf\n", "") and (tmp_path / f"{kind}.pdf").exists()
+    (tmp_path / "r.nc").write_bytes(path.read_bytes())
+    assert command("plot", tmp_path / "r.nc") == (0, f"{tmp_path / 'r.png'}\n", ""), "what the results are suited to"
+    assert_four_parts(command("plot", path, "--kind", "shares"), "no axes beside the mapping", "--keep best")
     assert_four_parts(command("plot", path, "-o", tmp_path / "figure.doc"), ".png")
     assert_four_parts(command("plot", path.with_name("smal.nc")), "small.nc")
 

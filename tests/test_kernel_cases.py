@@ -89,6 +89,20 @@ def test_a_row_of_two_regimes_counts_twice(table):
     assert (line["n"], line["predicted"]) == (2, 2)
 
 
+def test_a_row_with_power_is_compared_in_both(table, tmp_path):
+    row = GEMM | {"system": "h200_sxm", "power_w": "690", "power_limit_w": "700"}
+    lines = validate(table(row))["rows"]
+    assert [(line["metric"], line["n"], line["predicted"]) for line in lines] == [
+        ("kernel_power", 1, 1), ("kernel_time", 1, 1),
+    ]  # fmt: skip
+    assert lines[0]["mape"] < 0.1
+    output = tmp_path / "out.csv"
+    assert predict(table(row), output) == {"rows": 1, "predicted": 1}
+    (line,) = csv.DictReader(output.read_text().splitlines())
+    assert 500.0 < float(line["pred_kernel_power"]) < 720.0
+    assert float(line["pred_kernel_time"]) > 0.0
+
+
 def test_predict_adds_the_time(table, tmp_path):
     output = tmp_path / "out.csv"
     assert predict(table(GEMM, GEMM | {"system": "abacus"}), output) == {"rows": 2, "predicted": 1}

@@ -8,6 +8,7 @@ import xarray as xr
 
 import dse
 from dse import plot
+from dse.plot import designs, style
 
 
 @pytest.fixture
@@ -19,9 +20,16 @@ def texts(figure) -> set[str]:
     return {text.get_text() for axes in figure.axes for text in axes.texts}
 
 
+def overlaps(figure, texts) -> list[tuple[str, str]]:
+    """Pairs of texts that cover each other."""
+    renderer = figure.canvas.get_renderer()
+    boxes = [(text.get_text(), text.get_window_extent(renderer)) for text in texts if text.get_text()]
+    return [(a, b) for i, (a, box) in enumerate(boxes) for b, other in boxes[:i] if box.overlaps(other)]
+
+
 def test_breakdown_shows_the_best_of_each_pair(results):
     figure = plot.breakdown(results)
-    _, times, memory = figure.axes
+    times, memory = figure.axes
     fits = results.step_time[results.feasible]
     best = sorted(fits.to_series().groupby(["tp", "pp"]).min())
     shown = [t for t in times.texts if " s · " in t.get_text()]
@@ -33,7 +41,7 @@ def test_breakdown_shows_the_best_of_each_pair(results):
 
 
 def test_bars_are_as_long_as_the_step(results):
-    times = plot.breakdown(results).axes[1]
+    times = plot.breakdown(results).axes[0]
     first_row = [bar for bar in times.patches if abs(bar.get_y() + bar.get_height() / 2) < 0.1]
     shortest = float(results.step_time.where(results.feasible).min())
     assert sum(bar.get_width() for bar in first_row) == pytest.approx(shortest, rel=5e-3)
@@ -47,23 +55,24 @@ def test_capacity_is_marked(results):
 
 def test_capacity_follows_from_what_fits():
     memory, reason = np.array([10.0, 79.9, 80.1, 200.0]), np.array([0, 2, 1, 3])
-    assert plot._capacity(memory, reason) == pytest.approx(80.0)
-    assert plot._capacity(memory[[0, 3]], reason[[0, 3]]) == 0.0, "too far apart to tell"
-    assert plot._capacity(memory, None) == 0.0
+    assert designs.capacity(memory, reason) == pytest.approx(80.0)
+    assert designs.capacity(memory[[0, 3]], reason[[0, 3]]) == 0.0, "too far apart to tell"
+    assert designs.capacity(memory, None) == 0.0
 
 
 def test_orthogonal_axes_show_the_best_point(results):
     slow = results.assign(step_time=("mapping", 2 * results.step_time.values))
     both = xr.concat([slow, results], xr.DataArray(["slow", "fast"], dims="variant", name="variant"))
     figure = plot.breakdown(both)
-    assert figure.get_suptitle() == "a small sweep (variant fast)"
+    assert figure.get_suptitle().splitlines()[0].replace("\u00a0", " ") == "a small sweep (variant fast)"
     fastest = float(results.step_time.where(results.feasible).min())
     assert any(f"{fastest:.2f} s" in text for text in texts(figure))
 
 
 def test_single_designs_can_be_drawn(results):
     kept = results.reset_index("mapping").isel(mapping=np.flatnonzero(results.feasible)).rename(mapping="design")
-    for draw in plot.KINDS.values():
+    assert plot.suited(kept) == ["breakdown"]
+    for draw in (plot.breakdown, plot.pareto):
         assert draw(kept).axes
 
 
@@ -74,10 +83,38 @@ def test_best_of_each_point_can_be_drawn(results):
     assert {"one", "other", "accelerator"} <= texts(plot.breakdown(kept, within=10.0))
 
 
+def test_a_capacity_that_is_none_is_not_drawn(results):
+    unknown = results.drop_vars("infeasible_reason").assign_attrs(memory_capacity_bytes=-(2.0**31))
+    assert not any("GiB" in text for text in texts(plot.breakdown(unknown)))
+
+
+def test_labels_do_not_overlap(results):
+    rows = np.flatnonzero(results.feasible)[:6]
+    kept = results.reset_index("mapping").isel(mapping=rows).rename(mapping="accelerator")
+    kept = kept.drop_vars("infeasible_reason").assign_coords(
+        accelerator=[f"an-accelerator-with-a-long-name-{i}" for i in range(6)],
+        scale_out=("accelerator", [f"infiniband-of-the-year-{2030 + i}" for i in range(6)]),
+        chip_clock_ratio=("accelerator", np.linspace(0.5, 1.0, 6), {"units": "1"}),
+    )
+    figure = plot.breakdown(kept, within=100.0)
+    beside = [text for text in figure.axes[0].texts if "s ·" not in text.get_text()]
+    assert len(beside) > 20 and not overlaps(figure, beside)
+    edges = [text.get_window_extent(figure.canvas.get_renderer()) for text in beside]
+    assert min(edge.x0 for edge in edges) >= 0.0, "nothing is cut off"
+    assert {"scale out", "clock ratio"} <= texts(figure), "headings are short"
+
+
+def test_what_all_rows_share_is_in_the_title(results):
+    full = results.isel(mapping=np.flatnonzero((results.recompute == "full").values))
+    figure = plot.breakdown(full)
+    assert "all with" in figure.get_suptitle() and "recompute\u00a0full" in figure.get_suptitle()
+    assert "recompute" not in texts(figure) and "tp" in texts(figure)
+
+
 def test_front():
     generator = np.random.default_rng(1)
     time, memory = generator.integers(1, 20, (2, 200)).astype(float)
-    front = plot._front(time, memory)
+    front = designs.front(time, memory)
     for i in range(200):
         beaten = np.any((time <= time[i]) & (memory <= memory[i]) & ((time < time[i]) | (memory < memory[i])))
         assert ((time[i], memory[i]) in set(zip(time[front], memory[front], strict=True))) == (not beaten)
@@ -85,7 +122,7 @@ def test_front():
 
 def test_nothing_feasible_is_told(results):
     nothing = results.assign(feasible=("mapping", np.zeros(results.sizes["mapping"], bool)))
-    for draw in plot.KINDS.values():
+    for draw in (plot.breakdown, plot.pareto):
         with pytest.raises(dse.InputError, match="no feasible design"):
             draw(nothing)
 
@@ -121,4 +158,4 @@ def test_unwritable_place_is_told(results, tmp_path):
     ("value", "text"), [(0, "0"), (1234.5, "1,234"), (63.255, "63.3"), (0.0123, "0.0123"), ("fp16", "fp16")]
 )
 def test_plain_numbers(value, text):
-    assert plot._plain(value) == text
+    assert style.plain(value) == text

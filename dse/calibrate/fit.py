@@ -5,6 +5,9 @@ normal prior, the fit minimises (a maximum a posteriori estimate; Barron, CVPR 2
 
 .. math:: \sum_i w_i \frac{\delta^2}{\sigma^2} \Big(\sqrt{1 + (e_i/\delta)^2} - 1\Big) + \frac12 \sum_j z_j^2
 
+For rows of which many are false readings the loss redescends, ``delta^2 log(1 + (e / delta)^2 / 2)``: what a row that
+is far off counts for fades.
+
 ``T_j`` is an exponential for a parameter without an upper bound and a logistic curve between two bounds, scaled such
 that one unit of ``z`` is one prior spread of ``log x`` at the prior value.
 """
@@ -84,7 +87,8 @@ class Fit:
 
 def fit(
     log_errors: Callable[..., jax.Array], parameters: Sequence[Parameter], weights: Any = None, data: tuple = (), *,
-    delta: float = 0.1, noise: float = 0.1, starts: int = 3, steps: int = 300, rate: float = 0.15, seed: int = 0,
+    delta: float = 0.1, redescending: bool = False, noise: float = 0.1, starts: int = 3, steps: int = 300,
+    rate: float = 0.15, seed: int = 0,
 ) -> Fit:  # fmt: skip
     """The most probable values of ``parameters`` given ``log_errors(values, *data)``, one residual a row.
 
@@ -94,6 +98,7 @@ def fit(
         weights: of each row; default 1. Weights that sum to less than the rows widen the posterior.
         data: arrays handed to ``log_errors``; large ones belong here, not into its closure.
         delta: size of a residual from which it counts linearly, not by its square.
+        redescending: whether large residuals cease to count at all, as where many rows are false readings.
         noise: standard deviation of a residual that the optimum weighs the priors against.
         starts: optimisations; the first starts at the priors, the others half a spread around them.
         steps: of adam.
@@ -106,14 +111,14 @@ def fit(
 
     def loss(z: jax.Array, w: jax.Array, data: tuple) -> jax.Array:
         e = log_errors(values(z), *data)
-        return jnp.sum(w * _pseudo_huber(e, delta)) / noise**2 + 0.5 * jnp.sum(z * z)
+        return jnp.sum(w * _robust(e, delta, redescending)) / noise**2 + 0.5 * jnp.sum(z * z)
 
     found, losses = _minimise(loss, _starts(len(parameters), starts, seed), (w, data), steps, rate)
     if not np.isfinite(losses).any():
         raise InputError("fit", "no finite loss", "finite residuals at the priors", "drop the rows that fail")
     best = found[int(np.nanargmin(losses))]
     errors, jacobian = _linearised(lambda z, data: log_errors(values(z), *data), best, data)
-    narrowed = _posterior(errors, jacobian, np.asarray(w), delta)
+    narrowed = _posterior(errors, jacobian, np.asarray(w) * _influence(errors, delta, redescending))
     at_best = {p.path: float(p.value(z)) for p, z in zip(parameters, best, strict=True)}
     slopes = [float(jax.grad(lambda z, p=p: jnp.log(p.value(z)))(z)) for p, z in zip(parameters, best, strict=True)]
     return Fit(
@@ -134,9 +139,16 @@ def _first(parameters: Sequence[Parameter]) -> jax.Array:
     return jnp.zeros(len(parameters))
 
 
-def _pseudo_huber(errors: jax.Array, delta: float) -> jax.Array:
-    """Half the square of small errors, ``delta`` times the size of large ones (Charbonnier 1994)."""
-    return delta**2 * (jnp.sqrt(1.0 + (errors / delta) ** 2) - 1.0)
+def _robust(errors: jax.Array, delta: float, redescending: bool) -> jax.Array:
+    """Half the square of small errors; of large ones ``delta`` times the size (Charbonnier 1994), or its logarithm."""
+    square = (errors / delta) ** 2
+    return delta**2 * (jnp.log1p(0.5 * square) if redescending else jnp.sqrt(1.0 + square) - 1.0)
+
+
+def _influence(errors: np.ndarray, delta: float, redescending: bool) -> np.ndarray:
+    """Weight that the robust loss leaves a residual, 1 for small ones: its slope over the residual."""
+    square = (errors / delta) ** 2
+    return 1.0 / (1.0 + 0.5 * square) if redescending else 1.0 / np.sqrt(1.0 + square)
 
 
 def _starts(count: int, starts: int, seed: int) -> jax.Array:
@@ -174,13 +186,12 @@ def _linearised(residuals: Callable, z: jax.Array, data: tuple) -> tuple[np.ndar
     return np.asarray(errors, float), np.asarray(jacobian, float)
 
 
-def _posterior(errors: np.ndarray, jacobian: np.ndarray, weights: np.ndarray, delta: float) -> np.ndarray:
+def _posterior(errors: np.ndarray, jacobian: np.ndarray, robust: np.ndarray) -> np.ndarray:
     """Standard deviation of each ``z`` after the data: 1 where it told nothing (Laplace, Gauss-Newton).
 
-    The covariance is ``(J' W J / s^2 + 1)^-1`` with ``W`` the weights as the robust loss reduces them and
-    ``s^2`` the residual variance under them.
+    The covariance is ``(J' W J / s^2 + 1)^-1`` with ``W`` the weights as the robust loss reduces them
+    (``robust``) and ``s^2`` the residual variance under them.
     """
-    robust = weights / np.sqrt(1.0 + (errors / delta) ** 2)
     variance = max(float(np.sum(robust * errors**2) / max(np.sum(robust), 1e-30)), 1e-12)
     curvature = jacobian.T @ (robust[:, None] * jacobian) / variance
     return np.sqrt(np.diag(np.linalg.inv(curvature + np.eye(len(curvature)))))

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from dse.accuracy.markdown import percent, table
+from dse.calibrate import power_page
 from dse.calibrate.kernels import Found
-from dse.cases.kernels import PLATFORMS, Kernel, predict
+from dse.cases.kernels import PLATFORMS, POWER, Kernel, predict
 from dse.types import Precision
 
 #: Measured seconds from which a GEMM counts as a long one.
@@ -47,15 +48,16 @@ def write_page(path: str | Path, found: Sequence[Found], others: Sequence[Kernel
 
 def page(found: Sequence[Found], others: Sequence[Kernel] = ()) -> str:
     """The page as Markdown."""
-    kernels = [kernel for one in found for kernel in one.kernels]
-    errors = np.expm1(np.concatenate([one.errors for one in found]))
+    timed = [one for one in found if all(kernel.metric != POWER for kernel in one.kernels)]
+    kernels = [kernel for one in timed for kernel in one.kernels]
+    errors = np.expm1(np.concatenate([one.errors for one in timed]))
     parts = [
         "# Measured kernels",
         "Written by `dse calibrate … --folds 3 --docs docs/kernels.md`. An error is predicted over measured, less "
         "one, by a fit that saw no row of the same shape on any device, in any number format or regime.",
         "## Errors", _errors(kernels, errors),
         *_platforms([kernel for kernel in others if kernel.device in PLATFORMS]),
-        "## Parameters", _parameters(found),
+        *power_page.sections(found, others), "## Parameters", _parameters(found),
     ]  # fmt: skip
     return "\n\n".join(parts) + "\n"
 

@@ -13,12 +13,16 @@ from typing import NamedTuple
 import numpy as np
 
 from dse import types
-from dse.calibrate.kernels import SHARED, Found, leaf
+from dse.calibrate.kernel_jobs import SHARED, leaf
+from dse.calibrate.kernels import Found
+from dse.cases.kernels import POWER
 from dse.catalog.load import FOLDERS
 from dse.errors import InputError
 
 #: Records whose leaves a table may hold.
-_RECORDS = (types.Kernels, types.FineKernels, types.AttentionKernels, types.Network, types.CollectiveKernels)
+_RECORDS = (
+    types.Kernels, types.FineKernels, types.AttentionKernels, types.Network, types.CollectiveKernels, types.Power,
+)  # fmt: skip
 
 
 class Value(NamedTuple):
@@ -79,11 +83,12 @@ def tables(found: Found) -> list[Table]:
 
 def _own(found: Found, slug: str) -> dict[str, Value]:
     absent = {leaf(path): _NONE for path in found.job.zeros(slug)}
-    return {leaf(path): _value(found, key) for path, key in found.job.keys(slug).items() if key != path} | absent
+    keys = found.job.keys(slug)
+    return {found.job.written(path): _value(found, key) for path, key in keys.items() if key != path} | absent
 
 
 def _shared(found: Found) -> dict[str, Value]:
-    return {leaf(path): _value(found, path) for path in found.fit.values if ":" not in path}
+    return {found.job.written(path): _value(found, path) for path in found.fit.values if ":" not in path}
 
 
 def _value(found: Found, key: str) -> Value:
@@ -111,7 +116,7 @@ def _in_order(found: Found, values: dict[str, Value]) -> dict[str, Value]:
     A network without its own has its ``fit``, not another's latency or bandwidth, and is a switch.
     """
     level = {field.name for field in dataclasses.fields(types.Network)} if found.job.kind == "network" else set()
-    names = [leaf(parameter.path) for parameter in found.job.parameters]
+    names = [found.job.written(parameter.path) for parameter in found.job.parameters]
     values = {name: values[name] for name in names if name in values and name not in level}
     return values | ({"crowding": _NONE} if level else {})
 
@@ -133,12 +138,12 @@ def write_catalog(found: Sequence[Found], folder: str | Path) -> list[Path]:
         path = Path(folder) / FOLDERS[one.kind] / f"{one.slug}.toml"
         if not path.is_file():
             raise InputError(str(path), "no such file", "a catalogue with this entry", "name the folder hw_catalog")
-        path.write_text(_with_table(path.read_text(encoding="utf-8"), one.name, one.text))
+        path.write_text(with_table(path.read_text(encoding="utf-8"), one.name, one.text))
         changed.append(path)
     return list(dict.fromkeys(changed))
 
 
-def _with_table(text: str, name: str, new: str) -> str:
+def with_table(text: str, name: str, new: str) -> str:
     """A TOML text with one of its tables replaced, or added at its end."""
     old = re.compile(rf"^\[{re.escape(name)}\].*?(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
     if not old.search(text):
@@ -147,11 +152,13 @@ def _with_table(text: str, name: str, new: str) -> str:
 
 
 def _source(found: Found, slug: str = "") -> str:
-    """What a table was fitted to, and how far off it is: of one file's devices or of all."""
+    """What a table was fitted to, and how far off it is, in power where that was measured: of one file or of all."""
     used = np.array([slug in ("", found.job.devices[one.device]) for one in found.kernels])
     devices = dict.fromkeys(one.device for one, mine in zip(found.kernels, used, strict=True) if mine)
-    error = float(np.median(np.abs(np.expm1(found.errors[used]))))
+    power = used & np.array([one.metric == POWER for one in found.kernels])
+    error = float(np.median(np.abs(np.expm1(found.errors[power if power.any() else used]))))
     kind = "of held-out shapes" if len(found.held_out) else "of the rows fitted"
+    kind = f"of power {kind}" if power.any() else kind
     return (
         f"fitted to {int(used.sum())} {' and '.join(found.job.kernels)} rows of ai-dynamo/aiconfigurator on "
         f"{', '.join(devices)}; median error {100.0 * error:.1f} % {kind}"
@@ -161,11 +168,13 @@ def _source(found: Found, slug: str = "") -> str:
 def written(leaf: str, value: float) -> str:
     """A leaf's value as the catalogue writes it: three digits, in the unit that suits it."""
     units = next(
-        types.field_metadata(record, leaf)["units"] for record in _RECORDS
-        if leaf in {field.name for field in dataclasses.fields(record)}
+        (types.field_metadata(record, leaf)["units"] for record in _RECORDS
+         if leaf in {field.name for field in dataclasses.fields(record)}), "1",
     )  # fmt: skip
     if units == "s":
         return f'"{_digits(1e9 * value)} ns"' if value < 0.1e-6 else f'"{_digits(1e6 * value)} us"'
+    if units in ("J/FLOP", "J/B"):
+        return f'"{_digits(1e12 * value)} p{units}"'
     if units == "B/s":
         return f'"{_digits(1e-9 * value)} GB/s"'
     if units == "B":

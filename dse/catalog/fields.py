@@ -53,7 +53,7 @@ _KEYS = ("value", "source", "confidence", "spread")
 _POSITIVE = {
     *(f.name for record in (types.FineKernels, types.AttentionKernels, types.CollectiveKernels)
       for f in dataclasses.fields(record)
-      if f.name.endswith(("efficiency", "memory", "split", "split_time", "feed", "sustained", "fp8", "direct_rate"))),
+      if f.name.endswith(("efficiency", "memory", "split", "split_time", "feed", "fp8", "direct_rate"))),
     "n_layers", "hidden", "n_heads", "n_kv_heads", "head_dim", "ffn_hidden", "vocab", "window", "seq_len",
     "max_seq_len", "global_batch", "capacity", "bandwidth", "domain", "efficiency", "ramp", "cores",
     "vector_rate", "vector_share", "cache", "devices_per_node", "scale_up_bandwidth", "scale_out_bandwidth",

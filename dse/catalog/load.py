@@ -294,7 +294,7 @@ def _accelerator_defaults(entry: Entry, folder: str | Path | None) -> dict[str, 
         node.pop("node.scale_up_bandwidth", None)
     if entry.values.get("node.scale_out") is not None:
         node.pop("node.scale_out_bandwidth", None)
-    power = _power_defaults(entry, {f: s for f, s in family.items() if f.startswith("power.")})
+    power = _power_defaults(entry, family)
     return {"kernels.family": chosen} | device | kernels | node | power | entry.values
 
 
@@ -304,6 +304,7 @@ def _device(entry: Entry, family: dict[str, Sourced]) -> dict[str, Sourced]:
     matrix = max(rates.get("matrix_rate.bf16", 0.0), rates.get("matrix_rate.fp16", 0.0)) or max(rates.values())
     device = {f.removeprefix("device."): s for f, s in family.items() if f.startswith("device.")}
     share = device.pop("vector_share")
+    del device["tdp"], device["clock"]  # of its power
     vector = dataclasses.replace(share, value=share.value * matrix, units="FLOP/s", text=f"{share.text} x matrix rate")
     return {"vector_rate": vector} | device
 
@@ -320,17 +321,17 @@ def _power_defaults(entry: Entry, family: dict[str, Sourced]) -> dict[str, Sourc
     Cores can ask for the bandwidth of their cache.
     """
     own = entry.values
-    found = dict(family)
-    for field, leaf in {"tdp": "tdp", "boost_clock": "nominal_clock", "cache_bandwidth": "feed"}.items():
-        if field in own:
-            found[f"power.{leaf}"] = own[field]
-    tdp = found["power.tdp"]
+    tdp = own.get("tdp", family["device.tdp"])
+    clock = own.get("power.nominal_clock", own.get("boost_clock", family["device.clock"]))
+    found = {f: s for f, s in family.items() if f.startswith("power.")}
     for name in AT_REST:
         share = found.pop(f"power.{name}_share")
-        watts = dataclasses.replace(share, value=share.value * tdp.value, units="W", text=f"{share.text} x {tdp.text}")
-        found[f"power.{name}"] = watts
-    clock = own.get("power.nominal_clock", found["power.nominal_clock"])
-    return found | {"power.clock": clock}
+        found[f"power.{name}"] = dataclasses.replace(
+            share, value=share.value * tdp.value, units="W", text=f"{share.text} x {tdp.text}"
+        )
+    if "cache_bandwidth" in own:
+        found["power.feed"] = own["cache_bandwidth"]
+    return found | {"power.tdp": tdp, "power.nominal_clock": clock, "power.clock": clock}
 
 
 def _kernels(path: Path, folder: str | Path | None, within: tuple[Path, ...] = ()) -> dict[str, Sourced]:
@@ -349,8 +350,8 @@ def _kernels(path: Path, folder: str | Path | None, within: tuple[Path, ...] = (
 def _complete(entry: Entry) -> dict[str, Sourced]:
     """Values of a kernels file that names no family; InputError for one without a leaf that it must have."""
     needed = [field.name for field in dataclasses.fields(types.Kernels) if field.metadata]
-    needed += [f"device.{name}" for name in ("vector_share", "cores", "cache")]
-    needed += [f"power.{name}" for name in ("tdp", "nominal_clock", *(f"{part}_share" for part in AT_REST))]
+    needed += [f"device.{name}" for name in ("vector_share", "cores", "cache", "tdp", "clock")]
+    needed += [f"power.{name}_share" for name in AT_REST]
     for name in needed:
         if name not in entry.values:
             fix = f"add {name} or a family to take it from"

@@ -13,7 +13,7 @@ from dse.errors import InputError
 _HOST = quantities(host_memory="B", host_bandwidth="B/s", host_power="W", host_power_share="1", pue="1")
 _NODE = quantities(devices_per_node="1", scale_up_bandwidth="B/s", scale_out_bandwidth="B/s") | _HOST
 Node = table("Node", {}, dict(scale_up=Text, scale_out=Text, software=Text) | _NODE)
-Device = table("Device", {}, quantities(vector_share="1", cores="1", cache="B"))
+Device = table("Device", {}, quantities(vector_share="1", cores="1", cache="B", tdp="W", clock="Hz"))
 Physical = table(
     "Physical", {},
     dict(process_node=Text, host_link=Text)
@@ -31,7 +31,8 @@ _POWER = leaves(types.Power)
 Power = table("Power", {}, without(_POWER, {"tdp"}))  # tdp and the boost clock are physical
 FamilyPower = table(
     "FamilyPower", {},
-    without(_POWER, {*AT_REST, "clock", "limit", "feed"}) | quantities(**{f"{name}_share": "1" for name in AT_REST}),
+    without(_POWER, {*AT_REST, "tdp", "nominal_clock", "clock", "limit", "feed"})
+    | quantities(**{f"{name}_share": "1" for name in AT_REST}),
 )  # fmt: skip
 Link = table("Link", {}, dict(kind=Text, topology=Text) | quantities(bandwidth="B/s", domain="1"))
 Memory = table("Memory", leaves(types.MemoryTier), dict(kind=Text))

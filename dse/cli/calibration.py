@@ -103,6 +103,27 @@ def calibrate_kernels(cases: list[Path], output: Path, folds: int, catalog: Path
     print(f"written: {', '.join(map(str, [output, *changed]))}")
 
 
+def calibrate_power(cases: list[Path], output: Path, catalog: Path | None, docs: Path | None) -> None:
+    """Fits clocks and energies of chips to power limits and clocks; a group of rows is always left out once."""
+    import numpy as np
+
+    from dse.calibrate.energy_page import write_page
+    from dse.calibrate.power import calibrate, write, write_catalog
+
+    found = calibrate(cases)
+    write(found, output)
+    changed = write_catalog(found, catalog) if catalog else []
+    if docs:
+        write_page(docs, found, _command(cases, docs))
+        changed.append(docs)
+    rows = [
+        [one.slug, str(len(one.unseen)), *(show.percent(float(np.mean(np.abs(np.expm1(e))))) for e in errors)]
+        for one in found for errors in [(one.fit.errors, one.unseen)]
+    ]  # fmt: skip
+    show.console().print(show.table(["chip", "figures", "error", "unseen"], rows, left=["chip"]))
+    print(f"written: {', '.join(map(str, [output, *changed]))}")
+
+
 def calibrate_steps(cases: list[Path], output: Path, folds: int, catalog: Path | None, docs: Path | None) -> None:
     """Fits software stacks to measured steps: errors on the screen, values in ``output`` or a catalogue too."""
     from dse.calibrate import stacks
@@ -135,13 +156,16 @@ def calibrate(
     ] = None,
     docs: Annotated[Path | None, typer.Option(metavar="FILE.md", help="Also write the page of the docs.")] = None,
 ) -> None:
-    """Fit parameters to measurements by gradient: of chips and networks to kernels, or of software stacks to steps."""
-    from dse.cases import kernels
+    """Fit parameters to measurements: of chips and networks to kernels or power limits, of software stacks to steps."""
+    from dse.cases import energy, kernels
 
-    tables_of_kernels = [kernels.is_table(path) for path in cases]
-    if any(tables_of_kernels) and not all(tables_of_kernels):
-        raise InputError("calibrate", "tables of kernels and of steps", "one kind at a time", "run it once for each")
-    if all(tables_of_kernels):
+    kinds = {"kernels" if kernels.is_table(p) else "energy" if energy.is_table(p) else "steps" for p in cases}
+    if len(kinds) > 1:
+        mixed = " and ".join(sorted(kinds))
+        raise InputError("calibrate", f"tables of {mixed}", "one kind at a time", "run it once for each")
+    if kinds == {"kernels"}:
         calibrate_kernels(cases, output, folds, catalog, docs)
+    elif kinds == {"energy"}:
+        calibrate_power(cases, output, catalog, docs)
     else:
         calibrate_steps(cases, output, folds, catalog, docs)

@@ -16,7 +16,7 @@ from dse.drawing import Draughtsman
 @told
 def merge(
     output: Annotated[Path, typer.Argument(metavar="OUTPUT.nc", help="Results file that dse run --shard was given.")],
-    figure: Annotated[bool, typer.Option(help="Draw the figure of the best mappings.")] = True,
+    figure: Annotated[bool, typer.Option(help="Draw the figures that the results are suited to.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Join what dse run --shard 1/n … n/n has left beside OUTPUT.nc."""

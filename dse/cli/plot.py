@@ -16,6 +16,9 @@ class Kind(StrEnum):
 
     breakdown = "breakdown"
     pareto = "pareto"
+    shares = "shares"
+    energy = "energy"
+    clock = "clock"
 
 
 @told
@@ -24,12 +27,16 @@ def plot(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File; .png, .svg or .pdf [default: beside the results].")
     ] = None,
-    kind: Annotated[Kind, typer.Option(help="Which figure.")] = Kind.breakdown,
+    kind: Annotated[
+        Kind | None, typer.Option(help="Which figure [default: those that the results are suited to, or with -o one].")
+    ] = None,
 ) -> None:
-    """Draw a figure of a results file."""
+    """Draw the figures of a results file."""
     from dse import plot as figures
+    from dse.drawing import beside
     from dse.sweep import open_results
 
-    name = results.stem if kind is Kind.breakdown else f"{results.stem}_{kind}"
     with open_results(results) as dataset:
-        print(figures.save(figures.KINDS[kind](dataset), output or results.with_name(f"{name}.png")))
+        kinds = [kind or Kind.breakdown] if kind or output else figures.suited(dataset)
+        for one in kinds:
+            print(figures.save(figures.KINDS[one](dataset), output or beside(results, one, ".png")))

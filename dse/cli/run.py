@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from dse.cli import show
+from dse.cli import best, show
 from dse.cli.status import INTERRUPTED, NOTHING_FEASIBLE, told
 from dse.drawing import Draughtsman
 from dse.errors import InputError
@@ -19,7 +19,7 @@ from dse.errors import InputError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from dse.sweep import BestDesign, Summary
+    from dse.sweep import Summary
 
 
 @told
@@ -36,7 +36,7 @@ def run(
         str | None, typer.Option(metavar="i/n", help="Run only share i of n; dse merge joins them.")
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Compute again what an earlier run has finished.")] = False,
-    figure: Annotated[bool, typer.Option(help="Draw the figure of the best mappings.")] = True,
+    figure: Annotated[bool, typer.Option(help="Draw the figures that the results are suited to.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Evaluate every design of a sweep; an interrupted one goes on where it stopped."""
@@ -99,8 +99,7 @@ _SPLIT = ("import", "trace", "compile", "run", "write", "figure")
 def _print(summary: Summary, seconds: dict[str, float], figures: list[Path]) -> None:
     out = show.console()
     if summary.best:
-        show.heading(out, f"best by {summary.objective.replace('_', ' ')}")
-        out.print(_best(summary.best, narrow=out.width < _NARROW))
+        best.show_best(out, summary)
     share = show.percent(summary.n_feasible / max(summary.n_designs, 1))
     show.heading(out, f"{summary.n_feasible:,} of {summary.n_designs:,} designs can run ({share})")
     if summary.reasons:
@@ -134,64 +133,3 @@ def _reasons(reasons: dict[str, int]) -> Table:
     rows = [[f"{count:,}", words.get(name, f"a {name} of the sweep is not met")] for name, count in counted]
     because = "because (one design may have several reasons)"
     return show.table(["cannot", because], rows, left=[because])
-
-
-#: Terminals narrower than this get the best designs without the columns of where the time goes.
-_NARROW = 110
-
-#: Axis → its heading; the others keep their names. This is also the order of the columns.
-_SHORT = {
-    "tp": "tp", "pp": "pp", "dp": "dp", "cp": "cp", "micro_batch": "mb", "virtual_stages": "v",
-    "recompute": "recompute", "zero_stage": "zero", "sequence_parallel": "sp",
-    "overlap_dp": "o:dp", "overlap_tp": "o:tp",
-    "offload_weights": "off:w", "offload_activations": "off:a", "offload_optimizer": "off:o",
-}  # fmt: skip
-
-#: Columns of time: heading → the parts that make it up.
-_TIME = {
-    "comp": ("forward", "backward"),
-    "recomp": ("recompute",),
-    "tp+cp": ("tensor_parallel", "context_parallel"),
-    "pp": ("bubble", "pipeline_parallel"),
-    "dp": ("data_parallel",),
-    "edge": ("edge",),
-    "optim": ("optimizer",),
-    "host": ("host",),
-    "offload": ("offload",),
-}
-
-
-def _best(best: tuple[BestDesign, ...], narrow: bool) -> Table:
-    """The best designs: axes, metrics, and where the time goes in per cent."""
-    given = best[0].labels
-    names = [*(n for n in given if n not in _SHORT), *(n for n in _SHORT if n in given)]
-    spent = {heading: [_share(d, parts) for d in best] for heading, parts in _TIME.items()}
-    shares = {heading: values for heading, values in spent.items() if max(values) >= 0.0005 and not narrow}
-    columns = [*(_SHORT.get(name, name) for name in names), "step", "MFU %", "tok/s/dev", "GiB"]
-    columns += [f"{heading} %" for heading in shares]
-    rows = []
-    for i, design in enumerate(best):
-        m = design.metrics
-        rows.append([
-            *(_label(name, design.labels[name]) for name in names),
-            show.seconds(m["step_time"]), f"{100 * m['mfu']:.1f}",
-            show.digits(m["tokens_per_second_per_device"]), f"{m['peak_memory'] / show.GIB:.1f}",
-            *(f"{100 * values[i]:.1f}" for values in shares.values()),
-        ])  # fmt: skip
-    return show.table(columns, rows)
-
-
-def _share(design: BestDesign, parts: tuple[str, ...]) -> float:
-    return sum(design.metrics[f"step_time_{part}"] for part in parts) / design.metrics["step_time"]
-
-
-def _label(name: str, value: Any) -> str:
-    """What an axis is at a design, with its units."""
-    from dse.design import known_leaves, leaf_path
-
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if not isinstance(value, int | float):
-        return str(value)
-    units = known_leaves()[leaf_path(name)]["units"]
-    return f"{value:g}" if units == "1" else show.quantity(float(value), units)

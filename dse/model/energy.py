@@ -11,13 +11,12 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model import collectives
-from dse.model.choice import choose
 from dse.model.collectives import Group, Groups
 from dse.model.operators import Operator, Work
-from dse.model.power import control_power, leakage_power, voltage
-from dse.model.training import LayerTime, StepTime, gathers_again, optimizer_traffic
+from dse.model.power import control_power, flop_energy, leakage_power, power_limit, voltage
+from dse.model.training import LayerTime, StepTime, gathers_again, layer_launch_time, optimizer_traffic
 from dse.model.transformer import Local, parameter_count
-from dse.types import Design, Network, Power, Precision, Recompute, Scalar
+from dse.types import Design, Network, Power, Recompute, Scalar
 
 #: Least share of its unthrottled dynamic power that a device at its power limit is left with.
 LEAST_SHARE = 0.05
@@ -41,22 +40,6 @@ class Joules(NamedTuple):
         return self.matrix + self.vector + self.cache
 
 
-def matrix_flop_energy(precision: Scalar, power: Power) -> Scalar:
-    """Joules of one matrix FLOP at ``precision`` and the nominal voltage."""
-    by_code = {
-        Precision.fp32: power.four_byte_energy,
-        Precision.tf32: power.tf32_energy,
-        Precision.bf16: 1.0,
-        Precision.fp16: 1.0,
-        Precision.fp8: power.one_byte_energy,
-        Precision.fp8_block: power.one_byte_energy,
-        Precision.fp4: power.half_byte_energy,
-        Precision.int8: power.one_byte_energy,
-        Precision.int4: power.half_byte_energy,
-    }
-    return power.matrix_energy * choose(precision, by_code)
-
-
 class FlopEnergy(NamedTuple):
     """Joules of a FLOP by the kind of operator, at the nominal voltage."""
 
@@ -67,7 +50,7 @@ class FlopEnergy(NamedTuple):
 
 def flop_energies(precision: Scalar, power: Power) -> FlopEnergy:
     """Joules of a FLOP under a recipe."""
-    matrix = matrix_flop_energy(precision, power)
+    matrix = flop_energy(precision, power)
     return FlopEnergy(matrix, jnp.maximum(matrix, power.matrix_energy), power.vector_energy)
 
 
@@ -189,23 +172,21 @@ class StepEnergy(NamedTuple):
     provisioned: Scalar  # watts of the same with every device at its limit
 
 
-def allowed_power(power: Power) -> Scalar:
-    """Board power in W that a device is allowed: its limit, at most the one it is sold with."""
-    return power.tdp if power.limit is None else jnp.minimum(power.limit, power.tdp)
-
-
 def layer_power(
-    energy: Joules, links: Scalar, time: Scalar, ratio: Scalar, power: Power
+    energy: Joules, links: Scalar, time: Scalar, host: Scalar, ratio: Scalar, power: Power
 ) -> tuple[Scalar, Scalar]:
     """Board power of a device that runs layers, and the share of its cores' dynamic power that the limit leaves.
+
+    A layer takes its device ``time``, and its host ``host`` to launch.
 
     Times of a step are measured ones with the clock that the chip's own limit allowed; where the nominal voltage
     would draw more than that limit, the chip ran at a lower one.
     """
     volts = voltage(ratio, power)
-    cores = energy.cores * volts * volts / time + control_power(ratio, volts, power)
-    rest = power.uncore + leakage_power(volts, power) + (energy.memory + links) / time
-    share = jnp.clip((allowed_power(power) - rest) / cores, LEAST_SHARE, 1.0)
+    period = jnp.maximum(time, host)
+    cores = (energy.cores * volts * volts + control_power(ratio, volts, power) * time) / period
+    rest = power.uncore + leakage_power(volts, power) + (energy.memory + links) / period
+    share = jnp.clip((power_limit(power) - rest) / cores, LEAST_SHARE, 1.0)
     return rest + share * cores, share
 
 
@@ -224,7 +205,9 @@ def step_energy(
 
     a_layer = run_energy(layer, design, repeated=True)
     links = layer_link_energy(design, local, groups)
-    busy, share = layer_power(a_layer, links, jnp.maximum(one.total, 1e-12), ratio, power)
+    busy, share = layer_power(
+        a_layer, links, jnp.maximum(one.total, 1e-12), layer_launch_time(design, local), ratio, power
+    )
 
     ends = run_energy([*embedding, *head], design)
     executions = n_micro_batches * m.dp * m.cp * m.tp
@@ -259,4 +242,4 @@ def step_energy(
     def whole(board: Scalar) -> Scalar:
         return devices * (board * (1.0 + power.cooling) + system.host_power) * system.pue
 
-    return StepEnergy(parts, on_device, whole(busy), whole(allowed_power(power)))
+    return StepEnergy(parts, on_device, whole(busy), whole(power_limit(power)))

@@ -51,26 +51,41 @@ class Attention(NamedTuple):
         return jnp.where(self.cache_bytes < 2.0, 1.0, 0.0)
 
 
-def gemm_time(
-    rows: Scalar, columns: Scalar, depth: Scalar, precision: Scalar, accelerator: Accelerator, sustained: Scalar
-) -> Scalar:
-    """Seconds of C[rows, columns] = A[rows, depth] B[depth, columns], 16-bit results; A is quantised first.
+def gemm_work(rows: Scalar, columns: Scalar, depth: Scalar, precision: Scalar, accelerator: Accelerator) -> Work:
+    """Work of C[rows, columns] = A[rows, depth] B[depth, columns] with 16-bit results."""
+    return matmul_work(rows, columns, depth, 1.0, Element(operand_bytes(precision), 2.0, 2.0, accelerator.cache))
 
-    ``sustained`` is 1 where the kernel repeats until the power limit sets the clock.
-    """
-    fine = accelerator.kernels.fine
+
+def is_narrow(precision: Scalar) -> Scalar:
+    """1 for the 8- and 4-bit formats, to which an activation is quantised first."""
     eight = (precision == float(Precision.fp8)) | (precision == float(Precision.fp8_block))
-    four = precision == float(Precision.fp4)
-    element = Element(operand_bytes(precision), 2.0, 2.0, accelerator.cache)
-    work = matmul_work(rows, columns, depth, 1.0, element)
-    narrow = jnp.where(eight | four, 1.0, 0.0)
-    time = isolated_time("matrix", work, _adjusted(accelerator, narrow), precision)
-    # Power caps the FLOPs that are done, not those that partial tiles and waves leave out.
-    capped = work.flops / (matrix_rate(accelerator, precision) * accelerator.kernels.matrix_efficiency * fine.sustained)
-    time = jnp.where(sustained > 0.0, jnp.maximum(time, capped), time) + accelerator.kernels.kernel_floor
-    quantized = time + narrow * quantize_time(rows, depth, precision, accelerator)
+    return jnp.where(eight | (precision == float(Precision.fp4)), 1.0, 0.0)
+
+
+def device_gemm_time(
+    rows: Scalar, columns: Scalar, depth: Scalar, precision: Scalar, accelerator: Accelerator
+) -> Scalar:
+    """Seconds of a GEMM and of quantising its activation, as far as the device works on them."""
+    narrow = is_narrow(precision)
+    work = gemm_work(rows, columns, depth, precision, accelerator)
+    time = isolated_time("matrix", work, _adjusted(accelerator, narrow), precision) + accelerator.kernels.kernel_floor
+    return time + narrow * quantize_time(rows, depth, precision, accelerator)
+
+
+def launched(
+    time: Scalar, rows: Scalar, columns: Scalar, depth: Scalar, precision: Scalar, accelerator: Accelerator
+) -> Scalar:
+    """The same with the host's launch, which a block-scaled GEMM may have to wait for."""
     blocks = precision == float(Precision.fp8_block)
-    return jnp.where(blocks, overlapped(quantized, block_launch(rows, columns, depth, accelerator), 0.15), quantized)
+    return jnp.where(blocks, overlapped(time, block_launch(rows, columns, depth, accelerator), 0.15), time)
+
+
+def gemm_time(
+    rows: Scalar, columns: Scalar, depth: Scalar, precision: Scalar, accelerator: Accelerator
+) -> Scalar:
+    """Seconds of a GEMM in short runs, at the clock of the accelerator's rates."""
+    time = device_gemm_time(rows, columns, depth, precision, accelerator)
+    return launched(time, rows, columns, depth, precision, accelerator)
 
 
 def _adjusted(accelerator: Accelerator, narrow: Scalar) -> Accelerator:
@@ -108,6 +123,33 @@ def _reading(size: Scalar, accelerator: Accelerator, efficiency: Scalar) -> Scal
     return size / (accelerator.memory.bandwidth * efficiency)
 
 
+def visited_keys(call: Attention) -> Scalar:
+    """Keys that a query tile of a causal sequence visits, in the mean: whole tiles, up to its own or the window."""
+    tiles = jnp.ceil(call.tokens / TILE)
+    longest = _longest(call)
+    steps = jnp.ceil(longest / TILE)
+    return longest - 0.5 * TILE * steps * (steps - 1.0) / tiles
+
+
+def _longest(call: Attention) -> Scalar:
+    """Keys that the last query tile visits."""
+    return jnp.minimum(call.seen + TILE, jnp.ceil(call.tokens / TILE) * TILE)
+
+
+def context_bytes(call: Attention) -> tuple[Scalar, Scalar]:
+    """Bytes that attention over whole sequences moves, and those of putting keys and values into the cache."""
+    elements = call.batch * call.tokens * call.head_dim
+    moved = elements * (4.0 * call.heads + 2.0 * call.cache_bytes * call.kv_heads)
+    return moved, elements * (2.0 * (2.0 + call.cache_bytes) * call.kv_heads + 3.0 * call.heads * call.narrow)
+
+
+def decode_bytes(call: Attention) -> Scalar:
+    """Bytes that attention of one new token a sequence moves."""
+    keys = jnp.minimum(call.seen, call.tokens + 1.0)
+    read = 2.0 * call.cache_bytes * call.batch * call.kv_heads * call.head_dim * keys
+    return read + 4.0 * call.batch * call.heads * call.head_dim
+
+
 def context_time(call: Attention, accelerator: Accelerator) -> Scalar:
     """Seconds of causal flash attention over whole sequences, with putting keys and values into the cache.
 
@@ -117,9 +159,7 @@ def context_time(call: Attention, accelerator: Accelerator) -> Scalar:
     """
     own = accelerator.kernels.attention
     tiles = jnp.ceil(call.tokens / TILE)
-    longest = jnp.minimum(call.seen + TILE, tiles * TILE)
-    steps = jnp.ceil(longest / TILE)
-    keys = longest - 0.5 * TILE * steps * (steps - 1.0) / tiles
+    longest, keys = _longest(call), visited_keys(call)
     rate = matrix_rate(accelerator, jnp.asarray(float(Precision.bf16))) * own.context_efficiency / accelerator.cores
     full = jnp.minimum(call.tokens / TILE, 1.0)
     a_key = TILE * (4.0 * call.head_dim / rate + own.context_pair) * full
@@ -128,10 +168,8 @@ def context_time(call: Attention, accelerator: Accelerator) -> Scalar:
     shared = (a_key * keys + start) * call.compute_stretch * call.batch * call.heads * tiles / accelerator.cores
     alone = ALONE * (a_key * longest + start) * call.compute_stretch
     compute = overlapped(shared, alone, 1.0)
-    elements = call.batch * call.tokens * call.head_dim
-    moved = elements * (4.0 * call.heads + 2.0 * call.cache_bytes * call.kv_heads)
+    moved, stored = context_bytes(call)
     memory = _reading(moved, accelerator, own.context_memory)
-    stored = elements * (2.0 * (2.0 + call.cache_bytes) * call.kv_heads + 3.0 * call.heads * call.narrow)
     filling = _reading(stored, accelerator, own.context_memory)
     return overlapped(compute, memory, own.blend) + filling + own.context_floor
 
@@ -144,10 +182,8 @@ def decode_time(call: Attention, accelerator: Accelerator) -> Scalar:
     """
     own = accelerator.kernels.attention
     units = call.batch * call.kv_heads
-    keys = jnp.minimum(call.seen, call.tokens + 1.0)
     visited = jnp.minimum(jnp.ceil((call.tokens + 1.0) / TILE) * TILE, call.seen + TILE)
-    moved = 2.0 * call.cache_bytes * units * call.head_dim * keys + 4.0 * call.batch * call.heads * call.head_dim
-    memory = _reading(moved, accelerator, own.decode_memory / call.reading_stretch)
+    memory = _reading(decode_bytes(call), accelerator, own.decode_memory / call.reading_stretch)
     rate = matrix_rate(accelerator, jnp.asarray(float(Precision.bf16))) * own.decode_efficiency / accelerator.cores
     rows = QUERY_ROWS * jnp.ceil(call.heads / (call.kv_heads * QUERY_ROWS))
     a_key = 4.0 * rows * call.head_dim / rate * call.reading_stretch
@@ -159,11 +195,20 @@ def decode_time(call: Attention, accelerator: Accelerator) -> Scalar:
     return overlapped(memory, busy, own.blend) + own.decode_floor + grouped
 
 
+def is_whole(call: Attention, context: Scalar) -> Scalar:
+    """Whether a call runs over whole sequences; a context of one token is a decode step with an empty cache."""
+    return (context > 0.0) & (call.tokens > 1.0)
+
+
+def decoding(call: Attention, context: Scalar) -> Attention:
+    """The call as a decode step."""
+    return call._replace(tokens=jnp.where(context > 0.0, 0.0, call.tokens))
+
+
 def attention_time(call: Attention, context: Scalar, accelerator: Accelerator) -> Scalar:
-    """Seconds of attention; a context of one token is a decode step with an empty cache."""
-    whole = (context > 0.0) & (call.tokens > 1.0)
-    empty = call._replace(tokens=jnp.where(context > 0.0, 0.0, call.tokens))
-    return jnp.where(whole, context_time(call, accelerator), decode_time(empty, accelerator))
+    """Seconds of attention over whole sequences, or of one new token against a cache."""
+    whole = context_time(call, accelerator)
+    return jnp.where(is_whole(call, context), whole, decode_time(decoding(call, context), accelerator))
 
 
 def elementwise_time(size: Scalar, core_rate: Scalar, floor: Scalar, accelerator: Accelerator) -> Scalar:

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from dse.types import Accelerator, Power, Scalar
+from dse.model.choice import choose
+from dse.types import Accelerator, Power, Precision, Scalar
 
 #: Lowest clock over the nominal one that a power limit may ask for.
 LOWEST_CLOCK = 0.1
@@ -43,6 +44,22 @@ def control_power(ratio: Scalar, volts: Scalar, power: Power) -> Scalar:
     return power.control * volts * volts * ratio
 
 
+def flop_energy(precision: Scalar, power: Power) -> Scalar:
+    """Energy of a matrix FLOP at ``precision`` in J, at the nominal voltage."""
+    relative = choose(precision, {
+        Precision.fp32: power.four_byte_energy, Precision.tf32: power.tf32_energy, Precision.bf16: 1.0,
+        Precision.fp16: 1.0, Precision.fp8: power.one_byte_energy, Precision.fp8_block: power.one_byte_energy,
+        Precision.fp4: power.half_byte_energy, Precision.int8: power.one_byte_energy,
+        Precision.int4: power.half_byte_energy,
+    })  # fmt: skip
+    return power.matrix_energy * relative
+
+
+def power_limit(power: Power) -> Scalar:
+    """The limit that holds, in W: the operator's where one is set, at most the one as sold."""
+    return power.tdp if power.limit is None else jnp.minimum(power.limit, power.tdp)
+
+
 def at_clock(accelerator: Accelerator, ratio: Scalar) -> Accelerator:
     """The accelerator with its cores at ``ratio`` times the nominal clock.
 
@@ -64,20 +81,22 @@ class Demand(NamedTuple):
     other_time: Scalar
     core_energy: Scalar  # follows the square of the voltage
     other_energy: Scalar
+    active: Scalar = 1.0  # share of the cores' time in which they have work; else their clocks are gated
+    host_time: Scalar = 0.0  # what the host takes to launch it: the device waits where that is longer
 
 
 def busy_power(demand: Demand, ratio: Scalar, power: Power) -> Scalar:
     """Board power in W of a device that repeats this work at ``ratio`` times the nominal clock.
 
-    ``uncore + leakage(V) + control V^2 f + (E_core V^2 + E_other) / (t_core / f + t_other)``.
+    ``uncore + leakage(V) + (a control V^2 f t + E_core V^2 + E_other) / max(t, t_host)`` with
+    ``t = t_core / f + t_other``, ``a`` the share of the cores that are active. Waits for the host are too short for a
+    limiter to tell them apart.
     """
     volts = voltage(ratio, power)
-    time = demand.core_time / ratio + demand.other_time
-    work = demand.core_energy * volts * volts + demand.other_energy
-    return (
-        power.uncore + leakage_power(volts, power) + control_power(ratio, volts, power)
-        + work / jnp.maximum(time, 1e-12)
-    )  # fmt: skip
+    time = jnp.maximum(demand.core_time / ratio + demand.other_time, 1e-12)
+    clocks = demand.active * control_power(ratio, volts, power) * time
+    work = demand.core_energy * volts * volts + demand.other_energy + clocks
+    return power.uncore + leakage_power(volts, power) + work / jnp.maximum(time, demand.host_time)
 
 
 def clock_under_limit(demand: Demand, limit: Scalar, highest: Scalar, power: Power) -> Scalar:

@@ -244,6 +244,11 @@ def host_passes(design: Design) -> Scalar:
     return 1.0 + design.workload.backward * jnp.where(design.mapping.recompute == float(Recompute.full), 2.0, 1.0)
 
 
+def layer_launch_time(design: Design, local: Local) -> Scalar:
+    """Host seconds to launch one layer of one micro-batch."""
+    return design.software.host_time * (1.0 + EAGER_LAUNCHES * local.eager) * host_passes(design)
+
+
 def edge_times(
     design: Design, local: Local, groups: Groups, embedding: list[Operator], head: list[Operator]
 ) -> tuple[Scalar, Scalar]:
@@ -399,8 +404,8 @@ def step_time(
     n, layers = n_micro_batches, pipeline.most_layers(w.n_layers, m.pp)
     one, update = run_layer(design, local, groups, layer, on_host)
     first, last = edge_times(design, local, groups, embedding, head)
-    passes, device = host_passes(design), layers * one.total
-    launches = design.software.host_time * (1.0 + EAGER_LAUNCHES * local.eager) * passes * layers
+    device = layers * one.total
+    launches = layer_launch_time(design, local) * layers
     beat = jnp.maximum(device, launches)
     # An edge has about as many launches as a layer, and is not recomputed. A single stage has both edges.
     at_edge = launches + (1.0 + w.backward) * design.software.host_time * local.edges * jnp.where(m.pp > 1.0, 1.0, 2.0)

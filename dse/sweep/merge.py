@@ -42,7 +42,7 @@ def merge(output: str | Path) -> tuple[Labelled, Summary]:
         part = found.result()
         joined = time.perf_counter()
         numbers = {"seconds": {}, "n_programs": 0, "resumed": grid.n_designs, "output": output}
-        summary = summaries.of_part(grid, part, **numbers)
+        summary = summaries.of_part(grid, keep, part, **numbers)
         attributes = summaries.attributes(grid, summary, header["sweep"], joined - began)
         labelled = datasets.build(grid, keep, part, attributes)
         write_results(labelled, grid, spool)

@@ -87,7 +87,7 @@ def perform(
         part = found.result()
         seconds, programs, evaluated = _spent(before, started)
         numbers = {"seconds": seconds, "n_programs": programs, "resumed": resumed, "output": job.target}
-        summary = summaries.of_part(job.grid, part, **numbers)
+        summary = summaries.of_part(job.grid, job.keep, part, **numbers)
         attributes = summaries.attributes(job.grid, summary, job.identity, evaluated - began)
         labelled = datasets.build(job.grid, job.keep, part, attributes)
         if spool:

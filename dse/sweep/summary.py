@@ -18,6 +18,7 @@ from dse.sweep.axis_values import Label
 from dse.sweep.grid import Grid
 from dse.sweep.keep import Part
 from dse.sweep.manifest import Shard, reasons
+from dse.sweep.spec import Keep
 
 _BEST_SHOWN = 10
 
@@ -29,6 +30,7 @@ class BestDesign:
     index: int
     labels: dict[str, Label]
     metrics: dict[str, float]
+    value: float  #: of the first objective
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +45,8 @@ class Summary:
     resumed: int  #: designs found finished by an earlier run
     best: tuple[BestDesign, ...]  #: by the first objective
     objective: str
+    keep: str  #: which designs are kept
+    points: tuple[str, ...]  #: axes beside the mapping: of ``keep = "best"`` each of their points has one design
     output: Path | None
     finished: str = ""  #: when the file was made, if it was there already
     shard: str = ""  #: the share of the sweep, if it was not the whole
@@ -53,7 +57,7 @@ class Summary:
         return (self.n_designs - self.resumed) / max(self.seconds.get("run", 0.0), 1e-9)
 
 
-def of_part(grid: Grid, part: Part, **others: Any) -> Summary:
+def of_part(grid: Grid, keep: Keep, part: Part, **others: Any) -> Summary:
     """The summary of everything that is kept of a sweep."""
     return Summary(
         n_designs=grid.n_designs,
@@ -61,6 +65,8 @@ def of_part(grid: Grid, part: Part, **others: Any) -> Summary:
         reasons=reasons(part.counts),
         best=tuple(_best_designs(grid, part)),
         objective=grid.spec.objectives[0].expression.text,
+        keep=str(keep),
+        points=_points(grid),
         **others,
     )
 
@@ -73,6 +79,8 @@ def of_shard(grid: Grid, counts: np.ndarray, n_designs: int, shard: Shard, **oth
         reasons=reasons(counts),
         best=(),
         objective=grid.spec.objectives[0].expression.text,
+        keep="",
+        points=_points(grid),
         shard=str(shard),
         **others,
     )
@@ -81,6 +89,7 @@ def of_shard(grid: Grid, counts: np.ndarray, n_designs: int, shard: Shard, **oth
 def of_file(grid: Grid, target: Path, attributes: dict[str, Any]) -> Summary:
     """The summary of a sweep whose results are in a file."""
     best = [int(index) for index in attributes["best_designs"].split()]
+    values = map(float, attributes["best_values"].split())
     return Summary(
         n_designs=int(attributes["designs"]),
         n_feasible=int(attributes["feasible_designs"]),
@@ -88,11 +97,18 @@ def of_file(grid: Grid, target: Path, attributes: dict[str, Any]) -> Summary:
         seconds=dict.fromkeys(("trace", "compile", "run", "write", "total"), 0.0),
         n_programs=0,
         resumed=int(attributes["designs"]),
-        best=tuple(_read_designs(grid, target, best)),
+        best=tuple(_read_designs(grid, target, dict(zip(best, values, strict=True)))),
         objective=str(attributes["objective"]),
+        keep=str(attributes["keep"]),
+        points=_points(grid),
         output=target,
         finished=str(attributes["created"]),
     )
+
+
+def _points(grid: Grid) -> tuple[str, ...]:
+    """Names of the axes beside the mapping that have several values."""
+    return tuple(axis.name for one in grid.dimensions for axis in one.axes if one.size > 1)
 
 
 def _best_designs(grid: Grid, part: Part) -> Iterator[BestDesign]:
@@ -105,11 +121,11 @@ def _best_designs(grid: Grid, part: Part) -> Iterator[BestDesign]:
     for position in near[np.lexsort((part.index[near], scores[near]))][:_BEST_SHOWN]:
         metrics = dict(zip(grid.spec.metrics, map(float, part.values[:, position]), strict=True))
         index = int(part.index[position])
-        yield BestDesign(index, grid.labels(index), metrics)
+        yield BestDesign(index, grid.labels(index), metrics, grid.spec.objectives[0].sign * float(scores[position]))
 
 
-def _read_designs(grid: Grid, target: Path, wanted: list[int]) -> Iterator[BestDesign]:
-    """These designs as they are in a file."""
+def _read_designs(grid: Grid, target: Path, wanted: dict[int, float]) -> Iterator[BestDesign]:
+    """These designs, by index with the objective's value, as they are in a file."""
     import netCDF4
 
     with netCDF4.Dataset(target) as file:
@@ -125,9 +141,9 @@ def _read_designs(grid: Grid, target: Path, wanted: list[int]) -> Iterator[BestD
             name: file[name][...].reshape(-1)[[places[index] for index in wanted]]
             for name in grid.spec.metrics if wanted and name in file.variables
         }  # fmt: skip
-    for i, index in enumerate(wanted):
+    for i, (index, value) in enumerate(wanted.items()):
         metrics = {name: float(found[name][i]) if name in found else 0.0 for name in grid.spec.metrics}
-        yield BestDesign(index, grid.labels(index), metrics)
+        yield BestDesign(index, grid.labels(index), metrics, value)
 
 
 def _unverified(grid: Grid) -> list[str]:
@@ -138,23 +154,30 @@ def _unverified(grid: Grid) -> list[str]:
     return list(dict.fromkeys(str(constant) for constant in found if constant.field not in set_here))
 
 
+def _capacity(grid: Grid) -> dict[str, float]:
+    """Usable memory of a device as an attribute; none where axes move it or a chip makes it."""
+    decides = {"system.accelerator.memory.capacity", "software.reserve"}
+    swept = any(decides & set(dimension.columns) for dimension in grid.dimensions)
+    generated = grid.base.system.accelerator.chip is not None
+    return {} if swept or generated else {"memory_capacity_bytes": float(usable_memory(grid.base))}
+
+
 def attributes(grid: Grid, summary: Summary, identity: dict[str, str], seconds: float) -> dict[str, Any]:
     """Global attributes: what was run, with what, when, and on whose data it rests."""
     sources = [source for kind, slug in grid.used for source, _ in catalog.provenance(kind, slug)]
-    decides_memory = {"system.accelerator.memory.capacity", "software.reserve"}
-    swept = any(decides_memory & set(dimension.columns) for dimension in grid.dimensions)
     return {
         "title": grid.spec.title,
         "Conventions": "CF-1.11",
         "specification": grid.spec.text,
         **identity,
-        **({} if swept else {"memory_capacity_bytes": float(usable_memory(grid.base))}),
+        **_capacity(grid),
         "objective": summary.objective,
         "seconds": seconds,
         "designs": summary.n_designs,
         "feasible_designs": summary.n_feasible,
         "infeasible_by_reason": json.dumps(summary.reasons),
         "best_designs": " ".join(str(design.index) for design in summary.best),
+        "best_values": " ".join(repr(design.value) for design in summary.best),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "sources": "\n".join(dict.fromkeys(sources)),
         "bibliography": bibliography(grid.used),

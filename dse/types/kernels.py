@@ -23,7 +23,7 @@ class EfficiencySteps:
 
 @record
 class FineKernels:
-    """What a GEMM measured alone shows beyond :class:`Kernels`: split-k, small tiles, output, clocks, quantisation.
+    """What a GEMM measured alone shows beyond :class:`Kernels`: split-k, small tiles, output, quantisation.
 
     An optional part of :class:`Kernels`, as the steps are: a design without it has none of these leaves.
     """
@@ -31,7 +31,6 @@ class FineKernels:
     split_time: Scalar = metadata("", "s", "what one more split of the inner dimension costs")
     feed: Scalar = metadata("", "B/s", "rate at which quarter tiles get their operands on a core")
     output_overhead: Scalar = metadata("", "1", "share of the time to write a product that nothing hides")
-    sustained: Scalar = metadata("", "1", "matrix rate at the power limit over that of short runs")
     narrow_efficiency: Scalar = metadata("", "1", "share of the 8- and 4-bit rates over that of the 16-bit rate")
     quantize_floor: Scalar = metadata("", "s", "shortest time of the kernels that quantise an activation")
     quantize_row: Scalar = metadata("", "s", "time that one row of an activation adds to them")

@@ -98,3 +98,15 @@ def test_folds_are_disjoint_by_group_and_steady():
     for group, fold in zip(groups, found, strict=True):
         assert by_group.setdefault(group, fold) == fold
     assert list(folds(groups[::-1], 5)) == list(found[::-1])
+
+
+@pytest.mark.parametrize("redescending", [False, True])
+def test_false_readings_hardly_move_a_redescending_fit(redescending):
+    """A third of the rows reads a quarter of the truth."""
+    false = np.arange(90) % 3 == 0
+    measured = jnp.asarray(np.where(false, 0.25, 1.0) * np.exp(0.02 * np.sin(np.arange(90.0))))
+    found = fit(
+        lambda values: jnp.log(values["x"]) - jnp.log(measured), [Parameter("x", 0.8, 0.5)], delta=0.1,
+        redescending=redescending, starts=1,
+    )  # fmt: skip
+    assert (abs(found.values["x"] - 1.0) < 0.02) == redescending

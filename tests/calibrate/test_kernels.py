@@ -11,8 +11,9 @@ import pytest
 
 from dse import catalog
 from dse.calibrate.fit import folds
+from dse.calibrate.kernel_jobs import JOBS, SHARED, leaf
 from dse.calibrate.kernel_page import page
-from dse.calibrate.kernels import JOBS, SHARED, calibrate, leaf, read_kernels, shape
+from dse.calibrate.kernels import calibrate, read_kernels, shape
 from dse.calibrate.writing import tables, write, write_catalog, written
 from dse.cases.kernels import Kernel, device_of, predict, times
 from dse.design import replace
@@ -80,7 +81,7 @@ def test_what_is_shared_or_own_is_few():
         assert sum(key != path for job in chips for path, key in job.keys(slug).items()) <= 12
     links = by_table["alone"]
     assert all(sum(key != path for path, key in links.keys(slug).items()) <= 7 for slug in links.homes)
-    bounded = ("efficiency", "memory", "sustained")
+    bounded = ("efficiency", "memory")
     shares = [p for job in JOBS[:2] for p in job.parameters if p.path.endswith(bounded)]
     assert len(shares) >= 6
     assert all(p.upper == 1.0 for p in shares)
@@ -139,7 +140,8 @@ def test_rows_of_no_known_chip_are_refused():
     ("leaf", "value", "text"),
     [
         ("kernel_floor", 2.345e-6, '"2.35 us"'), ("quantize_row", 1.5e-9, '"1.5 ns"'), ("ramp", 2.5e6, '"2.5 MB"'),
-        ("feed", 243.4e9, '"243 GB/s"'), ("efficiency", 0.8349, "0.835"), ("crowding", 0.0, "0"),
+        ("feed", 243.4e9, '"243 GB/s"'), ("efficiency", 0.8349, "0.835"), ("uncore_share", 0.1234, "0.123"),
+        ("matrix_energy", 0.5e-12, '"0.5 pJ/FLOP"'), ("memory_energy", 50e-12, '"50 pJ/B"'), ("crowding", 0.0, "0"),
     ],
 )  # fmt: skip
 def test_values_are_written_in_their_units(leaf, value, text):
@@ -154,3 +156,18 @@ def test_every_fitted_chip_predicts_and_family_members_do_too():
     code = {"v100-sxm-32gb": 3.0}
     found = predict([Kernel("gemm", name, (*shape, code.get(name, 2.0), 0.0, 1.0)) for name in names])
     assert all(isinstance(seconds, float) and 1e-5 < seconds < 1e-2 for seconds in found)
+
+
+def test_power_at_rest_is_fitted_as_a_share_of_the_limit():
+    job = next(job for job in JOBS if job.table == "power")
+    chip = device_of("gemm_power", "b200-sxm-180gb")
+    assert job.stated({"power.uncore": 0.2, "power.matrix_energy": 1e-12}, chip) == {
+        "power.uncore": 200.0, "power.matrix_energy": 1e-12,
+    }  # fmt: skip
+    assert [job.written(f"power.{name}") for name in ("uncore", "matrix_energy")] == ["uncore_share", "matrix_energy"]
+
+
+def test_time_and_power_of_a_shape_share_a_fold():
+    kernel = Kernel("gemm", "h200-sxm-141gb", (64.0, 512.0, 4096.0, 2.0, 1.0, 1.0), 1e-5)
+    assert shape(kernel) == shape(kernel.drawing(300.0))
+    assert (kernel.drawing(300.0).metric, kernel.drawing(300.0).base) == ("kernel_power", "gemm")

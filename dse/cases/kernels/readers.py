@@ -1,31 +1,17 @@
-"""Measured kernels and collectives as arrays, and their times by the model's own formulas.
-
-A row becomes a :class:`Kernel`: what ran, where, and its numbers. All kernels of one kind on one device
-are predicted in one call. What cannot be predicted raises :class:`dse.cases.table.Skip` with the reason.
-"""
+"""Rows of tables as kernels; a row that cannot be one raises :class:`dse.cases.table.Skip` with the reason."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
-
-import jax
-import numpy as np
 
 from dse import catalog
-from dse.cases.predict import Prediction
-from dse.cases.table import Case, Meaning, Measurement, Row, Skip, read_table
+from dse.cases.kernels.kernel import Kernel
+from dse.cases.kernels.platforms import PLATFORMS
+from dse.cases.table import Row, Skip
 from dse.errors import InputError
-from dse.model import isolated
-from dse.model.collectives import Group
-from dse.types import Accelerator, Precision, Scalar, System
-
-#: The metric of every row here.
-METRIC = "kernel_time"
+from dse.types import Precision
 
 #: Column that only tables of one kind have → reader of a row.
 SIGNS = {
@@ -50,184 +36,12 @@ OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "send_re
 TRITON_COMPUTE, TRITON_READING = 8.5, 3.2
 
 
-@dataclasses.dataclass(frozen=True)
-class Kernel:
-    """One measured kernel: its kind, the device as named, the numbers its formula takes, and what it took."""
-
-    kind: str
-    device: str
-    values: tuple[float, ...]
-    measured: float = math.nan
-    label: str = ""  #: class of it that errors are told by (number format, collective …)
-
-
-# The model's formulas, one row at a time
-
-
-def _gemm(values: Sequence[Scalar], device: Accelerator) -> Scalar:
-    rows, columns, depth, precision, sustained, stretch = values
-    return stretch * isolated.gemm_time(rows, columns, depth, precision, device, sustained)
-
-
-def _attention(values: Sequence[Scalar], device: Accelerator) -> Scalar:
-    *shape, context, stretch, reading = values
-    return isolated.attention_time(isolated.Attention(*shape, stretch, reading), context, device)
-
-
-def _vector(values: Sequence[Scalar], device: Accelerator) -> Scalar:
-    return isolated.elementwise_time(*values, device)
-
-
-def _collective(values: Sequence[Scalar], system: System) -> Scalar:
-    operation, size, members, local, launch = values
-    return isolated.collective_time(operation, size, Group(members, local), launch, system)
-
-
-def _direct(values: Sequence[Scalar], system: System) -> Scalar:
-    size, members, eager, lean = values
-    return isolated.direct_time(size, members, eager, lean, system)
-
-
-FORMULAS: dict[str, Callable[[Sequence[Scalar], Any], Scalar]] = {
-    "gemm": _gemm, "attention": _attention, "vector": _vector, "collective": _collective, "direct": _direct,
-}  # fmt: skip
-
-
-def times(kind: str, rows: jax.Array, device: Any) -> jax.Array:
-    """Seconds of kernels of one kind on one device, a row of ``rows`` each."""
-    return jax.vmap(lambda row: FORMULAS[kind](list(row), device))(rows)
-
-
-_compiled_times = functools.partial(jax.jit, static_argnames="kind")(times)
-
-
-def predict(kernels: Sequence[Kernel]) -> list[float | Skip]:
-    """Seconds of every kernel, in order, or why there are none."""
-    groups: dict[tuple[str, str], list[int]] = {}
-    for index, kernel in enumerate(kernels):
-        groups.setdefault((kernel.kind, kernel.device), []).append(index)
-    found: list[float | Skip] = [Skip("not predicted")] * len(kernels)
-    for (kind, name), members in groups.items():
-        try:
-            predicted: Sequence[float | Skip] = _predict_alike(kind, name, [kernels[i].values for i in members])
-        except Skip as skip:
-            predicted = [skip] * len(members)
-        for index, value in zip(members, predicted, strict=True):
-            found[index] = value
-    return found
-
-
-def _predict_alike(kind: str, name: str, values: Sequence[tuple[float, ...]]) -> list[float | Skip]:
-    """Seconds of kernels of one kind on one device; padded, so that few programs serve every table."""
-    device = device_of(kind, name)
-    rows = np.asarray(values, np.float32)
-    size = max(256, 1 << (len(rows) - 1).bit_length())
-    padded = np.concatenate([rows, np.repeat(rows[-1:], size - len(rows), axis=0)])
-    seconds = np.asarray(_compiled_times(kind, padded, device))[: len(rows)]
-    runs = _has_rate(rows[:, 3], device) if kind == "gemm" else np.ones(len(rows), bool)
-    return [
-        Skip("the chip has no such number format") if not ok
-        else float(t) if math.isfinite(t) and t > 0.0 else Skip("beyond the range of single precision")
-        for t, ok in zip(seconds, runs, strict=True)
-    ]  # fmt: skip
-
-
-def _has_rate(precisions: np.ndarray, device: Accelerator) -> np.ndarray:
-    """Whether the accelerator has a matrix rate at each of some precisions."""
-    names = {code: Precision(int(code)).name.removesuffix("_block") for code in np.unique(precisions)}
-    rates = {code: float(getattr(device.matrix_rate, name)) for code, name in names.items()}
-    return np.array([rates[code] > 0.0 for code in precisions])
-
-
-@functools.cache
-def device_of(kind: str, name: str) -> Any:
-    """The accelerator, or for collectives the system, that a table names; Skip where there is none."""
-    try:
-        if kind in ("collective", "direct"):
-            return platform(name)
-        return catalog.accelerator(name, fine=True)
-    except InputError as error:
-        raise Skip("unknown accelerator" if "node" not in error.where else "no switched node", name) from None
-
-
-# Clusters of the vidur tables
-
-class Platform(NamedTuple):
-    """A cluster of which nothing else is published: effective figures, fitted to its own rows.
-
-    ``local`` devices are joined by the accelerator's own scale-up network; beyond it counts ``bandwidth`` a device.
-    """
-
-    accelerator: str
-    local: float
-    bandwidth: float
-    latency: float
-
-
-#: Name of a platform, with " apart" where each device is in a node of its own.
-PLATFORMS = {
-    "a100_dgx": Platform("a100-sxm-80gb", 8.0, 6.1e9, 110e-6),
-    "h100_dgx": Platform("h100-sxm-80gb", 8.0, 38.5e9, 8.5e-6),
-    "a100_pairwise_nvlink": Platform("a100-sxm-80gb", 2.0, 9.4e9, 3.3e-6),
-    "a100_pairwise_nvlink apart": Platform("a100-sxm-80gb", 1.0, 2.7e9, 2e-6),
-    "h100_pairwise_nvlink": Platform("h100-sxm-80gb", 2.0, 20.9e9, 2e-6),
-    "a40_pairwise_nvlink": Platform("a40", 1.0, 4.5e9, 1.2e-6),
-    "a40_pairwise_nvlink apart": Platform("a40", 1.0, 2.9e9, 9.6e-6),
-}
-
-
-def platform(name: str) -> System:
-    """The system of a platform, or of an accelerator's own node."""
-    if name not in PLATFORMS:
-        return catalog.system(name, fine=True)
-    known = PLATFORMS[name]
-    system = catalog.system(known.accelerator, fine=True)
-    out = dataclasses.replace(
-        system.scale_out, bandwidth=known.bandwidth, latency=known.latency, efficiency=1.0, ramp=1e5
-    )
-    return dataclasses.replace(system, scale_out=out)
-
-
-# Rows of tables
-
-
 def kind_of(columns: Sequence[str]) -> str:
     """Reader of a table with these columns; an empty text where it is none of kernels."""
     known = set(columns)
     if not known & {"latency_ms", "latency_sustained_ms", "median_ms", "dispatch_avg_t_us"} or "metric" in known:
         return ""
     return next((reader for column, reader in SIGNS.items() if column in known), "")
-
-
-def is_table(path: str | Path) -> bool:
-    """Whether a file is a table of measured kernels."""
-    return bool(kind_of(read_table(path)[0]))
-
-
-def predict_table(path: str | Path) -> list[Prediction]:
-    """A prediction of every measured kernel of a table, in order; each is a case of its own."""
-    columns, rows = read_table(path)
-    kind = kind_of(columns)
-    cases: list[tuple[Case, Kernel | Skip]] = []
-    for row in rows:
-        try:
-            cases += [(_case(row, kernel.measured), kernel) for kernel in read(row, kind)]
-        except Skip as skip:
-            cases.append((_case(row), skip))
-    found = iter(predict([kernel for _, kernel in cases if isinstance(kernel, Kernel)]))
-    return [
-        _prediction(case, next(found) if isinstance(kernel, Kernel) else kernel) for case, kernel in cases
-    ]  # fmt: skip
-
-
-def _case(row: Row, measured: float = math.nan) -> Case:
-    return Case((row,), (Measurement(row, METRIC, Meaning(METRIC, METRIC), measured),))
-
-
-def _prediction(case: Case, seconds: float | Skip) -> Prediction:
-    if isinstance(seconds, Skip):
-        return Prediction(case, skip=seconds)
-    return Prediction(case, metrics={METRIC: seconds})
 
 
 def read(row: Row, kind: str) -> list[Kernel]:
@@ -277,11 +91,18 @@ def _shape(row: Row) -> tuple[float, float, float]:
     return _number(row, "m"), _number(row, "n"), _number(row, "k")
 
 
+def _with_power(kernel: Kernel, row: Row) -> list[Kernel]:
+    """A kernel that was timed, and the same with its power where the row has it."""
+    watts = _number(row, "power_w", 0.0)
+    return [kernel, kernel.drawing(watts)] if watts > 0.0 else [kernel]
+
+
 def read_gemm(row: Row) -> list[Kernel]:
     """A row of ``system, dtype, m, n, k, latency_ms``; one with a power limit ran until that set the clock."""
     sustained = 1.0 if row.get("power_limit_w") else 0.0
     values = (*_shape(row), _precision(row), sustained, 1.0)
-    return [Kernel("gemm", _device(row.get("system")), values, _seconds(row, "latency_ms"), row.get("dtype"))]
+    kernel = Kernel("gemm", _device(row.get("system")), values, _seconds(row, "latency_ms"), row.get("dtype"))
+    return _with_power(kernel, row)
 
 
 def read_regimes(row: Row) -> list[Kernel]:
@@ -314,7 +135,8 @@ def read_attention(row: Row) -> list[Kernel]:
         1.0 if "8" in cache and "fp8" in cache else 2.0, float(context),
         TRITON_COMPUTE if triton else 1.0, TRITON_READING if triton else 1.0,
     )  # fmt: skip
-    return [Kernel("attention", _device(row.get("system")), values, _seconds(row, "latency_ms"), cache)]
+    kernel = Kernel("attention", _device(row.get("system")), values, _seconds(row, "latency_ms"), cache)
+    return _with_power(kernel, row)
 
 
 def read_collective(row: Row) -> list[Kernel]:

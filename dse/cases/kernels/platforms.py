@@ -1,0 +1,45 @@
+"""Clusters of the vidur tables."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+from dse import catalog
+from dse.types import System
+
+
+class Platform(NamedTuple):
+    """A cluster of which nothing else is published: effective figures, fitted to its own rows.
+
+    ``local`` devices are joined by the accelerator's own scale-up network; beyond it counts ``bandwidth`` a device.
+    """
+
+    accelerator: str
+    local: float
+    bandwidth: float
+    latency: float
+
+
+#: Name of a platform, with " apart" where each device is in a node of its own.
+PLATFORMS = {
+    "a100_dgx": Platform("a100-sxm-80gb", 8.0, 6.1e9, 110e-6),
+    "h100_dgx": Platform("h100-sxm-80gb", 8.0, 38.5e9, 8.5e-6),
+    "a100_pairwise_nvlink": Platform("a100-sxm-80gb", 2.0, 9.4e9, 3.3e-6),
+    "a100_pairwise_nvlink apart": Platform("a100-sxm-80gb", 1.0, 2.7e9, 2e-6),
+    "h100_pairwise_nvlink": Platform("h100-sxm-80gb", 2.0, 20.9e9, 2e-6),
+    "a40_pairwise_nvlink": Platform("a40", 1.0, 4.5e9, 1.2e-6),
+    "a40_pairwise_nvlink apart": Platform("a40", 1.0, 2.9e9, 9.6e-6),
+}
+
+
+def platform(name: str) -> System:
+    """The system of a platform, or of an accelerator's own node."""
+    if name not in PLATFORMS:
+        return catalog.system(name, fine=True)
+    known = PLATFORMS[name]
+    system = catalog.system(known.accelerator, fine=True)
+    out = dataclasses.replace(
+        system.scale_out, bandwidth=known.bandwidth, latency=known.latency, efficiency=1.0, ramp=1e5
+    )
+    return dataclasses.replace(system, scale_out=out)

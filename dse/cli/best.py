@@ -1,0 +1,146 @@
+"""The table of a sweep's best designs: what tells them apart, what they reach, and where the time goes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from dse.cli import show
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from dse.sweep import BestDesign, Summary
+
+#: Axis → its heading; the others keep their names. This is also the order of the columns.
+_SHORT = {
+    "tp": "tp", "pp": "pp", "dp": "dp", "cp": "cp", "micro_batch": "mb", "virtual_stages": "v",
+    "recompute": "recompute", "zero_stage": "zero", "sequence_parallel": "sp",
+    "overlap_dp": "o:dp", "overlap_tp": "o:tp",
+    "offload_weights": "off:w", "offload_activations": "off:a", "offload_optimizer": "off:o",
+}  # fmt: skip
+
+#: Columns of time: heading → the parts that make it up.
+_TIME = {
+    "comp": ("forward", "backward"),
+    "recomp": ("recompute",),
+    "tp+cp": ("tensor_parallel", "context_parallel"),
+    "pp": ("bubble", "pipeline_parallel"),
+    "dp": ("data_parallel",),
+    "edge": ("edge",),
+    "optim": ("optimizer",),
+    "host": ("host",),
+    "offload": ("offload",),
+}
+
+#: Objectives that have a column anyway.
+_SHOWN = ("step_time", "mfu", "tokens_per_second_per_device", "peak_memory")
+
+#: An objective's text that is longer than this is no heading.
+_LONGEST = 28
+
+#: Heading and cells of a column.
+Column = tuple[str, list[str]]
+
+
+def show_best(out: Console, summary: Summary) -> None:
+    """Print the best designs as wide as they are: columns of time are left out where there is no room for them.
+
+    What is the same in all of them stands above the table.
+    """
+    show.heading(out, f"best by {summary.objective.replace('_', ' ')}{_of_what(summary)}")
+    axes, same = _axes(summary.best)
+    if same:
+        out.print(Text("all: " + ", ".join(same)), soft_wrap=True)
+    columns = [*axes, *_objective(summary), *_metrics(summary.best)]
+    shares = _shares(summary.best)
+    while shares and _width(out, _table([*columns, *shares])) > out.width:
+        shares.pop()
+    table = _table([*columns, *shares])
+    room = out.width
+    out.width = max(room, _width(out, table))  # a terminal breaks lines that are too long; nothing is cut off
+    out.print(table, crop=False)
+    out.width = room
+
+
+def _of_what(summary: Summary) -> str:
+    if summary.keep != "best" or not summary.points:
+        return ""
+    return f"; each row is the best mapping of another ({', '.join(summary.points)})"
+
+
+def _table(columns: Sequence[Column]) -> Table:
+    return show.table([heading for heading, _ in columns], zip(*(cells for _, cells in columns), strict=True))
+
+
+def _width(out: Console, table: Table) -> int:
+    """Columns of the terminal that a table wants."""
+    return out.measure(table, options=out.options.update(max_width=10_000)).maximum
+
+
+def _axes(best: Sequence[BestDesign]) -> tuple[list[Column], list[str]]:
+    """The axes that tell the designs apart, as columns, and what the others are."""
+    given = best[0].labels
+    ends = Counter(name.rpartition(".")[2] for name in given)
+    columns, same = [], []
+    for name in [*(n for n in given if n not in _SHORT), *(n for n in _SHORT if n in given)]:
+        end = name.rpartition(".")[2]
+        heading = _SHORT.get(name, end if ends[end] == 1 else name)
+        cells = [_label(name, design.labels[name]) for design in best]
+        if len(best) > 1 and len(set(cells)) == 1:
+            same.append(f"{heading} {cells[0]}")
+        else:
+            columns.append((heading, cells))
+    return columns, same
+
+
+def _objective(summary: Summary) -> list[Column]:
+    """The objective's value, where it is none of the usual columns."""
+    from dse.sweep.expression import metric_units
+
+    text = summary.objective
+    if text in _SHOWN:
+        return []
+    units = metric_units().get(text, "1")
+    cells = [show.quantity(design.value, units) for design in summary.best]
+    return [(text.replace("_", " ") if len(text) <= _LONGEST else "objective", cells)]
+
+
+def _metrics(best: Sequence[BestDesign]) -> list[Column]:
+    metrics = [design.metrics for design in best]
+    return [
+        ("step", [show.seconds(m["step_time"]) for m in metrics]),
+        ("MFU %", [f"{100 * m['mfu']:.1f}" for m in metrics]),
+        ("tok/s/dev", [show.digits(m["tokens_per_second_per_device"]) for m in metrics]),
+        ("GiB", [f"{m['peak_memory'] / show.GIB:.1f}" for m in metrics]),
+    ]
+
+
+def _shares(best: Sequence[BestDesign]) -> list[Column]:
+    """Where the time goes in per cent; what is next to nothing in all designs is left out."""
+    spent = {heading: [_share(design, parts) for design in best] for heading, parts in _TIME.items()}
+    return [
+        (f"{heading} %", [f"{100 * value:.1f}" for value in values])
+        for heading, values in spent.items()
+        if max(values) >= 0.0005
+    ]
+
+
+def _share(design: BestDesign, parts: tuple[str, ...]) -> float:
+    return sum(design.metrics[f"step_time_{part}"] for part in parts) / design.metrics["step_time"]
+
+
+def _label(name: str, value: Any) -> str:
+    """What an axis is at a design, with its units."""
+    from dse.design import known_leaves, leaf_path
+
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not isinstance(value, int | float):
+        return str(value)
+    units = known_leaves()[leaf_path(name)]["units"]
+    return f"{value:g}" if units == "1" else show.quantity(float(value), units)

@@ -1,0 +1,43 @@
+"""Figures of a results dataset.
+
+``breakdown`` of the step time of the best mappings; ``pareto``, time against memory of all; and of a grid of machines
+``shares`` of the step time along each axis, ``energy`` against time, and metrics against the ``clock``.
+``suited`` tells which of them a dataset is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import xarray as xr
+
+from dse.plot.breakdown import breakdown
+from dse.plot.clock import clock, clock_axis
+from dse.plot.energy import ENERGY, energy
+from dse.plot.grid import axes_of, is_work
+from dse.plot.machines import shares
+from dse.plot.pareto import pareto
+from dse.plot.style import save
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["KINDS", "breakdown", "clock", "energy", "pareto", "save", "shares", "suited"]
+
+#: Name on the command line → figure.
+KINDS: dict[str, Callable[[xr.Dataset], Figure]] = {
+    "breakdown": breakdown, "pareto": pareto, "shares": shares, "energy": energy, "clock": clock,
+}  # fmt: skip
+
+
+def suited(results: xr.Dataset) -> list[str]:
+    """The kinds of figures that tell most of a dataset: the breakdown, and of a grid of machines those of its axes."""
+    is_grid = bool(axes_of(results)) and results.sizes.get("mapping", 1) == 1
+    fits = {
+        "breakdown": True,
+        "shares": is_grid,
+        "energy": is_grid and ENERGY in results and not all(is_work(results[name]) for name in axes_of(results)),
+        "clock": clock_axis(results) is not None,
+    }
+    return [kind for kind, yes in fits.items() if yes]

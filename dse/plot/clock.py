@@ -1,0 +1,114 @@
+"""Time, energy and power against the clock."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xarray as xr
+
+from dse.errors import InputError
+from dse.plot.grid import Machines, axes_of, machines, thinned
+from dse.plot.style import heading, labels, laid_out, new_figure, scaled, set_title, shades, style, told
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: Leaves that set a clock.
+_CLOCKS = ("system.accelerator.power.clock", "system.accelerator.chip.clock_ratio")
+
+#: Metrics drawn, of those that the dataset holds, after the objective.
+_METRICS = ("energy_per_step", "step_time", "device_power")
+
+_MOST_LINES, _MOST_PANELS = 8, 3
+
+#: Lines further apart than this are drawn relative to their value at the highest clock.
+_APART = 3.0
+
+#: A least is one where both ends are this much higher; a panel with one ends at this multiple of the highest right end.
+_DEPTH, _MOST_CLIMB = 1.002, 1.6
+
+
+def clock_axis(results: xr.Dataset) -> str | None:
+    """The axis that is a clock, with three positions or more."""
+    return next(
+        (n for n in axes_of(results) if results.sizes[n] > 2 and n in results.coords and _is_clock(results[n])), None
+    )
+
+
+def _is_clock(coordinate: xr.DataArray) -> bool:
+    return coordinate.attrs.get("path") in _CLOCKS
+
+
+def clock(results: xr.Dataset) -> Figure:
+    """Energy, time and power against the clock, one line a workload or whatever else moves them most.
+
+    A dot marks the least of a line where it is inside: the U of energy against clock. Everything else is as at the
+    fastest machine.
+    """
+    name = clock_axis(results)
+    if name is None:
+        raise InputError(
+            "results", "no axis of three clocks or more", "an axis power.clock or chip.clock_ratio", "sweep a clock"
+        )
+    grid = machines(results)
+    wanted = dict.fromkeys([str(results.attrs.get("objective", "")), *_METRICS])
+    metrics = [metric for metric in wanted if metric in grid.points][:_MOST_PANELS]
+    along = "workload" if "workload" in grid.axes else grid.strongest(metrics[0], besides=(name,))
+    with style():
+        figure = new_figure(width=max(4.0, 2.7 * len(metrics)), height=3.3 + 0.15 * (along is not None))
+        for axes, metric in zip(np.ravel(figure.subplots(1, len(metrics))), metrics, strict=True):
+            _draw(axes, grid, metric, name, along)
+        if along:
+            handles, texts = figure.axes[0].get_legend_handles_labels()
+            figure.legend(
+                handles, texts, loc="outside lower center", ncols=min(4, len(texts)), title=heading(along), fontsize=8,
+                title_fontsize=8,
+            )  # fmt: skip
+        others = grid.others(name, *([along] if along else []))
+        set_title(figure, grid.title, f"at {others}" if others else "")
+        return laid_out(figure)
+
+
+def _draw(axes: Axes, grid: Machines, metric: str, name: str, along: str | None) -> None:
+    line = grid.along(name, *([along] if along else []))
+    x_scale, x_units = scaled(float(line[name].max()), line[name].attrs.get("units", "1"))
+    values = line[metric].transpose(*([along] if along else []), name).values.reshape(-1, line.sizes[name])
+    shown = thinned(len(values), _MOST_LINES, grid.at[along] if along else 0)
+    values, relative = _comparable(values[shown])
+    factor, units = (1.0, "") if relative else scaled(float(np.nanmin(values)), line[metric].attrs.get("units", "1"))
+    texts, highest = labels(line[along]) if along else [""], []
+    for row, place, colour in zip(values, shown, shades(len(shown)), strict=True):
+        x, y = line[name].values * x_scale, row * factor
+        axes.plot(x, y, color=colour, linewidth=1.4, label=texts[place], marker="." if len(x) <= 12 else None)
+        least = _inner_least(y)
+        if least is not None:
+            axes.plot(x[least], y[least], color=colour, marker="o", markersize=6)
+            highest.append(float(y[np.isfinite(y)][-1]))
+    words = told(line[metric], units or ("over that at the highest clock" if relative else ""))
+    axes.set_title(textwrap.fill(words, 36), fontsize=8.5, loc="left")
+    axes.set_xlabel(textwrap.fill(told(line[name], x_units), 36), fontsize=8.5)
+    axes.tick_params(labelsize=8)
+    axes.margins(y=0.08)
+    if highest:  # the least is to be seen, not how far the left branch climbs
+        axes.set_ylim(top=min(axes.get_ylim()[1], _MOST_CLIMB * max(highest)))
+
+
+def _inner_least(values: np.ndarray) -> int | None:
+    """Where a line has its least, if it falls to it and rises again."""
+    known = np.flatnonzero(np.isfinite(values))
+    if not len(known):
+        return None
+    least = int(known[values[known].argmin()])
+    return least if min(values[known[0]], values[known[-1]]) > _DEPTH * values[least] else None
+
+
+def _comparable(values: np.ndarray) -> tuple[np.ndarray, bool]:
+    """Lines far apart as multiples of their last known value, and whether they are."""
+    middles = [float(np.median(row[np.isfinite(row)])) for row in values if np.isfinite(row).any()]
+    if not middles or max(middles) <= _APART * min(middles):
+        return values, False
+    last = np.array([row[np.isfinite(row)][-1] if np.isfinite(row).any() else np.nan for row in values])
+    return values / last[:, None], True

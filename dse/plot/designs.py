@@ -1,0 +1,128 @@
+"""The designs of a results dataset as flat columns: the rows that figures of single mappings choose from."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from dse.errors import InputError
+from dse.plot.style import HEADINGS, heading, label, labels, pair
+
+#: Coordinates that are parts of a mapping, or numbers of designs: they make no group of their own.
+_NO_LABELS = {"mapping", "design", "index", "sequence_parallel", "overlap_dp", "overlap_tp", "precision", "placement"}
+
+_NEEDED = ("step_time", "peak_memory", "mfu", "feasible")
+
+#: Bit of ``infeasible_reason`` for want of memory.
+_MEMORY = 1
+
+
+class Columns(NamedTuple):
+    """The designs to choose from, one flat array each."""
+
+    time: np.ndarray
+    memory: np.ndarray
+    mfu: np.ndarray
+    feasible: np.ndarray
+    memory_alone: np.ndarray  # infeasible for want of memory only
+    parts: dict[str, np.ndarray]  # of the step time, by name
+    labels: dict[str, np.ndarray]  # heading → what tells the designs apart
+    group: tuple[str, ...]  # headings of the labels that make a group: of each its best is shown
+    capacity: float  # bytes of device memory; 0 where it is unknown or not the same for all
+
+
+def columns(results: xr.Dataset) -> tuple[Columns, str]:
+    """The designs to choose from, and a title that says which they are.
+
+    Where each point of the orthogonal axes has many mappings, those of the point with the fastest design.
+    """
+    check(results)
+    point = _best_point(results) if results.sizes.get("mapping", 1) > 1 else {}
+    results = results.isel(point)
+    shape = results.step_time
+
+    def flat(name: str) -> np.ndarray:
+        return _spread(results.variables[name], shape)
+
+    moving = [
+        str(name) for name, values in results.coords.items()
+        if values.dims and set(values.dims) <= set(shape.dims) and name not in HEADINGS
+        and (name not in _NO_LABELS or name in set(shape.dims) - {"mapping", "design"})
+    ]  # fmt: skip
+    told = {heading(name): _spread(_as_text(results[name]), shape) for name in moving}
+    told |= {HEADINGS[name]: flat(name) for name in HEADINGS if name in results and results[name].dims}
+    memory, reason = flat("peak_memory"), flat("infeasible_reason") if "infeasible_reason" in results else None
+    at = ", ".join(pair(name, _at_point(results[name])) for name in point if name in results.coords)
+    title = str(results.attrs.get("title", ""))
+    return Columns(
+        time=flat("step_time"),
+        memory=memory,
+        mfu=flat("mfu"),
+        feasible=flat("feasible").astype(bool),
+        memory_alone=np.zeros(shape.size, bool) if reason is None else reason == _MEMORY,
+        parts={str(n).removeprefix("step_time_"): flat(str(n)) for n in results if str(n).startswith("step_time_")},
+        labels=told,
+        group=(*map(heading, moving), *(n for n in ("tp", "pp") if n in told)),
+        capacity=max(float(results.attrs.get("memory_capacity_bytes", 0.0)), 0.0) or capacity(memory, reason),
+    ), f"{title} ({at})" if at else title
+
+
+def check(results: xr.Dataset) -> None:
+    """Figures need the variables that every sweep writes."""
+    for name in _NEEDED:
+        if name not in results:
+            given = f"no variable {name!r}"
+            raise InputError("results", given, ", ".join(_NEEDED), "give a dataset that dse run wrote")
+
+
+def nothing_feasible() -> InputError:
+    """There is nothing to draw."""
+    return InputError("results", "no feasible design", "one or more", "widen the sweep, or see why with dse run")
+
+
+def _at_point(coordinate: xr.DataArray) -> str:
+    """What an axis is at the one point that is left of it."""
+    return label(coordinate.item(), str(coordinate.attrs.get("units", "1")))
+
+
+def capacity(memory: np.ndarray, reason: np.ndarray | None) -> float:
+    """Capacity between the largest design that fits and the smallest that does not; 0 where that says little."""
+    if reason is None:
+        return 0.0
+    too_large = (reason & _MEMORY) != 0
+    fits, not_fits = memory[~too_large].max(initial=0.0), memory[too_large].min(initial=np.inf)
+    return float(fits + not_fits) / 2.0 if fits <= not_fits < 1.02 * fits else 0.0
+
+
+def front(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Indices of the points that no other beats in both, ascending by the first."""
+    order = np.lexsort((second, first))
+    lowest = np.minimum.accumulate(second[order])
+    better = np.concatenate([[True], second[order][1:] < lowest[:-1]])
+    return order[better]
+
+
+def _spread(values: xr.Variable, shape: xr.DataArray) -> np.ndarray:
+    """Values of every design as a flat array."""
+    whole = values.set_dims(dict(shape.sizes)).transpose(*shape.dims)  # quicker than with indices
+    return np.ravel(whole.values)
+
+
+def _as_text(coordinate: xr.DataArray) -> xr.Variable:
+    """Labels along one axis as texts with their units; what names every design stays as it is."""
+    if coordinate.ndim != 1 or coordinate.dims in (("mapping",), ("design",)):
+        return coordinate.variable
+    return xr.Variable(coordinate.dims, np.array(labels(coordinate), object))
+
+
+def _best_point(results: xr.Dataset) -> dict[str, int]:
+    """Where along the orthogonal axes the fastest feasible design lies."""
+    kept = results.step_time.where(results.feasible)
+    orthogonal = [d for d in kept.dims if d != "mapping"]
+    if not orthogonal:
+        return {}
+    if not bool(results.feasible.any()):
+        return dict.fromkeys(orthogonal, 0)
+    return {d: int(i) for d, i in kept.argmin(...).items() if d in orthogonal}

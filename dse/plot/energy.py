@@ -1,0 +1,102 @@
+"""Energy of a step against its time, of the best mapping of each machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xarray as xr
+
+from dse.errors import InputError
+from dse.plot import designs
+from dse.plot.grid import Machines, machines
+from dse.plot.style import (
+    FRONT,
+    heading,
+    labels,
+    laid_out,
+    new_figure,
+    plain_ticks,
+    scaled,
+    set_title,
+    shades,
+    style,
+    told,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ENERGY = "energy_per_step"
+
+
+def energy(results: xr.Dataset) -> Figure:
+    """Energy of a step against its time, one dot a machine with its fastest mapping, the Pareto front marked.
+
+    The dots are coloured by the axis that moves the energy most. Of axes of the workload, such as the batch, the
+    position is drawn at which most tokens are trained a second: steps of other work are no competitors.
+    """
+    if ENERGY not in results:
+        raise InputError(
+            "results", f"no variable {ENERGY!r}", "results of energy", "write energy = true under [output] of the sweep"
+        )
+    every = machines(results)
+    grid = every.of_one_work()
+    if not grid.axes:
+        raise InputError("results", "one machine", "two or more machines of one workload", "sweep the machine, too")
+    time, joules = grid.points.step_time, grid.points[ENERGY]
+    known = np.flatnonzero(np.isfinite(time.values.ravel()) & np.isfinite(joules.values.ravel()))
+    front = known[designs.front(time.values.ravel()[known], joules.values.ravel()[known])]
+    factors = [scaled(float(values.median()), values.attrs.get("units", "1")) for values in (time, joules)]
+    x, y = (values.values.ravel() * factor for values, (factor, _) in zip((time, joules), factors, strict=True))
+    with style():
+        figure = new_figure(width=6.2, height=4.0)
+        axes = figure.subplots()
+        coloured = _draw_machines(axes, grid, x, y)
+        axes.plot(
+            x[front], y[front], color=FRONT, linewidth=1.1, marker="o", markersize=5, markerfacecolor="none",
+            drawstyle="steps-post", label="Pareto front",
+        )  # fmt: skip
+        axes.set(xscale="log", yscale="log")
+        axes.set_xlabel(told(time, factors[0][1]))
+        axes.set_ylabel(told(joules, factors[1][1]))
+        plain_ticks(axes.xaxis, axes.yaxis)
+        axes.legend(
+            loc="upper left", bbox_to_anchor=(1.0, 1.0), title=coloured, fontsize=8, title_fontsize=8,
+            handlelength=1.2, borderaxespad=0.0,
+        )  # fmt: skip
+        set_title(figure, grid.title, *_ends(grid, front), _work(every))
+        return laid_out(figure)
+
+
+def _work(grid: Machines) -> str:
+    """What all machines compute, where the results hold several works."""
+    held = grid.others(*grid.of_one_work().axes)
+    return f"all at {held}" if held else ""
+
+
+def _draw_machines(axes: Axes, grid: Machines, x: np.ndarray, y: np.ndarray) -> str:
+    """One dot a machine, and the heading of the axis that colours them."""
+    name = grid.strongest(ENERGY)
+    texts = labels(grid.points[name])
+    place = np.broadcast_to(
+        np.arange(len(texts)).reshape([-1 if d == name else 1 for d in grid.points.step_time.dims]),
+        grid.points.step_time.shape,
+    ).ravel()
+    for position, (text, colour) in enumerate(zip(texts, shades(len(texts)), strict=True)):
+        one = place == position
+        shown = text if len(texts) <= 12 or position % (len(texts) // 6) == 0 else None
+        axes.scatter(x[one], y[one], s=11, color=colour, linewidths=0, alpha=0.85, label=shown)
+    return heading(name)
+
+
+def _ends(grid: Machines, front: np.ndarray) -> list[str]:
+    """The front's two ends in words."""
+    shape = grid.points.step_time
+    names = [str(d) for d in shape.dims]
+    ends = [dict(zip(names, map(int, np.unravel_index(int(i), shape.shape)), strict=True)) for i in front[[0, -1]]]
+    if len(front) == 1:
+        return [f"Fastest and of the least energy: {grid._replace(at=ends[0]).others()}"]
+    fastest, least = (grid._replace(at=end).others() for end in ends)
+    return [f"Fastest: {fastest}", f"Least energy: {least}"]

@@ -1,0 +1,100 @@
+"""The best mapping of each point of a grid of machines: what the figures along axes are drawn from."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from dse.errors import InputError
+from dse.plot import designs
+from dse.plot.style import labels, pair
+
+_RATE = "tokens_per_second"
+
+
+class Machines(NamedTuple):
+    """A grid of machines, or of whatever else the orthogonal axes are, each with its best mapping."""
+
+    points: xr.Dataset  # variables along the axes alone; missing where nothing is feasible
+    axes: tuple[str, ...]  # dimensions with several positions
+    at: dict[str, int]  # the fastest machine: the one of the most tokens a second
+    title: str
+
+    def along(self, *axes: str) -> xr.Dataset:
+        """The machines that differ from the fastest one along these axes alone."""
+        return self.points.isel({name: place for name, place in self.at.items() if name not in axes})
+
+    def of_one_work(self) -> Machines:
+        """The machines with the work of the fastest one alone: axes of the workload are held."""
+        held = {name: self.at[name] for name in self.axes if is_work(self.points[name])}
+        left = tuple(name for name in self.axes if name not in held)
+        at = {name: place for name, place in self.at.items() if name not in held}
+        return self._replace(points=self.points.isel(held), axes=left, at=at)
+
+    def others(self, *axes: str) -> str:
+        """What the fastest machine is along all axes but these."""
+        left = (name for name in self.axes if name not in axes)
+        return ", ".join(pair(name, labels(self.points[name])[self.at[name]]) for name in left)
+
+    def strongest(self, metric: str, besides: tuple[str, ...] = ()) -> str | None:
+        """The axis along which the mean logarithm of a metric moves most."""
+        logarithm = np.log(self.points[metric].where(self.points[metric] > 0))
+
+        def span(name: str) -> float:
+            means = logarithm.mean([d for d in logarithm.dims if d != name])
+            return float(means.max() - means.min())
+
+        return max((name for name in self.axes if name not in besides), key=span, default=None)
+
+
+def is_work(coordinate: xr.DataArray) -> bool:
+    """Whether an axis moves what is computed, rather than what computes it."""
+    return str(coordinate.attrs.get("path", "")).partition(".")[0] == "workload"
+
+
+def axes_of(results: xr.Dataset) -> tuple[str, ...]:
+    """The orthogonal axes of a dataset that have several positions; none where single designs were kept."""
+    if "step_time" not in results or "design" in results.step_time.dims:
+        return ()
+    return tuple(str(d) for d, size in results.step_time.sizes.items() if d != "mapping" and size > 1)
+
+
+def machines(results: xr.Dataset) -> Machines:
+    """The fastest mapping of each machine of a dataset."""
+    designs.check(results)
+    axes = axes_of(results)
+    if not axes:
+        raise InputError(
+            "results", "no axes beside the mapping", "a grid: keep best or all, with one axis or more",
+            "run the sweep with --keep best and an axis such as node or memory.bandwidth",
+        )  # fmt: skip
+    dims = results.step_time.dims
+    wanted = [name for name, values in results.data_vars.items() if values.dims == dims and values.dtype.kind == "f"]
+    points = results[[*wanted, "feasible"]].drop_vars(set(results.dims) - set(dims), errors="ignore").load()
+    if "mapping" in dims:
+        points = _best_mapping(points.drop_vars([n for n, c in points.coords.items() if "mapping" in c.dims]))
+    points = points.squeeze([d for d in points.dims if points.sizes[d] == 1], drop=True)
+    points = points.where(points.feasible)
+    if not bool(points.step_time.notnull().any()):
+        raise designs.nothing_feasible()
+    points = points.assign_coords({name: np.arange(points.sizes[name]) for name in axes if name not in points.coords})
+    slowness = -points[_RATE] if _RATE in points else points.step_time
+    fastest = {str(name): int(place) for name, place in slowness.argmin(...).items()}
+    return Machines(points, axes, fastest, str(results.attrs.get("title", "")))
+
+
+def _best_mapping(points: xr.Dataset) -> xr.Dataset:
+    """The fastest feasible mapping of each point."""
+    time = points.step_time.where(points.feasible, np.inf)
+    return points.isel(mapping=time.argmin("mapping"))
+
+
+def thinned(count: int, most: int, kept: int) -> list[int]:
+    """At most ``most`` positions of ``count``, evenly spread, with ``kept`` in place of its neighbour."""
+    if count <= most:
+        return list(range(count))
+    places = np.unique(np.linspace(0, count - 1, most).round().astype(int))
+    places[np.abs(places - kept).argmin()] = kept
+    return places.tolist()

@@ -1,0 +1,200 @@
+"""What all figures share: colours, fonts, numbers as a person writes them, and files."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dse.errors import InputError
+
+if TYPE_CHECKING:
+    import xarray as xr
+    from matplotlib.figure import Figure
+
+GIB = 2.0**30
+
+#: Part of the step time → (label, colour): one hue a cause, told apart by colour-blind readers and in grey.
+PARTS = {
+    "forward": ("forward", "#0b4f8a"),
+    "backward": ("backward", "#3f8fc9"),
+    "recompute": ("recompute", "#a9d3ee"),
+    "edge": ("embedding and head", "#5b5f97"),
+    "host": ("host launches", "#222222"),
+    "tensor_parallel": ("tensor parallel", "#c8440a"),
+    "context_parallel": ("context parallel", "#8c510a"),
+    "pipeline_parallel": ("pipeline messages", "#f28e2b"),
+    "bubble": ("pipeline bubble", "#f7d37a"),
+    "data_parallel": ("data parallel", "#8b4a9c"),
+    "optimizer": ("optimizer", "#4d9d6f"),
+    "offload": ("offload", "#b5a642"),
+}
+
+#: Colour of a part this module does not know, of text, of what is beside the point, and of fronts.
+OTHER, INK, PALE, FRONT = "#999999", "#1a1a1a", "#8a8a8a", "#c8440a"
+
+#: Part of the mapping → its heading.
+HEADINGS = {
+    "tp": "tp", "cp": "cp", "pp": "pp", "dp": "dp", "micro_batch": "b", "virtual_stages": "v",
+    "zero_stage": "ZeRO", "recompute": "recompute",
+}  # fmt: skip
+
+_PREFIXES = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, "")]
+
+_STYLE = {
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.8,
+    "axes.edgecolor": "#444444",
+    "hatch.linewidth": 0.6,
+    "legend.frameon": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "dse",
+}
+
+#: Letters of a title in an inch.
+_LETTERS = 12
+
+
+# Numbers and names
+
+
+def plain(value: float | str) -> str:
+    """A number with three significant digits and no exponent."""
+    if isinstance(value, str):
+        return value
+    digits = max(0, 2 - math.floor(math.log10(abs(value)))) if value else 0
+    return f"{value:,.{digits}f}"
+
+
+def scaled(value: float, units: str) -> tuple[float, str]:
+    """Factor and name of the units in which a quantity of about ``value`` is told."""
+    if units == "s":
+        return (1.0, "s") if value >= 1.0 else (1e3, "ms")
+    if units == "B" and value >= 2**20:
+        return 1.0 / GIB, "GiB"
+    if units in ("1", ""):
+        return 1.0, ""
+    size, prefix = next((p for p in _PREFIXES if abs(value) >= p[0]), _PREFIXES[-1])
+    return 1.0 / size, prefix + {"s-1": "/s"}.get(units, units)
+
+
+def label(value: Any, units: str = "1") -> str:
+    """What an axis is at a point."""
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return value
+    factor, name = scaled(float(value), units)
+    return f"{float(value) * factor:.4g} {name}".rstrip()
+
+
+def labels(coordinate: xr.DataArray) -> list[str]:
+    """What an axis is at each of its points."""
+    return [label(value, str(coordinate.attrs.get("units", "1"))) for value in coordinate.values.tolist()]
+
+
+def heading(name: str) -> str:
+    """An axis' name as short as it can be."""
+    return HEADINGS.get(name) or name.removeprefix("chip_").removeprefix("power_").replace("_", " ")
+
+
+def pair(name: str, text: str) -> str:
+    """An axis and what it is there, in words that no line break parts."""
+    return f"{heading(name)} {text}".replace(" ", "\u00a0")
+
+
+def told(variable: xr.DataArray, units: str) -> str:
+    """A variable's long name and units, for an axis of a figure."""
+    words = str(variable.attrs.get("long_name", str(variable.name).replace("_", " "))).removesuffix(" (catalogue name)")
+    return f"{words} ({units})" if units else words
+
+
+# Figures
+
+
+def style() -> contextlib.AbstractContextManager[None]:
+    """The context to draw and write in."""
+    import matplotlib
+
+    return matplotlib.rc_context(_STYLE)
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """A figure that belongs to no window and no global state; sizes in inches."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def set_title(figure: Figure, *lines: str) -> None:
+    """The lines, broken where the figure ends."""
+    room = int(_LETTERS * figure.get_figwidth())
+    text = "\n".join(textwrap.fill(line, room, break_on_hyphens=False) for line in lines if line)
+    if text:
+        figure.suptitle(text, fontsize=10)
+
+
+def laid_out(figure: Figure) -> Figure:
+    """The figure with its layout computed once, not each time it is written."""
+    figure.get_layout_engine().execute(figure)
+    figure.set_layout_engine(None)  # "none" would leave a place holder, for which each writing draws twice
+    return figure
+
+
+def plain_ticks(*axes: Any) -> None:
+    """Numbers, not powers of ten, on logarithmic axes; the closer the less they span."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+
+    for axis in axes:
+        least, most = axis.get_view_interval()
+        if most < 5.0 * least:
+            axis.set_major_locator(MaxNLocator(5))
+            axis.set_minor_locator(NullLocator())
+        else:
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+        axis.set_minor_formatter(NullFormatter())
+
+
+def shades(count: int) -> list[Any]:
+    """Colours of an ordered axis, dark to light: told apart by colour-blind readers and in grey."""
+    from matplotlib import colormaps
+
+    return [colormaps["viridis"](place) for place in np.linspace(0.0, 0.92, count)]
+
+
+def text_width(figure: Figure, text: str, size: float) -> float:
+    """Width of a text in inches."""
+    from matplotlib.font_manager import FontProperties
+
+    pixels, _, _ = figure.canvas.get_renderer().get_text_width_height_descent(text, FontProperties(size=size), False)
+    return pixels / figure.dpi
+
+
+def save(figure: Figure, path: str | Path) -> Path:
+    """Write a figure; the ending (.png, .svg, .pdf) says how. The same results give the same file."""
+    path = Path(path)
+    endings = sorted(figure.canvas.get_supported_filetypes())
+    if path.suffix.lstrip(".").lower() not in endings:
+        allowed = " ".join(f".{e}" for e in endings)
+        raise InputError(str(path), repr(path.suffix), allowed, "give the file such an ending")
+    dated = {"Date": None} if path.suffix == ".svg" else {"CreationDate": None} if path.suffix == ".pdf" else {}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with style():
+            figure.savefig(path, dpi=200, metadata=dated)
+    except OSError as error:
+        raise InputError(
+            str(path), error.strerror or str(error), "a file that can be written", "choose another with -o"
+        ) from None
+    return path

@@ -1,0 +1,97 @@
+"""Laws of a step under a clock or a power limit: lower ones never help time, and a lower voltage saves energy."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dse
+from dse.design import replace
+from dse.evaluate import evaluate
+from dse.model.power import Demand, busy_power, voltage
+from dse.types import Metrics
+
+CLOCK, LIMIT = "system.accelerator.power.clock", "system.accelerator.power.limit"
+quick = settings(deadline=None, max_examples=30)
+
+
+def layer(device="a30", model="gpt-3-13b", **settings):
+    return dse.design(
+        workload=model, system=device, software="pytorch-eager", n_layers=2, vocab=1024, seq_len=512,
+        global_batch=4, micro_batch=2, precision="fp16", **settings,
+    )  # fmt: skip
+
+
+#: As sold, under that limit as one that is set, and where no limit ever binds.
+SOLD, LIMITED, FREE = layer(), layer(limit="165 W"), layer(tdp="1000 W")
+NOMINAL = float(FREE.system.accelerator.power.nominal_clock)
+jitted = jax.jit(evaluate)
+
+
+def at(design, **values):
+    return jitted(replace(design, {CLOCK if k == "clock" else LIMIT: jnp.float32(v) for k, v in values.items()}))
+
+
+@quick
+@given(st.floats(0.15, 1.0), st.floats(0.15, 1.0), st.sampled_from([SOLD, LIMITED]))
+def test_at_a_lower_clock_nothing_gets_faster(a, b, design):
+    slow, fast = (at(design, clock=ratio * NOMINAL) for ratio in sorted((a, b)))
+    for field in dataclasses.fields(Metrics):
+        if field.name.startswith("step_time") and field.name != "step_time_host":
+            assert getattr(slow, field.name) >= getattr(fast, field.name) * (1.0 - 1e-5), field.name
+
+
+@quick
+@given(st.floats(40.0, 165.0), st.floats(40.0, 165.0))
+def test_a_lower_limit_never_shortens_a_step_nor_raises_its_power(a, b):
+    low, high = (at(LIMITED, limit=watts) for watts in sorted((a, b)))
+    assert low.step_time >= high.step_time * (1.0 - 1e-4)
+    assert low.device_power <= high.device_power * (1.0 + 1e-3)
+
+
+@quick
+@given(st.floats(0.15, 1.0), st.floats(0.15, 1.0))
+def test_energy_of_useful_switching_falls_with_the_voltage(a, b):
+    slow, fast = (at(FREE, clock=ratio * NOMINAL) for ratio in sorted((a, b)))
+    assert slow.energy_per_step_matrix <= fast.energy_per_step_matrix * (1.0 + 1e-5)
+    volts = [float(voltage(jnp.float32(ratio), FREE.system.accelerator.power)) for ratio in sorted((a, b))]
+    measured = float(slow.energy_per_step_matrix / fast.energy_per_step_matrix)
+    assert measured == pytest.approx((volts[0] / volts[1]) ** 2, rel=1e-3)
+
+
+@quick
+@given(st.floats(0.15, 1.0), st.floats(60.0, 165.0))
+def test_energy_parts_add_up(ratio, watts):
+    found = at(LIMITED, clock=ratio * NOMINAL, limit=watts)
+    parts = [
+        float(getattr(found, f.name)) for f in dataclasses.fields(Metrics) if f.name.startswith("energy_per_step_")
+    ]
+    assert min(parts) >= 0.0
+    assert sum(parts) == pytest.approx(float(found.energy_per_step), rel=1e-5)
+
+
+def test_a_limit_as_sold_changes_no_time():
+    assert float(jitted(LIMITED).step_time) == pytest.approx(float(jitted(SOLD).step_time), rel=1e-5)
+
+
+def test_energy_is_u_shaped_in_the_clock():
+    energies = np.array([float(m.device_power * m.step_time) for m in (at(FREE, clock=r * NOMINAL) for r in
+                        np.linspace(0.15, 1.0, 18))])  # fmt: skip
+    least = int(np.argmin(energies))
+    assert 0 < least < len(energies) - 1
+    assert np.all(np.diff(energies[: least + 1]) < 0.0) and np.all(np.diff(energies[least:]) > 0.0)
+
+
+@quick
+@given(st.floats(0.15, 1.0), st.floats(0.0, 1e-2))
+def test_waiting_for_the_host_draws_less(ratio, host):
+    power = FREE.system.accelerator.power
+    work = Demand(*map(jnp.float32, (1e-3, 2e-4)), host_time=jnp.float32(0.0), core_energy=0.1, other_energy=0.02)
+    hosts = (work, work._replace(host_time=jnp.float32(host)))
+    busy, waiting = (busy_power(one, jnp.float32(ratio), power) for one in hosts)
+    assert waiting <= busy * (1.0 + 1e-6)
+    assert waiting >= power.uncore

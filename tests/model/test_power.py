@@ -1,0 +1,133 @@
+"""Laws of clock, voltage and power: more clock draws more, a limit is met, its clock has the right slope."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse import catalog
+from dse.model.power import (
+    LOWEST_CLOCK,
+    Demand,
+    at_clock,
+    busy_power,
+    clock_under_limit,
+    flop_energy,
+    power_limit,
+    voltage,
+)
+from dse.types import Power, Precision
+
+CHIP = catalog.accelerator("h200-sxm-141gb")
+POWER = CHIP.power
+quick = settings(deadline=None, max_examples=40)
+RATIOS = st.floats(0.15, 1.0)
+TIMES = st.sampled_from([1e-6, 1e-4, 1e-2])
+SHARES = st.floats(0.0, 1.0)
+WATTS = st.sampled_from([0.0, 50.0, 400.0, 2000.0])
+
+
+def demand(time=1e-4, share=0.7, core=400.0, other=100.0, active=1.0) -> Demand:
+    """Work of so many seconds, ``share`` of them the cores', that adds ``core`` and ``other`` watts at full clock."""
+    return Demand(*map(jnp.asarray, (share * time, (1.0 - share) * time, core * time, other * time, active)))
+
+
+clock = jax.jit(clock_under_limit)
+
+
+@quick
+@given(RATIOS, RATIOS, TIMES, SHARES, WATTS, SHARES)
+def test_more_clock_draws_more(a, b, time, share, core, active):
+    work = demand(time, share, core, active=active)
+    low, high = (float(busy_power(work, jnp.asarray(r), POWER)) for r in sorted((a, b)))
+    assert low <= high * (1.0 + 1e-5)
+
+
+@quick
+@given(st.floats(250.0, 1200.0), st.floats(250.0, 1200.0), TIMES, SHARES, WATTS)
+def test_a_higher_limit_never_lowers_clock_or_power_nor_lengthens_time(a, b, time, share, core):
+    work = demand(time, share, core)
+    ratios = [clock(work, jnp.asarray(limit), jnp.asarray(1.0), POWER) for limit in sorted((a, b))]
+    assert ratios[0] <= ratios[1] * (1.0 + 1e-4)
+    low, high = (float(busy_power(work, ratio, POWER)) for ratio in ratios)
+    assert low <= high * (1.0 + 1e-3)
+    slow, fast = (float(work.core_time / ratio + work.other_time) for ratio in ratios)
+    assert slow >= fast * (1.0 - 1e-4)
+
+
+@quick
+@given(st.floats(300.0, 900.0), TIMES, SHARES, WATTS)
+def test_the_limit_is_met_wherever_the_clock_obeys_it(limit, time, share, core):
+    work = demand(time, share, core)
+    ratio = clock(work, jnp.asarray(limit), jnp.asarray(1.0), POWER)
+    drawn = float(busy_power(work, ratio, POWER))
+    if ratio >= 1.0:
+        assert drawn <= limit * (1.0 + 1e-3)
+    elif ratio > LOWEST_CLOCK:
+        assert drawn == pytest.approx(limit, rel=1e-3)
+    else:
+        assert drawn >= limit * (1.0 - 1e-3)
+
+
+@pytest.mark.parametrize("name", ["limit", "core", "threshold"])
+def test_the_slope_of_the_clock_is_that_of_finite_differences(name):
+    power = dataclasses.replace(POWER, lowest_voltage=0.3)
+
+    def solved(value: jax.Array) -> jax.Array:
+        own = dataclasses.replace(power, threshold=value) if name == "threshold" else power
+        work = demand(core=value if name == "core" else 600.0)
+        return clock_under_limit(work, value if name == "limit" else jnp.asarray(600.0), jnp.asarray(1.0), own)
+
+    with jax.enable_x64(True):
+        at, step = jnp.asarray({"limit": 600.0, "core": 600.0, "threshold": 0.3}[name], jnp.float64), 1e-3
+        assert LOWEST_CLOCK < solved(at) < 1.0
+        central = (solved(at * (1.0 + step)) - solved(at * (1.0 - step))) / (2.0 * step * at)
+        assert float(jax.grad(solved)(at)) == pytest.approx(float(central), rel=1e-3)
+
+
+def test_the_parts_of_power_add_up():
+    work, bare = demand(share=0.5), demand(share=0.5, core=0.0, other=0.0, active=0.0)
+    full, rest = (float(busy_power(one, jnp.asarray(1.0), POWER)) for one in (work, bare))
+    assert rest == pytest.approx(float(POWER.uncore) + float(POWER.leakage), rel=1e-5)
+    assert full == pytest.approx(rest + float(POWER.control) + 400.0 + 100.0, rel=1e-5)
+
+
+def test_voltage_follows_the_clock_down_to_its_floor():
+    free = Power(threshold=0.3, lowest_voltage=0.01)
+    volts = np.array([float(voltage(jnp.asarray(r), free)) for r in (0.1, 0.5, 1.0, 1.2)])
+    assert volts[2] == pytest.approx(1.0, rel=1e-5)
+    assert np.all(np.diff(volts) > 0.0)
+    assert np.array([0.1, 0.5, 1.0, 1.2]) == pytest.approx((volts - 0.3) ** 2 / volts / 0.49, rel=1e-3)
+    assert float(voltage(jnp.asarray(0.1), Power(lowest_voltage=0.8))) == pytest.approx(0.8)
+
+
+def test_rates_follow_the_clock_and_memory_does_not():
+    half = at_clock(CHIP, jnp.asarray(0.9))
+    assert half.matrix_rate.bf16 == pytest.approx(0.9 * CHIP.matrix_rate.bf16)
+    assert half.memory.bandwidth == pytest.approx(CHIP.memory.bandwidth)
+    starved = at_clock(CHIP, jnp.asarray(0.2))
+    assert starved.memory.bandwidth == pytest.approx(0.2 * POWER.feed)
+
+
+def test_narrow_formats_cost_less_and_the_operator_limits():
+    formats = (Precision.fp4, Precision.fp8, Precision.bf16)
+    energies = [float(flop_energy(jnp.asarray(float(p)), POWER)) for p in formats]
+    assert energies == sorted(energies)
+    assert energies[-1] == pytest.approx(POWER.matrix_energy)
+    assert power_limit(POWER) == 700.0
+    assert power_limit(dataclasses.replace(POWER, limit=500.0)) == 500.0
+
+
+@pytest.mark.parametrize("work", [demand(0.0, core=0.0, other=0.0), demand(1e3), demand(core=1e9), demand(share=0.0)])
+@pytest.mark.parametrize("limit", [1.0, 700.0, 1e9])
+def test_extremes_are_numbers(work, limit):
+    ratio = clock(work, jnp.asarray(limit), jnp.asarray(1.0), POWER)
+    slope = jax.grad(lambda watts: clock_under_limit(work, watts, jnp.asarray(1.0), POWER))(jnp.asarray(limit))
+    assert np.isfinite([ratio, busy_power(work, ratio, POWER), slope]).all()
+    assert LOWEST_CLOCK <= ratio <= 1.0

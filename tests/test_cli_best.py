@@ -1,0 +1,102 @@
+"""The table of the best designs: nothing cut off, what is the same said once, the objective shown."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+
+import pytest
+from rich.console import Console
+
+import dse
+from dse.cli import best, show
+from dse.cli.run import _as_dict
+from dse.sweep import BestDesign, Summary, execute, from_text
+
+LONG = """
+title = "long names"
+[workload]
+name = "gpt-3-13b"
+global_batch = 64
+[system]
+name = "eos"
+n_devices = 16
+accelerator = "gpu"
+[axes]
+node = ["n5", "extrapolated-a5"]
+"chip.power_budget" = ["500 W", "700 W"]
+tp = [4, 8]
+recompute = ["full"]
+[objective]
+minimize = "energy_per_step * step_time"
+[output]
+keep = "best"
+"""
+
+
+@pytest.fixture(scope="module")
+def summary(tmp_path_factory) -> Summary:
+    return execute(from_text(LONG), tmp_path_factory.mktemp("best") / "r.nc")[1]
+
+
+def printed(summary: Summary, width: int) -> list[str]:
+    out = Console(file=io.StringIO(), width=width, highlight=False)
+    best.show_best(out, summary)
+    assert out.width == width
+    return [line.rstrip() for line in out.file.getvalue().splitlines()]
+
+
+def test_nothing_is_cut_off(summary):
+    for width in (40, 100, 200):
+        lines = printed(summary, width)
+        assert not any("…" in line for line in lines)
+        assert any("extrapolated-a5" in line and " W" in line and " s " in line for line in lines)
+
+
+def test_columns_of_time_go_first(summary):
+    wide, narrow = (next(line for line in printed(summary, w) if "MFU %" in line) for w in (200, 100))
+    assert "comp %" in wide and wide.startswith(narrow) and len(narrow) <= 100 < len(wide)
+
+
+def test_what_is_the_same_is_said_once(summary):
+    lines = printed(summary, 200)
+    same = next(line for line in lines if line.startswith("all: "))
+    assert "recompute full" in same
+    assert not any("recompute" in line for line in lines if line is not same)
+    alone = dataclasses.replace(summary, best=summary.best[:1])
+    assert not any(line.startswith("all: ") for line in printed(alone, 200))
+
+
+def test_rows_of_machines_are_told(summary):
+    heading = " ".join(printed(summary, 200)[:2])
+    assert "each row is the best mapping of another (node, chip.power_budget)" in heading
+    assert "each row" not in " ".join(printed(dataclasses.replace(summary, keep="all"), 200))
+
+
+def test_the_objective_has_a_column(summary):
+    assert any("energy per step * step time" in line for line in printed(summary, 200))
+    for design in summary.best:
+        product = design.metrics["energy_per_step"] * design.metrics["step_time"]
+        assert design.value == pytest.approx(product, rel=1e-6)
+    named = dataclasses.replace(summary, objective="average_power")
+    assert show.quantity(summary.best[0].value, "W") in "\n".join(printed(named, 200))
+    usual = dataclasses.replace(summary, objective="step_time")
+    assert next(line for line in printed(usual, 200) if "MFU %" in line).count("step") == 1
+
+
+def test_values_are_read_back(summary):
+    again = execute(from_text(LONG), summary.output)[1]
+    assert again.finished and [d.value for d in again.best] == [d.value for d in summary.best]
+    assert again.keep == "best" and again.points == ("node", "chip.power_budget")
+    assert _as_dict(again, {}, [])["best"][0]["value"] == again.best[0].value
+
+
+def test_what_is_maximised_has_its_own_sign(tmp_path):
+    text = LONG.replace('minimize = "energy_per_step * step_time"', 'maximize = "mfu"')
+    summary = execute(from_text(text), False)[1]
+    assert isinstance(summary.best[0], BestDesign)
+    assert [d.value for d in summary.best] == pytest.approx([d.metrics["mfu"] for d in summary.best])
+
+
+def test_capacity_is_no_attribute_where_a_chip_makes_it(summary):
+    assert "memory_capacity_bytes" not in dse.open_results(summary.output).attrs

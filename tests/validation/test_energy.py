@@ -1,0 +1,69 @@
+"""Published clocks and power limits, each with its source and the tolerance the model keeps to."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dse.cases.energy import CLOCKS, decoder_layer, frugal_end
+from dse.cases.predict import evaluate_many
+from dse.design import replace
+from dse.validate import compare
+
+TABLE = Path(__file__).parents[3] / "shared" / "reference" / "measured" / "energy.csv"
+
+#: H. Fröning, talk on clocks and energy of decoder layers: (model, tokens) → % of energy saved, % of time lost.
+A30 = {
+    ("gpt-3-125m", 512): (30.8, 23.9),
+    ("gpt-3-125m", 1024): (28.1, 18.3),
+    ("gpt-3-13b", 512): (10.8, 12.7),
+    ("gpt-3-13b", 1024): (11.8, 11.3),
+}
+POINTS = 6.0
+
+
+def curve(model, tokens):
+    """Times and powers of a layer at every clock of the A30."""
+    base = decoder_layer(model, tokens)
+    designs = [replace(base, {"system.accelerator.power.clock": float(clock)}) for clock in CLOCKS]
+    metrics = evaluate_many(designs)
+    return metrics["step_time"], metrics["device_power"], metrics["model_flops"]
+
+
+@pytest.mark.parametrize(("model", "tokens"), A30)
+def test_the_frugal_end_of_the_clocks(model, tokens):
+    times, powers, _ = curve(model, tokens)
+    found = frugal_end(times, powers)
+    saved, lost = A30[model, tokens]
+    assert 100.0 * (1.0 - found["relative_energy"]) == pytest.approx(saved, abs=POINTS)
+    assert 100.0 * (found["relative_time"] - 1.0) == pytest.approx(lost, abs=POINTS)
+    assert 620e6 <= found["best_clock"] <= 1030e6
+
+
+@pytest.mark.parametrize(("model", "tokens"), A30)
+def test_energy_is_u_shaped(model, tokens):
+    times, powers, _ = curve(model, tokens)
+    energies = times * powers
+    least = int(np.argmin(energies))
+    assert np.all(np.diff(energies[: least + 1]) < 0.0)
+    assert np.all(np.diff(energies[least:]) > -1e-4 * energies[least])  # flat where the limit holds the clock
+    assert energies[0] > 1.3 * energies[least]
+
+
+def test_larger_layers_need_less_energy_an_operation():
+    found = []
+    for model in ("gpt-3-125m", "gpt-3-1-3b", "gpt-3-13b", "gpt-3-175b"):
+        times, powers, flops = curve(model, 512)
+        found.append((times * powers / flops).min())
+    assert found == sorted(found, reverse=True)
+
+
+@pytest.mark.skipif(not TABLE.is_file(), reason="the reference tables are not here")
+def test_power_limits_of_the_zeus_traces():
+    """You et al., NSDI 2023: BERT-base on two chips under every limit, over the highest one."""
+    compared = [c for c in compare(TABLE) if c.source == "Zeus_power_trace" and c.skip is None]
+    for metric in ("relative_time", "relative_power"):
+        errors = np.array([abs(c.error) for c in compared if c.metric == metric])
+        assert len(errors) == 117
+        assert errors.mean() <= 0.05 and np.median(errors) <= 0.04
+        assert np.quantile(errors, 0.9) <= 0.12
