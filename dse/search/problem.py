@@ -42,11 +42,14 @@ class Problem:
         """Objectives; each is to be made small."""
         return len(self.program.objectives)
 
-    def evaluate(self, points: Point) -> Evaluation:
-        """Evaluate points [...]: pure, for use under ``jit`` and ``vmap``; one evaluation a point."""
+    def evaluate(self, points: Point, space: Space | None = None) -> Evaluation:
+        """Evaluate points [...]: pure, for use under ``jit`` and ``vmap``; one evaluation a point.
+
+        ``space``: the problem's own, as an argument of the program rather than a constant in it.
+        """
         shape = points.digits.shape[:-1]
         flat = jax.tree.map(lambda a: a.reshape(-1, a.shape[-1]), points)
-        found = jax.vmap(self._by_equations)(spaces.values(self.space, flat))
+        found = jax.vmap(self._by_equations)(spaces.values(space or self.space, flat))
         return jax.tree.map(lambda a: a.reshape(*shape, *a.shape[1:]), found)
 
     def at(self, values: dict[str, Scalar]) -> Evaluation:

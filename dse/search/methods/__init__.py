@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from dse.search.methods import random
-from dse.search.methods.base import Batch, Method, Searcher
+from dse.search.methods import annealing, cross_entropy, evolution, external, random
+from dse.search.methods.base import Batch, Evaluate, Method, Searcher
 
 METHODS: dict[str, Method] = {
     method.name: method
-    for method in (random.RANDOM,)
+    for method in (
+        random.RANDOM,
+        external.SOBOL,
+        evolution.EVOLUTION,
+        cross_entropy.CROSS_ENTROPY,
+        annealing.ANNEALING,
+        external.CMAES,
+        external.NSGA2,
+    )
 }
 
-__all__ = ["METHODS", "Batch", "Method", "Searcher"]
+__all__ = ["METHODS", "Batch", "Evaluate", "Method", "Searcher"]

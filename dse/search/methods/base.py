@@ -5,8 +5,9 @@ A searcher is a pair of pure functions on pytrees of arrays, for one seed; the r
     init(key, space) -> state
     step(key, state, evaluate) -> (state, Batch)
 
-``evaluate(points)`` gives the :class:`Judgement` of points [batch]; a step calls it once. What a step
-evaluated is its info: from it the runner counts, keeps the best and draws the history.
+``evaluate(points)`` gives the :class:`Judgement` of points [batch]; a step calls it once, and finds the space at
+``evaluate.space`` (in the state it would be copied for every seed). What a step evaluated is its info: from it
+the runner counts, keeps the best and draws the history.
 """
 
 from __future__ import annotations
@@ -28,8 +29,15 @@ class Batch(NamedTuple):
     evaluation: Evaluation
 
 
-#: points [batch] → what they are worth
-Evaluate = Callable[[Point], Judgement]
+class Evaluate(NamedTuple):
+    """The space, and a call that tells what points [batch] of it are worth."""
+
+    space: Space
+    judge: Callable[[Point], Judgement]
+
+    def __call__(self, points: Point) -> Judgement:
+        """What the points are worth."""
+        return self.judge(points)
 
 
 class Searcher(NamedTuple):

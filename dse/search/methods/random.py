@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from jax import Array
 
 from dse.search import space as spaces
@@ -11,20 +9,14 @@ from dse.search.methods.base import Batch, Evaluate, Method, Searcher
 from dse.search.space import Space
 
 
-class State(NamedTuple):
-    """Nothing is learnt."""
-
-    space: Space
-
-
 def searcher(population: int) -> Searcher:
     """Uniform designs, ``population`` a step."""
 
-    def init(key: Array, space: Space) -> State:
-        return State(space)
+    def init(key: Array, space: Space) -> tuple[()]:
+        return ()  # nothing is learnt
 
-    def step(key: Array, state: State, evaluate: Evaluate) -> tuple[State, Batch]:
-        points = spaces.sample(state.space, key, (population,))
+    def step(key: Array, state: tuple[()], evaluate: Evaluate) -> tuple[tuple[()], Batch]:
+        points = spaces.sample(evaluate.space, key, (population,))
         return state, Batch(points, evaluate(points).evaluation)
 
     return Searcher(init, step, population)

@@ -1,0 +1,95 @@
+"""Cross-entropy method (Rubinstein 1999): sample, keep the elite, move the distribution towards it.
+
+A categorical for each coordinate and a normal for each continuous axis, all independent; a share of uniform
+designs goes along, so that no choice ever dies out.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from dse.search import space as spaces
+from dse.search.judging import order
+from dse.search.methods.base import Batch, Evaluate, Method, Searcher
+from dse.search.space import Space
+
+#: Share of the population that is drawn uniformly.
+_UNIFORM = 0.1
+
+#: A normal never becomes narrower than this share of its axis.
+_NARROWEST = 0.01
+
+
+class State(NamedTuple):
+    """The distribution, and the elite, which competes with the next samples."""
+
+    chances: tuple[Array, ...]  #: by coordinate: [value]
+    mean: Array  #: [continuous axis]
+    width: Array
+    elite: Array  #: [elite, coordinate]
+    elite_reals: Array
+    violation: Array  #: [elite]
+    value: Array
+
+
+def searcher(population: int, elite_share: float, learning_rate: float) -> Searcher:
+    """Samples a step, the share of them that is learnt from, and how fast."""
+    n_elite = max(2, round(elite_share * population))
+    n_uniform = round(_UNIFORM * population)
+
+    def init(key: Array, space: Space) -> State:
+        chances = tuple(jnp.full(radix, 1.0 / radix) for radix in space.radices)
+        n, worst = len(space.paths), jnp.full(n_elite, jnp.inf)
+        none = jnp.zeros((n_elite, len(space.radices)), jnp.int32), jnp.zeros((n_elite, n))
+        return State(chances, jnp.full(n, 0.5), jnp.full(n, 0.5), *none, worst, worst)
+
+    def step(key: Array, state: State, evaluate: Evaluate) -> tuple[State, Batch]:
+        keys = jax.random.split(key)
+        drawn = _drawn(keys[0], evaluate.space, state, population - n_uniform)
+        uniform = spaces.sample(evaluate.space, keys[1], (n_uniform,))
+        points = jax.tree.map(lambda *parts: jnp.concatenate(parts), drawn, uniform)
+        found = evaluate(points)
+        at = jnp.concatenate([state.elite, spaces.coordinates(evaluate.space, points)])
+        reals = jnp.concatenate([state.elite_reals, points.reals])
+        worth = jnp.concatenate([state.violation, found.violation]), jnp.concatenate([state.value, found.value])
+        best = order(*worth)[:n_elite]
+        moved = _moved(state, at[best], reals[best], learning_rate)
+        kept = moved._replace(
+            elite=at[best], elite_reals=reals[best], violation=worth[0][best], value=worth[1][best]
+        )
+        return kept, Batch(points, found.evaluation)
+
+    return Searcher(init, step, population)
+
+
+def _drawn(key: Array, space: Space, state: State, n: int) -> spaces.Point:
+    """Samples of the distribution as designs."""
+    keys = jax.random.split(key, len(state.chances) + 1)
+    whole = [
+        jax.random.categorical(k, jnp.log(chance), shape=(n,)).astype(jnp.int32)
+        for k, chance in zip(keys, state.chances, strict=False)
+    ]
+    noise = jax.random.normal(keys[-1], (n, len(state.mean)))
+    reals = jnp.clip(state.mean[None, :] + state.width[None, :] * noise, 0.0, 1.0)
+    return spaces.from_coordinates(space, jnp.stack(whole, axis=-1), reals)
+
+
+def _moved(state: State, elite: Array, reals: Array, rate: float) -> State:
+    """The distribution moved towards the elite."""
+    chances = tuple(
+        (1.0 - rate) * chance + rate * jnp.mean(jax.nn.one_hot(elite[:, i], len(chance)), axis=0)
+        for i, chance in enumerate(state.chances)
+    )
+    mean = (1.0 - rate) * state.mean + rate * jnp.mean(reals, axis=0)
+    width = (1.0 - rate) * state.width + rate * jnp.std(reals, axis=0)
+    return state._replace(chances=chances, mean=mean, width=jnp.maximum(width, _NARROWEST))
+
+
+CROSS_ENTROPY = Method(
+    "cross_entropy", "cross-entropy over independent categoricals and normals",
+    {"population": 64, "elite_share": 0.2, "learning_rate": 0.5}, searcher,
+)  # fmt: skip

@@ -1,0 +1,79 @@
+"""Differential evolution on the unit cube (Storn and Price 1997), with the mutation of JADE.
+
+A trial is ``x + F (p - x) + F (a - b)``, with p one of the best, a and b random others, crossed with x axis by axis.
+A trial replaces its parent when it is no worse. F and CR are drawn anew for each trial, so that
+neither has to be tuned (Zhang and Sanderson 2009, without the archive and the adaptation of the means).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from dse.search import space as spaces
+from dse.search.judging import better, order
+from dse.search.methods.base import Batch, Evaluate, Method, Searcher
+from dse.search.space import Space
+
+
+class State(NamedTuple):
+    """The population and what it is worth; infinitely bad before it is evaluated."""
+
+    cube: Array  #: [member, axis]
+    violation: Array
+    value: Array
+    begun: Array
+
+
+def searcher(population: int, best_share: float) -> Searcher:
+    """A population, of which trials head for the best ``best_share``."""
+
+    def init(key: Array, space: Space) -> State:
+        cube = spaces.encode(space, spaces.sample(space, key, (population,)))
+        worst = jnp.full(population, jnp.inf)
+        return State(cube, worst, worst, jnp.bool_(False))
+
+    def step(key: Array, state: State, evaluate: Evaluate) -> tuple[State, Batch]:
+        trial = jnp.where(state.begun, _trials(key, state, best_share), state.cube)
+        points = spaces.decode(evaluate.space, trial)
+        found = evaluate(points)
+        worse = better((state.violation, state.value), (found.violation, found.value))
+        kept = State(
+            jnp.where(worse[:, None], state.cube, trial),
+            jnp.where(worse, state.violation, found.violation),
+            jnp.where(worse, state.value, found.value),
+            jnp.bool_(True),
+        )
+        return kept, Batch(points, found.evaluation)
+
+    return Searcher(init, step, population)
+
+
+def _trials(key: Array, state: State, best_share: float) -> Array:
+    """A trial for each member."""
+    n, d = state.cube.shape
+    keys = jax.random.split(key, 6)
+    n_best = max(2, round(best_share * n))
+    ranked = order(state.violation, state.value)
+    best = state.cube[ranked[jax.random.randint(keys[0], (n,), 0, n_best)]]
+    one, other = (state.cube[_others(k, n)] for k in keys[1:3])
+    factor = jax.random.uniform(keys[3], (n, 1), minval=0.3, maxval=1.0)
+    mutant = state.cube + factor * (best - state.cube) + factor * (one - other)
+    mutant = jnp.where(mutant < 0.0, state.cube / 2.0, jnp.where(mutant > 1.0, (1.0 + state.cube) / 2.0, mutant))
+    rate = jax.random.uniform(keys[4], (n, 1), minval=0.1, maxval=1.0)
+    crossed = jax.random.uniform(keys[5], (n, d)) < rate
+    forced = jax.random.randint(jax.random.fold_in(key, 1), (n, 1), 0, d) == jnp.arange(d)[None, :]
+    return jnp.where(crossed | forced, mutant, state.cube)
+
+
+def _others(key: Array, n: int) -> Array:
+    """A random member that is not oneself, for each."""
+    return (jnp.arange(n) + jax.random.randint(key, (n,), 1, n)) % n
+
+
+EVOLUTION = Method(
+    "evolution", "differential evolution on the unit cube", {"population": 32, "best_share": 0.2}, searcher
+)

@@ -1,0 +1,146 @@
+"""Methods of other libraries, which ask and tell on the host: Sobol points, CMA-ES, NSGA-II.
+
+They see the unit cube. One is made again after an interruption by asking and telling what was told before: their
+generators are seeded, so no library's state has to be stored.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+
+from dse.errors import InputError
+from dse.search.methods.base import Method
+from dse.search.space import Space
+
+#: The first width of the normal that CMA-ES samples, as a share of the cube.
+_FIRST_WIDTH = 0.3
+
+#: CMA-ES begins again with a population larger by this factor where it has converged (Auger and Hansen 2005).
+_GROWTH = 2
+
+
+class AskTell(Protocol):
+    """A searcher of one seed on the host; a step is one ``ask`` and one ``tell``."""
+
+    batch: int  #: evaluations of a step
+
+    def ask(self) -> np.ndarray:
+        """Positions [batch, axis] in the unit cube."""
+
+    def tell(self, objectives: np.ndarray, violation: np.ndarray, value: np.ndarray) -> None:
+        """What they are worth: objectives [batch, objective], the others [batch]."""
+
+
+def available(name: str, where: str) -> ModuleType:
+    """A library; one that is missing is an InputError."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        fix = "install the extra: pip install 'dse[search]'"
+        raise InputError(where, f"a method of {name}, which is not installed", "methods without it", fix) from None
+
+
+class Sobol:
+    """Sobol's sequence, shifted at random for each seed (Sobol' 1967; Cranley and Patterson 1976)."""
+
+    def __init__(self, space: Space, n_objectives: int, seed: int, where: str, population: int) -> None:
+        qmc = importlib.import_module("scipy.stats.qmc")
+        self.batch = population
+        self._sequence = qmc.Sobol(max(space.n_cube, 1), scramble=False)
+        self._shift = np.random.default_rng(seed).random(max(space.n_cube, 1))
+        self._n = space.n_cube
+
+    def ask(self) -> np.ndarray:
+        """The next points of the sequence, one at a time: blocks need not be powers of two."""
+        points = np.concatenate([self._sequence.random(1) for _ in range(self.batch)])
+        return ((points + self._shift) % 1.0)[:, : self._n]
+
+    def tell(self, objectives: np.ndarray, violation: np.ndarray, value: np.ndarray) -> None:
+        """Nothing is learnt."""
+
+
+class CovarianceAdaptation:
+    """CMA-ES with margin (Hamano et al. 2022): coordinates are steps of the cube, continuous axes have none."""
+
+    def __init__(self, space: Space, n_objectives: int, seed: int, where: str, population: int) -> None:
+        self._cmaes = available("cmaes", where)
+        self.batch = population
+        n_real = len(space.paths)
+        steps = [1.0 / space.radices[i] for i in space.moving] + [0.0] * n_real
+        bounds = [(step / 2.0, 1.0 - step / 2.0) for step in steps]
+        padding = max(0, 2 - len(steps))  # the library wants two axes at least
+        self._steps, self._bounds = np.array(steps + [0.0] * padding), np.array(bounds + [(0.0, 1.0)] * padding)
+        self._n, self._random = len(steps), np.random.default_rng(seed)
+        self._size = population
+        self._waiting: list[tuple[np.ndarray, np.ndarray]] = []
+        self._told: list[tuple[np.ndarray, float, float]] = []
+        self._begin(np.full(len(self._steps), 0.5))
+
+    def _begin(self, mean: np.ndarray) -> None:
+        self._optimizer = self._cmaes.CMAwM(
+            mean=mean, sigma=_FIRST_WIDTH, bounds=self._bounds, steps=self._steps, population_size=self._size,
+            seed=int(self._random.integers(1 << 31)),
+        )  # fmt: skip
+
+    def ask(self) -> np.ndarray:
+        """A batch of samples; a population may take several batches."""
+        self._waiting = [self._optimizer.ask() for _ in range(self.batch)]
+        return np.stack([shown for shown, _ in self._waiting])[:, : self._n]
+
+    def tell(self, objectives: np.ndarray, violation: np.ndarray, value: np.ndarray) -> None:
+        """Learn from ranks (violation, then value), when a population is complete."""
+        own = (told for _, told in self._waiting)
+        self._told += zip(own, violation.tolist(), value.tolist(), strict=True)
+        if len(self._told) < self._size:
+            return
+        rank = np.empty(self._size)
+        rank[np.lexsort(([v for _, _, v in self._told], [v for _, v, _ in self._told]))] = np.arange(self._size)
+        self._optimizer.tell([(told, float(r)) for (told, _, _), r in zip(self._told, rank, strict=True)])
+        self._told = []
+        if self._optimizer.should_stop():
+            self._size *= _GROWTH
+            low, high = self._bounds.T
+            self._begin(low + self._random.random(len(low)) * (high - low))
+
+
+class NonDominatedSorting:
+    """NSGA-II (Deb et al. 2002) of pymoo."""
+
+    def __init__(self, space: Space, n_objectives: int, seed: int, where: str, population: int) -> None:
+        available("pymoo", where)
+        from pymoo.algorithms.moo.nsga2 import NSGA2
+        from pymoo.core.problem import Problem
+        from pymoo.core.termination import NoTermination
+
+        self.batch = population
+        self._problem = Problem(n_var=max(space.n_cube, 1), n_obj=n_objectives, n_ieq_constr=1, xl=0.0, xu=1.0)
+        self._algorithm = NSGA2(pop_size=population, eliminate_duplicates=False)
+        self._algorithm.setup(self._problem, termination=NoTermination(), seed=seed, verbose=False)
+        self._n, self._asked = space.n_cube, None
+
+    def ask(self) -> np.ndarray:
+        """The next generation."""
+        self._asked = self._algorithm.ask()
+        return self._asked.get("X")[:, : self._n]
+
+    def tell(self, objectives: np.ndarray, violation: np.ndarray, value: np.ndarray) -> None:
+        """Objectives, and the violation as the one constraint."""
+        from pymoo.core.evaluator import Evaluator
+        from pymoo.problems.static import StaticProblem
+
+        static = StaticProblem(self._problem, F=objectives.astype(float), G=violation.astype(float)[:, None])
+        Evaluator().eval(static, self._asked)
+        self._algorithm.tell(infills=self._asked)
+
+
+def _method(name: str, about: str, made: Any, population: int) -> Method:
+    return Method(name, about, {"population": population}, made, external=True)
+
+
+SOBOL = _method("sobol", "Sobol's sequence, shifted for each seed", Sobol, 64)
+CMAES = _method("cmaes", "CMA-ES with margin, restarted with a larger population", CovarianceAdaptation, 16)
+NSGA2 = _method("nsga2", "NSGA-II of pymoo, for several objectives", NonDominatedSorting, 64)
