@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import dse
-from dse.cli import bench, calibration, catalog, evaluate, merge, plot, run
+from dse.cli import bench, calibration, catalog, evaluate, merge, plot, run, search
 
 app = typer.Typer(
     name="dse",
@@ -41,6 +41,7 @@ def _options(
 
 app.command()(run.run)
 app.command()(merge.merge)
+app.command()(search.search)
 app.command()(evaluate.evaluate)
 app.command()(calibration.predict)
 app.command()(calibration.validate)

@@ -12,13 +12,12 @@ import typer
 from rich.text import Text
 
 from dse.cli import best, show
+from dse.cli.designs import reasons_table
 from dse.cli.status import INTERRUPTED, NOTHING_FEASIBLE, told
 from dse.drawing import Draughtsman
 from dse.errors import InputError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from dse.sweep import Summary
 
 
@@ -103,7 +102,7 @@ def _print(summary: Summary, seconds: dict[str, float], figures: list[Path]) -> 
     share = show.percent(summary.n_feasible / max(summary.n_designs, 1))
     show.heading(out, f"{summary.n_feasible:,} of {summary.n_designs:,} designs can run ({share})")
     if summary.reasons:
-        out.print(_reasons(summary.reasons))
+        out.print(reasons_table(summary.reasons))
     out.print()
     split = ", ".join(f"{name} {seconds[name]:.2f}" for name in _SPLIT if name in seconds)
     out.print(Text(f"{summary.n_designs:,} designs{_origin(summary)}; seconds: {split}"), soft_wrap=True)
@@ -122,14 +121,3 @@ def _origin(summary: Summary) -> str:
         return ", all of them found finished"
     found = f", {summary.resumed:,} of them from an interrupted run" if summary.resumed else ""
     return f"{found}, {summary.rate:,.0f} designs/s"
-
-
-def _reasons(reasons: dict[str, int]) -> Table:
-    """Designs by reason in words."""
-    from dse.types import INFEASIBLE_MEANING
-
-    words = {bit.name: text for bit, text in INFEASIBLE_MEANING.items()}
-    counted = sorted(reasons.items(), key=lambda item: -item[1])
-    rows = [[f"{count:,}", words.get(name, f"a {name} of the sweep is not met")] for name, count in counted]
-    because = "because (one design may have several reasons)"
-    return show.table(["cannot", because], rows, left=[because])

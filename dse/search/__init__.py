@@ -1,1 +1,16 @@
-"""Search: optimisers over the space of a specification, for spaces too large to enumerate."""
+"""Search: optimisers over the space of a specification, for spaces too large to enumerate.
+
+``run(path)`` gives the dataset, ``execute(path)`` the outcome too, ``plan(path)`` only the problem with its space.
+"""
+
+from __future__ import annotations
+
+from dse.search.outcome import Outcome
+from dse.search.problem import Problem
+from dse.search.run import Interrupted, Options, execute, perform, plan, run
+from dse.search.spec import SearchSpec, from_text, read
+
+__all__ = [
+    "Interrupted", "Options", "Outcome", "Problem", "SearchSpec", "execute", "from_text", "perform", "plan", "read",
+    "run",
+]  # fmt: skip

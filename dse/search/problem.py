@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from typing import Any
 
 import jax
@@ -48,7 +49,7 @@ class Problem:
         ``space``: the problem's own, as an argument of the program rather than a constant in it.
         """
         shape = points.digits.shape[:-1]
-        flat = jax.tree.map(lambda a: a.reshape(-1, a.shape[-1]), points)
+        flat = jax.tree.map(lambda a: a.reshape(math.prod(shape), a.shape[-1]), points)
         found = jax.vmap(self._by_equations)(spaces.values(space or self.space, flat))
         return jax.tree.map(lambda a: a.reshape(*shape, *a.shape[1:]), found)
 

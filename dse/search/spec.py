@@ -59,11 +59,10 @@ class SearchSpec:
     polish: bool
 
     def hash(self) -> str:
-        """SHA-256 of what is searched and how; title, output and budget do not count."""
+        """SHA-256 of what is searched; how, the title and the output do not count."""
         document = sweep_spec.document_of(self.sweep.text, self.sweep.file)
         meaning = {key: value for key, value in document.items() if key not in ("title", "output", "search")}
-        how = [self.methods, self.options, self.seeds, self.polish, self.sweep.energy]
-        return hashlib.sha256(json.dumps([meaning, how], sort_keys=True, default=str).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(meaning, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def read(path: str | Path) -> SearchSpec:

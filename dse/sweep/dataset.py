@@ -84,16 +84,18 @@ def _best(grid: Grid, part: Part) -> Labelled:
 
 def _metrics(grid: Grid, part: Part) -> list[tuple[str, np.ndarray, dict[str, Any]]]:
     """(name, values, attributes) of every metric."""
-    found = []
-    for name, row in zip(grid.spec.metrics, part.values, strict=True):
-        about = field_metadata(Metrics, name)
-        attrs = {"units": about["units"], "long_name": about["long_name"]}
-        if name == "feasible":
-            row, attrs = row != 0, attrs | BOOLEAN
-        elif name == "infeasible_reason":
-            row, attrs = row.astype(np.int32), attrs | _reason_flags()
-        found.append((name, row, attrs))
-    return found
+    return [(name, *described(name, row)) for name, row in zip(grid.spec.metrics, part.values, strict=True)]
+
+
+def described(name: str, values: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
+    """Values of a metric in the type that results have them in, and what they are."""
+    about = field_metadata(Metrics, name)
+    attrs = {"units": about["units"], "long_name": about["long_name"]}
+    if name == "feasible":
+        return values != 0, attrs | BOOLEAN
+    if name == "infeasible_reason":
+        return values.astype(np.int32), attrs | _reason_flags()
+    return values, attrs
 
 
 def _reason_flags() -> dict[str, Any]:

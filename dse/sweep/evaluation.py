@@ -66,7 +66,7 @@ def evaluate_blocks(
         spool.save(block, part)
         record.finished(block, part)
 
-    with _stoppable(), ThreadPoolExecutor(1) as writer:
+    with stoppable(), ThreadPoolExecutor(1) as writer:
         saving = None
         try:
             for block in blocks:
@@ -129,7 +129,7 @@ def _next(computed: Iterator[Part], block: range, record: Manifest | None) -> Pa
 
 def write_results(labelled: Labelled, grid: Grid, spool: Spool) -> None:
     """Write the results, then remove the parts; when stopped before that, all parts stay."""
-    with _stoppable():
+    with stoppable():
         try:
             writing.write(labelled, spool.output, grid.spec.compression)
         except KeyboardInterrupt:
@@ -143,7 +143,7 @@ def designs_in(grid: Grid, block: range) -> int:
 
 
 @contextlib.contextmanager
-def _stoppable() -> Iterator[None]:
+def stoppable() -> Iterator[None]:
     """SIGTERM stops a sweep as Ctrl-C does; elsewhere than in the main thread signals are not ours."""
     if threading.current_thread() is not threading.main_thread():
         yield

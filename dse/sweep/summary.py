@@ -162,9 +162,19 @@ def _capacity(grid: Grid) -> dict[str, float]:
     return {} if swept or generated else {"memory_capacity_bytes": float(usable_memory(grid.base))}
 
 
+def provenance(grid: Grid) -> dict[str, Any]:
+    """Global attributes that tell when results were made and on whose data they rest."""
+    sources = [source for kind, slug in grid.used for source, _ in catalog.provenance(kind, slug)]
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "sources": "\n".join(dict.fromkeys(sources)),
+        "bibliography": bibliography(grid.used),
+        "unverified_constants": "\n".join(_unverified(grid)),
+    }
+
+
 def attributes(grid: Grid, summary: Summary, identity: dict[str, str], seconds: float) -> dict[str, Any]:
     """Global attributes: what was run, with what, when, and on whose data it rests."""
-    sources = [source for kind, slug in grid.used for source, _ in catalog.provenance(kind, slug)]
     return {
         "title": grid.spec.title,
         "Conventions": "CF-1.11",
@@ -178,8 +188,5 @@ def attributes(grid: Grid, summary: Summary, identity: dict[str, str], seconds: 
         "infeasible_by_reason": json.dumps(summary.reasons),
         "best_designs": " ".join(str(design.index) for design in summary.best),
         "best_values": " ".join(repr(design.value) for design in summary.best),
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "sources": "\n".join(dict.fromkeys(sources)),
-        "bibliography": bibliography(grid.used),
-        "unverified_constants": "\n".join(_unverified(grid)),
+        **provenance(grid),
     }

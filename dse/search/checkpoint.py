@@ -1,0 +1,75 @@
+"""What a method has done so far, on disk: a search that was stopped, or is given a larger budget, goes on bit for bit.
+
+A file holds the hash of everything that its content depends on but the budget. It is written under another
+name and then renamed: what is there is whole.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from dse.sweep.naming import unique_suffix
+from dse.sweep.spool import parts_folder
+
+_HISTORY = ("violation", "value", "objectives", "feasible")
+
+
+class Progressed(NamedTuple):
+    """What a method has found after some steps."""
+
+    steps: int
+    state: list[np.ndarray]  #: of the driver
+    history: dict[str, np.ndarray]  #: [step, seed] rows of history
+    reasons: np.ndarray  #: [bit] designs by infeasibility reason
+    digits: np.ndarray  #: [design, digit] the front where there are several objectives
+    reals: np.ndarray
+    objectives: np.ndarray
+    told: tuple[np.ndarray, ...] | None  #: what an external method was told
+
+
+def path(output: Path, method: str) -> Path:
+    """The checkpoint of a method, beside the output."""
+    return parts_folder(output) / f"search-{method}.npz"
+
+
+def save(file_path: Path, key: str, found: Progressed) -> None:
+    """Write a checkpoint."""
+    arrays = {"key": np.array(key), "steps": np.array(found.steps), "reasons": found.reasons}
+    arrays |= {f"history_{name}": array for name, array in found.history.items()}
+    arrays |= {"digits": found.digits, "reals": found.reals, "objectives": found.objectives}
+    arrays |= {f"state_{i:03d}": array for i, array in enumerate(found.state)}
+    arrays |= {f"told_{i}": array for i, array in enumerate(found.told or ())}
+    file_path.parent.mkdir(parents=True, exist_ok=True)
+    partial = file_path.with_suffix(f".{unique_suffix()}")
+    try:
+        with partial.open("wb") as file:
+            np.savez(file, **arrays)
+        os.replace(partial, file_path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def load(file_path: Path, key: str) -> Progressed | None:
+    """The checkpoint of this very search, if it is there and whole."""
+    try:
+        with file_path.open("rb") as file, np.load(file) as arrays:
+            if str(arrays["key"]) != key:
+                return None
+            told = [arrays[name] for name in sorted(arrays) if name.startswith("told_")]
+            return Progressed(
+                steps=int(arrays["steps"]),
+                state=[arrays[name] for name in sorted(arrays) if name.startswith("state_")],
+                history={name: arrays[f"history_{name}"] for name in _HISTORY},
+                reasons=arrays["reasons"],
+                digits=arrays["digits"],
+                reals=arrays["reals"],
+                objectives=arrays["objectives"],
+                told=tuple(told) or None,
+            )
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return None

@@ -1,0 +1,118 @@
+"""The results of a search as labelled variables: method x seed x step, the best designs, the front."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from dse.results import Labelled, Variable
+from dse.search.outcome import Found, Outcome, axis_columns, front
+from dse.search.problem import Problem
+from dse.search.space import Point
+from dse.sweep.dataset import described
+from dse.sweep.expression import metric_units
+from dse.sweep.grid import variable_name
+from dse.sweep.labels import coordinate, labels
+from dse.sweep.summary import provenance
+
+
+def build(problem: Problem, found: list[Found], summary: Outcome, identity: dict[str, str]) -> Labelled:
+    """Every variable with units and long name."""
+    fixed = {variable_name(axis): coordinate((), axis, labels(axis)[0]) for axis in problem.grid.fixed}
+    data = _history(problem, found) | _best(problem, found)
+    if problem.n_objectives > 1:
+        data |= _front(problem, found)
+    return Labelled(data, fixed | _coordinates(problem, found), attrs=_attributes(problem, found, summary, identity))
+
+
+def _coordinates(problem: Problem, found: list[Found]) -> dict[str, Variable]:
+    names = np.array([one.method for one in found])
+    return {
+        "method": Variable(("method",), names, {"long_name": "search method"}),
+        "seed": Variable(("seed",), np.array(problem.spec.seeds), {"units": "1", "long_name": "seed of the method"}),
+    }
+
+
+def _history(problem: Problem, found: list[Found]) -> dict[str, Variable]:
+    """What was known after each step; shorter methods end in missing values."""
+    longest = max(one.progressed.steps for one in found)
+    first = problem.program.objectives[0]
+    evaluations = np.zeros((len(found), longest), np.int64)
+    best, violation, share = (
+        np.full((len(found), len(problem.spec.seeds), longest), np.nan, np.float32) for _ in range(3)
+    )
+    for i, one in enumerate(found):
+        history, steps = one.progressed.history, one.progressed.steps
+        done = np.arange(1, steps + 1) * one.batch
+        evaluations[i] = np.pad(done, (0, longest - steps), mode="edge")
+        feasible = history["violation"] == 0.0
+        best[i, :, :steps] = np.where(feasible, first.sign * history["objectives"][:, :, 0], np.nan).T
+        violation[i, :, :steps] = history["violation"].T
+        share[i, :, :steps] = (np.cumsum(history["feasible"], axis=0) / done[:, None]).T
+    dims, units = ("method", "seed", "step"), metric_units().get(first.expression.text, "1")
+    one = {"units": "1"}
+    return {
+        "evaluations": Variable(("method", "step"), evaluations, one | {"long_name": "evaluations of a seed so far"}),
+        "best_objective": Variable(
+            dims, best, {"units": units, "long_name": f"best feasible {first.expression.text} so far"}
+        ),
+        "best_violation": Variable(dims, violation, one | {"long_name": "least violation so far, 0 when feasible"}),
+        "feasible_share": Variable(dims, share, one | {"long_name": "feasible share of the evaluations so far"}),
+    }
+
+
+def _best(problem: Problem, found: list[Found]) -> dict[str, Variable]:
+    """The best design of each seed, after the polish: its axes and all metrics."""
+    n = len(problem.spec.seeds)
+    points = Point(*(np.concatenate(arrays) for arrays in zip(*(one.polished.point for one in found), strict=True)))
+    data = _designs(problem, points, ("method", "seed"), (len(found), n), "")
+    counts = np.stack([one.evaluations + one.polish_evaluations for one in found]).astype(np.int64)
+    about = {"units": "1", "long_name": "evaluations of a seed, the polish included"}
+    violation = np.stack([one.polished.evaluation.violation for one in found])
+    distance = {"units": "1", "long_name": "violation of the best design, 0 when feasible"}
+    return data | {
+        "total_evaluations": Variable(("method", "seed"), counts, about),
+        "violation": Variable(("method", "seed"), violation, distance),
+    }
+
+
+def _front(problem: Problem, found: list[Found]) -> dict[str, Variable]:
+    """The designs that none dominates, best by the first objective first."""
+    points, _ = front(problem, found)
+    return _designs(problem, points, ("design",), (len(points.digits),), "front_")
+
+
+def _designs(
+    problem: Problem, points: Point, dims: tuple[str, ...], shape: tuple[int, ...], prefix: str
+) -> dict[str, Variable]:
+    """Axes and metrics of designs."""
+    data = {
+        prefix + variable_name(axis): coordinate(dims, axis, column.reshape(shape))
+        for axis, column in axis_columns(problem, points)
+    }
+    metrics = problem.metrics(points)
+    for name in problem.spec.sweep.metrics:
+        values, attrs = described(name, np.asarray(getattr(metrics, name)))
+        data[prefix + name] = Variable(dims, values.reshape(shape), attrs)
+    return data
+
+
+def _attributes(
+    problem: Problem, found: list[Found], summary: Outcome, identity: dict[str, str]
+) -> dict[str, Any]:
+    """Global attributes: what was searched, with what, when, and on whose data it rests."""
+    return {
+        "title": problem.spec.sweep.title,
+        "Conventions": "CF-1.11",
+        "specification": problem.spec.sweep.text,
+        **identity,
+        "methods": json.dumps({one.method: problem.spec.options[one.method] for one in found}),
+        "objective": summary.objectives[0],
+        "objectives": json.dumps(summary.objectives),
+        "size": float(summary.size),
+        "seconds": summary.seconds["total"],
+        "infeasible_by_reason": json.dumps(summary.reasons),
+        **provenance(problem.grid),
+    }

@@ -1,0 +1,186 @@
+"""What a search has found, in words and numbers: the best design of each seed, the front, the nearest miss."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dse.design import leaf, replace
+from dse.search import pareto
+from dse.search import space as spaces
+from dse.search.checkpoint import Progressed
+from dse.search.driver import BITS, Best
+from dse.search.problem import Problem
+from dse.search.space import Point
+from dse.sweep.axis_values import Axis, Label
+from dse.sweep.expression import metric_units
+from dse.sweep.labels import labels, part_labels
+from dse.sweep.manifest import REASONS
+
+#: Relative difference between a search's value of a design and the plain model's that rounding explains.
+ROUNDING = 1e-4
+
+
+class MismatchError(RuntimeError):
+    """The plain model does not say of the reported best what the search did."""
+
+
+class Found(NamedTuple):
+    """What one method has found."""
+
+    method: str
+    batch: int
+    progressed: Progressed
+    best: Best  #: [seed] before the polish, as the method found it
+    polished: Best  #: [seed] after it; the same where there was none
+    polish_evaluations: np.ndarray  #: [seed]
+
+    @property
+    def evaluations(self) -> int:
+        """Of each seed, the polish apart."""
+        return self.progressed.steps * self.batch
+
+
+@dataclasses.dataclass(frozen=True)
+class Design:
+    """A design that a seed of a method has found."""
+
+    method: str
+    seed: int
+    evaluations: int  #: of this seed, the polish included
+    objectives: tuple[float, ...]  #: as they are written, not as they are made small
+    violation: float
+    gap: float | None  #: to the best of all, relative, of the first objective; None where it is infeasible
+    labels: dict[str, Label]
+    metrics: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What a search has found, in numbers."""
+
+    size: float  #: distinct designs, infinite with continuous axes
+    n_designs: int  #: of the grid that the discrete axes span
+    designs: tuple[Design, ...]  #: the best of each seed of each method, best first
+    evaluations: dict[str, int]  #: by method, of all seeds, the polish included
+    feasible: dict[str, int]  #: feasible designs among those that the methods evaluated
+    reasons: dict[str, int]  #: evaluated designs by infeasibility reason
+    objectives: tuple[str, ...]
+    front_size: int
+    seconds: dict[str, float]  #: by method, and ``total``
+    output: Path | None
+
+    @property
+    def any_feasible(self) -> bool:
+        """Whether some design can run."""
+        return any(design.violation == 0.0 for design in self.designs)
+
+
+def of_methods(
+    problem: Problem, found: list[Found], seconds: dict[str, float], output: Path | None
+) -> Outcome:
+    """The outcome of the methods' results."""
+    n = len(problem.spec.seeds)
+    counts = {f.method: f.evaluations * n + int(f.polish_evaluations.sum()) for f in found}
+    reasons = np.sum([f.progressed.reasons for f in found], axis=0)
+    return Outcome(
+        size=problem.space.size,
+        n_designs=problem.space.n_designs,
+        designs=_designs(problem, found),
+        evaluations=counts,
+        feasible={f.method: int(f.progressed.history["feasible"].sum()) for f in found},
+        reasons={name: int(reasons[BITS.index(bit)]) for name, bit in zip(REASONS, BITS, strict=True) if
+                 reasons[BITS.index(bit)]},
+        objectives=tuple(objective.expression.text for objective in problem.program.objectives),
+        front_size=len(front(problem, found)[1]) if problem.n_objectives > 1 else 0,
+        seconds=seconds,
+        output=output,
+    )  # fmt: skip
+
+
+def _designs(problem: Problem, found: list[Found]) -> tuple[Design, ...]:
+    """The best of each seed, best first; of equals the first method and seed."""
+    signs = np.array([objective.sign for objective in problem.program.objectives])
+    designs = []
+    for result in found:
+        best, metrics = result.polished, problem.metrics(result.polished.point)
+        columns = axis_columns(problem, best.point)
+        for i, seed in enumerate(problem.spec.seeds):
+            designs.append(
+                Design(
+                    method=result.method,
+                    seed=seed,
+                    evaluations=result.evaluations + int(result.polish_evaluations[i]),
+                    objectives=tuple(map(float, signs * np.asarray(best.evaluation.objectives[i]))),
+                    violation=float(best.evaluation.violation[i]),
+                    gap=None,
+                    labels={axis.name: column[i].item() for axis, column in columns},
+                    metrics={
+                        name: float(getattr(metrics, name)[i])
+                        for name in problem.spec.sweep.metrics
+                    },
+                )
+            )  # fmt: skip
+    designs.sort(key=lambda design: (design.violation, signs[0] * design.objectives[0]))
+    least = designs[0].objectives[0]
+    return tuple(
+        dataclasses.replace(design, gap=abs(design.objectives[0] - least) / max(abs(least), 1e-30))
+        if design.violation == 0.0 else design
+        for design in designs
+    )  # fmt: skip
+
+
+def axis_columns(problem: Problem, points: Point) -> list[tuple[Axis, np.ndarray]]:
+    """(axis, its label at each point) for points [design]: dimensions, continuous axes, parts of the mapping."""
+    grid, space = problem.grid, problem.space
+    digits = np.asarray(points.digits)
+    reals = jax.tree.map(np.asarray, spaces.real_values(space, jnp.asarray(points.reals)))
+    found = []
+    for position, dimension in enumerate(grid.dimensions):
+        for axis in dimension.axes:
+            found.append((axis, reals[axis.key] if axis.key in reals else labels(axis)[digits[:, position]]))
+    row, options = digits[:, space.row_digit], digits[:, space.row_digit + 1 :]
+    column = np.ravel_multi_index(options.T, space.sizes[space.row_digit + 1 :])
+    for axis in grid.mapping_axes:
+        if axis.key in grid.table.degrees:
+            values = grid.table.degrees[axis.key][row]
+        elif axis.key in grid.table.options:
+            values = grid.table.options[axis.key][column]
+        else:
+            values = np.full(len(row), axis.values[0])
+        found.append((axis, part_labels(axis, values)))
+    return found
+
+
+def front(problem: Problem, found: list[Found]) -> tuple[Point, np.ndarray]:
+    """The designs that none dominates among all that were evaluated, and their objectives [design, objective]."""
+    digits, reals, objectives = (
+        np.concatenate([getattr(f.progressed, name) for f in found]) for name in ("digits", "reals", "objectives")
+    )
+    kept = pareto.front(objectives)
+    kept = kept[np.argsort(objectives[kept, 0], kind="stable")]
+    return Point(digits[kept], reals[kept]), objectives[kept]
+
+
+def verify(problem: Problem, best: Best) -> None:
+    """Hold each design [seed] to the plain model: it must say what the search did, to rounding, or MismatchError."""
+    columns = jax.tree.map(np.asarray, spaces.values(problem.space, best.point))
+    for i in range(len(best.value)):
+        design = replace(problem.grid.base, {path: column[i] for path, column in columns.items()})
+        metrics = problem.program.model(design)
+
+        def lookup(name: str, metrics: Any = metrics, design: Any = design) -> Any:
+            return getattr(metrics, name) if name in metric_units() else leaf(design, name)
+
+        for position, objective in enumerate(problem.program.objectives):
+            plain = float(objective.sign * objective.expression(lookup))
+            searched = float(best.evaluation.objectives[i, position])
+            if not abs(plain - searched) <= ROUNDING * max(abs(plain), abs(searched)):
+                raise MismatchError(f"{objective.expression.text}: the search says {searched}, the model {plain}")
+        if bool(best.evaluation.violation[i] == 0.0) and not bool(metrics.feasible):
+            raise MismatchError(f"the search says feasible, the model {int(metrics.infeasible_reason)}")

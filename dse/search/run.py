@@ -1,0 +1,248 @@
+"""Run a search: methods step by step within their budget, checkpoints, polish, results."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from dse import results
+from dse.results import Labelled
+from dse.search import checkpoint, outcome, pareto, problem
+from dse.search import dataset as datasets
+from dse.search import polish as polishing
+from dse.search.checkpoint import Progressed
+from dse.search.driver import BITS, Best, Chunk, Driver, HostDriver, driver, weights_of
+from dse.search.outcome import Found, Outcome
+from dse.search.problem import Problem
+from dse.search.progress import SearchProgress
+from dse.search.spec import SearchSpec, read
+from dse.sweep import manifest, writing
+from dse.sweep.evaluation import output_errors, stoppable
+from dse.sweep.naming import code_digest
+from dse.sweep.spec import Keep
+from dse.sweep.spool import opened
+from dse.types import Design, Metrics
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+#: Seconds between checkpoints.
+_BETWEEN_CHECKPOINTS = 2.0
+
+
+class Interrupted(Exception):  # noqa: N818 - what happened, not an error
+    """A search was stopped; a rerun goes on from the last checkpoint."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How a search is run, besides what its specification says."""
+
+    output: str | Path | bool | None = None  #: file of the results, by default the specification's; False writes none
+    evaluations: int | None = None  #: budget of each seed of each method, in place of the specification's
+    seconds: float | None = None  #: budget of each method
+    fresh: bool = False  #: begin again, whatever checkpoints there are
+    progress: Callable[[SearchProgress], None] | None = None  #: called between chunks
+    model: Callable[[Design], Metrics] | None = None  #: stands in for ``dse.evaluate``
+
+
+def run(spec: str | Path | SearchSpec, output: str | Path | bool | None = None, **options: Any) -> xr.Dataset:
+    """Search as :func:`execute` does and give the dataset alone."""
+    return execute(spec, output, **options)[0]
+
+
+def execute(
+    spec: str | Path | SearchSpec, output: str | Path | bool | None = None, **options: Any
+) -> tuple[xr.Dataset, Outcome]:
+    """Search with any of :class:`Options` and write the results. Gives dataset and outcome.
+
+    Raises InputError for bad input, before anything is computed, and Interrupted when stopped.
+    """
+    labelled, found = perform(plan(spec, options.get("model")), Options(output, **options))
+    return results.to_xarray(labelled), found
+
+
+def plan(spec: str | Path | SearchSpec, model: Any = None) -> Problem:
+    """The problem of a specification; bad input is an InputError."""
+    return problem.build(spec if isinstance(spec, SearchSpec) else read(spec), model)
+
+
+def perform(task: Problem, options: Options) -> tuple[Labelled, Outcome]:
+    """Search as :func:`execute` does, without xarray."""
+    began = time.perf_counter()
+    task = _with_budget(task, options)
+    named = None if options.output in (None, True, False) else Path(str(options.output))
+    target = None if options.output is False else named or task.spec.sweep.output
+    drivers = {name: driver(task, name) for name in task.spec.methods}  # a missing library is told of at once
+    seconds, found = {}, []
+    with output_errors(target), opened(target) if target else contextlib.nullcontext(), stoppable():
+        try:
+            for name, one in drivers.items():
+                started = time.perf_counter()
+                found.append(_method(task, name, one, target, options))
+                seconds[name] = time.perf_counter() - started
+        except KeyboardInterrupt:
+            where = f"run again to go on from {checkpoint.path(target, name).parent}" if target else "nothing is kept"
+            raise Interrupted(f"interrupted; {where}") from None
+        outcome.verify(task, _best_of_all(found))
+        summary = outcome.of_methods(task, found, seconds | {"total": time.perf_counter() - began}, target)
+        labelled = datasets.build(task, found, summary, identity(task))
+        if target:
+            writing.write(labelled, target, task.spec.sweep.compression)
+    return labelled, summary
+
+
+def _with_budget(task: Problem, options: Options) -> Problem:
+    """The problem with the budget that the options give in place of its own."""
+    if options.evaluations is None and options.seconds is None:
+        return task
+    spec = dataclasses.replace(task.spec, evaluations=options.evaluations, seconds=options.seconds)
+    return dataclasses.replace(task, spec=spec)
+
+
+def identity(task: Problem) -> dict[str, str]:
+    """Everything that the results depend on besides methods and budget."""
+    whole = manifest.identity(task.grid, Keep(), task.program.model)
+    whole = {name: value for name, value in whole.items() if name not in ("keep", "histogram")}
+    return whole | {"specification_hash": task.spec.hash(), "search_digest": _search_digest()}
+
+
+def _search_digest() -> str:
+    """SHA-256 of the source files of searches."""
+    folder = Path(__file__).parent
+    total = hashlib.sha256(code_digest().encode())
+    for file in sorted((*folder.glob("*.py"), *folder.glob("methods/*.py"))):
+        total.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    return total.hexdigest()
+
+
+def _key(task: Problem, name: str) -> str:
+    """Hash of everything that a method's steps depend on: all but the budget."""
+    depends = [sorted(identity(task).items()), name, task.spec.options[name], task.spec.seeds]
+    return hashlib.sha256(json.dumps(depends).encode()).hexdigest()
+
+
+# --- one method -------------------------------------------------------------------------------------------
+
+
+def _method(task: Problem, name: str, one: Driver | HostDriver, target: Path | None, options: Options) -> Found:
+    """Spend the budget of a method, then polish."""
+    done = _resumed(task, name, one, target, options) or _nothing(task)
+    done = _spent(task, name, one, done, target, options)
+    best = jax.tree.map(np.asarray, one.best)
+    polished, counts = _polished(task, best) if task.spec.polish else (best, np.zeros(len(task.spec.seeds), int))
+    return Found(name, one.batch, done, best, polished, counts)
+
+
+def _steps(task: Problem, batch: int) -> int | None:
+    """Steps of the budget, whole ones within it but one at least; None where only time bounds them."""
+    return None if task.spec.evaluations is None else max(1, task.spec.evaluations // batch)
+
+
+def _resumed(
+    task: Problem, name: str, one: Driver | HostDriver, target: Path | None, options: Options
+) -> Progressed | None:
+    """What an earlier run of the same search has done, unless it is more than the budget."""
+    if not target or options.fresh:
+        return None
+    done = checkpoint.load(checkpoint.path(target, name), _key(task, name))
+    steps = _steps(task, one.batch)
+    if done is None or (steps is not None and done.steps > steps):
+        return None
+    one.restore(done.state, done.told)
+    return done
+
+
+def _nothing(task: Problem) -> Progressed:
+    n, m, space = len(task.spec.seeds), task.n_objectives, task.space
+    history = {name: np.zeros((0, n), np.float32) for name in ("violation", "value")}
+    history |= {"objectives": np.zeros((0, n, m), np.float32), "feasible": np.zeros((0, n), np.int32)}
+    empty = np.zeros((0, len(space.sizes)), np.int32), np.zeros((0, len(space.paths)), np.float32)
+    return Progressed(0, [], history, np.zeros(len(BITS), np.int64), *empty, np.zeros((0, m), np.float32), None)
+
+
+def _spent(
+    task: Problem, name: str, one: Driver | HostDriver, done: Progressed, target: Path | None, options: Options
+) -> Progressed:
+    """Steps until the budget is spent, a checkpoint now and then and at the end."""
+    began = saved = time.perf_counter()
+    first, steps, seconds = done.steps, _steps(task, one.batch), task.spec.seconds
+
+    def spent() -> float:
+        """Share of the budget."""
+        by_time = (time.perf_counter() - began) / seconds if seconds is not None and done.steps > first else 0.0
+        return max(by_time, done.steps / steps if steps is not None else 0.0)
+
+    while spent() < 1.0:
+        count = one.chunk if steps is None else min(one.chunk, steps - done.steps)
+        done = _added(done, one.advance(done.steps, count), count, one)
+        if target and (time.perf_counter() - saved > _BETWEEN_CHECKPOINTS or spent() >= 1.0):
+            checkpoint.save(checkpoint.path(target, name), _key(task, name), done)
+            saved = time.perf_counter()
+        if options.progress:
+            options.progress(_progress(task, name, one, done, first, spent(), time.perf_counter() - began))
+    return done
+
+
+def _added(done: Progressed, chunk: Chunk, count: int, one: Driver | HostDriver) -> Progressed:
+    """Progress with a chunk of steps."""
+    history = {name: np.concatenate([old, getattr(chunk.rows, name)]) for name, old in done.history.items()}
+    told = chunk.told
+    if done.told is not None and told is not None:
+        told = tuple(map(np.concatenate, zip(done.told, told, strict=True)))
+    front = done.digits, done.reals, done.objectives
+    return Progressed(
+        done.steps + count, one.state_arrays(), history, done.reasons + chunk.rows.reasons.sum(axis=(0, 1)),
+        *(front if chunk.points is None else _front(front, chunk)), told,
+    )  # fmt: skip
+
+
+def _front(front: tuple[np.ndarray, ...], chunk: Chunk) -> tuple[np.ndarray, ...]:
+    """The front with the feasible designs of a chunk."""
+    feasible = chunk.evaluation.reason == 0
+    new = chunk.points.digits[feasible], chunk.points.reals[feasible], chunk.evaluation.objectives[feasible]
+    both = [np.concatenate(pair) for pair in zip(front, new, strict=True)]
+    kept = pareto.front(both[2])
+    return tuple(array[kept] for array in both)
+
+
+def _polished(task: Problem, best: Best) -> tuple[Best, np.ndarray]:
+    """The local optimum near each seed's best, and what it cost."""
+    weights = weights_of(task.spec.seeds, task.n_objectives)
+    found = []
+    for i, own in enumerate(weights):
+        found.append(polishing.polish(task, jax.tree.map(lambda a, i=i: a[i], best), own))
+    return (
+        jax.tree.map(lambda *arrays: np.stack(arrays), *(one.best for one in found)),
+        np.array([one.evaluations for one in found]),
+    )
+
+
+def _best_of_all(found: list[Found]) -> Best:
+    """The best design of all methods and seeds, [1]."""
+    every = jax.tree.map(lambda *arrays: np.concatenate(arrays), *(one.polished for one in found))
+    at = np.lexsort((every.value, every.evaluation.violation))[:1]
+    return jax.tree.map(lambda a: a[at], every)
+
+
+def _progress(
+    task: Problem, name: str, one: Driver | HostDriver, done: Progressed, first: int, share: float, seconds: float
+) -> SearchProgress:
+    best, objective = one.best, task.program.objectives[0]
+    feasible = np.flatnonzero(np.asarray(best.evaluation.violation) == 0.0)
+    values = np.asarray(best.evaluation.objectives)[feasible, 0]
+    a_step = one.batch * len(task.spec.seeds)
+    return SearchProgress(
+        method=name, share=share, rate=(done.steps - first) * a_step / max(seconds, 1e-9),
+        evaluations=done.steps * a_step, best=objective.sign * float(values.min()) if len(values) else None,
+        objective=objective.expression.text,
+    )  # fmt: skip
