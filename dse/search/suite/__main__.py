@@ -44,7 +44,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _measure(asked: argparse.Namespace, record: Path) -> None:
-    """Enumerate and measure space by space; the record is written after each."""
+    """Enumerate all spaces, then measure one by one; the files are written after each."""
     import dataclasses
 
     from dse.search import suite
@@ -55,14 +55,14 @@ def _measure(asked: argparse.Namespace, record: Path) -> None:
     whole = not (asked.spaces or asked.methods or asked.tiny)
     document: dict[str, Any] = {} if whole or not record.exists() else json.loads(record.read_text(encoding="utf-8"))
     document |= _circumstances() | {"effort": dataclasses.asdict(effort)}
-    optima = exact.stored() if exact.FILE.exists() else {}
-    for name in asked.spaces or suite.names()[: 2 if asked.tiny else None]:
-        optima[name], seconds = exact.enumerated(name)
+    names = tuple(asked.spaces) or suite.names()[: 2 if asked.tiny else None]
+    seconds, optima = {}, exact.stored() if exact.FILE.exists() else {}
+    for name in names:
+        optima[name], seconds[name] = exact.enumerated(name)
         exact.store({known: optima[known] for known in suite.names() if known in optima})
-        if asked.exact:
-            continue
+    for name in () if asked.exact else names:
         entry = document.setdefault("spaces", {}).setdefault(name, {"methods": {}})
-        entry |= {"seconds": seconds}
+        entry |= {"seconds": seconds[name]}
         entry["methods"] |= measure.measured(name, optima[name], effort, tuple(asked.methods))
         if optima[name].front and not asked.tiny:
             entry["pymoo"] = fronts.beside_pymoo(name, optima[name])
