@@ -36,7 +36,7 @@ def draw(document: dict[str, Any], path: Path) -> Path:
     reading = Reading(document)
     rows = -(-len(reading.spaces) // _COLUMNS)
     with style.style():
-        figure = style.new_figure(7.6, 0.6 + 2.1 * rows)
+        figure = style.new_figure(7.6, 0.9 + 2.0 * rows)
         panels = figure.subplots(rows, _COLUMNS, sharex=True, sharey=True, squeeze=False).reshape(-1)
         for axes, name in zip(panels, reading.spaces, strict=False):
             _panel(axes, reading, name)
@@ -50,7 +50,7 @@ def draw(document: dict[str, Any], path: Path) -> Path:
         handles = {name: line for axes in panels for line, name in zip(*axes.get_legend_handles_labels(), strict=True)}
         known = [name for name in _LINES if name.replace("_", " ") in handles]
         shown = [name.replace("_", " ") for name in known]
-        figure.legend([handles[name] for name in shown], shown, loc="outside lower center", ncols=len(shown))
+        figure.legend([handles[name] for name in shown], shown, loc="outside lower center", ncols=4, handlelength=2.4)
         return style.save(style.laid_out(figure), path)
 
 

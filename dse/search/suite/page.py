@@ -10,7 +10,7 @@ from typing import Any
 
 from dse.accuracy.markdown import percent, table
 from dse.search.suite.measure import POLISH_AT
-from dse.search.suite.reading import BASELINES, GRADIENT_COST, SHARE, Reading
+from dse.search.suite.reading import BASELINES, GRADIENT_COST, Reading
 
 #: Seconds that anyone waits for an exact answer rather than read what a searcher may have missed.
 _PATIENCE = 60.0
@@ -45,12 +45,11 @@ def _head(reading: Reading) -> str:
     return (
         f"Written by `python -m dse.search.suite docs/search.md` on {d['date']}: {d['cores']} cores "
         f"({d['processor']}), jax {d['jax']}, {reading.seeds} seeds. Every space is a sub-space of the real "
-        f"model, kept as a sweep "
-        "specification in `dse/search/suite/spaces`; its optimum or front is exact, by enumeration with the sweep "
-        "engine (`dse/search/suite/optima.json`, with the digests of the code and catalogue that made it). A gap is "
-        "objective over optimum, less one; where a seed has found nothing feasible it is infinite. "
-        "Evaluations are those "
-        "of one seed. Seconds are of this machine under whatever else it was doing; gaps are not."
+        "model, kept as a sweep specification in `dse/search/suite/spaces`; its optimum or front is exact, by "
+        "enumeration with the sweep engine (`dse/search/suite/optima.json`, with the digests of the code and "
+        "catalogue that made it). A gap is objective over optimum, less one; where a seed has found nothing feasible "
+        "it is infinite. Evaluations are those of one seed. Seconds are of this machine under whatever else it was "
+        "doing; gaps are not."
     )
 
 
@@ -70,7 +69,7 @@ def _when_not(reading: Reading) -> str:
             f"`{space}`", f"{reading.optima[space].designs:,}", _seconds(exhaustive),
             *(_seconds(times[method]) for method in searchers), verdict,
         ])  # fmt: skip
-    header = ["file", "designs", "all of them, exactly", *(name.replace("_", " ") for name in searchers), "note"]
+    header = ["space", "designs", "all of them, exactly", *(name.replace("_", " ") for name in searchers), "note"]
     return (
         f"Seconds to enumerate a space, and seconds of a searcher ({reading.seeds} seeds at once) until half of its "
         "seeds are within 1 % of the optimum: programs compiled, which takes both some seconds the first time. A "
@@ -85,10 +84,10 @@ def _sizes(reading: Reading) -> str:
     for size in _SIZES:
         seconds = size / rate
         better = "enumerate" if seconds <= _PATIENCE else "enumerate, over a coffee" if seconds < 900 else "search"
-        rows.append([f"{size:.0e}".replace("+", ""), _seconds(seconds), better])
+        rows.append([f"{size:.0e}".replace("+0", "").replace("+", ""), _seconds(seconds), better])
     continuous = ["any, with continuous axes", "–", "search, or co-design by gradient"]
     return (
-        f"By size alone, at the {rate / 1e6:.0f} million designs a second that `{largest}` was enumerated with:\n\n"
+        f"By size alone, at the {rate / 1e6:.3g} million designs a second that `{largest}` was enumerated with:\n\n"
         + table(["designs", "seconds to enumerate", "note"], [*rows, continuous])
         + "\n\nSearch is for what cannot be listed: continuous hardware, more than some 1e10 designs, or a model of "
         "one's own that is slow. Below that the grid is the optimiser: exact, with the whole front, the best "
@@ -182,9 +181,9 @@ def _spaces(reading: Reading) -> str:
         where = "" if optimum.front else " ".join(f"{key}={_plain(value)}" for key, value in optimum.at.items())
         rows.append([
             f"`{name}`", spec.title, f"`{objective}`", f"{optimum.designs:,}", percent(share), best, where,
-            _seconds(seconds), f"{optimum.designs / seconds / 1e6:.0f} M/s",
+            _seconds(seconds), f"{optimum.designs / seconds / 1e6:.3g} M/s",
         ])  # fmt: skip
-    header = ["file", "what", "objective", "designs", "feasible", "optimum", "at", "enumerated in", "rate"]
+    header = ["space", "what", "objective", "designs", "feasible", "optimum", "at", "enumerated in", "rate"]
     return table(header, rows)
 
 
@@ -200,7 +199,7 @@ def _gaps_text(reading: Reading) -> str:
         f"the method's whole budget where that is less (in brackets). *Polished*: the best after "
         f"{POLISH_AT:,} evaluations "
         "(or the whole budget), then steps to the best neighbour until none is better, as `dse search` does. Grey "
-        f"lines: a gap of 1 %, and {SHARE:.0%} of the space."
+        f"lines: a gap of 1 %, and 1 % of the space."
         + (f" Evaluations count designs; {costs}." if measured else "")
     )
 
@@ -246,7 +245,7 @@ def _fronts(reading: Reading) -> str:
                         f"`{space}`", method.replace("_", " "), f"{mark:,}", f"{100 * middle:.2f} %",
                         f"{100 * low:.2f} %", f"{100 * found['together'][i]:.3f} %",
                     ])  # fmt: skip
-    header = ["file", "method", "evaluations", "median seed", "5th percentile", "all seeds together"]
+    header = ["space", "method", "evaluations", "median seed", "5th percentile", "all seeds together"]
     return (
         "Share of the exact hypervolume, measured from a tenth beyond the worst of the exact front. Seeds of the "
         "methods for one objective seek different weights of the logarithms, so their fronts together are "
@@ -270,7 +269,7 @@ def _stopped(reading: Reading) -> str:
     if not rows:
         return "No method that learns leaves a seed above 1 % at the end of its budget."
     header = [
-        "file",
+        "space",
         "method",
         "evaluations",
         "seeds above 1 %",

@@ -58,7 +58,7 @@ class Reading:
 
     def at_share(self, space: str, method: str, cost: int = 1) -> dict[str, Any]:
         """:meth:`at` one per cent of the designs, each step counted as so many evaluations."""
-        return self.at(space, method, SHARE * self.optima[space].designs / cost)
+        return self.at(space, method, round(SHARE * self.optima[space].designs / cost))
 
     def meets(self, space: str, method: str, cost: int = 1) -> bool:
         """Whether the median seed is within 1 % and 95 % of the seeds within 5 %, at one per cent of the designs."""
