@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from dse.search import Outcome, Problem
+    from dse.search.outcome import Design
 
 #: Designs a second of ``dse run`` where only the best are kept, on two cores (docs/benchmarks.md: 57 to 134 million).
 ENUMERATION_RATE = 5e7
@@ -77,12 +79,12 @@ def size(problem: Problem) -> str:
         return f"{text}, and continuous {names}: the space is infinite"
     if space.n_designs < ENUMERABLE:
         spent, million = show.seconds(grid.n_designs / ENUMERATION_RATE), ENUMERATION_RATE / 1e6
-        text += f"\ndse run enumerates it exactly in about {spent} at {million:.0f} million designs/s: prefer that"
+        text += f"\ndse run enumerates it exactly, in about {spent} at {million:.0f} million designs/s: prefer that"
     return text
 
 
 def _as_dict(found: Outcome) -> dict[str, Any]:
-    document = dataclasses.asdict(found) | {"output": str(found.output), "feasible_found": found.any_feasible}
+    document = dataclasses.asdict(found) | {"output": str(found.output), "any_feasible": found.any_feasible}
     document["size"] = found.size if math.isfinite(found.size) else "infinite"
     return document
 
@@ -91,38 +93,58 @@ def _print(found: Outcome, problem: Problem) -> None:
     out = show.console()
     objective = found.objectives[0].replace("_", " ")
     if found.any_feasible:
-        show.heading(out, f"best by {objective}, of each seed")
+        show.heading(out, f"by method: gap of {objective} to the best found, over {len(problem.spec.seeds)} seeds")
+        out.print(_by_method(found))
+        show.heading(out, f"best by {objective}, the polish included")
     else:
         show.heading(out, "nothing feasible; the nearest misses")
     out.print(_best(found))
     if found.front_size:
         out.print(Text(f"{found.front_size:,} designs on the front of {', '.join(found.objectives)}"))
-    spent = sum(found.evaluations.values())
     if found.reasons:
         show.heading(out, "evaluated designs that cannot run")
         out.print(reasons_table(found.reasons))
-    out.print()
-    each = ", ".join(f"{name} {count:,} in {found.seconds[name]:.2f} s" for name, count in found.evaluations.items())
-    out.print(Text(f"{spent:,} evaluations: {each}"), soft_wrap=True)
     if found.output:
+        out.print()
         out.print(Text(str(found.output)), soft_wrap=True)
 
 
+def _by_method(found: Outcome) -> Table:
+    """What each method's seeds have come to, before and after the polish, and what it took."""
+    rows = []
+    for method, count in found.evaluations.items():
+        own = [design for design in found.designs if design.method == method]
+        alone, polished = ([getattr(d, name) for d in own] for name in ("gap_unpolished", "gap"))
+        rows.append([method, *_spread(alone), *_spread(polished), f"{count:,}", show.seconds(found.seconds[method])])
+    spread = ["median %", "worst %"]
+    columns = ["method", "alone: best %", *spread, "polished: best %", *spread, "evaluations", "time"]
+    return show.table(columns, rows, left=["method"])
+
+
+def _spread(gaps: list[float | None]) -> list[str]:
+    """Least, median and greatest gap; what is infeasible counts as infinitely far."""
+    known = sorted(math.inf if gap is None else gap for gap in gaps)
+    return ["–" if math.isinf(gap) else f"{100 * gap:.3f}" for gap in (known[0], statistics.median(known), known[-1])]
+
+
 def _best(found: Outcome) -> Table:
-    """The best design of each seed: what it is worth, and its axes that are not the same in all."""
-    designs = found.designs[:_SHOWN]
-    given = designs[0].labels
+    """The best designs, each once: what it is worth, its axes, and who has found it."""
+    finders: dict[tuple[Any, ...], list[Design]] = {}
+    for design in found.designs:
+        finders.setdefault((*design.objectives, *design.labels.values()), []).append(design)
+    given = found.designs[0].labels
     names = [*(n for n in given if n not in SHORT), *(n for n in SHORT if n in given)]
     violated = not found.any_feasible
-    columns = ["method", "seed", *found.objectives, "missed by" if violated else "gap %", "evaluations"]
     rows = []
-    for design in designs:
+    for same in list(finders.values())[:_SHOWN]:
+        design = same[0]
         gap = "infeasible" if design.gap is None else f"{100 * design.gap:.3f}"
-        off = f"{design.violation:.3g}" if violated else gap
         values = [_value(text, value) for text, value in zip(found.objectives, design.objectives, strict=True)]
         axes = [label(name, design.labels[name]) for name in names]
-        rows.append([design.method, str(design.seed), *values, off, f"{design.evaluations:,}", *axes])
-    return show.table([*columns, *(SHORT.get(name, name) for name in names)], rows, left=["method"])
+        methods = ", ".join(dict.fromkeys(d.method for d in same))
+        rows.append([*values, f"{design.violation:.3g}" if violated else gap, *axes, methods])
+    columns = [*found.objectives, "missed by" if violated else "gap %", *(SHORT.get(name, name) for name in names)]
+    return show.table([*columns, "found by"], rows, left=["found by"])
 
 
 def _value(text: str, value: float) -> str:

@@ -63,7 +63,7 @@ def scalar(objectives: Array, weights: Array) -> Array:
     if objectives.shape[-1] == 1:
         return objectives[..., 0]
     size = jnp.log(jnp.maximum(jnp.abs(objectives), jnp.finfo(jnp.float32).tiny))
-    return jnp.sum(jnp.sign(objectives) * size * weights, axis=-1)
+    return (jnp.sign(objectives) * size) @ weights
 
 
 def weights_of(seeds: Sequence[int], n_objectives: int) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,14 +11,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dse import types
 from dse.design import leaf, replace
 from dse.search import pareto
 from dse.search import space as spaces
 from dse.search.checkpoint import Progressed
-from dse.search.driver import BITS, Best
+from dse.search.driver import Best
 from dse.search.problem import Problem
 from dse.search.space import Point
 from dse.sweep.axis_values import Axis, Label
+from dse.sweep.engine import Program
 from dse.sweep.expression import metric_units
 from dse.sweep.labels import labels, part_labels
 from dse.sweep.manifest import REASONS
@@ -56,6 +59,7 @@ class Design:
     objectives: tuple[float, ...]  #: as they are written, not as they are made small
     violation: float
     gap: float | None  #: to the best of all, relative, of the first objective; None where it is infeasible
+    gap_unpolished: float | None  #: and of what the method had found itself
     labels: dict[str, Label]
     metrics: dict[str, float]
 
@@ -81,9 +85,7 @@ class Outcome:
         return any(design.violation == 0.0 for design in self.designs)
 
 
-def of_methods(
-    problem: Problem, found: list[Found], seconds: dict[str, float], output: Path | None
-) -> Outcome:
+def of_methods(problem: Problem, found: list[Found], seconds: dict[str, float], output: Path | None) -> Outcome:
     """The outcome of the methods' results."""
     n = len(problem.spec.seeds)
     counts = {f.method: f.evaluations * n + int(f.polish_evaluations.sum()) for f in found}
@@ -94,45 +96,44 @@ def of_methods(
         designs=_designs(problem, found),
         evaluations=counts,
         feasible={f.method: int(f.progressed.history["feasible"].sum()) for f in found},
-        reasons={name: int(reasons[BITS.index(bit)]) for name, bit in zip(REASONS, BITS, strict=True) if
-                 reasons[BITS.index(bit)]},
+        reasons={name: int(count) for name, count in zip(REASONS, reasons, strict=True) if count},
         objectives=tuple(objective.expression.text for objective in problem.program.objectives),
         front_size=len(front(problem, found)[1]) if problem.n_objectives > 1 else 0,
         seconds=seconds,
         output=output,
-    )  # fmt: skip
+    )
 
 
 def _designs(problem: Problem, found: list[Found]) -> tuple[Design, ...]:
     """The best of each seed, best first; of equals the first method and seed."""
     signs = np.array([objective.sign for objective in problem.program.objectives])
-    designs = []
-    for result in found:
-        best, metrics = result.polished, problem.metrics(result.polished.point)
+    feasible = [one.polished.evaluation for one in found]
+    least = min(np.where(e.violation == 0.0, e.objectives[:, 0], np.inf).min() for e in feasible)
+    designs: list[tuple[tuple[float, float], Design]] = []
+    for one in found:
+        best, metrics = one.polished, problem.metrics(one.polished.point)
         columns = axis_columns(problem, best.point)
         for i, seed in enumerate(problem.spec.seeds):
-            designs.append(
-                Design(
-                    method=result.method,
-                    seed=seed,
-                    evaluations=result.evaluations + int(result.polish_evaluations[i]),
-                    objectives=tuple(map(float, signs * np.asarray(best.evaluation.objectives[i]))),
-                    violation=float(best.evaluation.violation[i]),
-                    gap=None,
-                    labels={axis.name: column[i].item() for axis, column in columns},
-                    metrics={
-                        name: float(getattr(metrics, name)[i])
-                        for name in problem.spec.sweep.metrics
-                    },
-                )
-            )  # fmt: skip
-    designs.sort(key=lambda design: (design.violation, signs[0] * design.objectives[0]))
-    least = designs[0].objectives[0]
-    return tuple(
-        dataclasses.replace(design, gap=abs(design.objectives[0] - least) / max(abs(least), 1e-30))
-        if design.violation == 0.0 else design
-        for design in designs
-    )  # fmt: skip
+            design = Design(
+                method=one.method,
+                seed=seed,
+                evaluations=one.evaluations + int(one.polish_evaluations[i]),
+                objectives=tuple(map(float, signs * best.evaluation.objectives[i])),
+                violation=float(best.evaluation.violation[i]),
+                gap=_gap(best, i, least),
+                gap_unpolished=_gap(one.best, i, least),
+                labels={axis.name: column[i].item() for axis, column in columns},
+                metrics={name: float(getattr(metrics, name)[i]) for name in problem.spec.sweep.metrics},
+            )
+            designs.append(((design.violation, float(best.value[i])), design))
+    return tuple(design for _, design in sorted(designs, key=lambda pair: pair[0]))
+
+
+def _gap(best: Best, seed: int, least: float) -> float | None:
+    """How much worse a seed's first objective is than the least of all, relative; None where it is infeasible."""
+    if best.evaluation.violation[seed] > 0.0:
+        return None
+    return float((best.evaluation.objectives[seed, 0] - least) / max(abs(least), 1e-30))
 
 
 def axis_columns(problem: Problem, points: Point) -> list[tuple[Axis, np.ndarray]]:
@@ -172,7 +173,7 @@ def verify(problem: Problem, best: Best) -> None:
     columns = jax.tree.map(np.asarray, spaces.values(problem.space, best.point))
     for i in range(len(best.value)):
         design = replace(problem.grid.base, {path: column[i] for path, column in columns.items()})
-        metrics = problem.program.model(design)
+        metrics = _plain_model(problem.program)(design)
 
         def lookup(name: str, metrics: Any = metrics, design: Any = design) -> Any:
             return getattr(metrics, name) if name in metric_units() else leaf(design, name)
@@ -184,3 +185,8 @@ def verify(problem: Problem, best: Best) -> None:
                 raise MismatchError(f"{objective.expression.text}: the search says {searched}, the model {plain}")
         if bool(best.evaluation.violation[i] == 0.0) and not bool(metrics.feasible):
             raise MismatchError(f"the search says feasible, the model {int(metrics.infeasible_reason)}")
+
+
+def _plain_model(program: Program) -> Callable[[types.Design], types.Metrics]:
+    """The model as it is: no equations merged, nothing batched or compiled together."""
+    return program.model

@@ -22,6 +22,9 @@ MOST_PAIRS = 4096
 #: Steps along continuous axes: the first, the factor between them, the last.
 _STEPS = tuple(0.125 * 0.5**i for i in range(10))
 
+#: Step along continuous axes in pairs.
+_PAIR_STEP = 1.0 / 32.0
+
 #: Rounds at most: a bound that nothing is known to reach.
 _MOST_ROUNDS = 500
 
@@ -36,21 +39,22 @@ class Polished(NamedTuple):
 def polish(problem: Problem, best: Best, weights: np.ndarray) -> Polished:
     """The local optimum that is reached from the best design of one seed; ``weights`` as its method had them.
 
-    All single steps, and where none is better all pairs of steps, if they are few. Along continuous axes steps
-    are halved when nothing is better any more.
+    All single steps, halved along continuous axes when nothing is better any more; then all pairs of steps, if they
+    are few, and single steps again from a better one.
     """
-    ways = [False, True] if problem.space.n_directions**2 <= MOST_PAIRS else [False]
+    n = problem.space.n_directions
     steps = _STEPS if problem.space.paths else _STEPS[:1]
     weights, evaluations, at = jnp.asarray(weights), 0, 0
     for _ in range(_MOST_ROUNDS):
-        for in_pairs in ways:
-            best, improved = _round(problem, in_pairs, problem.space, best, weights, jnp.float32(steps[at]))
-            evaluations += problem.space.n_directions ** (2 if in_pairs else 1) + 1
-            if improved:
-                break
-        if not improved and at == len(steps) - 1:
+        in_pairs = at == len(steps)
+        if in_pairs and n**2 > MOST_PAIRS:
             break
-        at += not improved
+        step = jnp.float32(_PAIR_STEP if in_pairs else steps[at])
+        best, improved = _round(problem, in_pairs, problem.space, best, weights, step)
+        evaluations += 1 + n ** (2 if in_pairs else 1)
+        if in_pairs and not improved:
+            break
+        at = 0 if in_pairs else at + (not improved)
     return Polished(best, evaluations)
 
 

@@ -35,10 +35,6 @@ from dse.types import Design, Metrics
 if TYPE_CHECKING:
     import xarray as xr
 
-#: Seconds between checkpoints.
-_BETWEEN_CHECKPOINTS = 2.0
-
-
 class Interrupted(Exception):  # noqa: N818 - what happened, not an error
     """A search was stopped; a rerun goes on from the last checkpoint."""
 
@@ -53,6 +49,7 @@ class Options:
     fresh: bool = False  #: begin again, whatever checkpoints there are
     progress: Callable[[SearchProgress], None] | None = None  #: called between chunks
     model: Callable[[Design], Metrics] | None = None  #: stands in for ``dse.evaluate``
+    between_checkpoints: float = 2.0  #: seconds
 
 
 def run(spec: str | Path | SearchSpec, output: str | Path | bool | None = None, **options: Any) -> xr.Dataset:
@@ -185,7 +182,7 @@ def _spent(
     while spent() < 1.0:
         count = one.chunk if steps is None else min(one.chunk, steps - done.steps)
         done = _added(done, one.advance(done.steps, count), count, one)
-        if target and (time.perf_counter() - saved > _BETWEEN_CHECKPOINTS or spent() >= 1.0):
+        if target and (time.perf_counter() - saved > options.between_checkpoints or spent() >= 1.0):
             checkpoint.save(checkpoint.path(target, name), _key(task, name), done)
             saved = time.perf_counter()
         if options.progress:

@@ -115,9 +115,9 @@ def _value(node: ast.expr, lookup: Lookup, where: str) -> Scalar:
     """The value of one node, operands first."""
     if isinstance(node, ast.BoolOp):
         combine = operator.and_ if isinstance(node.op, ast.And) else operator.or_
-        return functools.reduce(combine, [_value(v, lookup, where) != 0 for v in node.values])
+        return functools.reduce(combine, [_true(_value(v, lookup, where)) for v in node.values])
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        return _value(node.operand, lookup, where) == 0
+        return ~_true(_value(node.operand, lookup, where))
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return -_value(node.operand, lookup, where)
     if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
@@ -130,6 +130,13 @@ def _value(node: ast.expr, lookup: Lookup, where: str) -> Scalar:
     if dotted is not None:
         return lookup(full_name(dotted, where))
     raise InputError(where, repr(ast.unparse(node)), _ALLOWED, "write it with these")
+
+
+def _true(value: Scalar) -> Scalar:
+    """Whether a number is not 0; truth values are as they are."""
+    if jnp.result_type(value) == np.bool_:
+        return value
+    return np.bool_(value != 0) if isinstance(value, float) else value != 0
 
 
 def _comparison(node: ast.Compare, lookup: Lookup, where: str) -> Scalar:
@@ -150,7 +157,7 @@ def _excess(node: ast.expr, lookup: Lookup, where: str, wanted: bool) -> Scalar:
     if isinstance(node, ast.BoolOp):
         parts = [_excess(value, lookup, where, wanted) for value in node.values]
         return functools.reduce(operator.add if isinstance(node.op, ast.And) == wanted else jnp.minimum, parts)
-    holds = jnp.asarray(_value(node, lookup, where)).astype(bool) == wanted
+    holds = _true(_value(node, lookup, where)) == wanted
     if not isinstance(node, ast.Compare):
         return jnp.where(holds, 0.0, 1.0)
     sides = [node.left, *node.comparators]

@@ -1,0 +1,96 @@
+"""``dse search``: exit status, what it prints, JSON alone on standard output."""
+
+import json
+from typing import NamedTuple
+
+import pytest
+
+from dse.cli import app
+
+SMALL = """
+title = "a small search"
+[workload]
+name = "gpt-3-13b"
+global_batch = 64
+[system]
+name = "selene"
+n_devices = 16
+[axes]
+tp = [1, 2, 8]
+pp = [1, 2]
+micro_batch = [1, 2]
+recompute = ["none", "full"]
+[search]
+method = "evolution"
+evaluations = 256
+seeds = 2
+"""
+
+
+class Ended(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def command(tmp_path, capsys):
+    """Runs the command on a specification with some text replaced."""
+
+    def run(*arguments, old="", new=""):
+        file = tmp_path / "small.toml"
+        file.write_text(SMALL.replace(old, new) if old else SMALL)
+        with pytest.raises(SystemExit) as ended:
+            app(["search", str(file), "-o", str(tmp_path / "out.nc"), *arguments], prog_name="dse")
+        return Ended(ended.value.code or 0, *capsys.readouterr())
+
+    return run
+
+
+def test_it_says_where_enumeration_is_better_and_what_is_best(command, tmp_path):
+    ended = command()
+    assert ended.status == 0, ended.err
+    assert "dse run enumerates it exactly" in ended.out
+    assert "a small search" in ended.out and "evolution" in ended.out and "gap %" in ended.out
+    assert (tmp_path / "out.nc").exists()
+
+
+def test_json_is_alone_on_standard_output(command):
+    ended = command("--json", "--evaluations", "128")
+    document = json.loads(ended.out)
+    assert ended.status == 0 and document["any_feasible"] is True
+    assert document["evaluations"]["evolution"] >= 256
+    assert document["designs"][0]["labels"]["tp"] in (1, 2, 8)
+    assert document["designs"][0]["gap"] == 0.0
+
+
+def test_an_infinite_space_is_not_to_be_enumerated(command):
+    axis = '[axes]\n"memory.bandwidth" = { from = "1 TB/s", to = "3 TB/s", continuous = true }'
+    ended = command("--evaluations", "64", old="[axes]", new=axis)
+    assert ended.status == 0, ended.err
+    assert "the space is infinite" in ended.out and "dse run enumerates" not in ended.out
+
+
+def test_nothing_feasible_ends_with_1_and_the_nearest_miss(command):
+    ended = command(old="[search]", new="[constraints]\nall = [\"peak_memory <= '1 GiB'\"]\n[search]")
+    assert ended.status == 1
+    assert "nearest misses" in ended.out and "a constraint of the sweep is not met" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "old", "new", "wanted"),
+    [
+        ((), '"evolution"', '"evolutoin"', "evolution"),
+        ((), "gpt-3-13b", "gpt-3-13", "gpt-3-13b"),
+        ((), "tp = [1, 2, 8]", "tp = [7]", "does not divide"),
+        (("--evaluations", "0"), "", "", "--evaluations"),
+        (("--seconds", "-1"), "", "", "--seconds"),
+    ],
+)
+def test_bad_input_ends_with_2_and_one_message(command, arguments, old, new, wanted):
+    ended = command(*arguments, old=old, new=new)
+    assert ended.status == 2
+    assert ended.out == "" and wanted in ended.err
+    assert [line.split(maxsplit=1)[0] for line in ended.err.strip().splitlines()] == [
+        "error", "where", "got", "allowed", "fix"
+    ]  # fmt: skip

@@ -1,0 +1,105 @@
+"""Every method on a small space of the real model whose optimum is known, against random search."""
+
+import jax
+import numpy as np
+import pytest
+
+from dse.search import problem, spec
+from dse.search import space as spaces
+from dse.search.driver import driver, weights_of
+from dse.search.methods import METHODS
+from dse.search.polish import polish
+from dse.sweep.engine import Engine
+from tests.search.toy import CONTINUOUS, MAPPING_AXES, toy_problem
+
+SEARCH = """
+[workload]
+name = "gpt-3-13b"
+global_batch = 128
+[system]
+name = "selene"
+n_devices = 64
+[axes]
+tp = "divisors"
+pp = "divisors"
+micro_batch = "divisors"
+virtual_stages = "divisors"
+recompute = ["none", "selective", "full"]
+zero_stage = [0, 1, 2, 3]
+sequence_parallel = [false, true]
+overlap_dp = [false, true]
+overlap_tp = [false, true]
+[search]
+method = METHODS
+seeds = 8
+"""
+
+EVALUATIONS = 1500
+
+
+@pytest.fixture(scope="module")
+def task():
+    return problem.build(spec.from_text(SEARCH.replace("METHODS", str(list(METHODS)))))
+
+
+@pytest.fixture(scope="module")
+def optimum(task):
+    """The least step time of all, by enumeration."""
+    metrics, objectives = Engine(task.grid, task.program.model).designs(np.arange(task.grid.n_designs))
+    return np.where(metrics.feasible, objectives[0], np.inf).min()
+
+
+def gaps(task, name, optimum):
+    """Gap to the optimum by seed after the same evaluations."""
+    one = driver(task, name)
+    steps, done = EVALUATIONS // one.batch, 0
+    while done < steps:
+        count = min(one.chunk, steps - done)
+        one.advance(done, count)
+        done += count
+    best = np.where(np.asarray(one.best.evaluation.violation) == 0, np.asarray(one.best.value), np.inf)
+    return best / optimum - 1.0
+
+
+@pytest.fixture(scope="module")
+def by_chance(task, optimum):
+    return gaps(task, "random", optimum)
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "random"])
+def test_no_method_is_worse_than_random(name, task, optimum, by_chance):
+    found = gaps(task, name, optimum)
+    assert np.all(found > -1e-5)
+    margin = 0.02 if name in ("sobol", "nsga2") else 0.0
+    assert np.median(found) <= np.median(by_chance) + margin
+
+
+def test_the_polish_ends_where_no_neighbour_is_better():
+    task = toy_problem(MAPPING_AXES + CONTINUOUS, search='method = "random"')
+    one = driver(task, "random")
+    one.advance(0, 1)
+    weights = weights_of(task.spec.seeds, 1)
+    start = jax.tree.map(lambda a: np.asarray(a)[0], one.best)
+    found = polish(task, start, weights[0])
+    assert float(found.best.value) <= float(start.value) * (1 + 1e-6)
+    assert found.evaluations > 0
+    near, _ = jax.jit(lambda p: spaces.neighbours(task.space, p, 1e-3))(found.best.point)
+    around = jax.jit(task.evaluate)(near)
+    feasible = np.asarray(around.violation) == 0.0
+    assert np.all(np.asarray(around.objectives)[feasible, 0] >= float(found.best.value) * (1 - 1e-5))
+    again = polish(task, found.best, weights[0])
+    assert np.array_equal(again.best.point.digits, found.best.point.digits)
+
+
+def test_methods_do_without_anything_to_choose():
+    task = toy_problem('tp = [2]', search=f"method = {list(METHODS)}\nseeds = 2")
+    for name in METHODS:
+        one = driver(task, name)
+        one.advance(0, 2)
+        assert np.all(np.asarray(one.best.point.digits) == 0), name
+
+
+def test_every_method_says_what_it_is():
+    for name, method in METHODS.items():
+        assert method.name == name and method.about
+        assert {"population", "walkers"} & set(method.defaults)

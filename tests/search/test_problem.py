@@ -1,0 +1,99 @@
+"""Evaluation for searchers: the sweep's own values, violation graded and 0 where feasible."""
+
+import jax
+import numpy as np
+import pytest
+
+from dse.search import space as spaces
+from dse.search.judging import best_position, order
+from dse.sweep.engine import Engine
+from dse.sweep.expression import parse
+from tests.search.toy import MAPPING_AXES, toy_problem
+from tests.sweep import toy
+
+MORE = """
+[constraints]
+all = ["peak_memory <= '20 GiB'", "step_time <= 60 or tp > 2"]
+[objective]
+minimize = "step_time"
+maximize = "peak_memory"
+"""
+
+
+@pytest.fixture(scope="module")
+def task():
+    return toy_problem(more=MORE)
+
+
+def every_point(task):
+    digits, column = task.grid.locate(np.arange(task.grid.n_designs))
+    radices = task.space.sizes[task.space.row_digit + 1 :]
+    digits = np.stack([*digits, *np.unravel_index(column, radices)], axis=1).astype(np.int32)
+    return spaces.Point(digits, np.zeros((len(digits), 0), np.float32))
+
+
+def test_evaluation_is_that_of_the_sweep(task):
+    found = jax.jit(task.evaluate)(every_point(task))
+    metrics, objectives = Engine(task.grid, toy.evaluate).designs(np.arange(task.grid.n_designs))
+    assert np.allclose(found.objectives, np.stack(objectives, axis=1), rtol=1e-6)
+    assert np.array_equal(found.reason, metrics.infeasible_reason)
+    assert np.array_equal(np.asarray(found.violation) == 0.0, metrics.feasible)
+
+
+def test_violation_grows_with_the_excess(task):
+    points = every_point(task)
+    found = jax.jit(task.evaluate)(points)
+    memory = np.asarray(task.metrics(points).peak_memory)
+    only_memory = np.asarray(found.reason) == 1 << 13
+    fits = np.asarray(task.metrics(points).step_time) <= 60
+    chosen = only_memory & fits
+    assert chosen.sum() > 10
+    by_memory = np.argsort(memory[chosen], kind="stable")
+    assert np.all(np.diff(np.asarray(found.violation)[chosen][by_memory]) >= 0)
+
+
+def test_one_point_is_evaluated_alike(task):
+    point = spaces.sample(task.space, jax.random.key(0))
+    one = jax.jit(task.at)(spaces.values(task.space, point))
+    many = jax.jit(task.evaluate)(jax.tree.map(lambda a: a[None], point))
+    assert np.allclose(one.objectives, many.objectives[0], rtol=1e-6)
+    assert np.allclose(one.violation, many.violation[0], rtol=1e-5)
+
+
+def test_the_design_is_differentiable():
+    task = toy_problem(MAPPING_AXES + '"memory.bandwidth" = { from = 1e12, to = 2e12, continuous = true }')
+    point = spaces.sample(task.space, jax.random.key(0))
+
+    def time(real):
+        return task.at(spaces.values(task.space, point._replace(reals=real))).objectives[0]
+
+    slope = jax.grad(time)(point.reals)
+    assert np.all(np.isfinite(slope)) and np.all(slope < 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "expected"),
+    [
+        ("tp <= 8", {"tp": 8.0}, 0.0),
+        ("tp <= 8", {"tp": 24.0}, 0.5),
+        ("tp < 8", {"tp": 8.0}, 1e-6),
+        ("not tp <= 8", {"tp": 24.0}, 0.0),
+        ("tp <= 8 and pp <= 1", {"tp": 24.0, "pp": 3.0}, 1.0),
+        ("tp <= 8 or pp <= 1", {"tp": 24.0, "pp": 2.0}, 1 / 3),
+        ("not (tp <= 8 or pp <= 1)", {"tp": 24.0, "pp": 2.0}, 0.0),
+        ("tp == 8", {"tp": 24.0}, 0.5),
+        ("tp != 8", {"tp": 8.0}, 1e-6),
+        ("1 <= tp <= 8", {"tp": 4.0}, 0.0),
+    ],
+)
+def test_excess_of_comparisons(text, values, expected):
+    expression = parse(text, "test")
+    found = expression.excess(lambda path: np.float32(values[path.rpartition(".")[2]]))
+    assert np.allclose(found, expected, rtol=1e-5)
+
+
+def test_the_feasible_come_first_and_ties_go_to_the_lowest_digits():
+    violation, value = np.float32([0.5, 0.0, 0.0, 0.0]), np.float32([0.0, 2.0, 1.0, 1.0])
+    assert order(violation, value).tolist() == [2, 3, 1, 0]
+    digits = np.int32([[0, 0], [0, 0], [1, 2], [1, 1]])
+    assert int(best_position(violation, value, digits)) == 3
