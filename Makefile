@@ -9,6 +9,7 @@ SWEEP  ?= sweeps/megatron_1t_4096_a100.toml
 TESTS  ?= tests
 TABLES ?= tests/published/*.csv
 KERNELS ?= ../shared/reference/kernels/aic_*.csv.gz
+ENERGY ?= ../shared/reference/measured/energy.csv
 JOBS   ?= 2
 
 .PHONY: run test docs calibrate notebooks bench bench-check search-bench lint clean help
@@ -26,9 +27,10 @@ docs: $(VENV)/.installed-test  ## regenerate docs/accuracy.md, docs/technology.m
 	$(BIN)/python -m dse.technology_page docs/technology.md
 	$(BIN)/dse bench --docs docs/benchmarks.md
 
-calibrate: $(VENV)/.installed  ## refit the kernels and links of the catalogue to tables of measured ones (KERNELS=…)
+calibrate: $(VENV)/.installed  ## refit kernels, links and clocks of the catalogue to measured ones (KERNELS=…, ENERGY=…)
 	mkdir -p results
 	$(BIN)/dse calibrate $(KERNELS) --folds 3 --catalog hw_catalog --docs docs/kernels.md -o results/kernels.toml
+	$(BIN)/dse calibrate $(ENERGY) --catalog hw_catalog --docs docs/energy.md -o results/energy.toml
 
 notebooks: $(VENV)/.installed-test  ## bring each notebook in line with its .py and execute a copy of it
 	$(BIN)/jupytext --sync notebooks/*.py

@@ -31,6 +31,9 @@ STANDARD_SWEEP = "sweeps/megatron_1t_4096_a100.toml"
 #: The sweep of a billion designs.
 LARGE_SWEEP = "sweeps/billion_designs.toml"
 
+#: The sweep of node x memory x network x clock x mapping.
+MACHINES_SWEEP = "sweeps/technology_nodes_training.toml"
+
 #: Leaves of the system by which the step time is differentiated.
 _GRADIENT_LEAVES = (
     "accelerator.matrix_rate.fp16", "accelerator.vector_rate", "accelerator.memory.bandwidth",
@@ -58,7 +61,7 @@ def bench(sweep: str | Path = STANDARD_SWEEP, starts: bool = True) -> dict[str, 
         Rates in designs/s, times in seconds, memory in bytes, and what they were measured on.
     """
     # Fresh processes first: Linux counts the size of the process that starts another one as that one's peak.
-    measured = start_up(sweep) | billion() if starts else {}
+    measured = start_up(sweep) | billion() | machines() if starts else {}
     measured |= rates(LARGE_SWEEP if Path(sweep) == Path(STANDARD_SWEEP) else sweep) | gradients() | writing(sweep)
     if starts:
         measured |= scaling(measured)
@@ -298,6 +301,17 @@ def billion() -> dict[str, float]:
         "billion_peak_memory_bytes": max(run["memory"] for done in runs.values() for run in done),
         "billion_designs": runs["pareto"][0]["n_designs"],
     }
+
+
+def machines() -> dict[str, float]:
+    """Seconds of the sweep over generated machines, each with its best mapping, in fresh processes."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = [_timed_run(MACHINES_SWEEP, Path(folder), "--fresh") for _ in range(_PROCESSES)]
+    best = min(done, key=lambda run: run["seconds"]["run"])
+    return {
+        "machines_seconds": best["seconds"]["run"], "machines_designs": best["n_designs"],
+        "machines_wall_seconds": min(run["wall"] for run in done),
+    }  # fmt: skip
 
 
 def _by_step_time(text: str) -> str:

@@ -24,7 +24,7 @@ from dse.cases.predict import evaluate_leaves
 from dse.catalog.load import FOLDERS
 from dse.design import replace
 from dse.errors import InputError
-from dse.types import Power
+from dse.types import Design, Power
 from dse.types.fields import field_metadata
 
 #: Standard deviation of a residual that the optimum weighs the priors against, and from which one counts less.
@@ -105,11 +105,14 @@ class Rows:
 
     def fitted_studies(self, fit: Fit) -> list[Study]:
         """The studies with the chip as fitted, whatever the catalogue says of it."""
-        fixed = {_POWER + name: value for name, value in CHIPS[self.slug].fixed.items()}
         return [
-            study._replace(designs=tuple(replace(one, fixed | fit.values) for one in study.designs))
-            for study in self.studies
+            study._replace(designs=tuple(self.fitted(one, fit) for one in study.designs)) for study in self.studies
         ]
+
+    def fitted(self, design: Design, fit: Fit) -> Design:
+        """A design with the chip as fitted."""
+        fixed = {_POWER + name: value for name, value in CHIPS[self.slug].fixed.items()}
+        return replace(design, fixed | fit.values)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -27,7 +27,8 @@ SIGN = "power_limit_W"
 #: Metrics of every row here.
 METRICS = ("relative_time", "relative_power", "relative_energy")
 
-_CLOCK = "system.accelerator.power.clock"
+#: Path of the leaf that a clock study varies.
+CLOCK = "system.accelerator.power.clock"
 _LIMIT = "system.accelerator.power.limit"
 
 #: Boards as the traces name them: their power limits, 100 to 250 W, are those of the card.
@@ -205,7 +206,7 @@ def read_clocks(rows: list[Row], _: list[Row]) -> tuple[Study, Figures]:
     named = {"dvfs_energy_saving": ("relative_energy", -1.0), "dvfs_runtime_penalty": ("relative_time", 1.0)}
     known = [(r, *named[r.get("metric")]) for r in rows if r.get("metric") in named]
     figures = [(r, metric, 1.0 + 0.01 * sign * _number(r, "value")) for r, metric, sign in known]
-    designs = tuple(replace(base, {_CLOCK: float(clock)}) for clock in CLOCKS)
+    designs = tuple(replace(base, {CLOCK: float(clock)}) for clock in CLOCKS)
     return Study(device, (row.get("gpu"), row.get("model"), row.get("isl")), designs, clocks=True), figures
 
 

@@ -107,6 +107,7 @@ def calibrate_power(cases: list[Path], output: Path, catalog: Path | None, docs:
     """Fits clocks and energies of chips to power limits and clocks; a group of rows is always left out once."""
     import numpy as np
 
+    from dse.accuracy import runs
     from dse.calibrate.energy_page import write_page
     from dse.calibrate.power import calibrate, write, write_catalog
 
@@ -114,7 +115,7 @@ def calibrate_power(cases: list[Path], output: Path, catalog: Path | None, docs:
     write(found, output)
     changed = write_catalog(found, catalog) if catalog else []
     if docs:
-        write_page(docs, found, _command(cases, docs))
+        write_page(docs, found, _command(cases, docs), [runs.section()])
         changed.append(docs)
     rows = [
         [one.slug, str(len(one.unseen)), *(show.percent(float(np.mean(np.abs(np.expm1(e))))) for e in errors)]
