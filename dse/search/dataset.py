@@ -1,4 +1,7 @@
-"""The results of a search as labelled variables: method x seed x step, the best designs, the front."""
+"""The results of a search as labelled variables: searcher x seed x step, the best designs, the front.
+
+The dimension of methods is called ``searcher``: ``method`` is a keyword of xarray's ``sel``.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ def build(problem: Problem, found: list[Found], summary: Outcome, identity: dict
 def _coordinates(problem: Problem, found: list[Found]) -> dict[str, Variable]:
     names = np.array([one.method for one in found])
     return {
-        "method": Variable(("method",), names, {"long_name": "search method"}),
+        "searcher": Variable(("searcher",), names, {"long_name": "search method"}),
         "seed": Variable(("seed",), np.array(problem.spec.seeds), {"units": "1", "long_name": "seed of the method"}),
     }
 
@@ -51,10 +54,10 @@ def _history(problem: Problem, found: list[Found]) -> dict[str, Variable]:
         best[i, :, :steps] = np.where(feasible, first.sign * history["objectives"][:, :, 0], np.nan).T
         violation[i, :, :steps] = history["violation"].T
         share[i, :, :steps] = (np.cumsum(history["feasible"], axis=0) / done[:, None]).T
-    dims, units = ("method", "seed", "step"), metric_units().get(first.expression.text, "1")
+    dims, units = ("searcher", "seed", "step"), metric_units().get(first.expression.text, "1")
     one = {"units": "1"}
     return {
-        "evaluations": Variable(("method", "step"), evaluations, one | {"long_name": "evaluations of a seed so far"}),
+        "evaluations": Variable(("searcher", "step"), evaluations, one | {"long_name": "evaluations of a seed so far"}),
         "best_objective": Variable(
             dims, best, {"units": units, "long_name": f"best feasible {first.expression.text} so far"}
         ),
@@ -67,14 +70,14 @@ def _best(problem: Problem, found: list[Found]) -> dict[str, Variable]:
     """The best design of each seed, after the polish: its axes and all metrics."""
     n = len(problem.spec.seeds)
     points = Point(*(np.concatenate(arrays) for arrays in zip(*(one.polished.point for one in found), strict=True)))
-    data = _designs(problem, points, ("method", "seed"), (len(found), n), "")
+    data = _designs(problem, points, ("searcher", "seed"), (len(found), n), "")
     counts = np.stack([one.evaluations + one.polish_evaluations for one in found]).astype(np.int64)
     about = {"units": "1", "long_name": "evaluations of a seed, the polish included"}
     violation = np.stack([one.polished.evaluation.violation for one in found])
     distance = {"units": "1", "long_name": "violation of the best design, 0 when feasible"}
     return data | {
-        "total_evaluations": Variable(("method", "seed"), counts, about),
-        "violation": Variable(("method", "seed"), violation, distance),
+        "total_evaluations": Variable(("searcher", "seed"), counts, about),
+        "violation": Variable(("searcher", "seed"), violation, distance),
     }
 
 
