@@ -10,10 +10,13 @@ from typing import Any
 
 from dse.accuracy.markdown import percent, table
 from dse.search.suite.measure import POLISH_AT
-from dse.search.suite.reading import BASELINES, GRADIENT_COST, Reading
+from dse.search.suite.reading import BASELINES, GRADIENT_COST, MARKS, Reading
 
 #: Seconds that anyone waits for an exact answer rather than read what a searcher may have missed.
 _PATIENCE = 60.0
+
+#: Gaps below this are roundings of programs that differ.
+_ROUNDING = 1e-6
 
 #: Sizes of the plain table.
 _SIZES = (1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12)
@@ -49,8 +52,18 @@ def _head(reading: Reading) -> str:
         "enumeration with the sweep engine (`dse/search/suite/optima.json`, with the digests of the code and "
         "catalogue that made it). A gap is objective over optimum, less one; where a seed has found nothing feasible "
         "it is infinite. Evaluations are those of one seed. Seconds are of this machine under whatever else it was "
-        "doing; gaps are not."
+        "doing; gaps are not." + _not_measured(reading)
     )
+
+
+def _not_measured(reading: Reading) -> str:
+    """Spaces and methods that the record lacks."""
+    from dse.search import suite
+    from dse.search.methods import METHODS
+
+    methods = {method for space in reading.spaces for method in reading.methods(space)}
+    missing = [name for name in (*suite.names(), *METHODS) if name not in (*reading.spaces, *methods)]
+    return f" **Not measured here**: {', '.join(f'`{name}`' for name in missing)}." if missing else ""
 
 
 # --- when not to search -----------------------------------------------------------------------------------
@@ -129,10 +142,16 @@ def _random_line(reading: Reading) -> list[str]:
         f"{method.replace('_', ' ')} on `{space}` at {mark:,}"
         for space in reading.single for method, mark in reading.behind_random(space)
     }  # fmt: skip
-    text = "behind: " + "; ".join(sorted(behind)) if behind else "at 1,000, 5,000 and 20,000 evaluations, every space"
+    text = "behind: " + "; ".join(sorted(behind)) if behind else _where(reading)
     learning = {one for one in behind if not one.startswith(BASELINES)}
     verdict = "yes" if not behind else "yes, but for the other random one" if not learning else "no"
     return ["median gap of every method at most that of random search at equal evaluations", text, verdict]
+
+
+def _where(reading: Reading) -> str:
+    budgets = {found["budget"] for space in reading.single for found in reading.methods(space).values()}
+    marks = [f"{mark:,}" for mark in MARKS if mark <= max(budgets)]
+    return f"at {', '.join(marks)} evaluations on {len(reading.single)} spaces: {', '.join(_searchers(reading))}"
 
 
 def _reach_line(reading: Reading, kind: str, methods: list[str], cost: int) -> list[str]:
@@ -199,8 +218,7 @@ def _gaps_text(reading: Reading) -> str:
         f"the method's whole budget where that is less (in brackets). *Polished*: the best after "
         f"{POLISH_AT:,} evaluations "
         "(or the whole budget), then steps to the best neighbour until none is better, as `dse search` does. Grey "
-        f"lines: a gap of 1 %, and 1 % of the space."
-        + (f" Evaluations count designs; {costs}." if measured else "")
+        f"lines: a gap of 1 %, and 1 % of the space." + (f" Evaluations count designs; {costs}." if measured else "")
     )
 
 
@@ -231,7 +249,9 @@ def _pair(gap: list[float]) -> str:
 
 
 def _gap(value: float) -> str:
-    return "∞" if not math.isfinite(value) else f"{100.0 * value:.3g} %"
+    if not math.isfinite(value):
+        return "∞"
+    return "0 %" if value < _ROUNDING else f"{100.0 * value:.3g} %"
 
 
 def _fronts(reading: Reading) -> str:

@@ -15,6 +15,9 @@ GRADIENT_COST = {"gumbel": 12}
 #: Methods that learn nothing.
 BASELINES = ("random", "sobol")
 
+#: Evaluations at which methods are held against random search.
+MARKS = (1_000, 5_000, 20_000)
+
 #: Share of a space that a searcher may evaluate.
 SHARE = 0.01
 
@@ -69,7 +72,7 @@ class Reading:
         """(method, evaluations) where the median seed is behind that of random search at equal evaluations."""
         behind = []
         for method in self.methods(space):
-            for mark in (1_000, 5_000, 20_000):
+            for mark in MARKS:
                 own, base = self.at(space, method, mark), self.at(space, "random", mark)
                 if method != "random" and self.reached(space, method, mark) and own["gap"][1] > base["gap"][1]:
                     behind.append((method, mark))
