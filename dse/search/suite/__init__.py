@@ -1,0 +1,33 @@
+"""The benchmark suite of search: frozen sub-spaces of the real model whose optima and fronts are known exactly.
+
+``python -m dse.search.suite docs/search.md`` enumerates every space, runs every method on it and writes the page.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dse.search import spec as specs
+from dse.search.spec import SearchSpec
+
+_FOLDER = Path(__file__).parent / "spaces"
+
+
+def names() -> tuple[str, ...]:
+    """The spaces, those of one objective first, each kind from small to large."""
+    return (
+        "gpt3_selene", "megatron_1t_eos", "memory_tight", "power_llama3", "delay_gpt3", "technology_gpt3",
+        "billion_megatron", "front_time_memory", "front_time_power",
+    )  # fmt: skip
+
+
+def path(name: str) -> Path:
+    """The specification of a space: a sweep, which a search of the same space is too."""
+    return _FOLDER / f"{name}.toml"
+
+
+def search_spec(name: str, methods: tuple[str, ...], seeds: int) -> SearchSpec:
+    """The specification of a space with methods and a number of seeds."""
+    listed = ", ".join(f'"{method}"' for method in methods)
+    text = f"{path(name).read_text(encoding='utf-8')}\n[search]\nmethod = [{listed}]\nseeds = {seeds}\n"
+    return specs.from_text(text, str(path(name)))

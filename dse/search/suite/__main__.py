@@ -1,0 +1,88 @@
+"""``python -m dse.search.suite docs/search.md``: enumerate, measure, write the page, its figure and its record.
+
+``--exact`` enumerates alone and refreshes ``optima.json``; ``--draw`` writes page and figure from the record beside
+the page; ``--tiny`` measures a little on the two smallest spaces. ``--spaces`` and ``--methods`` measure those anew and
+keep the rest of the record.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+
+def main() -> None:
+    """Do what the arguments say."""
+    from dse.cli import keep_compiled_programs
+
+    keep_compiled_programs()
+    asked = _arguments()
+    record = asked.page.with_suffix(".json")
+    if not asked.draw:
+        _measure(asked, record)
+    if not asked.exact:
+        from dse.search.suite import figure, page
+
+        document = json.loads(record.read_text(encoding="utf-8"))
+        figure.draw(document, asked.page.with_suffix(".png"))
+        asked.page.write_text(page.page(document), encoding="utf-8")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m dse.search.suite", description=__doc__)
+    parser.add_argument("page", type=Path, nargs="?", default=Path("docs/search.md"))
+    for name in ("exact", "draw", "tiny"):
+        parser.add_argument(f"--{name}", action="store_true")
+    parser.add_argument("--spaces", nargs="*", default=[])
+    parser.add_argument("--methods", nargs="*", default=[])
+    parser.add_argument("--seeds", type=int)
+    parser.add_argument("--evaluations", type=int)
+    return parser.parse_args()
+
+
+def _measure(asked: argparse.Namespace, record: Path) -> None:
+    """Enumerate all spaces, then measure one by one; the files are written after each."""
+    import dataclasses
+
+    from dse.search import suite
+    from dse.search.suite import exact, fronts, measure
+
+    given = {key: value for key in ("seeds", "evaluations") if (value := getattr(asked, key))}
+    effort = dataclasses.replace(measure.TINY if asked.tiny else measure.Effort(), **given)
+    whole = not (asked.spaces or asked.methods or asked.tiny)
+    document: dict[str, Any] = {} if whole or not record.exists() else json.loads(record.read_text(encoding="utf-8"))
+    document |= _circumstances() | {"effort": dataclasses.asdict(effort)}
+    names = tuple(asked.spaces) or suite.names()[: 2 if asked.tiny else None]
+    seconds, optima = {}, exact.stored() if exact.FILE.exists() else {}
+    for name in names:
+        optima[name], seconds[name] = exact.enumerated(name)
+        exact.store({known: optima[known] for known in suite.names() if known in optima})
+    for name in () if asked.exact else names:
+        entry = document.setdefault("spaces", {}).setdefault(name, {"methods": {}})
+        entry |= {"seconds": seconds[name]}
+        entry["methods"] |= measure.measured(name, optima[name], effort, tuple(asked.methods))
+        if optima[name].front and not asked.tiny:
+            entry["pymoo"] = fronts.beside_pymoo(name, optima[name])
+        record.write_text(json.dumps(document) + "\n", encoding="utf-8")
+
+
+def _circumstances() -> dict[str, Any]:
+    """When and on what was measured."""
+    import os
+    import platform
+
+    import jax
+
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "cores": os.cpu_count(),
+        "processor": platform.processor() or platform.machine(),
+        "jax": jax.__version__,
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,313 @@
+"""``docs/search.md`` from the record of the suite."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from dse.accuracy.markdown import percent, table
+from dse.search.suite.measure import POLISH_AT
+from dse.search.suite.reading import BASELINES, GRADIENT_COST, MARKS, Reading
+
+#: Seconds that anyone waits for an exact answer rather than read what a searcher may have missed.
+_PATIENCE = 60.0
+
+#: Gaps below this are roundings of programs that differ.
+_ROUNDING = 1e-6
+
+#: Sizes of the plain table.
+_SIZES = (1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12)
+
+#: Figures of co-design, beside the page, for the section of :mod:`dse.search.codesign_figures`.
+_CODESIGN = Path("docs/codesign.json")
+
+
+def page(document: dict[str, Any]) -> str:
+    """The page as Markdown."""
+    reading = Reading(document)
+    parts = [
+        "# Search",
+        _head(reading),
+        "## When not to search", _when_not(reading), _sizes(reading),
+        "## Must show", _must_show(reading),
+        "## The spaces", _spaces(reading),
+        "## Gap against evaluations", "![Gap against evaluations by method, a panel for each space](search.png)",
+        _gaps_text(reading), *_gaps(reading),
+        "## Fronts", _fronts(reading),
+        "## Where methods stop short", _stopped(reading),
+        _codesign(),
+    ]  # fmt: skip
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _head(reading: Reading) -> str:
+    d = reading.document
+    return (
+        f"Written by `python -m dse.search.suite docs/search.md` on {d['date']}: {d['cores']} cores "
+        f"({d['processor']}), jax {d['jax']}, {reading.seeds} seeds. Every space is a sub-space of the real "
+        "model, kept as a sweep specification in `dse/search/suite/spaces`; its optimum or front is exact, by "
+        "enumeration with the sweep engine (`dse/search/suite/optima.json`, with the digests of the code and "
+        "catalogue that made it). A gap is objective over optimum, less one; where a seed has found nothing feasible "
+        "it is infinite. Evaluations are those of one seed. Seconds are of this machine under whatever else it was "
+        "doing; gaps are not." + _not_measured(reading)
+    )
+
+
+def _not_measured(reading: Reading) -> str:
+    """Spaces and methods that the record lacks."""
+    from dse.search import suite
+    from dse.search.methods import METHODS
+
+    methods = {method for space in reading.spaces for method in reading.methods(space)}
+    missing = [name for name in (*suite.names(), *METHODS) if name not in (*reading.spaces, *methods)]
+    return f" **Not measured here**: {', '.join(f'`{name}`' for name in missing)}." if missing else ""
+
+
+# --- when not to search -----------------------------------------------------------------------------------
+
+
+def _when_not(reading: Reading) -> str:
+    searchers = _searchers(reading)
+    rows = []
+    for space in reading.single:
+        times = {method: reading.seconds_to_1(space, method) for method in searchers}
+        known = {method: seconds for method, seconds in times.items() if seconds is not None}
+        exhaustive = reading.enumeration(space)
+        fastest = min(known.values(), default=math.inf)
+        verdict = "enumerate" if exhaustive <= max(fastest, _PATIENCE) else "search first"
+        rows.append([
+            f"`{space}`", f"{reading.optima[space].designs:,}", _seconds(exhaustive),
+            *(_seconds(times[method]) for method in searchers), verdict,
+        ])  # fmt: skip
+    header = ["space", "designs", "all of them, exactly", *(name.replace("_", " ") for name in searchers), "note"]
+    return (
+        f"Seconds to enumerate a space, and seconds of a searcher ({reading.seeds} seeds at once) until half of its "
+        "seeds are within 1 % of the optimum: programs compiled, which takes both some seconds the first time. A "
+        "searcher does not know that it has arrived; enumeration does.\n\n" + table(header, rows)
+    )
+
+
+def _sizes(reading: Reading) -> str:
+    largest = max(reading.single, key=lambda space: reading.optima[space].designs)
+    rate = reading.optima[largest].designs / reading.enumeration(largest)
+    rows = []
+    for size in _SIZES:
+        seconds = size / rate
+        better = "enumerate" if seconds <= _PATIENCE else "enumerate, over a coffee" if seconds < 900 else "search"
+        rows.append([f"{size:.0e}".replace("+0", "").replace("+", ""), _seconds(seconds), better])
+    continuous = ["any, with continuous axes", "–", "search, or co-design by gradient"]
+    return (
+        f"By size alone, at the {rate / 1e6:.3g} million designs a second that `{largest}` was enumerated with:\n\n"
+        + table(["designs", "seconds to enumerate", "note"], [*rows, continuous])
+        + "\n\nSearch is for what cannot be listed: continuous hardware, more than some 1e10 designs, or a model of "
+        "one's own that is slow. Below that the grid is the optimiser: exact, with the whole front, the best "
+        "of every "
+        "point and the minima along every axis as by-products."
+    )
+
+
+def _seconds(value: float | None) -> str:
+    if value is None or not math.isfinite(value):
+        return "–"
+    if value >= 7200:
+        return f"{value / 3600:.0f} h"
+    return f"{value:.0f} s" if value >= 10 else f"{value:.2g} s"
+
+
+def _searchers(reading: Reading) -> list[str]:
+    """Methods of any single-objective space, in the order of their first."""
+    return list(dict.fromkeys(method for space in reading.single for method in reading.methods(space)))
+
+
+# --- must show --------------------------------------------------------------------------------------------
+
+
+def _must_show(reading: Reading) -> str:
+    gradient = [method for method in _searchers(reading) if method in GRADIENT_COST]
+    free = [method for method in _searchers(reading) if method not in (*BASELINES, *gradient)]
+    rows = [_random_line(reading), _reach_line(reading, "gradient-free", free, 1)]
+    if gradient:
+        rows.append(_reach_line(reading, "relaxed-gradient", gradient, 1))
+        cost = max(GRADIENT_COST[method] for method in gradient)
+        rows.append(_reach_line(reading, f"relaxed-gradient, a step counted {cost} times", gradient, cost))
+    rows += _pymoo_lines(reading)
+    return table(["claim", "note", "yes or no"], rows)
+
+
+def _random_line(reading: Reading) -> list[str]:
+    behind = {
+        f"{method.replace('_', ' ')} on `{space}` at {mark:,}"
+        for space in reading.single for method, mark in reading.behind_random(space)
+    }  # fmt: skip
+    text = "behind: " + "; ".join(sorted(behind)) if behind else _where(reading)
+    learning = {one for one in behind if not one.startswith(BASELINES)}
+    verdict = "yes" if not behind else "yes, but for the other random one" if not learning else "no"
+    return ["median gap of every method at most that of random search at equal evaluations", text, verdict]
+
+
+def _where(reading: Reading) -> str:
+    budgets = {found["budget"] for space in reading.single for found in reading.methods(space).values()}
+    marks = [f"{mark:,}" for mark in MARKS if mark <= max(budgets)]
+    return f"at {', '.join(marks)} evaluations on {len(reading.single)} spaces: {', '.join(_searchers(reading))}"
+
+
+def _reach_line(reading: Reading, kind: str, methods: list[str], cost: int) -> list[str]:
+    """Whether a method of a kind is where it must be, and on which spaces."""
+    claim = f"best {kind}: median gap ≤ 1 % with ≤ 1 % of the evaluations, 95 % of the seeds within 5 %"
+    meets = {method: [space for space in reading.single if reading.meets(space, method, cost)] for method in methods}
+    if not meets:
+        return [claim, "none measured", "no"]
+    best = max(meets, key=lambda method: len(meets[method]))
+    missing = [space for space in reading.single if space not in meets[best]]
+    others = sorted({space for space in missing if any(space in found for found in meets.values())})
+    text = f"{best.replace('_', ' ')} on {len(meets[best])} of {len(reading.single)} spaces"
+    if missing:
+        text += "; not on " + ", ".join(f"`{space}`" for space in missing)
+    if others:
+        text += " (another method does on " + ", ".join(f"`{space}`" for space in others) + ")"
+    return [claim, text, "no" if missing else "yes"]
+
+
+def _pymoo_lines(reading: Reading) -> list[list[str]]:
+    rows = []
+    for space in reading.fronts:
+        found = reading.document["spaces"][space].get("pymoo")
+        if found:
+            error = abs(found["our_volume"] / found["their_volume"] - 1.0)
+            front = f"{found['ours']} and {found['theirs']} designs of {found['designs']:,} feasible"
+            text = f"{front}; hypervolumes differ by {error:.0e}"
+            equal = found["same"] and error < 1e-9
+            rows.append([f"exact front and hypervolume of `{space}` equal pymoo's", text, "yes" if equal else "no"])
+    return rows
+
+
+# --- tables -----------------------------------------------------------------------------------------------
+
+
+def _spaces(reading: Reading) -> str:
+    from dse import sweep
+    from dse.search import suite
+
+    rows = []
+    for name in reading.spaces:
+        optimum, spec = reading.optima[name], sweep.read(suite.path(name))
+        objective = ", ".join(o.expression.text for o in spec.objectives)
+        best = f"front of {len(optimum.front)}" if optimum.front else f"{optimum.value:.5g}"
+        seconds, share = reading.enumeration(name), optimum.feasible_share
+        where = "" if optimum.front else " ".join(f"{key}={_plain(value)}" for key, value in optimum.at.items())
+        rows.append([
+            f"`{name}`", spec.title, f"`{objective}`", f"{optimum.designs:,}", percent(share), best, where,
+            _seconds(seconds), f"{optimum.designs / seconds / 1e6:.3g} M/s",
+        ])  # fmt: skip
+    header = ["space", "what", "objective", "designs", "feasible", "optimum", "at", "enumerated in", "rate"]
+    return table(header, rows)
+
+
+def _plain(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _gaps_text(reading: Reading) -> str:
+    costs = "; ".join(f"a step of {name} takes the time of {cost}" for name, cost in GRADIENT_COST.items())
+    measured = any(name in reading.methods(space) for space in reading.single for name in GRADIENT_COST)
+    return (
+        f"Median of the seeds, and the 95th percentile behind it. *At 1 %*: with 1 % of the space's evaluations, or "
+        f"the method's whole budget where that is less (in brackets). *Polished*: the best after "
+        f"{POLISH_AT:,} evaluations "
+        "(or the whole budget), then steps to the best neighbour until none is better, as `dse search` does. Grey "
+        f"lines: a gap of 1 %, and 1 % of the space." + (f" Evaluations count designs; {costs}." if measured else "")
+    )
+
+
+def _gaps(reading: Reading) -> list[str]:
+    parts = []
+    header = ["method", "at 1,000", "at 5,000", "at 1 %", "within 5 %", "to 1 %", "polished", "within 1 %", "rate, 1/s"]
+    for space in reading.single:
+        rows = []
+        for method, found in reading.methods(space).items():
+            share = reading.at_share(space, method)
+            to_1 = found["to_1"]
+            polished = [math.inf if gap is None else gap for gap in found["polished"]["gap"]]
+            late = 5_000 if reading.reached(space, method, 5_000) else 0
+            rows.append([
+                method.replace("_", " "), _pair(reading.at(space, method, 1_000)["gap"]),
+                _pair(reading.at(space, method, late)["gap"]) if late else "–",
+                f"{_pair(share['gap'])} ({share['evaluations']:,})", percent(share["within_5"], digits=0),
+                f"{to_1:,}" if to_1 else "–", _pair(polished), percent(found["polished"]["within_1"], digits=0),
+                f"{found['rate']:,.0f}",
+            ])  # fmt: skip
+        parts += [f"### {space.replace('_', ' ')}", table(header, rows)]
+    return parts
+
+
+def _pair(gap: list[float]) -> str:
+    """Median, 95th percentile."""
+    return f"{_gap(gap[1])}, {_gap(gap[2])}"
+
+
+def _gap(value: float) -> str:
+    if not math.isfinite(value):
+        return "∞"
+    return "0 %" if value < _ROUNDING else f"{100.0 * value:.3g} %"
+
+
+def _fronts(reading: Reading) -> str:
+    rows = []
+    for space in reading.fronts:
+        for method, found in reading.methods(space).items():
+            for i, mark in enumerate(found["marks"]):
+                if mark in (1_000, 5_000):
+                    low, middle, _ = found["single"][i]
+                    rows.append([
+                        f"`{space}`", method.replace("_", " "), f"{mark:,}", f"{100 * middle:.2f} %",
+                        f"{100 * low:.2f} %", f"{100 * found['together'][i]:.3f} %",
+                    ])  # fmt: skip
+    header = ["space", "method", "evaluations", "median seed", "5th percentile", "all seeds together"]
+    return (
+        "Share of the exact hypervolume, measured from a tenth beyond the worst of the exact front. Seeds of the "
+        "methods for one objective seek different weights of the logarithms, so their fronts together are "
+        "what `dse search` "
+        "gives; nsga2 seeks the whole front with each seed.\n\n" + table(header, rows)
+    )
+
+
+def _stopped(reading: Reading) -> str:
+    """Methods that leave seeds above 1 %, and in what these differ from the optimum."""
+    rows = []
+    for space in reading.single:
+        for method, found in reading.methods(space).items():
+            if found["left"] and method not in BASELINES:
+                differs = ", ".join(f"{name} {count}" for name, count in found["differs"].items())
+                polished = percent(found["polished"]["within_1"], digits=0)
+                rows.append([
+                    f"`{space}`", method.replace("_", " "), f"{found['budget']:,}",
+                    f"{found['left']} of {reading.seeds}", differs, polished,
+                ])  # fmt: skip
+    if not rows:
+        return "No method that learns leaves a seed above 1 % at the end of its budget."
+    header = [
+        "space",
+        "method",
+        "evaluations",
+        "seeds above 1 %",
+        "in how many of them differs",
+        "within 1 % if polished",
+    ]
+    return (
+        "Seeds above 1 % at the end of the budget, and which coordinates of their best design are not the optimum's: "
+        "what differs in nearly all of them is what holds them.\n\n" + table(header, rows)
+    )
+
+
+def _codesign() -> str:
+    """The section of co-design, where its figures have been measured."""
+    try:
+        figures = importlib.import_module("dse.search.codesign_figures")
+    except ImportError:
+        return ""
+    if not _CODESIGN.exists():
+        return ""
+    return figures.section(json.loads(_CODESIGN.read_text(encoding="utf-8"))).strip()
