@@ -12,7 +12,7 @@ KERNELS ?= ../shared/reference/kernels/aic_*.csv.gz
 ENERGY ?= ../shared/reference/measured/energy.csv
 JOBS   ?= 2
 
-.PHONY: run test docs calibrate notebooks bench bench-check search-bench lint clean help
+.PHONY: run test docs calibrate notebooks bench bench-check search-bench test-search lint clean help
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.installed  ## run the standard sweep (SWEEP=…)
@@ -41,6 +41,9 @@ bench: $(VENV)/.installed  ## measure the rates
 
 bench-check: $(VENV)/.installed  ## fail when a rate fell 20 % behind docs/benchmarks.json, in multiples of a plain loop
 	$(BIN)/python -m dse.bench docs/benchmarks.json
+
+test-search: $(VENV)/.installed-test  ## run the tests of search that take long
+	$(BIN)/python -m pytest tests/search -m "slow or not slow"
 
 search-bench: $(VENV)/.installed-test  ## enumerate the suite of search, run every method on it, write docs/search.md
 	$(BIN)/python -m dse.search.suite docs/search.md
