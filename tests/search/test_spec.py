@@ -17,7 +17,7 @@ def test_the_rest_is_a_sweep():
 
 def test_a_continuous_axis_has_ends_and_a_spacing():
     wide = '"memory.bandwidth" = { from = "1 TB/s", to = "3 TB/s", continuous = true }'
-    found = search(f"{wide}\nhost_power = {{ from = "0 W", to = "200 W", continuous = true }}")
+    found = search(f"{wide}\nhost_power = {{ from = '0 W', to = '200 W', continuous = true }}")
     bandwidth, pue = found.intervals
     assert bandwidth.path == "system.accelerator.memory.bandwidth" and bandwidth.log
     assert (bandwidth.low, bandwidth.high) == (1e12, 3e12)
