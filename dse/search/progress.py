@@ -7,6 +7,8 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from dse.sweep.progress import bar_on_standard_error, best_so_far
+
 
 @dataclasses.dataclass(frozen=True)
 class SearchProgress:
@@ -20,18 +22,14 @@ class SearchProgress:
     objective: str
 
     def __str__(self) -> str:
-        best = "none feasible yet" if self.best is None else f"best {self.objective} {self.best:.6g}"
+        best = best_so_far(self.best, self.objective)
         return f"{self.method}: {self.evaluations:,} evaluations, {self.rate:,.0f}/s, {best}"
 
 
 @contextlib.contextmanager
 def progress_bar() -> Iterator[Callable[[SearchProgress], None]]:
     """A bar on standard error with rate, time left and the best so far; gives the callback."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    share, state_text = TextColumn("{task.percentage:>3.0f} %"), TextColumn("{task.description}")
-    with Progress(BarColumn(), share, TimeRemainingColumn(), state_text, console=Console(stderr=True)) as bar:
+    with bar_on_standard_error() as bar:
         tasks: dict[str, Any] = {}
 
         def show(state: SearchProgress) -> None:
