@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import jax
 import jax.numpy as jnp
 
 from dse.types import Scalar
@@ -24,3 +25,11 @@ def divides(part: Scalar, whole: Scalar) -> Scalar:
     whole; a remainder would say the same, but no processor computes many of those at once.
     """
     return part * jnp.round(whole / part) == whole
+
+
+def ceiling(value: Scalar) -> Scalar:
+    """``ceil(value)``, with the slope of ``value`` itself (straight-through: Bengio et al. 2013).
+
+    A ceiling is flat between its steps, so its own slope says that more stages or narrower shards save no work.
+    """
+    return jnp.ceil(value) + (value - jax.lax.stop_gradient(value))

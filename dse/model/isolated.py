@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model.choice import ceiling
 from dse.model.collectives import Group, all_gather, all_reduce, all_to_all, direct_all_reduce, send
 from dse.model.operators import Element, Work, matmul_work
 from dse.model.roofline import isolated_time, matrix_rate, memory_time, operand_bytes, overlapped
@@ -125,15 +126,15 @@ def _reading(size: Scalar, accelerator: Accelerator, efficiency: Scalar) -> Scal
 
 def visited_keys(call: Attention) -> Scalar:
     """Keys that a query tile of a causal sequence visits, in the mean: whole tiles, up to its own or the window."""
-    tiles = jnp.ceil(call.tokens / TILE)
+    tiles = ceiling(call.tokens / TILE)
     longest = _longest(call)
-    steps = jnp.ceil(longest / TILE)
+    steps = ceiling(longest / TILE)
     return longest - 0.5 * TILE * steps * (steps - 1.0) / tiles
 
 
 def _longest(call: Attention) -> Scalar:
     """Keys that the last query tile visits."""
-    return jnp.minimum(call.seen + TILE, jnp.ceil(call.tokens / TILE) * TILE)
+    return jnp.minimum(call.seen + TILE, ceiling(call.tokens / TILE) * TILE)
 
 
 def context_bytes(call: Attention) -> tuple[Scalar, Scalar]:
@@ -158,7 +159,7 @@ def context_time(call: Attention, accelerator: Accelerator) -> Scalar:
     longest one bounds the time from below (Dao 2023; Shah et al. 2024 on the cost of exponentials).
     """
     own = accelerator.kernels.attention
-    tiles = jnp.ceil(call.tokens / TILE)
+    tiles = ceiling(call.tokens / TILE)
     longest, keys = _longest(call), visited_keys(call)
     rate = matrix_rate(accelerator, jnp.asarray(float(Precision.bf16))) * own.context_efficiency / accelerator.cores
     full = jnp.minimum(call.tokens / TILE, 1.0)
@@ -182,10 +183,10 @@ def decode_time(call: Attention, accelerator: Accelerator) -> Scalar:
     """
     own = accelerator.kernels.attention
     units = call.batch * call.kv_heads
-    visited = jnp.minimum(jnp.ceil((call.tokens + 1.0) / TILE) * TILE, call.seen + TILE)
+    visited = jnp.minimum(ceiling((call.tokens + 1.0) / TILE) * TILE, call.seen + TILE)
     memory = _reading(decode_bytes(call), accelerator, own.decode_memory / call.reading_stretch)
     rate = matrix_rate(accelerator, jnp.asarray(float(Precision.bf16))) * own.decode_efficiency / accelerator.cores
-    rows = QUERY_ROWS * jnp.ceil(call.heads / (call.kv_heads * QUERY_ROWS))
+    rows = QUERY_ROWS * ceiling(call.heads / (call.kv_heads * QUERY_ROWS))
     a_key = 4.0 * rows * call.head_dim / rate * call.reading_stretch
     load = units / accelerator.cores
     splits = jnp.clip(jnp.sqrt(visited * a_key / own.decode_split), 1.0, jnp.maximum(1.0 / load, 1.0))

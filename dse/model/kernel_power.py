@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from dse.model import isolated
+from dse.model.choice import ceiling
 from dse.model.isolated import Attention
 from dse.model.operators import SOFTMAX
 from dse.model.power import Demand, at_clock, busy_power, clock_ratio, clock_under_limit, flop_energy, power_limit
@@ -76,7 +77,7 @@ def attention_demand(call: Attention, context: Scalar, accelerator: Accelerator)
     cache, memory = moved_energy(size, size, accelerator)
     bf16 = jnp.asarray(float(Precision.bf16))
     computed = (4.0 * call.head_dim * flop_energy(bf16, power) + SOFTMAX.forward * power.vector_energy) * pairs
-    tiles = call.batch * jnp.where(whole, call.heads * jnp.ceil(call.tokens / isolated.TILE), call.kv_heads)
+    tiles = call.batch * jnp.where(whole, call.heads * ceiling(call.tokens / isolated.TILE), call.kv_heads)
     return demand_of(
         lambda device: isolated.attention_time(call, context, device), computed + cache, memory, tiles,
         jnp.where(whole, own.context_floor, own.decode_floor), accelerator,

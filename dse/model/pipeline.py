@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model.choice import ceiling
 from dse.types import Scalar
 
 
@@ -20,7 +21,7 @@ class Stages(NamedTuple):
 
 def most_layers(n_layers: Scalar, pp: Scalar) -> Scalar:
     """Layers of the fullest stage: ``ceil(L / p)``, for layers that the stages do not divide."""
-    return jnp.ceil(n_layers / pp)
+    return ceiling(n_layers / pp)
 
 
 def slowest_extra(stages: Stages, pp: Scalar) -> Scalar:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 
 from dse.model.choice import choose
@@ -62,17 +63,23 @@ def occupied_flops(work: Work, accelerator: Accelerator) -> Scalar:
     """
     kernels = accelerator.kernels
     tiles = pieces(work.rows, kernels.tile_rows) * pieces(work.columns, kernels.tile_columns) * work.batch
-    idle = accelerator.cores * pieces(tiles, accelerator.cores) - tiles
+    idle = accelerator.cores * whole_pieces(tiles, accelerator.cores) - tiles
     a_tile = 2.0 * kernels.tile_rows * kernels.tile_columns * (work.depth + kernels.matrix_depth)
     return a_tile * (tiles + kernels.wave_quantization * idle)
 
 
-def pieces(whole: Scalar, piece: Scalar) -> Scalar:
+def whole_pieces(whole: Scalar, piece: Scalar) -> Scalar:
     """``ceil(whole / piece)`` of whole numbers, without a division for each ``whole``; exact below 2^21.
 
     The reciprocal is made smaller by four roundings, so that a whole multiple never counts one piece more.
     """
     return jnp.ceil(whole * (reciprocal(piece) * (1.0 - 2.0**-21)))
+
+
+def pieces(whole: Scalar, piece: Scalar) -> Scalar:
+    """The same with the slope of ``whole / piece`` by ``whole``: narrower shards are less work (see ``ceiling``)."""
+    slope = jax.lax.stop_gradient(reciprocal(piece))
+    return whole_pieces(whole, piece) + slope * (whole - jax.lax.stop_gradient(whole))
 
 
 def _fine_matrix_time(

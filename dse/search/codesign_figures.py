@@ -91,8 +91,9 @@ def compared(problem: Problem, seeds: int) -> list[dict[str, Any]]:
             best.append(trace.best)
             spent.append(int(trace.evaluations[-1]))
         budget = budget or max(spent)
+        found = [value if math.isfinite(value) else None for value in best]  # JSON has no infinity
         rows.append(
-            {"method": name, "best": best, "evaluations": max(spent), "seconds": statistics.median(seconds)}
+            {"method": name, "best": found, "evaluations": max(spent), "seconds": statistics.median(seconds)}
         )
     return rows
 
@@ -194,15 +195,15 @@ def section(figures: dict[str, Any]) -> str:
 
 
 def _methods(rows: list[dict[str, Any]]) -> str:
-    least = min(min(row["best"]) for row in rows)
+    found = [[math.inf if value is None else value for value in row["best"]] for row in rows]
+    least = min(map(min, found))
     cells = [
         [
-            row["method"], f"{statistics.median(row['best']):.4f}",
-            percent(statistics.median(row["best"]) / least - 1.0, "+"),
-            percent(max(row["best"]) / least - 1.0, "+") if math.isfinite(max(row["best"])) else "nothing fits",
+            row["method"], f"{statistics.median(best):.4f}", percent(statistics.median(best) / least - 1.0, "+"),
+            percent(max(best) / least - 1.0, "+") if math.isfinite(max(best)) else "nothing fits",
             f"{row['evaluations'] / 1e6:.1f} M", f"{row['seconds']:.1f}",
         ]
-        for row in rows
+        for row, best in zip(rows, found, strict=True)
     ]  # fmt: skip
     header = ["method", "objective, median of seeds", "gap", "gap of the worst seed", "evaluations", "seconds"]
     return table(header, cells)

@@ -27,7 +27,7 @@ from dse.search.progress import SearchProgress
 from dse.search.spec import SearchSpec, read
 from dse.sweep import manifest, writing
 from dse.sweep.evaluation import output_errors, stoppable
-from dse.sweep.naming import code_digest
+from dse.sweep.naming import search_digest
 from dse.sweep.spec import Keep
 from dse.sweep.spool import opened
 from dse.types import Design, Metrics
@@ -110,16 +110,7 @@ def identity(task: Problem) -> dict[str, str]:
     """Everything that the results depend on besides methods and budget."""
     whole = manifest.identity(task.grid, Keep(), task.program.model)
     whole = {name: value for name, value in whole.items() if name not in ("keep", "histogram")}
-    return whole | {"specification_hash": task.spec.hash(), "search_digest": _search_digest()}
-
-
-def _search_digest() -> str:
-    """SHA-256 of the source files of searches."""
-    folder = Path(__file__).parent
-    total = hashlib.sha256(code_digest().encode())
-    for file in sorted((*folder.glob("*.py"), *folder.glob("methods/*.py"))):
-        total.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
-    return total.hexdigest()
+    return whole | {"specification_hash": task.spec.hash(), "search_digest": search_digest()}
 
 
 def _key(task: Problem, name: str) -> str:

@@ -106,9 +106,9 @@ def decode(space: Space, cube: Array) -> Point:
     return from_coordinates(space, jnp.stack(whole, axis=-1), jnp.clip(cube[..., n:], 0.0, 1.0))
 
 
-def _cell(position: Array, radix: int) -> Array:
+def _cell(position: Array, radix: int | Array) -> Array:
     """Which of ``radix`` equal cells of [0, 1] a position is in."""
-    return jnp.clip(jnp.floor(position * float(radix)).astype(jnp.int32), 0, radix - 1)
+    return jnp.clip(jnp.floor(position * jnp.float32(radix)).astype(jnp.int32), 0, radix - 1)
 
 
 def encode(space: Space, point: Point) -> Array:
@@ -177,6 +177,11 @@ def values(space: Space, point: Point) -> dict[str, Array]:
     return found | real_values(space, point.reals)
 
 
+def leaf_paths(space: Space) -> tuple[str, ...]:
+    """Full paths of every leaf that the space sets."""
+    return (*(path for columns in space.columns for path in columns), *space.paths)
+
+
 def real_values(space: Space, reals: Array) -> dict[str, Array]:
     """Full path → values of the continuous axes at positions [..., axis] in [0, 1]."""
     found = {}
@@ -214,24 +219,33 @@ def one_hot(space: Space, point: Point) -> list[Array]:
 
 def sample(space: Space, key: Array, shape: tuple[int, ...] = ()) -> Point:
     """Random designs: dimensions and continuous axes uniform, then uniform over the mappings that fit them."""
-    keys = jax.random.split(key, 3)
-    before = [
-        jax.random.randint(jax.random.fold_in(keys[0], i), shape, 0, size)
-        for i, size in enumerate(space.sizes[: space.row_digit])
-    ]  # fmt: skip
-    before = jnp.stack(before, axis=-1) if before else jnp.zeros((*shape, 0), jnp.int32)
-    row, options = _random_mapping(space, keys[1], before)
-    reals = jax.random.uniform(keys[2], (*shape, len(space.paths)))
-    return Point(jnp.concatenate([before, row[..., None], options], axis=-1), reals)
+    return spread(space, jax.random.uniform(key, (*shape, n_spread(space))))
 
 
-def _random_mapping(space: Space, key: Array, before: Array) -> tuple[Array, Array]:
-    """(row, digits of options) uniform over the mappings that are valid at these dimensions."""
+def n_spread(space: Space) -> int:
+    """Numbers that :func:`spread` takes for a design."""
+    return space.row_digit + 1 + len(space.paths)
+
+
+def spread(space: Space, cube: Array) -> Point:
+    """Designs at positions [..., :func:`n_spread`] of the unit cube such that even positions give even designs.
+
+    One axis for each dimension, one for the mappings that are valid there, in the order of their tree, and the
+    continuous axes. (:func:`decode` has an axis for each degree and so gives some mappings more room than others.)
+    """
+    before = [_cell(cube[..., i], size) for i, size in enumerate(space.sizes[: space.row_digit])]
+    before = jnp.stack(before, axis=-1) if before else jnp.zeros((*cube.shape[:-1], 0), jnp.int32)
+    row, options = _numbered_mapping(space, cube[..., space.row_digit], before)
+    return Point(jnp.concatenate([before, row[..., None], options], axis=-1), cube[..., space.row_digit + 1 :])
+
+
+def _numbered_mapping(space: Space, position: Array, before: Array) -> tuple[Array, Array]:
+    """(row, digits of options) at a position in [0, 1) among the mappings that are valid at these dimensions."""
     shape = jnp.zeros(before.shape[:-1], jnp.int32)
     for dimension, adds in enumerate(space.shape_of):
         shape = shape + adds[before[..., dimension]]
     first, last = (space.designs_before[space.first_leaf[shape + i]] for i in (0, 1))
-    number = jax.random.randint(key, shape.shape, first, last)
+    number = first + _cell(position, last - first)
     leaf = jnp.searchsorted(space.designs_before, number, side="right").astype(jnp.int32) - 1
     column = space.listed_columns[space.pattern[leaf], number - space.designs_before[leaf]]
     return space.row_of_leaf[leaf], space.option_digits[column]

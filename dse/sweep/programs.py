@@ -23,7 +23,7 @@ import jaxlib
 from jax.experimental import serialize_executable
 from jax.experimental.compilation_cache import compilation_cache
 
-from dse.sweep.naming import code_digest, unique_suffix
+from dse.sweep.naming import code_digest, files_digest, sources, unique_suffix
 
 #: Programs kept at most; the oldest go first.
 _MOST_KEPT = 100
@@ -83,9 +83,15 @@ class Program:
         shapes = tuple(map(jax.typeof, leaves))
         key = (structure, shapes, *sorted(static.items()))
         if key not in self._loaded:
-            made_from = (self.__qualname__, structure, shapes, *((name, str(static[name])) for name in sorted(static)))
+            named = ((name, str(static[name])) for name in sorted(static))
+            made_from = (self.__module__, self.__qualname__, self._digest, structure, shapes, *named)
             self._loaded[key] = self._found(str(made_from), arguments, static)
         return self._loaded[key](*arguments)
+
+    @functools.cached_property
+    def _digest(self) -> str:
+        """Of the files beside the function's own: those that lie elsewhere than the model count by ``code_digest``."""
+        return files_digest(sources(Path(self.jitted.__wrapped__.__code__.co_filename).parent))
 
     def _found(self, made_from: str, arguments: tuple[Any, ...], static: dict[str, Any]) -> Callable[..., Any]:
         """The kept program, else a new one, which is kept."""

@@ -13,6 +13,7 @@ METHODS: dict[str, Method] = {
         evolution.EVOLUTION,
         cross_entropy.CROSS_ENTROPY,
         annealing.ANNEALING,
+        annealing.LANGEVIN,
         gumbel.GUMBEL,
         external.CMAES,
         external.NSGA2,

@@ -3,19 +3,27 @@
 A worse neighbour is taken with the chance ``exp(-worse / temperature)``, where worse is the logarithm of the ratio
 of the values (the difference where one is not positive), plus what it violates more. The temperature falls by a
 constant factor a step; walkers begin again at the best they have found when they have come to its end.
+
+``annealing`` draws neighbours evenly. ``langevin`` draws them by the relaxed gradient at the walker: the leaves of a
+design are real numbers to the model, so one gradient foretells the change to every neighbour to first order, and one
+is drawn with the chance ``exp(-foretold / guide)`` (locally informed proposals: Zanella 2020; Gibbs with gradients:
+Grathwohl et al. 2021). A share ``plain`` is drawn evenly all the same: choices that the model compares rather than
+calculates with (recompute, ZeRO stage) have no slope.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from dse.search import space as spaces
-from dse.search.judging import better
+from dse.search.judging import Judgement, better
 from dse.search.methods.base import Batch, Evaluate, Method, Searcher
+from dse.search.slopes import foretold
 from dse.search.space import Point, Space
 
 #: Temperature at the end of a round, as a share of that at its beginning.
@@ -27,6 +35,9 @@ _VIOLATION_WEIGHT = 4.0
 #: Continuous axes move by up to this share of their length, less when it is colder.
 _LONGEST_STEP = 0.3
 
+#: What a neighbour is foretold to gain or lose is cut at this.
+_MOST_FORETOLD = 3.0
+
 
 class State(NamedTuple):
     """Walkers, where each was best, and the time."""
@@ -37,26 +48,57 @@ class State(NamedTuple):
     best: Point
     best_violation: Array
     best_value: Array
+    slopes: dict[str, Array]  #: by leaf: [walker] gradient where the walker is; empty where none is followed
     time: Array
 
 
 def searcher(walkers: int, temperature: float, steps: int) -> Searcher:
     """Walkers, their first temperature (0.1: ten per cent worse is taken often) and the steps of a round."""
 
+    def move(key: Array, space: Space, state: State, longest: Array) -> Point:
+        return jax.vmap(lambda k, point: _even(k, space, point, longest))(jax.random.split(key, walkers), state.at)
+
+    def judge(evaluate: Evaluate, trial: Point) -> tuple[Judgement, dict[str, Array]]:
+        return evaluate(trial), {}
+
+    return _searcher(walkers, temperature, steps, (move, judge), lambda space: {})
+
+
+def guided(walkers: int, temperature: float, steps: int, guide: float, plain: float) -> Searcher:
+    """The same by the relaxed gradient: ``guide`` is a change of the logarithm, ``plain`` a share of the steps."""
+
+    def move(key: Array, space: Space, state: State, longest: Array) -> Point:
+        keys = jax.random.split(key, walkers)
+        return jax.vmap(lambda k, *at: _informed(k, space, *at, longest, (guide, plain)))(keys, state.at, state.slopes)
+
+    def judge(evaluate: Evaluate, trial: Point) -> tuple[Judgement, dict[str, Array]]:
+        return evaluate.slopes(trial, jnp.full(walkers, _VIOLATION_WEIGHT), jnp.float32(0.0))
+
+    def no_slopes(space: Space) -> dict[str, Array]:
+        return {path: jnp.zeros(walkers) for path in spaces.leaf_paths(space)}
+
+    return _searcher(walkers, temperature, steps, (move, judge), no_slopes)
+
+
+def _searcher(
+    walkers: int, temperature: float, steps: int, parts: tuple[Callable[..., Any], Callable[..., Any]],
+    no_slopes: Callable[[Space], dict[str, Array]],
+) -> Searcher:  # fmt: skip
+    """Annealing by a move and a judgement, which may come with slopes."""
+    move, judge = parts
+
     def init(key: Array, space: Space) -> State:
         points = spaces.sample(space, key, (walkers,))
         worst = jnp.full(walkers, jnp.inf)
-        return State(points, worst, worst, points, worst, worst, jnp.int32(0))
+        return State(points, worst, worst, points, worst, worst, no_slopes(space), jnp.int32(0))
 
     def step(key: Array, state: State, evaluate: Evaluate) -> tuple[State, Batch]:
         keys = jax.random.split(key, 2)
         heat = _COLDEST ** ((state.time % steps).astype(jnp.float32) / float(steps))
         state = _begun_again(state, (state.time % steps) == 0)
-        moved = jax.vmap(lambda k, point: _neighbour(k, evaluate.space, point, heat))(
-            jax.random.split(keys[0], walkers), state.at
-        )
+        moved = move(keys[0], evaluate.space, state, _LONGEST_STEP * jnp.sqrt(heat))
         trial = jax.tree.map(lambda new, old: jnp.where(state.time == 0, old, new), moved, state.at)  # or the first
-        found = evaluate(trial)
+        found, slopes = judge(evaluate, trial)
         worse = _worse(state, found.violation, found.value)
         taken = jax.random.uniform(keys[1], (walkers,)) < jnp.exp(-worse / (temperature * heat))
         won = better((found.violation, found.value), (state.best_violation, state.best_value))
@@ -67,6 +109,7 @@ def searcher(walkers: int, temperature: float, steps: int) -> Searcher:
             _chosen(won, trial, state.best),
             jnp.where(won, found.violation, state.best_violation),
             jnp.where(won, found.value, state.best_value),
+            {path: jnp.where(taken, slope, state.slopes[path]) for path, slope in slopes.items()},
             state.time + 1,
         )
         return kept, Batch(trial, found.evaluation)
@@ -74,19 +117,35 @@ def searcher(walkers: int, temperature: float, steps: int) -> Searcher:
     return Searcher(init, step, walkers)
 
 
-def _neighbour(key: Array, space: Space, point: Point, heat: Array) -> Point:
+def _even(key: Array, space: Space, point: Point, longest: Array) -> Point:
     """A random neighbour, among those that are other designs."""
     keys = jax.random.split(key, 2)
-    step = _LONGEST_STEP * jnp.sqrt(heat) * jax.random.uniform(keys[0])
-    near, _ = spaces.neighbours(space, point, step)
-    other = _differs(near, point)
-    chosen = jax.random.categorical(keys[1], jnp.where(other, 0.0, -jnp.inf))
-    return jax.tree.map(lambda array: array[chosen], near)
+    near, other = _around(keys[0], space, point, longest)
+    return _drawn(keys[1], near, jnp.where(other, 0.0, -jnp.inf))
 
 
-def _differs(near: Point, point: Point) -> Array:
+def _informed(
+    key: Array, space: Space, point: Point, slopes: dict[str, Array], longest: Array, weights: tuple[float, float]
+) -> Point:
+    """A neighbour by what the slopes foretell of it, at times any."""
+    keys, (guide, plain) = jax.random.split(key, 3), weights
+    near, other = _around(keys[0], space, point, longest)
+    change = foretold(slopes, spaces.values(space, point), spaces.values(space, near))
+    likely = -jnp.clip(change, -_MOST_FORETOLD, _MOST_FORETOLD) / guide
+    likely = jnp.where(jax.random.uniform(keys[2]) < plain, 0.0, likely)
+    return _drawn(keys[1], near, jnp.where(other, likely, -jnp.inf))
+
+
+def _around(key: Array, space: Space, point: Point, longest: Array) -> tuple[Point, Array]:
+    """Neighbours [direction], and which of them are other designs."""
+    near, _ = spaces.neighbours(space, point, longest * jax.random.uniform(key))
     digits, reals = (jnp.broadcast_to(old, new.shape) for old, new in zip(point, near, strict=True))
-    return jnp.any(near.digits != digits, axis=-1) | jnp.any(near.reals != reals, axis=-1)
+    return near, jnp.any(near.digits != digits, axis=-1) | jnp.any(near.reals != reals, axis=-1)
+
+
+def _drawn(key: Array, near: Point, logits: Array) -> Point:
+    chosen = jax.random.categorical(key, logits)
+    return jax.tree.map(lambda array: array[chosen], near)
 
 
 def _worse(state: State, violation: Array, value: Array) -> Array:
@@ -103,8 +162,11 @@ def _worse(state: State, violation: Array, value: Array) -> Array:
 def _begun_again(state: State, now: Array) -> State:
     """Walkers at the best that they have found, where a round begins."""
     at = jax.tree.map(lambda old, best: jnp.where(now, best, old), state.at, state.best)
+    slopes = jax.tree.map(lambda slope: jnp.where(now, 0.0, slope), state.slopes)  # not known there
     violation = jnp.where(now, state.best_violation, state.violation)
-    return state._replace(at=at, violation=violation, value=jnp.where(now, state.best_value, state.value))
+    return state._replace(
+        at=at, violation=violation, slopes=slopes, value=jnp.where(now, state.best_value, state.value)
+    )  # fmt: skip
 
 
 def _chosen(mask: Array, one: Point, other: Point) -> Point:
@@ -114,4 +176,9 @@ def _chosen(mask: Array, one: Point, other: Point) -> Point:
 ANNEALING = Method(
     "annealing", "simulated annealing by steps to neighbours",
     {"walkers": 16, "temperature": 0.1, "steps": 200}, searcher,
+)  # fmt: skip
+
+LANGEVIN = Method(
+    "langevin", "annealing by the relaxed gradient: neighbours drawn by the change that it foretells",
+    {"walkers": 16, "temperature": 0.1, "steps": 200, "guide": 0.5, "plain": 0.2}, guided,
 )  # fmt: skip

@@ -10,9 +10,11 @@ import importlib
 from types import ModuleType
 from typing import Any, Protocol
 
+import jax
 import numpy as np
 
 from dse.errors import InputError
+from dse.search import space as spaces
 from dse.search.methods.base import Method
 from dse.search.space import Space
 
@@ -45,22 +47,31 @@ def available(name: str, where: str) -> ModuleType:
 
 
 class Sobol:
-    """Sobol's sequence, shifted at random for each seed (Sobol' 1967; Cranley and Patterson 1976)."""
+    """Sobol's sequence, shifted at random for each seed (Sobol' 1967; Cranley and Patterson 1976).
+
+    Spread so that every valid mapping is as likely as any other, as random search draws them.
+    """
 
     def __init__(self, space: Space, n_objectives: int, seed: int, where: str, population: int) -> None:
         qmc = importlib.import_module("scipy.stats.qmc")
         self.batch = population
-        self._sequence = qmc.Sobol(max(space.n_cube, 1), scramble=False)
-        self._shift = np.random.default_rng(seed).random(max(space.n_cube, 1))
-        self._n = space.n_cube
+        n = spaces.n_spread(space)
+        self._sequence, self._shift = qmc.Sobol(n, scramble=False), np.random.default_rng(seed).random(n)
+        self._space = space
 
     def ask(self) -> np.ndarray:
         """The next points of the sequence, one at a time: blocks need not be powers of two."""
         points = np.concatenate([self._sequence.random(1) for _ in range(self.batch)])
-        return ((points + self._shift) % 1.0)[:, : self._n]
+        return np.asarray(_placed(self._space, ((points + self._shift) % 1.0).astype(np.float32)))
 
     def tell(self, objectives: np.ndarray, violation: np.ndarray, value: np.ndarray) -> None:
         """Nothing is learnt."""
+
+
+@jax.jit
+def _placed(space: Space, cube: jax.Array) -> jax.Array:
+    """Where :func:`~dse.search.space.decode` finds the designs that are spread evenly at these positions."""
+    return spaces.encode(space, spaces.spread(space, cube))
 
 
 class CovarianceAdaptation:

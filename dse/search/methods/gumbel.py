@@ -7,8 +7,8 @@ penalty for a product of degrees that is wrong) and what is learnt of a degree i
 Forward, a hard sample of the Gumbel-softmax is evaluated (Jang et al. 2017; Maddison et al. 2017), counted and scored
 like any other design. Backward, the model's gradient by the leaves goes through the soft mixture of leaf values, that
 of their logarithms where all are positive. Choices that the model compares rather than calculates with (recompute,
-ZeRO stage, overlaps) have no slope, and a step of a ceiling is none: of these the score function learns (Williams
-1992) from the same sample, with the running mean of the start as its baseline, and from the best the start has met.
+ZeRO stage) have no slope: of these the score function learns (Williams 1992) from the same sample, with the running
+mean of the start as its baseline, and from the best the start has met.
 What construction cannot remove (memory, power, constraints) enters as an augmented Lagrangian. A gradient takes
 the time of about 12 evaluations, which the count of evaluations does not say.
 """
@@ -24,7 +24,7 @@ from jax import Array
 
 from dse.search import space as spaces
 from dse.search.methods.base import Batch, Evaluate, Method, Searcher
-from dse.search.slopes import logarithm
+from dse.search.slopes import cut, logarithm
 from dse.search.space import Point, Space
 
 #: Temperature of the softmax at the end of a round, as a share of that at its beginning.
@@ -32,9 +32,6 @@ _COLDEST = 0.1
 
 #: Second-order penalty of the augmented Lagrangian, and its multiplier at most.
 _STIFFNESS, _LARGEST = 2.0, 20.0
-
-#: Gradients by the logarithm of a leaf beyond this are cut: a step of a ceiling is no slope.
-_STEEPEST = 10.0
 
 #: Positions on continuous axes stay so far inside [0, 1]: the sigmoid has a slope there.
 _INSIDE = 4.6
@@ -177,12 +174,12 @@ def _pulled(
             for path, column in columns.items():
                 positive = jnp.min(column) > 0.0
                 logarithms = weight @ jnp.log(jnp.where(positive, column, 1.0))
-                steep = jnp.clip(by_leaf[path] * values[path], -_STEEPEST, _STEEPEST)
-                total = total + jnp.where(positive, steep * logarithms, _cut(by_leaf[path]) * (weight @ column))
+                steep, flat = cut(by_leaf[path] * values[path]), cut(by_leaf[path])
+                total = total + jnp.where(positive, steep * logarithms, flat * (weight @ column))
         reals = jax.nn.sigmoid(parameters.reals)
         for path, value in spaces.real_values(space, reals).items():
             size = jnp.maximum(jnp.abs(values[path]), 1e-30)
-            total = total + _cut(by_leaf[path] * size) * value / size
+            total = total + cut(by_leaf[path] * size) * value / size
         return total
 
     return jax.grad(mixed)(parameters)
@@ -213,10 +210,6 @@ def _sizes(space: Space) -> tuple[int, tuple[int, ...]]:
     """Values of the row of degrees, and of the other digits."""
     others = tuple(size for digit, size in enumerate(space.sizes) if digit != space.row_digit)
     return space.sizes[space.row_digit], others
-
-
-def _cut(slope: Array) -> Array:
-    return jnp.clip(jnp.nan_to_num(slope), -_STEEPEST, _STEEPEST)
 
 
 GUMBEL = Method(

@@ -1,8 +1,8 @@
 """``python -m dse.search.suite docs/search.md``: enumerate, measure, write the page, its figure and its record.
 
-``--exact`` enumerates alone and refreshes ``optima.json``; ``--draw`` writes page and figure from the record beside
-the page; ``--tiny`` measures a little on the two smallest spaces. ``--spaces`` and ``--methods`` measure those anew and
-keep the rest of the record.
+``--exact`` enumerates alone and refreshes ``optima.json``; ``--foresight`` measures what the relaxed gradient foretells
+alone; ``--draw`` writes page and figure from the record beside the page; ``--tiny`` measures a little on the two
+smallest spaces. ``--spaces`` and ``--methods`` measure those anew and keep the rest of the record.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m dse.search.suite", description=__doc__)
     parser.add_argument("page", type=Path, nargs="?", default=Path("docs/search.md"))
-    for name in ("exact", "draw", "tiny"):
+    for name in ("exact", "foresight", "draw", "tiny"):
         parser.add_argument(f"--{name}", action="store_true")
     parser.add_argument("--spaces", nargs="*", default=[])
     parser.add_argument("--methods", nargs="*", default=[])
@@ -48,15 +48,21 @@ def _measure(asked: argparse.Namespace, record: Path) -> None:
     import dataclasses
 
     from dse.search import suite
-    from dse.search.suite import exact, fronts, measure
+    from dse.search.suite import exact, foresight, fronts, measure
 
     given = {key: value for key in ("seeds", "evaluations") if (value := getattr(asked, key))}
     effort = dataclasses.replace(measure.TINY if asked.tiny else measure.Effort(), **given)
-    whole = not (asked.spaces or asked.methods or asked.tiny)
+    whole = not (asked.spaces or asked.methods or asked.tiny or asked.foresight)
     document: dict[str, Any] = {} if whole or not record.exists() else json.loads(record.read_text(encoding="utf-8"))
-    document |= _circumstances() | {"effort": dataclasses.asdict(effort)}
     names = tuple(asked.spaces) or suite.names()[: 2 if asked.tiny else None]
     seconds, optima = {}, exact.stored() if exact.FILE.exists() else {}
+    if asked.foresight:
+        for name in names:
+            if not optima[name].front:
+                document["spaces"][name]["foresight"] = foresight.measured(name)
+        record.write_text(json.dumps(document) + "\n", encoding="utf-8")
+        return
+    document |= _circumstances() | {"effort": dataclasses.asdict(effort)}
     for name in names:
         optima[name], seconds[name] = exact.enumerated(name)
         exact.store({known: optima[known] for known in suite.names() if known in optima})
@@ -66,6 +72,8 @@ def _measure(asked: argparse.Namespace, record: Path) -> None:
         entry["methods"] |= measure.measured(name, optima[name], effort, tuple(asked.methods))
         if optima[name].front and not asked.tiny:
             entry["pymoo"] = fronts.beside_pymoo(name, optima[name])
+        if not optima[name].front:
+            entry["foresight"] = foresight.measured(name)
         record.write_text(json.dumps(document) + "\n", encoding="utf-8")
 
 

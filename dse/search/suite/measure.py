@@ -26,6 +26,9 @@ from dse.search.suite.exact import Optimum
 COUNTS = (100, 1_000, 5_000, 10_000, 20_000, 100_000)
 SHARES = (0.0001, 0.001, 0.01)
 
+#: Evaluations at which methods are held against random search, seed by seed.
+MARKS = (1_000, 5_000, 20_000)
+
 #: Evaluations after which the best of each seed is polished too.
 POLISH_AT = 5_000
 
@@ -34,6 +37,9 @@ QUANTILES = (0.05, 0.5, 0.95)
 
 #: Methods made for several objectives, of no use for one.
 _FOR_FRONTS = ("nsga2",)
+
+#: Methods whose samples weigh every mapping of a space.
+_SLOW = ("gumbel",)
 
 #: A seed whose gap is below this has found the optimum: programs differ by roundings.
 _FOUND = 1e-5
@@ -46,11 +52,12 @@ class Effort:
     seeds: int = 32
     evaluations: int = 20_000  #: of a seed, methods on the device
     host_evaluations: int = 5_000  #: of a seed, methods that ask and tell on the host
+    slow_evaluations: int = 10_000  #: of a seed, methods whose samples weigh every mapping
     front_evaluations: int = 10_000  #: of a seed, several objectives
 
 
 #: What continuous integration affords.
-TINY = Effort(seeds=4, evaluations=2_000, host_evaluations=500, front_evaluations=1_000)
+TINY = Effort(seeds=4, evaluations=2_000, host_evaluations=500, slow_evaluations=500, front_evaluations=1_000)
 
 
 def methods_for(optimum: Optimum) -> tuple[str, ...]:
@@ -68,12 +75,15 @@ def measured(name: str, optimum: Optimum, effort: Effort, methods: tuple[str, ..
             one = driver(task, method)
         except InputError:
             continue
-        found[method] = _volumes(one, optimum, effort) if optimum.front else _gaps(one, optimum, effort)
+        most = _budget(method, effort, effort.front_evaluations if optimum.front else effort.evaluations)
+        found[method] = (_volumes if optimum.front else _gaps)(one, optimum, effort.seeds, most)
     return found
 
 
-def _budget(one: Driver | HostDriver, effort: Effort, most: int) -> int:
-    return min(most, effort.host_evaluations) if isinstance(one, HostDriver) else most
+def _budget(method: str, effort: Effort, most: int) -> int:
+    if method in _SLOW:
+        return min(most, effort.slow_evaluations)
+    return min(most, effort.host_evaluations) if METHODS[method].external else most
 
 
 class _Clock:
@@ -105,11 +115,10 @@ class _Clock:
 # --- one objective ----------------------------------------------------------------------------------------
 
 
-def _gaps(one: Driver | HostDriver, optimum: Optimum, effort: Effort) -> dict[str, Any]:
+def _gaps(one: Driver | HostDriver, optimum: Optimum, seeds: int, budget: int) -> dict[str, Any]:
     """Gaps of one method, for all seeds at once."""
     task, clock, curves = one.problem, _Clock(), []
     best = task.grid.spec.objectives[0].sign * optimum.value
-    budget = _budget(one, effort, effort.evaluations)
     polished: dict[str, Any] = {}
     for target in dict.fromkeys((min(POLISH_AT, budget), budget)):
         for chunk in clock.chunks(one, max(1, target // one.batch)):
@@ -127,10 +136,11 @@ def _gaps(one: Driver | HostDriver, optimum: Optimum, effort: Effort) -> dict[st
         "budget": budget,
         "marks": marks,
         "gap": [_quantiles(gaps) for gaps in at.values()],
+        "seeds": {mark: _numbers(np.sort(at[mark])) for mark in MARKS if mark in at},
         "within_1": [float(np.mean(gaps <= 0.01)) for gaps in at.values()],
         "within_5": [float(np.mean(gaps <= 0.05)) for gaps in at.values()],
         "to_1": _evaluations_to(curve, 0.01, one.batch),
-        "rate": clock.rate(one.batch, effort.seeds),
+        "rate": clock.rate(one.batch, seeds),
         "first_seconds": clock.first,
         "polished": polished,
         "left": int(np.sum(curve[-1] > 0.01)),
@@ -158,9 +168,13 @@ def _at(curve: np.ndarray, evaluations: int, batch: int) -> np.ndarray:
 
 
 def _quantiles(values: np.ndarray) -> list[float | None]:
-    """The quantiles, each the value of one seed; None for infinity, which JSON has not."""
-    found = np.quantile(values, QUANTILES, method="higher")
-    return [float(f"{value:.4g}") if np.isfinite(value) else None for value in found]
+    """The quantiles, each the value of one seed."""
+    return _numbers(np.quantile(values, QUANTILES, method="higher"))
+
+
+def _numbers(values: np.ndarray) -> list[float | None]:
+    """Four digits of each; None for infinity, which JSON has not."""
+    return [float(f"{value:.4g}") if np.isfinite(value) else None for value in values]
 
 
 def _evaluations_to(curve: np.ndarray, gap: float, batch: int) -> int | None:
@@ -203,13 +217,13 @@ def reference(front: np.ndarray) -> np.ndarray:
     return np.max(front, axis=0) * 1.1
 
 
-def _volumes(one: Driver | HostDriver, optimum: Optimum, effort: Effort) -> dict[str, Any]:
+def _volumes(one: Driver | HostDriver, optimum: Optimum, seeds: int, budget: int) -> dict[str, Any]:
     """Shares of the exact hypervolume: of each seed's own front and of the front of all seeds together."""
     exact = np.array(optimum.front)
     bound = reference(exact)
     whole = pareto.hypervolume(exact, bound)
-    budget, clock = _budget(one, effort, effort.front_evaluations), _Clock()
-    fronts: list[np.ndarray] = [np.empty((0, exact.shape[1]))] * effort.seeds
+    clock = _Clock()
+    fronts: list[np.ndarray] = [np.empty((0, exact.shape[1]))] * seeds
     marks = [mark for mark in COUNTS if one.batch <= mark <= budget]
     single, together = [], []
     for mark in marks:
@@ -220,7 +234,7 @@ def _volumes(one: Driver | HostDriver, optimum: Optimum, effort: Effort) -> dict
         together.append(pareto.hypervolume(np.concatenate(fronts), bound) / whole)
     return {
         "batch": one.batch, "budget": budget, "marks": marks, "single": single, "together": together,
-        "rate": clock.rate(one.batch, effort.seeds), "first_seconds": clock.first,
+        "rate": clock.rate(one.batch, seeds), "first_seconds": clock.first,
     }  # fmt: skip
 
 

@@ -1,0 +1,40 @@
+"""Choices as data: whole numbers, and the slope that counts of them have."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dse.design import replace
+from dse.evaluate import evaluate
+from dse.model import choice, roofline
+from tests.designs import make_design
+
+WHOLE = st.integers(1, 1 << 20).map(float)
+
+
+@given(value=st.floats(0.0, 1e6, width=32, allow_subnormal=False))
+def test_a_ceiling_is_exact_and_rises_as_what_is_rounded(value):
+    found, slope = jax.value_and_grad(choice.ceiling)(value)
+    assert float(found) == float(np.ceil(np.float32(value)))
+    assert float(slope) == 1.0
+
+
+@given(whole=WHOLE, piece=st.sampled_from([1.0, 64.0, 96.0, 128.0, 256.0]))
+def test_pieces_are_counted_exactly_and_grow_with_the_whole(whole, piece):
+    found, slope = jax.value_and_grad(roofline.pieces)(jnp.float32(whole), jnp.float32(piece))
+    assert float(found) == -(-whole // piece)
+    assert float(slope) == pytest.approx(1.0 / piece, rel=1e-5)
+
+
+@pytest.mark.parametrize("degree", ["mapping.pp", "mapping.tp"])
+def test_more_devices_a_model_are_less_work_for_each(degree):
+    """By its own slope a ceiling says that stages and shards save nothing, and only what they cost is left."""
+
+    def work(value):
+        found = evaluate(replace(make_design(tp=4.0, pp=4.0), {degree: value}))
+        return jnp.log(found.step_time_forward + found.step_time_backward)
+
+    assert -1.2 < float(jax.grad(work)(jnp.float32(4.0)) * 4.0) < -0.3
