@@ -1,7 +1,8 @@
 """Cross-entropy method (Rubinstein 1999): sample, keep the elite, move the distribution towards it.
 
 A categorical for each coordinate and a normal for each continuous axis, all independent; a share of uniform
-designs goes along, so that no choice ever dies out.
+designs goes along. Where the elite has become one design, or nothing better has come for ``patience`` steps, all
+begins again: independent choices that have settled seldom leave a mapping that needs two of them changed at once.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from dse.search import space as spaces
-from dse.search.judging import order
+from dse.search.judging import better, order
 from dse.search.methods.base import Batch, Evaluate, Method, Searcher
 from dse.search.space import Space
 
@@ -34,10 +35,11 @@ class State(NamedTuple):
     elite_reals: Array
     violation: Array  #: [elite]
     value: Array
+    waited: Array  #: steps since the best of the elite has changed
 
 
-def searcher(population: int, elite_share: float, learning_rate: float) -> Searcher:
-    """Samples a step, the share of them that is learnt from, and how fast."""
+def searcher(population: int, elite_share: float, learning_rate: float, patience: int) -> Searcher:
+    """Samples a step, the share of them that is learnt from, how fast, and steps without a better one at most."""
     n_elite = max(2, round(elite_share * population))
     n_uniform = round(_UNIFORM * population)
 
@@ -45,7 +47,7 @@ def searcher(population: int, elite_share: float, learning_rate: float) -> Searc
         chances = tuple(jnp.full(radix, 1.0 / radix) for radix in space.radices)
         n, worst = len(space.paths), jnp.full(n_elite, jnp.inf)
         none = jnp.zeros((n_elite, len(space.radices)), jnp.int32), jnp.zeros((n_elite, n))
-        return State(chances, jnp.full(n, 0.5), jnp.full(n, 0.5), *none, worst, worst)
+        return State(chances, jnp.full(n, 0.5), jnp.full(n, 0.5), *none, worst, worst, jnp.int32(0))
 
     def step(key: Array, state: State, evaluate: Evaluate) -> tuple[State, Batch]:
         keys = jax.random.split(key)
@@ -57,10 +59,15 @@ def searcher(population: int, elite_share: float, learning_rate: float) -> Searc
         reals = jnp.concatenate([state.elite_reals, points.reals])
         worth = jnp.concatenate([state.violation, found.violation]), jnp.concatenate([state.value, found.value])
         best = order(*worth)[:n_elite]
-        moved = _moved(state, at[best], reals[best], learning_rate)
-        kept = moved._replace(
-            elite=at[best], elite_reals=reals[best], violation=worth[0][best], value=worth[1][best]
-        )
+        violation, value = worth[0][best], worth[1][best]
+        won = better((violation[0], value[0]), (state.violation[0], state.value[0]))
+        moved = _moved(state, at[best], reals[best], learning_rate)._replace(
+            elite=at[best], elite_reals=reals[best], violation=violation, value=value,
+            waited=jnp.where(won, 0, state.waited + 1),
+        )  # fmt: skip
+        settled = (violation[0] == violation[-1]) & (value[0] == value[-1]) | (moved.waited >= patience)
+        fresh = init(keys[0], evaluate.space)
+        kept = jax.tree.map(lambda new, old: jnp.where(settled, new, old), fresh, moved)
         return kept, Batch(points, found.evaluation)
 
     return Searcher(init, step, population)
@@ -91,5 +98,5 @@ def _moved(state: State, elite: Array, reals: Array, rate: float) -> State:
 
 CROSS_ENTROPY = Method(
     "cross_entropy", "cross-entropy over independent categoricals and normals",
-    {"population": 64, "elite_share": 0.2, "learning_rate": 0.5}, searcher,
+    {"population": 64, "elite_share": 0.2, "learning_rate": 0.25, "patience": 20}, searcher,
 )  # fmt: skip

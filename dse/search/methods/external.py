@@ -7,6 +7,7 @@ generators are seeded, so no library's state has to be stored.
 from __future__ import annotations
 
 import importlib
+import math
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -75,47 +76,65 @@ def _placed(space: Space, cube: jax.Array) -> jax.Array:
 
 
 class CovarianceAdaptation:
-    """CMA-ES with margin (Hamano et al. 2022): coordinates are steps of the cube, continuous axes have none."""
+    """CMA-ES with margin (Hamano et al. 2022): coordinates are steps of the cube, continuous axes have none.
 
-    def __init__(self, space: Space, n_objectives: int, seed: int, where: str, population: int) -> None:
+    It begins at the best of ``first`` random designs, and again so, with a larger population, where it has converged or
+    has found nothing better for ``patience`` generations.
+    """
+
+    def __init__(
+        self, space: Space, n_objectives: int, seed: int, where: str, population: int, first: int, patience: int
+    ) -> None:
         self._cmaes = available("cmaes", where)
-        self.batch = population
+        self.batch, self._size, self._first, self._patience = population, population, first, patience
         n_real = len(space.paths)
         steps = [1.0 / space.radices[i] for i in space.moving] + [0.0] * n_real
         bounds = [(step / 2.0, 1.0 - step / 2.0) for step in steps]
         padding = max(0, 2 - len(steps))  # the library wants two axes at least
         self._steps, self._bounds = np.array(steps + [0.0] * padding), np.array(bounds + [(0.0, 1.0)] * padding)
-        self._n, self._random = len(steps), np.random.default_rng(seed)
-        self._size = population
-        self._waiting: list[tuple[np.ndarray, np.ndarray]] = []
+        self._space, self._n, self._random = space, len(steps), np.random.default_rng(seed)
+        self._optimizer: Any = None
+        self._asked: list[np.ndarray] = []
         self._told: list[tuple[np.ndarray, float, float]] = []
-        self._begin(np.full(len(self._steps), 0.5))
+        self._best, self._waited = (math.inf, math.inf), 0
+
+    def ask(self) -> np.ndarray:
+        """A batch of samples; a population may take several batches."""
+        if self._optimizer is None:
+            drawn = self._random.random((self.batch, spaces.n_spread(self._space))).astype(np.float32)
+            shown = np.asarray(_placed(self._space, drawn), float)
+            middle = np.full((self.batch, len(self._steps) - self._n), 0.5)
+            self._asked = list(np.clip(np.concatenate([shown, middle], axis=1), *self._bounds.T))
+            return shown
+        waiting = [self._optimizer.ask() for _ in range(self.batch)]
+        self._asked = [own for _, own in waiting]
+        return np.stack([shown for shown, _ in waiting])[:, : self._n]
+
+    def tell(self, objectives: np.ndarray, violation: np.ndarray, value: np.ndarray) -> None:
+        """Learn from ranks (violation, then value), when a population is complete."""
+        self._told += zip(self._asked, violation.tolist(), value.tolist(), strict=True)
+        if len(self._told) < (self._first if self._optimizer is None else self._size):
+            return
+        ranked = np.lexsort(([v for _, _, v in self._told], [v for _, v, _ in self._told]))
+        at, *best = self._told[ranked[0]]
+        if self._optimizer is None:
+            self._begin(at)
+            self._best, self._waited = tuple(best), 0
+        else:
+            rank = np.empty(self._size)
+            rank[ranked] = np.arange(self._size)
+            self._optimizer.tell([(told, float(r)) for (told, _, _), r in zip(self._told, rank, strict=True)])
+            won = tuple(best) < self._best
+            self._best, self._waited = min(tuple(best), self._best), 0 if won else self._waited + 1
+            if self._waited >= self._patience or self._optimizer.should_stop():
+                self._size, self._optimizer = self._size * _GROWTH, None
+        self._told = []
 
     def _begin(self, mean: np.ndarray) -> None:
         self._optimizer = self._cmaes.CMAwM(
             mean=mean, sigma=_FIRST_WIDTH, bounds=self._bounds, steps=self._steps, population_size=self._size,
             seed=int(self._random.integers(1 << 31)),
         )  # fmt: skip
-
-    def ask(self) -> np.ndarray:
-        """A batch of samples; a population may take several batches."""
-        self._waiting = [self._optimizer.ask() for _ in range(self.batch)]
-        return np.stack([shown for shown, _ in self._waiting])[:, : self._n]
-
-    def tell(self, objectives: np.ndarray, violation: np.ndarray, value: np.ndarray) -> None:
-        """Learn from ranks (violation, then value), when a population is complete."""
-        own = (told for _, told in self._waiting)
-        self._told += zip(own, violation.tolist(), value.tolist(), strict=True)
-        if len(self._told) < self._size:
-            return
-        rank = np.empty(self._size)
-        rank[np.lexsort(([v for _, _, v in self._told], [v for _, v, _ in self._told]))] = np.arange(self._size)
-        self._optimizer.tell([(told, float(r)) for (told, _, _), r in zip(self._told, rank, strict=True)])
-        self._told = []
-        if self._optimizer.should_stop():
-            self._size *= _GROWTH
-            low, high = self._bounds.T
-            self._begin(low + self._random.random(len(low)) * (high - low))
 
 
 class NonDominatedSorting:
@@ -148,10 +167,13 @@ class NonDominatedSorting:
         self._algorithm.tell(infills=self._asked)
 
 
-def _method(name: str, about: str, made: Any, population: int) -> Method:
-    return Method(name, about, {"population": population}, made, external=True)
+def _method(name: str, about: str, made: Any, **defaults: int) -> Method:
+    return Method(name, about, defaults, made, external=True)
 
 
-SOBOL = _method("sobol", "Sobol's sequence, shifted for each seed", Sobol, 64)
-CMAES = _method("cmaes", "CMA-ES with margin, restarted with a larger population", CovarianceAdaptation, 16)
-NSGA2 = _method("nsga2", "NSGA-II of pymoo, for several objectives", NonDominatedSorting, 64)
+SOBOL = _method("sobol", "Sobol's sequence, shifted for each seed", Sobol, population=64)
+CMAES = _method(
+    "cmaes", "CMA-ES with margin, restarted with a larger population", CovarianceAdaptation, population=16, first=128,
+    patience=40,
+)  # fmt: skip
+NSGA2 = _method("nsga2", "NSGA-II of pymoo, for several objectives", NonDominatedSorting, population=64)

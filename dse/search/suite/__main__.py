@@ -1,17 +1,22 @@
 """``python -m dse.search.suite docs/search.md``: enumerate, measure, write the page, its figure and its record.
 
 ``--exact`` enumerates alone and refreshes ``optima.json``; ``--foresight`` measures what the relaxed gradient foretells
-alone; ``--draw`` writes page and figure from the record beside the page; ``--tiny`` measures a little on the two
-smallest spaces. ``--spaces`` and ``--methods`` measure those anew and keep the rest of the record.
+alone, ``--mixed`` the space with continuous axes; ``--draw`` writes page and figure from the record beside the page;
+``--tiny`` measures a little on the two smallest spaces. ``--spaces`` and ``--methods`` measure those anew and keep the
+rest of the record.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dse.search.suite.measure import Effort
 
 
 def main() -> None:
@@ -34,7 +39,7 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m dse.search.suite", description=__doc__)
     parser.add_argument("page", type=Path, nargs="?", default=Path("docs/search.md"))
-    for name in ("exact", "foresight", "draw", "tiny"):
+    for name in ("exact", "foresight", "mixed", "draw", "tiny"):
         parser.add_argument(f"--{name}", action="store_true")
     parser.add_argument("--spaces", nargs="*", default=[])
     parser.add_argument("--methods", nargs="*", default=[])
@@ -44,25 +49,44 @@ def _arguments() -> argparse.Namespace:
 
 
 def _measure(asked: argparse.Namespace, record: Path) -> None:
-    """Enumerate all spaces, then measure one by one; the files are written after each."""
+    """What the arguments ask for; the record is written after each part."""
     import dataclasses
 
     from dse.search import suite
-    from dse.search.suite import exact, foresight, fronts, measure
+    from dse.search.suite import exact, foresight, measure, mixed
 
     given = {key: value for key in ("seeds", "evaluations") if (value := getattr(asked, key))}
     effort = dataclasses.replace(measure.TINY if asked.tiny else measure.Effort(), **given)
-    whole = not (asked.spaces or asked.methods or asked.tiny or asked.foresight)
+    alone = [part for part in ("foresight", "mixed") if getattr(asked, part)]
+    whole = not (alone or asked.spaces or asked.methods or asked.tiny or asked.exact)
     document: dict[str, Any] = {} if whole or not record.exists() else json.loads(record.read_text(encoding="utf-8"))
     names = tuple(asked.spaces) or suite.names()[: 2 if asked.tiny else None]
-    seconds, optima = {}, exact.stored() if exact.FILE.exists() else {}
-    if asked.foresight:
-        for name in names:
-            if not optima[name].front:
-                document["spaces"][name]["foresight"] = foresight.measured(name)
+
+    def keep() -> None:
         record.write_text(json.dumps(document) + "\n", encoding="utf-8")
-        return
-    document |= _circumstances() | {"effort": dataclasses.asdict(effort)}
+
+    if not alone:
+        document |= _circumstances() | {"effort": dataclasses.asdict(effort)}
+        _measure_spaces(asked, names, effort, document, keep)
+    if whole or "foresight" in alone:
+        for name in names:
+            if not exact.stored()[name].front:
+                document["spaces"][name]["foresight"] = foresight.measured(name)
+                keep()
+    if whole or "mixed" in alone:
+        document["mixed"] = mixed.measured(effort)
+        keep()
+
+
+def _measure_spaces(
+    asked: argparse.Namespace, names: tuple[str, ...], effort: Effort, document: dict[str, Any],
+    keep: Callable[[], None],
+) -> None:  # fmt: skip
+    """Enumerate all spaces, then measure one by one."""
+    from dse.search import suite
+    from dse.search.suite import exact, fronts, measure
+
+    seconds, optima = {}, exact.stored() if exact.FILE.exists() else {}
     for name in names:
         optima[name], seconds[name] = exact.enumerated(name)
         exact.store({known: optima[known] for known in suite.names() if known in optima})
@@ -72,9 +96,7 @@ def _measure(asked: argparse.Namespace, record: Path) -> None:
         entry["methods"] |= measure.measured(name, optima[name], effort, tuple(asked.methods))
         if optima[name].front and not asked.tiny:
             entry["pymoo"] = fronts.beside_pymoo(name, optima[name])
-        if not optima[name].front:
-            entry["foresight"] = foresight.measured(name)
-        record.write_text(json.dumps(document) + "\n", encoding="utf-8")
+        keep()
 
 
 def _circumstances() -> dict[str, Any]:

@@ -20,6 +20,7 @@ _LINES: dict[str, tuple[str, Any]] = {
     "evolution": ("#0072b2", "-"),
     "cross_entropy": ("#009e73", "-"),
     "annealing": ("#d55e00", "-"),
+    "langevin": ("#7f3c8d", "-"),
     "gumbel": ("#e69f00", "-"),
     "cmaes": ("#cc79a7", (0, (5, 1, 1, 1))),
     "nsga2": ("#56b4e9", (0, (5, 1, 1, 1))),

@@ -60,15 +60,15 @@ class Effort:
 TINY = Effort(seeds=4, evaluations=2_000, host_evaluations=500, slow_evaluations=500, front_evaluations=1_000)
 
 
-def methods_for(optimum: Optimum) -> tuple[str, ...]:
-    """Methods that are measured on a space."""
-    return tuple(name for name in METHODS if optimum.front or name not in _FOR_FRONTS)
+def methods_for_one() -> tuple[str, ...]:
+    """Methods that are measured where there is one objective."""
+    return tuple(name for name in METHODS if name not in _FOR_FRONTS)
 
 
 def measured(name: str, optimum: Optimum, effort: Effort, methods: tuple[str, ...] = ()) -> dict[str, Any]:
     """By method: what :func:`_gaps` or :func:`_volumes` gives; methods whose library is missing are left out."""
     found = {}
-    chosen = methods or methods_for(optimum)
+    chosen = methods or (tuple(METHODS) if optimum.front else methods_for_one())
     task = problem.build(suite.search_spec(name, chosen, effort.seeds))
     for method in chosen:
         try:
@@ -86,7 +86,7 @@ def _budget(method: str, effort: Effort, most: int) -> int:
     return min(most, effort.host_evaluations) if METHODS[method].external else most
 
 
-class _Clock:
+class Clock:
     """Seconds of steps after the first, which compiles."""
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class _Clock:
 
 def _gaps(one: Driver | HostDriver, optimum: Optimum, seeds: int, budget: int) -> dict[str, Any]:
     """Gaps of one method, for all seeds at once."""
-    task, clock, curves = one.problem, _Clock(), []
+    task, clock, curves = one.problem, Clock(), []
     best = task.grid.spec.objectives[0].sign * optimum.value
     polished: dict[str, Any] = {}
     for target in dict.fromkeys((min(POLISH_AT, budget), budget)):
@@ -222,7 +222,7 @@ def _volumes(one: Driver | HostDriver, optimum: Optimum, seeds: int, budget: int
     exact = np.array(optimum.front)
     bound = reference(exact)
     whole = pareto.hypervolume(exact, bound)
-    clock = _Clock()
+    clock = Clock()
     fronts: list[np.ndarray] = [np.empty((0, exact.shape[1]))] * seeds
     marks = [mark for mark in COUNTS if one.batch <= mark <= budget]
     single, together = [], []

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dse.accuracy.markdown import percent, table
+from dse.search.suite import mixed
 from dse.search.suite.measure import POLISH_AT
 from dse.search.suite.reading import BASELINES, GRADIENT, LUCK, Reading
 
@@ -36,6 +37,7 @@ def page(document: dict[str, Any]) -> str:
         "## The spaces", _spaces(reading),
         "## Gap against evaluations", "![Gap against evaluations by method, a panel for each space](search.png)",
         _gaps_text(reading), *_gaps(reading),
+        "## Continuous axes", _mixed(reading),
         "## What the relaxed gradient foretells", _foresight(reading),
         "## Fronts", _fronts(reading),
         "## Where methods stop short", _stopped(reading),
@@ -260,6 +262,11 @@ def _gap(value: float) -> str:
     if not math.isfinite(value):
         return "∞"
     return "0 %" if value < _ROUNDING else f"{100.0 * value:.3g} %"
+
+
+def _mixed(reading: Reading) -> str:
+    found = reading.document.get("mixed")
+    return mixed.section(found) if found else "Not measured here."
 
 
 def _foresight(reading: Reading) -> str:
