@@ -235,6 +235,12 @@ class HostDriver:
         return best, row, batch, value
 
 
+def release() -> None:
+    """Forget the compiled programs of drivers: no other run can use them, and a process has room for some hundred."""
+    Driver._run.clear_cache()
+    HostDriver._evaluated.clear_cache()
+
+
 def driver(problem: Problem, name: str) -> Driver | HostDriver:
     """What runs a method."""
     return (HostDriver if METHODS[name].external else Driver)(problem, name)

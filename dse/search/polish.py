@@ -58,6 +58,11 @@ def polish(problem: Problem, best: Best, weights: np.ndarray) -> Polished:
     return Polished(best, evaluations)
 
 
+def release() -> None:
+    """Forget compiled programs, as :func:`dse.search.driver.release` does."""
+    _round.clear_cache()
+
+
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _round(
     problem: Problem, in_pairs: bool, space: Space, best: Best, weights: Array, step: Array

@@ -20,7 +20,7 @@ from dse.search import checkpoint, outcome, pareto, problem
 from dse.search import dataset as datasets
 from dse.search import polish as polishing
 from dse.search.checkpoint import Progressed
-from dse.search.driver import BITS, Best, Chunk, Driver, HostDriver, driver, weights_of
+from dse.search.driver import BITS, Best, Chunk, Driver, HostDriver, driver, release, weights_of
 from dse.search.outcome import Found, Outcome
 from dse.search.problem import Problem
 from dse.search.progress import SearchProgress
@@ -90,6 +90,9 @@ def perform(task: Problem, options: Options) -> tuple[Labelled, Outcome]:
         except KeyboardInterrupt:
             where = f"run again to go on from {checkpoint.path(target, name).parent}" if target else "nothing is kept"
             raise Interrupted(f"interrupted; {where}") from None
+        finally:
+            release()
+            polishing.release()
         outcome.verify(task, _best_of_all(found))
         summary = outcome.of_methods(task, found, seconds | {"total": time.perf_counter() - began}, target)
         labelled = datasets.build(task, found, summary, identity(task))

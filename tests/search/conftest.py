@@ -1,11 +1,32 @@
-"""Tests of search that compile many programs run by `make test-search`; the others with every test."""
+"""Tests of search that compile many programs run by `make test-search`; a small version of each with every test."""
 
 import pytest
 
+#: Modules that are quick throughout.
 QUICK = ("test_pareto", "test_space", "test_spec")
+
+#: Of the others, tests that run with every test: a method on the device from start to resumed end, a front, what is
+#: told where nothing fits, bad input, and what needs no program.
+SMALL = (
+    "test_a_run_is_its_first_half_and_the_rest[one-evolution]",
+    "test_a_run_is_its_first_half_and_the_rest[one-langevin]",
+    "test_an_interrupted_search_goes_on",
+    "test_the_front_is_that_of_all_designs_when_all_are_evaluated",
+    "test_where_nothing_is_feasible_the_nearest_miss_is_told",
+    "test_a_method_of_a_missing_library_is_bad_input",
+    "test_bad_",
+    "test_every_method_says_what_it_is",
+    "test_every_space_is_stored_as_it_is_specified",
+    "test_excess_of_comparisons",
+    "test_price_of_a_die",
+    "test_slopes_foretell_what_steps_do",
+    "test_soft_min_tends_to_the_minimum",
+    "test_the_feasible_come_first",
+)
 
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if item.module.__name__.startswith("tests.search.") and not item.module.__name__.endswith(QUICK):
+        name = item.module.__name__
+        if name.startswith("tests.search.") and not (name.endswith(QUICK) or item.name.startswith(SMALL)):
             item.add_marker(pytest.mark.slow)

@@ -2,62 +2,27 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dse.search import driver, problem, spec
 from dse.search import space as spaces
 from dse.search.methods import METHODS, gumbel
-from dse.search.slopes import judged_with_slopes, logarithm
+from dse.search.slopes import foretold, judged_with_slopes, logarithm
+from tests.search.small import searched, small_problem
 
-TEXT = """
-title = "a small search"
-
-[workload]
-name = "gpt-3-13b"
-global_batch = 256
-
-[system]
-name = "selene"
-n_devices = 64
-
-[axes]
-tp = "divisors"
-pp = "divisors"
-micro_batch = "divisors"
-recompute = ["none", "selective", "full"]
-zero_stage = [0, 1, 3]
-overlap_dp = [false, true]
-
-[search]
-method = "gumbel"
-seeds = 3
-"""
+EVALUATIONS = 160
 
 
 @pytest.fixture(scope="module")
 def task():
-    return problem.build(spec.from_text(TEXT))
+    return small_problem()
 
 
 @pytest.fixture(scope="module")
-def searched(task):
-    return _searched(task, "gumbel", 20)
-
-
-def _searched(task, name, steps):
-    own = dataclasses.replace(task.spec, methods=(name,), options={name: METHODS[name].defaults})
-    one = driver.driver(dataclasses.replace(task, spec=own), name)
-    done = 0
-    while done < steps:
-        count = min(one.chunk, steps - done)
-        one.advance(done, count)
-        done += count
-    return one
+def gumbel_search(task):
+    return searched(task, "gumbel", EVALUATIONS, seeds=3)
 
 
 def test_hard_samples_are_valid_designs(task):
@@ -84,6 +49,23 @@ def test_slopes_are_those_of_the_model(task):
         np.testing.assert_allclose(by_leaf[path][0], slope, rtol=1e-3, atol=1e-6, err_msg=path)
 
 
+def test_slopes_foretell_what_steps_do(task):
+    """Of steps to valid neighbours that change the time by more than a per cent, most are foretold with their sign."""
+    points = spaces.sample(task.space, jax.random.key(0), (256,))
+    near, _ = jax.vmap(lambda point: spaces.neighbours(task.space, point))(points)
+    here, by_leaf = judged_with_slopes(
+        task, task.space, lambda objectives: objectives[..., 0], points, jnp.zeros(256), jnp.float32(0.0)
+    )
+    there = task.evaluate(near)
+    change = np.asarray(logarithm(there.objectives[..., 0]) - logarithm(here.value)[:, None])
+    expected = np.asarray(
+        jax.vmap(foretold)(by_leaf, spaces.values(task.space, points), spaces.values(task.space, near))
+    )
+    told = (np.abs(change) > 0.01) & (np.abs(expected) > 0.01)
+    assert told.sum() > 1000
+    assert np.mean(np.sign(change[told]) == np.sign(expected[told])) > 0.85
+
+
 def test_log_chance_of_a_design_grows_along_its_gradient(task):
     space = task.space
     parameters = jax.tree.map(
@@ -100,16 +82,16 @@ def test_log_chance_of_a_design_grows_along_its_gradient(task):
     assert chance(moved) > chance(parameters)
 
 
-def test_same_seed_same_search(task, searched):
-    again = _searched(task, "gumbel", 20)
-    np.testing.assert_array_equal(searched.best.value, again.best.value)
-    np.testing.assert_array_equal(searched.best.point.digits, again.best.point.digits)
-    for one, other in zip(searched.state_arrays(), again.state_arrays(), strict=True):
+def test_same_seed_same_search(task, gumbel_search):
+    again = searched(task, "gumbel", EVALUATIONS, seeds=3)
+    np.testing.assert_array_equal(gumbel_search.best.value, again.best.value)
+    np.testing.assert_array_equal(gumbel_search.best.point.digits, again.best.point.digits)
+    for one, other in zip(gumbel_search.state_arrays(), again.state_arrays(), strict=True):
         assert np.all(np.isfinite(one[np.isfinite(one)])) and not np.any(np.isnan(one))
         np.testing.assert_array_equal(one, other)
 
 
-def test_no_worse_than_the_median_of_random_search(task, searched):
-    random = _searched(task, "random", 20 * searched.batch // METHODS["random"].defaults["population"])
-    assert np.all(np.asarray(searched.best.evaluation.violation) == 0.0)
-    assert np.min(searched.best.value) <= np.median(random.best.value)
+def test_no_worse_than_the_median_of_random_search(task, gumbel_search):
+    random = searched(task, "random", EVALUATIONS, seeds=3)
+    assert np.all(np.asarray(gumbel_search.best.evaluation.violation) == 0.0)
+    assert np.min(gumbel_search.best.value) <= np.median(random.best.value)

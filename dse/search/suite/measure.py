@@ -15,7 +15,7 @@ import numpy as np
 from dse.errors import InputError
 from dse.search import pareto, problem, suite
 from dse.search import space as spaces
-from dse.search.driver import Chunk, Driver, HostDriver, driver
+from dse.search.driver import Chunk, Driver, HostDriver, driver, release
 from dse.search.methods import METHODS
 from dse.search.polish import polish
 from dse.search.problem import Problem
@@ -77,6 +77,7 @@ def measured(name: str, optimum: Optimum, effort: Effort, methods: tuple[str, ..
             continue
         most = _budget(method, effort, effort.front_evaluations if optimum.front else effort.evaluations)
         found[method] = (_volumes if optimum.front else _gaps)(one, optimum, effort.seeds, most)
+        release()
     return found
 
 
