@@ -72,8 +72,10 @@ def _panel(axes: Axes, reading: Reading, name: str) -> None:
         share = 0.01 * optimum.designs
         if share <= max(max(found["marks"]) for found in reading.methods(name).values()):
             axes.axvline(share, color=style.PALE, linewidth=0.6, zorder=0)
-    what = ", volume of all seeds" if optimum.front else ""
-    axes.set_title(f"{name.replace('_', ' ')}, {optimum.designs:.1e}{what}", fontsize=8)
+    axes.set_title(f"{name.replace('_', ' ')}, {optimum.designs:.1e}", fontsize=8)
+    if optimum.front:
+        what = "volume that the fronts\nof all seeds lack"
+        axes.text(0.97, 0.95, what, transform=axes.transAxes, ha="right", va="top", fontsize=7)
     axes.set(xscale="log", yscale="log", ylim=(_FLOOR * 0.8, 1.0))
     ticks = [1e-4, 1e-3, 1e-2, 1e-1, 1.0]
     axes.set_yticks(ticks, ["≤ 0.01 %", "0.1 %", "1 %", "10 %", "100 %"])

@@ -136,7 +136,7 @@ def _must_show(reading: Reading) -> str:
         rows.append(_reach_line(reading, "relaxed-gradient", gradient))
         counted = "relaxed-gradient, an evaluation counted as those that its time would buy"
         rows.append(_reach_line(reading, counted, gradient, by_time=True))
-    rows += _pymoo_lines(reading)
+    rows += [*_front_lines(reading), *_pymoo_lines(reading)]
     return table(["claim", "note", "yes or no"], rows)
 
 
@@ -174,6 +174,18 @@ def _reach_line(reading: Reading, kind: str, methods: list[str], by_time: bool =
     if others:
         text += " (another method does on " + ", ".join(f"`{space}`" for space in others) + ")"
     return [claim, text, "no" if missing else "yes"]
+
+
+def _front_lines(reading: Reading) -> list[list[str]]:
+    """Whether the front of all seeds together is at least that of random search."""
+    if not reading.fronts:
+        return []
+    behind = [
+        f"{method.replace('_', ' ')} on `{space}` at {mark:,}"
+        for space in reading.fronts for mark, method in reading.fronts_behind_random(space)
+    ]
+    claim = "fronts of every method, all seeds together, at least those of random search (1,000 and 5,000 evaluations)"
+    return [[claim, "behind: " + "; ".join(behind) if behind else "on all", "no" if behind else "yes"]]
 
 
 def _pymoo_lines(reading: Reading) -> list[list[str]]:

@@ -85,6 +85,15 @@ class Reading:
                     chance = scipy.stats.mannwhitneyu(own, random, alternative="greater").pvalue
                     yield method, int(mark), bool(chance < LUCK)
 
+    def fronts_behind_random(self, space: str) -> Iterator[tuple[int, str]]:
+        """(evaluations, method) where all seeds together have less of the exact volume than those of random search."""
+        methods = self.methods(space)
+        base = dict(zip(methods["random"]["marks"], methods["random"]["together"], strict=True))
+        for method, found in methods.items():
+            for mark, volume in zip(found["marks"], found["together"], strict=True):
+                if mark in (1_000, 5_000) and volume < base[mark] - 1e-9:
+                    yield mark, method
+
     def compared(self) -> int:
         """Comparisons with random search: methods x marks x spaces."""
         found = (each for space in self.single for name, each in self.methods(space).items() if name != "random")
