@@ -66,5 +66,5 @@ def _workloads(report: Report) -> Table:
 def _elasticities(report: Report) -> Table:
     table = _table("1 % more", "objective %, mappings held", "mappings anew")
     for row in report.elasticities:
-        table.add_row(row.leaf, f"{row.elasticity:+.3f}", f"{row.remapped:+.3f}")
+        table.add_row(row.leaf, *row.shown)
     return table

@@ -194,7 +194,12 @@ class Elasticity(NamedTuple):
     leaf: str  #: full path
     value: float
     elasticity: float  #: with the mappings held
-    remapped: float  #: of a tenth more, with the best mappings of that chip: what capacity is worth shows here alone
+    remapped: float | None  #: of a tenth more, with the best mappings of that chip, where that chip can be at all
+
+    @property
+    def shown(self) -> tuple[str, str]:
+        """Both as text."""
+        return f"{self.elasticity:+.3f}", "–" if self.remapped is None else f"{self.remapped:+.3f}"
 
 
 #: Change of a leaf for which mappings are chosen anew.
@@ -219,11 +224,11 @@ def elasticities(problem: Problem, coordinates: dict[str, float]) -> list[Elasti
     rows = [
         Elasticity(
             path, stated[path], float(slopes[path][0, :, 0] @ problem.weights * stated[path]),
-            float((moved[i] - plain) / math.log(_MORE)),
+            float((moved[i] - plain) / math.log(_MORE)) if np.isfinite(moved[i]) else None,
         )
         for i, path in enumerate(known)
     ]  # fmt: skip
-    return sorted(rows, key=lambda row: (-abs(row.elasticity), -abs(row.remapped)))
+    return sorted(rows, key=lambda row: (-abs(row.elasticity), -abs(row.remapped or 0.0)))
 
 
 def _exact(problem: Problem, points: Points) -> np.ndarray:

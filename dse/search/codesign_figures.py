@@ -21,7 +21,7 @@ from dse.accuracy.markdown import percent, table
 from dse.design import CHIP, leaf
 from dse.explain import short_name
 from dse.search import codesign, codesign_report, codesign_spec
-from dse.search.codesign import Problem, Trace
+from dse.search.codesign import Elasticity, Problem, Trace
 from dse.search.hardware import Hardware
 from dse.search.inner import GRADIENT_COST
 
@@ -188,7 +188,7 @@ def section(figures: dict[str, Any]) -> str:
         _mappings(report),
         "What it is short of: per cent of objective for a per cent more of a leaf, with mappings held (the gradient) "
         "and with the best mappings of a chip that has a tenth more. Only the second sees capacity, and where a share "
-        "leaves no room for something else.",
+        "leaves no room for something else; – where no such chip can be (no clock is above the nominal one).",
         _elasticities(report),
     ]  # fmt: skip
     return "\n\n".join(parts) + "\n"
@@ -233,7 +233,7 @@ def _mappings(report: dict[str, Any]) -> str:
 
 def _elasticities(report: dict[str, Any]) -> str:
     rows = [
-        [f"`{row['leaf']}`", f"{row['elasticity']:+.3f}", f"{row['remapped']:+.3f}"] for row in report["elasticities"]
+        [f"`{row['leaf']}`", *Elasticity(**row).shown] for row in report["elasticities"]
     ]
     return table(["leaf", "mappings held", "mappings anew"], rows)
 

@@ -96,7 +96,7 @@ def report(problem: Problem, trace: Trace, began: float) -> Report:
         workloads=workloads,
         elasticities=[
             row._replace(leaf=short_name(row.leaf)) for row in codesign.elasticities(problem, at)
-            if abs(row.elasticity) > 1e-4 or abs(row.remapped) > 1e-4
+            if abs(row.elasticity) > 1e-4 or abs(row.remapped or 0.0) > 1e-4
         ],
         starts=[float(best) ** objective.sign for best in trace.objective.min(axis=0)],
         evaluations=int(trace.evaluations[-1]),
