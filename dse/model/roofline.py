@@ -63,6 +63,7 @@ def occupied_flops(work: Work, accelerator: Accelerator) -> Scalar:
     """
     kernels = accelerator.kernels
     tiles = pieces(work.rows, kernels.tile_rows) * pieces(work.columns, kernels.tile_columns) * work.batch
+    # Waves keep their own slope, flat between steps: that by the cores is a hardware gradient, and exact.
     idle = accelerator.cores * whole_pieces(tiles, accelerator.cores) - tiles
     a_tile = 2.0 * kernels.tile_rows * kernels.tile_columns * (work.depth + kernels.matrix_depth)
     return a_tile * (tiles + kernels.wave_quantization * idle)

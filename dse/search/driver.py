@@ -57,14 +57,14 @@ class Chunk(NamedTuple):
 
 
 def scalar(objectives: Array, weights: Array) -> Array:
-    """One value of objectives [..., objective]: the one, or the weighted sum of the logarithms of several.
+    """One value of objectives [..., objective]: the one, or the weighted geometric mean of several.
 
-    Any scale of an objective leaves the order as it is; one to be made large counts against.
+    Any scale of an objective leaves the order as it is; one to be made large counts by its inverse.
     """
     if objectives.shape[-1] == 1:
         return objectives[..., 0]
     size = jnp.log(jnp.maximum(jnp.abs(objectives), jnp.finfo(jnp.float32).tiny))
-    return (jnp.sign(objectives) * size) @ weights
+    return jnp.exp((jnp.sign(objectives) * size) @ weights)
 
 
 def weights_of(seeds: Sequence[int], n_objectives: int) -> np.ndarray:

@@ -59,8 +59,7 @@ def judged_with_slopes(
     def lagrangian(values: dict[str, Scalar], multiplier: Scalar) -> tuple[Scalar, tuple]:
         found = problem.by_equations(values)
         value = worth(found.objectives)
-        size = logarithm(value) if problem.n_objectives == 1 else value  # of several it is one of logarithms
-        total = size + multiplier * found.violation + 0.5 * stiffness * found.violation * found.violation
+        total = logarithm(value) + multiplier * found.violation + 0.5 * stiffness * found.violation * found.violation
         return total, (found, value)
 
     slope = jax.vmap(jax.grad(lagrangian, has_aux=True))

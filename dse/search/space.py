@@ -219,7 +219,12 @@ def one_hot(space: Space, point: Point) -> list[Array]:
 
 def sample(space: Space, key: Array, shape: tuple[int, ...] = ()) -> Point:
     """Random designs: dimensions and continuous axes uniform, then uniform over the mappings that fit them."""
-    return spread(space, jax.random.uniform(key, (*shape, n_spread(space))))
+    keys = jax.random.split(key, 3)
+    before = _digits_before(space, jax.random.uniform(keys[0], (*shape, space.row_digit)))
+    first, last = _mappings_at(space, before)
+    row, options = _numbered_mapping(space, jax.random.randint(keys[1], shape, first, last))
+    reals = jax.random.uniform(keys[2], (*shape, len(space.paths)))
+    return Point(jnp.concatenate([before, row[..., None], options], axis=-1), reals)
 
 
 def n_spread(space: Space) -> int:
@@ -232,20 +237,31 @@ def spread(space: Space, cube: Array) -> Point:
 
     One axis for each dimension, one for the mappings that are valid there, in the order of their tree, and the
     continuous axes. (:func:`decode` has an axis for each degree and so gives some mappings more room than others.)
+    Positions have 24 bits: among millions of mappings some have a cell more than others.
     """
-    before = [_cell(cube[..., i], size) for i, size in enumerate(space.sizes[: space.row_digit])]
-    before = jnp.stack(before, axis=-1) if before else jnp.zeros((*cube.shape[:-1], 0), jnp.int32)
-    row, options = _numbered_mapping(space, cube[..., space.row_digit], before)
+    before = _digits_before(space, cube[..., : space.row_digit])
+    first, last = _mappings_at(space, before)
+    row, options = _numbered_mapping(space, first + _cell(cube[..., space.row_digit], last - first))
     return Point(jnp.concatenate([before, row[..., None], options], axis=-1), cube[..., space.row_digit + 1 :])
 
 
-def _numbered_mapping(space: Space, position: Array, before: Array) -> tuple[Array, Array]:
-    """(row, digits of options) at a position in [0, 1) among the mappings that are valid at these dimensions."""
+def _digits_before(space: Space, cube: Array) -> Array:
+    """Digits of the dimensions at positions of the unit cube."""
+    digits = [_cell(cube[..., i], size) for i, size in enumerate(space.sizes[: space.row_digit])]
+    return jnp.stack(digits, axis=-1) if digits else jnp.zeros((*cube.shape[:-1], 0), jnp.int32)
+
+
+def _mappings_at(space: Space, before: Array) -> tuple[Array, Array]:
+    """Numbers of the mappings that are valid at these dimensions: the first, and the one behind the last."""
     shape = jnp.zeros(before.shape[:-1], jnp.int32)
     for dimension, adds in enumerate(space.shape_of):
         shape = shape + adds[before[..., dimension]]
     first, last = (space.designs_before[space.first_leaf[shape + i]] for i in (0, 1))
-    number = first + _cell(position, last - first)
+    return first, last
+
+
+def _numbered_mapping(space: Space, number: Array) -> tuple[Array, Array]:
+    """(row, digits of options) of mappings by their number."""
     leaf = jnp.searchsorted(space.designs_before, number, side="right").astype(jnp.int32) - 1
     column = space.listed_columns[space.pattern[leaf], number - space.designs_before[leaf]]
     return space.row_of_leaf[leaf], space.option_digits[column]

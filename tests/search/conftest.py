@@ -1,4 +1,4 @@
-"""Tests of search that compile many programs run by `make test-search`; a small version of each with every test."""
+"""Tests of search that compile many programs run by `make test-search`; some small ones with every test."""
 
 import pytest
 
@@ -9,19 +9,21 @@ QUICK = ("test_pareto", "test_space", "test_spec")
 #: told where nothing fits, bad input, and what needs no program.
 SMALL = (
     "test_a_run_is_its_first_half_and_the_rest[one-evolution]",
-    "test_a_run_is_its_first_half_and_the_rest[one-langevin]",
     "test_an_interrupted_search_goes_on",
     "test_the_front_is_that_of_all_designs_when_all_are_evaluated",
     "test_where_nothing_is_feasible_the_nearest_miss_is_told",
     "test_a_method_of_a_missing_library_is_bad_input",
+    "test_an_elasticity_where_no_such_chip_can_be_is_a_dash",
     "test_bad_",
+    "test_behind_random_is_told_apart_from_chance",
     "test_every_method_says_what_it_is",
     "test_every_space_is_stored_as_it_is_specified",
     "test_excess_of_comparisons",
+    "test_foretold_changes_draw_the_steps",
     "test_price_of_a_die",
-    "test_slopes_foretell_what_steps_do",
     "test_soft_min_tends_to_the_minimum",
     "test_the_feasible_come_first",
+    "test_what_was_found_on_continuous_axes_is_held_against_the_best_of_all",
 )
 
 

@@ -215,3 +215,8 @@ def test_price_of_a_die():
 def test_bad_specifications_say_what_is_wrong(old, new, message):
     with pytest.raises(InputError, match=message):
         codesign_spec.from_text(SMALL.replace(old, new))
+
+
+def test_an_elasticity_where_no_such_chip_can_be_is_a_dash():
+    assert codesign.Elasticity("clock", 1.0, -0.5, None).shown == ("-0.500", "–")
+    assert codesign.Elasticity("clock", 1.0, -0.5, 0.25).shown == ("-0.500", "+0.250")

@@ -6,7 +6,7 @@ import pytest
 
 from dse.search import space as spaces
 from dse.search.driver import driver, weights_of
-from dse.search.methods import METHODS
+from dse.search.methods import METHODS, annealing
 from dse.search.polish import polish
 from dse.sweep.engine import Engine
 from tests.search.small import best_of, searched, small_problem
@@ -74,3 +74,29 @@ def test_every_method_says_what_it_is():
     for name, method in METHODS.items():
         assert method.name == name and method.about
         assert {"population", "walkers", "starts"} & set(method.defaults)
+
+
+def test_cross_entropy_begins_again_where_its_elite_is_one_design():
+    task = toy_problem("tp = [1, 2]", search='method = "cross_entropy"\nseeds = 1')
+    one = driver(task, "cross_entropy")
+    one.advance(0, 60 if one.chunk >= 60 else one.chunk)
+    chances = [np.asarray(chance) for chance in one.state.chances]
+    assert all(np.all(chance > 0.0) for chance in chances), "a choice has died out for good"
+
+
+def test_foretold_changes_draw_the_steps():
+    """With slopes that foretell a gain along one axis alone, most steps go there; evenly drawn ones do not."""
+    task = toy_problem(MAPPING_AXES + CONTINUOUS, search='method = "langevin"')
+    space = task.space
+    point = spaces.sample(space, jax.random.key(1))
+    slopes = {path: jax.numpy.zeros(()) for path in spaces.leaf_paths(space)}
+    path = space.paths[0]
+    here = spaces.values(space, point)[path]
+    steep = slopes | {path: -5.0 / here}
+    keys = jax.random.split(jax.random.key(2), 200)
+
+    def share(slopes):
+        moved = jax.vmap(lambda key: annealing._informed(key, space, point, slopes, 0.3, (0.1, 0.0)))(keys)
+        return float(np.mean(np.asarray(moved.reals)[:, 0] > float(point.reals[0])))
+
+    assert share(steep) > 2.0 * share(slopes)

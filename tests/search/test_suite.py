@@ -10,7 +10,7 @@ import pytest
 
 from dse import sweep
 from dse.search import suite
-from dse.search.suite import exact, figure, fronts, measure, page
+from dse.search.suite import exact, figure, fronts, measure, mixed, page
 from dse.search.suite.reading import Reading
 
 SMALL = ("gpt3_selene", "memory_tight")
@@ -83,4 +83,27 @@ def test_page_and_figure_are_written_from_the_record(record, tmp_path):
     text = page.page(record)
     assert "## When not to search" in text
     assert "`gpt3_selene`" in text
+    assert text.count("Not measured here.") == 2
     assert figure.draw(record, tmp_path / "search.png").stat().st_size > 10_000
+
+
+def test_behind_random_is_told_apart_from_chance():
+    """A gap of every seed that is twice that of random search is no chance; the same gaps in another order are."""
+    gaps = [0.01 * (i + 1) for i in range(32)]
+    alike = [gap + 0.002 for gap in gaps]
+    found = {
+        "random": {"seeds": {"1000": gaps}}, "worse": {"seeds": {"1000": [0.5] * 32}},
+        "alike": {"seeds": {"1000": alike}}, "better": {"seeds": {"1000": [0.0] * 32, "5000": [0.0] * 32}},
+    }  # fmt: skip
+    reading = Reading({"spaces": {"gpt3_selene": {"methods": found}}, "effort": {"seeds": 32}})
+    assert list(reading.behind_random("gpt3_selene")) == [("worse", 1000, True), ("alike", 1000, False)]
+
+
+def test_what_was_found_on_continuous_axes_is_held_against_the_best_of_all():
+    methods = {
+        "random": {"best": {"500": [4.0, None, 6.0]}, "polished": [2.0, 2.0, 3.0], "rate": 1e5},
+        "evolution": {"best": {"500": [2.2, 2.2, 2.4]}, "polished": [2.0, 2.0, 2.0], "rate": 1e4},
+    }
+    text = mixed.section({"specification": "a.toml", "title": "a title", "methods": methods})
+    assert "| random | 200 % | 0 % | 67 % | 100,000 |" in text
+    assert "| evolution | 10 % | 0 % | 100 % | 10,000 |" in text

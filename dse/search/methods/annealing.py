@@ -7,7 +7,8 @@ constant factor a step; walkers begin again at the best they have found when the
 ``annealing`` draws neighbours evenly. ``langevin`` draws them by the relaxed gradient at the walker: the leaves of a
 design are real numbers to the model, so one gradient foretells the change to every neighbour to first order, and one
 is drawn with the chance ``exp(-foretold / guide)`` (locally informed proposals: Zanella 2020; Gibbs with gradients:
-Grathwohl et al. 2021). A share ``plain`` is drawn evenly all the same: choices that the model compares rather than
+Grathwohl et al. 2021, discrete Langevin proposals: Zhang et al. 2022), without the correction that sampling from a
+distribution would need. A share ``plain`` is drawn evenly all the same: choices that the model compares rather than
 calculates with (recompute, ZeRO stage) have no slope.
 """
 

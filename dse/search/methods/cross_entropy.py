@@ -50,7 +50,7 @@ def searcher(population: int, elite_share: float, learning_rate: float, patience
         return State(chances, jnp.full(n, 0.5), jnp.full(n, 0.5), *none, worst, worst, jnp.int32(0))
 
     def step(key: Array, state: State, evaluate: Evaluate) -> tuple[State, Batch]:
-        keys = jax.random.split(key)
+        keys = jax.random.split(key, 3)
         drawn = _drawn(keys[0], evaluate.space, state, population - n_uniform)
         uniform = spaces.sample(evaluate.space, keys[1], (n_uniform,))
         points = jax.tree.map(lambda *parts: jnp.concatenate(parts), drawn, uniform)
@@ -65,8 +65,9 @@ def searcher(population: int, elite_share: float, learning_rate: float, patience
             elite=at[best], elite_reals=reals[best], violation=violation, value=value,
             waited=jnp.where(won, 0, state.waited + 1),
         )  # fmt: skip
-        settled = (violation[0] == violation[-1]) & (value[0] == value[-1]) | (moved.waited >= patience)
-        fresh = init(keys[0], evaluate.space)
+        same = jnp.all(at[best] == at[best[:1]]) & jnp.all(reals[best] == reals[best[:1]])
+        settled = same | (moved.waited >= patience)
+        fresh = init(keys[2], evaluate.space)
         kept = jax.tree.map(lambda new, old: jnp.where(settled, new, old), fresh, moved)
         return kept, Batch(points, found.evaluation)
 

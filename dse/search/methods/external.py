@@ -50,7 +50,7 @@ def available(name: str, where: str) -> ModuleType:
 class Sobol:
     """Sobol's sequence, shifted at random for each seed (Sobol' 1967; Cranley and Patterson 1976).
 
-    Spread so that every valid mapping is as likely as any other, as random search draws them.
+    Spread evenly over the valid mappings, as random search draws them.
     """
 
     def __init__(self, space: Space, n_objectives: int, seed: int, where: str, population: int) -> None:

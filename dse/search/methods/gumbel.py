@@ -9,8 +9,8 @@ like any other design. Backward, the model's gradient by the leaves goes through
 of their logarithms where all are positive. Choices that the model compares rather than calculates with (recompute,
 ZeRO stage) have no slope: of these the score function learns (Williams 1992) from the same sample, with the running
 mean of the start as its baseline, and from the best the start has met.
-What construction cannot remove (memory, power, constraints) enters as an augmented Lagrangian. A gradient takes
-the time of about 12 evaluations, which the count of evaluations does not say.
+What construction cannot remove (memory, power, constraints) enters as an augmented Lagrangian. A sample weighs every
+mapping of the space, which takes many times the model's own time: the count of evaluations does not say so.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def _sizes(space: Space) -> tuple[int, tuple[int, ...]]:
 
 
 GUMBEL = Method(
-    "gumbel", "straight-through Gumbel-softmax with Adam; a step takes the time of about 12 evaluations a start",
+    "gumbel", "straight-through Gumbel-softmax with Adam; every sample weighs all mappings",
     {
         "starts": 8, "temperature": 1.0, "rate": 0.15, "steps": 250, "explore": 0.5, "relaxed": 1.0, "score": 3.0,
         "imitate": 1.0,

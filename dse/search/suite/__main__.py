@@ -63,7 +63,7 @@ def _measure(asked: argparse.Namespace, record: Path) -> None:
     names = tuple(asked.spaces) or suite.names()[: 2 if asked.tiny else None]
 
     def keep() -> None:
-        record.write_text(json.dumps(document) + "\n", encoding="utf-8")
+        record.write_text(json.dumps(document, allow_nan=False) + "\n", encoding="utf-8")
 
     if not alone:
         document |= _circumstances() | {"effort": dataclasses.asdict(effort)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,10 @@ import jax
 import numpy as np
 
 from dse.accuracy.markdown import percent, table
+from dse.errors import InputError
 from dse.search import problem
 from dse.search import spec as specs
-from dse.search.driver import Driver, HostDriver, driver
+from dse.search.driver import Driver, HostDriver, driver, release
 from dse.search.polish import polish
 from dse.search.suite.measure import Clock, Effort, methods_for_one
 
@@ -30,7 +32,11 @@ def measured(effort: Effort, methods: tuple[str, ...] = ()) -> dict[str, Any]:
     spec = specs.from_text(f"{text}\n[search]\nmethod = [{listed}]\nseeds = {effort.seeds}\n", str(SPECIFICATION))
     task = problem.build(spec)
     marks = [mark for mark in MARKS if mark <= effort.evaluations]
-    found = {method: _one(driver(task, method), marks, effort.seeds) for method in chosen}
+    found = {}
+    for method in chosen:
+        with contextlib.suppress(InputError):  # its library is missing
+            found[method] = _one(driver(task, method), marks, effort.seeds)
+        release()
     return {"specification": str(SPECIFICATION), "title": spec.sweep.title, "methods": found}
 
 
@@ -81,4 +87,3 @@ def _known(values: list[float | None]) -> np.ndarray:
 
 def _gap(value: float, least: float) -> str:
     return f"{100.0 * (value / least - 1.0):.3g} %" if math.isfinite(value) else "∞"
-

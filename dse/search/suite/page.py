@@ -94,19 +94,22 @@ def _when_not(reading: Reading) -> str:
 
 
 def _sizes(reading: Reading) -> str:
-    largest = max(reading.single, key=lambda space: reading.optima[space].designs)
-    rate = reading.optima[largest].designs / reading.enumeration(largest)
+    large = sorted(reading.single, key=lambda space: reading.optima[space].designs)[-3:]
+    rates = {space: reading.optima[space].designs / reading.enumeration(space) for space in large}
+    slowest, fastest = min(rates, key=rates.get), max(rates, key=rates.get)
     rows = []
     for size in _SIZES:
-        seconds = size / rate
+        least, seconds = size / rates[fastest], size / rates[slowest]
         better = "enumerate" if seconds <= _PATIENCE else "enumerate, over a coffee" if seconds < 900 else "search"
-        rows.append([f"{size:.0e}".replace("+0", "").replace("+", ""), _seconds(seconds), better])
-    continuous = ["any, with continuous axes", "–", "search, or co-design by gradient"]
+        times = _seconds(least), _seconds(seconds)
+        rows.append([f"{size:.0e}".replace("+0", "").replace("+", ""), *times, better])
+    continuous = ["any, with continuous axes", "–", "–", "search, or co-design by gradient"]
     return (
-        f"By size alone, at the {rate / 1e6:.3g} million designs a second that `{largest}` was enumerated with:\n\n"
-        + table(["designs", "seconds to enumerate", "note"], [*rows, continuous])
-        + "\n\nSearch is for what cannot be listed: continuous hardware, more than some 1e10 designs, or a model of "
-        "one's own that is slow. Below that the grid is the optimiser: exact, with the whole front, the best "
+        f"By size alone, at the {rates[fastest] / 1e6:.3g} million designs a second of `{fastest}`, where most axes "
+        f"leave most of the model as it is, and the {rates[slowest] / 1e6:.3g} of `{slowest}`:\n\n"
+        + table(["designs", "like the one", "like the other", "note"], [*rows, continuous])
+        + "\n\nSearch is for what cannot be listed: continuous hardware, more than some 1e9 to 1e10 designs, or a "
+        "model of one's own that is slow. Below that the grid is the optimiser: exact, with the whole front, the best "
         "of every "
         "point and the minima along every axis as by-products."
     )
@@ -134,7 +137,7 @@ def _must_show(reading: Reading) -> str:
     rows = [_random_line(reading), _reach_line(reading, "gradient-free", free)]
     if gradient:
         rows.append(_reach_line(reading, "relaxed-gradient", gradient))
-        counted = "relaxed-gradient, an evaluation counted as those that its time would buy"
+        counted = "relaxed-gradient, an evaluation counted as those of annealing that its time would buy"
         rows.append(_reach_line(reading, counted, gradient, by_time=True))
     rows += [*_front_lines(reading), *_pymoo_lines(reading)]
     return table(["claim", "note", "yes or no"], rows)
@@ -152,7 +155,7 @@ def _random_line(reading: Reading) -> list[str]:
         "every method at least as good as random search at equal evaluations (1,000, 5,000 and 20,000; behind surely: "
         f"one-sided Mann-Whitney test over the seeds, p < {LUCK})"
     )
-    return [claim, text, "no" if surely else "yes" if not behind else "yes, but for chance"]
+    return [claim, text, "no" if surely else "yes" if not behind else "yes: no difference shown"]
 
 
 def _reach_line(reading: Reading, kind: str, methods: list[str], by_time: bool = False) -> list[str]:
@@ -242,7 +245,8 @@ def _gaps_text(reading: Reading) -> str:
 def _costs(reading: Reading, method: str) -> str:
     """What time a gradient takes."""
     costs = [reading.cost(space, method) for space in reading.single if method in reading.methods(space)]
-    return f"one of {method} takes the time of {min(costs):.0f} to {max(costs):.0f} of {GRADIENT[method]}"
+    times = f"{min(costs):.0f} to {max(costs):.0f} of {GRADIENT[method]}"
+    return f"on these spaces one of {method} takes the time of {times}"
 
 
 def _gaps(reading: Reading) -> list[str]:
@@ -283,7 +287,7 @@ def _mixed(reading: Reading) -> str:
 
 
 def _foresight(reading: Reading) -> str:
-    """Signs foretold by slopes, by coordinate; empty where none were measured."""
+    """Signs foretold by slopes, by coordinate."""
     found = {space: rows for space in reading.single if (rows := reading.document["spaces"][space].get("foresight"))}
     if not found:
         return "Not measured here."
@@ -295,10 +299,10 @@ def _foresight(reading: Reading) -> str:
         "Steps to a neighbour between random designs that can run, by the coordinate that changes (a step may change "
         "several: degrees multiply up to the devices). How often the gradient at one end has the sign of the change, "
         "of the steps that it gives a slope and that change the objective by more than 0.1 %; in brackets the steps "
-        "without a slope: what the model compares rather than calculates with. Layers of a stage and tiles of a "
-        "shard are counted by ceilings, which are flat between their steps; the model gives them the slope of "
-        "what is rounded (straight-through), without which the sign was right for 35 % of the steps of `pp` and "
-        "75 % of all on `gpt3_selene`, and methods that follow the gradient were worse than those that do not.\n\n"
+        "foretold to change less than that: mostly what the model compares rather than calculates with (recompute, "
+        "ZeRO stage). Layers of a stage and tiles of a shard are counted by ceilings, which are flat between their "
+        "steps; the model gives them the slope of what is rounded (straight-through): by its own slope a stage more "
+        "saves no work, and the gradient by `pp` has the wrong sign.\n\n"
         + table(["step of", *(f"`{space}`" for space in found)], lines)
     )
 
@@ -324,7 +328,7 @@ def _fronts(reading: Reading) -> str:
     header = ["space", "method", "evaluations", "median seed", "5th percentile", "all seeds together"]
     return (
         "Share of the exact hypervolume, measured from a tenth beyond the worst of the exact front. Seeds of the "
-        "methods for one objective seek different weights of the logarithms, so their fronts together are "
+        "methods for one objective seek different weighted geometric means, so their fronts together are "
         "what `dse search` "
         "gives; nsga2 seeks the whole front with each seed.\n\n" + table(header, rows)
     )
@@ -350,7 +354,7 @@ def _stopped(reading: Reading) -> str:
         "evaluations",
         "seeds above 1 %",
         "in how many of them differs",
-        "within 1 % if polished",
+        f"within 1 % if polished after {POLISH_AT:,}",
     ]
     return (
         "Seeds above 1 % at the end of the budget, and which coordinates of their best design are not the optimum's: "

@@ -79,7 +79,7 @@ class Reading:
         """
         base = self.methods(space)["random"]["seeds"]
         for method, found in self.methods(space).items():
-            for mark, gaps in found["seeds"].items():
+            for mark, gaps in ((m, g) for m, g in found["seeds"].items() if m in base):
                 own, random = _gaps(gaps), _gaps(base[mark])
                 if np.median(own) > np.median(random):
                     chance = scipy.stats.mannwhitneyu(own, random, alternative="greater").pvalue
@@ -91,7 +91,7 @@ class Reading:
         base = dict(zip(methods["random"]["marks"], methods["random"]["together"], strict=True))
         for method, found in methods.items():
             for mark, volume in zip(found["marks"], found["together"], strict=True):
-                if mark in (1_000, 5_000) and volume < base[mark] - 1e-9:
+                if mark in (1_000, 5_000) and volume < base.get(mark, 0.0) - 1e-9:
                     yield mark, method
 
     def compared(self) -> int:
