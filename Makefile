@@ -34,7 +34,7 @@ calibrate: $(VENV)/.installed  ## refit kernels, links and clocks of the catalog
 
 notebooks: $(VENV)/.installed-test  ## bring each notebook in line with its .py and execute a copy of it
 	$(BIN)/jupytext --sync notebooks/*.py
-	$(BIN)/python -m pytest tests/test_notebooks.py
+	$(BIN)/python -m pytest tests/test_notebooks.py -m "slow or not slow"
 
 bench: $(VENV)/.installed  ## measure the rates
 	$(BIN)/dse bench

@@ -14,6 +14,9 @@ nbclient = pytest.importorskip("nbclient")
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
+#: The first runs with every test, the others, which sweep millions of designs, by `make notebooks`.
+RUN = [pytest.param(path, marks=() if path.stem.startswith("01") else pytest.mark.slow) for path in NOTEBOOKS]
+
 
 def sources(notebook) -> list[tuple[str, str]]:
     return [(cell.cell_type, cell.source) for cell in notebook.cells]
@@ -31,7 +34,7 @@ def test_pair_is_in_line(path):
     assert not any(cell.get("outputs") for cell in notebook.cells), "notebooks are kept without output"
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", RUN, ids=lambda path: path.stem)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the notebook client, not of ours
 def test_runs(path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
