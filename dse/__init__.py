@@ -19,10 +19,10 @@ _PUBLIC = {
     "design": "dse.design",
     "evaluate": "dse.evaluate",
     "explain": "dse.explain",
-    "open_results": "dse.results",
-    "predict": "dse.validate",
+    "open_results": "dse.sweep.results.files",
+    "predict": "dse.measured.comparison",
     "run": "dse.sweep",
-    "validate": "dse.validate",
+    "validate": "dse.measured.comparison",
     "InputError": "dse.errors",
     **dict.fromkeys(
         ("Accelerator", "Design", "Infeasible", "Kernels", "Mapping", "MatrixRate", "MemoryTier", "Metrics", "Network",
@@ -32,7 +32,7 @@ _PUBLIC = {
 }  # fmt: skip
 
 #: Public modules.
-_MODULES = ("accuracy", "bench", "cases", "catalog", "cli", "errors", "model", "plot", "results", "sweep", "types")
+_MODULES = ("accuracy", "bench", "catalog", "cli", "errors", "measured", "model", "plot", "spec", "sweep", "types")
 
 __all__ = ["__version__", *_PUBLIC, *_MODULES]
 

@@ -47,7 +47,7 @@ class Draughtsman:
 def draw(results: Path) -> list[Path]:
     """Draw the figures that a results file is suited to, beside it."""
     from dse import plot
-    from dse.results import open_results
+    from dse.sweep.results.files import open_results
 
     with open_results(results) as dataset:
         figures = {kind: plot.KINDS[kind](dataset) for kind in plot.suited(dataset)}

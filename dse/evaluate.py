@@ -6,14 +6,16 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model import collectives, energy, memory, technology, training, transformer
-from dse.model.feasibility import infeasible_reason
-from dse.model.offload import OneLayer
-from dse.model.operating import operate
-from dse.model.operators import Operator
-from dse.model.roofline import TINY, matrix_rate, reciprocal
-from dse.model.transformer import Local
-from dse.types import Design, Metrics, Recompute, Scalar
+from dse.model.accounts import energy, memory
+from dse.model.accounts.feasibility import infeasible_reason
+from dse.model.machine import collectives, technology
+from dse.model.machine.roofline import TINY, matrix_rate, reciprocal
+from dse.model.parallel.offload import OneLayer
+from dse.model.steps import training
+from dse.model.steps.operating import operate
+from dse.model.work import transformer
+from dse.model.work.transformer import Local
+from dse.types import Design, Metrics, Operator, Recompute, Scalar
 
 
 class Layout(NamedTuple):

@@ -13,13 +13,12 @@ import jax.numpy as jnp
 from dse.design import known_leaves, leaf, leaf_path, leaves_of, replace
 from dse.errors import InputError, unknown_name
 from dse.evaluate import evaluate, lay_out
-from dse.model.feasibility import usable_memory
-from dse.model.operating import operate
-from dse.model.operators import Operator, Work
-from dse.model.roofline import roofline_terms
-from dse.model.technology import generated
-from dse.model.training import layer_time, operator_passes
-from dse.types import INFEASIBLE_MEANING, Design, Infeasible, Metrics, Precision, Scalar
+from dse.model.accounts.feasibility import usable_memory
+from dse.model.machine.roofline import roofline_terms
+from dse.model.machine.technology import generated
+from dse.model.steps.operating import operate
+from dse.model.steps.training import layer_time, operator_passes
+from dse.types import INFEASIBLE_MEANING, Design, Infeasible, Metrics, Operator, Precision, Scalar, Work
 
 GIB = 2.0**30
 

@@ -1,6 +1,6 @@
 """Reference pipeline scheduler: the exact makespan of one schedule, event by event (NumPy, one design).
 
-The closed forms of ``dse.model.pipeline`` are tested against it; it is not on any hot path.
+The closed forms of ``dse.model.parallel.pipeline`` are tested against it; it is not on any hot path.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from dse import catalog
 from dse.accuracy.markdown import percent, table
-from dse.model import technology
-from dse.model.power import voltage
+from dse.model.machine import technology
+from dse.model.machine.power import voltage
 from dse.types import Accelerator, Chip, Power
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dse.accuracy import breakdown, figure, page
-from dse.validate import compare
+from dse.measured.comparison import compare
 
 TABLES = [f"tests/published/{name}.csv" for name in ("korthikanti_2022", "narayanan_2021", "megatron_b200")]
 

@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dse.accuracy import write_accuracy
-from dse.cases import evaluate_many, predict_cases, read_cases
-from dse.cases.predict import BATCH, _evaluate_batch
 from dse.errors import InputError
-from dse.validate import compare, predict, validate
+from dse.measured import evaluate_many, predict_cases, read_cases
+from dse.measured.comparison import compare, predict, validate
+from dse.measured.prediction import BATCH, _evaluate_batch
 
 #: GPT-22B of Korthikanti et al. 2022, everything stated.
 STATED = {

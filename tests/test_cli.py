@@ -263,7 +263,7 @@ def test_run_with_a_truncated_catalogue(command, small_sweep, tmp_path, monkeypa
 SLOW = """
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from dse.sweep.spool import Spool
+from dse.sweep.store.spool import Spool
 save = Spool.save
 def slow(self, block, part):
     save(self, block, part)

@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from dse.validate import compare, predict, validate
+from dse.measured.comparison import compare, predict, validate
 
 COLUMNS = (
     "config_id", "source", "model", "gpu", "n_gpus", "precision", "batch", "isl", "workload", "power_limit_W",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dse.validate import predict, validate
+from dse.measured.comparison import predict, validate
 
 GEMM = {"system": "h100_sxm", "dtype": "bfloat16", "m": "4096", "n": "4096", "k": "4096", "latency_ms": "0.2"}
 ATTENTION = {

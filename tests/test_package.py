@@ -26,10 +26,10 @@ def test_import_is_lazy():
 
 def test_functions_keep_their_names():
     code = """
-import dse.design, dse.evaluate, dse.explain, dse.validate, dse.sweep.run
+import dse.design, dse.evaluate, dse.explain, dse.measured.comparison, dse.sweep.run
 from dse import design, evaluate
-import dse.model.memory
-assert all(callable(f) for f in (dse.design, dse.evaluate, dse.explain, dse.validate, dse.run)), dse.design
+import dse.model.accounts.memory
+assert all(callable(f) for f in (dse.design, dse.evaluate, dse.explain, dse.measured.comparison, dse.run)), dse.design
 assert design is dse.design and evaluate is dse.evaluate
 from dse.design import leaves
 import dse.design as again

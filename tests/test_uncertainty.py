@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import dse
-from dse import uncertainty
 from dse.catalog.fields import upper_bound
 from dse.cli import app
 from dse.design import leaf
-from dse.uncertainty import Doubt, deviations, doubt_of, half_widths, interval
+from dse.measured import uncertainty
+from dse.measured.uncertainty import Doubt, deviations, doubt_of, half_widths, interval
 
 DESIGN = dse.design("gpt-3-13b", "selene", n_devices=16, tp=8, pp=2, recompute="full", global_batch=64)
 
@@ -74,7 +74,7 @@ def test_metrics_that_do_not_follow_the_step_time_have_no_interval():
 
 
 def test_predict_adds_bounds(tmp_path):
-    from dse.validate import predict
+    from dse.measured.comparison import predict
 
     table, output = "tests/published/narayanan_2021.csv", tmp_path / "out.csv"
     assert predict(table, output, intervals=True)["predicted"] == 16

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 
 from dse.accuracy.markdown import percent, table
-from dse.validate import Comparison, is_timed, summary
+from dse.measured.comparison import Comparison, is_timed, summary
 
 #: Rows told one by one.
 _WORST = 20

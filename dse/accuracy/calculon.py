@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dse.accuracy.markdown import percent, table
-from dse.validate import Comparison
+from dse.measured.comparison import Comparison
 
 _CALCULON = """\
 [Calculon](https://github.com/calculon-ai/calculon) (Isaev et al., SC 2023; commit caa4b11f8fe1, Apache-2.0) is another

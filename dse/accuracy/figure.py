@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from dse.accuracy import breakdown
-from dse.validate import Comparison
+from dse.measured.comparison import Comparison
 
 #: Colours: ours, and the baseline of one utilisation a source.
 _OURS, _BASELINE = "#08519c", "#bdbdbd"

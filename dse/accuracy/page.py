@@ -13,8 +13,8 @@ from dse.accuracy import breakdown
 from dse.accuracy.calculon import calculon_section
 from dse.accuracy.figure import draw
 from dse.accuracy.markdown import percent, table
+from dse.measured.comparison import Comparison, Report, compare, report
 from dse.types import Recompute
-from dse.validate import Comparison, Report, compare, report
 
 
 class Claim(NamedTuple):

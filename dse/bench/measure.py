@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
 
-    from dse.sweep.engine import Engine
+    from dse.sweep.engine.engine import Engine
 
 #: The sweep that is measured.
 STANDARD_SWEEP = "sweeps/megatron_1t_4096_a100.toml"
@@ -90,8 +90,8 @@ def rates(sweep: str | Path) -> dict[str, float]:
 
     from dse.evaluate import evaluate
     from dse.sweep import plan
-    from dse.sweep.engine import CHUNK_FULL, CHUNK_SCORES, CHUNK_SHORT, Engine, evaluate_designs, look_up
-    from dse.sweep.nesting import Nest
+    from dse.sweep.engine.engine import CHUNK_FULL, CHUNK_SCORES, CHUNK_SHORT, Engine, evaluate_designs, look_up
+    from dse.sweep.engine.nesting import Nest
 
     grid, _ = plan(sweep)
     engine = Engine(grid, evaluate)
@@ -142,7 +142,7 @@ def loop_rate(engine: Engine, index: np.ndarray) -> float:
 
     from dse.design import replace
     from dse.evaluate import evaluate
-    from dse.sweep.nesting import Nest
+    from dse.sweep.engine.nesting import Nest
 
     flat = Nest(engine.grid, (), ())
     tables = jax.device_get(engine.tables(flat))
@@ -243,8 +243,8 @@ def _gradients(count: int = 1024) -> dict[str, float]:
 def writing(sweep: str | Path) -> dict[str, float]:
     """Bytes a second, before compression, at which results are written: as by default, and by zlib."""
     from dse.evaluate import evaluate
+    from dse.sweep.results.writing import usable, write_rate
     from dse.sweep.run import perform
-    from dse.sweep.writing import usable, write_rate
 
     labelled, _ = perform(sweep, output=False, model=evaluate)
     by_compression = write_rate(labelled)

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from dse.calibrate.power import Found
-from dse.cases.energy import CLOCKS
-from dse.cases.predict import evaluate_many
 from dse.design import leaf
+from dse.measured.energy import CLOCKS
+from dse.measured.prediction import evaluate_many
 
 _COLOURS = ("#08519c", "#a63603", "#238b45", "#6a51a3")
 _LIMIT = "system.accelerator.power.limit"

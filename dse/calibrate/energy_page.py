@@ -10,9 +10,9 @@ import numpy as np
 from dse.accuracy.markdown import percent, table
 from dse.calibrate.energy_figure import draw
 from dse.calibrate.power import CHIPS, Found
-from dse.cases.energy import CLOCK, CLOCKS, decoder_layer, frugal_end, relative
-from dse.cases.predict import evaluate_many
 from dse.design import leaf, replace
+from dse.measured.energy import CLOCK, CLOCKS, decoder_layer, frugal_end, relative
+from dse.measured.prediction import evaluate_many
 from dse.types import Power, field_metadata
 
 _LIMIT = "system.accelerator.power.limit"

@@ -10,7 +10,7 @@ import numpy as np
 from dse.accuracy.markdown import percent, table
 from dse.calibrate import power_page
 from dse.calibrate.kernels import Found
-from dse.cases.kernels import PLATFORMS, POWER, Kernel, predict
+from dse.measured.kernels import PLATFORMS, POWER, Kernel, predict
 from dse.types import Precision
 
 #: Measured seconds from which a GEMM counts as a long one.

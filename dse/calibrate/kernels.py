@@ -19,10 +19,10 @@ import numpy as np
 
 from dse.calibrate.fit import Fit, fit, folds
 from dse.calibrate.kernel_jobs import JOBS, Job
-from dse.cases.kernels import FORMULAS, Kernel, device_of, kind_of, read
-from dse.cases.table import Skip, read_table
 from dse.design import replace
 from dse.errors import InputError
+from dse.measured.kernels import FORMULAS, Kernel, device_of, kind_of, read
+from dse.measured.table import Skip, read_table
 from dse.types import Precision
 
 #: Residual from which one counts linearly: what is judged is the median.

@@ -2,7 +2,7 @@
 
 Of a chip are fitted the two ends of its voltage curve, the energy of its matrix FLOPs and the power of its clock trees;
 what it draws at rest and for its traffic stays at its prior. Residuals are logarithms of relative figures
-(:mod:`dse.cases.energy`): Gauss-Newton with Marquardt's damping (1963) on finite differences, as the clock of least
+(:mod:`dse.measured.energy`): Gauss-Newton with Marquardt's damping (1963) on finite differences, as the clock of least
 energy is a choice among clocks, of which a derivative knows nothing.
 """
 
@@ -19,11 +19,11 @@ import numpy as np
 
 from dse.calibrate.fit import MOVED, Fit, Parameter
 from dse.calibrate.writing import with_table
-from dse.cases.energy import METRICS, Study, StudyCase, read, summarise
-from dse.cases.predict import evaluate_leaves
 from dse.catalog.load import FOLDERS
 from dse.design import replace
 from dse.errors import InputError
+from dse.measured.energy import METRICS, Study, StudyCase, read, summarise
+from dse.measured.prediction import evaluate_leaves
 from dse.types import Design, Power
 from dse.types.fields import field_metadata
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from dse.accuracy.markdown import percent, table
 from dse.calibrate.kernels import Found, fitted_device
-from dse.cases.kernels import POWER, Kernel, times
+from dse.measured.kernels import POWER, Kernel, times
 from dse.types import Precision
 
 #: Measured power over the limit from which a kernel counts as at the limit.

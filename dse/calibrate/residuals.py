@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dse.uncertainty import SHARE, quantile
+from dse.measured.uncertainty import SHARE, quantile
 
 #: Rows that the other stacks count as, each source alike.
 OTHERS = 6.0

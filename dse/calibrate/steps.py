@@ -26,13 +26,13 @@ import numpy as np
 from dse import catalog
 from dse.calibrate import residuals
 from dse.calibrate.fit import MOVED, Parameter, folds
-from dse.cases import predict_cases, read_cases
-from dse.cases.names import Lookup
 from dse.design import leaf_path, replace
 from dse.errors import InputError
 from dse.evaluate import evaluate
+from dse.measured import predict_cases, read_cases
+from dse.measured.comparison import Comparison, compare_predictions, is_timed, step_time
+from dse.measured.names import Lookup
 from dse.types import Attention, Software
-from dse.validate import Comparison, compare_predictions, is_timed, step_time
 
 #: What steps can tell, with what is believed before any step is seen, and the bounds.
 PARAMETERS = (

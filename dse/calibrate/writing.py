@@ -15,9 +15,9 @@ import numpy as np
 from dse import types
 from dse.calibrate.kernel_jobs import SHARED, leaf
 from dse.calibrate.kernels import Found
-from dse.cases.kernels import POWER
 from dse.catalog.load import FOLDERS
 from dse.errors import InputError
+from dse.measured.kernels import POWER
 
 #: Records whose leaves a table may hold.
 _RECORDS = (

@@ -122,7 +122,7 @@ def accelerator(
 ) -> types.Accelerator:
     """The accelerator of a name; a precision that it lacks has rate 0.
 
-    What a chip makes is 0 in one that is generated, until :func:`dse.model.technology.generate` fills it in.
+    What a chip makes is 0 in one that is generated, until :func:`dse.model.machine.technology.generate` fills it in.
 
     With ``fine`` its kernels are those of single kernels measured alone, with the finer terms that a
     training step does without.

@@ -93,7 +93,7 @@ def _axes(best: Sequence[BestDesign]) -> tuple[list[Column], list[str]]:
 
 def _objective(summary: Summary) -> list[Column]:
     """The objective's value, where it is none of the usual columns."""
-    from dse.sweep.expression import metric_units
+    from dse.spec.expression import metric_units
 
     text = summary.objective
     if text in _SHOWN:

@@ -22,7 +22,7 @@ def predict(
     ] = False,
 ) -> None:
     """Predict every row of a table; a bad row is marked as skipped with the reason."""
-    from dse.validate import predict
+    from dse.measured.comparison import predict
 
     counts = predict(cases, output, uncertainty)
     print(f"{counts['predicted']} of {counts['rows']} rows predicted: {output}")
@@ -40,7 +40,7 @@ def validate(
 ) -> None:
     """Compare predictions with measurements: errors by source and metric."""
     from dse.accuracy import write_accuracy
-    from dse.validate import validate
+    from dse.measured.comparison import validate
 
     report = validate(cases, output, uncertainty)
     if docs:
@@ -158,7 +158,7 @@ def calibrate(
     docs: Annotated[Path | None, typer.Option(metavar="FILE.md", help="Also write the page of the docs.")] = None,
 ) -> None:
     """Fit parameters to measurements: of chips and networks to kernels or power limits, of software stacks to steps."""
-    from dse.cases import energy, kernels
+    from dse.measured import energy, kernels
 
     kinds = {"kernels" if kernels.is_table(p) else "energy" if energy.is_table(p) else "steps" for p in cases}
     if len(kinds) > 1:

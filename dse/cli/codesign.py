@@ -13,12 +13,12 @@ from rich.text import Text
 from dse.cli import show
 
 if TYPE_CHECKING:
-    from dse.search.codesign_report import Report
+    from dse.search.codesign.report import Report
 
 
 def codesign(specification: Path, as_json: bool) -> int:
     """Solve a specification with a section ``[codesign]`` and print the result."""
-    from dse.search import codesign_report
+    from dse.search.codesign import report as codesign_report
 
     report = codesign_report.run(specification)
     if as_json:

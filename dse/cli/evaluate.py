@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from dse.explain import Explanation, OperatorRow, Part
+    from dse.measured.uncertainty import Interval
     from dse.types import Design
-    from dse.uncertainty import Interval
 
 #: Elasticities printed; --json has them all.
 _TOP = 10
@@ -67,7 +67,7 @@ def evaluate(
 
 def _bounds(design: Design, software: str, explained: Explanation) -> dict[str, Interval]:
     """Metric → the interval in which it lies in 80 % of cases, for those that have one."""
-    from dse.uncertainty import doubt_of, half_widths, interval
+    from dse.measured.uncertainty import doubt_of, half_widths, interval
 
     half_width = float(half_widths([design], [doubt_of(software)])[0])
     found = {name: interval(name, explained.metrics[name], half_width) for name in _HEADLINE}

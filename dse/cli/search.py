@@ -49,8 +49,8 @@ def search(
         if value is not None and not value > 0:
             raise InputError(name, str(value), "a number above 0", "leave it out for the specification's")
     from dse import search as searches
-    from dse.search import codesign_spec
     from dse.search.progress import progress_bar
+    from dse.spec import codesign as codesign_spec
 
     if codesign_spec.is_codesign(specification):
         from dse.cli.codesign import codesign
@@ -155,6 +155,6 @@ def _best(found: Outcome) -> Table:
 
 def _value(text: str, value: float) -> str:
     """An objective with the units of its metric."""
-    from dse.sweep.expression import metric_units
+    from dse.spec.expression import metric_units
 
     return show.quantity(value, metric_units()[text]) if text in metric_units() else show.digits(value)

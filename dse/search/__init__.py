@@ -8,7 +8,7 @@ from __future__ import annotations
 from dse.search.outcome import Outcome
 from dse.search.problem import Problem
 from dse.search.run import Interrupted, Options, execute, perform, plan, run
-from dse.search.spec import SearchSpec, from_text, read
+from dse.spec.search import SearchSpec, from_text, read
 
 __all__ = [
     "Interrupted", "Options", "Outcome", "Problem", "SearchSpec", "execute", "from_text", "perform", "plan", "read",

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.sweep.naming import unique_suffix
-from dse.sweep.spool import parts_folder
+from dse.files import unique_suffix
+from dse.sweep.store.spool import parts_folder
 
 _HISTORY = ("violation", "value", "objectives", "feasible")
 

@@ -20,10 +20,12 @@ import numpy as np
 from dse.accuracy.markdown import percent, table
 from dse.design import CHIP, leaf
 from dse.explain import short_name
-from dse.search import codesign, codesign_report, codesign_spec
-from dse.search.codesign import Elasticity, Problem, Trace
-from dse.search.hardware import Hardware
-from dse.search.inner import GRADIENT_COST
+from dse.search.codesign import descent as codesign
+from dse.search.codesign import report as codesign_report
+from dse.search.codesign.descent import Elasticity, Problem, Trace
+from dse.search.codesign.hardware import Hardware
+from dse.search.codesign.inner import GRADIENT_COST
+from dse.spec import codesign as codesign_spec
 
 SPECIFICATION = Path("sweeps/codesign_gpu.toml")
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from dse.results import Labelled, Variable
 from dse.search.outcome import Found, Outcome, axis_columns, front
 from dse.search.problem import Problem
 from dse.search.space import Point
-from dse.sweep.dataset import described
-from dse.sweep.expression import metric_units
-from dse.sweep.grid import variable_name
-from dse.sweep.labels import coordinate, labels
-from dse.sweep.summary import provenance
+from dse.spec.expression import metric_units
+from dse.sweep.grid.grid import variable_name
+from dse.sweep.results.dataset import described
+from dse.sweep.results.files import Labelled, Variable
+from dse.sweep.results.labels import coordinate, labels
+from dse.sweep.results.summary import provenance
 
 
 def build(problem: Problem, found: list[Found], summary: Outcome, identity: dict[str, str]) -> Labelled:

@@ -17,7 +17,7 @@ from dse.search.methods import METHODS, Batch, Evaluate
 from dse.search.problem import Problem
 from dse.search.slopes import judged_with_slopes
 from dse.search.space import Point, Space
-from dse.sweep.engine import CONSTRAINT
+from dse.sweep.engine.engine import CONSTRAINT
 from dse.types import Infeasible
 
 #: Bits that infeasible designs are counted by.

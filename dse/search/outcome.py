@@ -19,11 +19,11 @@ from dse.search.checkpoint import Progressed
 from dse.search.driver import Best
 from dse.search.problem import Problem
 from dse.search.space import Point
-from dse.sweep.axis_values import Axis, Label
-from dse.sweep.engine import Program
-from dse.sweep.expression import metric_units
-from dse.sweep.labels import labels, part_labels
-from dse.sweep.manifest import REASONS
+from dse.spec.axes import Axis, Label
+from dse.spec.expression import metric_units
+from dse.sweep.engine.engine import Program
+from dse.sweep.results.labels import labels, part_labels
+from dse.sweep.store.manifest import REASONS
 
 #: Relative difference between a search's value of a design and the plain model's that rounding explains.
 ROUNDING = 1e-4

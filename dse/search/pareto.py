@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dse.sweep.winners import pareto_front
+from dse.sweep.reduce.winners import pareto_front
 
 
 def front(objectives: np.ndarray) -> np.ndarray:

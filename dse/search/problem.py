@@ -12,17 +12,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from dse.design import leaf, replace
-from dse.model import technology
-from dse.model.feasibility import usable_memory
+from dse.model.accounts.feasibility import usable_memory
+from dse.model.machine import technology
 from dse.search import space as spaces
 from dse.search import tables
 from dse.search.judging import Evaluation
 from dse.search.space import Point, Space
-from dse.search.spec import SearchSpec
-from dse.sweep import compose, equations
-from dse.sweep.engine import Program, evaluate_designs, evaluate_point
-from dse.sweep.expression import metric_units
-from dse.sweep.grid import Grid
+from dse.spec.expression import metric_units
+from dse.spec.search import SearchSpec
+from dse.sweep.engine import equations
+from dse.sweep.engine.engine import Program, evaluate_designs, evaluate_point
+from dse.sweep.grid import compose
+from dse.sweep.grid.grid import Grid
 from dse.types import Design, Infeasible, Metrics, Scalar
 
 #: An excess that rounding hides still counts as one.

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from dse import results
-from dse.results import Labelled
+from dse.files import search_digest
 from dse.search import checkpoint, outcome, pareto, problem
 from dse.search import dataset as datasets
 from dse.search import polish as polishing
@@ -24,12 +23,14 @@ from dse.search.driver import BITS, Best, Chunk, Driver, HostDriver, driver, rel
 from dse.search.outcome import Found, Outcome
 from dse.search.problem import Problem
 from dse.search.progress import SearchProgress
-from dse.search.spec import SearchSpec, read
-from dse.sweep import manifest, writing
+from dse.spec.search import SearchSpec, read
+from dse.spec.sweep import Keep
 from dse.sweep.evaluation import output_errors, stoppable
-from dse.sweep.naming import search_digest
-from dse.sweep.spec import Keep
-from dse.sweep.spool import opened
+from dse.sweep.results import files as results
+from dse.sweep.results import writing
+from dse.sweep.results.files import Labelled
+from dse.sweep.store import manifest
+from dse.sweep.store.spool import opened
 from dse.types import Design, Metrics
 
 if TYPE_CHECKING:

@@ -11,10 +11,11 @@ import jax
 import numpy as np
 
 from dse.search.space import Space
-from dse.search.spec import Interval
-from dse.sweep import mappings, nesting
-from dse.sweep.degrees import DEGREES, SHAPE_PATHS
-from dse.sweep.grid import Grid
+from dse.spec.search import Interval
+from dse.sweep.engine import nesting
+from dse.sweep.grid import mappings
+from dse.sweep.grid.degrees import DEGREES, SHAPE_PATHS
+from dse.sweep.grid.grid import Grid
 
 
 def build(grid: Grid, intervals: tuple[Interval, ...] = ()) -> Space:

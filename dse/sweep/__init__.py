@@ -6,17 +6,17 @@
 
 from __future__ import annotations
 
-from dse.results import open_results
+from dse.spec.sweep import Keep, SweepSpec, from_text, read
 from dse.sweep.evaluation import Interrupted
-from dse.sweep.grid import Grid
+from dse.sweep.grid.grid import Grid
 from dse.sweep.job import Options, plan
-from dse.sweep.keep import Part
-from dse.sweep.manifest import Shard
 from dse.sweep.merge import merge
 from dse.sweep.progress import Progress, progress_bar
+from dse.sweep.reduce.keep import Part
+from dse.sweep.results.files import open_results
+from dse.sweep.results.summary import BestDesign, Summary
 from dse.sweep.run import execute, perform, perform_shard, run
-from dse.sweep.spec import Keep, SweepSpec, from_text, read
-from dse.sweep.summary import BestDesign, Summary
+from dse.sweep.store.manifest import Shard
 
 __all__ = [
     "BestDesign", "Grid", "Interrupted", "Keep", "Options", "Part", "Progress", "Shard", "Summary", "SweepSpec",

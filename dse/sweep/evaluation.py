@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 
 from dse.errors import InputError
-from dse.results import Labelled
-from dse.sweep import keep as keeping
-from dse.sweep import writing
-from dse.sweep.engine import Engine
-from dse.sweep.grid import Grid
+from dse.sweep.engine.engine import Engine
+from dse.sweep.engine.programs import CompileClock
+from dse.sweep.grid.grid import Grid
 from dse.sweep.job import Job
-from dse.sweep.keep import Part
-from dse.sweep.manifest import Manifest, Shard
-from dse.sweep.programs import CompileClock
 from dse.sweep.progress import Progress
-from dse.sweep.spool import Spool
+from dse.sweep.reduce import keep as keeping
+from dse.sweep.reduce.keep import Part
+from dse.sweep.results import writing
+from dse.sweep.results.files import Labelled
+from dse.sweep.store.manifest import Manifest, Shard
+from dse.sweep.store.spool import Spool
 
 _WHOLE = Shard()
 

@@ -7,13 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dse.errors import InputError
-from dse.sweep import compose, manifest, writing
-from dse.sweep import summary as summaries
-from dse.sweep.engine import LONGEST_CHUNK
-from dse.sweep.grid import Grid
+from dse.spec.sweep import Keep, SweepSpec, parse_keep, read
+from dse.sweep.engine.engine import LONGEST_CHUNK
+from dse.sweep.grid import compose
+from dse.sweep.grid.grid import Grid
 from dse.sweep.progress import Progress
-from dse.sweep.spec import Keep, SweepSpec, parse_keep, read
-from dse.sweep.summary import Summary
+from dse.sweep.results import summary as summaries
+from dse.sweep.results import writing
+from dse.sweep.results.summary import Summary
+from dse.sweep.store import manifest
 from dse.types import Design, Metrics
 
 

@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from dse.errors import InputError
-from dse.results import Labelled
-from dse.sweep import dataset as datasets
-from dse.sweep import manifest as manifests
-from dse.sweep import summary as summaries
-from dse.sweep.collection import Collection
+from dse.spec.sweep import Keep, from_text
 from dse.sweep.evaluation import output_errors, write_results
-from dse.sweep.grid import Grid
+from dse.sweep.grid.grid import Grid
 from dse.sweep.job import plan
-from dse.sweep.spec import Keep, from_text
-from dse.sweep.spool import Spool, opened, parts_folder, ranges
-from dse.sweep.summary import Summary
+from dse.sweep.reduce.collection import Collection
+from dse.sweep.results import dataset as datasets
+from dse.sweep.results import summary as summaries
+from dse.sweep.results.files import Labelled
+from dse.sweep.results.summary import Summary
+from dse.sweep.store import manifest as manifests
+from dse.sweep.store.spool import Spool, opened, parts_folder, ranges
 
 #: What must be the same where parts are joined as where they were computed; the rest is taken from the shards.
 _SAME_HERE = ("specification_hash", "catalog_digest", "code_version", "code_digest")

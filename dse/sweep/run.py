@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dse import results
-from dse.results import Labelled
-from dse.sweep import dataset as datasets
-from dse.sweep import keep as keeping
-from dse.sweep import manifest
-from dse.sweep import summary as summaries
-from dse.sweep.collection import Collection
-from dse.sweep.engine import Engine
+from dse.spec.sweep import SweepSpec
+from dse.sweep.engine.engine import Engine
+from dse.sweep.engine.programs import CompileClock
 from dse.sweep.evaluation import designs_in, evaluate_blocks, output_errors, write_results
 from dse.sweep.job import Options, finished, prepared
-from dse.sweep.keep import Part
-from dse.sweep.manifest import Shard
-from dse.sweep.programs import CompileClock
 from dse.sweep.progress import Progress
-from dse.sweep.spec import SweepSpec
-from dse.sweep.spool import Spool, opened
-from dse.sweep.summary import Summary
+from dse.sweep.reduce import keep as keeping
+from dse.sweep.reduce.collection import Collection
+from dse.sweep.reduce.keep import Part
+from dse.sweep.results import dataset as datasets
+from dse.sweep.results import files as results
+from dse.sweep.results import summary as summaries
+from dse.sweep.results.files import Labelled
+from dse.sweep.results.summary import Summary
+from dse.sweep.store import manifest
+from dse.sweep.store.manifest import Shard
+from dse.sweep.store.spool import Spool, opened
 
 if TYPE_CHECKING:
     import xarray as xr

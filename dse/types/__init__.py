@@ -22,6 +22,7 @@ from dse.types.kernels import AttentionKernels, EfficiencySteps, FineKernels, Ke
 from dse.types.machine import HOST, Accelerator, MatrixRate, MemoryTier, System
 from dse.types.metrics import Metrics
 from dse.types.network import CollectiveKernels, Network, Volumes
+from dse.types.operations import Operator, Work
 from dse.types.power import Power
 from dse.types.software import Mapping, Software
 from dse.types.technology import GENERATED, Chip, LogicNode, MemoryTechnology
@@ -49,6 +50,7 @@ __all__ = [
     "MemoryTier",
     "Metrics",
     "Network",
+    "Operator",
     "Placement",
     "Power",
     "Precision",
@@ -59,6 +61,7 @@ __all__ = [
     "Steps",
     "System",
     "Volumes",
+    "Work",
     "Workload",
     "defaults",
     "field_metadata",

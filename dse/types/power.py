@@ -10,7 +10,7 @@ class Power:
     """Energy of a device's work, its power at rest, and its clock.
 
     Energies are those of the nominal clock, and with it of the nominal voltage; what clock and voltage make of
-    them is :mod:`dse.model.power`'s business. Voltages are relative to the nominal one.
+    them is :mod:`dse.model.machine.power`'s business. Voltages are relative to the nominal one.
     """
 
     matrix_energy: Scalar = metadata(

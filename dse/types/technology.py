@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dse.types.fields import Scalar, metadata, record
 
-#: What a chip makes of an accelerator: records and leaves that :func:`dse.model.technology.generate` fills in.
+#: What a chip makes of an accelerator: records and leaves that :func:`dse.model.machine.technology.generate` fills in.
 GENERATED = (
     "matrix_rate", "vector_rate", "cores", "cache", "memory",
     *(f"power.{name}" for name in (
@@ -19,7 +19,7 @@ class LogicNode:
     """A process of logic: what its devices are like at the nominal supply voltage.
 
     Energy is that at iso speed: every node's point is the same clock, at which a newer node takes less energy;
-    what a node gains in speed at iso power is :func:`dse.model.power.voltage`'s business. Devices are
+    what a node gains in speed at iso power is :func:`dse.model.machine.power.voltage`'s business. Devices are
     transistors, or Josephson junctions of superconducting logic.
     """
 
@@ -48,7 +48,7 @@ class MemoryTechnology:
 
 @record
 class Chip:
-    """What an accelerator is generated from (:func:`dse.model.technology.generate`).
+    """What an accelerator is generated from (:func:`dse.model.machine.technology.generate`).
 
     An optional part of an accelerator: an ordinary one has none of these leaves. ``…_area`` shares are of the area
     of the cores or of the rest, ``…_edge`` of the perimeter, ``…_power`` of the power budget less the board's;

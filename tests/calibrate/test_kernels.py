@@ -15,9 +15,9 @@ from dse.calibrate.kernel_jobs import JOBS, SHARED, leaf
 from dse.calibrate.kernel_page import page
 from dse.calibrate.kernels import calibrate, read_kernels, shape
 from dse.calibrate.writing import tables, write, write_catalog, written
-from dse.cases.kernels import Kernel, device_of, predict, times
 from dse.design import replace
 from dse.errors import InputError
+from dse.measured.kernels import Kernel, device_of, predict, times
 
 SHAPES = [(m, n, k) for m in (8.0, 100.0, 1000.0, 9000.0) for n in (512.0, 3000.0, 9000.0) for k in (512.0, 8192.0)]
 JOB = next(job for job in JOBS if job.table == "fine")

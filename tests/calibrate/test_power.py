@@ -8,10 +8,10 @@ import pytest
 
 from dse.calibrate.energy_page import page
 from dse.calibrate.power import CHIPS, Found, _fit, _minimise, _values, rows_of, table_of, write_catalog
-from dse.cases.energy import Study, StudyCase
-from dse.cases.table import Case, Meaning, Measurement, Row
 from dse.design import design, replace
 from dse.errors import InputError
+from dse.measured.energy import Study, StudyCase
+from dse.measured.table import Case, Meaning, Measurement, Row
 
 LIMIT = "system.accelerator.power.limit"
 TRUTH = np.array([0.8, 0.0, 0.9, -0.5])  # in prior spreads

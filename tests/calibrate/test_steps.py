@@ -10,8 +10,8 @@ import pytest
 
 from dse import catalog
 from dse.calibrate import stacks, steps
-from dse.cases.names import Lookup
 from dse.errors import InputError
+from dse.measured.names import Lookup
 
 PUBLISHED = sorted((Path(__file__).parents[1] / "published").glob("*20*.csv"))
 SHARED = Path(__file__).parents[3] / "shared" / "reference" / "measured"

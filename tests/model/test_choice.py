@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from dse.design import replace
 from dse.evaluate import evaluate
-from dse.model import choice, roofline
+from dse.model import choice
+from dse.model.machine import roofline
 from tests.designs import make_design
 
 WHOLE = st.integers(1, 1 << 20).map(float)

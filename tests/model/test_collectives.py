@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dse import catalog
-from dse.model import collectives
-from dse.model.collectives import Group
+from dse.model.machine import collectives
+from dse.model.machine.collectives import Group
 from dse.types import Collective, Volumes
 from tests.designs import SCALE_OUT, SCALE_UP, SYSTEM
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse import catalog
-from dse.model import isolated, kernel_power
+from dse.model.machine import isolated, kernel_power
 from dse.types import Precision
 
 CHIPS = {name: catalog.accelerator(name, fine=True) for name in ("h200-sxm-141gb", "b200-sxm-180gb", "a100-sxm-80gb")}

@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 
 from dse.evaluate import evaluate
-from dse.model import memory, transformer
+from dse.model.accounts import memory
+from dse.model.work import transformer
 from tests.designs import SOFTWARE, WORKLOAD, make_design
 
 

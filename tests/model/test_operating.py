@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import dse
 from dse.design import replace
 from dse.evaluate import evaluate
-from dse.model.power import Demand, busy_power, voltage
+from dse.model.machine.power import Demand, busy_power, voltage
 from dse.types import Metrics
 
 CLOCK, LIMIT = "system.accelerator.power.clock", "system.accelerator.power.limit"

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dse import schedule
-from dse.model import pipeline
+from dse.model.parallel import pipeline
 
 STAGES = st.sampled_from([2, 3, 4, 8])
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse import catalog
-from dse.model.power import (
+from dse.model.machine.power import (
     LOWEST_CLOCK,
     Demand,
     at_clock,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.model import roofline
-from dse.model.operators import Element, linear, matmul_work
+from dse.model.machine import roofline
+from dse.model.work.operators import Element, linear, matmul_work
 from dse.types import EfficiencySteps, Precision
 from tests.designs import ACCELERATOR, SOFTWARE
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from dse import catalog
 from dse.evaluate import evaluate, lay_out
-from dse.model import memory, transformer
+from dse.model.accounts import memory
+from dse.model.work import transformer
 from tests.designs import SOFTWARE, WORKLOAD, make_design
 
 GPT = st.builds(

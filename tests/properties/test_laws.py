@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import dse
 from dse.design import leaves, replace
 from dse.evaluate import evaluate, lay_out
-from dse.model import transformer
+from dse.model.work import transformer
 from dse.types import Infeasible, Metrics
 from tests.designs import designs, make_design, workloads
 

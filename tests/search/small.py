@@ -4,9 +4,10 @@ import dataclasses
 
 import numpy as np
 
-from dse.search import problem, spec
+from dse.search import problem
 from dse.search.driver import driver
 from dse.search.methods import METHODS
+from dse.spec import search as spec
 
 TEXT = """
 title = "a small search"

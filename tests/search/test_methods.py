@@ -8,7 +8,7 @@ from dse.search import space as spaces
 from dse.search.driver import driver, weights_of
 from dse.search.methods import METHODS, annealing
 from dse.search.polish import polish
-from dse.sweep.engine import Engine
+from dse.sweep.engine.engine import Engine
 from tests.search.small import best_of, searched, small_problem
 from tests.search.toy import CONTINUOUS, MAPPING_AXES, toy_problem
 

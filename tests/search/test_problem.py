@@ -6,8 +6,8 @@ import pytest
 
 from dse.search import space as spaces
 from dse.search.judging import best_position, order
-from dse.sweep.engine import Engine
-from dse.sweep.expression import parse
+from dse.spec.expression import parse
+from dse.sweep.engine.engine import Engine
 from tests.search.toy import MAPPING_AXES, toy_problem
 from tests.sweep import toy
 

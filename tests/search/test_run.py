@@ -10,12 +10,12 @@ import time
 import numpy as np
 import pytest
 
-from dse import results
 from dse.errors import InputError
 from dse.search import Interrupted, checkpoint, execute, plan
 from dse.search.methods import METHODS
 from dse.search.outcome import MismatchError
 from dse.search.run import Options, perform
+from dse.sweep.results import files as results
 from tests.search.toy import CONTINUOUS, MAPPING_AXES, search, text
 from tests.sweep import toy
 
@@ -139,7 +139,7 @@ def test_the_front_is_that_of_all_designs_when_all_are_evaluated():
     spec = spec_of("random", axes=axes, more=SEVERAL, evaluations=3200)
     found, outcome = toy_run(spec)
     task = plan(spec, toy.evaluate)
-    from dse.sweep.engine import Engine
+    from dse.sweep.engine.engine import Engine
 
     metrics, objectives = Engine(task.grid, toy.evaluate).designs(np.arange(task.grid.n_designs))
     from dse.search.pareto import front

@@ -3,7 +3,7 @@
 import pytest
 
 from dse.errors import InputError
-from dse.search import spec
+from dse.spec import search as spec
 from dse.sweep import from_text
 from tests.search.toy import search, text
 

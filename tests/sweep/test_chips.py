@@ -8,8 +8,8 @@ import pytest
 import dse
 from dse.design import CHIP, known_leaves, leaf, leaf_path, leaves, leaves_of
 from dse.errors import InputError
-from dse.sweep.compose import build
-from dse.sweep.spec import from_text
+from dse.spec.sweep import from_text
+from dse.sweep.grid.compose import build
 
 SPEC = """
 [workload]

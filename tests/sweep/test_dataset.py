@@ -10,7 +10,7 @@ import xarray as xr
 import dse
 from dse.errors import InputError
 from dse.sweep import execute, open_results, perform
-from dse.sweep.writing import usable, write_rate
+from dse.sweep.results.writing import usable, write_rate
 from dse.types import Infeasible
 from tests.sweep import toy
 from tests.sweep.toy import MAPPING_AXES, sweep
@@ -168,7 +168,7 @@ def test_compressions(tmp_path, compression):
 
 
 def test_without_zstd_zlib_is_taken(tmp_path, monkeypatch):
-    monkeypatch.setattr("dse.sweep.writing._zstd_works", lambda: False)
+    monkeypatch.setattr("dse.sweep.results.writing._zstd_works", lambda: False)
     whole(tmp_path)
     with netCDF4.Dataset(tmp_path / "r.nc") as file:
         assert file["step_time"].filters()["zlib"]

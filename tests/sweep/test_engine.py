@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import dse
 from dse.design import replace
 from dse.sweep import execute, plan
-from dse.sweep.engine import CHUNK_FULL, CHUNK_SHORT, Engine, decode, tables
-from dse.sweep.nesting import Nest
-from dse.sweep.programs import CompileClock
+from dse.sweep.engine.engine import CHUNK_FULL, CHUNK_SHORT, Engine, decode, tables
+from dse.sweep.engine.nesting import Nest
+from dse.sweep.engine.programs import CompileClock
 from tests.sweep import toy
 from tests.sweep.toy import sweep
 
@@ -163,7 +163,7 @@ import jax
 import numpy as np
 import dse
 from dse.sweep import plan
-from dse.sweep.engine import Engine
+from dse.sweep.engine.engine import Engine
 from tests.sweep import toy
 grid, _ = plan(toy.sweep())
 metrics, _ = Engine(grid, dse.evaluate).full(0, grid.table.n_rows)

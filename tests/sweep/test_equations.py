@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import dse
-from dse.sweep import equations, plan
+from dse.sweep import plan
+from dse.sweep.engine import equations
 from tests.sweep.toy import sweep
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dse.errors import InputError
-from dse.sweep.expression import parse
+from dse.spec.expression import parse
 
 VALUES = {
     "mapping.tp": 8.0,

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from dse.sweep import plan
-from dse.sweep.collection import Collection
-from dse.sweep.engine import CHUNK_SCORES, Engine
-from dse.sweep.keep import blocks, parts
+from dse.sweep.engine.engine import CHUNK_SCORES, Engine
+from dse.sweep.reduce.collection import Collection
+from dse.sweep.reduce.keep import blocks, parts
 from tests.sweep import toy
 from tests.sweep.toy import sweep
 
@@ -68,7 +68,7 @@ def test_the_front_is_exact(monkeypatch, n_objectives, chunks_a_block):
         return found
 
     monkeypatch.setattr(Engine, "scores", noting)
-    monkeypatch.setattr("dse.sweep.keep._CHUNKS_A_BLOCK", chunks_a_block)
+    monkeypatch.setattr("dse.sweep.reduce.keep._CHUNKS_A_BLOCK", chunks_a_block)
     found = Collection(engine.grid, keep)
     for part in parts(engine, keep, blocks(engine, keep)):
         found.add(part)

@@ -6,11 +6,11 @@ import xarray as xr
 
 from dse.errors import InputError
 from dse.sweep import execute, from_text, open_results, plan
-from dse.sweep import histogram as histograms
-from dse.sweep.collection import Collection
-from dse.sweep.engine import Engine, count_below
-from dse.sweep.keep import blocks, parts
-from dse.sweep.programs import CompileClock
+from dse.sweep.engine.engine import Engine, count_below
+from dse.sweep.engine.programs import CompileClock
+from dse.sweep.reduce import histogram as histograms
+from dse.sweep.reduce.collection import Collection
+from dse.sweep.reduce.keep import blocks, parts
 from tests.sweep import toy
 from tests.sweep.toy import MAPPING_AXES, sweep
 
@@ -54,7 +54,7 @@ def test_modes_and_chunks_count_alike(monkeypatch, mode):
     names = [f"{word}{name}{end}" for name in NAMES
              for word, end in (("count_by_", ""), ("bin_of_", "_from"), ("bin_of_", "_to"))]  # fmt: skip
     whole = found_by("all")[0][names].drop_attrs()
-    monkeypatch.setattr("dse.sweep.keep._CHUNKS_A_BLOCK", 2)
+    monkeypatch.setattr("dse.sweep.reduce.keep._CHUNKS_A_BLOCK", 2)
     for chunk in (None, 700, 5000):
         xr.testing.assert_identical(found_by(mode, chunk)[0][names].drop_attrs(), whole)
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.sweep import execute
-from dse.sweep.winners import dominated, pareto_front
+from dse.sweep.reduce.winners import dominated, pareto_front
 from tests.sweep import toy
 from tests.sweep.toy import MAPPING_AXES, sweep
 

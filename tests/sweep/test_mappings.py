@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dse.errors import InputError
 from dse.sweep import plan
-from dse.sweep.degrees import divisors
+from dse.sweep.grid.degrees import divisors
 from tests.sweep.toy import MAPPING_AXES, sweep
 
 OPTIONS = ("recompute", "zero_stage", "sequence_parallel", "overlap_dp", "overlap_tp")

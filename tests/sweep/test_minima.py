@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.sweep import execute, open_results, plan
-from dse.sweep.engine import Engine
-from dse.sweep.minima import take_run
-from dse.sweep.nesting import Nest
+from dse.sweep.engine.engine import Engine
+from dse.sweep.engine.nesting import Nest
+from dse.sweep.reduce.minima import take_run
 from tests.sweep import toy
 from tests.sweep.toy import MAPPING_AXES, sweep
 
@@ -66,7 +66,7 @@ def test_chunks_and_nests_change_no_bit(monkeypatch, mode):
     whole = overview_of(found_by(mode)[0])
     for chunk in (123, 5000):
         xr.testing.assert_identical(overview_of(found_by(mode, chunk)[0]), whole)
-    monkeypatch.setattr("dse.sweep.keep._CHUNKS_A_BLOCK", 1)
+    monkeypatch.setattr("dse.sweep.reduce.keep._CHUNKS_A_BLOCK", 1)
     xr.testing.assert_identical(overview_of(found_by(mode, 700)[0]), whole)
     grid, _ = plan(sweep(AXES, more=OBJECTIVE))
     for dimensions, options in [((), ()), ((1,), (0, 2)), ((0, 1), (0, 1, 2, 3, 4))]:

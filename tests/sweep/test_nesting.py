@@ -8,9 +8,10 @@ import pytest
 import xarray as xr
 
 import dse
-from dse.sweep import equations, execute, plan
-from dse.sweep.engine import Engine
-from dse.sweep.nesting import Nest, choose, option_axes, reach, work
+from dse.sweep import execute, plan
+from dse.sweep.engine import equations
+from dse.sweep.engine.engine import Engine
+from dse.sweep.engine.nesting import Nest, choose, option_axes, reach, work
 from tests.sweep import toy
 from tests.sweep.toy import MAPPING_AXES, sweep
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import dse
-from dse.sweep import execute, plan, programs
-from dse.sweep.engine import Engine
+from dse.sweep import execute, plan
+from dse.sweep.engine import programs
+from dse.sweep.engine.engine import Engine
 from tests.sweep import toy
 from tests.sweep.toy import sweep
 

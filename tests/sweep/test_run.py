@@ -10,8 +10,8 @@ import xarray as xr
 
 from dse.errors import InputError
 from dse.sweep import Interrupted, Progress, execute, open_results, plan, run
-from dse.sweep.programs import CompileClock
-from dse.sweep.spool import Spool
+from dse.sweep.engine.programs import CompileClock
+from dse.sweep.store.spool import Spool
 from tests.sweep import toy
 from tests.sweep.toy import MAPPING_AXES, sweep
 
@@ -45,7 +45,7 @@ def send_sigterm():
 @pytest.mark.parametrize("how", [raise_interrupt, send_sigterm])
 @pytest.mark.parametrize("keep", ["all", "feasible", "top:5"])
 def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch, how, keep):
-    monkeypatch.setattr("dse.sweep.keep._CHUNKS_A_BLOCK", 1)
+    monkeypatch.setattr("dse.sweep.reduce.keep._CHUNKS_A_BLOCK", 1)
     whole, _ = toy_run(False, keep=keep)
     output = tmp_path / "out" / "r.nc"
     handler = signal.getsignal(signal.SIGTERM)
@@ -179,7 +179,7 @@ def test_run_from_a_path_with_the_model(small_sweep, tmp_path):
 
 
 def test_interrupted_while_writing_keeps_all_parts(tmp_path, monkeypatch):
-    monkeypatch.setattr("dse.sweep.writing._fill", lambda *_: raise_interrupt())
+    monkeypatch.setattr("dse.sweep.results.writing._fill", lambda *_: raise_interrupt())
     with pytest.raises(Interrupted) as raised:
         toy_run(tmp_path / "r.nc")
     assert raised.value.done == raised.value.total

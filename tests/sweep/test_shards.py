@@ -13,7 +13,7 @@ import pytest
 
 from dse.errors import InputError
 from dse.sweep import Interrupted, Shard, merge, perform, perform_shard
-from dse.sweep.manifest import lines
+from dse.sweep.store.manifest import lines
 from tests.sweep import toy
 from tests.sweep.test_run import raise_interrupt
 from tests.sweep.toy import MAPPING_AXES, sweep
@@ -24,7 +24,7 @@ MORE = '[objective]\nminimize = ["step_time", "peak_memory"]\n[output]\nhistogra
 
 @pytest.fixture(autouse=True)
 def short_blocks(monkeypatch):
-    monkeypatch.setattr("dse.sweep.keep._CHUNKS_A_BLOCK", 1)
+    monkeypatch.setattr("dse.sweep.reduce.keep._CHUNKS_A_BLOCK", 1)
 
 
 def spec(**options):
@@ -120,7 +120,7 @@ def test_parts_of_different_sweeps_are_not_mixed(tmp_path, other, told):
 
 
 def test_parts_of_other_code_are_not_merged(tmp_path, monkeypatch):
-    monkeypatch.setattr("dse.sweep.manifest.code_digest", lambda: "other")
+    monkeypatch.setattr("dse.sweep.store.manifest.code_digest", lambda: "other")
     shard(tmp_path / "r.nc", 1, 1)
     monkeypatch.undo()
     with pytest.raises(InputError, match="another code_digest than here"):
@@ -148,7 +148,7 @@ def test_failures_are_recorded(tmp_path, monkeypatch):
         raise RuntimeError("out of memory")
         yield
 
-    monkeypatch.setattr("dse.sweep.keep.parts", failing)
+    monkeypatch.setattr("dse.sweep.reduce.keep.parts", failing)
     with pytest.raises(RuntimeError):
         shard(tmp_path / "r.nc", 1, 1)
     (path,) = (tmp_path / "r.nc.parts").glob("*.jsonl")
@@ -170,19 +170,19 @@ def test_shards_run_at_once_but_not_with_a_merge(tmp_path):
 #: A slowed sweep; each of its blocks and the writing of its results take a while.
 SLOWED = """
 import sys, time
-import dse.sweep.keep, dse.sweep.writing
+import dse.sweep.reduce.keep, dse.sweep.results.writing
 from dse.sweep import perform
-from dse.sweep.spool import Spool
+from dse.sweep.store.spool import Spool
 from tests.sweep import test_shards, toy
-dse.sweep.keep._CHUNKS_A_BLOCK = 1
-save, put = Spool.save, dse.sweep.writing._put
+dse.sweep.reduce.keep._CHUNKS_A_BLOCK = 1
+save, put = Spool.save, dse.sweep.results.writing._put
 def slow_save(self, block, part):
     time.sleep(0.01)
     save(self, block, part)
 def slow_put(*arguments):
     time.sleep(0.01)
     put(*arguments)
-Spool.save, dse.sweep.writing._put = slow_save, slow_put
+Spool.save, dse.sweep.results.writing._put = slow_save, slow_put
 print("ready", flush=True)
 _, summary = perform(test_shards.spec(), sys.argv[1], chunk=test_shards.CHUNK, model=toy.evaluate)
 print(summary.resumed)

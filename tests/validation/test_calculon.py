@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from dse.accuracy import calculon_section, page, spearman
-from dse.cases import Prediction, predict_cases, read_cases
 from dse.evaluate import lay_out
-from dse.model import transformer
-from dse.validate import compare
+from dse.measured import Prediction, predict_cases, read_cases
+from dse.measured.comparison import compare
+from dse.model.work import transformer
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT.parent / "shared" / "reference" / "calculon_sample.csv.gz"

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dse.cases.energy import CLOCKS, decoder_layer, frugal_end
-from dse.cases.predict import evaluate_many
 from dse.design import replace
-from dse.validate import compare
+from dse.measured.comparison import compare
+from dse.measured.energy import CLOCKS, decoder_layer, frugal_end
+from dse.measured.prediction import evaluate_many
 
 TABLE = Path(__file__).parents[3] / "shared" / "reference" / "measured" / "energy.csv"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dse.cases.kernels import POWER, TIME, kind_of, predict, read
-from dse.cases.table import Skip, read_table
+from dse.measured.kernels import POWER, TIME, kind_of, predict, read
+from dse.measured.table import Skip, read_table
 
 TABLES = Path(__file__).parents[3] / "shared" / "reference" / "kernels"
 CHIPS = ["a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb"]

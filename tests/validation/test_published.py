@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from dse.validate import Comparison, compare
+from dse.measured.comparison import Comparison, compare
 
 PUBLISHED = Path(__file__).parents[1] / "published"
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dse.search import spec as specs
-from dse.search.spec import SearchSpec
+from dse.spec import search as specs
+from dse.spec.search import SearchSpec
 
 _FOLDER = Path(__file__).parent / "spaces"
 
@@ -28,6 +28,10 @@ def path(name: str) -> Path:
 
 def search_spec(name: str, methods: tuple[str, ...], seeds: int) -> SearchSpec:
     """The specification of a space with methods and a number of seeds."""
+    return with_methods(path(name).read_text(encoding="utf-8"), path(name), methods, seeds)
+
+
+def with_methods(text: str, file: Path, methods: tuple[str, ...], seeds: int) -> SearchSpec:
+    """The specification of a sweep's text with methods and a number of seeds."""
     listed = ", ".join(f'"{method}"' for method in methods)
-    text = f"{path(name).read_text(encoding='utf-8')}\n[search]\nmethod = [{listed}]\nseeds = {seeds}\n"
-    return specs.from_text(text, str(path(name)))
+    return specs.from_text(f"{text}\n[search]\nmethod = [{listed}]\nseeds = {seeds}\n", str(file))

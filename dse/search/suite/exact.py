@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from dse import catalog, sweep
+from dse.files import code_digest
 from dse.search import suite
 from dse.sweep import Grid
-from dse.sweep.naming import code_digest
 
 #: The optima as last enumerated.
 FILE = Path(__file__).parent / "optima.json"

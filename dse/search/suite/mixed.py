@@ -12,11 +12,11 @@ import numpy as np
 
 from dse.accuracy.markdown import percent, table
 from dse.errors import InputError
-from dse.search import problem
-from dse.search import spec as specs
+from dse.search import problem, suite
 from dse.search.driver import Driver, HostDriver, driver, release
 from dse.search.polish import polish
 from dse.search.suite.measure import Clock, Effort, methods_for_one
+from dse.search.suite.reading import restored
 
 SPECIFICATION = Path("sweeps/search_gpt3_chip_energy.toml")
 
@@ -24,12 +24,11 @@ SPECIFICATION = Path("sweeps/search_gpt3_chip_energy.toml")
 MARKS = (500, 1_000, 2_000, 5_000)
 
 
-def measured(effort: Effort, methods: tuple[str, ...] = ()) -> dict[str, Any]:
+def measured(effort: Effort) -> dict[str, Any]:
     """By method and mark: the best of each seed so far, infinite (None) where nothing feasible was met."""
-    chosen = methods or methods_for_one()
+    chosen = methods_for_one()
     text = SPECIFICATION.read_text(encoding="utf-8").partition("[search]")[0]
-    listed = ", ".join(f'"{method}"' for method in chosen)
-    spec = specs.from_text(f"{text}\n[search]\nmethod = [{listed}]\nseeds = {effort.seeds}\n", str(SPECIFICATION))
+    spec = suite.with_methods(text, SPECIFICATION, chosen, effort.seeds)
     task = problem.build(spec)
     marks = [mark for mark in MARKS if mark <= effort.evaluations]
     found = {}
@@ -61,7 +60,7 @@ def section(found: dict[str, Any]) -> str:
     """The figures as Markdown."""
     methods = found["methods"]
     numbers = {
-        method: {mark: _known(values) for mark, values in (*each["best"].items(), ("polished", each["polished"]))}
+        method: {mark: restored(values) for mark, values in (*each["best"].items(), ("polished", each["polished"]))}
         for method, each in methods.items()
     }
     least = min(values.min() for each in numbers.values() for values in each.values())
@@ -79,10 +78,6 @@ def section(found: dict[str, Any]) -> str:
         f"that any seed of any method found, {least:.5g}. *Polished*: from the best after {int(marks[-1]):,} "
         "evaluations.\n\n" + table(header, rows)
     )
-
-
-def _known(values: list[float | None]) -> np.ndarray:
-    return np.array([math.inf if value is None else value for value in values])
 
 
 def _gap(value: float, least: float) -> str:

@@ -80,7 +80,7 @@ class Reading:
         base = self.methods(space)["random"]["seeds"]
         for method, found in self.methods(space).items():
             for mark, gaps in ((m, g) for m, g in found["seeds"].items() if m in base):
-                own, random = _gaps(gaps), _gaps(base[mark])
+                own, random = restored(gaps), restored(base[mark])
                 if np.median(own) > np.median(random):
                     chance = scipy.stats.mannwhitneyu(own, random, alternative="greater").pvalue
                     yield method, int(mark), bool(chance < LUCK)
@@ -120,5 +120,6 @@ class Reading:
         return self.document["spaces"][space]["seconds"]["run"]
 
 
-def _gaps(stored: list[float | None]) -> np.ndarray:
+def restored(stored: list[float | None]) -> np.ndarray:
+    """Numbers of a record: infinite where it has none, as JSON has no infinity."""
     return np.array([math.inf if gap is None else gap for gap in stored])

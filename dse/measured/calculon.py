@@ -1,0 +1,109 @@
+"""Rows of Calculon's own output as designs, to compare with that model (Isaev et al., SC 2023).
+
+A row is expressed with the catalogue's ``calculon-…`` systems (step-wise efficiencies, stated link volumes,
+no overlap of compute and memory) and its ``calculon`` stack; its models have no embedding and no head. What is
+left out, and why, are the reasons that :func:`refuse` gives.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from dse.measured.names import Lookup
+from dse.measured.table import Row, Skip
+from dse.types import Mapping, Precision, Recompute, SequenceParallel, Software, System, Workload
+
+#: Columns that give a table of Calculon's away.
+COLUMNS = frozenset({"tensor_par", "tensor_par_comm_type", "seq_par_ag_redo", "total_time"})
+
+#: Calculon's name → slug of the catalogue.
+MODELS = {"megatron-1T": "megatron-1t", "gpt3-175B": "gpt-3-175b"}
+RECOMPUTE = {"none": Recompute.none, "attn_only": Recompute.selective, "full": Recompute.full}
+PRECISIONS = {"float16": Precision.fp16, "bfloat16": Precision.bf16, "float8": Precision.fp8}
+
+
+def number(row: Row, column: str) -> float:
+    """A cell as a number; ValueError for one that is none."""
+    return float(row.get(column))
+
+
+def refuse(row: Row) -> None:
+    """Skip what Calculon gives no figure for, what is not expressed, and where it has a known defect."""
+    if not row.get("total_time"):
+        raise Skip("Calculon gives no figures", row.get("infeasible_reason"))
+    if row.get("training") == "0" or row.get("attention_type") != "multihead":
+        raise Skip("not training with multi-head attention")
+    if (row.get("pipeline_par_net"), row.get("data_par_net")) != ("1", "1"):
+        raise Skip("pipeline or data parallelism on network 0")
+    if row.get("tensor_par_overlap") == "pipe":
+        raise Skip("tensor_par_overlap = pipe: Calculon counts the exposed tile twice")
+    local_batch = number(row, "batch_size") / number(row, "data_par")
+    micro_batches = local_batch / number(row, "microbatch_size")
+    if number(row, "pipeline_interleaving") > 1 and micro_batches % number(row, "pipeline_par"):
+        raise Skip("interleaving with micro-batches that pp does not divide, which Megatron refuses")
+    if row.get("data_par_overlap") == "1" and _over_the_link(row):
+        raise Skip("data_par_overlap: Calculon's exposed time is longer than the whole message")
+    if row.get("optimizer_offload") == "1" and micro_batches > 1 and number(row, "bw_offload_exposed_time"):
+        raise Skip("optimizer_offload: Calculon moves the optimiser state with every micro-batch")
+
+
+def _over_the_link(row: Row) -> bool:
+    exposed, link = number(row, "dp_comm_exposed_time"), number(row, "dp_comm_link_time")
+    return exposed > link * (1.0 + 1e-6)
+
+
+def mapping(row: Row) -> Mapping:
+    """Calculon's 23 execution fields as a mapping."""
+    tp, dp = number(row, "tensor_par"), number(row, "data_par")
+    return Mapping(
+        tp=tp, pp=number(row, "pipeline_par"), dp=dp, cp=1.0, micro_batch=number(row, "microbatch_size"),
+        virtual_stages=number(row, "pipeline_interleaving"),
+        recompute=float(RECOMPUTE[row.get("activation_recompute")]),
+        zero_stage=number(row, "optimizer_sharding"),
+        sequence_parallel=float(sequence_parallel(row)) if tp > 1.0 else 0.0,
+        overlap_dp=number(row, "data_par_overlap"),
+        overlap_tp=float(row.get("tensor_par_overlap") != "none"),
+        offload_weights=number(row, "weight_offload"),
+        offload_activations=number(row, "activations_offload"),
+        offload_optimizer=number(row, "optimizer_offload"),
+        precision=float(PRECISIONS[row.get("datatype")]),
+        placement=0.0,
+    )  # fmt: skip
+
+
+def sequence_parallel(row: Row) -> SequenceParallel:
+    """Calculon's ``tensor_par_comm_type`` and ``seq_par_ag_redo``."""
+    if row.get("tensor_par_comm_type") == "rs_ag":
+        again = row.get("seq_par_ag_redo") == "1"
+        return SequenceParallel.gather_again if again else SequenceParallel.keep_gathered
+    at_cuts = row.get("tensor_par_comm_type") == "p2p_rs_ag"
+    return SequenceParallel.at_cuts if at_cuts else SequenceParallel.none
+
+
+def workload(row: Row, lookup: Lookup) -> Workload:
+    """The model without embedding, positions and head."""
+    return dataclasses.replace(
+        lookup.workload(MODELS.get(row.get("model"), row.get("model"))), vocab=0.0, learned_positions=0.0,
+        tied_embeddings=0.0, dropout=1.0, norm_vectors=2.0, global_batch=number(row, "batch_size"),
+    )  # fmt: skip
+
+
+def system(row: Row, lookup: Lookup) -> System:
+    """The row's system; tensor parallelism fills a scale-up domain (network 0) or crosses domains of one (1)."""
+    found = lookup.system(f"calculon-{row.get('system').replace('_', '-')}")
+    domain = number(row, "tensor_par") if row.get("tensor_par_net") == "0" else 1.0
+    return dataclasses.replace(
+        found, scale_up=dataclasses.replace(found.scale_up, domain=domain), n_devices=number(row, "num_procs")
+    )
+
+
+def software(row: Row, lookup: Lookup) -> Software:
+    """The ``calculon`` stack; a fused activation keeps one tensor instead of two."""
+    kept = float(row.get("fused_activation") == "0")
+    return dataclasses.replace(lookup.software("calculon"), activation_output_kept=kept)
+
+
+def design_parts(row: Row, lookup: Lookup) -> tuple[Workload, System, Software, Mapping]:
+    """What a row means. Raises :class:`Skip` for rows that are left out."""
+    refuse(row)
+    return workload(row, lookup), system(row, lookup), software(row, lookup), mapping(row)

@@ -1,0 +1,70 @@
+"""Reading the cells of one row: numbers, choices, and a note of what was completed."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from dse.measured.table import Row, Skip
+
+#: What a source states once for all its rows, outside its table.
+STATED_FOR_ALL = {
+    # Megatron-DeepSpeed, 1F1B, activation checkpointing, fp16.
+    "vTrain": {"precision": "fp16", "recompute": "full", "zero_stage": "0", "vp": "1", "vocab": "51200"},
+    "SimuMax": {"vp": "1"},
+    # DeepSpeed pipelines and the first Megatron-LM do not interleave.
+    "BLOOM": {"vp": "1"},
+    "GPT-NeoX": {"vp": "1"},
+    "Megatron-LM_README_2021-01": {"vp": "1"},
+}
+
+
+@dataclasses.dataclass
+class Cells:
+    """The cells of a row, with what its source states for all rows; ``completed`` notes what was filled in."""
+
+    row: Row
+    completed: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def text(self, *columns: str) -> str:
+        """The first of ``columns`` that is not empty, else an empty text."""
+        stated = self.row.get(*columns)
+        if stated:
+            return stated
+        for source, cells in STATED_FOR_ALL.items():
+            if self.row.source.startswith(source):
+                return next((cells[c] for c in columns if c in cells), "")
+        return ""
+
+    def number(self, *columns: str, least: float = 1e-300) -> float | None:
+        """The same as a number, None where the row states none."""
+        text = self.text(*columns)
+        try:
+            value = float(text) if text else None
+        except ValueError:
+            raise Skip("not a number", f"{columns[0]} = {text!r}") from None
+        if value is not None and not least <= value < float("inf"):
+            raise Skip("not a usable number", f"{columns[0]} = {text!r}")
+        return value
+
+    def count(self, *columns: str) -> float | None:
+        """The same as a whole number of at least one, that single precision can hold products of."""
+        value = self.number(*columns, least=1.0)
+        if value is not None and (value != int(value) or value > 1e9):
+            raise Skip("not a usable number", f"{columns[0]} = {value:g}")
+        return value
+
+    def flag(self, *columns: str) -> float | None:
+        """The same as 0 or 1."""
+        text = self.text(*columns).lower()
+        if text in ("", "nan"):
+            return None
+        return float(text not in ("0", "0.0", "false", "no", "off", "none"))
+
+    def complete(self, name: str, value: float | str) -> float | str:
+        """``value``, noted as completed."""
+        self.completed[name] = f"{value:g}" if isinstance(value, float) else value
+        return value
+
+    def search(self, name: str) -> None:
+        """Note that the value of ``name`` is chosen among candidates."""
+        self.completed[name] = ""

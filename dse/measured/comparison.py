@@ -1,0 +1,309 @@
+"""Predictions beside measurements: ``predict`` a table, ``validate`` it, and the error by source and metric."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dse.measured import Measurement, Prediction, Skip, energy, kernels, predict_cases, read_cases, uncertainty
+from dse.measured.prediction import peak_rate
+
+#: Metrics that ``predict`` adds as ``pred_<metric>`` columns.
+PREDICTED = (
+    "step_time", "tokens_per_second", "tokens_per_second_per_device", "peak_memory", "peak_memory_state",
+    "peak_memory_activations", "mfu", "mfu_causal", "hfu",
+)  # fmt: skip
+
+Report = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """One measured figure beside its prediction, both in SI; ``skip`` says why there is none."""
+
+    measurement: Measurement
+    prediction: Prediction
+    measured: float = math.nan
+    predicted: float = math.nan
+    baseline: float = math.nan  #: what the source's one constant MFU predicts
+    skip: Skip | None = None
+    duplicate: bool = False  #: the configuration's kind of figure is compared by another row
+
+    @property
+    def source(self) -> str:
+        """Who measured it."""
+        return self.measurement.row.source
+
+    @property
+    def metric(self) -> str:
+        """Our name of the metric."""
+        return self.measurement.meaning.metric
+
+    @property
+    def error(self) -> float:
+        """Signed relative error, a fraction."""
+        return self.predicted / self.measured - 1.0
+
+    @property
+    def baseline_error(self) -> float:
+        """The same of the constant-MFU baseline."""
+        return self.baseline / self.measured - 1.0
+
+
+def predict(cases_path: str | Path, output: str | Path, intervals: bool = False) -> dict[str, int]:
+    """Predict every row of a table and write it with the columns added; a bad row never stops the file.
+
+    Adds ``pred_<metric>`` (SI), ``completed`` (what the row left open, with the value taken), ``pred_note``
+    and ``skipped`` (why there is no prediction); with ``intervals`` also ``pred_<metric>_low`` and ``_high``,
+    between which a step's times and rates lie in 80 % of cases. Returns the counts of rows and of rows predicted.
+    """
+    reader = _reader(cases_path)
+    predictions = reader(cases_path) if reader else predict_cases(read_cases(cases_path, measured=False))
+    rows = _predicted_rows(predictions, half_widths(predictions) if intervals else {})
+    _write(output, [line for _, line in sorted(rows, key=lambda item: item[0])])
+    return {"rows": len(rows), "predicted": sum(not line["skipped"] for _, line in rows)}
+
+
+def coverage(compared: Sequence[Comparison]) -> list[dict[str, Any]]:
+    """By source, and of all: measured step times and rates that were predicted, the share within 80 % intervals.
+
+    The calibration may have seen these rows; what its intervals hold of unseen ones, ``dse calibrate`` tells.
+    """
+    timed = [c for c in compared if is_timed(c)]
+    widths = half_widths({id(c.prediction): c.prediction for c in timed}.values())
+    held: dict[str, list[bool]] = {}
+    for c in timed:
+        within = abs(math.log(c.predicted / c.measured)) <= widths.get(id(c.prediction), 0.0)
+        held.setdefault(c.source, []).append(within)
+    everything = {"all": [flag for flags in held.values() for flag in flags]} if held else {}
+    by_source = dict(sorted(held.items())) | everything
+    return [{"source": s, "n": len(flags), "coverage": sum(flags) / len(flags)} for s, flags in by_source.items()]
+
+
+def validate(
+    paths: str | Path | Sequence[str | Path], output: str | Path | None = None, intervals: bool = False
+) -> Report:
+    """Compare predictions with what the tables measured; see :func:`report` for what comes back.
+
+    With ``intervals``, the report has the :func:`coverage` of the predictions' intervals too.
+
+    With ``output``, writes one line a measured figure: the row's own columns, then ``table``, ``metric_compared``,
+    ``measured``, ``predicted``, ``error``, ``baseline_error``, ``completed``, ``pred_note`` and ``skipped``.
+    """
+    compared = compare(paths)
+    if output is not None:
+        _write(output, [_compared_row(c) for c in compared])
+    return report(compared) | ({"coverage": coverage(compared)} if intervals else {})
+
+
+def compare(paths: str | Path | Sequence[str | Path]) -> list[Comparison]:
+    """Every measured figure of the tables, in order, beside its prediction.
+
+    A configuration counts once per kind of figure: a time before a rate before a FLOP count.
+    """
+    listed = [paths] if isinstance(paths, str | Path) else paths
+    readers = {path: _reader(path) for path in listed}
+    cases = [case for path, reader in readers.items() if reader is None for case in read_cases(path)]
+    predictions = predict_cases(cases) if cases else []
+    predictions += [prediction for path, reader in readers.items() if reader for prediction in reader(path)]
+    return compare_predictions(predictions)
+
+
+def _reader(path: str | Path) -> Callable[[str | Path], list[Prediction]] | None:
+    """What predicts a table of kernels or of energy; None for one of training steps."""
+    own = (kernels, energy)
+    return next((kind.predict_table for kind in own if kind.is_table(path)), None)
+
+
+def compare_predictions(predictions: Iterable[Prediction]) -> list[Comparison]:
+    """Every measured figure of configurations that were predicted."""
+    return _with_baseline([c for prediction in predictions for c in _compare_case(prediction)])
+
+
+def _compare_case(prediction: Prediction) -> list[Comparison]:
+    measured = prediction.case.measurements
+    best: dict[str, Measurement] = {}
+    for m in sorted(measured, key=_rank, reverse=True):
+        best[m.meaning.kind] = m
+    found = []
+    for m in measured:
+        skip = m.skip or prediction.skip
+        if m is not best[m.meaning.kind]:
+            counted = Skip("counted once", f"by {best[m.meaning.kind].name}")
+            found.append(Comparison(m, prediction, duplicate=True, skip=counted))
+        elif skip:
+            found.append(Comparison(m, prediction, skip=skip))
+        else:
+            found.append(
+                Comparison(m, prediction, _measured(m, prediction), metric_value(prediction, m.meaning.metric))
+            )
+    return found
+
+
+def _rank(measurement: Measurement) -> tuple[bool, int]:
+    return measurement.skip is not None, measurement.meaning.rank
+
+
+def metric_value(prediction: Prediction, metric: str) -> float | None:
+    """A predicted metric; ``peak_memory_state`` is weights, gradients and optimiser state of the layers."""
+    if metric == "peak_memory_state":
+        return sum(prediction.metrics[f"peak_memory_{part}"] for part in ("weights", "gradients", "optimizer"))
+    return prediction.metrics.get(metric) if metric in energy.METRICS else prediction.metrics[metric]
+
+
+def _measured(measurement: Measurement, prediction: Prediction) -> float:
+    """The measured figure in our metric: FLOP rates become the step time they were computed from."""
+    meaning, metrics = measurement.meaning, prediction.metrics
+    if meaning.flops:
+        repeated = metrics["hfu"] / metrics["mfu"] if meaning.flops == "hardware" else 1.0
+        return metrics["model_flops"] * repeated / (measurement.value * float(prediction.design.system.n_devices))
+    if meaning.per_sequence:
+        return measurement.value * float(prediction.design.workload.seq_len)
+    return measurement.value
+
+
+def _with_baseline(compared: list[Comparison]) -> list[Comparison]:
+    """Adds what one constant MFU a source, the median of those its rows imply, would have predicted."""
+    implied: dict[str, list[float]] = {}
+    for c in compared:
+        if is_timed(c):
+            implied.setdefault(c.source, []).append(_measured_mfu(c))
+    constant = {source: float(np.median(values)) for source, values in implied.items()}
+    return [_baseline(c, constant[c.source]) if is_timed(c) else c for c in compared]
+
+
+def is_timed(compared: Comparison) -> bool:
+    """Whether a figure is a time or a rate that was predicted."""
+    return compared.skip is None and compared.measurement.meaning.kind == "time"
+
+
+def step_time(compared: Comparison) -> float:
+    """Measured step time of a timed comparison: rates and utilisations scale inversely with it."""
+    ratio = compared.measured / compared.predicted
+    return compared.prediction.metrics["step_time"] * (ratio if compared.metric == "step_time" else 1.0 / ratio)
+
+
+def _measured_mfu(compared: Comparison) -> float:
+    prediction = compared.prediction
+    return prediction.metrics["model_flops"] / (step_time(compared) * peak_rate(prediction.design))
+
+
+def _baseline(compared: Comparison, mfu: float) -> Comparison:
+    faster = mfu / _measured_mfu(compared)
+    value = compared.measured * (1.0 / faster if compared.metric == "step_time" else faster)
+    return dataclasses.replace(compared, baseline=value)
+
+
+# The report
+
+
+def report(compared: Iterable[Comparison]) -> Report:
+    """Errors by source and metric (``rows``) and by metric alone (``all``), as fractions; JSON-ready.
+
+    ``n`` counts measured figures, each configuration once per kind; ``duplicates`` are its other figures
+    of the same kind. ``baseline_mape`` is the error of the source's constant MFU.
+    """
+    by_row: dict[tuple[str, str], list[Comparison]] = {}
+    by_metric: dict[str, list[Comparison]] = {}
+    for c in compared:
+        by_row.setdefault((c.source, c.metric), []).append(c)
+        by_metric.setdefault(c.metric, []).append(c)
+    return {
+        "rows": [{"source": s, "metric": m, **summary(group)} for (s, m), group in sorted(by_row.items())],
+        "all": {metric: summary(group) for metric, group in sorted(by_metric.items())},
+    }
+
+
+def summary(compared: Sequence[Comparison]) -> dict[str, Any]:
+    """Counts and error statistics of some comparisons; None where nothing was predicted."""
+    counted = [c for c in compared if not c.duplicate]
+    errors = np.array([c.error for c in counted if c.skip is None])
+    baseline = np.array([c.baseline_error for c in counted if c.skip is None and math.isfinite(c.baseline)])
+    size = np.abs(errors)
+    return {
+        "n": len(counted),
+        "predicted": len(errors),
+        "skipped": dict(Counter(c.skip.reason for c in counted if c.skip is not None)),
+        "duplicates": len(compared) - len(counted),
+        "mape": _or_none(size, np.mean),
+        "median_ape": _or_none(size, np.median),
+        "bias": _or_none(errors, np.mean),
+        "p90": _or_none(size, lambda values: np.quantile(values, 0.9)),
+        "baseline_mape": _or_none(np.abs(baseline), np.mean),
+    }
+
+
+def _or_none(values: np.ndarray, statistic: Any) -> float | None:
+    return float(statistic(values)) if len(values) else None
+
+
+# Tables out
+
+
+def half_widths(predictions: Iterable[Prediction]) -> dict[int, float]:
+    """``id`` of each predicted step → half the width of the interval of its log step time."""
+    steps = [p for p in predictions if p.skip is None and p.design is not None and p.stack]
+    found = uncertainty.half_widths([p.design for p in steps], [uncertainty.doubt_of(p.stack) for p in steps])
+    return {id(p): float(half_width) for p, half_width in zip(steps, found, strict=True)}
+
+
+def _predicted_rows(
+    predictions: Iterable[Prediction], half_widths: dict[int, float]
+) -> list[tuple[int, dict[str, Any]]]:
+    """(line, cells) of every row of every configuration."""
+    return [
+        (row.line, row.cells | _predicted_cells(p, half_widths.get(id(p)))) for p in predictions for row in p.case.rows
+    ]
+
+
+def _predicted_cells(prediction: Prediction, half_width: float | None = None) -> dict[str, Any]:
+    values: dict[str, str] = {}
+    for metric in _metrics(prediction):
+        value = metric_value(prediction, metric) if prediction.skip is None else None
+        values[f"pred_{metric}"] = "" if value is None else f"{value:.7g}"
+        bounds = None if value is None or half_width is None else uncertainty.interval(metric, value, half_width)
+        if bounds:
+            values |= {f"pred_{metric}_{end}": f"{bound:.7g}" for end, bound in bounds._asdict().items()}
+    return values | _remarks(prediction, prediction.skip)
+
+
+def _metrics(prediction: Prediction) -> Sequence[str]:
+    """Metrics that a row of this kind of table gets columns of."""
+    if energy.SIGN in prediction.case.row.cells:
+        return energy.METRICS
+    # Of a kernel what was measured.
+    return [m.name for m in prediction.case.measurements if m.name in kernels.METRICS] or PREDICTED
+
+
+def _remarks(prediction: Prediction, skip: Skip | None) -> dict[str, str]:
+    completed = " ".join(f"{name}={value}" for name, value in prediction.completed.items() if value)
+    return {"completed": completed, "pred_note": prediction.note, "skipped": str(skip) if skip else ""}
+
+
+def _compared_row(compared: Comparison) -> dict[str, Any]:
+    def text(value: float) -> str:
+        return f"{value:.7g}" if math.isfinite(value) else ""
+
+    row = compared.measurement.row
+    return row.cells | {
+        "table": row.file, "metric_compared": compared.metric, "measured": text(compared.measured),
+        "predicted": text(compared.predicted), "error": text(compared.error),
+        "baseline_error": text(compared.baseline_error),
+        **_remarks(compared.prediction, compared.skip),
+    }  # fmt: skip
+
+
+def _write(path: str | Path, rows: list[dict[str, Any]]) -> None:
+    """Rows as CSV; columns in the order in which they first appear."""
+    columns = list(dict.fromkeys(column for row in rows for column in row if column))
+    with Path(path).open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, columns, extrasaction="ignore", restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)

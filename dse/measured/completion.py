@@ -1,0 +1,166 @@
+"""One row to the designs it may mean: names through the catalogue, gaps by rule.
+
+What a row states is taken as it is. What it leaves open is completed: by the stack's
+default (ZeRO stage, sequence parallelism, overlaps), by the source (system, software),
+or by search (recompute, micro-batch, virtual stages, tp, pp): :mod:`dse.measured.mappings`
+lists the candidates, :mod:`dse.measured.prediction` picks one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+from dse.errors import InputError
+from dse.measured import calculon
+from dse.measured.cells import Cells
+from dse.measured.mappings import mappings
+from dse.measured.names import Lookup, family
+from dse.measured.table import Case, Skip
+from dse.types import Attention, Mapping, Software, System, Workload
+
+_FINE_TUNING = re.compile(r"\b(LoRA|SFT|fine-?tun\w*)\b", re.IGNORECASE)
+_EXPERTS = re.compile(r"mixtral|deepseek|moe|-a\d+b\b|gpt-oss|kimi|dbrx|grok|llama-4|minimax", re.IGNORECASE)
+_TORUS = re.compile(r"tpu", re.IGNORECASE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidates:
+    """The designs that one configuration may mean: fixed parts, and the mappings to choose from."""
+
+    workload: Workload
+    system: System
+    software: Software
+    mappings: tuple[Mapping, ...]
+    completed: dict[str, str]  #: field the row left open → value, or "" where it is chosen among the mappings
+    stack: str = ""  #: slug of the software
+
+    @property
+    def fits_memory_by_choice(self) -> bool:
+        """Whether the row leaves something open that decides the memory needed."""
+        return any(self.completed.get(name) == "" for name in ("recompute", "micro_batch", "tp", "pp"))
+
+
+def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
+    """The designs that a configuration may mean. Raises :class:`Skip` when there are none."""
+    lookup = lookup or Lookup()
+    if case.row.cells.keys() >= calculon.COLUMNS:
+        return _of_calculon(case, lookup)
+    cells = Cells(case.row)
+    _refuse(cells)
+    devices = cells.count("n_gpus", "n_devices")
+    if devices is None:
+        raise Skip("no number of devices stated")
+    try:
+        system, stack = _system(cells, lookup)
+        software = lookup.software(stack)
+        workload = _whole_batch(cells, _workload(cells, lookup, software), devices)
+        found = mappings(cells, workload, devices, lambda name: float(lookup.entry("software", stack).value(name, 0.0)))
+    except InputError as error:
+        raise Skip("not in the catalogue", str(error)) from None
+    return Candidates(workload, dataclasses.replace(system, n_devices=devices), software, found, cells.completed, stack)
+
+
+def _of_calculon(case: Case, lookup: Lookup) -> Candidates:
+    try:
+        found = calculon.design_parts(case.row, lookup)
+    except InputError as error:
+        raise Skip("not in the catalogue", str(error)) from None
+    except (KeyError, ValueError) as error:
+        raise Skip("not a row of Calculon's output", repr(error)) from None
+    return Candidates(*found[:3], (found[3],), {}, "calculon")
+
+
+def _refuse(cells: Cells) -> None:
+    """Skip what the model does not cover."""
+    device, model = cells.text("gpu", "accelerator"), cells.text("model", "workload")
+    if _TORUS.match(device):
+        raise Skip("torus network not modelled", device)
+    total, active = cells.number("params_B"), cells.number("active_params_B")
+    sparse = total is not None and active is not None and active < 0.9 * total
+    if sparse or (cells.number("n_experts") or 1) > 1 or (cells.number("ep") or 1) > 1 or _EXPERTS.search(model):
+        raise Skip("mixture of experts not modelled", model)
+    tuned = _FINE_TUNING.search(cells.text("note"))
+    if tuned:
+        raise Skip("fine-tuning row (LoRA or SFT)", tuned[0])
+
+
+def _system(cells: Cells, lookup: Lookup) -> tuple[System, str]:
+    """System and slug of the stack: as named, else by the source, else the accelerator's own."""
+    device, named = cells.text("gpu", "accelerator"), cells.text("system")
+    if not device and not named:
+        raise Skip("no device stated")
+    accelerator = lookup.resolve("accelerator", device)
+    if device and not named and not accelerator:
+        raise Skip("device not in the catalogue", device)
+    source = cells.row.source
+    slug = named or cells.complete("system", lookup.by_source("system", source, accelerator) or accelerator)
+    stack = cells.text("software")
+    if not stack:
+        used = lookup.by_source("software", source, note=f"{cells.text('note')} {device}")
+        stack = cells.complete("software", used or lookup.default_software(slug))
+    return lookup.system(slug), stack
+
+
+def _whole_batch(cells: Cells, workload: Workload, devices: float) -> Workload:
+    """The workload with its batch rounded to whole micro-batches where it is stated in round tokens (within 1 %)."""
+    stated = [cells.count(name) for name in ("tp", "pp", "micro_batch")]
+    if None in stated:
+        return workload
+    tp, pp, micro_batch = stated
+    together = devices / (tp * pp * (cells.count("cp") or 1.0)) * micro_batch
+    rounded = max(round(workload.global_batch / together), 1) * together
+    if workload.global_batch == rounded or abs(rounded / workload.global_batch - 1.0) > 0.01 or rounded % 1.0:
+        return workload
+    return dataclasses.replace(workload, global_batch=cells.complete("global_batch", rounded))
+
+
+_SIZES = {
+    "n_layers": ("layers_used", "layers", "n_layers"), "hidden": ("hidden",), "n_heads": ("heads", "n_heads"),
+    "n_kv_heads": ("kv_heads", "n_kv_heads"), "head_dim": ("head_dim",), "ffn_hidden": ("ffn", "ffn_hidden"),
+    "vocab": ("vocab",), "seq_len": ("seq_len",), "global_batch": ("global_batch",),
+}  # fmt: skip
+
+
+def _shape(cells: Cells, known: Workload | None) -> dict[str, float]:
+    """Sizes of the model and its batch from the row's columns, else from the catalogue's model."""
+    shape = {name: cells.count(*columns) for name, columns in _SIZES.items()}
+    for name, text in (("global_batch", "global batch"), ("seq_len", "sequence length")):
+        if shape[name] is None:
+            raise Skip(f"no {text} stated")
+    same_heads = known is not None and all(
+        shape[name] in (None, getattr(known, name)) for name in ("hidden", "n_heads", "n_kv_heads")
+    )
+    if known is not None:
+        for name in ("n_layers", "hidden", "n_heads", "ffn_hidden", "vocab"):
+            shape[name] = shape[name] or getattr(known, name)
+    if not (shape["n_layers"] and shape["hidden"] and shape["n_heads"]):
+        raise Skip("unknown shape", cells.text("model", "workload") or "no model named")
+    heads = known if same_heads else None
+    shape["ffn_hidden"] = shape["ffn_hidden"] or cells.complete("ffn", 4.0 * shape["hidden"])
+    shape["vocab"] = shape["vocab"] or cells.complete("vocab", 51200.0)
+    shape["n_kv_heads"] = shape["n_kv_heads"] or (heads.n_kv_heads if heads else shape["n_heads"])
+    shape["head_dim"] = shape["head_dim"] or (heads.head_dim if heads else shape["hidden"] / shape["n_heads"])
+    return shape
+
+
+def _workload(cells: Cells, lookup: Lookup, software: Software) -> Workload:
+    """The workload of a row; its flags are those of the catalogue's model or of its family, else guessed.
+
+    A feed-forward of four hidden sizes is GPT's (two matrices, learned positions, tied
+    embeddings, dropout in stacks before flash attention), any other one Llama's.
+    """
+    name = cells.text("model", "workload")
+    slug = lookup.resolve("workload", name)
+    known = lookup.workload(slug) if slug else None
+    shape = _shape(cells, known)
+    relative = lookup.families.get(family(name))
+    like = known or (lookup.workload(relative) if relative else None)
+    if like is not None:
+        window = min(like.window, shape["seq_len"]) if like.local_layers else shape["seq_len"]
+        return dataclasses.replace(like, **shape, window=window)
+    gpt = float(shape["ffn_hidden"] == 4.0 * shape["hidden"])
+    return Workload(
+        **shape, gated=1.0 - gpt, tied_embeddings=gpt, learned_positions=gpt, rotary=1.0 - gpt, relative_positions=0.0,
+        dropout=gpt * float(software.attention == Attention.unfused), window=shape["seq_len"], local_layers=0.0,
+    )  # fmt: skip

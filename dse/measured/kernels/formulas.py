@@ -1,0 +1,121 @@
+"""The model's formulas for measured kernels, one row at a time and many at once."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dse import catalog
+from dse.errors import InputError
+from dse.measured.kernels.kernel import Kernel
+from dse.measured.kernels.platforms import platform
+from dse.measured.table import Skip
+from dse.model.machine import isolated, kernel_power
+from dse.model.machine.collectives import Group
+from dse.types import Accelerator, Precision, Scalar, System
+
+
+def _gemm(values: Sequence[Scalar], device: Accelerator) -> Scalar:
+    *shape, sustained, stretch = values
+    limited = kernel_power.sustained_gemm_time(*shape, device)
+    return stretch * jnp.where(sustained > 0.0, limited, isolated.gemm_time(*shape, device))
+
+
+def _gemm_power(values: Sequence[Scalar], device: Accelerator) -> Scalar:
+    return kernel_power.gemm_power(*values[:4], device)
+
+
+def _attention(values: Sequence[Scalar], device: Accelerator) -> Scalar:
+    return isolated.attention_time(*_call(values), device)
+
+
+def _attention_power(values: Sequence[Scalar], device: Accelerator) -> Scalar:
+    return kernel_power.attention_power(*_call(values), device)
+
+
+def _call(values: Sequence[Scalar]) -> tuple[isolated.Attention, Scalar]:
+    *shape, context, stretch, reading = values
+    return isolated.Attention(*shape, stretch, reading), context
+
+
+def _vector(values: Sequence[Scalar], device: Accelerator) -> Scalar:
+    return isolated.elementwise_time(*values, device)
+
+
+def _collective(values: Sequence[Scalar], system: System) -> Scalar:
+    operation, size, members, local, launch = values
+    return isolated.collective_time(operation, size, Group(members, local), launch, system)
+
+
+def _direct(values: Sequence[Scalar], system: System) -> Scalar:
+    size, members, eager, lean = values
+    return isolated.direct_time(size, members, eager, lean, system)
+
+
+FORMULAS: dict[str, Callable[[Sequence[Scalar], Any], Scalar]] = {
+    "gemm": _gemm, "attention": _attention, "vector": _vector, "collective": _collective, "direct": _direct,
+    "gemm_power": _gemm_power, "attention_power": _attention_power,
+}  # fmt: skip
+
+
+def times(kind: str, rows: jax.Array, device: Any) -> jax.Array:
+    """Seconds, or watts, of kernels of one kind on one device, a row of ``rows`` each."""
+    return jax.vmap(lambda row: FORMULAS[kind](list(row), device))(rows)
+
+
+_compiled_times = functools.partial(jax.jit, static_argnames="kind")(times)
+
+
+def predict(kernels: Sequence[Kernel]) -> list[float | Skip]:
+    """Seconds, or watts, of every kernel, in order, or why there are none."""
+    groups: dict[tuple[str, str], list[int]] = {}
+    for index, kernel in enumerate(kernels):
+        groups.setdefault((kernel.kind, kernel.device), []).append(index)
+    found: list[float | Skip] = [Skip("not predicted")] * len(kernels)
+    for (kind, name), members in groups.items():
+        try:
+            predicted: Sequence[float | Skip] = _predict_alike(kind, name, [kernels[i].values for i in members])
+        except Skip as skip:
+            predicted = [skip] * len(members)
+        for index, value in zip(members, predicted, strict=True):
+            found[index] = value
+    return found
+
+
+def _predict_alike(kind: str, name: str, values: Sequence[tuple[float, ...]]) -> list[float | Skip]:
+    """The same of kernels of one kind on one device; padded, so that few programs serve every table."""
+    device = device_of(kind, name)
+    rows = np.asarray(values, np.float32)
+    size = max(256, 1 << (len(rows) - 1).bit_length())
+    padded = np.concatenate([rows, np.repeat(rows[-1:], size - len(rows), axis=0)])
+    seconds = np.asarray(_compiled_times(kind, padded, device))[: len(rows)]
+    runs = _has_rate(rows[:, 3], device) if kind.startswith("gemm") else np.ones(len(rows), bool)
+    return [
+        Skip("the chip has no such number format") if not ok
+        else float(t) if math.isfinite(t) and t > 0.0 else Skip("beyond the range of single precision")
+        for t, ok in zip(seconds, runs, strict=True)
+    ]  # fmt: skip
+
+
+def _has_rate(precisions: np.ndarray, device: Accelerator) -> np.ndarray:
+    """Whether the accelerator has a matrix rate at each of some precisions."""
+    names = {code: Precision(int(code)).name.removesuffix("_block") for code in np.unique(precisions)}
+    rates = {code: float(getattr(device.matrix_rate, name)) for code, name in names.items()}
+    return np.array([rates[code] > 0.0 for code in precisions])
+
+
+@functools.cache
+def device_of(kind: str, name: str) -> Any:
+    """The accelerator, or for collectives the system, that a table names; Skip where there is none."""
+    try:
+        if kind in ("collective", "direct"):
+            return platform(name)
+        return catalog.accelerator(name, fine=True)
+    except InputError as error:
+        raise Skip("unknown accelerator" if "node" not in error.where else "no switched node", name) from None

@@ -1,0 +1,250 @@
+"""Rows of tables as kernels; a row that cannot be one raises :class:`dse.measured.table.Skip` with the reason."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+
+from dse import catalog
+from dse.errors import InputError
+from dse.measured.kernels.kernel import Kernel
+from dse.measured.kernels.platforms import PLATFORMS
+from dse.measured.table import Row, Skip
+from dse.types import Precision
+
+#: Column that only tables of one kind have → reader of a row.
+SIGNS = {
+    "latency_sustained_ms": "regimes", "moe_tp_size": "experts", "dispatch_avg_t_us": "experts",
+    "num_key_value_heads": "attention", "collective": "collective", "num_gpus": "direct", "op": "operator",
+    "k": "gemm",
+}  # fmt: skip
+
+#: Number formats as the tables name them.
+PRECISIONS = {
+    "bfloat16": Precision.bf16, "bf16": Precision.bf16, "float16": Precision.fp16, "half": Precision.fp16,
+    "fp16": Precision.fp16, "fp8": Precision.fp8, "fp8_static": Precision.fp8, "fp8_block": Precision.fp8_block,
+    "nvfp4": Precision.fp4, "mxfp4": Precision.fp4, "fp4": Precision.fp4, "float32": Precision.fp32,
+    "tf32": Precision.tf32, "int8": Precision.int8,
+}  # fmt: skip
+
+#: Operations of a collective, in the order of their codes.
+OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "send_recv")
+
+#: Attention in Triton, which serves where a hand-written kernel is missing: compute and reading take so many
+#: times as long (a property of that stack; rows of vLLM 0.22 on B200, head size 192).
+TRITON_COMPUTE, TRITON_READING = 8.5, 3.2
+
+
+def kind_of(columns: Sequence[str]) -> str:
+    """Reader of a table with these columns; an empty text where it is none of kernels."""
+    known = set(columns)
+    if not known & {"latency_ms", "latency_sustained_ms", "median_ms", "dispatch_avg_t_us"} or "metric" in known:
+        return ""
+    return next((reader for column, reader in SIGNS.items() if column in known), "")
+
+
+def read(row: Row, kind: str) -> list[Kernel]:
+    """The kernels that a row measured; Skip with the reason where it cannot be predicted."""
+    return READERS[kind](row)
+
+
+def _number(row: Row, column: str, default: float | None = None) -> float:
+    text = row.get(column)
+    if not text and default is not None:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        raise Skip("no usable number", f"{column} = {text!r}") from None
+    if not math.isfinite(value) or value < 0.0:
+        raise Skip("no usable number", f"{column} = {text!r}")
+    return value
+
+
+def _seconds(row: Row, column: str) -> float:
+    value = 1e-3 * _number(row, column)
+    if value <= 0.0:
+        raise Skip("no usable measured value", column)
+    return value
+
+
+def _device(name: str) -> str:
+    """Slug of an accelerator; tables may put the form factor behind or leave it out (``h100_sxm``, ``gb200``)."""
+    try:
+        return catalog.resolve("accelerator", name)
+    except InputError:
+        raise Skip("unknown accelerator", name) from None
+
+
+_device = functools.cache(_device)
+
+
+def _precision(row: Row, column: str = "dtype") -> float:
+    text = row.get(column)
+    if text not in PRECISIONS:
+        raise Skip("unknown number format", text)
+    return float(PRECISIONS[text])
+
+
+def _shape(row: Row) -> tuple[float, float, float]:
+    return _number(row, "m"), _number(row, "n"), _number(row, "k")
+
+
+def _with_power(kernel: Kernel, row: Row) -> list[Kernel]:
+    """A kernel that was timed, and the same with its power where the row has it."""
+    watts = _number(row, "power_w", 0.0)
+    return [kernel, kernel.drawing(watts)] if watts > 0.0 else [kernel]
+
+
+def read_gemm(row: Row) -> list[Kernel]:
+    """A row of ``system, dtype, m, n, k, latency_ms``; one with a power limit ran until that set the clock."""
+    sustained = 1.0 if row.get("power_limit_w") else 0.0
+    values = (*_shape(row), _precision(row), sustained, 1.0)
+    kernel = Kernel("gemm", _device(row.get("system")), values, _seconds(row, "latency_ms"), row.get("dtype"))
+    return _with_power(kernel, row)
+
+
+def read_regimes(row: Row) -> list[Kernel]:
+    """The same shape twice: until the power limit set the clock, and in short runs."""
+    device, shape, precision = _device(row.get("system")), _shape(row), _precision(row)
+    columns = {"latency_sustained_ms": 1.0, "latency_burst_ms": 0.0}
+    return [
+        Kernel("gemm", device, (*shape, precision, sustained, 1.0), _seconds(row, column), column.split("_")[1])
+        for column, sustained in columns.items()
+    ]
+
+
+def read_attention(row: Row) -> list[Kernel]:
+    """Attention of whole sequences (``step`` 0) or of one token against ``step`` tokens in the cache."""
+    if row.get("attn_dtype") not in ("bfloat16", "float16", "bf16", "fp16", ""):
+        raise Skip("unknown number format", row.get("attn_dtype"))
+    if _number(row, "beam_width", 1.0) != 1.0:
+        raise Skip("beam search is not modelled")
+    cache = row.get("kv_cache_dtype") or "bfloat16"
+    if cache not in PRECISIONS:
+        raise Skip("unknown number format", cache)
+    step, new = _number(row, "step", 0.0), _number(row, "isl", 1.0)
+    if step > 0.0 and new > 1.0:
+        raise Skip("a cached prefix is not modelled")
+    context = step == 0.0
+    triton = "triton" in row.get("kernel_source")
+    values = (
+        _number(row, "batch_size"), new if context else step, _number(row, "num_heads"),
+        _number(row, "num_key_value_heads"), _number(row, "head_dim", 128.0), _number(row, "window_size", 0.0),
+        1.0 if "8" in cache and "fp8" in cache else 2.0, float(context),
+        TRITON_COMPUTE if triton else 1.0, TRITON_READING if triton else 1.0,
+    )  # fmt: skip
+    kernel = Kernel("attention", _device(row.get("system")), values, _seconds(row, "latency_ms"), cache)
+    return _with_power(kernel, row)
+
+
+def read_collective(row: Row) -> list[Kernel]:
+    """A library's collective, of ``num_gpus`` in one node or of ``num_workers`` on a platform."""
+    name = row.get("collective").replace("all_to_all", "alltoall")
+    if name not in OPERATIONS:
+        raise Skip("unknown collective", name)
+    operation = float(OPERATIONS.index(name))
+    if row.get("num_workers"):
+        return [_on_platform(row, operation, name)]
+    members, device = _number(row, "num_gpus"), _device(row.get("system"))
+    values = (operation, _number(row, "bytes"), members, members, 0.0)
+    return [Kernel("collective", device, values, _seconds(row, "latency_ms"), name)]
+
+
+def _on_platform(row: Row, operation: float, name: str) -> Kernel:
+    """A collective of ``num_workers`` devices, ``devices_per_node`` of them in a node."""
+    members, local = _number(row, "num_workers"), _number(row, "devices_per_node")
+    apart = f"{row.get('platform')} apart"
+    device = apart if local == 1.0 and apart in PLATFORMS else row.get("platform")
+    if device not in PLATFORMS:
+        raise Skip("unknown platform", device)
+    values = (operation, _number(row, "bytes"), members, min(local, members, PLATFORMS[device].local), 0.0)
+    return Kernel("collective", device, values, _seconds(row, "median_ms"), name)
+
+
+def read_direct(row: Row) -> list[Kernel]:
+    """A framework's own all-reduce, in a graph or launched one by one (``…_eager``)."""
+    eager = 1.0 if "eager" in row.get("kernel_source") else 0.0
+    lean = 1.0 if "trtllm" in row.get("kernel_source").lower() else 0.0
+    values = (_number(row, "bytes"), _number(row, "num_gpus"), eager, lean)
+    label = "eager" if eager else "graph"
+    return [Kernel("direct", _device(row.get("system")), values, _seconds(row, "latency_ms"), label)]
+
+
+#: Bytes a second that one core handles of a kernel that is all transfer.
+PLAIN = 1e12
+
+#: Element-wise kernels of the vidur tables' stack (eager PyTorch and vLLM of 2024): bytes a second that one core
+#: handles of them, of all its chips together. Reductions and gathers keep few loads in flight a core.
+ELEMENTWISE = {
+    "add": PLAIN, "mlp_act": 31e9, "attn_rope": 25e9, "input_layernorm": 15.5e9, "post_attention_layernorm": 15.5e9,
+    "emb": 4.9e9,
+}  # fmt: skip
+#: Shortest time of one of them.
+ELEMENTWISE_FLOOR = 2.2e-6
+
+#: Time of a GEMM in that stack on H100 over that of later libraries: it ran the first kernels for Hopper. Without it
+#: the median error of these rows doubles.
+EARLY_HOPPER = 1.2
+
+#: Eager launch that the figures published with LLMCompass (A100) include: gelu and layernorm alike, softmax in one
+#: kernel of the framework.
+OPERATOR_LAUNCH = {"gelu": 46e-6, "layernorm": 46e-6, "softmax": 12e-6}
+
+
+def read_operator(row: Row) -> list[Kernel]:
+    """One operator of a layer (``num_tokens``, ``tp`` and the model's sizes) or alone (``m``, ``n_or_k1``, ``n2``)."""
+    return _layer_operator(row) if row.get("num_tokens") else _lone_operator(row)
+
+
+def _layer_operator(row: Row) -> list[Kernel]:
+    device, op, measured = _device(row.get("gpu")), row.get("op"), _seconds(row, "median_ms")
+    tokens, tp = _number(row, "num_tokens"), _number(row, "tp")
+    hidden, heads, kv_heads = _number(row, "n_embd"), _number(row, "n_head"), _number(row, "n_kv_head")
+    wide, gated = _number(row, "n_expanded_embd") / tp, _number(row, "gated", 0.0)
+    queries, pairs = hidden / tp, (hidden / heads) * kv_heads / tp
+    products = {
+        "attn_pre_proj": (queries + 2.0 * pairs, hidden), "attn_post_proj": (hidden, queries),
+        "mlp_up_proj": (wide * (1.0 + gated), hidden), "mlp_down_proj": (hidden, wide),
+    }  # fmt: skip
+    if op in products:
+        columns, depth = products[op]
+        stretch = EARLY_HOPPER if "h100" in device else 1.0
+        return [Kernel("gemm", device, (tokens, columns, depth, float(Precision.fp16), 0.0, stretch), measured, op)]
+    moved = {  # elements read and written
+        "input_layernorm": 2.0 * hidden, "post_attention_layernorm": 2.0 * hidden, "add": 3.0 * hidden,
+        "attn_rope": 2.0 * (queries + pairs), "mlp_act": (2.0 + gated) * wide, "emb": 2.0 * hidden,
+    }  # fmt: skip
+    if op not in moved:
+        raise Skip("unknown operator", op)
+    return [Kernel("vector", device, (2.0 * tokens * moved[op], ELEMENTWISE[op], ELEMENTWISE_FLOOR), measured, op)]
+
+
+def _lone_operator(row: Row) -> list[Kernel]:
+    op, name = row.get("op"), row.get("device")
+    if op.startswith("allreduce") and "x" in name:
+        device, members = name.split("x")
+        values = (0.0, _number(row, "m"), float(members), float(members), 0.0)
+        return [Kernel("collective", _device(device), values, _seconds(row, "latency_ms"), "all_reduce")]
+    if ":" in op or not row.get("m"):
+        raise Skip("parts of a layer without their shape")
+    device, measured = _device(name), _seconds(row, "latency_ms")
+    if op.startswith("matmul"):
+        shape = (_number(row, "m"), _number(row, "n2"), _number(row, "n_or_k1"))
+        return [Kernel("gemm", device, (*shape, float(Precision.fp16), 0.0, 1.0), measured, op)]
+    if op not in OPERATOR_LAUNCH:
+        raise Skip("unknown operator", op)
+    elements = _number(row, "m") * _number(row, "n_or_k1", 1.0)
+    return [Kernel("vector", device, (4.0 * elements, PLAIN, OPERATOR_LAUNCH[op]), measured, op)]
+
+
+def read_experts(row: Row) -> list[Kernel]:
+    """Fused expert layers and their exchange between devices."""
+    raise Skip("kernels of mixtures of experts are not modelled yet")
+
+
+READERS: dict[str, Callable[[Row], list[Kernel]]] = {
+    "gemm": read_gemm, "regimes": read_regimes, "attention": read_attention, "collective": read_collective,
+    "direct": read_direct, "operator": read_operator, "experts": read_experts,
+}  # fmt: skip

@@ -1,0 +1,135 @@
+"""The mappings that a row may mean: what it states, defaults of its stack, and candidates for the rest."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator
+
+from dse.measured.cells import Cells
+from dse.measured.table import Skip
+from dse.types import Mapping, Precision, Recompute, SequenceParallel, Workload
+
+PRECISIONS = {
+    "bf16": "bf16", "te-bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16", "half": "fp16",
+    "fp8": "fp8", "te-fp8": "fp8", "fp8-cs": "fp8", "fp8-ds": "fp8", "fp8-block": "fp8_block", "fp8-sc": "fp8_block",
+    "fp8-mx": "fp8_block", "mxfp8": "fp8_block", "fp32": "fp32", "tf32": "tf32", "fp4": "fp4", "nvfp4": "fp4",
+}  # fmt: skip
+
+#: Bounds of what is searched: micro-batches are powers of two, tp stays in a node.
+LARGEST_MICRO_BATCH, LARGEST_TP, LARGEST_PP, LARGEST_STAGES = 64, 8, 64, 128
+
+#: How remarks call tensor-parallel messages that overlap the products they feed.
+_ASYNCHRONOUS = re.compile(r"async\w*[ -]?tp\b", re.IGNORECASE)
+
+#: Tells what a stack does where a mapping leaves it open.
+Default = Callable[[str], float]
+
+
+def mappings(cells: Cells, workload: Workload, devices: float, default: Default) -> tuple[Mapping, ...]:
+    """Every mapping that agrees with what a row states; Skip when there is none.
+
+    ``dp`` follows from the devices, whatever the row prints. Sequence parallelism counts at tp > 1 only.
+    """
+    cp = cells.count("cp") or 1.0
+    fixed = dict(cp=cp, placement=0.0, precision=precision(cells), zero_stage=zero_stage(cells, default))
+    split_sequence = sequence_parallel(cells)
+    overlap = {name: _given(cells.flag(name), default(name)) for name in ("overlap_dp", "overlap_tp")}
+    if _ASYNCHRONOUS.search(cells.text("note")):
+        overlap["overlap_tp"] = 1.0
+    fixed |= {name: cells.flag(name) or 0.0 for name in ("offload_weights", "offload_activations", "offload_optimizer")}
+    policies = recompute(cells)
+    found = []
+    for tp, pp in splits(cells, workload, devices / cp):
+        dp = devices / (tp * pp * cp)
+        sequence = _given(split_sequence, default("sequence_parallel")) if tp > 1 else 0.0
+        found += [
+            Mapping(
+                tp=tp, pp=pp, dp=dp, micro_batch=batch, virtual_stages=stages, recompute=policy,
+                sequence_parallel=sequence, **overlap, **fixed,
+            )
+            for batch, stages in schedules(cells, workload, pp, dp)
+            for policy in policies
+        ]  # fmt: skip
+    if not found:
+        raise Skip("no mapping fits", f"{devices:g} devices, {workload.global_batch:g} sequences a step")
+    if split_sequence is None and any(m.tp > 1 for m in found):
+        cells.complete("sequence_parallel", default("sequence_parallel"))
+    return tuple(found)
+
+
+def _given(value: float | None, otherwise: float) -> float:
+    return otherwise if value is None else value
+
+
+def precision(cells: Cells) -> float:
+    """Precision of the matrices; bf16 where the row is silent."""
+    text = cells.text("precision").lower().rstrip("?")
+    if not text:
+        cells.complete("precision", "bf16")
+        return float(Precision.bf16)
+    if text not in PRECISIONS:
+        raise Skip("precision unknown", text)
+    return float(Precision[PRECISIONS[text]])
+
+
+def zero_stage(cells: Cells, default: Default) -> float:
+    """ZeRO stage; FSDP is stage 3, an open one the stack's default."""
+    if cells.text("zero_stage").lower() in ("fsdp", "hsdp"):
+        return 3.0
+    stage = cells.number("zero_stage", least=0.0)
+    return stage if stage is not None else cells.complete("zero_stage", default("zero_stage"))
+
+
+def sequence_parallel(cells: Cells) -> float | None:
+    """The stated variant of sequence parallelism: yes or no, or a number of :class:`SequenceParallel`."""
+    columns = ("seq_parallel", "sequence_parallel")
+    text = cells.text(*columns)
+    variants = {str(int(v)) for v in SequenceParallel}
+    return float(text) if text in variants else cells.flag(*columns)
+
+
+def recompute(cells: Cells) -> list[float]:
+    """Recompute policies to try, lightest first; one where the row states it."""
+    stated = cells.text("recompute").lower()
+    if stated in Recompute.__members__:
+        return [float(Recompute[stated])]
+    cells.search("recompute")
+    return [float(policy) for policy in Recompute]
+
+
+def splits(cells: Cells, workload: Workload, devices: float) -> list[tuple[float, float]]:
+    """(tp, pp) to try."""
+    tp, pp = cells.count("tp"), cells.count("pp")
+    if tp is None:
+        cells.search("tp")
+    if pp is None:
+        cells.search("pp")
+    heads, layers = int(workload.n_heads), int(workload.n_layers)
+    wide = [tp] if tp else [t for t in divisors(heads, LARGEST_TP) if workload.ffn_hidden % t == 0]
+    deep = [pp] if pp else divisors(layers, LARGEST_PP)
+    found = [(t, p) for t, p in itertools.product(wide, deep) if devices % (t * p) == 0]
+    if not found and tp and pp:
+        raise Skip("tp x pp x cp does not divide the devices", f"{tp:g} x {pp:g} of {devices:g} devices")
+    return found
+
+
+def schedules(cells: Cells, workload: Workload, pp: float, dp: float) -> Iterator[tuple[float, float]]:
+    """(micro-batch, virtual stages) to try at one tp, pp and dp."""
+    batch, stages = cells.count("micro_batch"), cells.count("vp", "virtual_stages")
+    if batch is None:
+        cells.search("micro_batch")
+    if stages is None and pp > 1:
+        cells.search("virtual_stages")
+    share = workload.global_batch / dp
+    powers = [2.0**k for k in range(LARGEST_MICRO_BATCH.bit_length())]
+    for b in [batch] if batch else [b for b in powers if share % b == 0]:
+        interleaves = pp > 1 and (share / b) % pp == 0 and workload.n_layers % pp == 0
+        chunks = divisors(int(workload.n_layers / pp), LARGEST_STAGES) if interleaves else [1.0]
+        for v in [stages] if stages else chunks:
+            yield b, (v if pp > 1 else 1.0)
+
+
+def divisors(number: int, largest: int) -> list[float]:
+    """Divisors of a number up to ``largest``, in ascending order."""
+    return [float(d) for d in range(1, min(number, largest) + 1) if number % d == 0]

@@ -1,0 +1,1 @@
+"""What a step holds, burns and costs, and whether it can run."""

@@ -1,0 +1,222 @@
+"""Accelerators from technology: node, areas, power and memory, with shares of each, make rates, memory and power.
+
+A die has an area, a perimeter and a power budget, and every part of it takes a share of each:
+
+- the area of the cores holds matrix and vector units and core memory; the rest of it, on the compute dies or on
+  base dies of a node of their own, holds the last cache and the PHYs of memory and links;
+- the clock is what the power budget leaves those cores, by the voltage law of :mod:`dse.model.machine.power`;
+- memory bandwidth is the least of what the stacks have, what their PHYs find room for (area and perimeter), and
+  what the power budget moves.
+
+Everything is continuous and piecewise smooth in areas, power, stacks and shares, the count of cores too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from dse.model.machine.power import Demand, clock_under_limit, voltage
+from dse.types import Accelerator, Chip, Design, MatrixRate, MemoryTier, Power, Scalar
+
+#: Temperature in K at which coolers reject their heat; what is as warm needs none.
+ROOM = 300.0
+
+#: Voltages relative to the nominal one below which a node's law is not followed.
+_LOWEST_VOLTAGE = 0.05
+
+#: Denominators are kept above these: areas in m^2, energies of a byte in J.
+_AREA, _JOULES = 1e-12, 1e-15
+
+
+class Areas(NamedTuple):
+    """Areas in m^2: cores, and the rest by the die that holds it."""
+
+    cores: Scalar
+    on_die: Scalar
+    on_base: Scalar
+
+
+class Clocked(NamedTuple):
+    """The cores as the power budget runs them."""
+
+    clock: Scalar  # Hz
+    volts: Scalar  # voltage over the nominal one
+    devices: Scalar  # devices of all cores
+
+
+def areas(chip: Chip) -> Areas:
+    """Cores take up to their share of all area, but no more than the compute dies have; the rest is the rest."""
+    cores = jnp.minimum(chip.die_area, chip.core_area * (chip.die_area + chip.base_area))
+    return Areas(cores, chip.die_area - cores, jnp.asarray(chip.base_area))
+
+
+def perimeter(chip: Chip) -> Scalar:
+    """Perimeter in m of the dies as one square: of the base dies where these are larger."""
+    return 4.0 * jnp.sqrt(jnp.maximum(jnp.maximum(chip.die_area, chip.base_area), 1e-12))
+
+
+def cooling(temperature: Scalar, efficiency: Scalar) -> Scalar:
+    """Watts of a cooler for a watt at ``temperature``: ``(300 K - T) / T / eta``; 0 from room temperature on."""
+    cold = jnp.maximum(temperature, 1e-3)
+    return jnp.maximum(ROOM - temperature, 0.0) / (cold * jnp.maximum(efficiency, 1e-3))
+
+
+def shared_power(chip: Chip) -> Scalar:
+    """Watts of the budget that the shares divide: all but the board's."""
+    return jnp.maximum(chip.power_budget - chip.board_power, 0.0)
+
+
+def core_memory(chip: Chip) -> Scalar:
+    """Bytes of memory inside the cores."""
+    return chip.core_memory_area * areas(chip).cores * chip.node.sram_density
+
+
+def cache(chip: Chip) -> Scalar:
+    """Bytes of the last cache."""
+    found = areas(chip)
+    return chip.cache_area * (found.on_die * chip.node.sram_density + found.on_base * chip.base_node.sram_density)
+
+
+def memory_units(chip: Chip) -> Scalar:
+    """Units of memory that are built: those wanted, as far as area and perimeter have room for their PHYs."""
+    found, unit = areas(chip), chip.memory
+    by_area = chip.memory_area * (found.on_die + found.on_base) / jnp.maximum(unit.unit_area, _AREA)
+    by_edge = chip.memory_edge * perimeter(chip) / jnp.maximum(unit.unit_edge, 1e-9)
+    return jnp.minimum(chip.stacks, jnp.minimum(by_area, by_edge))
+
+
+def memory_tier(chip: Chip) -> MemoryTier:
+    """Device memory: the units built, their bandwidth as far as power moves it (coolers take theirs)."""
+    unit, units = chip.memory, memory_units(chip)
+    joules = unit.unit_energy * (1.0 + cooling(unit.unit_temperature, chip.memory_cooler))
+    moved = chip.memory_power * shared_power(chip) / jnp.maximum(joules, _JOULES)
+    return MemoryTier(
+        capacity=units * unit.unit_capacity, bandwidth=jnp.maximum(jnp.minimum(units * unit.unit_bandwidth, moved), 1.0)
+    )
+
+
+def link_bandwidth(chip: Chip) -> Scalar:
+    """Scale-up bandwidth in B/s of one direction: that wanted, as far as edge, area and power have room for it."""
+    found = areas(chip)
+    by_edge = chip.link_edge * perimeter(chip) * chip.link_density
+    by_area = chip.link_area * (found.on_die + found.on_base) / jnp.maximum(chip.link_depth, 1e-9) * chip.link_density
+    by_power = chip.link_power * shared_power(chip) / jnp.maximum(chip.link_energy, _JOULES)
+    return jnp.minimum(jnp.minimum(chip.link_bandwidth, by_power), jnp.minimum(by_edge, by_area))
+
+
+def flops_a_cycle(chip: Chip) -> tuple[Scalar, Scalar]:
+    """16-bit FLOPs of the matrix units and fp32 FLOPs of the vector units in one cycle."""
+    devices = areas(chip).cores * chip.node.density
+    return (
+        chip.matrix_area * devices / jnp.maximum(chip.matrix_devices, 1e-3),
+        chip.vector_area * devices / jnp.maximum(chip.vector_devices, 1e-3),
+    )
+
+
+def switched(chip: Chip) -> Scalar:
+    """Energy in J of one switched device at the nominal voltage."""
+    return chip.switching_energy * chip.node.energy
+
+
+def clocked(chip: Chip) -> Clocked:
+    """The clock at which cores that multiply matrices, all of them, switch their share of the power.
+
+    ``V^2 f (E_matrix + E_control) (1 + cooling) = share P`` with ``f ~ (V - V_t)^2 / V`` from the lowest voltage up
+    (below it the clock falls alone), at most at the highest voltage.
+    """
+    node = chip.node
+    devices = areas(chip).cores * node.density
+    matrix, _ = flops_a_cycle(chip)
+    working = chip.activity * chip.matrix_devices * matrix + chip.control_activity * devices
+    watts = working * switched(chip) * node.clock * (1.0 + cooling(node.temperature, chip.cooler))
+    law = Power(threshold=node.threshold, lowest_voltage=node.lowest_voltage, leakage=0.0, control=0.0, uncore=0.0)
+    demand = Demand(core_time=1.0, other_time=0.0, core_energy=watts, other_energy=0.0)
+    highest = _ratio(jnp.asarray(node.highest_voltage), node.threshold)
+    ratio = clock_under_limit(demand, chip.core_power * shared_power(chip), highest, law)
+    return Clocked(ratio * node.clock, voltage(ratio, law), devices)
+
+
+def _ratio(volts: Scalar, threshold: Scalar) -> Scalar:
+    """Clock over that of the nominal voltage at a voltage over it."""
+    over = jnp.maximum(volts - threshold, 0.0)
+    return over * over / (jnp.maximum(volts, _LOWEST_VOLTAGE) * (1.0 - threshold) * (1.0 - threshold))
+
+
+def generate(accelerator: Accelerator) -> Accelerator:
+    """The accelerator that its ``chip`` makes: rates, cores, cache, memory and power; its kernels stay.
+
+    An accelerator without a chip is as it is stated.
+    """
+    chip = accelerator.chip
+    if chip is None:
+        return accelerator
+    cores = clocked(chip)
+    matrix, vector = flops_a_cycle(chip)
+    return dataclasses.replace(
+        accelerator,
+        matrix_rate=_matrix_rate(chip, matrix * cores.clock, vector * cores.clock),
+        vector_rate=jnp.maximum(vector * cores.clock, 1.0),
+        cores=jnp.maximum(cores.devices / jnp.maximum(chip.core_devices, 1.0), 1.0),
+        cache=cache(chip),
+        memory=memory_tier(chip),
+        power=_power(accelerator.power, chip, cores),
+    )
+
+
+def generated(design: Design) -> Design:
+    """The design with the accelerator that its chip makes, and links no faster than the chip drives them.
+
+    One without a chip is as it is.
+    """
+    system, chip = design.system, design.system.accelerator.chip
+    if chip is None:
+        return design
+    driven = jnp.maximum(jnp.minimum(system.scale_up.bandwidth, link_bandwidth(chip)), 1.0)
+    built = dataclasses.replace(
+        system,
+        accelerator=generate(system.accelerator),
+        scale_up=dataclasses.replace(system.scale_up, bandwidth=driven),
+    )
+    return dataclasses.replace(design, system=built)
+
+
+def _matrix_rate(chip: Chip, matrix: Scalar, vector: Scalar) -> MatrixRate:
+    """Rates by precision: ratios to the 16-bit one; fp32 matrices are the vector units' work."""
+    return MatrixRate(
+        fp32=vector, tf32=chip.tf32_ratio * matrix, bf16=matrix, fp16=matrix, fp8=chip.fp8_ratio * matrix,
+        fp4=chip.fp4_ratio * matrix, int8=chip.int8_ratio * matrix, int4=jnp.zeros_like(matrix),
+    )  # fmt: skip
+
+
+def _power(power: Power, chip: Chip, cores: Clocked) -> Power:
+    """Energies, clock and voltages as those of the generated clock, whose voltage is the new nominal one."""
+    node, square = chip.node, cores.volts * cores.volts
+    each = switched(chip) * square
+    devices = areas(chip)
+    on_base = devices.on_base * chip.base_node.sram_density
+    on_die = devices.on_die * node.sram_density
+    cache_energy = (on_base * chip.base_node.energy + on_die * node.energy) / jnp.maximum(on_base + on_die, 1.0)
+    transistors = chip.die_area * node.density * node.leakage + chip.base_area * chip.base_node.density * (
+        chip.base_node.leakage
+    )
+    static = cores.volts * jnp.exp(power.leakage_slope * (cores.volts - 1.0))
+    return dataclasses.replace(
+        power,
+        matrix_energy=each * chip.activity * chip.matrix_devices,
+        vector_energy=each * chip.activity * chip.vector_devices,
+        cache_energy=chip.byte_energy * cache_energy * square,
+        memory_energy=jnp.asarray(chip.memory.unit_energy),
+        uncore=jnp.asarray(chip.board_power),
+        leakage=chip.device_leakage * transistors * static,
+        control=each * chip.control_activity * cores.devices * cores.clock,
+        nominal_clock=cores.clock,
+        clock=chip.clock_ratio * cores.clock,
+        threshold=node.threshold / jnp.maximum(cores.volts, _LOWEST_VOLTAGE),
+        lowest_voltage=jnp.minimum(node.lowest_voltage / jnp.maximum(cores.volts, _LOWEST_VOLTAGE), 1.0),
+        tdp=jnp.asarray(chip.power_budget),
+        cooling=cooling(node.temperature, chip.cooler),
+        memory_cooling=cooling(chip.memory.unit_temperature, chip.memory_cooler),
+    )

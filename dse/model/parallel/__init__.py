@@ -1,0 +1,1 @@
+"""How the parts of a step overlap and wait."""

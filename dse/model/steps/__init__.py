@@ -1,0 +1,1 @@
+"""A step put together from its parts."""

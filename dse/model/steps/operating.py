@@ -1,0 +1,74 @@
+"""The machine of a design as it runs: its clock set, and lowered where a power limit asks for it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from dse.model.accounts.energy import layer_link_energy, operators_energy
+from dse.model.machine.collectives import Groups
+from dse.model.machine.power import Demand, at_clock, busy_power, clock_ratio, clock_under_limit, power_limit
+from dse.model.parallel.offload import OneLayer
+from dse.model.steps.training import layer_launch_time, layer_time
+from dse.model.work.transformer import Local
+from dse.types import Accelerator, Design, Operator, Scalar
+
+#: Clock over the nominal one at which a layer is timed again, to tell what of its time follows the clock.
+_SLOW = 0.5
+#: Clock over the nominal one up to which chips run; what is above it is rounding.
+HIGHEST_CLOCK = 1.0 + 1e-5
+
+
+class Operating(NamedTuple):
+    """A design with the rates that its clock leaves."""
+
+    design: Design
+    ratio: Scalar  # clock over the nominal one
+    stuck: Scalar  # whether no clock meets the limit, or the one that is set is above the nominal one
+
+
+def with_accelerator(design: Design, accelerator: Accelerator) -> Design:
+    """A copy of the design with another accelerator."""
+    return dataclasses.replace(design, system=dataclasses.replace(design.system, accelerator=accelerator))
+
+
+def operate(
+    design: Design, local: Local, groups: Groups, layer: list[Operator], on_host: OneLayer
+) -> Operating:
+    """The design at the clock that is set, or at the lower one that its power limit leaves.
+
+    A limit that is set, and the budget of a generated chip, hold for one layer and micro-batch that the device
+    repeats. Times of a chip that is sold are measured ones, with whatever clock its own limit left: a limit that is
+    set counts over the clock that this one leaves for the same work in the same time. That reference is a fact
+    about the chip, so no derivative is taken of it. Without a limit the clock that is set counts over the nominal
+    one. No clock above the nominal one can be had.
+    """
+    accelerator = design.system.accelerator
+    power, wanted = accelerator.power, clock_ratio(accelerator.power)
+    above = wanted > HIGHEST_CLOCK
+    if power.limit is None and accelerator.chip is None:
+        return Operating(with_accelerator(design, at_clock(accelerator, wanted)), wanted, above)
+
+    def seconds(ratio: float) -> Scalar:
+        slowed = with_accelerator(design, at_clock(accelerator, ratio))
+        return layer_time(slowed, local, groups, layer, on_host).total
+
+    whole = jnp.maximum(seconds(1.0), 1e-12)
+    core = jnp.clip((seconds(_SLOW) - whole) / (1.0 / _SLOW - 1.0), 0.0, whole)
+    energy = operators_energy(layer, design, repeated=True)
+    other = (1.0 + power.memory_cooling) * energy.memory + layer_link_energy(design, local, groups)
+    host = layer_launch_time(design, local)
+    as_sold = jnp.ones_like(whole)
+    if accelerator.chip is None:
+        measured = Demand(jnp.zeros_like(whole), whole, energy.cores, other, host_time=host)
+        as_sold = jax.lax.stop_gradient(clock_under_limit(measured, power.tdp, as_sold, power))
+    demand = Demand(core * as_sold, whole - core, energy.cores, other, host_time=host)
+    limit = power_limit(power)
+    limited = clock_under_limit(demand, limit, jnp.minimum(wanted, as_sold), power)
+    slower = with_accelerator(design, at_clock(accelerator, limited / as_sold))
+    # Clocks are exact to a thousandth, so that a limit is met to within a few.
+    over = busy_power(demand, limited, power) > 1.01 * limit
+    return Operating(slower, limited, above | over)

@@ -1,0 +1,1 @@
+"""What has to be done, as data, without time: operators, messages, bytes and parameters."""

@@ -1,0 +1,119 @@
+"""FLOPs and bytes of the operators of a transformer, for forward, input gradient and weight gradient.
+
+An operator is a record of scalars; its kind is decided in Python, so a layer is a
+short unrolled list and everything later is a fold over it. A multiply-add counts as
+two FLOPs; bytes are those that cross the device memory.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from dse.types import Operator, Scalar, Work
+
+#: Bytes kept and moved for one dropout mask element (PyTorch keeps a byte a boolean).
+MASK_BYTES = 1.0
+
+
+class Flops(NamedTuple):
+    """FLOPs an element of an element-wise operator."""
+
+    forward: Scalar
+    backward: Scalar
+
+
+NOMINAL = Flops(5.0, 10.0)
+# As counted by Isaev et al., SC 2023 (Calculon): mean, variance, scale and shift; exponential, sum and division …
+NORM = Flops(9.0, 14.0 + 7.0)  # input and weight gradients
+SOFTMAX = Flops(5.0, 8.0)
+ACTIVATION = Flops(8.0, 13.0)  # GeLU
+DROPOUT = Flops(1.0, 1.0)
+RESIDUAL = Flops(2.0, 1.0 + 2.0)  # dropout and sum; their gradients
+
+
+class Element(NamedTuple):
+    """Bytes of one element of each class of tensor, and the cache that bounds re-reads."""
+
+    operand: Scalar  # matrix operands at the mapping's precision
+    activation: Scalar  # activations and messages between operators
+    gradient: Scalar  # accumulated weight gradients
+    cache: Scalar  # bytes of the last on-chip cache
+
+    def sixteen_bit(self) -> Element:
+        """The same for operators that a narrower recipe leaves in 16 bits (attention core, head)."""
+        return self._replace(operand=self.activation)
+
+
+def matmul_work(rows: Scalar, columns: Scalar, depth: Scalar, batch: Scalar, element: Element) -> Work:
+    """Work of ``batch`` products C[rows, columns] = A[rows, depth] B[depth, columns].
+
+    Traffic is the larger of touching each matrix once and the I/O lower bound
+    ``2 m n k / sqrt(S)`` elements for an on-chip memory of S elements (Hong & Kung 1981).
+    """
+    products = batch * rows * columns * depth
+    once = batch * (element.operand * (rows + columns) * depth + element.activation * rows * columns)
+    bound = 2.0 * products * element.operand * jnp.sqrt(element.operand / element.cache)
+    return Work(2.0 * products, jnp.maximum(once, bound), rows, columns, depth, batch)
+
+
+def linear(
+    name: str, tokens: Scalar, outputs: Scalar, inputs: Scalar, element: Element, stored: Scalar,
+    kind: str = "matrix", present: Scalar = 1.0,
+) -> Operator:  # fmt: skip
+    """A linear layer Y[tokens, outputs] = X[tokens, inputs] W.
+
+    The weight gradient reads and writes the accumulated gradient buffer instead of a fresh matrix.
+    """
+    backward = matmul_work(inputs, outputs, tokens, 1.0, element)
+    accumulate = (2.0 * element.gradient - element.activation) * inputs * outputs
+    return Operator(
+        name,
+        kind,
+        forward=matmul_work(tokens, outputs, inputs, 1.0, element),
+        input_gradient=matmul_work(tokens, inputs, outputs, 1.0, element),
+        weight_gradient=backward._replace(bytes=backward.bytes + accumulate),
+        stored=stored,
+        present=present,
+    )
+
+
+def batched_matmul(
+    name: str, batch: Scalar, rows: Scalar, columns: Scalar, depth: Scalar, element: Element, stored: Scalar,
+    present: Scalar,
+) -> Operator:  # fmt: skip
+    """A product of two activations (scores, context): its backward is two products, no weight gradient."""
+    forward = matmul_work(rows, columns, depth, batch, element)
+    left = matmul_work(rows, depth, columns, batch, element)
+    right = matmul_work(depth, columns, rows, batch, element)
+    both = left._replace(flops=2.0 * left.flops, bytes=left.bytes + right.bytes, batch=2.0 * batch)
+    return Operator(name, "matrix_16", forward, both, None, stored, present, core=True)
+
+
+def elementwise(
+    name: str, elements: Scalar, forward_bytes: Scalar, backward_bytes: Scalar, stored: Scalar,
+    flops: Flops = NOMINAL, present: Scalar = 1.0, core: bool = False,
+) -> Operator:  # fmt: skip
+    """A norm, activation, dropout or residual: so many FLOPs and bytes an element; mostly the bytes set its time."""
+    forward = Work(flops.forward * elements, forward_bytes * elements)
+    backward = Work(flops.backward * elements, backward_bytes * elements)
+    return Operator(name, "vector", forward, backward, None, stored, present, core)
+
+
+def flash_attention(
+    batch: Scalar, queries: Scalar, keys: Scalar, pairs: Scalar, head_dim: Scalar, kv_heads: Scalar,
+    element: Element, stored: Scalar, present: Scalar,
+) -> Operator:  # fmt: skip
+    """Flash attention over ``batch`` heads (Dao 2023): ``pairs`` query-key pairs a head are computed.
+
+    Forward: 4 d FLOPs a pair; backward: five products instead of two, 2.5 times as many.
+    Memory: queries, keys, values and outputs once (forward), and their gradients too (backward).
+    ``rows`` of the work is the length of the query sequence, which sets the kernel's rate.
+    """
+    flops = 4.0 * batch * pairs * head_dim
+    query_bytes = element.activation * batch * queries * head_dim
+    key_bytes = element.activation * kv_heads * keys * head_dim
+    forward = Work(flops, 2.0 * query_bytes + 2.0 * key_bytes, queries, head_dim, keys, batch)
+    backward = Work(2.5 * flops, 4.0 * query_bytes + 4.0 * key_bytes, queries, head_dim, keys, batch)
+    return Operator("flash_attention", "flash", forward, backward, None, stored, present, core=True)

@@ -1,0 +1,224 @@
+"""The best mapping of given hardware, exactly: every mapping of a sweep's table at many hardware points at once.
+
+The objective is a minimum over mappings. Where the winner does not change, the gradient of that minimum is the gradient
+at the winner alone (envelope theorem), so that no mapping is ever differentiated but the few best.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from dse.design import leaf, replace
+from dse.evaluate import evaluate
+from dse.model.accounts.feasibility import usable_memory
+from dse.model.machine.technology import generated
+from dse.sweep.engine import equations
+from dse.sweep.engine.engine import Program, evaluate_point
+from dse.sweep.engine.programs import kept
+from dse.sweep.grid.grid import Grid
+from dse.types import Design, Infeasible, Scalar
+
+#: Evaluations of the model that a value with its gradient takes the time of (docs/benchmarks.md).
+GRADIENT_COST = 12
+
+
+class Point(NamedTuple):
+    """Designs as the inner problem sees them."""
+
+    objective: Scalar  #: logarithm of what is made small
+    excess: Scalar  #: logarithm of peak memory over usable memory
+    reason: Scalar  #: bits of infeasible_reason
+
+
+class Found(NamedTuple):
+    """The best mappings of hardware points; a mapping is its row of degrees x columns + its column of options."""
+
+    best: np.ndarray  #: [point, workload] logarithm of the least objective of mappings that can run; inf for none
+    mapping: np.ndarray  #: [point, workload] the mapping that has it
+    relaxed: np.ndarray  #: [point, workload, k] the k least, where too little memory is a penalty and no more
+    mappings: np.ndarray  #: [point, workload, k] and their mappings
+
+
+@dataclasses.dataclass(frozen=True)
+class Objective:
+    """Objective and constraints on top of the model: what is compiled."""
+
+    program: Program
+
+    @property
+    def can_be_kept(self) -> bool:
+        """Whether its code is the package's own, so that the code's digest tells of every change."""
+        return self.program.can_be_kept
+
+    def __str__(self) -> str:
+        return str(self.program)
+
+    def point(self, base: Design, values: dict[str, Scalar]) -> Point:
+        """One design, by its equations."""
+        leaves, structure = jax.tree.flatten((base, values))
+        run, outputs = _equations(self.program, structure, jnp.zeros(()).dtype)
+        return jax.tree.unflatten(outputs, run(*leaves))
+
+
+@functools.lru_cache(maxsize=16)
+def _equations(
+    program: Program, structure: jax.tree_util.PyTreeDef, dtype: Any
+) -> tuple[equations.Equations, jax.tree_util.PyTreeDef]:
+    scalars = [jax.ShapeDtypeStruct((), dtype)] * structure.num_leaves
+    return equations.trace(functools.partial(_point, program), *jax.tree.unflatten(structure, scalars))
+
+
+def _point(program: Program, base: Design, values: dict[str, Scalar]) -> Point:
+    metrics, (objective,) = evaluate_point(program, base, values)
+    sign = program.objectives[0].sign
+    usable = usable_memory(generated(replace(base, values)))
+    return Point(
+        sign * jnp.log(jnp.maximum(sign * objective, 1e-30)),
+        jnp.log(metrics.peak_memory / jnp.maximum(usable, 1.0)),
+        metrics.infeasible_reason,
+    )
+
+
+@kept("objective")
+def _all_mappings(
+    base: Design, hardware: dict[str, Array], workloads: dict[str, Array], degrees: dict[str, Array],
+    options: dict[str, Array], *, objective: Objective,
+) -> Point:  # fmt: skip
+    """Hardware x workloads x degrees x options: arrays [hardware, workload x row, column]."""
+    sizes = tuple(len(next(iter(axis.values()))) for axis in (hardware, workloads, degrees))
+    outer = {}
+    for place, axis in enumerate((hardware, workloads, degrees)):
+        shape = [size if i == place else 1 for i, size in enumerate(sizes)]
+        outer |= {path: jnp.broadcast_to(column.reshape(shape), sizes).reshape(-1) for path, column in axis.items()}
+
+    def point(values: dict[str, Scalar], option: dict[str, Scalar]) -> Point:
+        return objective.point(base, values | option)
+
+    found = jax.vmap(jax.vmap(point, in_axes=(None, 0)), in_axes=(0, None))(outer, options)
+    return jax.tree.map(lambda array: array.reshape(sizes[0], sizes[1] * sizes[2], -1), found)
+
+
+@kept("objective")
+def _slopes(
+    base: Design, hardware: dict[str, Array], mappings: dict[str, Array], stiffness: Scalar, *, objective: Objective
+) -> tuple[Array, dict[str, Array]]:
+    """Relaxed objective of single designs and its gradient by the leaves of the hardware: arrays [design]."""
+
+    def relaxed(hardware: dict[str, Scalar], mapping: dict[str, Scalar]) -> Scalar:
+        point = objective.point(base, hardware | mapping)
+        return point.objective + stiffness * jnp.maximum(point.excess, 0.0)
+
+    return jax.vmap(jax.value_and_grad(relaxed))(hardware, mappings)
+
+
+class Inner:
+    """The inner problem of a grid whose points are workloads: hardware points in, best mappings and slopes out.
+
+    Args:
+        grid: its dimensions are the workloads, its table the mappings.
+        hardware: full paths of the leaves of hardware that are told at every call.
+        k: mappings that the relaxed problem keeps.
+    """
+
+    def __init__(self, grid: Grid, hardware: tuple[str, ...], k: int) -> None:
+        self.grid, self.hardware, self.k = grid, hardware, k
+        self.objective = Objective(
+            Program(evaluate, grid.constraints, grid.spec.objectives, ("peak_memory", "infeasible_reason"))
+        )
+        self.degrees, self.options = grid.table.degrees, grid.table.options
+        digits = np.unravel_index(np.arange(grid.n_points), grid.shape) if grid.shape else ()
+        self.workloads = {
+            path: column[at]
+            for dimension, at in zip(grid.dimensions, digits, strict=True)
+            for path, column in dimension.columns.items()
+        } or {"workload.n_layers": np.array([float(grid.base.workload.n_layers)])}
+        self.evaluations = 0  #: of the model so far, a gradient as GRADIENT_COST of them
+
+    @property
+    def evaluations_a_point(self) -> int:
+        """Evaluations of the model that the exact minimum of one hardware point takes, for all workloads."""
+        return self.grid.n_points * self.grid.table.distinct.size
+
+    def stated(self, leaves: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """All leaves of the hardware at points of which ``leaves`` are told: the others as in the base design."""
+        count = len(next(iter(leaves.values())))
+        plain = {p: np.full(count, leaf(self.grid.base, p)) for p in self.hardware if p not in leaves}
+        return self._array(plain | leaves)
+
+    def best(self, leaves: dict[str, np.ndarray], stiffness: float = 0.0) -> Found:
+        """The best mappings at hardware points; ``stiffness`` is the penalty of a logarithm of too much memory."""
+        count = len(next(iter(leaves.values())))
+        self.evaluations += count * self.evaluations_a_point
+        columns = map(self._array, (self.workloads, self.degrees, self.options))
+        found = _all_mappings(self._base(), self.stated(leaves), *columns, objective=self.objective)
+        objective, excess, reason = (
+            np.asarray(array).reshape(count, self.grid.n_points, -1) for array in found
+        )
+        is_mapping = self.grid.table.distinct.reshape(-1)
+        can_run = is_mapping & (reason == 0)
+        exact = np.where(can_run, objective, np.inf)
+        mapping = exact.argmin(axis=2)
+        penalty = np.asarray(stiffness, objective.dtype) * np.maximum(excess, 0.0)
+        otherwise_runs = is_mapping & ((reason & ~int(Infeasible.memory)) == 0)
+        relaxed = np.where(otherwise_runs, objective + penalty, np.inf)
+        k = min(self.k, relaxed.shape[2])
+        nearest = np.sort(np.argpartition(relaxed, k - 1, axis=2)[..., :k], axis=2)  # ties in the table's order
+        least = np.take_along_axis(relaxed, nearest, axis=2)
+        order = least.argsort(axis=2, kind="stable")
+        return Found(
+            np.take_along_axis(exact, mapping[..., None], axis=2)[..., 0], mapping,
+            np.take_along_axis(least, order, axis=2), np.take_along_axis(nearest, order, axis=2),
+        )  # fmt: skip
+
+    def slopes(
+        self, leaves: dict[str, np.ndarray], mappings: np.ndarray, stiffness: float = 0.0
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Relaxed objective and its gradient by every leaf of the hardware: arrays like ``mappings``.
+
+        Args:
+            leaves: path → [point].
+            mappings: [point, workload, k] mappings to differentiate.
+            stiffness: see :meth:`best`.
+        """
+        shape = mappings.shape
+        self.evaluations += GRADIENT_COST * mappings.size
+        hardware = {path: np.broadcast_to(v[:, None, None], shape) for path, v in self.stated(leaves).items()}
+        row, column = np.divmod(mappings, self.grid.table.n_columns)
+        values = {path: np.broadcast_to(v[None, :, None], shape) for path, v in self.workloads.items()}
+        values |= {path: v[row] for path, v in self.degrees.items()}
+        values |= {path: v[column] for path, v in self.options.items()}
+        flat = ({path: v.reshape(-1) for path, v in self._array(part).items()} for part in (hardware, values))
+        value, slope = _slopes(self._base(), *flat, self._scalar(stiffness), objective=self.objective)
+        return np.asarray(value).reshape(shape), {path: np.asarray(s).reshape(shape) for path, s in slope.items()}
+
+    def labels(self, mapping: int) -> dict[str, Any]:
+        """What a mapping is, by the names of its parts."""
+        row, column = divmod(int(mapping), self.grid.table.n_columns)
+        number = int(np.count_nonzero(self.grid.table.distinct.reshape(-1)[: row * self.grid.table.n_columns + column]))
+        labels = self.grid.labels(number)
+        return {axis.name: labels[axis.name] for axis in self.grid.mapping_axes}
+
+    def values(self, workload: int, mapping: int) -> dict[str, float]:
+        """Full path → value of a workload and a mapping."""
+        row, column = divmod(int(mapping), self.grid.table.n_columns)
+        values = {path: float(v[workload]) for path, v in self.workloads.items()}
+        values |= {path: float(v[row]) for path, v in self.degrees.items()}
+        return values | {path: float(v[column]) for path, v in self.options.items()}
+
+    def _base(self) -> Design:
+        return jax.tree.map(self._scalar, self.grid.base)
+
+    @staticmethod
+    def _scalar(value: float) -> np.ndarray:
+        return np.asarray(value, jnp.zeros(()).dtype)
+
+    @staticmethod
+    def _array(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {path: np.asarray(column, jnp.zeros(()).dtype) for path, column in columns.items()}

@@ -1,0 +1,140 @@
+"""What a co-design has found: the hardware, its best mapping of every workload, and what the design is short of."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dse.design import known_leaves
+from dse.errors import InputError
+from dse.explain import short_name
+from dse.search.codesign import descent as codesign
+from dse.search.codesign.descent import Problem, Trace
+from dse.spec import codesign as codesign_spec
+from dse.sweep.engine.engine import evaluate_designs
+
+#: Metrics of each workload that are told beside the objective.
+_TOLD = ("step_time", "mfu", "tokens_per_second_per_device", "peak_memory", "energy_per_step", "average_power")
+
+#: The model alone must give the objective of the search to this, relative.
+_SAME = 1e-4
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaf:
+    """A leaf of the hardware."""
+
+    name: str
+    value: float  #: SI
+    units: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Mapped:
+    """A workload on the hardware that was found."""
+
+    workload: str
+    objective: float
+    mapping: dict[str, Any]
+    metrics: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """The result of a co-design; plain Python numbers in SI units."""
+
+    title: str
+    objective: str
+    value: float  #: weighted geometric mean over the workloads, re-evaluated by the model alone
+    hardware: list[Leaf]
+    cost: float | None  #: USD of a chip, None without a budget of it
+    active: list[str]  #: bounds and budgets that hold the design
+    workloads: list[Mapped]
+    elasticities: list[codesign.Elasticity]
+    starts: list[float]  #: the least objective that each start met
+    evaluations: int  #: of the model, a gradient as ``GRADIENT_COST`` of them
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Nested dictionaries and lists, ready for JSON."""
+        return dataclasses.asdict(self) | {"elasticities": [row._asdict() for row in self.elasticities]}
+
+
+def run(path: str | Path) -> Report:
+    """Solve the co-design of a specification; bad input and hardware that runs nothing are InputErrors."""
+    began = time.perf_counter()
+    problem = codesign_spec.read(path)
+    trace = codesign.search(problem)
+    if not np.isfinite(trace.best):
+        raise InputError(
+            f"{path}: {codesign_spec.SECTION}", "no hardware that runs every workload", "one mapping of each that fits",
+            "raise the budgets, allow more stacks, or widen the axes of the mapping",
+        )  # fmt: skip
+    return report(problem, trace, began)
+
+
+def report(problem: Problem, trace: Trace, began: float) -> Report:
+    """The report of a finished search that began at this time of the performance counter."""
+    spec, at = problem.inner.grid.spec, trace.coordinates
+    points = codesign.leaves(problem.hardware, {path: np.array([value], np.float32) for path, value in at.items()})
+    hardware = {path: float(value[0]) for path, value in points.items()}
+    objective = spec.objectives[0]
+    workloads = _mapped(problem, at, hardware)
+    value = float(np.exp(problem.weights @ np.log([mapped.objective for mapped in workloads])))
+    expected = trace.best**objective.sign
+    assert abs(value / expected - 1.0) < _SAME, f"re-evaluated to {value:g}, searched {expected:g}"
+    return Report(
+        title=problem.title,
+        objective=objective.expression.text,
+        value=value,
+        hardware=[Leaf(short_name(path), number, known_leaves()[path]["units"]) for path, number in hardware.items()],
+        cost=float(problem.hardware.cost(at)) if problem.hardware.price else None,
+        active=[_shortened(text) for text in problem.hardware.active(at)],
+        workloads=workloads,
+        elasticities=[
+            row._replace(leaf=short_name(row.leaf)) for row in codesign.elasticities(problem, at)
+            if abs(row.elasticity) > 1e-4 or abs(row.remapped or 0.0) > 1e-4
+        ],
+        starts=[float(best) ** objective.sign for best in trace.objective.min(axis=0)],
+        evaluations=int(trace.evaluations[-1]),
+        seconds=time.perf_counter() - began,
+    )  # fmt: skip
+
+
+def _mapped(problem: Problem, at: dict[str, float], hardware: dict[str, float]) -> list[Mapped]:
+    """Each workload with its best mapping, evaluated by the model alone."""
+    inner = problem.inner
+    chosen = [mapping for mapping, _ in codesign.best_mappings(problem, at)]
+    designs = [hardware | inner.values(workload, mapping) for workload, mapping in enumerate(chosen)]
+    columns = {path: np.array([design[path] for design in designs], np.float32) for path in designs[0]}
+    program = dataclasses.replace(inner.objective.program, metrics=tuple(sorted({*_TOLD, "feasible"})))
+    metrics, (objective,) = evaluate_designs(inner.grid.base, columns, program=program)
+    assert np.all(metrics.feasible), "a best mapping that the model calls infeasible"
+    sign = program.objectives[0].sign
+    return [
+        Mapped(
+            _names(problem)[i], float(sign * objective[i]), inner.labels(mapping),
+            {name: float(getattr(metrics, name)[i]) for name in _TOLD},
+        )
+        for i, mapping in enumerate(chosen)
+    ]  # fmt: skip
+
+
+def _names(problem: Problem) -> list[str]:
+    """What each point of the grid is called: its workload, and whatever else its dimensions say."""
+    grid = problem.inner.grid
+    if not grid.shape:
+        return [str(grid.spec.names["workload"].labels[0])]
+    digits = np.stack(np.unravel_index(np.arange(grid.n_points), grid.shape), axis=1)
+    return [
+        " ".join(str(d.axes[0].labels[i]) for d, i in zip(grid.dimensions, row, strict=True)) for row in digits
+    ]
+
+
+def _shortened(text: str) -> str:
+    path, _, rest = text.partition(" ")
+    return f"{short_name(path)} {rest}" if path in known_leaves() else text

@@ -1,0 +1,333 @@
+"""Sweep specifications: TOML text to a checked :class:`SweepSpec`.
+
+Only what the text alone can tell is checked here; what fits a workload and a system
+is :mod:`dse.sweep.grid.mappings`' business. All values are SI from here on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import json
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dse.design import CHIP, known_leaves
+from dse.errors import InputError, nearest, unknown_name
+from dse.spec import axes as axis_values
+from dse.spec.axes import Axis
+from dse.spec.expression import Expression, energy_metrics, metric_units, parse
+
+#: What a catalogue name may stand for → the kind of its entry and the path of the record it fills.
+NAMED = {
+    "workload": ("workload", "workload"),
+    "system": ("system", "system"),
+    "accelerator": ("accelerator", "system.accelerator"),
+    "node": ("node", f"{CHIP}.node"),
+    "memory": ("memory", f"{CHIP}.memory"),
+    "scale_up": ("network", "system.scale_up"),
+    "scale_out": ("network", "system.scale_out"),
+    "software": ("software", "software"),
+}
+
+#: Section → the names it may give; ``name`` is the section's own.
+_SECTIONS = {
+    "workload": {"name": "workload"},
+    "system": {
+        "name": "system", "accelerator": "accelerator", "node": "node", "memory": "memory", "scale_up": "scale_up",
+        "scale_out": "scale_out",
+    },
+    "software": {"name": "software"},
+    "mapping": {},
+}
+_KEYS = ("title", *_SECTIONS, "axes", "zip", "constraints", "objective", "output")
+COMPRESSIONS = ("auto", "zstd", "zlib", "none")
+KEEP_MODES = ("all", "feasible", "best", "pareto", "top")
+
+#: Bins that a histogram may have.
+FEWEST_BINS, MOST_BINS = 4, 256
+
+#: Leaves that only energy and clocks depend on: a sweep that names one wants the metrics of energy.
+_POWER_LEAVES = ("system.accelerator.power.", "system.accelerator.chip.", "system.host_power", "system.pue")
+
+#: Designs that may be kept unless the specification says another number.
+DEFAULT_LIMIT = 5_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Objective:
+    """What is sought: an expression of metrics and leaves, to be made small (sign 1) or large (sign -1)."""
+
+    expression: Expression
+    sign: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Keep:
+    """Which designs end up in the results: a mode, and for ``top`` how many."""
+
+    mode: str = "all"
+    count: int = 0
+
+    def __str__(self) -> str:
+        return f"top:{self.count}" if self.mode == "top" else self.mode
+
+
+@dataclasses.dataclass(frozen=True)
+class SweepSpec:
+    """A checked sweep specification."""
+
+    file: str  #: as errors name it
+    text: str
+    title: str
+    names: dict[str, Axis]  #: fixed catalogue names, one value each, by what they stand for
+    fixed: dict[str, Axis]  #: fixed leaves, one value each, by full path
+    axes: tuple[Axis, ...]
+    zips: tuple[tuple[str, ...], ...]  #: names of axes that move together
+    constraints: tuple[Expression, ...]
+    objectives: tuple[Objective, ...]
+    keep: Keep
+    output: Path
+    limit: int
+    compression: str
+    histogram: int = 0  #: bins of every objective's histogram, 0 for none
+    energy: bool = False  #: whether the metrics of energy and power are wanted too
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the metrics that results hold, in the model's order."""
+        return tuple(name for name in metric_units() if self.energy or name not in energy_metrics())
+
+    def hash(self) -> str:
+        """SHA-256 of what the sweep computes; title and output do not count."""
+        document = tomllib.loads(self.text)
+        meaning = {key: value for key, value in document.items() if key not in ("title", "output")}
+        if self.energy:
+            meaning["energy"] = True
+        return hashlib.sha256(json.dumps(meaning, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def read(path: str | Path) -> SweepSpec:
+    """The specification in a TOML file; whatever is wrong with it is an InputError."""
+    return from_text(text_of(path), str(path))
+
+
+def text_of(path: str | Path) -> str:
+    """The text of a specification's file; one that cannot be read is an InputError."""
+    path = Path(path)
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        near = nearest(path.name, [p.name for p in path.parent.glob("*.toml")])
+        fix = f"did you mean {path.parent / near[0]}?" if near else "give the path of a sweep specification"
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise InputError(str(path), reason, "a readable TOML file", fix) from None
+
+
+def from_text(text: str, file: str = "sweep.toml") -> SweepSpec:
+    """The specification in a TOML text; ``file`` is what errors call it and names the default output."""
+    return from_document(document_of(text, file), text, file)
+
+
+def document_of(text: str, file: str) -> dict[str, Any]:
+    """What a TOML text says; one that is no TOML is an InputError."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(file, f"text that is not TOML: {error}", "TOML 1.0", "mend that line") from None
+
+
+def from_document(document: dict[str, Any], text: str, file: str) -> SweepSpec:
+    """The specification in a parsed TOML text; ``text`` is what results carry and what is hashed."""
+    for key in document:
+        if key not in _KEYS:
+            raise unknown_name(file, key, _KEYS, "sections")
+    for key in set(document) - {"title"}:
+        _expect_table(document[key], f"{file}: {key}")
+    names, fixed = _fixed(document, file)
+    axes = tuple(_axes(document.get("axes", {}), file))
+    _check_conflicts(names, fixed, axes)
+    output = document.get("output", {})
+    _check_keys(output, ("keep", "file", "limit", "compression", "histogram", "energy"), f"{file}: output")
+    constraints = _constraints(document.get("constraints", {}), f"{file}: constraints")
+    objectives = _objectives(document.get("objective", {}), f"{file}: objective")
+    used = {*fixed, *(axis.key for axis in axes), *itertools.chain(*(c.names for c in constraints))}
+    used.update(*(objective.expression.names for objective in objectives))
+    return SweepSpec(
+        file=file,
+        text=text,
+        title=str(document.get("title", Path(file).stem)),
+        names=names,
+        fixed=fixed,
+        axes=axes,
+        zips=_zips(document.get("zip", {}), axes, f"{file}: zip"),
+        constraints=constraints,
+        objectives=objectives,
+        keep=parse_keep(output.get("keep", "all"), f"{file}: output.keep"),
+        output=Path(str(output.get("file", f"results/{Path(file).stem}.nc"))),
+        limit=_limit(output.get("limit", DEFAULT_LIMIT), f"{file}: output.limit"),
+        compression=_compression(output.get("compression", "auto"), f"{file}: output.compression"),
+        histogram=_histogram(output.get("histogram", 0), f"{file}: output.histogram"),
+        energy=_energy(output.get("energy"), used, f"{file}: output.energy"),
+    )
+
+
+def parse_keep(text: Any, where: str) -> Keep:
+    """``all feasible best pareto top:K`` as a :class:`Keep`."""
+    mode, _, count = str(text).partition(":")
+    if mode == "top" and count.isdecimal() and int(count) > 0:
+        return Keep("top", int(count))
+    if mode in KEEP_MODES and mode != "top" and not count:
+        return Keep(mode)
+    raise InputError(where, repr(text), "all, feasible, best, pareto or top:K", "write top:100 for the best hundred")
+
+
+def _expect_table(value: Any, where: str) -> None:
+    if not isinstance(value, dict):
+        raise InputError(where, repr(value), "a table", f"write [{where.rpartition(' ')[2]}] on a line of its own")
+
+
+def _check_keys(table: dict[str, Any], allowed: tuple[str, ...], where: str) -> None:
+    for key in table:
+        if key not in allowed:
+            raise unknown_name(where, key, allowed, "keys")
+
+
+def _flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and values of nested tables (TOML reads ``memory.bandwidth`` as nested); ranges stay whole."""
+    for key, value in table.items():
+        if isinstance(value, dict) and not axis_values.is_range(value):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _fixed(document: dict[str, Any], file: str) -> tuple[dict[str, Axis], dict[str, Axis]]:
+    """Catalogue names and leaves that the sections ``workload system software mapping`` fix."""
+    names: dict[str, Axis] = {}
+    fixed: dict[str, Axis] = {}
+    for section, own in _SECTIONS.items():
+        for key, value in _flat(document.get(section, {})):
+            where = f"{file}: {section}.{key}"
+            if isinstance(value, list | dict):
+                raise InputError(where, repr(value), "a single value", f"move {key} to [axes] to sweep it")
+            if key in own:
+                names[own[key]] = axis_values.named(own[key], NAMED[own[key]][0], [value], where)
+            else:
+                path = _leaf_of(section, key, own, where)
+                fixed[path] = axis_values.listed(path.rpartition(".")[2], path, [value], where)
+    return names, fixed
+
+
+def _leaf_of(section: str, key: str, own: dict[str, str], where: str) -> str:
+    """Full path of a key of a section; a leaf of another section is an InputError."""
+    inside = [path for path in known_leaves() if path.startswith(f"{section}.")]
+    path = axis_values.find_leaf(key, where, own, f"keys of [{section}]")
+    if path not in inside:
+        raise InputError(where, key, f"leaves of [{section}]", f"move it to [{path.partition('.')[0]}]")
+    return path
+
+
+def _axes(table: dict[str, Any], file: str) -> Iterator[Axis]:
+    for key, value in _flat(table):
+        where = f"{file}: axes.{key}"
+        if key in NAMED:
+            yield axis_values.named(key, NAMED[key][0], value, where)
+            continue
+        path = axis_values.find_leaf(key, where, NAMED, "leaves of a design and catalogue names")
+        yield axis_values.leaf(key, path, value, where)
+
+
+def _check_conflicts(names: dict[str, Axis], fixed: dict[str, Axis], axes: tuple[Axis, ...]) -> None:
+    """One thing may be said once: not both fixed and swept, nor swept under two names."""
+    said = {axis.key: axis for axis in (*names.values(), *fixed.values())}
+    for axis in axes:
+        if axis.key in said:
+            raise InputError(
+                axis.where, f"{axis.name} twice", "one place", f"remove it here or at {said[axis.key].where}"
+            )
+        said[axis.key] = axis
+
+
+def _zips(table: dict[str, Any], axes: tuple[Axis, ...], where: str) -> tuple[tuple[str, ...], ...]:
+    _check_keys(table, ("groups",), where)
+    by_name = {axis.name: axis for axis in axes}
+    groups = table.get("groups", [])
+    where = f"{where}.groups"
+    if not isinstance(groups, list) or not all(isinstance(g, list) and len(g) > 1 for g in groups):
+        raise InputError(where, repr(groups), "lists of two or more axes", 'write groups = [["workload", "n_devices"]]')
+    members = [str(name) for group in groups for name in group]
+    for name in members:
+        if name not in by_name:
+            raise unknown_name(where, name, by_name, "axes")
+        if members.count(name) > 1:
+            raise InputError(where, f"{name} twice", "each axis once", "remove one of them")
+        if by_name[name].rule:
+            raise InputError(where, f"{name}, which is {by_name[name].rule!r}", "axes with values", f"list {name}")
+    for group in groups:
+        lengths = {name: len(by_name[name].values) for name in group}
+        if len(set(lengths.values())) > 1:
+            shown = ", ".join(f"{name}: {length}" for name, length in lengths.items())
+            raise InputError(
+                where, f"axes of different lengths ({shown})", "equal lengths", "list as many values of each"
+            )
+    return tuple(tuple(map(str, group)) for group in groups)
+
+
+def _constraints(table: dict[str, Any], where: str) -> tuple[Expression, ...]:
+    _check_keys(table, ("all",), where)
+    texts = table.get("all", [])
+    if not isinstance(texts, list):
+        raise InputError(f"{where}.all", repr(texts), "a list of texts", 'write all = ["tp <= 8"]')
+    found = tuple(parse(text, f"{where}.all[{i}]") for i, text in enumerate(texts))
+    for expression in found:
+        if not expression.is_comparison:
+            raise InputError(expression.where, repr(expression.text), "a comparison", "write what must hold: 'tp <= 8'")
+    return found
+
+
+def _objectives(table: dict[str, Any], where: str) -> tuple[Objective, ...]:
+    _check_keys(table, ("minimize", "maximize"), where)
+    found = []
+    for key, sign in (("minimize", 1.0), ("maximize", -1.0)):
+        texts = table.get(key, [])
+        for text in texts if isinstance(texts, list) else [texts]:
+            expression = parse(text, f"{where}.{key}")
+            if expression.is_comparison:
+                raise InputError(expression.where, repr(text), "a number to compare", "name a metric such as step_time")
+            if not set(expression.names) & set(metric_units()):
+                raise InputError(
+                    expression.where, repr(text), "an expression with a metric", "name a metric such as mfu"
+                )
+            found.append(Objective(expression, sign))
+    return tuple(found) or (Objective(parse("step_time", where), 1.0),)
+
+
+def _limit(value: Any, where: str) -> int:
+    if isinstance(value, int | float) and not isinstance(value, bool) and value >= 1:
+        return int(value)
+    raise InputError(where, repr(value), "a number of designs", f"leave it out for {DEFAULT_LIMIT:,}")
+
+
+def _compression(value: Any, where: str) -> str:
+    if value in COMPRESSIONS:
+        return value
+    raise InputError(where, repr(value), ", ".join(COMPRESSIONS), "leave it out: auto takes what is fastest here")
+
+
+def _histogram(value: Any, where: str) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and (value == 0 or FEWEST_BINS <= value <= MOST_BINS):
+        return value
+    raise InputError(where, repr(value), f"{FEWEST_BINS} to {MOST_BINS} bins", "leave it out for no histogram")
+
+
+def _energy(value: Any, used: set[str], where: str) -> bool:
+    """Whether energy and power are wanted: as said, else where the sweep names a metric or leaf of theirs."""
+    if value is None:
+        return any(name in energy_metrics() or name.startswith(_POWER_LEAVES) for name in used)
+    if isinstance(value, bool):
+        return value
+    raise InputError(where, repr(value), "true or false", "write energy = true")

@@ -1,0 +1,192 @@
+"""Compiled programs that outlive the process: a second run neither traces nor compiles.
+
+JAX's own cache of compilations asks for the traced program first, which takes longer than a small sweep. Here a
+program is found by what it is made from: the code of this package, versions, device, flags and the shapes
+of its arguments. Programs lie in the folder of JAX's cache, if there is one; one that cannot be read is made again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import pickle
+import platform
+import time
+from collections.abc import Callable, Hashable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import jax
+import jaxlib
+from jax.experimental import serialize_executable
+from jax.experimental.compilation_cache import compilation_cache
+
+from dse.files import code_digest, folder_digest, unique_suffix
+
+#: Programs kept at most; the oldest go first.
+_MOST_KEPT = 100
+
+
+class CompileClock:
+    """Seconds that JAX has spent tracing and compiling in this process, as JAX itself reports them."""
+
+    seconds: ClassVar[dict[str, float]] = {"trace": 0.0, "compile": 0.0}
+    programs: ClassVar[int] = 0
+    _listening: ClassVar[bool] = False
+
+    @classmethod
+    def read(cls) -> tuple[float, float, int]:
+        """(seconds traced, seconds compiled or loaded, programs compiled) since the first reading."""
+        if not cls._listening:
+            jax.monitoring.register_event_duration_secs_listener(cls._note)
+            cls._listening = True
+        return cls.seconds["trace"], cls.seconds["compile"], cls.programs
+
+    @classmethod
+    def _note(cls, event: str, duration: float, **_: Any) -> None:
+        if event.endswith("backend_compile_duration"):
+            cls.seconds["compile"] += duration
+            cls.programs += 1
+        elif event.startswith("/jax/core/compile/"):
+            cls.seconds["trace"] += duration
+
+    @classmethod
+    @contextlib.contextmanager
+    def loading(cls) -> Iterator[None]:
+        """Count the time as compilation."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            cls.seconds["compile"] += time.perf_counter() - began
+
+
+class Program:
+    """A jitted function whose compiled forms are kept.
+
+    Called with positional arguments, which are traced, and named ones, which are not: these are part of what the
+    program is, and tell it by ``str``.
+    """
+
+    def __init__(self, function: Callable[..., Any], static: tuple[str, ...]) -> None:
+        functools.update_wrapper(self, function)
+        self.jitted = jax.jit(function, static_argnames=static)
+        self._loaded: dict[Hashable, Callable[..., Any]] = {}
+
+    def __call__(self, *arguments: Any, **static: Any) -> Any:
+        """The function's value."""
+        if _folder() is None or not all(getattr(value, "can_be_kept", True) for value in static.values()):
+            return self.jitted(*arguments, **static)
+        leaves, structure = jax.tree.flatten(arguments)
+        shapes = tuple(map(jax.typeof, leaves))
+        key = (structure, shapes, *sorted(static.items()))
+        if key not in self._loaded:
+            named = ((name, str(static[name])) for name in sorted(static))
+            made_from = (self.__module__, self.__qualname__, self._digest, structure, shapes, *named)
+            self._loaded[key] = self._found(str(made_from), arguments, static)
+        return self._loaded[key](*arguments)
+
+    @property
+    def _digest(self) -> str:
+        """Of the files beside the function's own: those that lie elsewhere than the model count by ``code_digest``."""
+        return folder_digest(Path(self.jitted.__wrapped__.__code__.co_filename).parent)
+
+    def _found(self, made_from: str, arguments: tuple[Any, ...], static: dict[str, Any]) -> Callable[..., Any]:
+        """The kept program, else a new one, which is kept."""
+        with CompileClock.loading():
+            found = load(made_from)
+            if found is not None:
+                with contextlib.suppress(Exception):  # of another machine's making, say: then it is made again
+                    return serialize_executable.deserialize_and_load(*found)
+        with compiling_anew():
+            compiled = self.jitted.lower(*arguments, **static).compile()
+        with contextlib.suppress(ValueError):  # some devices' programs cannot be kept
+            save(made_from, serialize_executable.serialize(compiled))
+        return compiled
+
+
+@contextlib.contextmanager
+def compiling_anew() -> Iterator[None]:
+    """Without JAX's cache of compilations: what was loaded from there once cannot be saved again on CPUs."""
+    kept = jax.config.jax_enable_compilation_cache
+    jax.config.update("jax_enable_compilation_cache", False)
+    compilation_cache.reset_cache()
+    try:
+        yield
+    finally:
+        jax.config.update("jax_enable_compilation_cache", kept)
+        compilation_cache.reset_cache()
+
+
+def kept(*static: str) -> Callable[[Callable[..., Any]], Program]:
+    """Decorator: a :class:`Program` with these static arguments."""
+    return functools.partial(Program, static=static)
+
+
+def remembered(made_from: str, find: Callable[[], Any]) -> Any:
+    """A picklable value that depends on nothing but the code and ``made_from``."""
+    if _folder() is None:
+        return find()
+    found = load(made_from)
+    if found is None:
+        found = find()
+        save(made_from, found)
+    return found
+
+
+def _folder() -> Path | None:
+    """Where programs are kept: beside JAX's compilations, nowhere when there is no such folder."""
+    folder = jax.config.jax_compilation_cache_dir if jax.config.jax_enable_compilation_cache else None
+    return Path(folder) / "programs" if folder else None
+
+
+@functools.cache
+def _circumstances() -> str:
+    """All that a program depends on besides its own description."""
+    device = jax.devices()[0]
+    return str((
+        code_digest(), jax.__version__, jaxlib.__version__, platform.python_version(), os.environ.get("XLA_FLAGS"),
+        device.platform, device.device_kind, len(jax.devices()), _processor(),
+    ))  # fmt: skip
+
+
+def _processor() -> str:
+    """Name and features of the processor: compiled code uses what the machine has."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return str(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
+
+
+def _file(made_from: str) -> Path:
+    return _folder() / hashlib.sha256((_circumstances() + made_from).encode()).hexdigest()
+
+
+def load(made_from: str) -> Any:
+    """What was saved under this description, None where there is nothing that can be read."""
+    file = _file(made_from)
+    try:
+        found = pickle.loads(file.read_bytes())  # the user's own folder, as JAX's compilations are
+        os.utime(file)
+    except Exception:  # whatever is wrong with the file, it can be made again
+        return None
+    return found
+
+
+def save(made_from: str, value: Any) -> None:
+    """Keep a value; a full or read-only disk keeps nothing."""
+    file = _file(made_from)
+    temporary = file.with_name(f"{file.name}.{unique_suffix()}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(pickle.dumps(value))
+        temporary.replace(file)
+        by_age = sorted(file.parent.iterdir(), key=lambda path: path.stat().st_mtime)
+        for old in by_age[:-_MOST_KEPT]:
+            old.unlink(missing_ok=True)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink()

@@ -1,0 +1,1 @@
+"""A specification as a grid: values, index, design."""

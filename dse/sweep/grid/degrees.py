@@ -1,0 +1,196 @@
+"""Degrees of parallelism: what they must divide, and every combination of them that does."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from dse import types
+from dse.design import PLAIN_MAPPING
+from dse.errors import InputError
+from dse.spec.axes import Axis
+
+N_DEVICES = "system.n_devices"
+DEGREES = (
+    N_DEVICES, "mapping.tp", "mapping.cp", "mapping.pp", "mapping.dp", "mapping.micro_batch", "mapping.virtual_stages"
+)  # fmt: skip
+OPTIONS = tuple(
+    path for path in (f"mapping.{field.name}" for field in dataclasses.fields(types.Mapping)) if path not in DEGREES
+)
+
+#: Leaf path → one value a row (of degrees) or a column (of options).
+Columns = dict[str, np.ndarray]
+
+
+class Shape(NamedTuple):
+    """What the degrees must divide; ``n_devices`` is 0 when it follows from them."""
+
+    n_layers: int
+    n_heads: int
+    n_kv_heads: int
+    ffn_hidden: int
+    seq_len: int
+    global_batch: int
+    n_devices: int
+
+
+#: Leaves behind the fields of Shape.
+SHAPE_PATHS = (*(f"workload.{name}" for name in Shape._fields[:-1]), N_DEVICES)
+
+
+class Parts(NamedTuple):
+    """What a specification says of the mapping, by leaf path."""
+
+    axes: Mapping[str, Axis]  #: swept or fixed parts
+    zips: tuple[tuple[Axis, ...], ...]  #: those that move together
+    n_devices_given: bool  #: whether the number of devices is known before the degrees
+
+    def axis(self, path: str) -> Axis:
+        """The axis of a part; one that is not mentioned has its plain value."""
+        plain = float(PLAIN_MAPPING[path.removeprefix("mapping.")]) if path != N_DEVICES else 0.0
+        return self.axes.get(path) or Axis(name=path.rpartition(".")[2], key=path, where="", values=(plain,))
+
+
+def divisors(number: int) -> list[int]:
+    """All divisors of a positive whole number, ascending."""
+    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    return sorted({*small, *(number // d for d in small)})
+
+
+def _faults(path: str, value: int, shape: Shape, parts: Parts) -> str:
+    """Why a degree can never fit a shape whatever the others are; "" when it may."""
+    gqa_fits = shape.n_kv_heads % value == 0 or value % shape.n_kv_heads == 0
+    devices = shape.n_devices if parts.n_devices_given and N_DEVICES not in parts.axes else 0
+    wanted = {
+        "mapping.tp": [(shape.n_heads, "heads"), (shape.ffn_hidden, "feed-forward columns"), (devices, "devices")],
+        "mapping.cp": [(shape.seq_len, "tokens of a sequence"), (devices, "devices")],
+        "mapping.pp": [(shape.n_layers, "layers"), (devices, "devices")],
+        "mapping.dp": [(shape.global_batch, "sequences of a global batch"), (devices, "devices")],
+        "mapping.micro_batch": [(shape.global_batch, "sequences of a global batch")],
+        "mapping.virtual_stages": [(shape.n_layers, "layers")],
+    }
+    for whole, what in wanted.get(path, []):
+        if whole % value:
+            return f"does not divide {whole} {what}"
+    if path == "mapping.tp" and not gqa_fits:
+        return f"neither divides nor is a multiple of {shape.n_kv_heads} key/value heads"
+    return ""
+
+
+def _possible(path: str, shape: Shape, parts: Parts) -> list[int]:
+    """Every value of a degree that may fit a shape."""
+    whole = {
+        "mapping.tp": shape.n_heads, "mapping.cp": shape.seq_len, "mapping.pp": shape.n_layers,
+        "mapping.dp": shape.global_batch, "mapping.micro_batch": shape.global_batch,
+        "mapping.virtual_stages": shape.n_layers,
+    }[path]  # fmt: skip
+    return [d for d in divisors(whole) if not _faults(path, d, shape, parts)]
+
+
+def check_listed(axis: Axis, parts: Parts, shapes: list[Shape]) -> None:
+    """Degrees are whole numbers, and each one written out fits at least one shape."""
+    if axis.rule and axis.key == N_DEVICES:
+        raise InputError(axis.where, repr(axis.rule), "a list or a range", "write { from = 8, to = 4096, factor = 2 }")
+    for value in axis.values if axis.where else ():
+        if value != int(value) or value < 1:
+            raise InputError(axis.where, f"{value:g}", "whole numbers, 1 or more", "degrees count devices or sequences")
+        faults = [_faults(axis.key, int(value), shape, parts) for shape in shapes]
+        if axis.explicit and all(faults):
+            fits = sorted({d for shape in shapes for d in _possible(axis.key, shape, parts)})
+            shown = " ".join(map(str, fits[:32])) + (" …" if len(fits) > 32 else "")
+            raise InputError(axis.where, f"{value:g}, which {faults[0]}", shown, f'or write {axis.name} = "divisors"')
+
+
+def _named_candidates(path: str, parts: Parts, shape: Shape, removed: Counter[str]) -> tuple[str, np.ndarray]:
+    """A degree and its values that may fit a shape; those that cannot are counted in ``removed``."""
+    axis = parts.axis(path)
+    if axis.rule:
+        fits = _possible(path, shape, parts)
+        return path, np.array([d for d in fits if axis.rule == "divisors" or d & (d - 1) == 0], np.int64)
+    kept = []
+    for value in map(int, axis.values):
+        fault = _faults(path, value, shape, parts)
+        if fault:
+            removed[f"{axis.name} = {value} {fault}"] += 1
+        else:
+            kept.append(value)
+    return path, np.array(kept, np.int64)
+
+
+def _cross(columns: Columns, path: str, values: np.ndarray) -> Columns:
+    """Every row with every value."""
+    length = len(next(iter(columns.values()))) if columns else 1
+    crossed = {name: np.repeat(column, len(values)) for name, column in columns.items()}
+    return {**crossed, path: np.tile(values, length)}
+
+
+def _where(columns: Columns, valid: np.ndarray, reason: str, removed: Counter[str]) -> Columns:
+    """The valid rows; the others are counted under ``reason``."""
+    removed[reason] += int(np.count_nonzero(~valid))
+    return {name: column[valid] for name, column in columns.items()}
+
+
+def degree_rows(parts: Parts, shape: Shape, removed: Counter[str]) -> Columns:
+    """The valid combinations of degrees for one shape; what goes is counted in ``removed`` by reason."""
+    columns: Columns = {}
+    for path in ("mapping.tp", "mapping.cp", "mapping.pp"):
+        columns = _cross(columns, *_named_candidates(path, parts, shape, removed))
+    columns = _with_devices(columns, parts, shape, removed)
+    batch, layers = shape.global_batch, shape.n_layers
+    valid = batch % columns["mapping.dp"] == 0
+    columns = _where(columns, valid, f"dp does not divide {batch} sequences", removed)
+    columns = _cross(columns, *_named_candidates("mapping.micro_batch", parts, shape, removed))
+    valid = batch % (columns["mapping.dp"] * columns["mapping.micro_batch"]) == 0
+    columns = _where(columns, valid, f"dp x micro_batch does not divide {batch} sequences", removed)
+    columns = _cross(columns, *_named_candidates("mapping.virtual_stages", parts, shape, removed))
+    valid = layers % (columns["mapping.pp"] * columns["mapping.virtual_stages"]) == 0
+    columns = _where(columns, valid, f"pp x virtual_stages does not divide {layers} layers", removed)
+    reason = "virtual stages need pp > 1 and micro-batches that pp divides"
+    columns = _where(columns, _interleaves(columns, batch), reason, removed)
+    for axes in parts.zips:
+        if all(axis.key in DEGREES for axis in axes):
+            valid = together([columns[axis.key] for axis in axes], axes)
+            columns = _where(columns, valid, "not a zipped combination", removed)
+    return columns
+
+
+def _with_devices(columns: Columns, parts: Parts, shape: Shape, removed: Counter[str]) -> Columns:
+    """The rows with ``dp`` and ``n_devices``: given, or each from the other."""
+
+    def model_parallel() -> np.ndarray:
+        return columns["mapping.tp"] * columns["mapping.cp"] * columns["mapping.pp"]
+
+    if N_DEVICES in parts.axes:
+        columns = _cross(columns, N_DEVICES, np.array(parts.axes[N_DEVICES].values, np.int64))
+    elif parts.n_devices_given:
+        columns = _cross(columns, N_DEVICES, np.array([shape.n_devices], np.int64))
+    if "mapping.dp" not in parts.axes:
+        valid = columns[N_DEVICES] % model_parallel() == 0
+        columns = _where(columns, valid, "tp x cp x pp does not divide the number of devices", removed)
+        return {**columns, "mapping.dp": columns[N_DEVICES] // model_parallel()}
+    columns = _cross(columns, *_named_candidates("mapping.dp", parts, shape, removed))
+    total = model_parallel() * columns["mapping.dp"]
+    if N_DEVICES not in columns:
+        return {**columns, N_DEVICES: total}
+    valid = total == columns[N_DEVICES]
+    return _where(columns, valid, "tp x cp x pp x dp is not the number of devices", removed)
+
+
+def _interleaves(columns: Columns, batch: int) -> np.ndarray:
+    """Which rows have one chunk a stage, or a schedule that interleaves several."""
+    n_micro_batches = batch // (columns["mapping.dp"] * columns["mapping.micro_batch"])
+    pp = columns["mapping.pp"]
+    return (columns["mapping.virtual_stages"] == 1) | ((pp > 1) & (n_micro_batches % pp == 0))
+
+
+def together(columns: list[np.ndarray], axes: tuple[Axis, ...]) -> np.ndarray:
+    """Which rows have values that stand side by side in zipped axes."""
+    valid = np.zeros(columns[0].shape, bool)
+    for values in zip(*(axis.values for axis in axes), strict=True):
+        valid |= np.all([column == value for column, value in zip(columns, values, strict=True)], axis=0)
+    return valid

@@ -1,0 +1,152 @@
+"""A specification as a grid: orthogonal dimensions x the mapping table, and where each design lies in it.
+
+A design's *outer* index is a mixed-radix number, (dimensions…, row of degrees); its *inner* index
+is the column of options. Designs are numbered point by point, and within a point in the
+order of the mapping table, counting only pairs that are mappings.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+
+import numpy as np
+
+from dse.spec.axes import Axis, Label
+from dse.spec.expression import Expression
+from dse.spec.sweep import SweepSpec
+from dse.sweep.grid.degrees import OPTIONS, Parts, Shape
+from dse.sweep.grid.mappings import MappingTable
+from dse.types import Design
+
+
+@dataclasses.dataclass(frozen=True)
+class Dimension:
+    """One orthogonal dimension: the axes that move along it and the leaves they set."""
+
+    axes: tuple[Axis, ...]
+    columns: dict[str, np.ndarray]  #: leaf path → value at each position
+
+    @property
+    def name(self) -> str:
+        """Name of the dimension in results."""
+        return variable_name(self.axes[0])
+
+    @property
+    def size(self) -> int:
+        """Positions."""
+        return len(self.axes[0].values)
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """Everything a sweep is: its designs are ``n_points`` points x ``table.n_mappings`` mappings."""
+
+    spec: SweepSpec
+    base: Design  #: every leaf that no axis sets
+    fixed: tuple[Axis, ...]  #: names and leaves that the specification fixes or that follow from it
+    dimensions: tuple[Dimension, ...]
+    table: MappingTable
+    mapping_axes: tuple[Axis, ...]  #: swept parts of the mapping, and dp where it is derived
+    constraints: tuple[Expression, ...]  #: those that the table has not settled
+    settled: tuple[Expression, ...]  #: and those that it has
+    parts: Parts  #: what the specification says of the mapping
+    shapes: tuple[Shape, ...]  #: what mappings must divide, by distinct sizes along the dimensions, the last fastest
+    used: tuple[tuple[str, str], ...]  #: (kind, slug) of the catalogue entries
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the orthogonal dimensions."""
+        return tuple(dimension.size for dimension in self.dimensions)
+
+    @property
+    def n_points(self) -> int:
+        """Combinations of the orthogonal dimensions."""
+        return math.prod(self.shape)
+
+    @property
+    def n_outer(self) -> int:
+        """Outer indices: points x rows of degrees."""
+        return self.n_points * self.table.n_rows
+
+    @property
+    def n_designs(self) -> int:
+        """Designs of the sweep."""
+        return self.n_points * self.table.n_mappings
+
+    @functools.cached_property
+    def pairs(self) -> np.ndarray:
+        """[mapping, 2] row of degrees and column of options of each mapping."""
+        return np.argwhere(self.table.distinct)
+
+    @functools.cached_property
+    def _before_row(self) -> np.ndarray:
+        """Mappings before each row of degrees, and their total at the end."""
+        return np.concatenate([[0], np.cumsum(self.table.distinct.sum(axis=1))])
+
+    @functools.cached_property
+    def _number(self) -> np.ndarray:
+        """[row, column] number of each mapping; nothing of use where the pair is none."""
+        return np.cumsum(self.table.distinct.reshape(-1)).reshape(self.table.distinct.shape) - 1
+
+    def first_design(self, outer: int) -> int:
+        """Number of designs before an outer index."""
+        point, row = divmod(outer, self.table.n_rows)
+        return point * self.table.n_mappings + int(self._before_row[row])
+
+    def design_index(self, outer: np.ndarray, column: np.ndarray) -> np.ndarray:
+        """Index of the designs at these outer indices and columns (each of them a mapping)."""
+        point, row = np.divmod(outer.astype(np.int64), self.table.n_rows)
+        return point * self.table.n_mappings + self._number[row, column]
+
+    def locate(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(digits [dimension…, row of degrees][design], column of options) of design indices."""
+        point, mapping = np.divmod(np.asarray(index, np.int64), self.table.n_mappings)
+        digits = np.unravel_index(point, self.shape) if self.shape else ()
+        row, column = self.pairs[mapping].T
+        return np.stack([*digits, row]), column
+
+    def start_digits(self, outer: int) -> list[int]:
+        """Digits of an outer index, in Python's integers: no size is too large."""
+        digits = []
+        for radix in reversed((*self.shape, self.table.n_rows)):
+            outer, digit = divmod(outer, radix)
+            digits.append(digit)
+        return digits[::-1]
+
+    def mapping_values(self, axis: Axis) -> np.ndarray:
+        """Value of a part of the mapping at each mapping."""
+        row, column = self.pairs.T
+        if axis.key in self.table.degrees:
+            return self.table.degrees[axis.key][row]
+        if axis.key in self.table.options:
+            return self.table.options[axis.key][column]
+        return np.full(len(row), axis.values[0])
+
+    def labels(self, index: int) -> dict[str, Label]:
+        """What the axes are at a design, by axis name."""
+        digits, _ = self.locate(np.array([index]))
+        mapping = index % self.table.n_mappings
+        found: dict[str, Label] = {}
+        for dimension, digit in zip(self.dimensions, digits[:-1, 0], strict=True):
+            found |= {axis.name: axis.labels[digit] for axis in dimension.axes}
+        return found | {axis.name: part_label(axis, self.mapping_values(axis)[mapping]) for axis in self.mapping_axes}
+
+    def describe(self) -> str:
+        """The size in one line, before anything is allocated."""
+        sizes = [f"{d.size:,} {d.name}" for d in self.dimensions] + [f"{self.table.n_mappings:,} mapping"]
+        return f"{' x '.join(sizes)} = {self.n_designs:,} designs"
+
+
+def variable_name(axis: Axis) -> str:
+    """An axis' name in datasets, where a dot would be no attribute."""
+    return axis.name.replace(".", "_")
+
+
+def part_label(axis: Axis, value: float) -> Label:
+    """How results show a part of the mapping: a whole number, a name or a truth value."""
+    if axis.key in OPTIONS and value in axis.values:
+        label = axis.labels[axis.values.index(value)]
+        return int(label) if type(label) is float else label
+    return int(value)

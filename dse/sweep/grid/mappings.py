@@ -1,0 +1,194 @@
+"""The table of mappings of a sweep: every valid one, each distinct one once.
+
+A mapping is a row of *degrees* (tp, pp, cp, dp, micro_batch, virtual_stages and, when it is
+swept, n_devices), which must divide what they split, with a column of *options* (recompute,
+ZeRO stage, overlaps …). Options form a full rectangle, so that they can be the inner product
+of a sweep; which (row, column) pairs are valid and distinct is a mask over that rectangle.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from dse.errors import InputError
+from dse.spec.expression import Expression
+from dse.sweep.grid.degrees import (
+    DEGREES,
+    N_DEVICES,
+    OPTIONS,
+    Columns,
+    Parts,
+    Shape,
+    check_listed,
+    degree_rows,
+    together,
+)
+from dse.types import SequenceParallel
+
+#: Option → whether it changes nothing at these degrees; its plain value 0 then stands for all of them.
+_IDLE: dict[str, Callable[[dict[str, np.ndarray]], np.ndarray]] = {
+    "mapping.sequence_parallel": lambda d: d["mapping.tp"] == 1,
+    "mapping.overlap_tp": lambda d: d["mapping.tp"] == 1,
+    "mapping.zero_stage": lambda d: d["mapping.dp"] * d["mapping.cp"] == 1,  # states are split over dp x cp
+    "mapping.overlap_dp": lambda d: d["mapping.dp"] * d["mapping.cp"] == 1,
+    "mapping.placement": lambda d: (d["mapping.dp"] == 1) | (d["mapping.pp"] == 1),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class MappingTable:
+    """The mappings of a sweep."""
+
+    degrees: dict[str, np.ndarray]  #: leaf path → value of each row
+    options: dict[str, np.ndarray]  #: leaf path → value of each column
+    distinct: np.ndarray  #: [row, column] whether the pair is a mapping of the sweep
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of degrees."""
+        return self.distinct.shape[0]
+
+    @property
+    def n_columns(self) -> int:
+        """Columns of options."""
+        return self.distinct.shape[1]
+
+    @property
+    def n_mappings(self) -> int:
+        """Mappings: pairs that count."""
+        return int(np.count_nonzero(self.distinct))
+
+
+def build(parts: Parts, shapes: Iterable[Shape], constraints: tuple[Expression, ...], where: str) -> MappingTable:
+    """The mappings that are valid for at least one of ``shapes``.
+
+    ``constraints`` may read parts of the mapping only. A listed degree that fits no shape, and a table
+    that ends up empty, are InputErrors.
+    """
+    shapes = list(shapes)
+    for path in DEGREES:
+        check_listed(parts.axis(path), parts, shapes)
+    options = option_columns(parts)
+    removed: Counter[str] = Counter()
+    rows, masks = [], []
+    for shape in shapes:
+        found, mask = of_shape(parts, shape, options, constraints, removed)
+        rows.append(found)
+        masks.append(mask)
+    unique, inverse = np.unique(np.concatenate(rows), axis=0, return_inverse=True)
+    distinct = np.zeros((len(unique), len(next(iter(options.values())))), bool)
+    np.logical_or.at(distinct, inverse.reshape(-1), np.concatenate(masks))
+    if not distinct.any():
+        raise _nothing_left(removed, where)
+    used = distinct.any(axis=1)
+    degrees = dict(zip(DEGREES, unique[used].T, strict=True))
+    if parts.n_devices_given and N_DEVICES not in parts.axes:
+        del degrees[N_DEVICES]  # it is a value of the design, the same for all rows of a point
+    return MappingTable(degrees, options, distinct[used])
+
+
+def of_shape(
+    parts: Parts, shape: Shape, options: Columns, constraints: tuple[Expression, ...], removed: Counter[str]
+) -> tuple[np.ndarray, np.ndarray]:
+    """([row, degree] in the order of ``DEGREES``, [row, column] which pairs count) of the mappings of one shape.
+
+    What goes is counted in ``removed`` by reason.
+    """
+    found = degree_rows(parts, shape, removed)
+    rows = np.stack([found[path] for path in DEGREES], axis=1)
+    return rows, _mask(found, options, parts, shape, constraints, removed)
+
+
+def option_columns(parts: Parts) -> Columns:
+    """The full product of the swept options in their listed order, the first axis slowest.
+
+    An option with one value is no column (it would make everything that reads it an inner product);
+    when no option is left, one stands alone with its value.
+    """
+    axes = [axis for path, axis in parts.axes.items() if path in OPTIONS and len(axis.values) != 1]
+    for axis in axes:
+        if axis.rule:
+            raise InputError(axis.where, repr(axis.rule), "a list of values", f"list the values of {axis.name}")
+    if not axes:
+        path = "mapping.overlap_dp"
+        return {path: np.array(parts.axis(path).values)}
+    table = np.array(list(itertools.product(*(axis.values for axis in axes))))
+    columns = {axis.key: table[:, i] for i, axis in enumerate(axes)}
+    for zipped in parts.zips:
+        if all(axis.key in OPTIONS for axis in zipped):
+            valid = together([columns[axis.key] for axis in zipped], zipped)
+            columns = {path: column[valid] for path, column in columns.items()}
+    return columns
+
+
+def _mask(
+    degrees: Columns, options: Columns, parts: Parts, shape: Shape, constraints: tuple[Expression, ...],
+    removed: Counter[str],
+) -> np.ndarray:  # fmt: skip
+    """[row, column] whether the pair is valid for a shape, meets the constraints and is the one of its kind."""
+    mask = distinct_pairs(degrees, options)
+
+    def lookup(path: str) -> np.ndarray:
+        if path in degrees:
+            return degrees[path][:, None]
+        return options[path][None, :] if path in options else np.array(parts.axis(path).values)
+
+    ring = degrees["mapping.tp"] * degrees["mapping.cp"]
+    split = (shape.seq_len % ring == 0)[:, None] | (lookup("mapping.sequence_parallel") == 0)
+    rules = [(split, f"tp x cp does not divide {shape.seq_len} tokens (sequence parallelism)")]
+    rules += [(expression(lookup), f"constraint {expression.text!r}") for expression in constraints]
+    mask &= ~_cut_of_nothing(degrees, options, lookup("mapping.sequence_parallel"))
+    for valid, reason in rules:
+        kept = mask & valid
+        removed[reason] += int(np.count_nonzero(mask)) - int(np.count_nonzero(kept))
+        mask = kept
+    return mask
+
+
+def _cut_of_nothing(degrees: Columns, options: Columns, sequence_parallel: np.ndarray) -> np.ndarray:
+    """[row, column] where the sequence is split at the borders of stages only, and there is one stage.
+
+    That is no sequence parallelism: it stands for itself only where the sweep does not have that too.
+    """
+    at_cuts = sequence_parallel == SequenceParallel.at_cuts
+    swept = np.any(options.get("mapping.sequence_parallel", np.ones(1)) == 0)
+    return swept & at_cuts & (degrees["mapping.pp"] == 1)[:, None]
+
+
+def distinct_pairs(degrees: Columns, options: Columns) -> np.ndarray:
+    """[row, column] mask with each distinct mapping once.
+
+    Where options change nothing (``_IDLE``) the columns that differ in them alone are one mapping; the
+    one with most of them at 0 stands for all, the first listed of equals.
+    """
+    idle_axes = [path for path in options if path in _IDLE]
+    n_rows, n_columns = len(degrees["mapping.tp"]), len(next(iter(options.values())))
+    mask = np.ones((n_rows, n_columns), bool)
+    idle = [np.broadcast_to(_IDLE[path](degrees), n_rows) for path in idle_axes]
+    for pattern in itertools.product([False, True], repeat=len(idle_axes)):
+        rows = np.all([axis == wanted for axis, wanted in zip(idle, pattern, strict=True)], axis=0)
+        mask[rows] = _representatives(options, dict(zip(idle_axes, pattern, strict=True)))
+    return mask
+
+
+def _representatives(options: Columns, idle: dict[str, bool]) -> np.ndarray:
+    """Which columns stand for themselves and all those that differ in idle options only."""
+    count = len(next(iter(options.values())))
+    effective = np.stack([np.zeros(count) if idle.get(path) else column for path, column in options.items()], axis=1)
+    away = np.stack([(column != 0) & bool(idle.get(path)) for path, column in options.items()]).sum(axis=0)
+    order = np.lexsort((np.arange(count), away))
+    _, first = np.unique(effective[order], axis=0, return_index=True)
+    mask = np.zeros(count, bool)
+    mask[order[first]] = True
+    return mask
+
+
+def _nothing_left(removed: Counter[str], where: str) -> InputError:
+    counts = [f"{count:,} x {reason}" for reason, count in removed.most_common() if count > 0]
+    got = "no valid mapping; removed: " + ("; ".join(counts[:8]) or "nothing, the axes are empty")
+    return InputError(where, got, "one valid mapping or more", "widen the axes or change what they must divide")

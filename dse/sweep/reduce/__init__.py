@@ -1,0 +1,1 @@
+"""What is kept of many designs: the best, the top, fronts, minima, histograms."""

@@ -1,0 +1,202 @@
+"""Which designs of a block are kept: all, the feasible, the best, the top, the Pareto front.
+
+A block is a range of outer indices; what is kept of it depends on nothing else. Blocks kept in
+full are one chunk; the other modes look at scores chunk by chunk, holding O(chunk) memory: the device
+tells which outer indices may hold a winner, the host looks into those alone, exactly, and
+evaluates in full only the designs that win. Of equals the lowest index wins, whatever the order.
+Counts by reason, minima by axis and histograms are of all designs, in every mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from dse.spec.sweep import Keep
+from dse.sweep.engine.engine import CHUNK_FULL, CHUNK_SCORES, CONSTRAINT, Engine, Scores
+from dse.sweep.engine.nesting import Nest
+from dse.sweep.grid.grid import Grid
+from dse.sweep.reduce import histogram as histograms
+from dse.sweep.reduce.minima import Minima, both_ways
+from dse.sweep.reduce.winners import Winners, best_of, dominated, ties_of_best
+from dse.types import Infeasible, Metrics
+
+#: Chunks of a block when scores alone are looked at.
+_CHUNKS_A_BLOCK = 16
+
+#: Designs of the front that the device holds others against.
+_PIVOTS = 32
+
+#: Bits of ``infeasible_reason`` as counted: the model's, then the specification's constraints.
+REASON_BITS = (*map(int, Infeasible), CONSTRAINT)
+
+
+class Part(NamedTuple):
+    """What is kept of a block, ascending by index."""
+
+    index: np.ndarray  #: [design] int64
+    values: np.ndarray  #: [metric of ``spec.metrics``, design] float32; reasons, below 2^24, are exact
+    scores: np.ndarray  #: [objective, design] float32, the smaller the better, infinite when infeasible
+    counts: np.ndarray  #: int64: feasible designs of the block, then designs by bit of REASON_BITS
+    least: np.ndarray  #: [objective, position] float32: the block's least scores, see :func:`minima.axes_of`
+    edges: np.ndarray  #: [objective, bins + 1] float32: the same for all blocks; no columns without a histogram
+    histogram: np.ndarray  #: [objective, bin] int64: feasible designs of the block
+
+
+def blocks(engine: Engine, keep: Keep) -> list[range]:
+    """The outer indices of a sweep as contiguous blocks of whole lines; one design is in one block only."""
+    nest = _nest(engine, keep)
+    step = engine.lines(nest, CHUNK_FULL) if _in_full(keep) else engine.lines(nest, CHUNK_SCORES) * _CHUNKS_A_BLOCK
+    total, step = engine.grid.n_outer, step * nest.points_a_line
+    return [range(start, min(start + step, total)) for start in range(0, total, step)]
+
+
+def _nest(engine: Engine, keep: Keep) -> Nest:
+    return engine.full_nest if _in_full(keep) else engine.score_nest(by_point=keep.mode == "best")
+
+
+def _in_full(keep: Keep) -> bool:
+    return keep.mode in ("all", "feasible")
+
+
+def parts(engine: Engine, keep: Keep, wanted: list[range]) -> Iterator[Part]:
+    """What is kept of each block, in order; the device works on the next one meanwhile."""
+    bins, n_objectives = engine.grid.spec.histogram, len(engine.program.objectives)
+    edges = histograms.edges(engine, bins) if bins and wanted else np.empty((n_objectives, 0), np.float32)
+    if not _in_full(keep):
+        yield from (_winning(engine, keep, block, edges) for block in wanted)
+        return
+    rows = engine.lines(engine.full_nest, CHUNK_FULL)
+    ahead = None
+    for this, following in zip(wanted, [*wanted[1:], None], strict=True):
+        found = ahead or engine.full(this.start, rows)
+        ahead = engine.full(following.start, rows) if following else None
+        yield _selected(engine.full_nest, keep, this, edges, *found)
+
+
+def _selected(
+    nest: Nest, keep: Keep, block: range, edges: np.ndarray, metrics: Metrics, objectives: tuple[jax.Array, ...]
+) -> Part:
+    """The mappings among the computed rectangle in the order of their index, or only the feasible ones."""
+    grid = nest.grid
+    line, column = np.nonzero(grid.table.distinct[np.arange(block.start, block.stop) % grid.table.n_rows])
+    place = line * grid.table.n_columns + nest.place_of_column()[column]
+    reason = np.asarray(metrics.infeasible_reason).reshape(-1)[place]
+    scores = _scored(objectives, place, reason)
+    reduced = _count(reason), _least(nest, block, place, scores), edges, _histogram(grid, scores, edges)
+    index = grid.first_design(block.start) + np.arange(len(place))
+    if keep.mode == "feasible":
+        place, index, scores = place[reason == 0], index[reason == 0], scores[:, reason == 0]
+    return Part(index, _gathered(jax.tree.leaves(metrics), place), scores, *reduced)
+
+
+def _gathered(arrays: list[jax.Array], place: np.ndarray) -> np.ndarray:
+    """[array, design] the values at flat positions, as float32."""
+    values = np.empty((len(arrays), len(place)), np.float32)
+    for row, array in zip(values, arrays, strict=True):
+        row[:] = np.asarray(array).reshape(-1)[place]
+    return values
+
+
+def _scored(objectives: tuple[jax.Array, ...], place: np.ndarray, reason: np.ndarray) -> np.ndarray:
+    """[objective, design] scores at flat positions, infinite for what is infeasible or no number."""
+    values = _gathered(list(objectives), place)
+    return np.where((reason == 0) & np.isfinite(values), values, np.float32(np.inf))
+
+
+def _least(nest: Nest, block: range, place: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Least scores of a block computed in full."""
+    whole = np.full((len(scores), len(block) * nest.outer_a_line * nest.n_inner), np.inf, np.float32)
+    whole[:, place] = scores
+    along_outer, along_inner = both_ways(whole.reshape(len(scores), -1, nest.n_inner))
+    minima = Minima(nest, len(scores))
+    minima.add(block.start, len(block), along_inner, along_outer)
+    return minima.result()
+
+
+def _histogram(grid: Grid, scores: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Designs by bin of a block computed in full."""
+    if not edges.size:
+        return np.zeros((len(scores), 0), np.int64)
+    below = histograms.below(scores, histograms.thresholds(edges, grid.spec.objectives))
+    return histograms.counts(below, grid.spec.objectives)
+
+
+def _count(reason: np.ndarray) -> np.ndarray:
+    """Feasible designs, then designs by bit."""
+    return np.array([np.count_nonzero(reason == 0), *(np.count_nonzero(reason & bit) for bit in REASON_BITS)], np.int64)
+
+
+# --- winners ----------------------------------------------------------------------------------------------
+
+
+def _winning(engine: Engine, keep: Keep, block: range, edges: np.ndarray) -> Part:
+    """The winners of a block, evaluated in full."""
+    nest, objectives = _nest(engine, keep), engine.program.objectives
+    lines = engine.lines(nest, CHUNK_SCORES)
+    winners = Winners(np.empty(0, np.int64), np.empty((len(objectives), 0), np.float32))
+    counts, minima = np.zeros(1 + len(REASON_BITS), np.int64), Minima(nest, len(objectives))
+    thresholds = histograms.thresholds(edges, objectives) if edges.size else None
+    below = np.zeros((len(objectives), engine.grid.spec.histogram), np.int64)
+    starts = range(block.start // nest.points_a_line, block.stop // nest.points_a_line, lines)
+
+    def dispatch(line: int) -> Scores:
+        return engine.scores(nest, line, lines, _pivots(keep, winners), thresholds)
+
+    ahead = dispatch(starts[0])
+    for this, following in zip(starts, [*starts[1:], None], strict=True):
+        found, ahead = ahead, dispatch(following) if following is not None else None
+        counts += np.asarray(found.counts)
+        minima.add(this, lines, np.asarray(found.outer_best), np.asarray(found.inner_best))
+        if found.below is not None:
+            below += np.asarray(found.below)
+        winners = best_of(engine.grid, keep, winners, _challengers(nest, keep, winners, found, this))
+    order = np.argsort(winners.index)
+    index = winners.index[order]
+    values = _gathered(jax.tree.leaves(engine.designs(index)[0]), np.arange(len(index)))
+    histogram = histograms.counts(below, objectives)
+    return Part(index, values, winners.scores[:, order], counts, minima.result(), edges, histogram)
+
+
+def _pivots(keep: Keep, winners: Winners) -> np.ndarray:
+    """[pivot, objective] some designs of the front, spread over it; infinite where there are fewer, none for others."""
+    pivots = np.full((_PIVOTS if keep.mode == "pareto" else 0, len(winners.scores)), np.inf, np.float32)
+    if len(pivots) and len(winners.index):
+        order = np.argsort(winners.scores[0])
+        chosen = order[np.unique(np.linspace(0, len(order) - 1, _PIVOTS).astype(int))]
+        pivots[: len(chosen)] = winners.scores[:, chosen].T
+    return pivots
+
+
+def _challengers(nest: Nest, keep: Keep, winners: Winners, found: Scores, line: int) -> Winners:
+    """The designs of a chunk that may win: only outer indices that the device calls hopeful are looked into."""
+    hopeful = np.asarray(found.hopeful)
+    first = np.asarray(found.outer_best)[0]
+    if keep.mode == "top" and len(winners.index) >= keep.count:
+        hopeful = hopeful & (first <= winners.scores[0].max())
+    row = np.flatnonzero(hopeful)
+    outer = line * nest.outer_a_line + row
+    if keep.mode == "best":  # one outer index a point and outer option, and of that the best design
+        point = outer // (nest.grid.table.n_rows * nest.outer_a_line)
+        row, outer = (array[ties_of_best(point, first[row])] for array in (row, outer))
+    scores = np.asarray(found.scores)[:, row]
+    place = np.flatnonzero(_may_win(keep, winners, scores.reshape(len(scores), -1)))
+    at, inner = np.divmod(place, scores.shape[2])
+    return Winners(nest.design_index(outer[at], inner), scores[:, at, inner])
+
+
+def _may_win(keep: Keep, winners: Winners, scores: np.ndarray) -> np.ndarray:
+    """Which of the scores [objective, design] can win; ties can, because their index may be lower."""
+    finite = np.isfinite(scores[0])
+    if keep.mode == "pareto":
+        finite[finite] = ~dominated(winners.scores, scores[:, finite])
+        return finite
+    if keep.mode == "best":
+        return finite
+    bound = winners.scores[0].max(initial=-np.inf) if len(winners.index) >= keep.count else np.inf
+    if np.count_nonzero(finite) > keep.count:
+        bound = min(bound, np.partition(scores[0, finite], keep.count - 1)[keep.count - 1])
+    return finite & (scores[0] <= bound)

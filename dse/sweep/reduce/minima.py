@@ -1,0 +1,134 @@
+"""The least score at every position of every axis of a sweep: dimensions and parts of the mapping.
+
+A chunk is a contiguous run of a mixed-radix number, so its minima by each digit are plain reductions along reshaped
+arrays, the last digit first: nothing is looked up design by design.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+
+from dse.spec.axes import Axis
+from dse.sweep.engine.nesting import Nest
+from dse.sweep.grid.grid import Grid
+
+#: Digits of fewer positions are reduced column by column, which NumPy does faster than many short rows.
+_SHORT_ROW = 16
+
+#: Outer indices that are reduced at once, a chunk or several.
+_WORTHWHILE = 1 << 15
+
+
+def axes_of(grid: Grid) -> list[tuple[Axis, np.ndarray]]:
+    """The axes that have minima, and their values: first the dimensions, then the parts of the mapping."""
+    dimensions = [(dimension.axes[0], np.arange(dimension.size)) for dimension in grid.dimensions]
+    return dimensions + [(axis, np.unique(_parts(grid, axis)[1])) for axis in grid.mapping_axes]
+
+
+def n_positions(grid: Grid) -> int:
+    """Positions of all axes together."""
+    return sum(len(values) for _, values in axes_of(grid))
+
+
+def _parts(grid: Grid, axis: Axis) -> tuple[str, np.ndarray]:
+    """(of the table's "rows", "columns" or "all", values there) of a part of the mapping."""
+    if axis.key in grid.table.degrees:
+        return "rows", grid.table.degrees[axis.key]
+    if axis.key in grid.table.options:
+        return "columns", grid.table.options[axis.key]
+    return "all", np.array(axis.values[:1])
+
+
+class Minima:
+    """The least scores by digit of a nest, as its chunks come."""
+
+    def __init__(self, nest: Nest, n_objectives: int) -> None:
+        self._nest = nest
+        self._outer = [np.full((n_objectives, radix), np.inf, np.float32) for radix in nest.outer_shape]
+        self._inner = np.full((n_objectives, nest.n_inner), np.inf, np.float32)
+        self._line, self._waiting = 0, list[np.ndarray]()
+
+    def add(self, line: int, count: int, outer_best: np.ndarray, inner_best: np.ndarray) -> None:
+        """Take the least scores of ``count`` lines, along the inner product and along the outer indices.
+
+        Chunks come one after the other; short ones wait until they are worth the reductions.
+        """
+        np.minimum(self._inner, inner_best, out=self._inner)
+        if not self._waiting:
+            self._line = line
+        self._waiting.append(outer_best[:, : count * self._nest.outer_a_line])
+        if sum(best.shape[1] for best in self._waiting) > _WORTHWHILE:
+            self._take_waiting()
+
+    def _take_waiting(self) -> None:
+        if self._waiting:
+            take_run(self._outer, self._nest.start_digits(self._line), np.concatenate(self._waiting, axis=1))
+            self._waiting.clear()
+
+    def result(self) -> np.ndarray:
+        """[objective, position] along the positions of :func:`axes_of`."""
+        self._take_waiting()
+        nest, grid = self._nest, self._nest.grid
+        n = len(nest.outer_dimensions)
+        inner = _by_axis(self._inner, nest.inner_shape)
+        by_dimension = dict(zip(nest.outer_dimensions, self._outer, strict=False))
+        by_dimension |= dict(zip(nest.inner_dimensions, inner, strict=False))
+        by_option = dict(zip(nest.outer_options, self._outer[n + 1 :], strict=True))
+        by_option |= dict(zip(nest.inner_options, inner[len(nest.inner_dimensions) :], strict=True))
+        found = [np.empty((len(self._inner), 0), np.float32), *(by_dimension[i] for i in range(len(grid.shape)))]
+        rows = self._outer[n]
+        for axis in grid.mapping_axes:
+            kind, values = _parts(grid, axis)
+            if kind == "columns":
+                place, values = next((i, o[axis.key]) for i, o in enumerate(nest.options) if axis.key in o)
+                least = by_option[place]
+            else:
+                least = rows if kind == "rows" else rows.min(axis=1, keepdims=True)
+            found.append(_by_value(least, values))
+        return np.concatenate(found, axis=1)
+
+
+def take_run(least: Sequence[np.ndarray], start: Sequence[int], values: np.ndarray) -> None:
+    """Lower ``least`` [objective, position] of every digit to the minima of a run of a mixed-radix number.
+
+    Args:
+        least: by digit, the most significant first; changed in place.
+        start: digits of the run's first number.
+        values: [objective, number of the run]; past the last number of all, infinite.
+    """
+    for target, first in zip(reversed(least), reversed(start), strict=True):
+        radix, length = target.shape[1], values.shape[1]
+        if first + length <= radix:  # digits that come before it do not change along the run
+            part = target[:, first : first + length]
+            np.minimum(part, values, out=part)
+            values = values.min(axis=1, keepdims=True)
+            continue
+        padded = np.pad(values, [(0, 0), (first, -(first + length) % radix)], constant_values=np.inf)
+        by_digit, values = both_ways(padded.reshape(len(values), -1, radix))
+        np.minimum(target, by_digit, out=target)
+
+
+def both_ways(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Minima of [objective, outer, inner] along the outer and along the inner axis."""
+    if values.shape[2] >= _SHORT_ROW:
+        return values.min(axis=1), values.min(axis=2)
+    columns = [values[:, :, i] for i in range(values.shape[2])]
+    return np.stack([column.min(axis=1) for column in columns], axis=1), functools.reduce(np.minimum, columns)
+
+
+def _by_axis(values: np.ndarray, shape: tuple[int, ...]) -> list[np.ndarray]:
+    """[objective, position] minima of each axis of a product."""
+    product = values.reshape(len(values), *shape)
+    axes = range(1, product.ndim)
+    return [product.min(axis=tuple(other for other in axes if other != axis)) for axis in axes]
+
+
+def _by_value(least: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """[objective, value] minima of the positions that share a value, the values ascending."""
+    known, code = np.unique(values, return_inverse=True)
+    found = np.full((len(known), len(least)), np.inf, np.float32)
+    np.minimum.at(found, code.reshape(-1), least.T)
+    return found.T

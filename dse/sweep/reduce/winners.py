@@ -1,0 +1,77 @@
+"""Which designs win: the best of each point, the top, the Pareto front. Of equals the lowest index wins."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dse.spec.sweep import Keep
+from dse.sweep.grid.grid import Grid
+
+
+class Winners(NamedTuple):
+    """Designs by index and the scores they won with."""
+
+    index: np.ndarray  #: [design] int64
+    scores: np.ndarray  #: [objective, design] float32
+
+
+def dominated(front: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """Which points [objective, point] some point of ``front`` dominates: better in one objective, worse in none."""
+    if len(front) == 2 and front.shape[1]:
+        front = front[:, pareto_front(front, np.arange(front.shape[1]))]  # ascending, its second objective descending
+        nearest = np.searchsorted(front[0], points[0], side="right") - 1
+        return (nearest >= 0) & (front[1, nearest] <= points[1]) & np.any(front[:, nearest] != points, axis=0)
+    covered = np.zeros(points.shape[1], bool)
+    for point in front.T:
+        covered |= np.all(points >= point[:, None], axis=0) & np.any(points > point[:, None], axis=0)
+    return covered
+
+
+def best_of(grid: Grid, keep: Keep, *groups: Winners) -> Winners:
+    """The winners among several groups; of equals the one with the lowest index wins."""
+    index = np.concatenate([group.index for group in groups])
+    scores = np.concatenate([group.scores for group in groups], axis=1)
+    if keep.mode == "top":
+        chosen = np.lexsort((index, scores[0]))[: keep.count]
+    elif keep.mode == "best":
+        order = np.argsort(index)
+        chosen = order[_first_best(index[order] // grid.table.n_mappings, scores[0, order])]
+    else:
+        chosen = pareto_front(scores, index)
+    return Winners(index[chosen], scores[:, chosen])
+
+
+def ties_of_best(group: np.ndarray, score: np.ndarray) -> np.ndarray:
+    """Positions of what equals the best of its group; groups ascend."""
+    if not len(group):
+        return np.arange(0)
+    starts = np.flatnonzero(np.diff(group, prepend=-1))
+    best = np.minimum.reduceat(score, starts)
+    return np.flatnonzero(score == np.repeat(best, np.diff(starts, append=len(group))))
+
+
+def _first_best(group: np.ndarray, score: np.ndarray) -> np.ndarray:
+    """Position of the best of each group, the first of equals, in order of the groups."""
+    order = np.lexsort((np.arange(len(group)), score, group))
+    return order[np.unique(group[order], return_index=True)[1]]
+
+
+def pareto_front(scores: np.ndarray, index: np.ndarray) -> np.ndarray:
+    """Positions of the designs that no other dominates, one of equal designs.
+
+    Args:
+        scores: [objective, design], the smaller the better.
+        index: [design] the lowest of equal designs stands for them.
+    """
+    order = np.lexsort((index, *scores[::-1]))  # nothing is dominated by what comes after it
+    if len(scores) == 2:
+        second = scores[1, order]
+        before = np.concatenate([[np.inf], np.minimum.accumulate(second)[:-1]])
+        return order[second < before]
+    front = []
+    while len(order):
+        front.append(order[0])
+        order = order[~np.all(scores[:, order] >= scores[:, front[-1], None], axis=0)]
+    return np.array(front, np.int64)

@@ -1,0 +1,1 @@
+"""Labelled results: datasets, summaries, files."""

@@ -1,0 +1,117 @@
+"""What was kept of a sweep as labelled variables: NumPy arrays with dimensions, units and long names.
+
+Neither xarray nor netCDF is needed for this: :mod:`dse.sweep.results.writing` writes it to a file,
+:mod:`dse.sweep.results.files` makes an xarray dataset of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from dse.spec.sweep import Keep
+from dse.sweep.engine.engine import CONSTRAINT
+from dse.sweep.grid.grid import Grid, variable_name
+from dse.sweep.reduce.keep import Part
+from dse.sweep.results.files import Labelled, Variable
+from dse.sweep.results.labels import BOOLEAN, coordinate, labels, part_labels
+from dse.sweep.results.overview import overview
+from dse.types import INFEASIBLE_MEANING, Infeasible, Metrics, field_metadata
+
+
+def build(grid: Grid, keep: Keep, part: Part, attributes: dict[str, Any]) -> Labelled:
+    """The results of what was kept, every variable with units and long name."""
+    layout = {"all": _whole, "best": _best}.get(keep.mode, _single_designs)
+    found = layout(grid, part)
+    fixed = {variable_name(axis): coordinate((), axis, labels(axis)[0]) for axis in grid.fixed}
+    return dataclasses.replace(found, coords=fixed | found.coords | overview(grid, part), attrs=attributes)
+
+
+def _whole(grid: Grid, part: Part) -> Labelled:
+    """Dimensions of the sweep x mapping."""
+    levels = {
+        variable_name(axis): coordinate(("mapping",), axis, part_labels(axis, grid.mapping_values(axis)))
+        for axis in grid.mapping_axes
+    }
+    dims = (*(dimension.name for dimension in grid.dimensions), "mapping")
+    shape = (*grid.shape, grid.table.n_mappings)
+    data = {name: Variable(dims, values.reshape(shape), attrs) for name, values, attrs in _metrics(grid, part)}
+    return Labelled(data, _dimension_coordinates(grid) | levels, tuple(levels))
+
+
+def _single_designs(grid: Grid, part: Part) -> Labelled:
+    """One dimension ``design`` with every axis as a coordinate, best first where designs are ranked."""
+    along = ("design",)
+    digits, _ = grid.locate(part.index)
+    mapping = part.index % grid.table.n_mappings
+    number = {"units": "1", "long_name": "index of the design in the sweep"}
+    coordinates = {"index": Variable(along, part.index, number)}
+    for position, dimension in enumerate(grid.dimensions):
+        for axis in dimension.axes:
+            coordinates[variable_name(axis)] = coordinate(along, axis, labels(axis)[digits[position]])
+    for axis in grid.mapping_axes:
+        parts = part_labels(axis, grid.mapping_values(axis)[mapping])
+        coordinates[variable_name(axis)] = coordinate(along, axis, parts)
+    data = {name: Variable(along, values, attrs) for name, values, attrs in _metrics(grid, part)}
+    return Labelled(data, coordinates)
+
+
+def _best(grid: Grid, part: Part) -> Labelled:
+    """The best mapping of each point: metrics and parts of the mapping, missing where nothing is feasible."""
+    dims = tuple(dimension.name for dimension in grid.dimensions)
+    point, mapping = np.divmod(part.index, grid.table.n_mappings)
+
+    def spread(values: np.ndarray, missing: Any) -> np.ndarray:
+        whole = np.full(grid.n_points, missing, np.result_type(values))
+        whole[point] = values
+        return whole.reshape(grid.shape)
+
+    data: dict[str, Variable] = {}
+    for name, values, attrs in _metrics(grid, part):
+        if name != "infeasible_reason":  # of which mapping? each has its own
+            data[name] = Variable(dims, spread(values, False if values.dtype == bool else np.nan), attrs)
+    for axis in grid.mapping_axes:
+        parts = part_labels(axis, grid.mapping_values(axis)[mapping])
+        missing = "" if parts.dtype.kind == "U" else 0
+        data[variable_name(axis)] = coordinate(dims, axis, spread(parts, missing))
+    return Labelled(data, _dimension_coordinates(grid))
+
+
+# --- pieces -----------------------------------------------------------------------------------------------
+
+
+def _metrics(grid: Grid, part: Part) -> list[tuple[str, np.ndarray, dict[str, Any]]]:
+    """(name, values, attributes) of every metric."""
+    return [(name, *described(name, row)) for name, row in zip(grid.spec.metrics, part.values, strict=True)]
+
+
+def described(name: str, values: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
+    """Values of a metric in the type that results have them in, and what they are."""
+    about = field_metadata(Metrics, name)
+    attrs = {"units": about["units"], "long_name": about["long_name"]}
+    if name == "feasible":
+        return values != 0, attrs | BOOLEAN
+    if name == "infeasible_reason":
+        return values.astype(np.int32), attrs | _reason_flags()
+    return values, attrs
+
+
+def _reason_flags() -> dict[str, Any]:
+    """CF flags of ``infeasible_reason``: the model's bits and the specification's constraints."""
+    meanings = {bit.name: text for bit, text in INFEASIBLE_MEANING.items()}
+    meanings["constraint"] = "a constraint of the sweep is not met"
+    return {
+        "flag_masks": np.array([*map(int, Infeasible), CONSTRAINT], np.int32),
+        "flag_meanings": " ".join([*(bit.name for bit in Infeasible), "constraint"]),
+        "comment": "; ".join(f"{name}: {text}" for name, text in meanings.items()),
+    }
+
+
+def _dimension_coordinates(grid: Grid) -> dict[str, Variable]:
+    return {
+        variable_name(axis): coordinate((dimension.name,), axis, labels(axis))
+        for dimension in grid.dimensions
+        for axis in dimension.axes
+    }

@@ -1,0 +1,41 @@
+"""Labels of axes as results show them, with units and long names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dse.design import known_leaves
+from dse.spec.axes import Axis
+from dse.sweep.grid.degrees import DEGREES
+from dse.sweep.grid.grid import part_label
+from dse.sweep.results.files import Variable
+
+#: CF attributes of truth values.
+BOOLEAN = {"flag_values": np.array([0, 1], np.int8), "flag_meanings": "false true"}
+
+
+def coordinate(dims: tuple[str, ...], axis: Axis, labels: Any) -> Variable:
+    """Labels of an axis, or of designs along it, with what they are."""
+    labels = np.asarray(labels)
+    attrs = {"long_name": axis.long_name, "path": axis.key}
+    if axis.units:
+        attrs["units"] = axis.units
+    return Variable(dims, labels, attrs | (BOOLEAN if labels.dtype.kind == "b" else {}))
+
+
+def labels(axis: Axis) -> np.ndarray:
+    """The labels of an axis as an array: whole counts as integers, names as texts."""
+    labels = np.array(axis.labels)
+    whole = labels.dtype.kind == "f" and known_leaves()[axis.key]["units"] == "1" and np.all(labels == np.round(labels))
+    return labels.astype(np.int64) if whole else labels
+
+
+def part_labels(axis: Axis, values: np.ndarray) -> np.ndarray:
+    """Labels of a part of the mapping: whole numbers, names or truth values."""
+    if axis.key in DEGREES:
+        return values.astype(np.int32)
+    known, code = np.unique(values, return_inverse=True)
+    labels = np.array([part_label(axis, float(value)) for value in known])
+    return (labels.astype(np.int32) if labels.dtype.kind == "i" else labels)[code]

@@ -1,0 +1,73 @@
+"""What is told of all designs, whichever are kept: best values along every axis, and histograms.
+
+They are coordinates, on dimensions of their own, so that ``results.where(…)`` and means along ``design`` or ``mapping``
+leave them alone.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from dse.spec.expression import metric_units
+from dse.spec.sweep import Objective
+from dse.sweep.grid.grid import Grid, variable_name
+from dse.sweep.reduce.keep import Part
+from dse.sweep.reduce.minima import axes_of
+from dse.sweep.results.files import Variable
+from dse.sweep.results.labels import coordinate, labels, part_labels
+
+
+def overview(grid: Grid, part: Part) -> dict[str, Variable]:
+    """``best_<objective>_by_<axis>`` along ``by_<axis>``, and ``count_by_<objective>`` along ``bin``."""
+    return _best_by_axis(grid, part.least) | (_histograms(grid, part) if part.edges.size else {})
+
+
+def objective_names(objectives: tuple[Objective, ...]) -> list[str]:
+    """Names of the objectives in variables: the text without what no name may hold; none twice."""
+    found: list[str] = []
+    for objective in objectives:
+        name = re.sub(r"\W+", "_", objective.expression.text).strip("_")
+        found.append(name if name not in found else f"{name}_{len(found) + 1}")
+    return found
+
+
+def _best_by_axis(grid: Grid, least: np.ndarray) -> dict[str, Variable]:
+    """The best value of every objective at every position of every axis."""
+    found: dict[str, Variable] = {}
+    axes = axes_of(grid)
+    pieces = np.split(least, np.cumsum([len(values) for _, values in axes])[:-1], axis=1)
+    for i, ((axis, values), piece) in enumerate(zip(axes, pieces, strict=True)):
+        along = f"by_{variable_name(axis)}"
+        names = labels(axis) if i < len(grid.dimensions) else part_labels(axis, values)
+        found[along] = coordinate((along,), axis, names)
+        objectives = grid.spec.objectives
+        for name, objective, row in zip(objective_names(objectives), objectives, piece, strict=True):
+            best = np.where(np.isfinite(row), np.float32(objective.sign) * row, np.float32(np.nan))
+            which = "least" if objective.sign > 0 else "largest"
+            about = f"{which} {objective.expression.text} of the feasible designs by {axis.name}, missing where none is"
+            found[f"best_{name}_{along}"] = Variable((along,), best, _units(objective) | {"long_name": about})
+    return found
+
+
+def _histograms(grid: Grid, part: Part) -> dict[str, Variable]:
+    """Feasible designs by bin of every objective, and where the bins begin and end."""
+    found: dict[str, Variable] = {}
+    objectives = grid.spec.objectives
+    rows = zip(objective_names(objectives), objectives, part.edges, part.histogram, strict=True)
+    for name, objective, edges, counts in rows:
+        text, along = objective.expression.text, ("bin",)
+        about = f"feasible designs by {text}; the first and the last bin hold what lies beyond too"
+        found[f"count_by_{name}"] = Variable(along, counts, {"units": "1", "long_name": about})
+        for word, values, bound in (("from", edges[:-1], "least"), ("to", edges[1:], "just above the largest")):
+            attrs = _units(objective) | {"long_name": f"{bound} {text} of a bin"}
+            found[f"bin_of_{name}_{word}"] = Variable(along, values, attrs)
+    return found
+
+
+def _units(objective: Objective) -> dict[str, Any]:
+    """The units of an objective that is a metric; those of an expression are not known."""
+    units = metric_units().get(objective.expression.text)
+    return {"units": units} if units else {}

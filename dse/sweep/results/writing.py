@@ -1,0 +1,185 @@
+"""Labelled results to netCDF4, compressed; whole or not there.
+
+On disk the parts of the mapping are plain coordinates and texts along a dimension are CF flags
+(``flag_values``, ``flag_meanings``), so that any netCDF reader understands the file.
+
+zstd writes several times faster than zlib. netCDF4's wheels bring its filter, and so do most builds of the C library
+since 4.9; a reader without it cannot open the file. ``auto`` takes zstd where this machine can write and read it,
+and zlib level 1, which every reader knows, elsewhere.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import netCDF4
+import numpy as np
+
+from dse.errors import InputError
+from dse.files import unique_suffix
+from dse.sweep.results.files import LEVELS, Labelled, Variable
+
+_CHUNK = 1 << 15  # values of a chunk on disk: shuffled and compressed within the processor's cache
+_FILTERS: dict[str, dict[str, Any]] = {
+    "zstd": {"compression": "zstd", "complevel": 1},  # netCDF4 shuffles for zlib alone
+    "zlib": {"compression": "zlib", "complevel": 1, "shuffle": True},
+    "none": {},
+}
+
+
+def write(results: Labelled, path: Path, compression: str = "auto") -> None:
+    """Write netCDF4 under a temporary name, then rename: the file is whole or not there."""
+    filters = _FILTERS[usable(compression)]
+    partial = path.with_name(f".{path.name}.{unique_suffix()}")
+    cache = netCDF4.get_chunk_cache()
+    try:
+        netCDF4.set_chunk_cache(_CHUNK * 8)  # one chunk a variable: they are written once, in order
+        with netCDF4.Dataset(partial, "w", format="NETCDF4") as file:
+            _fill(file, results, filters)
+        os.replace(partial, path)
+    finally:
+        netCDF4.set_chunk_cache(*cache)
+        partial.unlink(missing_ok=True)
+
+
+def attributes(path: Path) -> dict[str, Any]:
+    """Global attributes of a results file, none where there is none."""
+    try:
+        with netCDF4.Dataset(path) as file:
+            return {name: file.getncattr(name) for name in file.ncattrs()}
+    except OSError:
+        return {}
+
+
+# --- compression ------------------------------------------------------------------------------------------
+
+
+def usable(compression: str) -> str:
+    """The compression that ``auto`` stands for here; zstd where it does not work is an InputError."""
+    if compression == "auto":
+        return "zstd" if _zstd_works() else "zlib"
+    if compression == "zstd" and not _zstd_works():
+        raise InputError(
+            "output.compression", "zstd, which this netCDF library cannot write", "auto, zlib or none",
+            'write compression = "auto"',
+        )  # fmt: skip
+    return compression
+
+
+@functools.cache
+def _zstd_works() -> bool:
+    """Whether a variable compressed with zstd can be written here and read again."""
+    if not getattr(netCDF4, "__has_zstandard_support__", False):
+        return False
+    values = np.arange(1024, dtype=np.float32)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            with netCDF4.Dataset(Path(folder) / "try.nc", "w") as file:
+                file.createDimension("x", len(values))
+                file.createVariable("x", "f4", ("x",), **_FILTERS["zstd"])[:] = values
+            with netCDF4.Dataset(Path(folder) / "try.nc") as file:
+                return bool(np.array_equal(file["x"][:], values))
+        except (RuntimeError, OSError):
+            return False
+
+
+def write_rate(results: Labelled, size: float = 5e8, repeats: int = 3) -> dict[str, float]:
+    """Bytes a second, before compression, at which the metrics of ``results`` are written, by compression.
+
+    They are repeated to ``size`` bytes, each time by another factor, so that no compressor sees its own history.
+    """
+    metrics = {name: v for name, v in results.data.items() if v.values.dtype == np.float32 and v.values.size > 1}
+    once = sum(v.values.nbytes for v in metrics.values())
+    factors = 1.0 + np.linspace(0.0, 1.0, max(1, round(size / once)), dtype=np.float32)
+    data = {
+        name: Variable(("design",), np.concatenate([v.values.reshape(-1) * f for f in factors]), v.attrs)
+        for name, v in metrics.items()
+    }
+    many = Labelled(data, {})
+    return {name: _rate(many, name, repeats) for name in _FILTERS if name != "zstd" or _zstd_works()}
+
+
+def _rate(results: Labelled, compression: str, repeats: int) -> float:
+    taken = []
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(repeats):
+            began = time.perf_counter()
+            write(results, Path(folder) / "rate.nc", compression)
+            taken.append(time.perf_counter() - began)
+    return sum(v.values.nbytes for v in results.data.values()) / statistics.median(taken)
+
+
+# --- the content of a file --------------------------------------------------------------------------------
+
+
+def _fill(file: netCDF4.Dataset, results: Labelled, filters: dict[str, Any]) -> None:
+    """Everything into an open file."""
+    file.set_fill_off()
+    for name, size in results.sizes.items():
+        file.createDimension(name, size)
+    for name, variable in results.coords.items():
+        _put(file, name, variable, filters)
+    for name, variable in results.data.items():
+        own = [n for n, v in results.coords.items() if n not in v.dims and set(v.dims) <= set(variable.dims)]
+        named = {"coordinates": " ".join(own)} if own else {}
+        _put(file, name, variable._replace(attrs=variable.attrs | named), filters)
+    levels = {LEVELS: " ".join(results.levels)} if results.levels else {}
+    file.setncatts(results.attrs | levels | _coordinates_of_none(results))
+
+
+def _coordinates_of_none(results: Labelled) -> dict[str, str]:
+    """The global attribute by which xarray knows coordinates that no variable names."""
+    dims = [set(variable.dims) for variable in results.data.values()]
+    found = [
+        name for name, variable in results.coords.items()
+        if name not in variable.dims and not any(set(variable.dims) <= of_one for of_one in dims)
+    ]  # fmt: skip
+    return {"coordinates": " ".join(found)} if found else {}
+
+
+def _put(file: netCDF4.Dataset, name: str, variable: Variable, filters: dict[str, Any]) -> None:
+    dims, values, attrs = _on_disk(name, variable)
+    if values.dtype.kind == "U":
+        made = file.createVariable(name, str, dims)
+        values = values.astype(object)
+    else:
+        missing = np.float32(np.nan) if values.dtype.kind == "f" and np.isnan(values).any() else False
+        layout = filters | {"chunksizes": _chunk_shape(values.shape)} if values.size > 1 else {}
+        made = file.createVariable(name, values.dtype, dims, fill_value=missing, **layout)
+        made.set_auto_maskandscale(False)
+    made.setncatts(attrs)
+    made[...] = values
+
+
+def _on_disk(name: str, variable: Variable) -> Variable:
+    """Truth values as bytes that xarray reads as such, texts along a dimension as the codes of CF flags."""
+    kind = variable.values.dtype.kind
+    if kind == "b":
+        return variable._replace(values=variable.values.view(np.int8), attrs=variable.attrs | {"dtype": "bool"})
+    return _as_flags(variable) if kind == "U" and variable.dims and name not in variable.dims else variable
+
+
+def _as_flags(variable: Variable) -> Variable:
+    """Texts as codes; -1 stands for no text."""
+    words, code = np.unique(variable.values, return_inverse=True)
+    shift = int(len(words) > 0 and words[0] == "")
+    code = code.reshape(variable.values.shape).astype(np.int32) - np.int32(shift)
+    words = words[shift:]
+    flags = {"flag_values": np.arange(len(words), dtype=np.int32), "flag_meanings": " ".join(words)}
+    return Variable(variable.dims, code, variable.attrs | flags)
+
+
+def _chunk_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Whole trailing dimensions up to about ``_CHUNK`` values."""
+    chunk: list[int] = []
+    left = _CHUNK
+    for size in reversed(shape):
+        chunk.append(max(1, min(size, left)))
+        left //= chunk[-1]
+    return tuple(reversed(chunk))

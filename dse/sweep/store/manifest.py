@@ -1,0 +1,122 @@
+"""Who computed what: the identity of a sweep's results, and a record of every block in JSON lines."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+import dse
+from dse import catalog
+from dse.files import code_digest
+from dse.spec.sweep import Keep
+from dse.sweep.grid.grid import Grid
+from dse.sweep.reduce.keep import Part
+from dse.types import Infeasible
+
+#: Names of the counts of a part after the feasible designs.
+REASONS = (*(bit.name for bit in Infeasible), "constraint")
+
+
+class Shard(NamedTuple):
+    """One of so many equal shares of a sweep's blocks."""
+
+    number: int = 1  #: from 1
+    of: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+    def share(self, blocks: list[range]) -> list[range]:
+        """The contiguous blocks that are this shard's."""
+        first, last = (len(blocks) * i // self.of for i in (self.number - 1, self.number))
+        return blocks[first:last]
+
+
+def identity(grid: Grid, keep: Keep, model: Callable[..., Any]) -> dict[str, str]:
+    """Everything that the results depend on; equal identities give equal results, bit for bit."""
+    return {
+        "specification_hash": grid.spec.hash(),
+        "catalog_digest": catalog.digest(grid.used),
+        "code_version": dse.__version__,
+        "code_digest": code_digest(),
+        "model": model.__module__,
+        "jax_version": jax.__version__,
+        "device": jax.devices()[0].device_kind,
+        "dtype": "float32",
+        "keep": str(keep),
+        "histogram": str(grid.spec.histogram or "none"),
+    }
+
+
+def key(identity: dict[str, str], blocks: list[range]) -> str:
+    """Hash of everything that the content of a part depends on."""
+    depends = [sorted(identity.items()), len(blocks[0])]
+    return hashlib.sha256(json.dumps(depends).encode()).hexdigest()
+
+
+def reasons(counts: Any) -> dict[str, int]:
+    """Designs by infeasibility reason, those that occur, of the counts of a part."""
+    return {name: int(count) for name, count in zip(REASONS, counts[1:], strict=True) if count}
+
+
+class Manifest:
+    """The record of one process: its sweep in the first line, then a line a block.
+
+    Lines are appended whole; one that a killed process has left half-written is skipped by readers.
+    """
+
+    def __init__(self, folder: Path, key: str, shard: Shard) -> None:
+        self.path = folder / f"{key[:16]}-{shard.number:05d}-of-{shard.of:05d}.jsonl"
+        self._last = time.perf_counter()
+
+    def begin(self, grid: Grid, identity: dict[str, str], blocks: list[range], shard: Shard) -> None:
+        """Tell what is computed, with what and when."""
+        self._end_broken_line()
+        self._append({
+            "sweep": identity, "specification": grid.spec.text, "file": grid.spec.file, "shard": str(shard),
+            "blocks": [blocks[0].start, blocks[-1].stop] if blocks else [], "n_outer": grid.n_outer,
+            "process": os.getpid(), "started": _now(),
+        })  # fmt: skip
+        self._last = time.perf_counter()
+
+    def finished(self, block: range, part: Part) -> None:
+        """Tell that the part of a block is on disk."""
+        seconds, self._last = time.perf_counter() - self._last, time.perf_counter()
+        counts = {"feasible": int(part.counts[0]), "infeasible_by_reason": reasons(part.counts)}
+        self._append({"block": [block.start, block.stop], "seconds": round(seconds, 6)} | counts)
+
+    def failed(self, block: range, error: BaseException) -> None:
+        """Tell that a block could not be computed."""
+        self._append({"block": [block.start, block.stop], "failure": f"{type(error).__name__}: {error}"})
+
+    def _append(self, line: dict[str, Any]) -> None:
+        with self.path.open("ab") as file:
+            file.write(json.dumps(line).encode() + b"\n")
+
+    def _end_broken_line(self) -> None:
+        if self.path.exists() and not self.path.read_bytes().endswith(b"\n"):
+            with self.path.open("ab") as file:
+                file.write(b"\n")
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    """The lines of a manifest, those that are whole."""
+    found = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return found
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
