@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from dse.model.accounts import energy, memory
 from dse.model.accounts.feasibility import infeasible_reason
-from dse.model.machine import collectives, technology
+from dse.model.machine import technology, topology
 from dse.model.machine.roofline import TINY, matrix_rate, reciprocal
 from dse.model.parallel.offload import OneLayer
 from dse.model.steps import training
@@ -25,7 +25,7 @@ class Layout(NamedTuple):
     layer: list[Operator]
     embedding: list[Operator]
     head: list[Operator]
-    groups: collectives.Groups
+    groups: topology.Groups
     n_micro_batches: Scalar
     kept: Scalar  # bytes that one layer keeps of one micro-batch
     on_host: OneLayer
@@ -42,7 +42,7 @@ def lay_out(design: Design) -> Layout:
         layer=layer,
         embedding=transformer.embedding_operators(design, local),
         head=transformer.head_operators(design, local),
-        groups=collectives.groups(m.tp, m.cp, m.pp, m.dp, m.placement, design.system),
+        groups=topology.groups(m, design.system.scale_up.domain),
         n_micro_batches=w.global_batch / (m.dp * m.micro_batch),
         kept=kept,
         on_host=memory.offloaded_layer(design, kept),

@@ -11,62 +11,16 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model.machine import collectives
-from dse.model.machine.collectives import Group, Groups
-from dse.model.machine.power import control_power, flop_energy, leakage_power, power_limit, voltage
+from dse.model.machine.collectives import byte_energy
+from dse.model.machine.operator_energy import Joules, flop_energies, work_energy
+from dse.model.machine.power import control_power, leakage_power, power_limit, voltage
+from dse.model.machine.topology import Groups
 from dse.model.steps.training import LayerTime, StepTime, gathers_again, layer_launch_time, optimizer_traffic
 from dse.model.work.transformer import Local, parameter_count
-from dse.types import Design, Network, Operator, Power, Recompute, Scalar, Work
+from dse.types import Design, Operator, Power, Recompute, Scalar
 
 #: Least share of its unthrottled dynamic power that a device at its power limit is left with.
 LEAST_SHARE = 0.05
-
-
-class Joules(NamedTuple):
-    """Energy of some work at the nominal voltage, by the unit that does it."""
-
-    matrix: Scalar
-    vector: Scalar
-    cache: Scalar
-    memory: Scalar  # device memory: does not follow the cores' voltage
-
-    def plus(self, other: Joules, times: Scalar = 1.0) -> Joules:
-        """The sum with ``times`` another."""
-        return Joules(*(a + times * b for a, b in zip(self, other, strict=True)))
-
-    @property
-    def cores(self) -> Scalar:
-        """What follows the cores' voltage."""
-        return self.matrix + self.vector + self.cache
-
-
-class FlopEnergy(NamedTuple):
-    """Joules of a FLOP by the kind of operator, at the nominal voltage."""
-
-    matrix: Scalar  # at the recipe's precision
-    sixteen: Scalar  # what a narrower recipe leaves in 16 bits
-    vector: Scalar
-
-
-def flop_energies(precision: Scalar, power: Power) -> FlopEnergy:
-    """Joules of a FLOP under a recipe."""
-    matrix = flop_energy(precision, power)
-    return FlopEnergy(matrix, jnp.maximum(matrix, power.matrix_energy), power.vector_energy)
-
-
-def work_energy(works: list[tuple[str, Scalar, Work | None]], flop: FlopEnergy, power: Power) -> Joules:
-    """Joules of kernels given as (kind of operator, how often, work)."""
-    there = [(kind, times, work) for kind, times, work in works if work is not None]
-
-    def flops(*kinds: str) -> Scalar:
-        return sum((times * work.flops for kind, times, work in there if kind in kinds), 0.0)
-
-    moved = sum((times * work.bytes for _, times, work in there), 0.0)
-    return Joules(
-        matrix=flop.matrix * flops("matrix") + flop.sixteen * flops("matrix_16", "flash"),
-        vector=flop.vector * flops("vector"),
-        cache=power.cache_energy * moved,
-        memory=power.memory_energy * moved,
-    )
 
 
 def operators_energy(operators: list[Operator], design: Design, repeated: bool = False) -> Joules:
@@ -90,12 +44,6 @@ def operators_energy(operators: list[Operator], design: Design, repeated: bool =
 # Links
 
 
-def byte_energy(group: Group, scale_up: Network, scale_out: Network) -> Scalar:
-    """Joules of a byte that a member of a group sends along a ring: one hop in ``local`` leaves the domain."""
-    outside = jnp.where(group.domains > 1.0, 1.0 / group.local, 0.0)
-    return scale_up.energy * (1.0 - outside) + scale_out.energy * outside
-
-
 def layer_link_energy(design: Design, local: Local, groups: Groups) -> Scalar:
     """Joules that one device sends for one layer and micro-batch: tensor and context parallelism.
 
@@ -109,9 +57,7 @@ def layer_link_energy(design: Design, local: Local, groups: Groups) -> Scalar:
     tensor = (4.0 * passes + w.backward * gathers_again(m)) * message
     block = 2.0 * local.element.activation * local.tokens * local.kv_width
     context = (m.cp - 1.0) * block * (1.0 + w.backward * (2.0 + full))
-    return tensor * byte_energy(groups.tp, system.scale_up, system.scale_out) + context * byte_energy(
-        groups.cp, system.scale_up, system.scale_out
-    )
+    return tensor * byte_energy(groups.tp, system) + context * byte_energy(groups.cp, system)
 
 
 def border_energy(design: Design, local: Local, groups: Groups) -> Scalar:
@@ -119,8 +65,7 @@ def border_energy(design: Design, local: Local, groups: Groups) -> Scalar:
     w, m, system = design.workload, design.mapping, design.system
     once = (m.sequence_parallel > 0.0) | (design.software.scatter_gather > 0.0)
     size = local.element.activation * local.tokens * w.hidden * jnp.where(once, 1.0, m.tp) * m.cp
-    link = jnp.where(groups.pp_neighbours_local > 0.0, system.scale_up.energy, system.scale_out.energy)
-    return (m.pp * m.virtual_stages - 1.0) * (1.0 + w.backward) * size * link
+    return (m.pp * m.virtual_stages - 1.0) * (1.0 + w.backward) * size * byte_energy(groups.pp, system)
 
 
 def replica_energy(design: Design, local: Local, groups: Groups, n_micro_batches: Scalar) -> Scalar:
@@ -135,9 +80,7 @@ def replica_energy(design: Design, local: Local, groups: Groups, n_micro_batches
     # ZeRO 0 sums and spreads gradients in one all-reduce.
     reduced = trained * gradients * jnp.where(stage >= 1.0, scatters, 2.0)
     a_parameter = reduced + weights * gathers
-    return parameter_count(design.workload) * m.dp * m.cp * a_parameter * byte_energy(
-        groups.dp, design.system.scale_up, design.system.scale_out
-    )
+    return parameter_count(design.workload) * m.dp * m.cp * a_parameter * byte_energy(groups.dp, design.system)
 
 
 # A step

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from dse.model.accounts.energy import layer_link_energy, operators_energy
-from dse.model.machine.collectives import Groups
 from dse.model.machine.power import Demand, at_clock, busy_power, clock_ratio, clock_under_limit, power_limit
+from dse.model.machine.topology import Groups
 from dse.model.parallel.offload import OneLayer
 from dse.model.steps.training import layer_launch_time, layer_time
 from dse.model.work.transformer import Local

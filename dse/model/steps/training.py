@@ -9,8 +9,9 @@ import jax.numpy as jnp
 from dse.model.accounts.memory import optimizer_bytes
 from dse.model.choice import choose
 from dse.model.machine import collectives
-from dse.model.machine.collectives import Groups, exposed
+from dse.model.machine.collectives import exposed
 from dse.model.machine.roofline import memory_time, operator_times
+from dse.model.machine.topology import Groups
 from dse.model.parallel import offload, pipeline
 from dse.model.parallel.offload import OneLayer
 from dse.model.work.transformer import (
@@ -20,7 +21,7 @@ from dse.model.work.transformer import (
     head_parameters,
     layer_parameters,
 )
-from dse.types import Design, Mapping, Operator, Recompute, Scalar, SequenceParallel
+from dse.types import Design, Mapping, Operator, OperatorKind, Recompute, Scalar, SequenceParallel
 
 #: Launches that a softmax of single kernels adds to a layer's about twenty-five: cast, scale, mask, softmax, cast.
 EAGER_LAUNCHES = 0.2
@@ -53,7 +54,7 @@ def operator_passes(operator: Operator, design: Design) -> tuple[Scalar, Scalar,
     """
     software = design.software
     times = operator_times(operator, design.system.accelerator, software, design.mapping.precision)
-    if operator.kind != "flash":
+    if operator.kind != OperatorKind.flash:
         return times
     forward, backward, _ = times
     return software.flash_slowdown * forward, software.flash_slowdown * backward, 0.0
@@ -69,7 +70,7 @@ def run_passes(operators: list[Operator], design: Design) -> Passes:
         return total if index == 0 else backward * total
 
     def dense(o: Operator) -> bool:
-        return o.kind == "matrix"
+        return o.kind == OperatorKind.matrix
 
     def core(o: Operator) -> bool:
         return o.core
@@ -192,8 +193,7 @@ def context_parallel_time(design: Design, local: Local, groups: Groups, passes: 
     """
     m, software = design.mapping, design.software
     block = 2.0 * local.element.activation * local.tokens * local.kv_width
-    local_ring = jnp.where(groups.cp.domains > 1.0, 0.0, 1.0)
-    ring = (m.cp - 1.0) * collectives.send(block, local_ring, design.system)
+    ring = (m.cp - 1.0) * collectives.send(block, groups.cp, design.system)
     usage = collectives.usage(groups.cp, design.system)
     forward = exposed(ring, passes.core_forward, software.cp_overlap, usage)
     backward = exposed(2.0 * ring, passes.core_backward, software.cp_overlap, usage)
@@ -276,9 +276,7 @@ def pipeline_message(design: Design, local: Local, groups: Groups) -> Scalar:
     m = design.mapping
     size = local.element.activation * local.tokens * design.workload.hidden
     split, shares = m.sequence_parallel > 0.0, design.software.scatter_gather > 0.0
-    sent = collectives.send(
-        size / jnp.where(split | shares, m.tp, 1.0), groups.pp_neighbours_local, design.system
-    )
+    sent = collectives.send(size / jnp.where(split | shares, m.tp, 1.0), groups.pp, design.system)
     _, gathered, _ = tensor_collectives(design, local, groups)
     return sent + jnp.where(split, 0.0, jnp.where(shares, gathered, 0.0))
 
@@ -340,7 +338,7 @@ def tied_embedding_time(design: Design, groups: Groups) -> Scalar:
     """Seconds to sum the tied embedding's gradient between the first and the last stage."""
     w, m = design.workload, design.mapping
     size = design.software.gradient_message_bytes * head_parameters(w, m.tp)
-    exchange = collectives.send(size, groups.pp_neighbours_local, design.system)
+    exchange = collectives.send(size, groups.pp, design.system)
     return jnp.where((m.pp > 1.0) & (w.tied_embeddings > 0.0), exchange, 0.0)
 
 

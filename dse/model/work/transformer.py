@@ -30,6 +30,7 @@ from dse.types import (
     Design,
     Mapping,
     Operator,
+    OperatorKind,
     Precision,
     Recompute,
     Scalar,
@@ -262,7 +263,7 @@ def head_operators(design: Design, local: Local) -> list[Operator]:
         elementwise("final_norm", rows, 2.0 * act, 6.0 * act, act * rows, flops=NORM, present=local.edges),
         # At least one row of the vocabulary, so that a model without one has a shape, if no head.
         linear(
-            "head", local.tokens, jnp.maximum(local.vocab, 1.0), w.hidden, e, act * rows, kind="matrix_16",
+            "head", local.tokens, jnp.maximum(local.vocab, 1.0), w.hidden, e, act * rows, OperatorKind.matrix_16,
             present=local.edges,
         ),
         elementwise("cross_entropy", logits, loss, loss, software.logit_bytes * logits, present=local.edges),
