@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import NamedTuple
 
-from dse.types.choices import MessageKind
+from dse.types.choices import MessageKind, OperatorKind
 from dse.types.fields import Scalar
 
 
@@ -25,8 +25,7 @@ class Operator(NamedTuple):
 
     Attributes:
         name: what a breakdown shows.
-        kind: which roofline applies: ``"matrix"`` at the mapping's precision, ``"matrix_16"`` in 16 bits
-            even where the recipe is narrower, ``"flash"`` or ``"vector"``.
+        kind: which units of the device run it, and with it which roofline applies.
         forward, input_gradient, weight_gradient: the work of each pass; None where a pass has none.
         stored: bytes kept from the forward for the backward pass.
         present: 1 where the design has this operator, else 0.
@@ -34,7 +33,7 @@ class Operator(NamedTuple):
     """
 
     name: str
-    kind: str
+    kind: OperatorKind
     forward: Work
     input_gradient: Work | None
     weight_gradient: Work | None

@@ -241,7 +241,7 @@ def collective_time(operation: Scalar, size: Scalar, group: Group, launch: Scala
         operation < 0.5, all_reduce(size, group, system, auto), all_gather(size, group, system, auto)
     )
     apart = jnp.where(
-        operation > 3.5, send(size, Group(2.0, jnp.minimum(group.local, 2.0)), alone),
+        operation > 3.5, send(size, group, alone),
         all_to_all(size, group, exchange),
     )  # fmt: skip
     return jnp.where(launch > 0.0, launch, up.alone.launch) + jnp.where(operation > 2.5, apart, gathered)

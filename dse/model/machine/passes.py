@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from dse.model.machine.roofline import memory_time, operator_times
-from dse.types import Design, Operator, Scalar, Window
+from dse.types import Design, Operator, OperatorKind, Scalar, Window
 
 
 class Passes(NamedTuple):
@@ -46,7 +46,7 @@ def operator_passes(operator: Operator, design: Design) -> tuple[Scalar, Scalar,
     """
     software = design.software
     times = operator_times(operator, design.system.accelerator, software, design.mapping.precision)
-    if operator.kind != "flash":
+    if operator.kind is not OperatorKind.flash:
         return times
     forward, backward, _ = times
     return software.flash_slowdown * forward, software.flash_slowdown * backward, 0.0
@@ -62,7 +62,7 @@ def run_passes(operators: Sequence[Operator], design: Design) -> Passes:
         return total if index == 0 else backward * total
 
     def dense(o: Operator) -> bool:
-        return o.kind == "matrix"
+        return o.kind is OperatorKind.matrix
 
     def core(o: Operator) -> bool:
         return o.core

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model.layout import Layout
+from dse.model.machine import collectives
 from dse.model.machine.messages import Sent, time_of
 from dse.model.machine.passes import Passes
-from dse.model.parallel.exposure import exposed, processor_usage
 from dse.types import Design, Dimension, Group, Scalar, Scope, Window
 
 
@@ -51,8 +51,8 @@ def _behind(
     design: Design,
 ) -> list[Scalar]:  # fmt: skip
     """Exposed seconds window by window, each with the share of its messages that can be hidden."""
-    usage = processor_usage(group, design.system)
+    usage = collectives.usage(group, design.system)
     return [
-        exposed(time_of(sent, Scope.layer, dimension, window), passes.window(window), overlap, usage)
+        collectives.exposed(time_of(sent, Scope.layer, dimension, window), passes.window(window), overlap, usage)
         for window, overlap in overlaps.items()
     ]
