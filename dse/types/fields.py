@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar, dataclass_transform
 
 import jax
 
 T = TypeVar("T")
 
-#: One real number: a Python float, a NumPy scalar or a (traced) JAX scalar.
-Scalar = Any
-
-
-def record(cls: type[T]) -> type[T]:
-    """Make ``cls`` a frozen keyword-only dataclass whose fields are pytree leaves or records."""
-    cls = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
-    return jax.tree_util.register_dataclass(cls)
+#: One real number: a Python or NumPy float or a (traced) JAX scalar; an array of them under ``vmap``.
+Scalar: TypeAlias = float | jax.Array
 
 
 def metadata(symbol: str, units: str, text: str, default: Any = dataclasses.MISSING, **extra: Any) -> Any:
     """A dataclass field with what labelled outputs need: symbol, SI units and a long name."""
     about = {"symbol": symbol, "units": units, "long_name": text, **extra}
     return dataclasses.field(default=default, metadata=about)
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(metadata, dataclasses.field))
+def record(cls: type[T]) -> type[T]:
+    """Make ``cls`` a frozen keyword-only dataclass whose fields are pytree leaves or records."""
+    cls = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+    return jax.tree_util.register_dataclass(cls)
 
 
 def defaults(cls: type) -> dict[str, float]:
