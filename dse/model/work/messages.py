@@ -81,7 +81,8 @@ def boundary_layers(design: Design) -> Scalar:
 def gathers_again(mapping: Mapping) -> Scalar:
     """Inputs of a layer's first matrices that the backward gathers again: two, or those not kept whole."""
     kept = jnp.where(mapping.recompute == float(Recompute.selective), 1.0, 0.0)
-    by_choice: dict[SequenceParallel, Scalar] = {SequenceParallel.gather_again: 2.0, SequenceParallel.keep_gathered: kept}
+    split = SequenceParallel
+    by_choice: dict[SequenceParallel, Scalar] = {split.gather_again: 2.0, split.keep_gathered: kept}
     return choose(mapping.sequence_parallel, by_choice)
 
 
