@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from dse.model.accounts import energy, memory
 from dse.model.accounts.feasibility import infeasible_reason
 from dse.model.machine import technology, topology
-from dse.model.machine.roofline import TINY, matrix_rate, reciprocal
+from dse.model.machine.rates import TINY, matrix_rate, reciprocal
 from dse.model.parallel.offload import OneLayer
 from dse.model.steps import training
 from dse.model.steps.operating import operate

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
-from dse.types import Scalar
+from dse.types import Precision, Scalar
 
 
 def choose(code: Scalar, by_code: Mapping[int, Scalar]) -> Scalar:
@@ -16,6 +16,22 @@ def choose(code: Scalar, by_code: Mapping[int, Scalar]) -> Scalar:
     for key, value in by_code.items():
         result = jnp.where(code == float(key), value, result)
     return result
+
+
+def operand_bytes(precision: Scalar) -> Scalar:
+    """Bytes of one matrix operand; block formats carry their shared scales (1 fp32 a 128, 1 byte a 16)."""
+    by_code = {
+        Precision.fp32: 4.0,
+        Precision.tf32: 4.0,
+        Precision.bf16: 2.0,
+        Precision.fp16: 2.0,
+        Precision.fp8: 1.0,
+        Precision.fp8_block: 1.0 + 4.0 / 128.0,
+        Precision.fp4: 0.5 + 1.0 / 16.0,
+        Precision.int8: 1.0,
+        Precision.int4: 0.5,
+    }
+    return choose(precision, by_code)
 
 
 def divides(part: Scalar, whole: Scalar) -> Scalar:
@@ -33,3 +49,12 @@ def ceiling(value: Scalar) -> Scalar:
     A ceiling is flat between its steps, so its own slope says that more stages or narrower shards save no work.
     """
     return jnp.ceil(value) + (value - jax.lax.stop_gradient(value))
+
+
+def just_below_reciprocal(piece: Scalar) -> Scalar:
+    """``1 / piece``, smaller by four roundings: what turns the pieces of a whole into a product.
+
+    ``ceiling(whole * just_below_reciprocal(piece))`` is ``ceil(whole / piece)`` without a division for each whole,
+    exact below 2^21: a whole multiple never counts one piece more. Its slope is that by ``whole``.
+    """
+    return jax.lax.stop_gradient(1.0 / piece * (1.0 - 2.0**-21))

@@ -53,7 +53,7 @@ def layer_link_energy(design: Design, local: Local, groups: Groups) -> Scalar:
     w, m, system = design.workload, design.mapping, design.system
     full = jnp.where(m.recompute == float(Recompute.full), 1.0, 0.0)
     passes = 1.0 + w.backward * (1.0 + full)
-    message = local.element.activation * local.tokens * w.hidden * collectives.others(groups.tp.size)
+    message = local.element.activation * local.tokens * w.hidden * collectives.ring_fraction(groups.tp.size)
     tensor = (4.0 * passes + w.backward * gathers_again(m)) * message
     block = 2.0 * local.element.activation * local.tokens * local.kv_width
     context = (m.cp - 1.0) * block * (1.0 + w.backward * (2.0 + full))
@@ -72,8 +72,8 @@ def replica_energy(design: Design, local: Local, groups: Groups, n_micro_batches
     """Joules of reducing gradients and gathering weights over the replicas, of one copy of the model."""
     m, stage = design.mapping, design.mapping.zero_stage
     replicas = groups.dp.size
-    gradients = design.software.gradient_message_bytes * collectives.others(replicas)
-    weights = local.element.activation * collectives.others(replicas)
+    gradients = design.software.gradient_message_bytes * collectives.ring_fraction(replicas)
+    weights = local.element.activation * collectives.ring_fraction(replicas)
     trained = design.workload.backward
     scatters = jnp.where(stage >= 2.0, n_micro_batches, 1.0)
     gathers = jnp.where(stage >= 3.0, (1.0 + trained) * n_micro_batches, jnp.where(stage >= 1.0, trained, 0.0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from dse.model.choice import divides
-from dse.model.machine.roofline import matrix_rate
+from dse.model.machine.rates import matrix_rate
 from dse.model.parallel import offload
 from dse.types import Design, Infeasible, Scalar
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from dse.model.choice import choose
-from dse.model.machine.roofline import memory_time, reciprocal
+from dse.model.machine.rates import reciprocal
+from dse.model.machine.roofline import memory_time
 from dse.model.machine.topology import Group
 from dse.types import Collective, MessageKind, Network, Scalar, System
 
@@ -45,16 +46,16 @@ def _step_latency(group: Group, system: System) -> Scalar:
 def _one_way(size: Scalar, group: Group, system: System) -> tuple[Scalar, Scalar]:
     """Ring and hierarchical time of an all-gather (or reduce-scatter) of ``size`` gathered bytes."""
     members, local, domains = group.size, group.local, group.domains
-    ring = (members - 1.0) * _step_latency(group, system) + _slowest_ring(size * others(members), group, system)
-    inside = (local - 1.0) * system.scale_up.latency + wire_time(size * others(local), system.scale_up)
+    ring = (members - 1.0) * _step_latency(group, system) + _slowest_ring(size * ring_fraction(members), group, system)
+    inside = (local - 1.0) * system.scale_up.latency + wire_time(size * ring_fraction(local), system.scale_up)
     across = (domains - 1.0) * system.scale_out.latency + wire_time(
-        size * reciprocal(local) * others(domains), system.scale_out
+        size * reciprocal(local) * ring_fraction(domains), system.scale_out
     )
     return ring, inside + across
 
 
-def others(members: Scalar) -> Scalar:
-    """Share of the members that are not oneself: ``(N - 1) / N``."""
+def ring_fraction(members: Scalar) -> Scalar:
+    """Share of a ring's bytes that one member sends: ``(N - 1) / N``."""
     return 1.0 - reciprocal(members)
 
 
@@ -145,8 +146,8 @@ def _in_switch_all_reduce(size: Scalar, group: Group, system: System) -> Scalar:
     up, out = system.scale_up, system.scale_out
     local, domains = group.local, group.domains
     shard = size * reciprocal(local)
-    ring_in = 2.0 * ((local - 1.0) * up.latency + wire_time(size * others(local), up))
-    ring_out = 2.0 * ((domains - 1.0) * out.latency + wire_time(shard * others(domains), out))
+    ring_in = 2.0 * ((local - 1.0) * up.latency + wire_time(size * ring_fraction(local), up))
+    ring_out = 2.0 * ((domains - 1.0) * out.latency + wire_time(shard * ring_fraction(domains), out))
     # A switch that reduces takes each byte once up and, at the same time, once down, between two barriers
     # (there and back through a tree).
     switch_in = 4.0 * jnp.log2(local) * up.latency + _switch_time(size * (1.0 + reciprocal(local)), up)
@@ -212,9 +213,9 @@ def sent_bytes(kind: MessageKind, size: Scalar, group: Group) -> Scalar:
         case MessageKind.send:
             return size
         case MessageKind.all_reduce:
-            return 2.0 * size * others(group.size)
+            return 2.0 * size * ring_fraction(group.size)
         case _:
-            return size * others(group.size)
+            return size * ring_fraction(group.size)
 
 
 def byte_energy(group: Group, system: System) -> Scalar:

@@ -10,6 +10,7 @@ from dse.model.accounts.memory import optimizer_bytes
 from dse.model.choice import choose
 from dse.model.machine import collectives
 from dse.model.machine.collectives import exposed
+from dse.model.machine.rates import rates_of
 from dse.model.machine.roofline import memory_time, operator_times
 from dse.model.machine.topology import Groups
 from dse.model.parallel import offload, pipeline
@@ -47,23 +48,11 @@ class Passes(NamedTuple):
         return self.input_gradient + self.weight_gradient
 
 
-def operator_passes(operator: Operator, design: Design) -> tuple[Scalar, Scalar, Scalar]:
-    """Forward, input-gradient and weight-gradient seconds of an operator under the stack of ``design``.
-
-    Stacks differ in the attention kernel they call, so its time is scaled apart from the other matrices'.
-    """
-    software = design.software
-    times = operator_times(operator, design.system.accelerator, software, design.mapping.precision)
-    if operator.kind != OperatorKind.flash:
-        return times
-    forward, backward, _ = times
-    return software.flash_slowdown * forward, software.flash_slowdown * backward, 0.0
-
-
 def run_passes(operators: list[Operator], design: Design) -> Passes:
     """Time every operator and fold the list into passes."""
     accelerator, backward = design.system.accelerator, design.workload.backward
-    timed = [(o, operator_passes(o, design)) for o in operators]
+    rates = rates_of(accelerator, design.mapping.precision, design.software)
+    timed = [(o, operator_times(o, rates)) for o in operators]
 
     def fold(index: int, keep=lambda o: True) -> Scalar:
         total = sum((t[index] for o, t in timed if keep(o)))

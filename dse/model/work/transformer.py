@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import divides
-from dse.model.machine.roofline import operand_bytes
+from dse.model.choice import divides, operand_bytes
 from dse.model.work.operators import (
     ACTIVATION,
     DROPOUT,
