@@ -15,13 +15,13 @@ from dse.errors import InputError, unknown_name
 from dse.evaluate import evaluate
 from dse.model.accounts.feasibility import usable_memory
 from dse.model.layout import lay_out
-from dse.model.machine.passes import operator_passes
-from dse.model.machine.roofline import roofline_terms
+from dse.model.machine.rates import Rates, rates_of
+from dse.model.machine.roofline import operator_times, roofline_terms
 from dse.model.machine.technology import generated
 from dse.model.steps.layer import layer_time
 from dse.model.steps.operating import operate
 from dse.model.work.training import training_work
-from dse.types import INFEASIBLE_MEANING, Design, Infeasible, Metrics, Operator, Precision, Scalar, Work
+from dse.types import INFEASIBLE_MEANING, Design, Infeasible, Metrics, Operator, OperatorKind, Precision, Scalar, Work
 
 GIB = 2.0**30
 
@@ -135,6 +135,7 @@ def explain(design: Design, metric: str = "step_time") -> Explanation:
         work = training_work(design, layout)
         running = operate(design, layout, work).design
         layer = layer_time(running, layout, work)
+        rates = rates_of(running.system.accelerator, running.mapping.precision, running.software)
         sections = {"embedding": work.embedding, "layer": work.layer, "head": work.head}
         return Explanation(
             metrics=metrics,
@@ -143,7 +144,7 @@ def explain(design: Design, metric: str = "step_time") -> Explanation:
             energy_per_step=_parts(metrics, "energy_per_step"),
             memory_capacity=usable_memory(design),
             layer=_shares({name: float(value) for name, value in layer._asdict().items()}),
-            operators=[_row(name, o, running) for name, listed in sections.items() for o in listed if o.present],
+            operators=[_row(name, o, rates) for name, listed in sections.items() for o in listed if o.present],
             elasticity_of=metric,
             elasticities=elasticities(stated, metric),
             reasons=reasons(design, metrics),
@@ -175,8 +176,8 @@ def _shares(parts: dict[str, float]) -> list[Part]:
 # Operators
 
 
-def _row(section: str, operator: Operator, design: Design) -> OperatorRow:
-    forward, *gradients = map(float, operator_passes(operator, design))
+def _row(section: str, operator: Operator, rates: Rates) -> OperatorRow:
+    forward, *gradients = map(float, operator_times(operator, rates))
     backward_works = [w for w in (operator.input_gradient, operator.weight_gradient) if w is not None]
     works = [operator.forward, *backward_works]
     flops, moved = float(sum(w.flops for w in works)), float(sum(w.bytes for w in works))
@@ -189,17 +190,16 @@ def _row(section: str, operator: Operator, design: Design) -> OperatorRow:
         flops=flops,
         bytes=moved,
         intensity=flops / moved,
-        forward_bound=_bound(operator.kind, [operator.forward], forward, design),
-        backward_bound=_bound(operator.kind, backward_works, sum(gradients), design),
+        forward_bound=_bound(operator.kind, [operator.forward], forward, rates),
+        backward_bound=_bound(operator.kind, backward_works, sum(gradients), rates),
     )
 
 
-def _bound(kind: str, works: list[Work], time: float, design: Design) -> str:
+def _bound(kind: OperatorKind, works: list[Work], time: float, rates: Rates) -> str:
     """What most of a pass's ``time`` is spent on."""
-    accelerator = design.system.accelerator
-    if len(works) * accelerator.kernels.kernel_floor > 0.5 * time:
+    if len(works) * rates.kernels.kernel_floor > 0.5 * time:
         return "kernel floor"
-    terms = [roofline_terms(kind, work, accelerator, design.mapping.precision) for work in works]
+    terms = [roofline_terms(kind, work, rates) for work in works]
     return "compute" if sum(c for c, _ in terms) >= sum(m for _, m in terms) else "memory"
 
 

@@ -37,3 +37,12 @@ def ceiling(value: Scalar) -> Scalar:
     A ceiling is flat between its steps, so its own slope says that more stages or narrower shards save no work.
     """
     return jnp.ceil(value) + (value - jax.lax.stop_gradient(value))
+
+
+def just_below_reciprocal(piece: Scalar) -> Scalar:
+    """``1 / piece``, smaller by four roundings: what turns the pieces of a whole into a product.
+
+    ``ceiling(whole * just_below_reciprocal(piece))`` is ``ceil(whole / piece)`` without a division for each whole,
+    exact below 2^21: a whole multiple never counts one piece more. Its slope is that by ``whole``.
+    """
+    return jax.lax.stop_gradient(1.0 / piece * (1.0 - 2.0**-21))
