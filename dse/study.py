@@ -10,7 +10,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from enum import IntFlag
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,8 +24,19 @@ Lookup = Callable[[str], Scalar]
 #: Degrees of parallelism by leaf path, one value a row of mappings.
 Degrees = Mapping[str, np.ndarray]
 
+#: Where an option changes nothing, a truth value a row of degrees.
+IdleRule = Callable[[Degrees], np.ndarray]
+
 #: Name of the reason that a constraint of the specification is, after the model's own.
 CONSTRAINT = "constraint"
+
+
+class Shown(NamedTuple):
+    """A metric as tables of designs show it."""
+
+    heading: str
+    metric: str
+    style: str  #: ``time``, ``percent``, ``bytes`` or ``number``
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -36,7 +47,7 @@ class Study:
     """
 
     name: str
-    evaluate: Callable[[Design], Any]  #: the metrics of one design, a record of ``metrics``; pure, under ``jit`` and ``vmap``
+    evaluate: Callable[[Design], Any]  #: the metrics of one design, a record of ``metrics``; pure, scalar by scalar
     metrics: type  #: record whose fields carry units, long names and groups; has ``feasible`` and ``infeasible_reason``
     reasons: type[IntFlag]  #: why a design cannot run
     meanings: Mapping[Any, str]  #: one sentence a reason
@@ -49,8 +60,17 @@ class Study:
     steps: tuple[str, ...] = ()  #: metrics that vary in steps or not at all: nothing is differentiated by them
     optional: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     #: group of metrics left out unless asked for → how the leaves begin that nothing but these depends on
-    idle_options: Mapping[str, Callable[[Degrees], np.ndarray]] = dataclasses.field(default_factory=dict)
+    idle_options: Mapping[str, IdleRule] = dataclasses.field(default_factory=dict)
     #: option of the mapping → where it changes nothing; its plain value 0 then stands for all of them
+
+    shown: tuple[Shown, ...] = ()  #: metrics in tables of the best designs
+    breakdown: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    #: heading → parts of the first total whose shares such tables show together
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the model is the package's own, so that the code's digest tells of every change."""
+        return getattr(self.evaluate, "__module__", "").startswith("dse.")
 
     # --- metrics ------------------------------------------------------------------------------------------
 
@@ -90,6 +110,11 @@ class Study:
         """Bit of ``infeasible_reason`` for a constraint of the specification: the one after the model's own."""
         return 1 << max(self.reasons).bit_length()
 
+    @property
+    def feasible_bit(self) -> int:
+        """The bit after those of all reasons, for the feasible where they are counted beside the reasons."""
+        return self.constraint_bit << 1
+
     @functools.cached_property
     def reason_bits(self) -> dict[str, int]:
         """Name → bit of ``infeasible_reason``: the model's, then the specification's constraints."""
@@ -99,7 +124,7 @@ class Study:
     def reason_meanings(self) -> dict[str, str]:
         """Name → one sentence."""
         own = {reason.name: self.meanings[reason] for reason in self.reasons}
-        return own | {CONSTRAINT: "a constraint of the specification is not met"}
+        return own | {CONSTRAINT: "a constraint of the sweep is not met"}
 
     def reasons_in(self, bits: int) -> Iterator[str]:
         """Names of the reasons whose bits are set."""
@@ -153,6 +178,23 @@ TRAINING = Study(
     shortfalls=_training_shortfalls,
     totals=("step_time", "peak_memory", "energy_per_step"),
     steps=("parameters", "model_flops"),
+    shown=(
+        Shown("step", "step_time", "time"),
+        Shown("MFU %", "mfu", "percent"),
+        Shown("tok/s/dev", "tokens_per_second_per_device", "number"),
+        Shown("GiB", "peak_memory", "bytes"),
+    ),
+    breakdown={
+        "comp": ("step_time_forward", "step_time_backward"),
+        "recomp": ("step_time_recompute",),
+        "tp+cp": ("step_time_tensor_parallel", "step_time_context_parallel"),
+        "pp": ("step_time_bubble", "step_time_pipeline_parallel"),
+        "dp": ("step_time_data_parallel",),
+        "edge": ("step_time_edge",),
+        "optim": ("step_time_optimizer",),
+        "host": ("step_time_host",),
+        "offload": ("step_time_offload",),
+    },
     optional={
         ENERGY: ("system.accelerator.power.", "system.accelerator.chip.", "system.host_power", "system.pue"),
     },

@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 
 from dse.cli import show
-from dse.cli.status import NOTHING_FEASIBLE, told
+from dse.cli.status import NOTHING_FEASIBLE, report_errors
 from dse.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _TOP = 10
 _HEADLINE = ("step_time", "tokens_per_second", "tokens_per_second_per_device", "mfu", "mfu_causal", "hfu", "parameters")
 
 
-@told
+@report_errors
 def evaluate(
     workload: Annotated[str, typer.Option("--workload", "-w", help="Workload: a name of the catalogue.")],
     system: Annotated[str, typer.Option("--system", "-s", help="System (or accelerator): a name of the catalogue.")],

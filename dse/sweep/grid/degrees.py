@@ -14,6 +14,7 @@ from dse import types
 from dse.design import PLAIN_MAPPING
 from dse.errors import InputError
 from dse.spec.axes import Axis
+from dse.study import Study
 
 N_DEVICES = "system.n_devices"
 DEGREES = (
@@ -49,6 +50,7 @@ class Parts(NamedTuple):
     axes: Mapping[str, Axis]  #: swept or fixed parts
     zips: tuple[tuple[Axis, ...], ...]  #: those that move together
     n_devices_given: bool  #: whether the number of devices is known before the degrees
+    study: Study  #: which options change nothing at which degrees
 
     def axis(self, path: str) -> Axis:
         """The axis of a part; one that is not mentioned has its plain value."""
