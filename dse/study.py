@@ -190,7 +190,7 @@ TRAINING = Study(
         "tp+cp": ("step_time_tensor_parallel", "step_time_context_parallel"),
         "pp": ("step_time_bubble", "step_time_pipeline_parallel"),
         "dp": ("step_time_data_parallel",),
-        "edge": ("step_time_edge",),
+        "emb+head": ("step_time_embedding_and_head",),
         "optim": ("step_time_optimizer",),
         "host": ("step_time_host",),
         "offload": ("step_time_offload",),

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from dse import catalog
 from dse.design import replace
 from dse.model.machine import isolated, roofline
-from dse.model.machine.collectives import Group, all_to_all, direct_all_reduce, wire_time
+from dse.model.machine.collectives import all_to_all, direct_all_reduce, wire_time
 from dse.model.work.operators import Element, matmul_work
-from dse.types import Precision
+from dse.types import Group, Precision
 
 CHIP = catalog.accelerator("h100-sxm-80gb", fine=True)
 SYSTEM = catalog.system("h100-sxm-80gb", fine=True)

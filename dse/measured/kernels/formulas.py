@@ -17,8 +17,7 @@ from dse.measured.kernels.kernel import Kernel
 from dse.measured.kernels.platforms import platform
 from dse.measured.table import Skip
 from dse.model.machine import isolated, kernel_power
-from dse.model.machine.collectives import Group
-from dse.types import Accelerator, Precision, Scalar, System
+from dse.types import Accelerator, Group, Precision, Scalar, System
 
 
 def _gemm(values: Sequence[Scalar], device: Accelerator) -> Scalar:
