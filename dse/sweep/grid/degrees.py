@@ -11,11 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from dse import types
-from dse.design import PLAIN_MAPPING
+from dse.design import N_DEVICES, PLAIN_MAPPING
 from dse.errors import InputError
 from dse.spec.axes import Axis
 
-N_DEVICES = "system.n_devices"
 DEGREES = (
     N_DEVICES, "mapping.tp", "mapping.cp", "mapping.pp", "mapping.dp", "mapping.micro_batch", "mapping.virtual_stages"
 )  # fmt: skip
@@ -52,7 +51,7 @@ class Parts(NamedTuple):
 
     def axis(self, path: str) -> Axis:
         """The axis of a part; one that is not mentioned has its plain value."""
-        plain = float(PLAIN_MAPPING[path.removeprefix("mapping.")]) if path != N_DEVICES else 0.0
+        plain = PLAIN_MAPPING.get(path, 0.0)
         return self.axes.get(path) or Axis(name=path.rpartition(".")[2], key=path, where="", values=(plain,))
 
 
