@@ -88,7 +88,7 @@ def entry(kind: str, name: str, where: str = "catalogue", folder: Folder = None)
 
     >>> found = entry("accelerator", "h100").values["memory.bandwidth"]
     >>> found.value, found.units, found.text, found.confidence
-    (3350000000000.0, 'B/s', '3.35 TB/s', 'datasheet')
+    (3350000000000.0, 'B/s', '3350 GB/s', 'datasheet')
     """
     return load(*_locate(kind, name, where, folder), folder)
 
