@@ -67,9 +67,9 @@ def evaluate(
 
 def _bounds(design: Design, software: str, explained: Explanation) -> dict[str, Interval]:
     """Metric → the interval in which it lies in 80 % of cases, for those that have one."""
-    from dse.measured.uncertainty import doubt_of, half_widths, interval
+    from dse.measured.uncertainty import half_widths, interval, uncertainty_of
 
-    half_width = float(half_widths([design], [doubt_of(software)])[0])
+    half_width = float(half_widths([design], [uncertainty_of(software)])[0])
     found = {name: interval(name, explained.metrics[name], half_width) for name in _HEADLINE}
     return {name: ends for name, ends in found.items() if ends}
 

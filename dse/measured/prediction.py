@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import jax
 import numpy as np
@@ -70,43 +69,56 @@ def predict_cases(cases: Sequence[Case], lookup: Lookup | None = None) -> list[P
 
 
 def evaluate_many(designs: Sequence[Design]) -> dict[str, np.ndarray]:
-    """Metrics of many designs, each an array in their order; compiled once for any number of one structure."""
+    """Metrics of many designs, each an array in their order; compiled once for any number of one structure.
+
+    >>> import dse
+    >>> one = dse.design("gpt-3-13b", "selene", tp=8, micro_batch=1, recompute="full")
+    >>> evaluate_many([one, one])["step_time"].shape
+    (2,)
+    """
     names = [field.name for field in dataclasses.fields(Metrics)]
-    if not designs:
-        return {name: np.zeros(0) for name in names}
-    structures = [jax.tree.structure(design) for design in designs]
-    order: list[int] = []
-    parts = []
-    for structure in dict.fromkeys(structures):  # those with optional records apart from those without
-        members = [index for index, own in enumerate(structures) if own == structure]
-        order += members
-        parts.append(_evaluate_alike([designs[index] for index in members], structure))
-    back = np.argsort(order)
-    return {name: np.concatenate([getattr(part, name) for part in parts])[back] for name in names}
+    found = {name: np.zeros(len(designs)) for name in names}
+    for members, stack in alike(designs):
+        metrics = evaluate_stack(stack)
+        for name in names:
+            found[name][members] = getattr(metrics, name)
+    return found
 
 
-def _evaluate_alike(designs: Sequence[Design], structure: jax.tree_util.PyTreeDef) -> Metrics:
-    """Metrics of designs of one structure, each an array in their order."""
-    return evaluate_leaves(np.array([jax.tree.leaves(design) for design in designs], np.float32), structure)
+def alike(designs: Sequence[Design]) -> Iterator[tuple[list[int], Design]]:
+    """(positions, stack) of designs by structure: those with an optional record apart from those without.
+
+    A stack is a design whose leaves are arrays, with one number a design.
+    """
+    positions: dict[jax.tree_util.PyTreeDef, list[int]] = {}
+    for position, design in enumerate(designs):
+        positions.setdefault(jax.tree.structure(design), []).append(position)
+    for members in positions.values():
+        yield members, jax.tree.map(lambda *leaves: np.array(leaves, np.float32), *(designs[i] for i in members))
 
 
-def evaluate_leaves(leaves: np.ndarray, structure: jax.tree_util.PyTreeDef) -> Metrics:
-    """Metrics of designs given by their leaves [design, leaf], each an array in their order."""
-    count, padding = len(leaves), -len(leaves) % BATCH
-    leaves = np.concatenate([leaves, np.repeat(leaves[-1:], padding, axis=0)])
-    parts = [_evaluate_batch(leaves[at : at + BATCH], structure) for at in range(0, len(leaves), BATCH)]
+def evaluate_stack(stack: Design) -> Metrics:
+    """Metrics of a stack of designs (see :func:`alike`), each an array in their order."""
+    count = len(stack.mapping.tp)
+
+    def batch(start: int) -> Design:
+        chosen = np.minimum(np.arange(start, start + BATCH), count - 1)  # the last one fills up
+        return jax.tree.map(lambda leaf: leaf[chosen], stack)
+
+    parts = [_evaluate_batch(batch(start)) for start in range(0, count, BATCH)]
     return jax.tree.map(lambda *arrays: np.concatenate(arrays)[:count], *jax.device_get(parts))
 
 
-@functools.partial(jax.jit, static_argnames="structure")
-def _evaluate_batch(leaves: jax.Array, structure: jax.tree_util.PyTreeDef) -> Metrics:
-    """Metrics of ``leaves``: one row a design, one column a leaf."""
-    return jax.vmap(lambda row: evaluate(jax.tree.unflatten(structure, list(row))))(leaves)
+_evaluate_batch = jax.jit(jax.vmap(evaluate))
 
 
 def _choose(case: Case, candidates: Candidates, designs: list[Design], metrics: dict[str, np.ndarray]) -> Prediction:
     """The prediction of one configuration from the metrics of its candidates."""
+    layers, mappings = candidates.workload.n_layers, candidates.mappings
     reason = metrics["infeasible_reason"].astype(int)
+    # Stages that differ by a layer are only taken where a row states them: then they did run.
+    uneven = np.array([m.virtual_stages == 1.0 and m.pp <= layers and layers % m.pp != 0.0 for m in mappings])
+    reason = np.where(uneven, reason & ~int(Infeasible.layers_not_divisible), reason)
     runs = (reason & ~int(Infeasible.memory | Infeasible.host_memory)) == 0
     if not runs.any():
         return Prediction(case, completed=candidates.completed, skip=Skip("infeasible as stated", _sentence(reason[0])))
@@ -119,12 +131,12 @@ def _choose(case: Case, candidates: Candidates, designs: list[Design], metrics: 
             smallest = f"smallest need {need[runs].min() / _GIB:.1f} GiB"
             return Prediction(case, completed=candidates.completed, skip=Skip("does not fit in memory", smallest))
         fits, note = runs & (need == need[runs].min()), "over capacity"
-    chosen = _fastest(candidates.mappings, metrics["step_time"], fits)
-    if candidates.workload.n_layers % candidates.mappings[chosen].pp:
+    chosen = _fastest(mappings, metrics["step_time"], fits)
+    if uneven[chosen]:
         note = "; ".join(filter(None, (note, "stages differ by a layer")))
     return Prediction(
         case, designs[chosen], {name: float(values[chosen]) for name, values in metrics.items()},
-        _completed(candidates, candidates.mappings[chosen]), note, stack=candidates.stack,
+        _completed(candidates, mappings[chosen]), note, stack=candidates.stack,
     )  # fmt: skip
 
 
