@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from dse.cli import show
-from dse.cli.status import told
+from dse.cli.status import report_errors
 
 
-@told
+@report_errors
 def bench(
     starts: Annotated[bool, typer.Option(help="Also time fresh processes, cold and warm.")] = True,
     docs: Annotated[Path | None, typer.Option(metavar="FILE.md", help="Write the page of results.")] = None,

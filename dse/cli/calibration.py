@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from dse.cli import show
-from dse.cli.status import told
+from dse.cli.status import report_errors
 from dse.errors import InputError
 
 
-@told
+@report_errors
 def predict(
     cases: Annotated[Path, typer.Argument(metavar="CASES.csv", help="Configurations, one a row.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="CSV file to write.")],
@@ -28,7 +28,7 @@ def predict(
     print(f"{counts['predicted']} of {counts['rows']} rows predicted: {output}")
 
 
-@told
+@report_errors
 def validate(
     cases: Annotated[list[Path], typer.Argument(metavar="CASES.csv …", help="Measured configurations.")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="CSV file with every comparison.")] = None,
@@ -147,7 +147,7 @@ def _command(cases: list[Path], docs: Path) -> str:
     return shlex.join(["dse", "calibrate", *map(str, cases), "-o", "FILE.toml", "--docs", str(docs)])
 
 
-@told
+@report_errors
 def calibrate(
     cases: Annotated[list[Path], typer.Argument(metavar="CASES.csv …", help="Measured configurations.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="TOML file to write.")],
