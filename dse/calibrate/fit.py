@@ -39,8 +39,8 @@ Values = dict[str, jax.Array]
 #: A posterior spread below this share of the prior's counts as moved by the data; so does a value one spread off.
 MOVED = 0.7
 
-#: A descent ends before a step that gains less than this share of the loss, or where one damped so much gains none.
-_TOLERANCE, _MOST_DAMPED = 1e-4, 1e4
+#: A descent ends where even a step damped so much gains nothing.
+_MOST_DAMPED = 1e4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,7 +163,7 @@ class Minimum(NamedTuple):
 def gauss_newton(
     residuals: Callable[[np.ndarray], np.ndarray], slopes: Callable[[np.ndarray, np.ndarray], np.ndarray],
     start: np.ndarray, weights: np.ndarray, *, noise: float, delta: float, prior: np.ndarray | float = 1.0,
-    steps: int = 40,
+    pace: tuple[float, float] = (0.2, 5.0), tolerance: float = 1e-4, steps: int = 40,
 ) -> Minimum:  # fmt: skip
     """The nearest minimum by damped Gauss-Newton steps (Levenberg 1944, Marquardt 1963) of at most one unit of ``z``.
 
@@ -175,20 +175,23 @@ def gauss_newton(
         noise: standard deviation of a residual that the optimum weighs the priors against.
         delta: size of a residual from which it counts linearly.
         prior: standard deviation of each ``z`` before the data.
+        pace: factors of the damping after a step that gained and after one that did not.
+        tolerance: share of the loss; a step that gains less ends the descent and is not taken.
         steps: at most.
     """
 
     def loss_of(z: np.ndarray, errors: np.ndarray) -> float:
         return float(weights @ robust(errors, delta) / noise**2 + 0.5 * np.sum((z / prior) ** 2))
 
-    def bent(z: np.ndarray, errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def expansion(z: np.ndarray, errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Curvature and gradient of the loss."""
         jacobian, counts = slopes(z, errors), weights * influence(errors, delta) / noise**2
         return curvature(jacobian, counts, prior), jacobian.T @ (counts * errors) + z / prior**2
 
+    calm, rough = pace
     z, errors, damping = start, residuals(start), 1e-2
     loss = loss_of(z, errors)
-    matrix, gradient = bent(z, errors)
+    matrix, gradient = expansion(z, errors)
     for _ in range(steps):
         gained = 0.0
         while not gained and damping < _MOST_DAMPED:
@@ -196,11 +199,11 @@ def gauss_newton(
             trial = z + np.clip(move, -1.0, 1.0)
             tried = residuals(trial)
             after = loss_of(trial, tried)
-            gained, damping = (loss - after, 0.3 * damping) if after < loss else (0.0, 4.0 * damping)
-        if gained < _TOLERANCE * (1.0 + loss):
+            gained, damping = (loss - after, calm * damping) if after < loss else (0.0, rough * damping)
+        if gained < tolerance * (1.0 + loss):
             break
         z, errors, loss = trial, tried, after
-        matrix, gradient = bent(z, errors)
+        matrix, gradient = expansion(z, errors)
     return Minimum(z, errors, matrix, loss)
 
 

@@ -29,6 +29,10 @@ from dse.types.fields import field_metadata
 NOISE, DELTA = 0.04, 0.2
 #: Finite difference in prior spreads, and starts, half a prior spread around the first.
 _STEP, _STARTS = 0.05, 3
+#: Pace of the damping: the clock study has several minima, and which one a start finds depends on it.
+_PACE = (0.3, 4.0)
+#: Gain of a step, as a share of the loss, below which a descent ends: some parameters trade off in flat valleys.
+_TOLERANCE = 1e-5
 
 _POWER = "system.accelerator.power."
 #: Power at rest over the limit as sold, as the kernels of other chips have it (the generic family).
@@ -194,7 +198,10 @@ def minimum(rows: Rows, used: np.ndarray, starts: int = _STARTS) -> Minimum:
     rng = np.random.default_rng(0)
     count = len(rows.columns)
     firsts = [np.zeros(count), *(0.5 * rng.standard_normal((starts - 1, count)))]
-    ends = [gauss_newton(residuals, slopes, first, used, noise=NOISE, delta=DELTA) for first in firsts]
+    ends = [
+        gauss_newton(residuals, slopes, first, used, noise=NOISE, delta=DELTA, pace=_PACE, tolerance=_TOLERANCE)
+        for first in firsts
+    ]
     return min(ends, key=lambda end: end.loss)
 
 
