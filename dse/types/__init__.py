@@ -11,6 +11,7 @@ from dse.types.choices import (
     Attention,
     Collective,
     Infeasible,
+    MessageKind,
     Placement,
     Precision,
     Recompute,
@@ -22,7 +23,7 @@ from dse.types.kernels import AttentionKernels, EfficiencySteps, FineKernels, Ke
 from dse.types.machine import HOST, Accelerator, MatrixRate, MemoryTier, System
 from dse.types.metrics import Metrics
 from dse.types.network import CollectiveKernels, Network, Volumes
-from dse.types.operations import Operator, Work
+from dse.types.operations import Dimension, Element, Group, Message, Operator, Scope, Window, Work
 from dse.types.power import Power
 from dse.types.software import Mapping, Software
 from dse.types.technology import GENERATED, Chip, LogicNode, MemoryTechnology
@@ -39,8 +40,11 @@ __all__ = [
     "Collective",
     "CollectiveKernels",
     "Design",
+    "Dimension",
     "EfficiencySteps",
+    "Element",
     "FineKernels",
+    "Group",
     "Infeasible",
     "Kernels",
     "LogicNode",
@@ -48,6 +52,8 @@ __all__ = [
     "MatrixRate",
     "MemoryTechnology",
     "MemoryTier",
+    "Message",
+    "MessageKind",
     "Metrics",
     "Network",
     "Operator",
@@ -56,11 +62,13 @@ __all__ = [
     "Precision",
     "Recompute",
     "Scalar",
+    "Scope",
     "SequenceParallel",
     "Software",
     "Steps",
     "System",
     "Volumes",
+    "Window",
     "Work",
     "Workload",
     "defaults",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import IntEnum, IntFlag
+from enum import Enum, IntEnum, IntFlag
 
 
 class Precision(IntEnum):
@@ -51,6 +51,16 @@ class Collective(IntEnum):
     tree = 2
     hierarchical = 3
     in_switch = 4
+
+
+class MessageKind(Enum):
+    """What a message is: a collective of its group, or a send to the neighbour."""
+
+    all_reduce = "all_reduce"
+    all_gather = "all_gather"
+    reduce_scatter = "reduce_scatter"
+    all_to_all = "all_to_all"
+    send = "send"
 
 
 class Placement(IntEnum):

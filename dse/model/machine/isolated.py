@@ -11,10 +11,11 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model.choice import ceiling
-from dse.model.machine.collectives import Group, all_gather, all_reduce, all_to_all, direct_all_reduce, send
-from dse.model.machine.roofline import isolated_time, matrix_rate, memory_time, operand_bytes, overlapped
-from dse.model.work.operators import Element, matmul_work
-from dse.types import Accelerator, Collective, Network, Precision, Scalar, System, Work
+from dse.model.formats import operand_bytes
+from dse.model.machine.collectives import all_gather, all_reduce, all_to_all, direct_all_reduce, send
+from dse.model.machine.roofline import isolated_time, matrix_rate, memory_time, overlapped
+from dse.model.work.operators import matmul_work
+from dse.types import Accelerator, Collective, Element, Group, Network, Precision, Scalar, System, Work
 
 #: Rows of queries, and keys, that one attention core works on at a time.
 TILE = 128.0
@@ -240,7 +241,7 @@ def collective_time(operation: Scalar, size: Scalar, group: Group, launch: Scala
         operation < 0.5, all_reduce(size, group, system, auto), all_gather(size, group, system, auto)
     )
     apart = jnp.where(
-        operation > 3.5, send(size, jnp.where(group.local > 1.0, 1.0, 0.0), alone),
+        operation > 3.5, send(size, Group(2.0, jnp.minimum(group.local, 2.0)), alone),
         all_to_all(size, group, exchange),
     )  # fmt: skip
     return jnp.where(launch > 0.0, launch, up.alone.launch) + jnp.where(operation > 2.5, apart, gathered)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from dse.model.choice import choose
+from dse.model.formats import operand_bytes
 from dse.types import Accelerator, FineKernels, Operator, Precision, Scalar, Software, Steps, Work
 
 #: A rate or size that is missing is replaced by this, so that nothing divides by zero;
@@ -35,22 +36,6 @@ def sixteen_bit_rate(accelerator: Accelerator, precision: Scalar) -> Scalar:
     rate = accelerator.matrix_rate
     half = (precision == float(Precision.fp16)) | (rate.bf16 <= 0.0)
     return jnp.maximum(jnp.where(half, rate.fp16, rate.bf16), TINY)
-
-
-def operand_bytes(precision: Scalar) -> Scalar:
-    """Bytes of one matrix operand; block formats carry their shared scales (1 fp32 a 128, 1 byte a 16)."""
-    by_code = {
-        Precision.fp32: 4.0,
-        Precision.tf32: 4.0,
-        Precision.bf16: 2.0,
-        Precision.fp16: 2.0,
-        Precision.fp8: 1.0,
-        Precision.fp8_block: 1.0 + 4.0 / 128.0,
-        Precision.fp4: 0.5 + 1.0 / 16.0,
-        Precision.int8: 1.0,
-        Precision.int4: 0.5,
-    }
-    return choose(precision, by_code)
 
 
 def occupied_flops(work: Work, accelerator: Accelerator) -> Scalar:

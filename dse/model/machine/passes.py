@@ -1,0 +1,93 @@
+"""Device seconds of a list of operators, by pass and by what messages may hide behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from dse.model.machine.roofline import memory_time, operator_times
+from dse.types import Design, Operator, Scalar, Window
+
+
+class Passes(NamedTuple):
+    """Device seconds of a list of operators for one micro-batch."""
+
+    forward: Scalar
+    input_gradient: Scalar
+    weight_gradient: Scalar
+    core_forward: Scalar  # the attention core: selective recompute repeats it, context parallelism hides behind it
+    core_backward: Scalar
+    matrix_forward: Scalar  # the parts that tensor-parallel messages can hide behind
+    matrix_input_gradient: Scalar
+    matrix_weight_gradient: Scalar
+    memory_forward: Scalar  # device memory in use, were each pass one long kernel
+    memory_backward: Scalar
+
+    @property
+    def backward(self) -> Scalar:
+        """Input and weight gradients."""
+        return self.input_gradient + self.weight_gradient
+
+    def window(self, window: Window) -> Scalar:
+        """Seconds of the compute of a layer that messages may hide behind."""
+        return {
+            Window.matrix_forward: self.matrix_forward,
+            Window.matrix_input_gradient: self.matrix_input_gradient,
+            Window.matrix_weight_gradient: self.matrix_weight_gradient,
+            Window.attention_forward: self.core_forward,
+            Window.attention_backward: self.core_backward,
+        }[window]
+
+
+def operator_passes(operator: Operator, design: Design) -> tuple[Scalar, Scalar, Scalar]:
+    """Forward, input-gradient and weight-gradient seconds of an operator under the stack of ``design``.
+
+    Stacks differ in the attention kernel they call, so its time is scaled apart from the other matrices'.
+    """
+    software = design.software
+    times = operator_times(operator, design.system.accelerator, software, design.mapping.precision)
+    if operator.kind != "flash":
+        return times
+    forward, backward, _ = times
+    return software.flash_slowdown * forward, software.flash_slowdown * backward, 0.0
+
+
+def run_passes(operators: Sequence[Operator], design: Design) -> Passes:
+    """Time every operator and fold the list into passes."""
+    accelerator, backward = design.system.accelerator, design.workload.backward
+    timed = [(o, operator_passes(o, design)) for o in operators]
+
+    def fold(index: int, keep: Callable[[Operator], bool] = lambda o: True) -> Scalar:
+        total = sum((t[index] for o, t in timed if keep(o)))
+        return total if index == 0 else backward * total
+
+    def dense(o: Operator) -> bool:
+        return o.kind == "matrix"
+
+    def core(o: Operator) -> bool:
+        return o.core
+
+    return Passes(
+        forward=fold(0),
+        input_gradient=fold(1),
+        weight_gradient=fold(2),
+        core_forward=fold(0, core),
+        core_backward=fold(1, core),
+        matrix_forward=fold(0, dense),
+        matrix_input_gradient=fold(1, dense),
+        matrix_weight_gradient=fold(2, dense),
+        memory_forward=memory_time(sum(o.present * o.forward.bytes for o in operators), accelerator),
+        memory_backward=memory_time(
+            backward * sum(o.present * sum(work.bytes for work in o.gradients) for o in operators), accelerator
+        ),
+    )
+
+
+def with_small_kernels(passes: Passes, design: Design) -> Passes:
+    """A layer's passes with what its list of operators leaves out: casts, copies, transposes, random states.
+
+    A backward has about twice as many of them as a forward.
+    """
+    seconds = design.software.small_kernel_time
+    again = 2.0 * design.workload.backward * seconds
+    return passes._replace(forward=passes.forward + seconds, input_gradient=passes.input_gradient + again)
