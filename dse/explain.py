@@ -12,13 +12,15 @@ import jax.numpy as jnp
 
 from dse.design import known_leaves, leaf, leaf_path, leaves_of, replace
 from dse.errors import InputError, unknown_name
-from dse.evaluate import evaluate, lay_out
+from dse.evaluate import evaluate
 from dse.model.accounts.feasibility import usable_memory
-from dse.model.machine.rates import Rates, rates_of
+from dse.model.layout import lay_out
+from dse.model.machine.rates import Rates, step_rates
 from dse.model.machine.roofline import operator_times, roofline_terms
 from dse.model.machine.technology import generated
+from dse.model.steps.layer import layer_time
 from dse.model.steps.operating import operate
-from dse.model.steps.training import layer_time
+from dse.model.work.training import training_work
 from dse.types import INFEASIBLE_MEANING, Design, Infeasible, Metrics, Operator, OperatorKind, Precision, Scalar, Work
 
 GIB = 2.0**30
@@ -130,10 +132,11 @@ def explain(design: Design, metric: str = "step_time") -> Explanation:
     with _one_by_one():
         metrics = {name: float(value) for name, value in dataclasses.asdict(evaluate(design)).items()}
         layout = lay_out(design)
-        running = operate(design, layout.local, layout.groups, layout.layer, layout.on_host).design
-        layer = layer_time(running, layout.local, layout.groups, layout.layer, layout.on_host)
-        rates = rates_of(running.system.accelerator, running.mapping.precision, running.software)
-        sections = {"embedding": layout.embedding, "layer": layout.layer, "head": layout.head}
+        work = training_work(design, layout)
+        running = operate(design, layout, work).design
+        layer = layer_time(running, layout, work)
+        rates = step_rates(running)
+        sections = {"embedding": work.embedding, "layer": work.layer, "head": work.head}
         return Explanation(
             metrics=metrics,
             step_time=_parts(metrics, "step_time"),

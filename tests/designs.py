@@ -6,6 +6,8 @@ import dataclasses
 
 from hypothesis import strategies as st
 
+from dse.model.layout import lay_out
+from dse.model.work.training import training_work
 from dse.types import (
     Accelerator,
     Design,
@@ -129,3 +131,8 @@ def designs(draw) -> Design:
         precision=draw(st.sampled_from([2, 3, 4])),
         placement=draw(st.sampled_from([0, 1])),
     )
+
+
+def work_of(design):
+    """Operators, messages and bytes of a step of ``design``."""
+    return training_work(design, lay_out(design))

@@ -24,7 +24,7 @@ _TIME = {
     "tp+cp": ("tensor_parallel", "context_parallel"),
     "pp": ("bubble", "pipeline_parallel"),
     "dp": ("data_parallel",),
-    "edge": ("edge",),
+    "emb+head": ("embedding_and_head",),
     "optim": ("optimizer",),
     "host": ("host",),
     "offload": ("offload",),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
-from dse.types import Precision, Scalar
+from dse.types import Scalar
 
 
 def choose(code: Scalar, by_code: Mapping[int, Scalar]) -> Scalar:
@@ -16,22 +16,6 @@ def choose(code: Scalar, by_code: Mapping[int, Scalar]) -> Scalar:
     for key, value in by_code.items():
         result = jnp.where(code == float(key), value, result)
     return result
-
-
-def operand_bytes(precision: Scalar) -> Scalar:
-    """Bytes of one matrix operand; block formats carry their shared scales (1 fp32 a 128, 1 byte a 16)."""
-    by_code = {
-        Precision.fp32: 4.0,
-        Precision.tf32: 4.0,
-        Precision.bf16: 2.0,
-        Precision.fp16: 2.0,
-        Precision.fp8: 1.0,
-        Precision.fp8_block: 1.0 + 4.0 / 128.0,
-        Precision.fp4: 0.5 + 1.0 / 16.0,
-        Precision.int8: 1.0,
-        Precision.int4: 0.5,
-    }
-    return choose(precision, by_code)
 
 
 def divides(part: Scalar, whole: Scalar) -> Scalar:

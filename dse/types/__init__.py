@@ -24,7 +24,7 @@ from dse.types.kernels import AttentionKernels, EfficiencySteps, FineKernels, Ke
 from dse.types.machine import HOST, Accelerator, MatrixRate, MemoryTier, System
 from dse.types.metrics import Metrics
 from dse.types.network import CollectiveKernels, Network, Volumes
-from dse.types.operations import Operator, Work
+from dse.types.operations import Dimension, Element, Group, Message, Operator, Scope, Window, Work
 from dse.types.power import Power
 from dse.types.software import Mapping, Software
 from dse.types.technology import GENERATED, Chip, LogicNode, MemoryTechnology
@@ -41,8 +41,11 @@ __all__ = [
     "Collective",
     "CollectiveKernels",
     "Design",
+    "Dimension",
     "EfficiencySteps",
+    "Element",
     "FineKernels",
+    "Group",
     "Infeasible",
     "Kernels",
     "LogicNode",
@@ -50,6 +53,7 @@ __all__ = [
     "MatrixRate",
     "MemoryTechnology",
     "MemoryTier",
+    "Message",
     "MessageKind",
     "Metrics",
     "Network",
@@ -60,11 +64,13 @@ __all__ = [
     "Precision",
     "Recompute",
     "Scalar",
+    "Scope",
     "SequenceParallel",
     "Software",
     "Steps",
     "System",
     "Volumes",
+    "Window",
     "Work",
     "Workload",
     "defaults",

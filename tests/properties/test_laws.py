@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import dse
 from dse.design import leaves, replace
-from dse.evaluate import evaluate, lay_out
-from dse.model.work import transformer
+from dse.evaluate import evaluate
+from dse.model.work import parameters
 from dse.types import Infeasible, Metrics
-from tests.designs import designs, make_design, workloads
+from tests.designs import designs, make_design, work_of, workloads
 
 jitted = jax.jit(evaluate)
 batched = jax.jit(jax.vmap(evaluate))
@@ -118,7 +118,7 @@ def test_step_is_no_shorter_than_any_resource_needs(design):
     metrics = jitted(design)
     assert float(metrics.mfu_causal) <= 1.0
     layers = design.workload.n_layers / design.mapping.pp
-    own = transformer.layer_parameters(design.workload, design.mapping.tp) * layers
+    own = parameters.layer_parameters(design.workload, design.mapping.tp) * layers
     replicas = design.mapping.dp * design.mapping.cp if design.mapping.zero_stage >= 1 else 1.0
     traffic = float(own) / replicas * 24.0 / design.system.accelerator.memory.bandwidth
     assert float(metrics.step_time_optimizer) >= traffic
@@ -137,10 +137,9 @@ def test_flops_and_parameters_do_not_depend_on_the_mapping(design):
     plain = make_design(design.workload, software=design.software)
 
     def layer_flops(d):
-        layout = lay_out(d)
         total = sum(
             float(operator.present) * float(work.flops)
-            for operator in layout.layer
+            for operator in work_of(d).layer
             if operator.kind != "vector"
             for work in (operator.forward, operator.input_gradient, operator.weight_gradient)
             if work is not None

@@ -16,15 +16,14 @@ from dse.errors import InputError
 from dse.measured.kernels.kernel import Kernel
 from dse.measured.kernels.platforms import platform
 from dse.measured.table import Skip
-from dse.model.choice import operand_bytes
+from dse.model.formats import operand_bytes
 from dse.model.machine import kernel_power
 from dse.model.machine.attention_kernels import Attention, attention_time
 from dse.model.machine.collective_kernels import collective_time, direct_time
 from dse.model.machine.gemm_kernels import Gemm, gemm_time
 from dse.model.machine.roofline import elementwise_time
-from dse.model.machine.topology import Group
-from dse.model.work.operators import SOFTMAX, Element, matmul_work
-from dse.types import Accelerator, Precision, Scalar, System
+from dse.model.work.operators import SOFTMAX, matmul_work
+from dse.types import Accelerator, Element, Group, Precision, Scalar, System
 
 
 def gemm_of(rows: Scalar, columns: Scalar, depth: Scalar, precision: Scalar, device: Accelerator) -> Gemm:

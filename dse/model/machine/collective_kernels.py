@@ -11,8 +11,7 @@ import jax.numpy as jnp
 
 from dse.model.machine.collectives import all_gather, all_reduce, all_to_all, direct_all_reduce, send
 from dse.model.machine.overlap import overlapped
-from dse.model.machine.topology import Group
-from dse.types import Collective, Network, Scalar, System
+from dse.types import Collective, Group, Network, Scalar, System
 
 #: A send between two devices over their own link: share of the bandwidth, and of the ramp of a ring.
 SEND_EFFICIENCY, SEND_RAMP = 0.95, 0.05

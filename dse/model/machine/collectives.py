@@ -12,8 +12,7 @@ import jax.numpy as jnp
 from dse.model.choice import choose
 from dse.model.machine.rates import reciprocal
 from dse.model.machine.roofline import memory_time
-from dse.model.machine.topology import Group
-from dse.types import Collective, MessageKind, Network, Scalar, System
+from dse.types import Collective, Group, MessageKind, Network, Scalar, System
 
 
 def wire_time(size: Scalar, network: Network) -> Scalar:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
 
 from dse.model.machine.power import flop_energy
-from dse.types import OperatorKind, Power, Scalar, Work
+from dse.types import Design, Operator, OperatorKind, Power, Recompute, Scalar, Work
 
 
 class Joules(NamedTuple):
@@ -57,3 +58,21 @@ def work_energy(works: list[tuple[OperatorKind, Scalar, Work | None]], flop: Flo
         cache=power.cache_energy * moved,
         memory=power.memory_energy * moved,
     )
+
+
+def operators_energy(operators: Sequence[Operator], design: Design, repeated: bool = False) -> Joules:
+    """Joules of a list of operators, forward and backward, on one device for one micro-batch.
+
+    With ``repeated`` also of what the mapping's recompute policy runs again.
+    """
+    w, m, power = design.workload, design.mapping, design.system.accelerator.power
+    flop = flop_energies(m.precision, power)
+    forward = work_energy([(o.kind, o.present, o.forward) for o in operators], flop, power)
+    backward = work_energy([(o.kind, o.present, work) for o in operators for work in o.gradients], flop, power)
+    total = forward.plus(backward, w.backward)
+    if not repeated:
+        return total
+    core = work_energy([(o.kind, o.present, o.forward) for o in operators if o.core], flop, power)
+    full = jnp.where(m.recompute == float(Recompute.full), w.backward, 0.0)
+    selective = jnp.where(m.recompute == float(Recompute.selective), w.backward, 0.0)
+    return total.plus(forward, full).plus(core, selective)

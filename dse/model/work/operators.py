@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.types import Operator, OperatorKind, Scalar, Work
+from dse.types import Element, Operator, OperatorKind, Scalar, Work
 
 #: Bytes kept and moved for one dropout mask element (PyTorch keeps a byte a boolean).
 MASK_BYTES = 1.0
@@ -31,19 +31,6 @@ SOFTMAX = Flops(5.0, 8.0)
 ACTIVATION = Flops(8.0, 13.0)  # GeLU
 DROPOUT = Flops(1.0, 1.0)
 RESIDUAL = Flops(2.0, 1.0 + 2.0)  # dropout and sum; their gradients
-
-
-class Element(NamedTuple):
-    """Bytes of one element of each class of tensor, and the cache that bounds re-reads."""
-
-    operand: Scalar  # matrix operands at the mapping's precision
-    activation: Scalar  # activations and messages between operators
-    gradient: Scalar  # accumulated weight gradients
-    cache: Scalar  # bytes of the last on-chip cache
-
-    def sixteen_bit(self) -> Element:
-        """The same for operators that a narrower recipe leaves in 16 bits (attention core, head)."""
-        return self._replace(operand=self.activation)
 
 
 def matmul_work(rows: Scalar, columns: Scalar, depth: Scalar, batch: Scalar, element: Element) -> Work:

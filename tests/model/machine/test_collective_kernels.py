@@ -10,7 +10,7 @@ from dse import catalog
 from dse.design import replace
 from dse.model.machine import collective_kernels
 from dse.model.machine.collectives import all_to_all, direct_all_reduce, wire_time
-from dse.model.machine.topology import Group
+from dse.types import Group
 
 SYSTEM = catalog.system("h100-sxm-80gb", fine=True)
 

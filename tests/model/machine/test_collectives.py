@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dse import catalog
-from dse.model.machine import collectives, topology
-from dse.model.machine.topology import Group
-from dse.types import Collective, Volumes
+from dse.model import layout
+from dse.model.machine import collectives
+from dse.types import Collective, Group, Volumes
 from tests.designs import SCALE_OUT, SCALE_UP, SYSTEM, make_design
 
 PLAIN = dataclasses.replace(
@@ -27,7 +27,7 @@ GROUPS = st.sampled_from([Group(2.0, 2.0), Group(8.0, 8.0), Group(16.0, 8.0), Gr
 
 
 def placed(**degrees):
-    return topology.groups(make_design(**degrees).mapping, PLAIN.scale_up.domain)
+    return layout.groups(make_design(**degrees).mapping, PLAIN.scale_up.domain)
 
 
 def test_a_group_of_one_costs_nothing():
@@ -96,12 +96,12 @@ def test_a_full_node_of_tensor_parallelism_sends_everything_else_outside(placeme
 )
 def test_a_group_that_straddles_a_border_counts_its_worst_side(size, stride, local):
     """Of groups of six in nodes of eight one has two members on a side."""
-    assert float(topology.members_within(float(size), float(stride), 8.0)) == local
+    assert float(layout.members_within(float(size), float(stride), 8.0)) == local
 
 
 @given(a=st.integers(1, 20), b=st.integers(1, 576))
 def test_common_divisor(a, b):
-    assert float(topology.common_divisor(float(a), float(b))) == math.gcd(a, b)
+    assert float(layout.common_divisor(float(a), float(b))) == math.gcd(a, b)
 
 
 #: nccl-tests style facts, 8 H100 of one node: bytes and measured bus bandwidth (ai-dynamo/aiconfigurator).

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dse import catalog
 from dse.design import replace
 from dse.measured.kernels.formulas import gemm_of
-from dse.model.choice import operand_bytes
+from dse.model.formats import operand_bytes
 from dse.model.machine import gemm_kernels, roofline
 from dse.model.machine.rates import rates_of
 from dse.model.work.operators import Element, matmul_work

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.model.choice import operand_bytes
+from dse.model.formats import operand_bytes
 from dse.model.machine import overlap, roofline
 from dse.model.machine.rates import matrix_rate, rates_of
 from dse.model.work.operators import Element, linear, matmul_work
