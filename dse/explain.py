@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from dse.design import known_leaves, leaf, leaf_path, leaves_of, replace
 from dse.errors import InputError, unknown_name
 from dse.model.accounts.feasibility import usable_memory
-from dse.model.machine.rates import Rates, rates_of
+from dse.model.machine.rates import Rates, step_rates
 from dse.model.machine.roofline import operator_times, roofline_terms
 from dse.model.machine.technology import generated
 from dse.study import TRAINING, Study
@@ -130,8 +130,7 @@ def explain(design: Design, metric: str = "", study: Study = TRAINING) -> Explan
     with _one_by_one():
         metrics = {name: float(value) for name, value in dataclasses.asdict(study.evaluate(design)).items()}
         inside = study.inside(design)
-        running = inside.design
-        rates = rates_of(running.system.accelerator, running.mapping.precision, running.software)
+        rates = step_rates(inside.design)
         return Explanation(
             metrics=metrics,
             waterfalls={total: _parts(metrics, total, study) for total in study.totals},
