@@ -329,8 +329,6 @@ def test_validate(command, cases):
     assert ended.status == 0 and "Narayanan2021" in ended.out and "MAPE" in ended.out and "skipped" in ended.out
     document = json.loads(command("validate", cases, cases, "--json").out)
     assert document["all"]["step_time"]["predicted"] >= 1
-    assert command("validate", cases, "--docs", cases.with_name("accuracy.md")).status == 0
-    assert "Narayanan2021" in cases.with_name("accuracy.md").read_text()
 
 
 @pytest.mark.parametrize("name", ["predict", "validate"])
