@@ -15,7 +15,6 @@ from dse.errors import InputError
 from dse.explain import explain
 from dse.measured import evaluate_many, predict_cases, read_cases
 from dse.spec.expression import parse
-from dse.spec.sweep import from_text
 from dse.study import TRAINING, of_document
 from dse.sweep import Shard, execute, merge, perform, perform_shard, plan
 from tests.sweep.toy import sweep
@@ -31,7 +30,7 @@ memory.capacity = ["20 GB", "80 GB"]
 
 
 def spec(more=""):
-    return from_text(sweep(AXES, more=more).text, study=ANSWERING)
+    return sweep(AXES, more=more, study=ANSWERING)
 
 
 @pytest.fixture(scope="module")
