@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from dse import catalog
 from dse.design import CHIP, known_leaves, replace
+from dse.model.layout import lay_out
+from dse.model.work.training import training_work
 from dse.types import (
     Accelerator,
     Design,
@@ -132,6 +134,11 @@ def designs(draw) -> Design:
         precision=draw(st.sampled_from([2, 3, 4])),
         placement=draw(st.sampled_from([0, 1])),
     )
+
+
+def work_of(design):
+    """Operators, messages and bytes of a step of ``design``."""
+    return training_work(design, lay_out(design))
 
 
 # --- every field of a machine -------------------------------------------------------------------------------

@@ -23,7 +23,6 @@ from dse.types import (
     Scalar,
     SequenceParallel,
     Software,
-    System,
 )
 
 
@@ -82,7 +81,7 @@ def lay_out(design: Design) -> Layout:
         n_micro_batches=w.global_batch / (m.dp * m.micro_batch),
         replicas=m.dp * m.cp,
         devices=m.tp * m.cp * m.pp * m.dp,
-        groups=groups(m, design.system),
+        groups=groups(m, design.system.scale_up.domain),
         element=Element(
             operand=operand_bytes(m.precision),
             activation=activation_bytes(m.precision),
@@ -126,10 +125,9 @@ def eager_softmax(batch: Scalar, software: Software) -> Scalar:
 # Groups
 
 
-def groups(mapping: Mapping, system: System) -> Groups:
-    """Communicators under the mapping's placement order; the innermost dimension has stride 1."""
+def groups(mapping: Mapping, domain: Scalar) -> Groups:
+    """Communicators of a mapping in scale-up domains of so many devices; the innermost dimension has stride 1."""
     tp, cp, pp, dp = mapping.tp, mapping.cp, mapping.pp, mapping.dp
-    domain = system.scale_up.domain
     dp_outermost = mapping.placement == float(Placement.tp_cp_pp_dp)
     dp_stride = jnp.where(dp_outermost, tp * cp * pp, tp * cp)
     pp_stride = jnp.where(dp_outermost, tp * cp, tp * cp * dp)

@@ -23,7 +23,7 @@ PARTS = {
     "forward": ("forward", "#0b4f8a"),
     "backward": ("backward", "#3f8fc9"),
     "recompute": ("recompute", "#a9d3ee"),
-    "edge": ("embedding and head", "#5b5f97"),
+    "embedding_and_head": ("embedding and head", "#5b5f97"),
     "host": ("host launches", "#222222"),
     "tensor_parallel": ("tensor parallel", "#c8440a"),
     "context_parallel": ("context parallel", "#8c510a"),

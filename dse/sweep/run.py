@@ -1,4 +1,4 @@
-"""Run a sweep: blocks through the engine, finished ones spooled, results written."""
+"""Run a sweep: blocks through the engine, finished ones stored, results written."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from dse.spec.sweep import SweepSpec
 from dse.sweep.engine.engine import Engine
@@ -27,7 +25,7 @@ from dse.sweep.results.files import Labelled
 from dse.sweep.results.summary import Summary
 from dse.sweep.store import manifest
 from dse.sweep.store.manifest import Shard
-from dse.sweep.store.spool import Spool, opened
+from dse.sweep.store.parts import PartStore, opened
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -77,21 +75,21 @@ def perform(
         return None, summary
     before, started = CompileClock.read(), time.perf_counter()
     with output_errors(job.target), opened(job.target) if job.target else contextlib.nullcontext():
-        engine = Engine(job.grid, job.model, job.options.chunk)
+        engine = Engine(job.grid, job.options.chunk)
         blocks = keeping.blocks(engine, job.keep)
-        spool = Spool(job.target, manifest.key(job.identity, blocks)) if job.target else None
-        if spool and job.options.fresh:
-            spool.remove_parts()
+        store = PartStore(job.target, manifest.key(job.identity, blocks)) if job.target else None
+        if store and job.options.fresh:
+            store.remove_parts()
         found = Collection(job.grid, job.keep)
-        resumed = evaluate_blocks(job, engine, blocks, spool, found.add)
+        resumed = evaluate_blocks(job, engine, blocks, store, found.add)
         part = found.result()
         seconds, programs, evaluated = _spent(before, started)
         numbers = {"seconds": seconds, "n_programs": programs, "resumed": resumed, "output": job.target}
         summary = summaries.of_part(job.grid, job.keep, part, **numbers)
         attributes = summaries.attributes(job.grid, summary, job.identity, evaluated - began)
         labelled = datasets.build(job.grid, job.keep, part, attributes)
-        if spool:
-            write_results(labelled, job.grid, spool)
+        if store:
+            write_results(labelled, job.grid, store)
     ended = time.perf_counter()
     seconds |= {"write": ended - evaluated, "total": ended - began}
     return labelled, dataclasses.replace(summary, seconds=seconds)
@@ -106,23 +104,23 @@ def perform_shard(
     if summary := finished(job):
         return summary
     before, started = CompileClock.read(), time.perf_counter()
-    counts = np.zeros(1 + len(manifest.REASONS), np.int64)
+    counts = keeping.no_counts(job.grid.spec.study)
 
     def count(part: Part) -> None:
         counts.__iadd__(part.counts)
 
     with output_errors(job.target), opened(job.target, shared=True):
-        engine = Engine(job.grid, job.model, job.options.chunk)
+        engine = Engine(job.grid, job.options.chunk)
         whole = keeping.blocks(engine, job.keep)
         blocks = shard.share(whole)
-        spool = Spool(job.target, manifest.key(job.identity, whole))
+        store = PartStore(job.target, manifest.key(job.identity, whole))
         if job.options.fresh:
-            spool.forget(blocks)
-        resumed = evaluate_blocks(job, engine, blocks, spool, count, shard)
+            store.forget(blocks)
+        resumed = evaluate_blocks(job, engine, blocks, store, count, shard)
     seconds, programs, evaluated = _spent(before, started)
     seconds |= {"write": 0.0, "total": evaluated - began}
     n_designs = sum(designs_in(job.grid, block) for block in blocks)
-    numbers = {"seconds": seconds, "n_programs": programs, "resumed": resumed, "output": spool.folder}
+    numbers = {"seconds": seconds, "n_programs": programs, "resumed": resumed, "output": store.folder}
     return summaries.of_shard(job.grid, counts, n_designs, shard, **numbers)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import NamedTuple
 
-from dse.types.choices import MessageKind
+from dse.types.choices import MessageKind, OperatorKind
 from dse.types.fields import Scalar
 
 
@@ -25,8 +25,7 @@ class Operator(NamedTuple):
 
     Attributes:
         name: what a breakdown shows.
-        kind: which roofline applies: ``"matrix"`` at the mapping's precision, ``"matrix_16"`` in 16 bits
-            even where the recipe is narrower, ``"flash"`` or ``"vector"``.
+        kind: which units of the device run it, and with it which roofline applies.
         forward, input_gradient, weight_gradient: the work of each pass; None where a pass has none.
         stored: bytes kept from the forward for the backward pass.
         present: 1 where the design has this operator, else 0.
@@ -34,7 +33,7 @@ class Operator(NamedTuple):
     """
 
     name: str
-    kind: str
+    kind: OperatorKind
     forward: Work
     input_gradient: Work | None
     weight_gradient: Work | None
@@ -113,10 +112,10 @@ class Message(NamedTuple):
         name: what a breakdown shows.
         kind: which collective it is, or a send to the neighbour.
         dimension: the parallelism that it serves, and so the part of the step that it belongs to.
-        scope: of what it is sent ``count`` times.
+        scope: of what it is sent so many ``times``.
         group: who takes part.
         size: bytes: gathered, reduced or scattered in all, or sent by a device.
-        count: how often; 0 where the design has no such message. Each is cut into ``pieces`` equal ones.
+        times: how often; 0 where the design has no such message. Each is cut into ``pieces`` equal ones.
         window: what it may hide behind.
         repeated: whether full recompute sends it again.
         sums: whether the sums of a reduction are timed apart from the wire on networks that state their traffic.
@@ -128,7 +127,7 @@ class Message(NamedTuple):
     scope: Scope
     group: Group
     size: Scalar
-    count: Scalar
+    times: Scalar
     pieces: Scalar = 1.0
     window: Window = Window.none
     repeated: bool = False

@@ -31,6 +31,9 @@ tp = [8]
 """
 
 
+ENERGY = "\n[output]\nenergy = true\n"
+
+
 def spec(system="gpu", axes="", fixed=""):
     return SPEC.format(system=system, axes=axes, fixed=fixed)
 
@@ -65,7 +68,9 @@ def test_leaves_of_a_design():
         (dict(system="selene", axes='chip.die_area = ["800 mm2"]'), "chip.die_area"),
         (dict(system="selene", axes="node.energy = [0.5]"), "chip.node.energy"),
         (dict(axes='memory.bandwidth = ["3 TB/s"]'), "memory.bandwidth of a generated"),
-        (dict(system="selene", axes='accelerator = ["a100", "gpu"]'), "only some are generated"),
+        (dict(system="selene", axes='accelerator = ["a100", "gpu"]\nchip.stacks = [4, 6]'), "chip.stacks"),
+        (dict(system="selene", axes='accelerator = ["a100", "gpu"]\nmemory.bandwidth = ["3 TB/s"]'), "of a generated"),
+        (dict(system="selene", axes='accelerator = ["a100", "gpu"]', fixed='node = "n5"'), "chip.node"),
         (dict(fixed='node = "n3x"'), "did you mean"),
     ],
 )
@@ -104,3 +109,22 @@ def test_a_sweep_is_its_designs(axis, tmp_path):
             expected.append(float(dse.run(tmp_path / "one.toml", output=tmp_path / "one.nc").step_time.values.item()))
     assert np.allclose(steps, np.sort(expected), rtol=1e-5)
     assert len(set(np.round(steps, 9))) > 1
+
+
+@pytest.mark.parametrize("limit", ["", 'power.limit = "400 W"'])
+def test_bought_and_generated_accelerators_share_an_axis(tmp_path, limit):
+    axes = 'scale_up = ["nvlink-3", "nvlink-5"]\nmicro_batch = [1, 2]'
+
+    def run(*names):
+        file = tmp_path / "chips.toml"
+        listed = ", ".join(f'"{name}"' for name in names)
+        file.write_text(spec(system="eos", fixed=limit, axes=f"accelerator = [{listed}]\n{axes}") + ENERGY)
+        return dse.run(file, output=tmp_path / f"{len(names)}-{names[0]}.nc").load()
+
+    mixed = run("h100-sxm-80gb", "generated-h100", "gpu")
+    parts = [run("h100-sxm-80gb"), run("generated-h100", "gpu")]
+    for name in mixed.data_vars:
+        apart = np.concatenate([part[name].transpose("accelerator", ...).values for part in parts])
+        together = mixed[name].transpose("accelerator", ...).values
+        assert np.allclose(together, apart, rtol=1e-5, equal_nan=True), name
+    assert len(np.unique(np.round(mixed.step_time.values, 9))) > 6

@@ -6,6 +6,7 @@ import dataclasses
 
 import jax.numpy as jnp
 
+from dse.study import TRAINING
 from dse.sweep import SweepSpec, from_text
 from dse.types import Design, Infeasible, Metrics
 
@@ -28,6 +29,9 @@ def evaluate(design: Design) -> Metrics:
     others = {f.name: time * i for i, f in enumerate(dataclasses.fields(Metrics)) if f.name not in named}
     return Metrics(**named, **others)
 
+
+#: The made-up model in the place of the real one.
+STUDY = dataclasses.replace(TRAINING, name="toy", evaluate=evaluate)
 
 #: All degrees as divisors and all options: what most tests sweep.
 MAPPING_AXES = """

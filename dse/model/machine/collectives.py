@@ -7,12 +7,11 @@ scale-up domain and spans ``P / q`` domains. All functions return 0 for a group 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import jax.numpy as jnp
 
 from dse.model.choice import choose
-from dse.model.machine.roofline import memory_time, reciprocal
+from dse.model.machine.rates import reciprocal
+from dse.model.machine.roofline import memory_time
 from dse.types import Collective, Group, MessageKind, Network, Scalar, System
 
 
@@ -55,7 +54,7 @@ def _one_way(size: Scalar, group: Group, system: System) -> tuple[Scalar, Scalar
 
 
 def ring_fraction(members: Scalar) -> Scalar:
-    """Share of the members that are not oneself: ``(N - 1) / N``."""
+    """Share of a ring's bytes that one member sends: ``(N - 1) / N``."""
     return 1.0 - reciprocal(members)
 
 
@@ -185,30 +184,60 @@ def direct_all_reduce(size: Scalar, members: Scalar, network: Network) -> Scalar
 
 
 def send(size: Scalar, group: Group, system: System) -> Scalar:
-    """Seconds to send ``size`` bytes to a neighbour: over scale-up inside one domain, else over scale-out."""
+    """Seconds in which every member sends ``size`` bytes to the next one: over scale-up where no pair is apart."""
     inside = system.scale_up.latency + wire_time(size, system.scale_up)
     across = system.scale_out.latency + wire_time(size, system.scale_out)
     return jnp.where(group.domains > 1.0, across, inside)
 
 
-#: The formula of each kind of message; where two kinds cost the same it is the same function.
-BY_KIND: dict[MessageKind, Callable[..., Scalar]] = {
-    MessageKind.all_reduce: all_reduce,
-    MessageKind.all_gather: all_gather,
-    MessageKind.reduce_scatter: reduce_scatter,
-    MessageKind.all_to_all: all_to_all,
-    MessageKind.send: send,
-}
+def time(kind: MessageKind, size: Scalar, group: Group, system: System, algorithm: Scalar) -> Scalar:
+    """Seconds of a message of ``size`` bytes in a group, 0 in a group of one (but for a send).
+
+    ``size`` is the whole of what is reduced, gathered or scattered, or what a member exchanges or sends.
+    """
+    match kind:
+        case MessageKind.all_reduce:
+            return all_reduce(size, group, system, algorithm)
+        case MessageKind.all_gather | MessageKind.reduce_scatter:
+            return all_gather(size, group, system, algorithm)
+        case MessageKind.all_to_all:
+            return all_to_all(size, group, system)
+        case MessageKind.send:
+            return send(size, group, system)
 
 
-def message_time(kind: MessageKind, size: Scalar, group: Group, system: System, algorithm: Scalar) -> Scalar:
-    """Seconds of one message of ``size`` bytes by any algorithm that its kind can choose from."""
-    formula = BY_KIND[kind]
-    chooses = kind in (MessageKind.all_reduce, MessageKind.all_gather, MessageKind.reduce_scatter)
-    return formula(size, group, system, algorithm) if chooses else formula(size, group, system)
+def sent_bytes(kind: MessageKind, size: Scalar, group: Group) -> Scalar:
+    """Bytes that one member sends for a message of ``size`` bytes (as :func:`time` counts them), along a ring."""
+    match kind:
+        case MessageKind.send:
+            return size
+        case MessageKind.all_reduce:
+            return 2.0 * size * ring_fraction(group.size)
+        case _:
+            return size * ring_fraction(group.size)
 
 
 def byte_energy(group: Group, system: System) -> Scalar:
     """Joules of a byte that a member of a group sends along a ring: one hop in ``local`` leaves the domain."""
     outside = jnp.where(group.domains > 1.0, 1.0 / group.local, 0.0)
     return system.scale_up.energy * (1.0 - outside) + system.scale_out.energy * outside
+
+
+def energy(kind: MessageKind, size: Scalar, group: Group, system: System) -> Scalar:
+    """Joules that one member of a group spends on a message of ``size`` bytes."""
+    return sent_bytes(kind, size, group) * byte_energy(group, system)
+
+
+def usage(group: Group, system: System) -> Scalar:
+    """Share of the device's compute that a collective over this group takes while it runs."""
+    return jnp.where(group.domains > 1.0, system.scale_out.processor_usage, system.scale_up.processor_usage)
+
+
+def exposed(communication: Scalar, window: Scalar, overlap: Scalar, processor_usage: Scalar) -> Scalar:
+    """Seconds that communication adds to the compute ``window`` it may hide behind.
+
+    At most a share ``overlap`` of it hides, and no more than the window holds:
+    ``max(t_comm - t_window, (1 - overlap) t_comm)``; what hides takes ``processor_usage`` of the compute.
+    """
+    hidden = jnp.minimum(overlap * communication, window)
+    return communication - (1.0 - processor_usage) * hidden

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from dse.model.machine import collectives
-from dse.model.machine.collectives import byte_energy, ring_fraction, summing_time
+from dse.model.machine.collectives import summing_time
 from dse.types import Dimension, Message, MessageKind, Scalar, Scope, Software, System, Window
 
 
@@ -22,18 +22,19 @@ def send_all(messages: Iterable[Message], software: Software, system: System) ->
     known: dict[tuple[object, ...], Scalar] = {}
 
     def once(message: Message) -> Scalar:
-        size, same = message.size / message.pieces, (message.size, message.pieces, *message.group)
-        key = (collectives.BY_KIND[message.kind], *map(id, same))
+        # A reduce-scatter is an all-gather that runs backwards.
+        kind = MessageKind.all_gather if message.kind is MessageKind.reduce_scatter else message.kind
+        key = (kind, *map(id, (message.size, message.pieces, *message.group)))
         if key not in known:
-            time = collectives.message_time(message.kind, size, message.group, system, software.collective)
-            slower = 1.0 if message.kind is MessageKind.send else software.communication_slowdown
-            known[key] = slower * time
+            size = message.size / message.pieces
+            slower = 1.0 if kind is MessageKind.send else software.communication_slowdown
+            known[key] = slower * collectives.time(kind, size, message.group, system, software.collective)
         return known[key]
 
     def sums(message: Message) -> Scalar:
         return summing_time(message.size, message.group, system) if message.sums else 0.0
 
-    return tuple(Sent(m, m.count * (m.pieces * once(m) + sums(m))) for m in messages)
+    return tuple(Sent(m, m.times * (m.pieces * once(m) + sums(m))) for m in messages)
 
 
 def time_of(
@@ -47,19 +48,10 @@ def time_of(
     return sum(chosen, 0.0)
 
 
-def link_bytes(message: Message) -> Scalar:
-    """Bytes that a member of the group puts on its links for all executions of a message in its scope."""
-    share = ring_fraction(message.group.size)
-    of_size = {
-        MessageKind.all_reduce: 2.0 * share, MessageKind.all_gather: share, MessageKind.reduce_scatter: share,
-        MessageKind.all_to_all: share, MessageKind.send: 1.0,
-    }  # fmt: skip
-    return message.count * of_size[message.kind] * message.size
-
-
 def link_energy(messages: Iterable[Message], scope: Scope, system: System, again: Scalar = 0.0) -> Scalar:
     """Joules of the links for the messages of a scope that one device sends; ``again`` is 1 under full recompute."""
     return sum(
-        (1.0 + again if m.repeated else 1.0) * link_bytes(m) * byte_energy(m.group, system)
-        for m in messages if m.scope is scope
+        ((1.0 + again if m.repeated else 1.0) * m.times * collectives.energy(m.kind, m.size, m.group, system)
+         for m in messages if m.scope is scope),
+        0.0,
     )  # fmt: skip

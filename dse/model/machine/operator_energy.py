@@ -1,4 +1,4 @@
-"""Energy of operators on one device: the joules of their FLOPs and bytes at the nominal voltage."""
+"""Energy of operators on one device, at the nominal voltage."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model.machine.power import flop_energy
-from dse.types import Design, Operator, Power, Recompute, Scalar, Work
+from dse.types import Design, Operator, OperatorKind, Power, Recompute, Scalar, Work
 
 
 class Joules(NamedTuple):
@@ -43,17 +43,18 @@ def flop_energies(precision: Scalar, power: Power) -> FlopEnergy:
     return FlopEnergy(matrix, jnp.maximum(matrix, power.matrix_energy), power.vector_energy)
 
 
-def work_energy(works: list[tuple[str, Scalar, Work | None]], flop: FlopEnergy, power: Power) -> Joules:
+def work_energy(works: list[tuple[OperatorKind, Scalar, Work | None]], flop: FlopEnergy, power: Power) -> Joules:
     """Joules of kernels given as (kind of operator, how often, work)."""
     there = [(kind, times, work) for kind, times, work in works if work is not None]
 
-    def flops(*kinds: str) -> Scalar:
+    def flops(*kinds: OperatorKind) -> Scalar:
         return sum((times * work.flops for kind, times, work in there if kind in kinds), 0.0)
 
     moved = sum((times * work.bytes for _, times, work in there), 0.0)
+    sixteen = flops(OperatorKind.matrix_16, OperatorKind.flash)
     return Joules(
-        matrix=flop.matrix * flops("matrix") + flop.sixteen * flops("matrix_16", "flash"),
-        vector=flop.vector * flops("vector"),
+        matrix=flop.matrix * flops(OperatorKind.matrix) + flop.sixteen * sixteen,
+        vector=flop.vector * flops(OperatorKind.vector),
         cache=power.cache_energy * moved,
         memory=power.memory_energy * moved,
     )

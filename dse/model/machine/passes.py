@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from dse.model.machine.rates import rates_of
 from dse.model.machine.roofline import memory_time, operator_times
-from dse.types import Design, Operator, Scalar, Window
+from dse.types import Design, Operator, OperatorKind, Scalar, Window
 
 
 class Passes(NamedTuple):
@@ -39,30 +40,18 @@ class Passes(NamedTuple):
         }[window]
 
 
-def operator_passes(operator: Operator, design: Design) -> tuple[Scalar, Scalar, Scalar]:
-    """Forward, input-gradient and weight-gradient seconds of an operator under the stack of ``design``.
-
-    Stacks differ in the attention kernel they call, so its time is scaled apart from the other matrices'.
-    """
-    software = design.software
-    times = operator_times(operator, design.system.accelerator, software, design.mapping.precision)
-    if operator.kind != "flash":
-        return times
-    forward, backward, _ = times
-    return software.flash_slowdown * forward, software.flash_slowdown * backward, 0.0
-
-
 def run_passes(operators: Sequence[Operator], design: Design) -> Passes:
     """Time every operator and fold the list into passes."""
     accelerator, backward = design.system.accelerator, design.workload.backward
-    timed = [(o, operator_passes(o, design)) for o in operators]
+    rates = rates_of(accelerator, design.mapping.precision, design.software)
+    timed = [(o, operator_times(o, rates)) for o in operators]
 
     def fold(index: int, keep: Callable[[Operator], bool] = lambda o: True) -> Scalar:
         total = sum((t[index] for o, t in timed if keep(o)))
         return total if index == 0 else backward * total
 
     def dense(o: Operator) -> bool:
-        return o.kind == "matrix"
+        return o.kind is OperatorKind.matrix
 
     def core(o: Operator) -> bool:
         return o.core

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model.layout import Layout
+from dse.model.machine import collectives
 from dse.model.machine.messages import Sent, time_of
-from dse.model.parallel.exposure import processor_usage
 from dse.types import Design, Scalar, Scope, Window
 
 
@@ -38,11 +38,11 @@ def data_parallel_time(design: Design, layout: Layout, sent: Iterable[Sent], win
         overlap * behind, scatters * (windows.backward + windows.stall)
     )
     both = gathers * windows.forward + scatters * windows.backward + jnp.maximum(gathers, scatters) * windows.stall
-    usage = processor_usage(layout.groups.dp, design.system)
+    usage = collectives.usage(layout.groups.dp, design.system)
     exposed = before + behind - (1.0 - usage) * jnp.minimum(hidden, both)
     return exposed + time_of(sent, Scope.tied_embedding)
 
 
 def _most(sent: Iterable[Sent], window: Window) -> Scalar:
     """Micro-batches of a step whose pass the messages of a window can hide behind."""
-    return functools.reduce(jnp.maximum, [s.message.count for s in sent if s.message.window is window])
+    return functools.reduce(jnp.maximum, [s.message.times for s in sent if s.message.window is window])

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model.layout import Layout
+from dse.model.machine import collectives
 from dse.model.machine.messages import Sent, time_of
 from dse.model.machine.passes import Passes
-from dse.model.parallel.exposure import exposed, processor_usage
 from dse.types import Design, Dimension, Group, Scalar, Scope, Window
 
 
@@ -31,7 +31,7 @@ def tensor_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes
     reached = jnp.where(group.domains > 1.0, software.tp_overlap_across, software.tp_overlap)
     overlap = design.mapping.overlap_tp * reached
     asynchronous = jnp.maximum(overlap, software.backward_tp_overlap)
-    overlaps = {
+    overlaps: dict[Window, Scalar] = {
         Window.matrix_forward: overlap, Window.matrix_input_gradient: overlap,
         Window.matrix_weight_gradient: asynchronous,
     }  # fmt: skip
@@ -51,8 +51,8 @@ def _behind(
     design: Design,
 ) -> list[Scalar]:  # fmt: skip
     """Exposed seconds window by window, each with the share of its messages that can be hidden."""
-    usage = processor_usage(group, design.system)
+    usage = collectives.usage(group, design.system)
     return [
-        exposed(time_of(sent, Scope.layer, dimension, window), passes.window(window), overlap, usage)
+        collectives.exposed(time_of(sent, Scope.layer, dimension, window), passes.window(window), overlap, usage)
         for window, overlap in overlaps.items()
     ]

@@ -19,7 +19,7 @@ from dse.model.work.operators import (
     elementwise,
     linear,
 )
-from dse.types import Design, Mapping, Operator, Recompute, Scalar, SequenceParallel
+from dse.types import Design, Mapping, Operator, OperatorKind, Recompute, Scalar, SequenceParallel
 
 
 def layer_operators(design: Design, layout: Layout) -> list[Operator]:
@@ -111,7 +111,7 @@ def head_operators(design: Design, layout: Layout) -> list[Operator]:
         elementwise("final_norm", rows, 2.0 * act, 6.0 * act, act * rows, flops=NORM, present=layout.has_vocabulary),
         # At least one row of the vocabulary, so that a model without one has a shape, if no head.
         linear(
-            "head", layout.tokens, jnp.maximum(layout.vocab, 1.0), w.hidden, e, act * rows, kind="matrix_16",
+            "head", layout.tokens, jnp.maximum(layout.vocab, 1.0), w.hidden, e, act * rows, OperatorKind.matrix_16,
             present=layout.has_vocabulary,
         ),
         elementwise("cross_entropy", logits, loss, loss, software.logit_bytes * logits, present=layout.has_vocabulary),
