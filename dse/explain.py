@@ -13,11 +13,11 @@ import jax.numpy as jnp
 from dse.design import known_leaves, leaf, leaf_path, leaves_of, replace
 from dse.errors import InputError, unknown_name
 from dse.model.accounts.feasibility import usable_memory
-from dse.model.machine.passes import operator_passes
-from dse.model.machine.roofline import roofline_terms
+from dse.model.machine.rates import Rates, step_rates
+from dse.model.machine.roofline import operator_times, roofline_terms
 from dse.model.machine.technology import generated
 from dse.study import TRAINING, Study
-from dse.types import Design, Operator, Scalar, Work
+from dse.types import Design, Operator, OperatorKind, Scalar, Work
 
 #: Numbers of a system or a stack that only come whole, or as yes and no: no slope is asked of them.
 _WHOLE = frozenset({
@@ -130,13 +130,14 @@ def explain(design: Design, metric: str = "", study: Study = TRAINING) -> Explan
     with _one_by_one():
         metrics = {name: float(value) for name, value in dataclasses.asdict(study.evaluate(design)).items()}
         inside = study.inside(design)
+        rates = step_rates(inside.design)
         return Explanation(
             metrics=metrics,
             waterfalls={total: _parts(metrics, total, study) for total in study.totals},
             memory_capacity=usable_memory(design),
             layer=_shares({name: float(value) for name, value in inside.layer.items()}),
             operators=[
-                _row(section, operator, inside.design)
+                _row(section, operator, rates)
                 for section, operators in inside.sections.items()
                 for operator in operators
                 if operator.present
@@ -167,8 +168,8 @@ def _shares(parts: dict[str, float]) -> list[Share]:
 # Operators
 
 
-def _row(section: str, operator: Operator, design: Design) -> OperatorRow:
-    forward, *gradients = map(float, operator_passes(operator, design))
+def _row(section: str, operator: Operator, rates: Rates) -> OperatorRow:
+    forward, *gradients = map(float, operator_times(operator, rates))
     backward_works = [w for w in (operator.input_gradient, operator.weight_gradient) if w is not None]
     works = [operator.forward, *backward_works]
     flops, moved = float(sum(w.flops for w in works)), float(sum(w.bytes for w in works))
@@ -181,17 +182,16 @@ def _row(section: str, operator: Operator, design: Design) -> OperatorRow:
         flops=flops,
         bytes=moved,
         intensity=flops / moved,
-        forward_bound=_bound(operator.kind, [operator.forward], forward, design),
-        backward_bound=_bound(operator.kind, backward_works, sum(gradients), design),
+        forward_bound=_bound(operator.kind, [operator.forward], forward, rates),
+        backward_bound=_bound(operator.kind, backward_works, sum(gradients), rates),
     )
 
 
-def _bound(kind: str, works: list[Work], time: float, design: Design) -> str:
+def _bound(kind: OperatorKind, works: list[Work], time: float, rates: Rates) -> str:
     """What most of a pass's ``time`` is spent on."""
-    accelerator = design.system.accelerator
-    if len(works) * accelerator.kernels.kernel_floor > 0.5 * time:
+    if len(works) * rates.kernels.kernel_floor > 0.5 * time:
         return "kernel floor"
-    terms = [roofline_terms(kind, work, accelerator, design.mapping.precision) for work in works]
+    terms = [roofline_terms(kind, work, rates) for work in works]
     return "compute" if sum(c for c, _ in terms) >= sum(m for _, m in terms) else "memory"
 
 

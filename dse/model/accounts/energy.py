@@ -14,7 +14,7 @@ from dse.model.layout import Layout
 from dse.model.machine.messages import link_energy
 from dse.model.machine.operator_energy import Joules, operators_energy
 from dse.model.machine.power import control_power, leakage_power, power_limit, voltage
-from dse.model.machine.roofline import reciprocal
+from dse.model.machine.rates import reciprocal
 from dse.model.steps.layer import LayerTime, launch_time
 from dse.model.steps.training import StepTime
 from dse.model.work.messages import executions

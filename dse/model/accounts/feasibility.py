@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from dse.model import divisibility
 from dse.model.choice import divides
 from dse.model.layout import Layout
-from dse.model.machine.roofline import matrix_rate
+from dse.model.machine.rates import matrix_rate
 from dse.model.work import offload
 from dse.types import Design, Infeasible, Scalar
 

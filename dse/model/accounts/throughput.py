@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from dse.model.layout import Layout
-from dse.model.machine.roofline import TINY, matrix_rate, reciprocal
+from dse.model.machine.rates import TINY, matrix_rate, reciprocal
 from dse.model.work.attention import flash_pairs
 from dse.model.work.parameters import attention_flops, forward_flops, model_flops
 from dse.types import Design, Scalar

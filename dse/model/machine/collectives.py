@@ -10,7 +10,8 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from dse.model.choice import choose
-from dse.model.machine.roofline import memory_time, reciprocal
+from dse.model.machine.rates import reciprocal
+from dse.model.machine.roofline import memory_time
 from dse.types import Collective, Group, MessageKind, Network, Scalar, System
 
 
@@ -53,7 +54,7 @@ def _one_way(size: Scalar, group: Group, system: System) -> tuple[Scalar, Scalar
 
 
 def ring_fraction(members: Scalar) -> Scalar:
-    """Share of the members that are not oneself: ``(N - 1) / N``."""
+    """Share of a ring's bytes that one member sends: ``(N - 1) / N``."""
     return 1.0 - reciprocal(members)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from dse.model.machine.roofline import memory_time, operator_times
+from dse.model.machine.rates import Rates
+from dse.model.machine.roofline import moving_time, operator_times
 from dse.types import Design, Operator, OperatorKind, Scalar, Window
 
 
@@ -39,27 +40,15 @@ class Passes(NamedTuple):
         }[window]
 
 
-def operator_passes(operator: Operator, design: Design) -> tuple[Scalar, Scalar, Scalar]:
-    """Forward, input-gradient and weight-gradient seconds of an operator under the stack of ``design``.
-
-    Stacks differ in the attention kernel they call, so its time is scaled apart from the other matrices'.
-    """
-    software = design.software
-    times = operator_times(operator, design.system.accelerator, software, design.mapping.precision)
-    if operator.kind is not OperatorKind.flash:
-        return times
-    forward, backward, _ = times
-    return software.flash_slowdown * forward, software.flash_slowdown * backward, 0.0
-
-
-def run_passes(operators: Sequence[Operator], design: Design) -> Passes:
-    """Time every operator and fold the list into passes."""
-    accelerator, backward = design.system.accelerator, design.workload.backward
-    timed = [(o, operator_passes(o, design)) for o in operators]
+def run_passes(operators: Sequence[Operator], rates: Rates, trained: Scalar) -> Passes:
+    """Time every operator and fold the list into passes; ``trained`` is 0 for the forward alone."""
+    timed = [(o, operator_times(o, rates)) for o in operators]
+    moved_forward = sum(o.present * o.forward.bytes for o in operators)
+    moved_backward = sum(o.present * sum(work.bytes for work in o.gradients) for o in operators)
 
     def fold(index: int, keep: Callable[[Operator], bool] = lambda o: True) -> Scalar:
         total = sum((t[index] for o, t in timed if keep(o)))
-        return total if index == 0 else backward * total
+        return total if index == 0 else trained * total
 
     def dense(o: Operator) -> bool:
         return o.kind is OperatorKind.matrix
@@ -76,10 +65,8 @@ def run_passes(operators: Sequence[Operator], design: Design) -> Passes:
         matrix_forward=fold(0, dense),
         matrix_input_gradient=fold(1, dense),
         matrix_weight_gradient=fold(2, dense),
-        memory_forward=memory_time(sum(o.present * o.forward.bytes for o in operators), accelerator),
-        memory_backward=memory_time(
-            backward * sum(o.present * sum(work.bytes for work in o.gradients) for o in operators), accelerator
-        ),
+        memory_forward=moving_time(moved_forward, rates),
+        memory_backward=moving_time(trained * moved_backward, rates),
     )
 
 

@@ -61,7 +61,7 @@ def operate(design: Design, layout: Layout, work: TrainingWork) -> Operating:
     links = link_energy(work.messages, Scope.layer, design.system, layout.full)
     other = (1.0 + power.memory_cooling) * energy.memory + links
     host = launch_time(design, layout)
-    as_sold = jnp.ones_like(whole)
+    as_sold: Scalar = jnp.ones_like(whole)
     if power.limit is not None and not generated:
         measured = Demand(jnp.zeros_like(whole), whole, energy.cores, other, host_time=host)
         bought = jax.lax.stop_gradient(clock_under_limit(measured, power.tdp, as_sold, power))
