@@ -395,11 +395,11 @@ def test_a_fitted_value_has_its_spread_and_others_none():
 
 
 def test_constants_that_nobody_checked_are_listed():
-    listed = {str(constant) for constant in catalog.doubtful("system", "selene")}
+    listed = {str(constant) for constant in catalog.unverified("system", "selene")}
     assert any("a100-sxm-80gb: cores = 108 [estimate]" in one for one in listed)
     assert not any("memory.bandwidth" in one for one in listed)  # of the data sheet
     assert any("infiniband-hdr: latency" in one for one in listed)
-    fields = {c.field for c in catalog.doubtful("accelerator", "mi300x")}
+    fields = {c.field for c in catalog.unverified("accelerator", "mi300x")}
     assert "power.matrix_energy" in fields and "price" not in fields
 
 

@@ -7,7 +7,8 @@ import pytest
 import xarray as xr
 
 import dse
-from dse import drawing, grid, machines, plot
+from dse import drawing, plot
+from dse.plot import grid, machines
 
 NODES, MEMORIES, CLOCKS = ["n7", "n5", "extrapolated-a5"], ["hbm3", "hbm4"], [0.5, 0.7, 0.9, 1.0]
 CLOCK_PATH = "system.accelerator.chip.clock_ratio"

@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 from dse.cli.run import finish
-from dse.cli.status import told
+from dse.cli.status import report_errors
 from dse.drawing import Draughtsman
 
 
-@told
+@report_errors
 def merge(
     output: Annotated[Path, typer.Argument(metavar="OUTPUT.nc", help="Results file that dse run --shard was given.")],
     figure: Annotated[bool, typer.Option(help="Draw the figures that the results are suited to.")] = True,

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from dse.cli import best, show
 from dse.cli.designs import reasons_table
-from dse.cli.status import INTERRUPTED, NOTHING_FEASIBLE, told
+from dse.cli.status import INTERRUPTED, NOTHING_FEASIBLE, report_errors
 from dse.drawing import Draughtsman
 from dse.errors import InputError
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dse.sweep import Summary
 
 
-@told
+@report_errors
 def run(
     sweep: Annotated[Path, typer.Argument(metavar="SWEEP.toml", help="Specification of the sweep.")],
     output: Annotated[
@@ -103,7 +103,7 @@ def _print(summary: Summary, seconds: dict[str, float], figures: list[Path]) -> 
     share = show.percent(summary.n_feasible / max(summary.n_designs, 1))
     show.heading(out, f"{summary.n_feasible:,} of {summary.n_designs:,} designs can run ({share})")
     if summary.reasons:
-        out.print(reasons_table(summary.reasons))
+        out.print(reasons_table(summary.reasons, summary.study))
     out.print()
     split = ", ".join(f"{name} {seconds[name]:.2f}" for name in _SPLIT if name in seconds)
     out.print(Text(f"{summary.n_designs:,} designs{_origin(summary)}; seconds: {split}"), soft_wrap=True)

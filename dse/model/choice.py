@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from dse.types import Scalar
 
+#: An integer code, mostly that of an enumeration.
+Code = TypeVar("Code", bound=int)
 
-def choose(code: Scalar, by_code: Mapping[int, Scalar]) -> Scalar:
+
+def choose(code: Scalar, by_code: Mapping[Code, Scalar]) -> Scalar:
     """The value of ``by_code`` at a traced integer code, as a chain of selects (0 if unknown)."""
     result: Scalar = 0.0
     for key, value in by_code.items():
@@ -18,7 +22,7 @@ def choose(code: Scalar, by_code: Mapping[int, Scalar]) -> Scalar:
     return result
 
 
-def divides(part: Scalar, whole: Scalar) -> Scalar:
+def divides(part: Scalar, whole: Scalar) -> jax.Array:
     """Whether ``part`` divides ``whole``: whole numbers held in floats, exact while both are below 2^24.
 
     The quotient is rounded to a whole number whose product with ``part`` is exact only if it is the

@@ -112,10 +112,10 @@ class Message(NamedTuple):
         name: what a breakdown shows.
         kind: which collective it is, or a send to the neighbour.
         dimension: the parallelism that it serves, and so the part of the step that it belongs to.
-        scope: of what it is sent ``count`` times.
+        scope: of what it is sent so many ``times``.
         group: who takes part.
         size: bytes: gathered, reduced or scattered in all, or sent by a device.
-        count: how often; 0 where the design has no such message. Each is cut into ``pieces`` equal ones.
+        times: how often; 0 where the design has no such message. Each is cut into ``pieces`` equal ones.
         window: what it may hide behind.
         repeated: whether full recompute sends it again.
         sums: whether the sums of a reduction are timed apart from the wire on networks that state their traffic.
@@ -127,7 +127,7 @@ class Message(NamedTuple):
     scope: Scope
     group: Group
     size: Scalar
-    count: Scalar
+    times: Scalar
     pieces: Scalar = 1.0
     window: Window = Window.none
     repeated: bool = False

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dse.accuracy import calculon_section, page, spearman
+from docs.make.accuracy.calculon import calculon_section, spearman
+from docs.make.accuracy.page import page
 from dse.measured import Prediction, predict_cases, read_cases
 from dse.measured.comparison import compare
 from dse.model.layout import lay_out

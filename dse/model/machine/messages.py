@@ -34,7 +34,7 @@ def send_all(messages: Iterable[Message], software: Software, system: System) ->
     def sums(message: Message) -> Scalar:
         return summing_time(message.size, message.group, system) if message.sums else 0.0
 
-    return tuple(Sent(m, m.count * (m.pieces * once(m) + sums(m))) for m in messages)
+    return tuple(Sent(m, m.times * (m.pieces * once(m) + sums(m))) for m in messages)
 
 
 def time_of(
@@ -51,7 +51,7 @@ def time_of(
 def link_energy(messages: Iterable[Message], scope: Scope, system: System, again: Scalar = 0.0) -> Scalar:
     """Joules of the links for the messages of a scope that one device sends; ``again`` is 1 under full recompute."""
     return sum(
-        ((1.0 + again if m.repeated else 1.0) * m.count * collectives.energy(m.kind, m.size, m.group, system)
+        ((1.0 + again if m.repeated else 1.0) * m.times * collectives.energy(m.kind, m.size, m.group, system)
          for m in messages if m.scope is scope),
         0.0,
     )  # fmt: skip

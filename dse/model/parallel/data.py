@@ -45,4 +45,4 @@ def data_parallel_time(design: Design, layout: Layout, sent: Iterable[Sent], win
 
 def _most(sent: Iterable[Sent], window: Window) -> Scalar:
     """Micro-batches of a step whose pass the messages of a window can hide behind."""
-    return functools.reduce(jnp.maximum, [s.message.count for s in sent if s.message.window is window])
+    return functools.reduce(jnp.maximum, [s.message.times for s in sent if s.message.window is window])

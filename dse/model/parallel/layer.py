@@ -31,7 +31,7 @@ def tensor_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes
     reached = jnp.where(group.domains > 1.0, software.tp_overlap_across, software.tp_overlap)
     overlap = design.mapping.overlap_tp * reached
     asynchronous = jnp.maximum(overlap, software.backward_tp_overlap)
-    overlaps = {
+    overlaps: dict[Window, Scalar] = {
         Window.matrix_forward: overlap, Window.matrix_input_gradient: overlap,
         Window.matrix_weight_gradient: asynchronous,
     }  # fmt: skip

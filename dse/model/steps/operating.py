@@ -47,7 +47,8 @@ def operate(design: Design, layout: Layout, work: TrainingWork) -> Operating:
     accelerator = design.system.accelerator
     power, wanted = accelerator.power, clock_ratio(accelerator.power)
     above = wanted > HIGHEST_CLOCK
-    if power.limit is None and accelerator.chip is None:
+    generated = accelerator.chip is not None
+    if power.limit is None and not generated and accelerator.board is None:
         return Operating(with_accelerator(design, at_clock(accelerator, wanted)), wanted, above)
 
     def seconds(ratio: float) -> Scalar:
@@ -60,14 +61,18 @@ def operate(design: Design, layout: Layout, work: TrainingWork) -> Operating:
     links = link_energy(work.messages, Scope.layer, design.system, layout.full)
     other = (1.0 + power.memory_cooling) * energy.memory + links
     host = launch_time(design, layout)
-    as_sold = jnp.ones_like(whole)
-    if accelerator.chip is None:
+    as_sold: Scalar = jnp.ones_like(whole)
+    if power.limit is not None and not generated:
         measured = Demand(jnp.zeros_like(whole), whole, energy.cores, other, host_time=host)
-        as_sold = jax.lax.stop_gradient(clock_under_limit(measured, power.tdp, as_sold, power))
+        bought = jax.lax.stop_gradient(clock_under_limit(measured, power.tdp, as_sold, power))
+        as_sold = bought if accelerator.board is None else jnp.where(accelerator.board.holds_clock > 0.0, 1.0, bought)
     demand = Demand(core * as_sold, whole - core, energy.cores, other, host_time=host)
     limit = power_limit(power)
     limited = clock_under_limit(demand, limit, jnp.minimum(wanted, as_sold), power)
-    slower = with_accelerator(design, at_clock(accelerator, limited / as_sold))
     # Clocks are exact to a thousandth, so that a limit is met to within a few.
     over = busy_power(demand, limited, power) > 1.01 * limit
+    if power.limit is None and accelerator.board is not None:  # one of stated rates has no limit but its own
+        held = accelerator.board.holds_clock > 0.0
+        limited, over = jnp.where(held, limited, wanted), held & over
+    slower = with_accelerator(design, at_clock(accelerator, limited / as_sold))
     return Operating(slower, limited, above | over)

@@ -14,6 +14,7 @@ from dse.model.work.parameters import head_parameters, parameter_count
 from dse.types import (
     Design,
     Dimension,
+    Group,
     Mapping,
     Message,
     MessageKind,
@@ -80,7 +81,8 @@ def boundary_layers(design: Design) -> Scalar:
 def gathers_again(mapping: Mapping) -> Scalar:
     """Inputs of a layer's first matrices that the backward gathers again: two, or those not kept whole."""
     kept = jnp.where(mapping.recompute == float(Recompute.selective), 1.0, 0.0)
-    by_choice = {SequenceParallel.gather_again: 2.0, SequenceParallel.keep_gathered: kept}
+    split = SequenceParallel
+    by_choice: dict[SequenceParallel, Scalar] = {split.gather_again: 2.0, split.keep_gathered: kept}
     return choose(mapping.sequence_parallel, by_choice)
 
 
@@ -134,7 +136,7 @@ def pipeline_messages(design: Design, layout: Layout) -> list[Message]:
     sent = size / jnp.where(split | shares, m.tp, 1.0)
     gathered = jnp.where(shares & ~split, 1.0, 0.0)
 
-    def message(name: str, kind: MessageKind, group: Scalar, size: Scalar, count: Scalar) -> Message:
+    def message(name: str, kind: MessageKind, group: Group, size: Scalar, count: Scalar) -> Message:
         return Message(name, kind, Dimension.pipeline, Scope.stage_boundary, group, size, count)
 
     return [

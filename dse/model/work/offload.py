@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from dse.types import Mapping, Scalar
@@ -32,7 +33,7 @@ def on_host(mapping: Mapping, weights: Scalar, activations: Scalar, optimizer: S
     )
 
 
-def anything(mapping: Mapping) -> Scalar:
+def anything(mapping: Mapping) -> bool | jax.Array:
     """Whether the mapping offloads anything."""
     return mapping.offload_weights + mapping.offload_activations + mapping.offload_optimizer > 0.0
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from docs.make.technology import AS_BUILT, FITTED, NODES, errors, iso_power_speed, page
 from dse import catalog
 from dse.design import CHIP, known_leaves, leaf, replace
 from dse.model.machine import technology
 from dse.model.machine.power import voltage
-from dse.technology_page import AS_BUILT, FITTED, NODES, errors, iso_power_speed, page
 from dse.types import GENERATED
 from tests.designs import ACCELERATOR, make_design
 
