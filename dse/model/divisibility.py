@@ -81,6 +81,16 @@ def keeps(reason: Infeasible, values: Mapping[str, Any], divides: Divides = rema
     return functools.reduce(operator.and_, held)
 
 
+def interleaves(values: Mapping[str, Any]) -> Any:
+    """Whether there is one chunk a stage, or a schedule that interleaves several."""
+    return keeps(Infeasible.interleave_not_divisible, values)
+
+
+def splits_sequence(values: Mapping[str, Any]) -> Any:
+    """Whether tp and cp divide the sequence as sequence parallelism asks for."""
+    return keeps(Infeasible.sequence_not_divisible, values)
+
+
 def rules_of(degree: str) -> Iterator[Rule]:
     """The rules that a degree must keep whatever the other degrees are: alone, it divides their wholes."""
     return (rule for rule in RULES if degree in rule.degrees and rule.above is None)

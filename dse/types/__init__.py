@@ -11,6 +11,8 @@ from dse.types.choices import (
     Attention,
     Collective,
     Infeasible,
+    MessageKind,
+    OperatorKind,
     Placement,
     Precision,
     Recompute,
@@ -35,7 +37,7 @@ from dse.types.kernels import AttentionKernels, EfficiencySteps, FineKernels, Ke
 from dse.types.machine import HOST, Accelerator, MatrixRate, MemoryTier, System
 from dse.types.metrics import Metrics
 from dse.types.network import CollectiveKernels, Network, Volumes
-from dse.types.operations import Operator, Work
+from dse.types.operations import Dimension, Element, Group, Message, Operator, Scope, Window, Work
 from dse.types.power import Power
 from dse.types.software import Mapping, Software
 from dse.types.technology import GENERATED, Board, Chip, LogicNode, MemoryTechnology
@@ -61,8 +63,11 @@ __all__ = [
     "Collective",
     "CollectiveKernels",
     "Design",
+    "Dimension",
     "EfficiencySteps",
+    "Element",
     "FineKernels",
+    "Group",
     "Infeasible",
     "Kernels",
     "LogicNode",
@@ -70,19 +75,24 @@ __all__ = [
     "MatrixRate",
     "MemoryTechnology",
     "MemoryTier",
+    "Message",
+    "MessageKind",
     "Metrics",
     "Network",
     "Operator",
+    "OperatorKind",
     "Placement",
     "Power",
     "Precision",
     "Recompute",
     "Scalar",
+    "Scope",
     "SequenceParallel",
     "Software",
     "Steps",
     "System",
     "Volumes",
+    "Window",
     "Work",
     "Workload",
     "field_metadata",

@@ -1,8 +1,8 @@
-"""Categorical choices, as the integer codes that designs carry, and why a design cannot run."""
+"""Categorical choices, as the integer codes that designs carry; kinds of work; why a design cannot run."""
 
 from __future__ import annotations
 
-from enum import IntEnum, IntFlag
+from enum import IntEnum, IntFlag, StrEnum
 
 
 class Precision(IntEnum):
@@ -58,6 +58,25 @@ class Placement(IntEnum):
 
     tp_cp_dp_pp = 0
     tp_cp_pp_dp = 1
+
+
+class OperatorKind(StrEnum):
+    """What a device does an operator with; known in Python, never traced."""
+
+    matrix = "matrix"  # matrix units, at the mapping's precision
+    matrix_16 = "matrix_16"  # matrix units, in 16 bits even where the recipe is narrower
+    flash = "flash"  # a flash-attention kernel, in 16 bits
+    vector = "vector"  # vector units
+
+
+class MessageKind(StrEnum):
+    """What is sent in a group of devices; known in Python, never traced."""
+
+    all_reduce = "all_reduce"
+    all_gather = "all_gather"
+    reduce_scatter = "reduce_scatter"
+    all_to_all = "all_to_all"
+    send = "send"  # to the next member of the group
 
 
 class Infeasible(IntFlag):

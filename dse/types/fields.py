@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar, dataclass_transform
 
 import jax
 
 T = TypeVar("T")
 
-#: One real number: a Python float, a NumPy scalar or a (traced) JAX scalar.
-Scalar = Any
-
-
-def record(cls: type[T]) -> type[T]:
-    """Make ``cls`` a frozen keyword-only dataclass whose fields are pytree leaves or records."""
-    cls = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
-    return jax.tree_util.register_dataclass(cls)
+#: One real number: a Python or NumPy float or a (traced) JAX scalar; an array of them under ``vmap``.
+Scalar: TypeAlias = float | jax.Array
 
 
 class Bounds(NamedTuple):
@@ -65,6 +59,13 @@ def metadata(
     """
     about = {"symbol": symbol, "units": units, "long_name": text, "bounds": bounds, **extra}
     return dataclasses.field(default=default, metadata=about)
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(metadata, dataclasses.field))
+def record(cls: type[T]) -> type[T]:
+    """Make ``cls`` a frozen keyword-only dataclass whose fields are pytree leaves or records."""
+    cls = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+    return jax.tree_util.register_dataclass(cls)
 
 
 def field_metadata(cls: type, name: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from dse.types.fields import POSITIVE, SHARE, YES_OR_NO, Scalar, metadata, recor
 class Workload:
     """A dense decoder transformer and the batch it is trained on.
 
-    Parameter counts follow from the shape (``dse.model.work.transformer.parameter_count``);
+    Parameter counts follow from the shape (``dse.model.work.parameters.parameter_count``);
     biases are left out, as in the published shape tables.
     """
 

@@ -6,8 +6,9 @@ import jax.numpy as jnp
 
 from dse.model import divisibility
 from dse.model.choice import divides
-from dse.model.machine.roofline import matrix_rate
-from dse.model.parallel import offload
+from dse.model.layout import Layout
+from dse.model.machine.rates import matrix_rate
+from dse.model.work import offload
 from dse.types import Design, Infeasible, Scalar
 
 
@@ -17,21 +18,21 @@ def usable_memory(design: Design) -> Scalar:
 
 
 def infeasible_reason(
-    design: Design, memory: Scalar, host_memory: Scalar, n_micro_batches: Scalar, stuck: Scalar
+    design: Design, layout: Layout, memory: Scalar, host_memory: Scalar, clock_infeasible: Scalar
 ) -> Scalar:
-    """Bits of :class:`Infeasible`; 0 when the design can run. ``stuck``: no clock meets its power limit."""
+    """Bits of :class:`Infeasible`; 0 when the design can run. ``clock_infeasible``: no clock meets its power limit."""
     w, m, system = design.workload, design.mapping, design.system
-    fits = divisibility.fits({**vars(w), **vars(m), "n_micro_batches": n_micro_batches}, divides)
+    fits = divisibility.fits({**vars(w), **vars(m), "n_micro_batches": layout.n_micro_batches}, divides)
     reach = jnp.maximum(system.scale_up.domain, system.scale_out.domain)
     broken = {
         Infeasible.memory: memory > usable_memory(design),
         **{reason: ~kept for reason, kept in fits.items()},
-        Infeasible.device_count_mismatch: m.tp * m.cp * m.pp * m.dp != system.n_devices,
+        Infeasible.device_count_mismatch: layout.devices != system.n_devices,
         Infeasible.network_too_small: system.n_devices > reach,
         Infeasible.precision_unsupported: matrix_rate(system.accelerator, m.precision) <= 0.0,
         Infeasible.host_memory: host_memory > system.host.capacity,
         Infeasible.offload_too_few_layers: offload.anything(m)
         & (w.n_layers < (offload.BUFFERED_LAYERS + 1.0) * m.pp),
-        Infeasible.power: stuck,
+        Infeasible.power: clock_infeasible,
     }
     return sum(jnp.where(is_broken, jnp.int32(bit), jnp.int32(0)) for bit, is_broken in broken.items())

@@ -45,6 +45,7 @@ def build(spec: SweepSpec) -> Grid:
         | {path: axis for path, axis in spec.fixed.items() if path in DEGREES[1:] + OPTIONS},
         zips=tuple(group for group in stacked if len(group) > 1),
         n_devices_given="mapping.dp" not in given or N_DEVICES in given,
+        study=spec.study,
     )
     owned = set(given) | (set() if parts.n_devices_given else {N_DEVICES})
     dimensions = tuple(_dimension(group, names, owned) for group in orthogonal)

@@ -15,7 +15,7 @@ from dse.design import N_DEVICES, PLAIN_MAPPING
 from dse.errors import InputError
 from dse.model import divisibility
 from dse.spec.axes import Axis
-from dse.types import Infeasible
+from dse.study import Study
 
 DEGREES = (
     N_DEVICES, "mapping.tp", "mapping.cp", "mapping.pp", "mapping.dp", "mapping.micro_batch", "mapping.virtual_stages"
@@ -53,6 +53,7 @@ class Parts(NamedTuple):
     axes: Mapping[str, Axis]  #: swept or fixed parts
     zips: tuple[tuple[Axis, ...], ...]  #: those that move together
     n_devices_given: bool  #: whether the number of devices is known before the degrees
+    study: Study  #: which options change nothing at which degrees
 
     def axis(self, path: str) -> Axis:
         """The axis of a part; one that is not mentioned has its plain value."""
@@ -185,7 +186,7 @@ def _interleaves(columns: Columns, shape: Shape) -> np.ndarray:
     """Which rows have one chunk a stage, or a schedule that interleaves several."""
     degrees = {_name(path): column for path, column in columns.items()}
     n_micro_batches = shape.global_batch // (degrees["dp"] * degrees["micro_batch"])
-    return divisibility.keeps(Infeasible.interleave_not_divisible, degrees | {"n_micro_batches": n_micro_batches})
+    return divisibility.interleaves(degrees | {"n_micro_batches": n_micro_batches})
 
 
 def together(columns: list[np.ndarray], axes: tuple[Axis, ...]) -> np.ndarray:
