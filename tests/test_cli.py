@@ -76,7 +76,7 @@ def test_runs_as_a_module():
 
 
 def test_cache_folder(monkeypatch, tmp_path):
-    from dse.cli import keep_compiled_programs
+    from dse.environment import keep_compiled_programs
 
     for name in ("DSE_CACHE", "JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS",
                  "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"):  # fmt: skip
@@ -206,11 +206,11 @@ def test_figures_are_drawn_without_a_second_process(small_results, monkeypatch, 
     path = tmp_path / "r.nc"
     path.write_bytes(small_results[1].read_bytes())
     monkeypatch.setattr(drawing.sys, "executable", str(tmp_path / "none"))
-    with drawing.Draughtsman() as draughtsman:
-        assert draughtsman.draw(path) == [path.with_suffix(".png"), path.with_suffix(".svg")]
+    with drawing.FigureProcess() as figure_process:
+        assert figure_process.draw(path) == [path.with_suffix(".png"), path.with_suffix(".svg")]
     monkeypatch.setattr(drawing.sys, "executable", "/bin/false")
-    with drawing.Draughtsman() as draughtsman:
-        assert all(figure.exists() for figure in draughtsman.draw(path))
+    with drawing.FigureProcess() as figure_process:
+        assert all(figure.exists() for figure in figure_process.draw(path))
 
 
 def test_run_with_nothing_feasible(command, small_sweep, tmp_path):
@@ -263,12 +263,12 @@ def test_run_with_a_truncated_catalogue(command, small_sweep, tmp_path, monkeypa
 SLOW = """
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from dse.sweep.store.spool import Spool
-save = Spool.save
+from dse.sweep.store.parts import PartStore
+save = PartStore.save
 def slow(self, block, part):
     save(self, block, part)
     time.sleep(0.5)
-Spool.save = slow
+PartStore.save = slow
 sys.argv[0] = "dse"
 from dse.cli import main
 main()

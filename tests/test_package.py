@@ -30,7 +30,7 @@ def test_functions_keep_their_names():
 import dse.design, dse.evaluate, dse.explain, dse.measured.comparison, dse.sweep.run
 from dse import design, evaluate
 import dse.model.accounts.memory
-assert all(callable(f) for f in (dse.design, dse.evaluate, dse.explain, dse.validate, dse.run)), dse.design
+assert all(callable(f) for f in (dse.design, dse.evaluate, dse.explain, dse.predict, dse.run)), dse.design
 assert design is dse.design and evaluate is dse.evaluate
 from dse.design import leaves
 import dse.design as again

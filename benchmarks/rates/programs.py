@@ -46,13 +46,14 @@ def rates(sweep: Path) -> dict[str, float]:
     import jax
     import numpy as np
 
-    from dse.evaluate import evaluate
     from dse.sweep import plan
-    from dse.sweep.engine.engine import CHUNK_FULL, CHUNK_SCORES, CHUNK_SHORT, Engine, evaluate_designs, look_up
+    from dse.sweep.engine.chunks import evaluate_designs
+    from dse.sweep.engine.decoding import look_up
+    from dse.sweep.engine.engine import CHUNK_FULL, CHUNK_SCORES, CHUNK_SHORT, Engine
     from dse.sweep.engine.nesting import Nest
 
     grid, _ = plan(sweep)
-    engine = Engine(grid, evaluate)
+    engine = Engine(grid)
     flat = Nest(grid, (), ())
     index = np.arange(CHUNK_SHORT) * 1009 % grid.n_designs
     digits, share = tuple(flat.digits(index)), grid.table.distinct.mean()
@@ -201,11 +202,10 @@ def gradients_here(count: int = 1024) -> dict[str, float]:
 
 def writing(sweep: Path) -> dict[str, float]:
     """Bytes a second, before compression, at which results are written: as by default, and by zlib."""
-    from dse.evaluate import evaluate
     from dse.sweep.results.writing import usable, write_rate
     from dse.sweep.run import perform
 
-    labelled, _ = perform(sweep, output=False, model=evaluate)
+    labelled, _ = perform(sweep, output=False)
     by_compression = write_rate(labelled)
     return {
         "write_bytes_per_second": by_compression[usable("auto")],

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Do what the arguments say."""
-    from dse.cli import keep_compiled_programs
+    from dse.environment import keep_compiled_programs
 
     keep_compiled_programs()
     asked = _arguments()

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
 from dse.calibrate import writing
@@ -21,7 +20,7 @@ from dse.calibrate.fit import Fit, Minimum, Parameter, fit_at, gauss_newton, hel
 from dse.design import replace
 from dse.errors import InputError
 from dse.measured.energy import METRICS, Study, StudyCase, read, summarise
-from dse.measured.prediction import evaluate_leaves
+from dse.measured.prediction import alike, evaluate_stack
 from dse.types import Design, Power
 from dse.types.fields import field_metadata
 
@@ -93,15 +92,13 @@ class Rows:
     slug: str
     studies: list[Study]
     figures: list[Figure]
-    leaves: np.ndarray
-    structure: jax.tree_util.PyTreeDef
-    columns: list[int]  #: of each parameter
+    stack: Design | None  #: the designs as one of arrays; None where there is none
 
     def residuals(self, values: Sequence[float]) -> np.ndarray:
         """log(predicted / measured) of every figure."""
-        leaves = self.leaves.copy()
-        leaves[:, self.columns] = np.asarray(values, np.float32)
-        metrics = evaluate_leaves(leaves, self.structure)
+        known = CHIPS[self.slug].parameters
+        moved = {p.path: _like(self.stack, value) for p, value in zip(known, values, strict=True)}
+        metrics = evaluate_stack(replace(self.stack, moved))
         found = summarise(self.studies, metrics.step_time, metrics.device_power)
         return np.array([np.log(found[f.study][f.metric] / f.measured) for f in self.figures])
 
@@ -157,17 +154,15 @@ def rows_of(slug: str, cases: Sequence[StudyCase]) -> Rows:
     ]  # fmt: skip
     designs = [one for study in studies for one in study.designs]
     if not designs:
-        return Rows(slug, [], [], np.zeros((0, 0)), jax.tree.structure(0), [])
-    named = [_path(path) for path, _ in jax.tree_util.tree_flatten_with_path(designs[0])[0]]
-    leaves = np.array([jax.tree.leaves(one) for one in designs], np.float32)
-    for name, value in CHIPS[slug].fixed.items():
-        leaves[:, named.index(_POWER + name)] = value
-    columns = [named.index(p.path) for p in CHIPS[slug].parameters]
-    return Rows(slug, studies, figures, leaves, jax.tree.structure(designs[0]), columns)
+        return Rows(slug, [], [], None)
+    ((_, stack),) = alike(designs)  # the studies of a chip are of one structure
+    fixed = {_POWER + name: _like(stack, value) for name, value in CHIPS[slug].fixed.items()}
+    return Rows(slug, studies, figures, replace(stack, fixed))
 
 
-def _path(keys: tuple) -> str:
-    return ".".join(key.name for key in keys)
+def _like(stack: Design, value: float) -> np.ndarray:
+    """One value for every design of a stack."""
+    return np.full(len(stack.mapping.tp), value, np.float32)
 
 
 def _alike(a: Rows, b: Rows) -> bool:
@@ -196,7 +191,7 @@ def minimum(rows: Rows, used: np.ndarray, starts: int = _STARTS) -> Minimum:
         return np.stack([(residuals(z + _STEP * unit) - errors) / _STEP for unit in np.eye(len(z))], axis=1)
 
     rng = np.random.default_rng(0)
-    count = len(rows.columns)
+    count = len(CHIPS[rows.slug].parameters)
     firsts = [np.zeros(count), *(0.5 * rng.standard_normal((starts - 1, count)))]
     ends = [
         gauss_newton(residuals, slopes, first, used, noise=NOISE, delta=DELTA, pace=_PACE, tolerance=_TOLERANCE)

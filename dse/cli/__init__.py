@@ -5,14 +5,13 @@ Exit status: 0 done, 1 nothing feasible, 2 bad input, 130 interrupted.
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import dse
 from dse.cli import bench, calibration, catalog, evaluate, merge, plot, run, search
+from dse.environment import fuse_outputs, keep_compiled_programs
 
 app = typer.Typer(
     name="dse",
@@ -37,6 +36,7 @@ def _options(
     ] = False,
 ) -> None:
     keep_compiled_programs()
+    fuse_outputs()
 
 
 app.command()(run.run)
@@ -49,25 +49,6 @@ app.command()(calibration.calibrate)
 app.command()(plot.plot)
 app.command()(bench.bench)
 app.add_typer(catalog.app, name="catalog")
-
-
-def keep_compiled_programs() -> None:
-    """Let JAX keep compiled programs in the user's cache folder, so that a second run starts at once.
-
-    The folder is ``$DSE_CACHE``, else ``$XDG_CACHE_HOME/dse``, else ``~/.cache/dse``; one that cannot be
-    written to is left alone. JAX's own environment variables take precedence. JAX reads them when it is
-    imported, which is later than this.
-    """
-    own = os.environ.get("DSE_CACHE")
-    folder = Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dse"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError):
-        return
-    if os.access(folder, os.W_OK):
-        os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder))
-        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 
 def main() -> None:

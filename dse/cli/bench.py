@@ -12,11 +12,11 @@ import typer
 
 import dse
 from dse.cli import show
-from dse.cli.status import told
+from dse.cli.status import report_errors
 from dse.errors import InputError
 
 
-@told
+@report_errors
 def bench(
     starts: Annotated[bool, typer.Option(help="Also time fresh processes, cold and warm.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -16,22 +16,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from dse.sweep import BestDesign, Summary
-
-#: Columns of time: heading → the parts that make it up.
-_TIME = {
-    "comp": ("forward", "backward"),
-    "recomp": ("recompute",),
-    "tp+cp": ("tensor_parallel", "context_parallel"),
-    "pp": ("bubble", "pipeline_parallel"),
-    "dp": ("data_parallel",),
-    "edge": ("edge",),
-    "optim": ("optimizer",),
-    "host": ("host",),
-    "offload": ("offload",),
-}
-
-#: Objectives that have a column anyway.
-_SHOWN = ("step_time", "mfu", "tokens_per_second_per_device", "peak_memory")
 
 #: An objective's text that is longer than this is no heading.
 _LONGEST = 28
@@ -49,8 +33,8 @@ def show_best(out: Console, summary: Summary) -> None:
     axes, same = _axes(summary.best)
     if same:
         out.print(Text("all: " + ", ".join(same)), soft_wrap=True)
-    columns = [*axes, *_objective(summary), *_metrics(summary.best)]
-    shares = _shares(summary.best)
+    columns = [*axes, *_objective(summary), *_metrics(summary)]
+    shares = _shares(summary)
     while shares and _width(out, _table([*columns, *shares])) > out.width:
         shares.pop()
     table = _table([*columns, *shares])
@@ -93,29 +77,35 @@ def _axes(best: Sequence[BestDesign]) -> tuple[list[Column], list[str]]:
 
 def _objective(summary: Summary) -> list[Column]:
     """The objective's value, where it is none of the usual columns."""
-    from dse.spec.expression import metric_units
-
-    text = summary.objective
-    if text in _SHOWN:
+    text, study = summary.objective, summary.study
+    if text in (shown.metric for shown in study.shown):
         return []
-    units = metric_units().get(text, "1")
-    cells = [show.quantity(design.value, units) for design in summary.best]
+    cells = [show.quantity(design.value, study.units.get(text, "1")) for design in summary.best]
     return [(text.replace("_", " ") if len(text) <= _LONGEST else "objective", cells)]
 
 
-def _metrics(best: Sequence[BestDesign]) -> list[Column]:
-    metrics = [design.metrics for design in best]
+#: How cells of a style are written.
+_STYLES: dict[str, Callable[[float], str]] = {
+    "time": show.seconds,
+    "percent": lambda value: f"{100 * value:.1f}",
+    "number": show.digits,
+    "bytes": lambda value: f"{value / show.GIB:.1f}",
+}
+
+
+def _metrics(summary: Summary) -> list[Column]:
     return [
-        ("step", [show.seconds(m["step_time"]) for m in metrics]),
-        ("MFU %", [f"{100 * m['mfu']:.1f}" for m in metrics]),
-        ("tok/s/dev", [show.digits(m["tokens_per_second_per_device"]) for m in metrics]),
-        ("GiB", [f"{m['peak_memory'] / show.GIB:.1f}" for m in metrics]),
+        (heading, [_STYLES[style](design.metrics[metric]) for design in summary.best])
+        for heading, metric, style in summary.study.shown
     ]
 
 
-def _shares(best: Sequence[BestDesign]) -> list[Column]:
+def _shares(summary: Summary) -> list[Column]:
     """Where the time goes in per cent; what is next to nothing in all designs is left out."""
-    spent = {heading: [_share(design, parts) for design in best] for heading, parts in _TIME.items()}
+    breakdown = summary.study.breakdown
+    spent = {
+        heading: [_share(design, parts, summary) for design in summary.best] for heading, parts in breakdown.items()
+    }
     return [
         (f"{heading} %", [f"{100 * value:.1f}" for value in values])
         for heading, values in spent.items()
@@ -123,5 +113,5 @@ def _shares(best: Sequence[BestDesign]) -> list[Column]:
     ]
 
 
-def _share(design: BestDesign, parts: tuple[str, ...]) -> float:
-    return sum(design.metrics[f"step_time_{part}"] for part in parts) / design.metrics["step_time"]
+def _share(design: BestDesign, parts: tuple[str, ...], summary: Summary) -> float:
+    return sum(design.metrics[part] for part in parts) / design.metrics[summary.study.totals[0]]

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from dse.cli import show
-from dse.cli.status import told
+from dse.cli.status import report_errors
 
 
-@told
+@report_errors
 def predict(
     cases: Annotated[Path, typer.Argument(metavar="CASES.csv", help="Configurations, one a row.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="CSV file to write.")],
@@ -26,7 +26,7 @@ def predict(
     print(f"{counts['predicted']} of {counts['rows']} rows predicted: {output}")
 
 
-@told
+@report_errors
 def validate(
     cases: Annotated[list[Path], typer.Argument(metavar="CASES.csv …", help="Measured configurations.")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="CSV file with every comparison.")] = None,
@@ -74,7 +74,7 @@ def _figures(row: dict[str, Any]) -> list[str]:
     return [str(row["n"]), str(row["predicted"]), *(show.percent(row[name]) for name in _ERRORS.values())]
 
 
-@told
+@report_errors
 def calibrate(
     cases: Annotated[list[Path], typer.Argument(metavar="CASES.csv …", help="Measured configurations.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="TOML file to write.")],

@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from dse.cli import show
-from dse.cli.status import BAD_INPUT, told
+from dse.cli.status import BAD_INPUT, report_errors
 from dse.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ Folder = Annotated[Path | None, typer.Option("--folder", help="A catalogue folde
 
 
 @app.command("list")
-@told
+@report_errors
 def list_names(
     kind: Annotated[str | None, typer.Argument(help="Only this kind.")] = None,
     folder: Folder = None,
@@ -44,7 +44,7 @@ def list_names(
 
 
 @app.command("show")
-@told
+@report_errors
 def show_entry(
     name: Annotated[str, typer.Argument(help="A name or alias.")],
     kind: Annotated[str | None, typer.Option(help="Only this kind.")] = None,
@@ -61,7 +61,7 @@ def show_entry(
 
 
 @app.command()
-@told
+@report_errors
 def check(folder: Folder = None) -> int:
     """Check every file; exit status 2 when something is wrong."""
     from dse import catalog

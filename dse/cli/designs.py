@@ -9,6 +9,8 @@ from dse.cli import show
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from dse.study import Study
+
 #: Axis → its heading; the others keep their names. This is also the order of the columns.
 SHORT = {
     "tp": "tp", "pp": "pp", "dp": "dp", "cp": "cp", "micro_batch": "mb", "virtual_stages": "v",
@@ -18,13 +20,10 @@ SHORT = {
 }  # fmt: skip
 
 
-def reasons_table(reasons: dict[str, int]) -> Table:
+def reasons_table(reasons: dict[str, int], study: Study) -> Table:
     """Designs by reason in words."""
-    from dse.types import INFEASIBLE_MEANING
-
-    words = {bit.name: text for bit, text in INFEASIBLE_MEANING.items()}
     counted = sorted(reasons.items(), key=lambda item: -item[1])
-    rows = [[f"{count:,}", words.get(name, f"a {name} of the sweep is not met")] for name, count in counted]
+    rows = [[f"{count:,}", study.reason_meanings[name]] for name, count in counted]
     because = "because (one design may have several reasons)"
     return show.table(["cannot", because], rows, left=[because])
 

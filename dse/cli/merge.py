@@ -9,21 +9,21 @@ from typing import Annotated
 import typer
 
 from dse.cli.run import finish
-from dse.cli.status import told
-from dse.drawing import Draughtsman
+from dse.cli.status import report_errors
+from dse.drawing import FigureProcess
 
 
-@told
+@report_errors
 def merge(
     output: Annotated[Path, typer.Argument(metavar="OUTPUT.nc", help="Results file that dse run --shard was given.")],
     figure: Annotated[bool, typer.Option(help="Draw the figures that the results are suited to.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Join what dse run --shard 1/n … n/n has left beside OUTPUT.nc."""
-    with Draughtsman() as draughtsman:
+    with FigureProcess() as figure_process:
         began = time.perf_counter()
         from dse import sweep as sweeps
 
         imported = time.perf_counter() - began
         _, summary = sweeps.merge(output)
-        return finish(summary, imported, draughtsman if figure else None, as_json)
+        return finish(summary, imported, figure_process if figure else None, as_json)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dse.cli.status import told
+from dse.cli.status import report_errors
 
 
 class Kind(StrEnum):
@@ -21,7 +21,7 @@ class Kind(StrEnum):
     clock = "clock"
 
 
-@told
+@report_errors
 def plot(
     results: Annotated[Path, typer.Argument(metavar="RESULTS.nc", help="What dse run wrote.")],
     output: Annotated[

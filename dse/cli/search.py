@@ -13,7 +13,7 @@ from rich.text import Text
 
 from dse.cli import show
 from dse.cli.designs import SHORT, label, reasons_table
-from dse.cli.status import INTERRUPTED, NOTHING_FEASIBLE, told
+from dse.cli.status import INTERRUPTED, NOTHING_FEASIBLE, report_errors
 from dse.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ ENUMERABLE = 1e9
 _SHOWN = 12
 
 
-@told
+@report_errors
 def search(
     specification: Annotated[Path, typer.Argument(metavar="SEARCH.toml", help="Specification of the search.")],
     output: Annotated[
@@ -109,7 +109,9 @@ def _print(found: Outcome, problem: Problem) -> None:
         out.print(Text(f"{found.front_size:,} designs on the front of {', '.join(found.objectives)}"))
     if found.reasons:
         show.heading(out, "evaluated designs that cannot run")
-        out.print(reasons_table(found.reasons))
+        from dse.study import TRAINING
+
+        out.print(reasons_table(found.reasons, TRAINING))
     if found.output:
         out.print()
         out.print(Text(str(found.output)), soft_wrap=True)
@@ -155,6 +157,6 @@ def _best(found: Outcome) -> Table:
 
 def _value(text: str, value: float) -> str:
     """An objective with the units of its metric."""
-    from dse.spec.expression import metric_units
+    from dse.study import TRAINING
 
-    return show.quantity(value, metric_units()[text]) if text in metric_units() else show.digits(value)
+    return show.quantity(value, TRAINING.units[text]) if text in TRAINING.units else show.digits(value)

@@ -18,7 +18,7 @@ BAD_INPUT = 2
 INTERRUPTED = 130
 
 
-def told(command: Callable[..., int | None]) -> Callable[..., None]:
+def report_errors(command: Callable[..., int | None]) -> Callable[..., None]:
     """A command that returns its exit status (None: 0) with what goes wrong told in words."""
 
     @functools.wraps(command)

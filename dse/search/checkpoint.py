@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dse.files import unique_suffix
-from dse.sweep.store.spool import parts_folder
+from dse.sweep.store.parts import parts_folder
 
 _HISTORY = ("violation", "value", "objectives", "feasible")
 

@@ -13,7 +13,6 @@ import numpy as np
 from dse.search.outcome import Found, Outcome, axis_columns, front
 from dse.search.problem import Problem
 from dse.search.space import Point
-from dse.spec.expression import metric_units
 from dse.sweep.grid.grid import variable_name
 from dse.sweep.results.dataset import described
 from dse.sweep.results.files import Labelled, Variable
@@ -54,7 +53,7 @@ def _history(problem: Problem, found: list[Found]) -> dict[str, Variable]:
         best[i, :, :steps] = np.where(feasible, first.sign * history["objectives"][:, :, 0], np.nan).T
         violation[i, :, :steps] = history["violation"].T
         share[i, :, :steps] = (np.cumsum(history["feasible"], axis=0) / done[:, None]).T
-    dims, units = ("searcher", "seed", "step"), metric_units().get(first.expression.text, "1")
+    dims, units = ("searcher", "seed", "step"), first.expression.study.units.get(first.expression.text, "1")
     one = {"units": "1"}
     return {
         "evaluations": Variable(("searcher", "step"), evaluations, one | {"long_name": "evaluations of a seed so far"}),
@@ -97,7 +96,7 @@ def _designs(
     }
     metrics = problem.metrics(points)
     for name in problem.spec.sweep.metrics:
-        values, attrs = described(name, np.asarray(getattr(metrics, name)))
+        values, attrs = described(name, np.asarray(getattr(metrics, name)), problem.program.study)
         data[prefix + name] = Variable(dims, values.reshape(shape), attrs)
     return data
 

@@ -17,11 +17,10 @@ from dse.search.methods import METHODS, Batch, Evaluate
 from dse.search.problem import Problem
 from dse.search.slopes import judged_with_slopes
 from dse.search.space import Point, Space
-from dse.sweep.engine.engine import CONSTRAINT
-from dse.types import Infeasible
+from dse.study import TRAINING
 
 #: Bits that infeasible designs are counted by.
-BITS = (*map(int, Infeasible), CONSTRAINT)
+BITS = (*TRAINING.reason_bits.values(),)
 
 #: Steps between looks at the clock hold about so many evaluations, of all seeds together.
 _CHUNK = 1 << 15

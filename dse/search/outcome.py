@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dse import types
-from dse.design import leaf, replace
+from dse.design import replace
 from dse.search import pareto
 from dse.search import space as spaces
 from dse.search.checkpoint import Progressed
@@ -20,10 +20,8 @@ from dse.search.driver import Best
 from dse.search.problem import Problem
 from dse.search.space import Point
 from dse.spec.axes import Axis, Label
-from dse.spec.expression import metric_units
-from dse.sweep.engine.engine import Program
+from dse.sweep.engine.point import Program
 from dse.sweep.results.labels import labels, part_labels
-from dse.sweep.store.manifest import REASONS
 
 #: Relative difference between a search's value of a design and the plain model's that rounding explains.
 ROUNDING = 1e-4
@@ -96,7 +94,9 @@ def of_methods(problem: Problem, found: list[Found], seconds: dict[str, float], 
         designs=_designs(problem, found),
         evaluations=counts,
         feasible={f.method: int(f.progressed.history["feasible"].sum()) for f in found},
-        reasons={name: int(count) for name, count in zip(REASONS, reasons, strict=True) if count},
+        reasons={
+            name: int(count) for name, count in zip(problem.program.study.reason_bits, reasons, strict=True) if count
+        },
         objectives=tuple(objective.expression.text for objective in problem.program.objectives),
         front_size=len(front(problem, found)[1]) if problem.n_objectives > 1 else 0,
         seconds=seconds,
@@ -174,10 +174,7 @@ def verify(problem: Problem, best: Best) -> None:
     for i in range(len(best.value)):
         design = replace(problem.grid.base, {path: column[i] for path, column in columns.items()})
         metrics = _plain_model(problem.program)(design)
-
-        def lookup(name: str, metrics: Any = metrics, design: Any = design) -> Any:
-            return getattr(metrics, name) if name in metric_units() else leaf(design, name)
-
+        lookup = problem.program.study.lookup(design, metrics)
         for position, objective in enumerate(problem.program.objectives):
             plain = float(objective.sign * objective.expression(lookup))
             searched = float(best.evaluation.objectives[i, position])
@@ -187,6 +184,6 @@ def verify(problem: Problem, best: Best) -> None:
             raise MismatchError(f"the search says feasible, the model {int(metrics.infeasible_reason)}")
 
 
-def _plain_model(program: Program) -> Callable[[types.Design], types.Metrics]:
+def _plain_model(program: Program) -> Callable[[types.Design], Any]:
     """The model as it is: no equations merged, nothing batched or compiled together."""
-    return program.model
+    return program.study.evaluate

@@ -11,20 +11,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dse.design import leaf, replace
-from dse.model.accounts.feasibility import usable_memory
-from dse.model.machine import technology
+from dse.design import replace
 from dse.search import space as spaces
 from dse.search import tables
 from dse.search.judging import Evaluation
 from dse.search.space import Point, Space
-from dse.spec.expression import metric_units
 from dse.spec.search import SearchSpec
+from dse.study import Study
 from dse.sweep.engine import equations
-from dse.sweep.engine.engine import Program, evaluate_designs, evaluate_point
+from dse.sweep.engine.chunks import evaluate_designs
+from dse.sweep.engine.point import Program, evaluate_point
 from dse.sweep.grid import compose
 from dse.sweep.grid.grid import Grid
-from dse.types import Design, Infeasible, Metrics, Scalar
+from dse.types import Design, Scalar
 
 #: An excess that rounding hides still counts as one.
 _LEAST = 1e-6
@@ -58,7 +57,7 @@ class Problem:
         """Evaluate one design from the values of its leaves by full path; differentiable."""
         return evaluated(self.program, self.grid.base, values)
 
-    def metrics(self, points: Point) -> Metrics:
+    def metrics(self, points: Point) -> Any:
         """All metrics of points [design], NumPy arrays, by the program that sweeps evaluate single designs with."""
         values = jax.tree.map(jnp.asarray, spaces.values(self.space, points))
         found, _ = evaluate_designs(self.grid.base, values, program=self.program)
@@ -71,12 +70,11 @@ class Problem:
         return jax.tree.unflatten(outputs, run(*(jnp.asarray(value, jnp.float32) for value in inputs)))
 
 
-def build(spec: SearchSpec, model: Any = None) -> Problem:
-    """The problem of a specification; bad names, sizes and mappings are InputErrors. ``model``: see sweeps."""
-    if model is None:
-        from dse.evaluate import evaluate as model
-    grid = compose.build(spec.sweep)
-    program = Program(model, grid.constraints, spec.sweep.objectives, spec.sweep.metrics)
+def build(spec: SearchSpec, study: Study | None = None) -> Problem:
+    """The problem of a specification; bad names, sizes and mappings are InputErrors. ``study``: see sweeps."""
+    sweep = dataclasses.replace(spec.sweep, study=study) if study else spec.sweep
+    grid = compose.build(sweep)
+    program = Program(sweep.study, grid.constraints, sweep.objectives, sweep.metrics)
     return Problem(spec, grid, tables.build(grid, spec.intervals), program)
 
 
@@ -87,36 +85,20 @@ def evaluated(program: Program, base: Design, values: dict[str, Scalar]) -> Eval
     return Evaluation(jnp.stack(objectives), violation(program, design, metrics), metrics.infeasible_reason)
 
 
-def violation(program: Program, design: Design, metrics: Metrics) -> Scalar:
+def violation(program: Program, design: Design, metrics: Any) -> Scalar:
     """How far a design is from feasible, 0 where it is.
 
     The logarithm of what it needs over what there is for memory, host memory and reach of the network, 1 for every
     other bit of Infeasible, and for each constraint the relative difference of its sides.
     """
-
-    def lookup(name: str) -> Scalar:
-        return getattr(metrics, name) if name in metric_units() else leaf(design, name)
-
+    study = program.study
+    lookup = study.lookup(design, metrics)
     total = sum((constraint.excess(lookup) for constraint in program.constraints), jnp.float32(0.0))
-    graded = _shortfalls(design, metrics)
-    for bit in Infeasible:
+    graded = study.shortfalls(design, metrics)
+    for bit in study.reasons:
         is_set = (metrics.infeasible_reason & int(bit)) != 0
         total = total + jnp.where(is_set, jnp.maximum(graded.get(bit, 1.0), _LEAST), 0.0)
     return total
-
-
-def _shortfalls(design: Design, metrics: Metrics) -> dict[Infeasible, Scalar]:
-    """Logarithms of what is needed over what there is."""
-    built = technology.generated(design)
-    system = built.system
-    pairs = {
-        Infeasible.memory: (metrics.peak_memory, usable_memory(built)),
-        Infeasible.host_memory: (metrics.host_memory, system.host.capacity),
-        Infeasible.network_too_small: (
-            system.n_devices, jnp.maximum(system.scale_up.domain, system.scale_out.domain),
-        ),
-    }  # fmt: skip
-    return {bit: jnp.log(jnp.maximum(need, 1.0) / jnp.maximum(there, 1.0)) for bit, (need, there) in pairs.items()}
 
 
 @functools.lru_cache(maxsize=32)

@@ -25,13 +25,13 @@ from dse.search.problem import Problem
 from dse.search.progress import SearchProgress
 from dse.spec.search import SearchSpec, read
 from dse.spec.sweep import Keep
+from dse.study import Study
 from dse.sweep.evaluation import output_errors, stoppable
 from dse.sweep.results import files as results
 from dse.sweep.results import writing
 from dse.sweep.results.files import Labelled
 from dse.sweep.store import manifest
-from dse.sweep.store.spool import opened
-from dse.types import Design, Metrics
+from dse.sweep.store.parts import opened
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -49,7 +49,7 @@ class Options:
     seconds: float | None = None  #: budget of each method
     fresh: bool = False  #: begin again, whatever checkpoints there are
     progress: Callable[[SearchProgress], None] | None = None  #: called between chunks
-    model: Callable[[Design], Metrics] | None = None  #: stands in for ``dse.evaluate``
+    study: Study | None = None  #: what is evaluated, in place of what the specification asks for
     between_checkpoints: float = 2.0  #: seconds
 
 
@@ -65,13 +65,13 @@ def execute(
 
     Raises InputError for bad input, before anything is computed, and Interrupted when stopped.
     """
-    labelled, found = perform(plan(spec, options.get("model")), Options(output, **options))
+    labelled, found = perform(plan(spec, options.get("study")), Options(output, **options))
     return results.to_xarray(labelled), found
 
 
-def plan(spec: str | Path | SearchSpec, model: Any = None) -> Problem:
+def plan(spec: str | Path | SearchSpec, study: Study | None = None) -> Problem:
     """The problem of a specification; bad input is an InputError."""
-    return problem.build(spec if isinstance(spec, SearchSpec) else read(spec), model)
+    return problem.build(spec if isinstance(spec, SearchSpec) else read(spec), study)
 
 
 def perform(task: Problem, options: Options) -> tuple[Labelled, Outcome]:
@@ -112,7 +112,7 @@ def _with_budget(task: Problem, options: Options) -> Problem:
 
 def identity(task: Problem) -> dict[str, str]:
     """Everything that the results depend on besides methods and budget."""
-    whole = manifest.identity(task.grid, Keep(), task.program.model)
+    whole = manifest.identity(task.grid, Keep())
     whole = {name: value for name, value in whole.items() if name not in ("keep", "histogram")}
     return whole | {"specification_hash": task.spec.hash(), "search_digest": search_digest()}
 

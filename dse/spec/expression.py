@@ -17,7 +17,6 @@ import dataclasses
 import functools
 import itertools
 import operator
-from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -27,8 +26,8 @@ from dse import catalog
 from dse.design import leaf_value
 from dse.errors import InputError
 from dse.spec.axes import find_leaf
-from dse.types import Metrics, Scalar
-from dse.types.metrics import ENERGY
+from dse.study import Lookup, Study
+from dse.types import Scalar
 
 _BINARY = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
 _COMPARE = {
@@ -37,9 +36,6 @@ _COMPARE = {
 }  # fmt: skip
 _ALLOWED = "numbers, texts, leaves, metrics, + - * / < <= > >= == != and or not"
 
-#: Reads the value of a metric or of a leaf by its full name.
-Lookup = Callable[[str], Scalar]
-
 
 @dataclasses.dataclass(frozen=True)
 class Expression:
@@ -47,6 +43,7 @@ class Expression:
 
     text: str
     names: tuple[str, ...]
+    study: Study
     where: str = dataclasses.field(default="expression", compare=False)
 
     @property
@@ -56,14 +53,14 @@ class Expression:
 
     def __call__(self, lookup: Lookup) -> Scalar:
         """The value, with ``lookup(name)`` for leaves and metrics: scalars, arrays or tracers alike."""
-        return _value(_tree(self.text), lookup, self.where)
+        return _Reading(self.study, lookup, self.where).value(_tree(self.text))
 
     def excess(self, lookup: Lookup) -> Scalar:
         """By how much a comparison is missed: 0 where it holds, above 0 where it does not.
 
         ``a <= b`` is missed by (a - b) / (|a| + |b|), at most 1; ``and`` adds, ``or`` takes the least.
         """
-        return _excess(_tree(self.text), lookup, self.where, wanted=True)
+        return _Reading(self.study, lookup, self.where).excess(_tree(self.text), wanted=True)
 
 
 @functools.lru_cache(maxsize=256)
@@ -71,20 +68,23 @@ def _tree(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
 
 
-@functools.cache
-def metric_units() -> dict[str, str]:
-    """Units of every metric by name."""
-    return {f.name: f.metadata["units"] for f in dataclasses.fields(Metrics)}
+def parse(text: Any, where: str, study: Study) -> Expression:
+    """The expression of a text.
 
+    Args:
+        text: as the user wrote it.
+        where: its place, for errors.
+        study: whose metrics it may name beside the leaves of a design.
 
-@functools.cache
-def energy_metrics() -> frozenset[str]:
-    """Names of the metrics of energy and power."""
-    return frozenset(f.name for f in dataclasses.fields(Metrics) if f.metadata.get("group") == ENERGY)
+    Raises InputError for unknown names and anything outside the language.
 
-
-def parse(text: Any, where: str) -> Expression:
-    """The expression of ``text``; unknown names and anything outside the language are InputErrors."""
+    >>> from dse.study import TRAINING
+    >>> small = parse("tp <= 8 and peak_memory < '80 GB'", "constraints", TRAINING)
+    >>> small.names
+    ('mapping.tp', 'peak_memory')
+    >>> bool(small({"mapping.tp": 4.0, "peak_memory": 9e10}.get))
+    False
+    """
     if not isinstance(text, str):
         raise InputError(where, repr(text), "a text such as 'tp <= 8'", "put the expression in quotes")
     try:
@@ -98,38 +98,84 @@ def parse(text: Any, where: str) -> Expression:
         return np.ones(())
 
     try:
-        _value(tree, note, where)  # walks every node: nothing is short-circuited
+        _Reading(study, note, where).value(tree)  # walks every node: nothing is short-circuited
     except ZeroDivisionError:
         raise InputError(where, repr(text), _ALLOWED, "it divides by zero") from None
-    return Expression(text, tuple(names), where)
+    return Expression(text, tuple(names), study, where)
 
 
-def full_name(name: str, where: str) -> str:
-    """A metric's name as it is, or the full path of the leaf meant."""
-    if name in metric_units():
-        return name
-    return find_leaf(name, where, metric_units(), "leaves and metrics")
+@dataclasses.dataclass(frozen=True)
+class _Reading:
+    """The nodes of an expression as values."""
+
+    study: Study
+    lookup: Lookup
+    where: str
+
+    def value(self, node: ast.expr) -> Scalar:
+        """The value of one node, operands first."""
+        if isinstance(node, ast.BoolOp):
+            combine = operator.and_ if isinstance(node.op, ast.And) else operator.or_
+            return functools.reduce(combine, [_true(self.value(operand)) for operand in node.values])
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            return ~_true(self.value(node.operand))
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            return -self.value(node.operand)
+        if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
+            return _BINARY[type(node.op)](self.value(node.left), self.value(node.right))
+        if isinstance(node, ast.Compare) and all(type(op) in _COMPARE for op in node.ops):
+            sides = itertools.pairwise(self._sides(node))
+            steps = [_COMPARE[type(op)](a, b) for op, (a, b) in zip(node.ops, sides, strict=True)]
+            return functools.reduce(operator.and_, steps)
+        if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float):
+            return float(node.value)
+        dotted = _dotted(node)
+        if dotted is not None:
+            return self.lookup(self._full_name(dotted))
+        raise InputError(self.where, repr(ast.unparse(node)), _ALLOWED, "write it with these")
+
+    def excess(self, node: ast.expr, wanted: bool) -> Scalar:
+        """By how much a node fails to be ``wanted``."""
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            return self.excess(node.operand, not wanted)
+        if isinstance(node, ast.BoolOp):
+            parts = [self.excess(operand, wanted) for operand in node.values]
+            return functools.reduce(operator.add if isinstance(node.op, ast.And) == wanted else jnp.minimum, parts)
+        holds = _true(self.value(node)) == wanted
+        if not isinstance(node, ast.Compare):
+            return jnp.where(holds, 0.0, 1.0)
+        pairs = itertools.pairwise(jnp.asarray(side, jnp.float32) for side in self._sides(node))
+        far = sum(jnp.abs(a - b) / jnp.maximum(jnp.abs(a) + jnp.abs(b), _LEAST_EXCESS) for a, b in pairs)
+        return jnp.where(holds, 0.0, jnp.maximum(far, _LEAST_EXCESS))
+
+    def _sides(self, node: ast.Compare) -> list[Scalar]:
+        """The sides of a comparison; a text takes the units or the enumeration of the name it is compared with."""
+        sides = [node.left, *node.comparators]
+        named = [name for name in map(_dotted, sides) if name is not None]
+        return [
+            self._text(side.value, named) if isinstance(side, ast.Constant) and isinstance(side.value, str)
+            else self.value(side)
+            for side in sides
+        ]  # fmt: skip
+
+    def _text(self, text: str, named: list[str]) -> Scalar:
+        """A text beside these names."""
+        if not named:
+            raise InputError(self.where, repr(text), "a text beside a leaf or metric", "compare a name with it")
+        name = self._full_name(named[0])
+        if name in self.study.units:
+            return catalog.quantity(text, self.study.units[name], self.where)
+        return leaf_value(name, text, self.where)
+
+    def _full_name(self, name: str) -> str:
+        """A metric's name as it is, or the full path of the leaf meant."""
+        if name in self.study.units:
+            return name
+        return find_leaf(name, self.where, self.study.units, "leaves and metrics")
 
 
-def _value(node: ast.expr, lookup: Lookup, where: str) -> Scalar:
-    """The value of one node, operands first."""
-    if isinstance(node, ast.BoolOp):
-        combine = operator.and_ if isinstance(node.op, ast.And) else operator.or_
-        return functools.reduce(combine, [_true(_value(v, lookup, where)) for v in node.values])
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        return ~_true(_value(node.operand, lookup, where))
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_value(node.operand, lookup, where)
-    if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
-        return _BINARY[type(node.op)](_value(node.left, lookup, where), _value(node.right, lookup, where))
-    if isinstance(node, ast.Compare) and all(type(op) in _COMPARE for op in node.ops):
-        return _comparison(node, lookup, where)
-    if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float):
-        return float(node.value)
-    dotted = _dotted(node)
-    if dotted is not None:
-        return lookup(full_name(dotted, where))
-    raise InputError(where, repr(ast.unparse(node)), _ALLOWED, "write it with these")
+#: A comparison that fails by nothing (``a < a``) is still missed by this.
+_LEAST_EXCESS = 1e-6
 
 
 def _true(value: Scalar) -> Scalar:
@@ -137,47 +183,6 @@ def _true(value: Scalar) -> Scalar:
     if jnp.result_type(value) == np.bool_:
         return value
     return np.bool_(value != 0) if isinstance(value, float) else value != 0
-
-
-def _comparison(node: ast.Compare, lookup: Lookup, where: str) -> Scalar:
-    sides = [node.left, *node.comparators]
-    values = [_side(side, sides, lookup, where) for side in sides]
-    steps = [_COMPARE[type(op)](values[i], values[i + 1]) for i, op in enumerate(node.ops)]
-    return functools.reduce(operator.and_, steps)
-
-
-#: A comparison that fails by nothing (``a < a``) is still missed by this.
-_LEAST_EXCESS = 1e-6
-
-
-def _excess(node: ast.expr, lookup: Lookup, where: str, wanted: bool) -> Scalar:
-    """By how much a node fails to be ``wanted``."""
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        return _excess(node.operand, lookup, where, not wanted)
-    if isinstance(node, ast.BoolOp):
-        parts = [_excess(value, lookup, where, wanted) for value in node.values]
-        return functools.reduce(operator.add if isinstance(node.op, ast.And) == wanted else jnp.minimum, parts)
-    holds = _true(_value(node, lookup, where)) == wanted
-    if not isinstance(node, ast.Compare):
-        return jnp.where(holds, 0.0, 1.0)
-    sides = [node.left, *node.comparators]
-    values = [jnp.asarray(_side(side, sides, lookup, where), jnp.float32) for side in sides]
-    pairs = itertools.pairwise(values)
-    far = sum(jnp.abs(a - b) / jnp.maximum(jnp.abs(a) + jnp.abs(b), _LEAST_EXCESS) for a, b in pairs)
-    return jnp.where(holds, 0.0, jnp.maximum(far, _LEAST_EXCESS))
-
-
-def _side(side: ast.expr, sides: list[ast.expr], lookup: Lookup, where: str) -> Scalar:
-    """One side of a comparison; a text takes the units or the enumeration of the name it is compared with."""
-    if not (isinstance(side, ast.Constant) and isinstance(side.value, str)):
-        return _value(side, lookup, where)
-    named = [name for name in map(_dotted, sides) if name is not None]
-    if not named:
-        raise InputError(where, repr(side.value), "a text beside a leaf or metric", "compare a name with it")
-    path = full_name(named[0], where)
-    if path in metric_units():
-        return catalog.quantity(side.value, metric_units()[path], where)
-    return leaf_value(path, side.value, where)
 
 
 def _dotted(node: ast.expr) -> str | None:

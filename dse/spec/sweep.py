@@ -19,7 +19,9 @@ from dse.design import CHIP, known_leaves
 from dse.errors import InputError, nearest, unknown_name
 from dse.spec import axes as axis_values
 from dse.spec.axes import Axis
-from dse.spec.expression import Expression, energy_metrics, metric_units, parse
+from dse.spec.expression import Expression, parse
+from dse.study import Study, of_document
+from dse.types.metrics import ENERGY
 
 #: What a catalogue name may stand for → the kind of its entry and the path of the record it fills.
 NAMED = {
@@ -50,9 +52,6 @@ KEEP_MODES = ("all", "feasible", "best", "pareto", "top")
 #: Bins that a histogram may have.
 FEWEST_BINS, MOST_BINS = 4, 256
 
-#: Leaves that only energy and clocks depend on: a sweep that names one wants the metrics of energy.
-_POWER_LEAVES = ("system.accelerator.power.", "system.accelerator.chip.", "system.host_power", "system.pue")
-
 #: Designs that may be kept unless the specification says another number.
 DEFAULT_LIMIT = 5_000_000
 
@@ -80,6 +79,7 @@ class Keep:
 class SweepSpec:
     """A checked sweep specification."""
 
+    study: Study
     file: str  #: as errors name it
     text: str
     title: str
@@ -99,7 +99,8 @@ class SweepSpec:
     @property
     def metrics(self) -> tuple[str, ...]:
         """Names of the metrics that results hold, in the model's order."""
-        return tuple(name for name in metric_units() if self.energy or name not in energy_metrics())
+        left_out = frozenset() if self.energy else self.study.group(ENERGY)
+        return tuple(name for name in self.study.units if name not in left_out)
 
     def hash(self) -> str:
         """SHA-256 of what the sweep computes; title and output do not count."""
@@ -110,9 +111,19 @@ class SweepSpec:
         return hashlib.sha256(json.dumps(meaning, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def read(path: str | Path) -> SweepSpec:
-    """The specification in a TOML file; whatever is wrong with it is an InputError."""
-    return from_text(text_of(path), str(path))
+def read(path: str | Path, study: Study | None = None) -> SweepSpec:
+    """The specification in a TOML file.
+
+    Args:
+        path: of the file.
+        study: what is evaluated; by default what the specification asks for.
+
+    Returns:
+        The checked specification, all values in SI units.
+
+    Raises InputError for whatever is wrong with the file or its text.
+    """
+    return from_text(text_of(path), str(path), study)
 
 
 def text_of(path: str | Path) -> str:
@@ -127,9 +138,28 @@ def text_of(path: str | Path) -> str:
         raise InputError(str(path), reason, "a readable TOML file", fix) from None
 
 
-def from_text(text: str, file: str = "sweep.toml") -> SweepSpec:
-    """The specification in a TOML text; ``file`` is what errors call it and names the default output."""
-    return from_document(document_of(text, file), text, file)
+def from_text(text: str, file: str = "sweep.toml", study: Study | None = None) -> SweepSpec:
+    """The specification in a TOML text.
+
+    Args:
+        text: the TOML document.
+        file: what errors call it; it names the default output too.
+        study: see :func:`read`.
+
+    Raises InputError for whatever is wrong with the text.
+
+    >>> spec = from_text('''
+    ... [workload]
+    ... name = "gpt-3-13b"
+    ... [system]
+    ... name = "selene"
+    ... [axes]
+    ... tp = [1, 2, 4]
+    ... ''')
+    >>> [(axis.name, axis.values) for axis in spec.axes]
+    [('tp', (1.0, 2.0, 4.0))]
+    """
+    return from_document(document_of(text, file), text, file, study)
 
 
 def document_of(text: str, file: str) -> dict[str, Any]:
@@ -137,11 +167,12 @@ def document_of(text: str, file: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InputError(file, f"text that is not TOML: {error}", "TOML 1.0", "mend that line") from None
+        raise InputError(file, f"text that is not TOML: {error}", "TOML 1.0", "fix that line") from None
 
 
-def from_document(document: dict[str, Any], text: str, file: str) -> SweepSpec:
+def from_document(document: dict[str, Any], text: str, file: str, study: Study | None = None) -> SweepSpec:
     """The specification in a parsed TOML text; ``text`` is what results carry and what is hashed."""
+    study = study or of_document(document)
     for key in document:
         if key not in _KEYS:
             raise unknown_name(file, key, _KEYS, "sections")
@@ -152,11 +183,12 @@ def from_document(document: dict[str, Any], text: str, file: str) -> SweepSpec:
     _check_conflicts(names, fixed, axes)
     output = document.get("output", {})
     _check_keys(output, ("keep", "file", "limit", "compression", "histogram", "energy"), f"{file}: output")
-    constraints = _constraints(document.get("constraints", {}), f"{file}: constraints")
-    objectives = _objectives(document.get("objective", {}), f"{file}: objective")
+    constraints = _constraints(document.get("constraints", {}), f"{file}: constraints", study)
+    objectives = _objectives(document.get("objective", {}), f"{file}: objective", study)
     used = {*fixed, *(axis.key for axis in axes), *itertools.chain(*(c.names for c in constraints))}
     used.update(*(objective.expression.names for objective in objectives))
     return SweepSpec(
+        study=study,
         file=file,
         text=text,
         title=str(document.get("title", Path(file).stem)),
@@ -171,7 +203,7 @@ def from_document(document: dict[str, Any], text: str, file: str) -> SweepSpec:
         limit=_limit(output.get("limit", DEFAULT_LIMIT), f"{file}: output.limit"),
         compression=_compression(output.get("compression", "auto"), f"{file}: output.compression"),
         histogram=_histogram(output.get("histogram", 0), f"{file}: output.histogram"),
-        energy=_energy(output.get("energy"), used, f"{file}: output.energy"),
+        energy=_energy(output.get("energy"), used, f"{file}: output.energy", study),
     )
 
 
@@ -277,33 +309,36 @@ def _zips(table: dict[str, Any], axes: tuple[Axis, ...], where: str) -> tuple[tu
     return tuple(tuple(map(str, group)) for group in groups)
 
 
-def _constraints(table: dict[str, Any], where: str) -> tuple[Expression, ...]:
+def _constraints(table: dict[str, Any], where: str, study: Study) -> tuple[Expression, ...]:
     _check_keys(table, ("all",), where)
     texts = table.get("all", [])
     if not isinstance(texts, list):
         raise InputError(f"{where}.all", repr(texts), "a list of texts", 'write all = ["tp <= 8"]')
-    found = tuple(parse(text, f"{where}.all[{i}]") for i, text in enumerate(texts))
+    found = tuple(parse(text, f"{where}.all[{i}]", study) for i, text in enumerate(texts))
     for expression in found:
         if not expression.is_comparison:
             raise InputError(expression.where, repr(expression.text), "a comparison", "write what must hold: 'tp <= 8'")
     return found
 
 
-def _objectives(table: dict[str, Any], where: str) -> tuple[Objective, ...]:
+def _objectives(table: dict[str, Any], where: str, study: Study) -> tuple[Objective, ...]:
     _check_keys(table, ("minimize", "maximize"), where)
     found = []
     for key, sign in (("minimize", 1.0), ("maximize", -1.0)):
         texts = table.get(key, [])
         for text in texts if isinstance(texts, list) else [texts]:
-            expression = parse(text, f"{where}.{key}")
+            expression = parse(text, f"{where}.{key}", study)
             if expression.is_comparison:
-                raise InputError(expression.where, repr(text), "a number to compare", "name a metric such as step_time")
-            if not set(expression.names) & set(metric_units()):
                 raise InputError(
-                    expression.where, repr(text), "an expression with a metric", "name a metric such as mfu"
+                    expression.where, repr(text), "a number to compare", f"name a metric such as {study.objective}"
                 )
+            if not set(expression.names) & set(study.units):
+                raise InputError(
+                    expression.where, repr(text), "an expression with a metric",
+                    f"name a metric such as {study.objective}",
+                )  # fmt: skip
             found.append(Objective(expression, sign))
-    return tuple(found) or (Objective(parse("step_time", where), 1.0),)
+    return tuple(found) or (Objective(parse(study.objective, where, study), 1.0),)
 
 
 def _limit(value: Any, where: str) -> int:
@@ -324,10 +359,11 @@ def _histogram(value: Any, where: str) -> int:
     raise InputError(where, repr(value), f"{FEWEST_BINS} to {MOST_BINS} bins", "leave it out for no histogram")
 
 
-def _energy(value: Any, used: set[str], where: str) -> bool:
+def _energy(value: Any, used: set[str], where: str, study: Study) -> bool:
     """Whether energy and power are wanted: as said, else where the sweep names a metric or leaf of theirs."""
     if value is None:
-        return any(name in energy_metrics() or name.startswith(_POWER_LEAVES) for name in used)
+        metrics, leaves = study.group(ENERGY), study.optional.get(ENERGY, ())
+        return any(name in metrics or name.startswith(leaves) for name in used)
     if isinstance(value, bool):
         return value
     raise InputError(where, repr(value), "true or false", "write energy = true")

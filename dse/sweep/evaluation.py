@@ -1,4 +1,4 @@
-"""Evaluate the blocks of a sweep: finished ones are spooled and told of, and a signal stops in good order."""
+"""Evaluate the blocks of a sweep: finished ones are stored and reported, and a signal stops in good order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dse.sweep.reduce.keep import Part
 from dse.sweep.results import writing
 from dse.sweep.results.files import Labelled
 from dse.sweep.store.manifest import Manifest, Shard
-from dse.sweep.store.spool import Spool
+from dse.sweep.store.parts import PartStore
 
 _WHOLE = Shard()
 
@@ -45,25 +45,25 @@ def output_errors(target: Path | None) -> Iterator[None]:
         yield
     except OSError as error:
         raise InputError(
-            f"output {target}", error.strerror or str(error), "room and leave to write",
-            "make room and run again: what is finished is kept",
+            f"output {target}", error.strerror or str(error), "space and write permission",
+            "free some space and run again: what is finished is kept",
         ) from error  # fmt: skip
 
 
 def evaluate_blocks(
-    job: Job, engine: Engine, blocks: list[range], spool: Spool | None, take: Callable[[Part], None],
+    job: Job, engine: Engine, blocks: list[range], store: PartStore | None, take: Callable[[Part], None],
     shard: Shard = _WHOLE,
 ) -> int:  # fmt: skip
     """Hand what is kept of each block to ``take``; how many designs an earlier run had finished."""
-    finished = {block for block in blocks if spool and spool.has(block)}
+    finished = {block for block in blocks if store and store.has(block)}
     computed = keeping.parts(engine, job.keep, [block for block in blocks if block not in finished])
-    record = Manifest(spool.folder, spool.key, shard) if spool else None
+    record = Manifest(store.folder, store.key, shard) if store else None
     if record:
         record.begin(job.grid, job.identity, blocks, shard)
-    state = _State(job, sum(designs_in(job.grid, block) for block in blocks))
+    tally = _Tally(job, sum(designs_in(job.grid, block) for block in blocks))
 
     def save(block: range, part: Part) -> None:
-        spool.save(block, part)
+        store.save(block, part)
         record.finished(block, part)
 
     with stoppable(), ThreadPoolExecutor(1) as writer:
@@ -71,41 +71,41 @@ def evaluate_blocks(
         try:
             for block in blocks:
                 if block in finished:
-                    part = spool.load(block) or next(keeping.parts(engine, job.keep, [block]))
+                    part = store.load(block) or next(keeping.parts(engine, job.keep, [block]))
                 else:
                     part = _next(computed, block, record)
                     if saving:
                         saving.result()  # so that no more than one part waits in memory
-                    saving = writer.submit(save, block, part) if spool else None
+                    saving = writer.submit(save, block, part) if store else None
                 take(part)
-                state.add(designs_in(job.grid, block), part, block in finished)
+                tally.add(designs_in(job.grid, block), part, block in finished)
             if saving:
                 saving.result()
         except KeyboardInterrupt:
-            raise Interrupted(state.done, state.total, spool and spool.folder) from None
-    return state.resumed
+            raise Interrupted(tally.done, tally.total, store and store.folder) from None
+    return tally.resumed
 
 
-class _State:
-    """What progress is told of."""
+class _Tally:
+    """What progress is reported of."""
 
     def __init__(self, job: Job, total: int) -> None:
         self.total = total
         self.done = self.resumed = self._feasible = 0
         self._best = np.inf
-        self._tell, self._objective = job.options.progress, job.grid.spec.objectives[0]
+        self._report, self._objective = job.options.progress, job.grid.spec.objectives[0]
         self._began, self._compiled = time.perf_counter(), _compiling()
 
     def add(self, n_designs: int, part: Part, resumed: bool) -> None:
-        """Count a block and tell of it."""
+        """Count a block and report it."""
         self.done += n_designs
         self.resumed += n_designs * resumed
         self._feasible += int(part.counts[0])
         self._best = min(self._best, part.scores[0].min(initial=np.inf))
-        if self._tell:
+        if self._report:
             best = self._objective.sign * float(self._best) if np.isfinite(self._best) else None
             text = self._objective.expression.text
-            self._tell(Progress(self.done, self.total, self._seconds(), self._feasible, best, text, self.resumed))
+            self._report(Progress(self.done, self.total, self._seconds(), self._feasible, best, text, self.resumed))
 
     def _seconds(self) -> float:
         return max(time.perf_counter() - self._began - (_compiling() - self._compiled), 1e-9)
@@ -127,14 +127,14 @@ def _next(computed: Iterator[Part], block: range, record: Manifest | None) -> Pa
         raise
 
 
-def write_results(labelled: Labelled, grid: Grid, spool: Spool) -> None:
+def write_results(labelled: Labelled, grid: Grid, store: PartStore) -> None:
     """Write the results, then remove the parts; when stopped before that, all parts stay."""
     with stoppable():
         try:
-            writing.write(labelled, spool.output, grid.spec.compression)
+            writing.write(labelled, store.output, grid.spec.compression)
         except KeyboardInterrupt:
-            raise Interrupted(grid.n_designs, grid.n_designs, spool.folder) from None
-    spool.remove()
+            raise Interrupted(grid.n_designs, grid.n_designs, store.folder) from None
+    store.remove()
 
 
 def designs_in(grid: Grid, block: range) -> int:

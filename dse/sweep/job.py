@@ -6,9 +6,11 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
+from dse.environment import fuse_outputs
 from dse.errors import InputError
 from dse.spec.sweep import Keep, SweepSpec, parse_keep, read
-from dse.sweep.engine.engine import LONGEST_CHUNK
+from dse.study import Study
+from dse.sweep.engine.decoding import LONGEST_CHUNK
 from dse.sweep.grid import compose
 from dse.sweep.grid.grid import Grid
 from dse.sweep.progress import Progress
@@ -16,7 +18,6 @@ from dse.sweep.results import summary as summaries
 from dse.sweep.results import writing
 from dse.sweep.results.summary import Summary
 from dse.sweep.store import manifest
-from dse.types import Design, Metrics
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Options:
     chunk: int | None = None  #: designs evaluated at once
     fresh: bool = False  #: compute again what is finished, a whole file or the parts of an interrupted run
     progress: Callable[[Progress], None] | None = None  #: called after every block
-    model: Callable[[Design], Metrics] | None = None  #: stands in for ``dse.evaluate``
+    study: Study | None = None  #: what is evaluated, in place of what the specification asks for
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,20 +39,38 @@ class Job:
     grid: Grid
     keep: Keep
     options: Options
-    model: Callable[[Design], Metrics]
     identity: dict[str, str]
     target: Path | None
 
 
-def plan(spec: str | Path | SweepSpec, keep: str | None = None) -> tuple[Grid, Keep]:
-    """The grid of a sweep and what it keeps, checked against the limit; nothing large is allocated."""
-    spec = spec if isinstance(spec, SweepSpec) else read(spec)
+def plan(spec: str | Path | SweepSpec, keep: str | None = None, study: Study | None = None) -> tuple[Grid, Keep]:
+    """The grid of a sweep and what it keeps, checked against the limit; nothing large is allocated.
+
+    Args:
+        spec: path of a specification, or one that was read.
+        keep: ``all feasible best pareto top:K`` in place of the specification's.
+        study: what is evaluated, in place of what the specification asks for; its metrics must have the names that
+            the specification uses.
+
+    Returns:
+        The grid, which tells the size (``n_designs``, ``describe()``), and which designs are kept.
+
+    Raises InputError for bad input and for sweeps that would keep more than ``output.limit`` designs.
+
+    >>> grid, keep = plan("sweeps/megatron_1t_4096_a100.toml", keep="top:10")
+    >>> grid.n_designs, str(keep)
+    (69396, 'top:10')
+    """
+    if not isinstance(spec, SweepSpec):
+        spec = read(spec, study)
+    elif study:
+        spec = dataclasses.replace(spec, study=study)
     grid = compose.build(spec)
     kept = parse_keep(keep, "keep") if keep else spec.keep
     if kept.mode == "pareto" and len(spec.objectives) < 2:
         raise InputError(
             f"{spec.file}: objective", "one objective", "two or more with keep = \"pareto\"",
-            'write minimize = ["step_time", "peak_memory"]',
+            f'write minimize = ["{spec.study.objective}", "{spec.study.memory}"]',
         )  # fmt: skip
     largest = {"all": grid.n_designs, "feasible": grid.n_designs, "best": grid.n_points, "top": kept.count, "pareto": 0}
     if largest[kept.mode] > spec.limit:
@@ -66,19 +85,13 @@ def prepared(spec: str | Path | SweepSpec, options: Options) -> Job:
     """The job of a specification; bad input is an InputError, before anything is computed."""
     if options.chunk is not None and not 1 <= options.chunk <= LONGEST_CHUNK:
         raise InputError("chunk", str(options.chunk), f"1 to {LONGEST_CHUNK:,} designs", "leave it out")
-    grid, kept = plan(spec, options.keep)
+    fuse_outputs()
+    grid, kept = plan(spec, options.keep, options.study)
     named = None if options.output in (None, True, False) else Path(str(options.output))
     target = None if options.output is False else named or grid.spec.output
     if target:
         writing.usable(grid.spec.compression)
-    model = options.model or _model()
-    return Job(grid, kept, options, model, manifest.identity(grid, kept, model), target)
-
-
-def _model() -> Callable[[Design], Metrics]:
-    from dse.evaluate import evaluate
-
-    return evaluate
+    return Job(grid, kept, options, manifest.identity(grid, kept), target)
 
 
 def finished(job: Job) -> Summary | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from dse.errors import InputError
 from dse.spec.sweep import Keep, from_text
+from dse.study import Study
 from dse.sweep.evaluation import output_errors, write_results
 from dse.sweep.grid.grid import Grid
 from dse.sweep.job import plan
@@ -18,24 +19,34 @@ from dse.sweep.results import summary as summaries
 from dse.sweep.results.files import Labelled
 from dse.sweep.results.summary import Summary
 from dse.sweep.store import manifest as manifests
-from dse.sweep.store.spool import Spool, opened, parts_folder, ranges
+from dse.sweep.store.parts import PartStore, opened, parts_folder, ranges
 
 #: What must be the same where parts are joined as where they were computed; the rest is taken from the shards.
 _SAME_HERE = ("specification_hash", "catalog_digest", "code_version", "code_digest")
 
 
-def merge(output: str | Path) -> tuple[Labelled, Summary]:
-    """Write ``output`` from the parts beside it; all of the sweep must be there, of one identity."""
+def merge(output: str | Path, study: Study | None = None) -> tuple[Labelled, Summary]:
+    """Write the results that one run would have written from the parts that its shards have left.
+
+    Args:
+        output: the file that the shards were given; their parts lie beside it in ``<output>.parts/``.
+        study: what the shards were told to evaluate, if it was not what the specification asks for.
+
+    Returns:
+        The labelled results and their summary; the parts are gone.
+
+    Raises InputError when parts are missing or not all of one sweep, code and catalogue.
+    """
     began = time.perf_counter()
     output = Path(output)
     key, header = _the_sweep(output)
-    grid, keep = _same_sweep(output, header)
-    spool = Spool(output, key)
+    grid, keep = _same_sweep(output, header, study)
+    store = PartStore(output, key)
     with output_errors(output), opened(output):
-        blocks = _whole(output, ranges(spool.folder)[key], grid.n_outer)
+        blocks = _whole(output, ranges(store.folder)[key], grid.n_outer)
         found = Collection(grid, keep)
         for block in blocks:
-            part = spool.load(block)
+            part = store.load(block)
             if part is None:
                 raise _incomplete(output, block, "a part that cannot be read")
             found.add(part)
@@ -45,7 +56,7 @@ def merge(output: str | Path) -> tuple[Labelled, Summary]:
         summary = summaries.of_part(grid, keep, part, **numbers)
         attributes = summaries.attributes(grid, summary, header["sweep"], joined - began)
         labelled = datasets.build(grid, keep, part, attributes)
-        write_results(labelled, grid, spool)
+        write_results(labelled, grid, store)
     summary.seconds.update(run=joined - began, write=time.perf_counter() - joined, total=time.perf_counter() - began)
     return labelled, summary
 
@@ -87,11 +98,11 @@ def _difference(keys: Any, headers: dict[str, dict[str, Any]]) -> str:
     return f", which differ in {', '.join(names) or 'their chunk'}"
 
 
-def _same_sweep(output: Path, header: dict[str, Any]) -> tuple[Grid, Keep]:
+def _same_sweep(output: Path, header: dict[str, Any], study: Study | None) -> tuple[Grid, Keep]:
     """The grid of the sweep as it is known here, which must be what the shards knew."""
-    spec = from_text(header["specification"], header["file"])
+    spec = from_text(header["specification"], header["file"], study)
     grid, keep = plan(spec, header["sweep"]["keep"])
-    here = manifests.identity(grid, keep, plan)
+    here = manifests.identity(grid, keep)
     differ = [name for name in _SAME_HERE if here[name] != header["sweep"][name]]
     if differ:
         raise InputError(

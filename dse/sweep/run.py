@@ -1,4 +1,4 @@
-"""Run a sweep: blocks through the engine, finished ones spooled, results written."""
+"""Run a sweep: blocks through the engine, finished ones stored, results written."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from dse.spec.sweep import SweepSpec
 from dse.sweep.engine.engine import Engine
@@ -27,7 +25,7 @@ from dse.sweep.results.files import Labelled
 from dse.sweep.results.summary import Summary
 from dse.sweep.store import manifest
 from dse.sweep.store.manifest import Shard
-from dse.sweep.store.spool import Spool, opened
+from dse.sweep.store.parts import PartStore, opened
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -51,7 +49,16 @@ def run(
         fresh: compute again what is finished, a whole file or the parts of an interrupted run.
         progress: called after every block.
 
+    Returns:
+        One variable a metric, with ``units`` and ``long_name``. Its dimensions are the orthogonal axes and
+        ``mapping``, or ``design`` where single designs are kept (``feasible``, ``top:K``, ``pareto``), or the
+        orthogonal axes alone for ``best``.
+
     Raises InputError for bad input, before anything is computed, and Interrupted when stopped.
+
+    >>> results = run("sweeps/megatron_1t_4096_a100.toml", output=False, keep="top:3")
+    >>> results.sizes["design"], results.step_time.attrs["units"]
+    (3, 's')
     """
     return execute(spec, output, keep=keep, chunk=chunk, fresh=fresh, progress=progress)[0]
 
@@ -59,7 +66,19 @@ def run(
 def execute(
     spec: str | Path | SweepSpec, output: str | Path | bool | None = None, **options: Any
 ) -> tuple[xr.Dataset, Summary]:
-    """Run a sweep as :func:`run` does, with any of :class:`Options`. Gives dataset and summary."""
+    """Run a sweep as :func:`run` does and tell what was found.
+
+    Args:
+        spec: path of a specification, or one that was read.
+        output: file of the results, by default what the specification says; False writes none.
+        **options: the other fields of :class:`~dse.sweep.job.Options`.
+
+    Returns:
+        The dataset of :func:`run`, and the summary: counts by reason, the best designs, seconds by what they were
+        spent on.
+
+    Raises InputError for bad input, before anything is computed, and Interrupted when stopped.
+    """
     labelled, summary = perform(spec, output, **options)
     if labelled is None:
         with results.open_results(summary.output) as found:
@@ -70,28 +89,32 @@ def execute(
 def perform(
     spec: str | Path | SweepSpec, output: str | Path | bool | None = None, **options: Any
 ) -> tuple[Labelled | None, Summary]:
-    """Run a sweep as :func:`execute` does, without xarray; no results where they are in the file already."""
+    """Run a sweep as :func:`execute` does, without xarray, whose import takes a third of a second.
+
+    Returns:
+        Labelled arrays in place of the dataset, None where an earlier run has left them in the file; and the summary.
+    """
     began = time.perf_counter()
     job = prepared(spec, Options(output, **options))
     if summary := finished(job):
         return None, summary
     before, started = CompileClock.read(), time.perf_counter()
     with output_errors(job.target), opened(job.target) if job.target else contextlib.nullcontext():
-        engine = Engine(job.grid, job.model, job.options.chunk)
+        engine = Engine(job.grid, job.options.chunk)
         blocks = keeping.blocks(engine, job.keep)
-        spool = Spool(job.target, manifest.key(job.identity, blocks)) if job.target else None
-        if spool and job.options.fresh:
-            spool.remove_parts()
+        store = PartStore(job.target, manifest.key(job.identity, blocks)) if job.target else None
+        if store and job.options.fresh:
+            store.remove_parts()
         found = Collection(job.grid, job.keep)
-        resumed = evaluate_blocks(job, engine, blocks, spool, found.add)
+        resumed = evaluate_blocks(job, engine, blocks, store, found.add)
         part = found.result()
         seconds, programs, evaluated = _spent(before, started)
         numbers = {"seconds": seconds, "n_programs": programs, "resumed": resumed, "output": job.target}
         summary = summaries.of_part(job.grid, job.keep, part, **numbers)
         attributes = summaries.attributes(job.grid, summary, job.identity, evaluated - began)
         labelled = datasets.build(job.grid, job.keep, part, attributes)
-        if spool:
-            write_results(labelled, job.grid, spool)
+        if store:
+            write_results(labelled, job.grid, store)
     ended = time.perf_counter()
     seconds |= {"write": ended - evaluated, "total": ended - began}
     return labelled, dataclasses.replace(summary, seconds=seconds)
@@ -100,29 +123,41 @@ def perform(
 def perform_shard(
     spec: str | Path | SweepSpec, shard: Shard, output: str | Path | None = None, **options: Any
 ) -> Summary:
-    """Evaluate one share of a sweep into the folder of its parts; :func:`dse.sweep.merge.merge` joins them."""
+    """Evaluate one share of a sweep; :func:`dse.sweep.merge.merge` joins them.
+
+    Args:
+        spec: path of a specification, or one that was read; the same for all shards.
+        shard: which share of how many.
+        output: the file that is to hold the results; parts go to ``<output>.parts/``.
+        **options: the other fields of :class:`~dse.sweep.job.Options`.
+
+    Returns:
+        The numbers of this share: designs, feasible ones, counts by reason, seconds.
+
+    Raises InputError for bad input, before anything is computed, and Interrupted when stopped.
+    """
     began = time.perf_counter()
     job = prepared(spec, Options(output, **options))
     if summary := finished(job):
         return summary
     before, started = CompileClock.read(), time.perf_counter()
-    counts = np.zeros(1 + len(manifest.REASONS), np.int64)
+    counts = keeping.no_counts(job.grid.spec.study)
 
     def count(part: Part) -> None:
         counts.__iadd__(part.counts)
 
     with output_errors(job.target), opened(job.target, shared=True):
-        engine = Engine(job.grid, job.model, job.options.chunk)
+        engine = Engine(job.grid, job.options.chunk)
         whole = keeping.blocks(engine, job.keep)
         blocks = shard.share(whole)
-        spool = Spool(job.target, manifest.key(job.identity, whole))
+        store = PartStore(job.target, manifest.key(job.identity, whole))
         if job.options.fresh:
-            spool.forget(blocks)
-        resumed = evaluate_blocks(job, engine, blocks, spool, count, shard)
+            store.forget(blocks)
+        resumed = evaluate_blocks(job, engine, blocks, store, count, shard)
     seconds, programs, evaluated = _spent(before, started)
     seconds |= {"write": 0.0, "total": evaluated - began}
     n_designs = sum(designs_in(job.grid, block) for block in blocks)
-    numbers = {"seconds": seconds, "n_programs": programs, "resumed": resumed, "output": spool.folder}
+    numbers = {"seconds": seconds, "n_programs": programs, "resumed": resumed, "output": store.folder}
     return summaries.of_shard(job.grid, counts, n_designs, shard, **numbers)
 
 

@@ -7,9 +7,9 @@ import pytest
 from dse.search import space as spaces
 from dse.search.judging import best_position, order
 from dse.spec.expression import parse
+from dse.study import TRAINING
 from dse.sweep.engine.engine import Engine
 from tests.search.toy import MAPPING_AXES, toy_problem
-from tests.sweep import toy
 
 MORE = """
 [constraints]
@@ -34,7 +34,7 @@ def every_point(task):
 
 def test_evaluation_is_that_of_the_sweep(task):
     found = jax.jit(task.evaluate)(every_point(task))
-    metrics, objectives = Engine(task.grid, toy.evaluate).designs(np.arange(task.grid.n_designs))
+    metrics, objectives = Engine(task.grid).designs(np.arange(task.grid.n_designs))
     assert np.allclose(found.objectives, np.stack(objectives, axis=1), rtol=1e-6)
     assert np.array_equal(found.reason, metrics.infeasible_reason)
     assert np.array_equal(np.asarray(found.violation) == 0.0, metrics.feasible)
@@ -87,7 +87,7 @@ def test_the_design_is_differentiable():
     ],
 )
 def test_excess_of_comparisons(text, values, expected):
-    expression = parse(text, "test")
+    expression = parse(text, "test", TRAINING)
     found = expression.excess(lambda path: np.float32(values[path.rpartition(".")[2]]))
     assert np.allclose(found, expected, rtol=1e-5)
 

@@ -23,7 +23,7 @@ SEVERAL = '[objective]\nminimize = ["step_time", "peak_memory"]'
 
 
 def toy_run(spec, output=False, **options):
-    return execute(spec, output, model=toy.evaluate, **options)
+    return execute(spec, output, study=toy.STUDY, **options)
 
 
 def spec_of(method, axes=MAPPING_AXES + CONTINUOUS, more="", **keys):
@@ -74,7 +74,7 @@ def test_a_killed_search_keeps_its_last_checkpoint(tmp_path):
     file.write_text(text(search=method))
     script = (
         "from dse.search import execute; from tests.sweep import toy;"
-        f"execute({str(file)!r}, {str(tmp_path / 'out.nc')!r}, model=toy.evaluate, between_checkpoints=0.0)"
+        f"execute({str(file)!r}, {str(tmp_path / 'out.nc')!r}, study=toy.STUDY, between_checkpoints=0.0)"
     )
     process = subprocess.Popen([sys.executable, "-c", script], cwd=os.getcwd())
     saved = checkpoint.path(tmp_path / "out.nc", "random")
@@ -138,10 +138,10 @@ def test_the_front_is_that_of_all_designs_when_all_are_evaluated():
     axes = 'tp = [1, 2, 4, 8]\npp = [1, 2]\nmicro_batch = [1, 2]\nrecompute = ["none", "full"]'
     spec = spec_of("random", axes=axes, more=SEVERAL, evaluations=3200)
     found, outcome = toy_run(spec)
-    task = plan(spec, toy.evaluate)
+    task = plan(spec, toy.STUDY)
     from dse.sweep.engine.engine import Engine
 
-    metrics, objectives = Engine(task.grid, toy.evaluate).designs(np.arange(task.grid.n_designs))
+    metrics, objectives = Engine(task.grid).designs(np.arange(task.grid.n_designs))
     from dse.search.pareto import front
 
     scores = np.stack(objectives, axis=1)[np.asarray(metrics.feasible)]
@@ -162,7 +162,7 @@ def test_where_nothing_is_feasible_the_nearest_miss_is_told():
 
 def test_a_best_that_the_model_does_not_confirm_is_an_error(monkeypatch):
     spec = spec_of("random")
-    task = plan(spec, toy.evaluate)
+    task = plan(spec, toy.STUDY)
     import dataclasses
 
     from dse.search import outcome
@@ -173,7 +173,7 @@ def test_a_best_that_the_model_does_not_confirm_is_an_error(monkeypatch):
 
     monkeypatch.setattr(outcome, "_plain_model", lambda program: other)
     with pytest.raises(MismatchError, match="step_time"):
-        perform(task, Options(output=False, model=toy.evaluate))
+        perform(task, Options(output=False, study=toy.STUDY))
 
 
 def test_a_method_of_a_missing_library_is_bad_input(monkeypatch):

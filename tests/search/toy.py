@@ -35,4 +35,4 @@ def search(axes=MAPPING_AXES, **others):
 
 
 def toy_problem(axes=MAPPING_AXES, **others):
-    return problem.build(search(axes, **others), toy.evaluate)
+    return problem.build(search(axes, **others), toy.STUDY)

@@ -32,7 +32,7 @@ def results(request, tmp_path_factory):
     """(dataset, path of its file) of every mode."""
     path = tmp_path_factory.mktemp("results") / "r.nc"
     more = '[objective]\nminimize = ["step_time", "peak_memory"]'
-    dataset, _ = execute(sweep(AXES, more=more), output=path, keep=request.param, model=toy.evaluate)
+    dataset, _ = execute(sweep(AXES, more=more), output=path, keep=request.param, study=toy.STUDY)
     return dataset, path
 
 
@@ -80,7 +80,7 @@ def test_global_attributes_tell_where_it_comes_from(results):
 
 
 def whole(tmp_path, axes=AXES, **options):
-    execute(sweep(axes, **options), output=tmp_path / "r.nc", model=toy.evaluate)
+    execute(sweep(axes, **options), output=tmp_path / "r.nc", study=toy.STUDY)
     return open_results(tmp_path / "r.nc")
 
 
@@ -126,7 +126,7 @@ def test_systems_bring_their_software(tmp_path):
 def test_one_design_only(tmp_path):
     dataset = whole(tmp_path, "tp = [2]")
     assert dict(dataset.step_time.sizes) == {"mapping": 1} and dataset.sel(tp=2, dp=8).step_time.size == 1
-    execute(sweep("tp = [2]"), output=tmp_path / "r.nc", keep="best", model=toy.evaluate)
+    execute(sweep("tp = [2]"), output=tmp_path / "r.nc", keep="best", study=toy.STUDY)
     assert open_results(tmp_path / "r.nc").tp.item() == 2
 
 
@@ -138,7 +138,7 @@ def test_fixed_values_are_scalar_coordinates(tmp_path):
 
 def test_a_hundred_thousand_designs_are_written_in_a_second(tmp_path):
     axes = MAPPING_AXES + "matrix_slowdown = { from = 1, to = 2, count = 34 }"
-    _, summary = execute(sweep(axes), output=tmp_path / "r.nc", model=toy.evaluate)
+    _, summary = execute(sweep(axes), output=tmp_path / "r.nc", study=toy.STUDY)
     assert summary.n_designs > 90_000
     assert summary.seconds["write"] < 3.0  # 0.1 s on a quiet machine
 
@@ -163,7 +163,7 @@ def test_compressions(tmp_path, compression):
         wanted = usable(compression)
         assert [name for name in ("zlib", "zstd") if filters.get(name)] == [name for name in ("zlib", "zstd")
                                                                            if name == wanted]  # fmt: skip
-    expected, _ = execute(sweep(AXES), output=False, model=toy.evaluate)
+    expected, _ = execute(sweep(AXES), output=False, study=toy.STUDY)
     xr.testing.assert_equal(dataset, expected)
 
 
@@ -173,12 +173,12 @@ def test_without_zstd_zlib_is_taken(tmp_path, monkeypatch):
     with netCDF4.Dataset(tmp_path / "r.nc") as file:
         assert file["step_time"].filters()["zlib"]
     with pytest.raises(InputError, match=r"output\.compression"):
-        execute(sweep(more='[output]\ncompression = "zstd"'), output=tmp_path / "s.nc", model=toy.evaluate)
+        execute(sweep(more='[output]\ncompression = "zstd"'), output=tmp_path / "s.nc", study=toy.STUDY)
     with pytest.raises(InputError, match="auto, zstd, zlib, none"):
         sweep(more='[output]\ncompression = "gzip"')
 
 
 def test_write_rate():
-    results, _ = perform(sweep(), output=False, model=toy.evaluate)
+    results, _ = perform(sweep(), output=False, study=toy.STUDY)
     rates = write_rate(results, size=4e6, repeats=1)
     assert {"zlib", "none"} <= set(rates) and min(rates.values()) > 5e6

@@ -11,12 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import dse
 from dse.design import replace
+from dse.study import TRAINING
 from dse.sweep import execute, plan
-from dse.sweep.engine.engine import CHUNK_FULL, CHUNK_SHORT, Engine, decode, tables
+from dse.sweep.engine.decoding import decode
+from dse.sweep.engine.engine import CHUNK_FULL, CHUNK_SHORT, Engine
 from dse.sweep.engine.nesting import Nest
 from dse.sweep.engine.programs import CompileClock
+from dse.sweep.engine.tables import tables
 from tests.sweep import toy
 from tests.sweep.toy import sweep
 
@@ -66,13 +68,13 @@ def one_by_one(grid, model):
     return jax.tree.map(lambda *leaves: np.array(leaves), *found)
 
 
-@pytest.mark.parametrize("model", [toy.evaluate, dse.evaluate], ids=["toy", "model"])
-def test_nested_is_flat_is_one_by_one(model):
+@pytest.mark.parametrize("study", [toy.STUDY, TRAINING], ids=["toy", "model"])
+def test_nested_is_flat_is_one_by_one(study):
     spec = sweep(SMALL)
-    grid, _ = plan(spec)
-    dataset, _ = execute(spec, output=False, model=model)
-    flat, _ = Engine(grid, model).designs(np.arange(grid.n_designs))
-    expected = one_by_one(grid, jax.jit(model))
+    grid, _ = plan(spec, study=study)
+    dataset, _ = execute(spec, output=False, study=study)
+    flat, _ = Engine(grid).designs(np.arange(grid.n_designs))
+    expected = one_by_one(grid, jax.jit(study.evaluate))
     for name in dataset.data_vars:
         nested = dataset[name].values.reshape(-1)
         np.testing.assert_allclose(nested, getattr(expected, name), rtol=3e-6, err_msg=name)
@@ -80,18 +82,18 @@ def test_nested_is_flat_is_one_by_one(model):
 
 
 def test_one_program_serves_all_chunks_and_other_sweeps_of_the_same_axes():
-    execute(sweep(), output=False, model=toy.evaluate, chunk=1000)
+    execute(sweep(), output=False, study=toy.STUDY, chunk=1000)
     traces, compiled = len(toy.TRACES), CompileClock.read()[2]
-    _, summary = execute(sweep(), output=False, model=toy.evaluate, chunk=1000)
+    _, summary = execute(sweep(), output=False, study=toy.STUDY, chunk=1000)
     other = "n_layers = 12\nn_heads = 12\nn_kv_heads = 12\nffn_hidden = 48\nglobal_batch = 48"
-    _, changed = execute(sweep(workload=other, system="n_devices = 48"), output=False, model=toy.evaluate, chunk=1000)
+    _, changed = execute(sweep(workload=other, system="n_devices = 48"), output=False, study=toy.STUDY, chunk=1000)
     assert summary.n_designs > 2000 and changed.n_designs != summary.n_designs
     assert (summary.n_programs, changed.n_programs) == (0, 0)
     assert (len(toy.TRACES), CompileClock.read()[2]) == (traces, compiled)
 
 
 def test_two_workloads_of_one_sweep_share_a_program():
-    _, summary = execute(sweep("tp = [1, 2]\n" + ORTHOGONAL), output=False, model=toy.evaluate, chunk=3)
+    _, summary = execute(sweep("tp = [1, 2]\n" + ORTHOGONAL), output=False, study=toy.STUDY, chunk=3)
     assert summary.n_programs == 2  # one looks values up, one computes with them
 
 
@@ -102,7 +104,7 @@ def test_constant_options_are_no_columns():
 
 
 def test_chunks_are_as_long_for_any_grid_of_the_same_options():
-    engines = [Engine(plan(sweep(system=f"n_devices = {n}"))[0], toy.evaluate) for n in (2, 8, 16)]
+    engines = [Engine(plan(sweep(system=f"n_devices = {n}"), study=toy.STUDY)[0]) for n in (2, 8, 16)]
     assert {engine.lines(engine.full_nest, CHUNK_FULL) for engine in engines} == {CHUNK_SHORT // 72}
 
 
@@ -134,7 +136,7 @@ from tests.sweep import toy
 objective = '[objective]\\nminimize = ["step_time", "peak_memory"]\\n[output]\\nhistogram = 12'
 for keep in ("all", "feasible", "best", "top:20", "pareto"):
     axes = toy.MAPPING_AXES + 'memory.capacity = ["1 GB", "30 GB", "90 GB"]'
-    dataset, summary = execute(toy.sweep(axes, more=objective), output=False, keep=keep, chunk=701, model=toy.evaluate)
+    dataset, summary = execute(toy.sweep(axes, more=objective), output=False, keep=keep, chunk=701, study=toy.STUDY)
     for name in sorted(set(dataset.variables) - {"mapping"}):
         values = dataset[name].values
         sys.stdout.buffer.write(str(values.tolist()).encode() if values.dtype == object else values.tobytes())
@@ -161,12 +163,11 @@ def test_fused_outputs_agree_with_plain_ones():
 import sys
 import jax
 import numpy as np
-import dse
 from dse.sweep import plan
 from dse.sweep.engine.engine import Engine
 from tests.sweep import toy
 grid, _ = plan(toy.sweep())
-metrics, _ = Engine(grid, dse.evaluate).full(0, grid.table.n_rows)
+metrics, _ = Engine(grid).full(0, grid.table.n_rows)
 sys.stdout.buffer.write(np.stack([np.asarray(m, np.float32) for m in jax.tree.leaves(metrics)]).tobytes())
 """
     found = []

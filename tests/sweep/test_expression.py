@@ -5,6 +5,7 @@ import pytest
 
 from dse.errors import InputError
 from dse.spec.expression import parse
+from dse.study import TRAINING
 
 VALUES = {
     "mapping.tp": 8.0,
@@ -36,13 +37,13 @@ VALUES = {
     ],
 )
 def test_value(text, value):
-    expression = parse(text, "here")
+    expression = parse(text, "here", TRAINING)
     assert expression(VALUES.__getitem__) == value
     assert expression({k: np.full(3, v) for k, v in VALUES.items()}.__getitem__).tolist() == [value] * 3
 
 
 def test_names_are_full_paths_of_all_sides():
-    assert parse("tp <= 8 or peak_memory < memory.capacity", "here").names == (
+    assert parse("tp <= 8 or peak_memory < memory.capacity", "here", TRAINING).names == (
         "mapping.tp", "peak_memory", "system.accelerator.memory.capacity",
     )  # fmt: skip
 
@@ -77,9 +78,9 @@ def test_names_are_full_paths_of_all_sides():
 )
 def test_anything_else_is_an_input_error(text):
     with pytest.raises(InputError, match=r"f\.toml: constraints"):
-        parse(text, "f.toml: constraints.all[0]")
+        parse(text, "f.toml: constraints.all[0]", TRAINING)
 
 
 def test_misspelt_name_is_suggested():
     with pytest.raises(InputError, match="did you mean 'peak_memory'"):
-        parse("peak_memry < 3", "here")
+        parse("peak_memry < 3", "here", TRAINING)

@@ -26,8 +26,8 @@ OBJECTIVES = ["step_time", "peak_memory", "tp * pp + 0 * step_time", "zero_stage
 
 def engine_of(n_objectives, chunk=300):
     wanted = ", ".join(f'"{text}"' for text in OBJECTIVES[:n_objectives])
-    grid, keep = plan(sweep(AXES, more=f"[objective]\nminimize = [{wanted}]"), "pareto")
-    return Engine(grid, toy.evaluate, chunk), keep
+    grid, keep = plan(sweep(AXES, more=f"[objective]\nminimize = [{wanted}]"), "pareto", toy.STUDY)
+    return Engine(grid, chunk), keep
 
 
 def all_scores(engine):
@@ -98,8 +98,8 @@ def test_of_equal_designs_the_lowest_index_is_on_the_front():
 def test_ties_go_to_the_lowest_index(mode):
     wanted = OBJECTIVES[2]
     for chunk in (300, 5000):
-        grid, keep = plan(sweep(AXES, more=f'[objective]\nminimize = "{wanted}"'), mode)
-        engine = Engine(grid, toy.evaluate, chunk)
+        grid, keep = plan(sweep(AXES, more=f'[objective]\nminimize = "{wanted}"'), mode, toy.STUDY)
+        engine = Engine(grid, chunk)
         found = Collection(grid, keep)
         for part in parts(engine, keep, blocks(engine, keep)):
             found.add(part)

@@ -6,8 +6,9 @@ import xarray as xr
 
 from dse.errors import InputError
 from dse.sweep import execute, from_text, open_results, plan
-from dse.sweep.engine.engine import Engine, count_below
+from dse.sweep.engine.engine import Engine
 from dse.sweep.engine.programs import CompileClock
+from dse.sweep.engine.reductions import count_below
 from dse.sweep.reduce import histogram as histograms
 from dse.sweep.reduce.collection import Collection
 from dse.sweep.reduce.keep import blocks, parts
@@ -25,7 +26,7 @@ def spec(bins=12, axes=AXES, **options):
 
 
 def found_by(mode, chunk=None, output=False, **options):
-    return execute(spec(**options), output, keep=mode, chunk=chunk, model=toy.evaluate)
+    return execute(spec(**options), output, keep=mode, chunk=chunk, study=toy.STUDY)
 
 
 def values_of(dataset):
@@ -60,7 +61,7 @@ def test_modes_and_chunks_count_alike(monkeypatch, mode):
 
 
 def test_no_histogram_unless_asked_for(tmp_path):
-    found, _ = execute(sweep(AXES), output=False, keep="top:3", model=toy.evaluate)
+    found, _ = execute(sweep(AXES), output=False, keep="top:3", study=toy.STUDY)
     assert "bin" not in found.sizes and not [name for name in found.coords if str(name).startswith("count_by")]
     assert not found_by("top:3", output=tmp_path / "r.nc")[1].finished
     assert found_by("top:3", output=tmp_path / "r.nc")[1].finished
@@ -113,8 +114,8 @@ def test_the_device_counts_as_the_host_does(n_thresholds):
 
 
 def test_parts_of_different_edges_are_not_added():
-    grid, keep = plan(spec(), "top:3")
-    engine = Engine(grid, toy.evaluate)
+    grid, keep = plan(spec(), "top:3", toy.STUDY)
+    engine = Engine(grid)
     (part,) = parts(engine, keep, blocks(engine, keep)[:1])
     found = Collection(grid, keep)
     found.add(part)

@@ -19,7 +19,7 @@ OBJECTIVE = '[objective]\nminimize = ["step_time", "peak_memory"]\n[constraints]
 @pytest.fixture(scope="module")
 def everything():
     """(dataset, feasible step times, peak memories and indices of all designs)."""
-    dataset, summary = execute(sweep(AXES, more=OBJECTIVE), output=False, model=toy.evaluate)
+    dataset, summary = execute(sweep(AXES, more=OBJECTIVE), output=False, study=toy.STUDY)
     feasible = dataset.feasible.values.reshape(-1)
     assert 0 < feasible.sum() == summary.n_feasible < feasible.size == summary.n_designs
     index = np.flatnonzero(feasible)
@@ -28,7 +28,7 @@ def everything():
 
 
 def kept(mode, chunk):
-    return execute(sweep(AXES, more=OBJECTIVE), output=False, keep=mode, chunk=chunk, model=toy.evaluate)
+    return execute(sweep(AXES, more=OBJECTIVE), output=False, keep=mode, chunk=chunk, study=toy.STUDY)
 
 
 @pytest.mark.parametrize("chunk", [None, 700])
@@ -77,7 +77,7 @@ def test_best(everything, chunk):
 
 def test_best_is_missing_where_nothing_is_feasible():
     axes = 'tp = [1, 2]\nrecompute = ["none", "full"]\nmemory.capacity = ["1 kB", "90 GB"]'
-    found, summary = execute(sweep(axes), output=False, keep="best", model=toy.evaluate)
+    found, summary = execute(sweep(axes), output=False, keep="best", study=toy.STUDY)
     assert found.feasible.values.tolist() == [False, True]
     assert np.isnan(found.step_time.values).tolist() == [True, False]
     assert found.recompute.values[0] == "" and found.tp.values[0] == 0
@@ -96,7 +96,7 @@ def test_pareto(everything, chunk):
 def test_nothing_feasible():
     axes = 'tp = [1, 2]\nmemory.capacity = ["1 kB"]\nrecompute = ["none", "full"]'
     for mode in ("all", "feasible", "best", "top:3", "pareto"):
-        found, summary = execute(sweep(axes, more=OBJECTIVE), output=False, keep=mode, model=toy.evaluate)
+        found, summary = execute(sweep(axes, more=OBJECTIVE), output=False, keep=mode, study=toy.STUDY)
         assert summary.n_feasible == 0 and summary.best == () and not found.feasible.any()
         assert summary.reasons["memory"] == 4
 
@@ -109,7 +109,7 @@ def test_counts_agree_between_modes():
 
 def test_what_is_maximised_is_made_large():
     spec = sweep(more='[objective]\nmaximize = "tokens_per_second / peak_memory"')
-    dataset, summary = execute(spec, output=False, model=toy.evaluate)
+    dataset, summary = execute(spec, output=False, study=toy.STUDY)
     wanted = (dataset.tokens_per_second / dataset.peak_memory).where(dataset.feasible).max()
     best = summary.best[0].metrics
     np.testing.assert_allclose(best["tokens_per_second"] / best["peak_memory"], wanted, rtol=1e-6)

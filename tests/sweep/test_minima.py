@@ -21,7 +21,7 @@ MODES = ["all", "feasible", "best", "top:7", "pareto"]
 
 
 def found_by(mode, chunk=None, axes=AXES, more=OBJECTIVE, **options):
-    return execute(sweep(axes, more=more), keep=mode, chunk=chunk, model=toy.evaluate, **({"output": False} | options))
+    return execute(sweep(axes, more=more), keep=mode, chunk=chunk, study=toy.STUDY, **({"output": False} | options))
 
 
 @pytest.fixture(scope="module")

@@ -7,25 +7,24 @@ import numpy as np
 import pytest
 import xarray as xr
 
-import dse
 from dse.sweep import execute, plan
 from dse.sweep.engine import equations
 from dse.sweep.engine.engine import Engine
-from dse.sweep.engine.nesting import Nest, choose, option_axes, reach, work
+from dse.sweep.engine.nesting import Nest, axis_dependence, choose, option_axes, work
 from tests.sweep import toy
 from tests.sweep.toy import MAPPING_AXES, sweep
 
 AXES = MAPPING_AXES + 'memory.bandwidth = ["1 TB/s", "2 TB/s", "3 TB/s"]\nmemory.capacity = ["1 GB", "30 GB"]'
 
 
-def test_reach_counts_equations_by_axes():
+def test_equations_are_counted_by_the_axes_they_depend_on():
     def model(a, b, c):
         return (a + 1.0) * b, jnp.sin(c) * 2.0, c + a
 
     counted, _ = equations.trace(model, 1.0, 1.0, 1.0)
     only = frozenset
-    assert reach(counted, [0, 1, 2]) == {only([0]): 1, only([0, 1]): 1, only([2]): 2, only([0, 2]): 1}
-    assert reach(counted, [0, None, 2]) == {only([0]): 2, only([2]): 2, only([0, 2]): 1}
+    assert axis_dependence(counted, [0, 1, 2]) == {only([0]): 1, only([0, 1]): 1, only([2]): 2, only([0, 2]): 1}
+    assert axis_dependence(counted, [0, None, 2]) == {only([0]): 2, only([2]): 2, only([0, 2]): 1}
 
 
 def test_work_is_shared_where_one_level_counts():
@@ -41,7 +40,7 @@ def test_chosen_axes_reach_little_and_short_products_are_flat():
 
 
 def test_the_model_keeps_what_reaches_most_outside():
-    engine = Engine(plan(sweep(AXES))[0], dse.evaluate)
+    engine = Engine(plan(sweep(AXES))[0])
     inner = {path for i in engine.full_nest.inner_options for path in engine.full_nest.options[i]}
     assert "mapping.overlap_dp" in inner and not inner & {"mapping.tp", "mapping.pp", "mapping.micro_batch"}
     nest = engine.score_nest(by_point=False)
@@ -80,7 +79,7 @@ def test_results_do_not_depend_on_the_nest(monkeypatch):
             points_stay_apart = keep in ("all", "best")
             nest = Nest(plan(spec)[0], () if points_stay_apart else dimensions, options)
             monkeypatch.setattr(Engine, "_nests", (nest, nest))
-            found.append(execute(spec, output=False, keep=keep, chunk=900, model=toy.evaluate))
+            found.append(execute(spec, output=False, keep=keep, chunk=900, study=toy.STUDY))
         for dataset, summary in found[1:]:
             xr.testing.assert_allclose(dataset, found[0][0], rtol=1e-6)
             assert (summary.reasons, summary.n_feasible) == (found[0][1].reasons, found[0][1].n_feasible)

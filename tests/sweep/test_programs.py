@@ -7,7 +7,6 @@ import sys
 import numpy as np
 import pytest
 
-import dse
 from dse.sweep import execute, plan
 from dse.sweep.engine import programs
 from dse.sweep.engine.engine import Engine
@@ -16,7 +15,7 @@ from tests.sweep.toy import sweep
 
 _RUN = """
 import sys
-from dse.cli import keep_compiled_programs
+from dse.environment import keep_compiled_programs
 keep_compiled_programs()
 import jax
 from dse.sweep import execute
@@ -63,7 +62,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_models_of_others_are_not_kept(folder):
-    execute(sweep("tp = [1, 2]"), output=False, model=toy.evaluate)
+    execute(sweep("tp = [1, 2]"), output=False, study=toy.STUDY)
     kept = len(list(folder.glob("*")))
     execute(sweep("tp = [1, 2]"), output=False)
     assert len(list(folder.glob("*"))) == kept + 2  # the model's program, and the choice of its nest
@@ -71,7 +70,7 @@ def test_models_of_others_are_not_kept(folder):
 
 def test_a_program_depends_on_constraints_objectives_and_circumstances(monkeypatch):
     def told(more):
-        return str(Engine(plan(sweep("tp = [1, 2]", more=more))[0], dse.evaluate).program)
+        return str(Engine(plan(sweep("tp = [1, 2]", more=more))[0]).program)
 
     assert len({told(""), told('[objective]\nmaximize = "mfu"'), told('[objective]\nminimize = "mfu"'),
                 told('[constraints]\nall = ["mfu < 0.2"]'),
@@ -96,12 +95,12 @@ def test_only_so_many_are_kept(folder, monkeypatch):
 def test_a_disk_that_refuses_keeps_nothing(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(programs, "_folder", lambda: tmp_path / "file" / "programs")
-    assert programs.remembered("seven", lambda: 7) == 7
-    doubled = programs.kept()(lambda x: 2.0 * x)
+    assert programs.persistent_value("seven", lambda: 7) == 7
+    doubled = programs.persistent_jit()(lambda x: 2.0 * x)
     np.testing.assert_array_equal(doubled(np.float32(3.0)), 6.0)
 
 
 def test_without_a_folder_programs_are_plain_jit(monkeypatch):
     monkeypatch.setattr(programs, "_folder", lambda: None)
-    doubled = programs.kept("times")(lambda x, *, times: times * x)
+    doubled = programs.persistent_jit("times")(lambda x, *, times: times * x)
     assert float(doubled(np.float32(3.0), times=2)) == 6.0

@@ -11,7 +11,7 @@ import xarray as xr
 from dse.errors import InputError
 from dse.sweep import Interrupted, Progress, execute, open_results, plan, run
 from dse.sweep.engine.programs import CompileClock
-from dse.sweep.store.spool import Spool
+from dse.sweep.store.parts import PartStore
 from tests.sweep import toy
 from tests.sweep.toy import MAPPING_AXES, sweep
 
@@ -19,7 +19,7 @@ CHUNK = 720
 
 
 def toy_run(output, **options):
-    return execute(sweep(), output=output, model=toy.evaluate, **({"chunk": CHUNK} | options))
+    return execute(sweep(), output=output, study=toy.STUDY, **({"chunk": CHUNK} | options))
 
 
 def interrupt_after(count, how):
@@ -88,12 +88,12 @@ def test_parts_of_another_run_are_not_taken(tmp_path, change):
         toy_run(output, progress=interrupt_after(2, raise_interrupt))
     options = {"fresh": dict(fresh=True), "keep": dict(keep="feasible"), "chunk": dict(chunk=1440)}.get(change, {})
     spec = sweep(system="n_devices = 8") if change == "spec" else sweep()
-    _, summary = execute(spec, output=output, model=toy.evaluate, **({"chunk": CHUNK} | options))
+    _, summary = execute(spec, output=output, study=toy.STUDY, **({"chunk": CHUNK} | options))
     assert summary.resumed == 0
 
 
 def test_a_full_disk_is_told_and_keeps_what_is_there(tmp_path, monkeypatch):
-    save, saved = Spool.save, []
+    save, saved = PartStore.save, []
 
     def failing(self, block, part):
         if len(saved) == 2:
@@ -101,7 +101,7 @@ def test_a_full_disk_is_told_and_keeps_what_is_there(tmp_path, monkeypatch):
         saved.append(block)
         save(self, block, part)
 
-    monkeypatch.setattr(Spool, "save", failing)
+    monkeypatch.setattr(PartStore, "save", failing)
     with pytest.raises(InputError, match="No space left"):
         toy_run(tmp_path / "r.nc")
     monkeypatch.undo()
@@ -114,7 +114,7 @@ def test_an_output_that_cannot_be_written_is_told_before_anything_is_computed(tm
     (tmp_path / "folder").mkdir()
     traces = len(toy.TRACES)
     with pytest.raises(InputError, match=name):
-        execute(sweep("tp = [1, 2]\ncp = [1, 2]"), output=tmp_path / name, model=toy.evaluate)
+        execute(sweep("tp = [1, 2]\ncp = [1, 2]"), output=tmp_path / name, study=toy.STUDY)
     assert len(toy.TRACES) == traces
 
 
@@ -167,7 +167,7 @@ def test_the_rate_is_of_what_this_run_evaluates(tmp_path):
     assert states[0].resumed == states[0].done and states[0].rate == 0 and states[0].remaining is None
     assert states[-1].resumed == summary.resumed > 0 and states[-1].rate > 0
     spec = sweep(more='[constraints]\nall = ["step_time < 1234"]')  # which compiles
-    execute(spec, output=False, chunk=CHUNK, model=toy.evaluate, progress=states.append)
+    execute(spec, output=False, chunk=CHUNK, study=toy.STUDY, progress=states.append)
     spent = sum(now - then for now, then in zip(CompileClock.read()[:2], compiled[:2], strict=True))
     assert spent > 0 and states[-1].seconds <= time.perf_counter() - began - spent
 
@@ -199,14 +199,14 @@ def test_a_finished_file_is_not_computed_again(tmp_path):
     assert (tmp_path / "r.nc").stat().st_mtime_ns == made
     for options in (dict(fresh=True), dict(keep="feasible")):
         assert not toy_run(tmp_path / "r.nc", **options)[1].finished
-    assert not execute(sweep(system="n_devices = 8"), output=tmp_path / "r.nc", model=toy.evaluate)[1].finished
+    assert not execute(sweep(system="n_devices = 8"), output=tmp_path / "r.nc", study=toy.STUDY)[1].finished
 
 
 @pytest.mark.parametrize("keep", ["feasible", "best", "top:20", "pareto"])
 def test_the_best_designs_are_read_from_a_finished_file(tmp_path, keep):
     more = '[objective]\nminimize = ["step_time", "peak_memory"]'
     spec = sweep(MAPPING_AXES + "matrix_slowdown = [1.0, 1.5]", more=more)
-    (_, before), (_, after) = (execute(spec, tmp_path / "r.nc", keep=keep, model=toy.evaluate) for _ in range(2))
+    (_, before), (_, after) = (execute(spec, tmp_path / "r.nc", keep=keep, study=toy.STUDY) for _ in range(2))
     assert after.finished and after.best == before.best
 
 

@@ -32,7 +32,7 @@ def spec(**options):
 
 
 def shard(output, number, of, **options):
-    return perform_shard(spec(), Shard(number, of), output, model=toy.evaluate, **({"chunk": CHUNK} | options))
+    return perform_shard(spec(), Shard(number, of), output, study=toy.STUDY, **({"chunk": CHUNK} | options))
 
 
 def content(path):
@@ -50,7 +50,7 @@ def described(variable):
 
 
 def undisturbed(folder, **options):
-    perform(spec(), folder / "whole.nc", model=toy.evaluate, **({"chunk": CHUNK} | options))
+    perform(spec(), folder / "whole.nc", study=toy.STUDY, **({"chunk": CHUNK} | options))
     return content(folder / "whole.nc")
 
 
@@ -76,7 +76,7 @@ def test_more_shards_than_blocks(tmp_path):
 
 def test_a_run_of_the_whole_goes_on_from_shards(tmp_path):
     done = shard(tmp_path / "r.nc", 2, 3)
-    _, summary = perform(spec(), tmp_path / "r.nc", chunk=CHUNK, model=toy.evaluate)
+    _, summary = perform(spec(), tmp_path / "r.nc", chunk=CHUNK, study=toy.STUDY)
     assert summary.resumed == done.n_designs
     assert content(tmp_path / "r.nc") == undisturbed(tmp_path)
     assert shard(tmp_path / "r.nc", 1, 3).finished
@@ -172,19 +172,19 @@ SLOWED = """
 import sys, time
 import dse.sweep.reduce.keep, dse.sweep.results.writing
 from dse.sweep import perform
-from dse.sweep.store.spool import Spool
+from dse.sweep.store.parts import PartStore
 from tests.sweep import test_shards, toy
 dse.sweep.reduce.keep._CHUNKS_A_BLOCK = 1
-save, put = Spool.save, dse.sweep.results.writing._put
+save, put = PartStore.save, dse.sweep.results.writing._put
 def slow_save(self, block, part):
     time.sleep(0.01)
     save(self, block, part)
 def slow_put(*arguments):
     time.sleep(0.01)
     put(*arguments)
-Spool.save, dse.sweep.results.writing._put = slow_save, slow_put
+PartStore.save, dse.sweep.results.writing._put = slow_save, slow_put
 print("ready", flush=True)
-_, summary = perform(test_shards.spec(), sys.argv[1], chunk=test_shards.CHUNK, model=toy.evaluate)
+_, summary = perform(test_shards.spec(), sys.argv[1], chunk=test_shards.CHUNK, study=toy.STUDY)
 print(summary.resumed)
 """
 

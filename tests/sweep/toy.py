@@ -6,6 +6,7 @@ import dataclasses
 
 import jax.numpy as jnp
 
+from dse.study import TRAINING, Study
 from dse.sweep import SweepSpec, from_text
 from dse.types import Design, Infeasible, Metrics
 
@@ -29,6 +30,9 @@ def evaluate(design: Design) -> Metrics:
     return Metrics(**named, **others)
 
 
+#: The made-up model in the place of the real one.
+STUDY = dataclasses.replace(TRAINING, name="toy", evaluate=evaluate)
+
 #: All degrees as divisors and all options: what most tests sweep.
 MAPPING_AXES = """
 tp = "divisors"
@@ -44,7 +48,8 @@ overlap_tp = [false, true]
 
 
 def sweep(
-    axes: str = MAPPING_AXES, *, workload: str = "", system: str = "n_devices = 16", mapping: str = "", more: str = ""
+    axes: str = MAPPING_AXES, *, workload: str = "", system: str = "n_devices = 16", mapping: str = "", more: str = "",
+    study: Study | None = None,
 ) -> SweepSpec:
     """The specification of a small sweep: eight layers, eight heads, a batch of 32 on 16 devices."""
     shape = dict(n_layers=8, n_heads=8, n_kv_heads=8, ffn_hidden=1024, seq_len=64, global_batch=32)
@@ -62,4 +67,4 @@ def sweep(
 [axes]
 {axes}
 {more}
-""")
+""", study=study)

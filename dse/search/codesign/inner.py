@@ -16,12 +16,11 @@ import numpy as np
 from jax import Array
 
 from dse.design import leaf, replace
-from dse.evaluate import evaluate
 from dse.model.accounts.feasibility import usable_memory
 from dse.model.machine.technology import generated
 from dse.sweep.engine import equations
-from dse.sweep.engine.engine import Program, evaluate_point
-from dse.sweep.engine.programs import kept
+from dse.sweep.engine.point import Program, evaluate_point
+from dse.sweep.engine.programs import persistent_jit
 from dse.sweep.grid.grid import Grid
 from dse.types import Design, Infeasible, Scalar
 
@@ -86,7 +85,7 @@ def _point(program: Program, base: Design, values: dict[str, Scalar]) -> Point:
     )
 
 
-@kept("objective")
+@persistent_jit("objective")
 def _all_mappings(
     base: Design, hardware: dict[str, Array], workloads: dict[str, Array], degrees: dict[str, Array],
     options: dict[str, Array], *, objective: Objective,
@@ -105,7 +104,7 @@ def _all_mappings(
     return jax.tree.map(lambda array: array.reshape(sizes[0], sizes[1] * sizes[2], -1), found)
 
 
-@kept("objective")
+@persistent_jit("objective")
 def _slopes(
     base: Design, hardware: dict[str, Array], mappings: dict[str, Array], stiffness: Scalar, *, objective: Objective
 ) -> tuple[Array, dict[str, Array]]:
@@ -130,7 +129,7 @@ class Inner:
     def __init__(self, grid: Grid, hardware: tuple[str, ...], k: int) -> None:
         self.grid, self.hardware, self.k = grid, hardware, k
         self.objective = Objective(
-            Program(evaluate, grid.constraints, grid.spec.objectives, ("peak_memory", "infeasible_reason"))
+            Program(grid.spec.study, grid.constraints, grid.spec.objectives, ("peak_memory", "infeasible_reason"))
         )
         self.degrees, self.options = grid.table.degrees, grid.table.options
         digits = np.unravel_index(np.arange(grid.n_points), grid.shape) if grid.shape else ()

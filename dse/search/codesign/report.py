@@ -15,7 +15,7 @@ from dse.explain import short_name
 from dse.search.codesign import descent as codesign
 from dse.search.codesign.descent import Problem, Trace
 from dse.spec import codesign as codesign_spec
-from dse.sweep.engine.engine import evaluate_designs
+from dse.sweep.engine.chunks import evaluate_designs
 
 #: Metrics of each workload that are told beside the objective.
 _TOLD = ("step_time", "mfu", "tokens_per_second_per_device", "peak_memory", "energy_per_step", "average_power")

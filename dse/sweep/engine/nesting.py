@@ -34,13 +34,13 @@ _OUTER_COST = 8.0
 _MOST_TRIED = 12
 
 #: Equations by the set of axes that they depend on.
-Reach = Counter[frozenset[int]]
+AxisDependence = Counter[frozenset[int]]
 
 
-def reach(equations: Equations, axes: Sequence[int | None]) -> Reach:
+def axis_dependence(equations: Equations, axes: Sequence[int | None]) -> AxisDependence:
     """How many equations depend on each set of axes; ``axes`` is the one each input moves along, None for none."""
     along = {i: frozenset() if axis is None else frozenset([axis]) for i, axis in enumerate(axes)}
-    counts: Reach = Counter()
+    counts: AxisDependence = Counter()
     for equation in equations.equations:
         depends = frozenset().union(*(along[atom] for atom in equation.inputs if isinstance(atom, int)))
         along |= dict.fromkeys(equation.outputs, depends)
@@ -48,7 +48,7 @@ def reach(equations: Equations, axes: Sequence[int | None]) -> Reach:
     return counts
 
 
-def work(counts: Reach, inner: frozenset[int], length: int) -> float:
+def work(counts: AxisDependence, inner: frozenset[int], length: int) -> float:
     """Work of a design: its equations where both levels meet, and a share of those of the outer level alone."""
     total = 0.0
     for depends, count in counts.items():
@@ -57,11 +57,11 @@ def work(counts: Reach, inner: frozenset[int], length: int) -> float:
     return total
 
 
-def choose(counts: Reach, sizes: dict[int, int]) -> frozenset[int]:
+def choose(counts: AxisDependence, sizes: dict[int, int]) -> frozenset[int]:
     """The inner axes that make the least work; none when even those do not pay.
 
     Args:
-        counts: see :func:`reach`.
+        counts: see :func:`axis_dependence`.
         sizes: length of each axis that may be an inner one.
     """
     weight = {axis: sum(n for depends, n in counts.items() if axis in depends) for axis in sizes}

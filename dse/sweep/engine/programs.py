@@ -63,7 +63,7 @@ class CompileClock:
             cls.seconds["compile"] += time.perf_counter() - began
 
 
-class Program:
+class PersistentFunction:
     """A jitted function whose compiled forms are kept.
 
     Called with positional arguments, which are traced, and named ones, which are not: these are part of what the
@@ -100,8 +100,11 @@ class Program:
             if found is not None:
                 with contextlib.suppress(Exception):  # of another machine's making, say: then it is made again
                     return serialize_executable.deserialize_and_load(*found)
+        traced = self.jitted.trace(*arguments, **static)
         with compiling_anew():
-            compiled = self.jitted.lower(*arguments, **static).compile()
+            compiled = traced.lower().compile()
+        if traced.jaxpr.effects:  # it calls back into this process
+            return compiled
         with contextlib.suppress(ValueError):  # some devices' programs cannot be kept
             save(made_from, serialize_executable.serialize(compiled))
         return compiled
@@ -120,12 +123,12 @@ def compiling_anew() -> Iterator[None]:
         compilation_cache.reset_cache()
 
 
-def kept(*static: str) -> Callable[[Callable[..., Any]], Program]:
-    """Decorator: a :class:`Program` with these static arguments."""
-    return functools.partial(Program, static=static)
+def persistent_jit(*static: str) -> Callable[[Callable[..., Any]], PersistentFunction]:
+    """Decorator: ``jax.jit`` with these static arguments, whose compiled programs are kept on disk."""
+    return functools.partial(PersistentFunction, static=static)
 
 
-def remembered(made_from: str, find: Callable[[], Any]) -> Any:
+def persistent_value(made_from: str, find: Callable[[], Any]) -> Any:
     """A picklable value that depends on nothing but the code and ``made_from``."""
     if _folder() is None:
         return find()

@@ -11,12 +11,14 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
 from dse.errors import InputError
+from dse.model import divisibility
 from dse.spec.expression import Expression
+from dse.study import IdleRule
 from dse.sweep.grid.degrees import (
     DEGREES,
     N_DEVICES,
@@ -29,15 +31,6 @@ from dse.sweep.grid.degrees import (
     together,
 )
 from dse.types import SequenceParallel
-
-#: Option → whether it changes nothing at these degrees; its plain value 0 then stands for all of them.
-_IDLE: dict[str, Callable[[dict[str, np.ndarray]], np.ndarray]] = {
-    "mapping.sequence_parallel": lambda d: d["mapping.tp"] == 1,
-    "mapping.overlap_tp": lambda d: d["mapping.tp"] == 1,
-    "mapping.zero_stage": lambda d: d["mapping.dp"] * d["mapping.cp"] == 1,  # states are split over dp x cp
-    "mapping.overlap_dp": lambda d: d["mapping.dp"] * d["mapping.cp"] == 1,
-    "mapping.placement": lambda d: (d["mapping.dp"] == 1) | (d["mapping.pp"] == 1),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,15 +124,14 @@ def _mask(
     removed: Counter[str],
 ) -> np.ndarray:  # fmt: skip
     """[row, column] whether the pair is valid for a shape, meets the constraints and is the one of its kind."""
-    mask = distinct_pairs(degrees, options)
+    mask = distinct_pairs(degrees, options, parts.study.idle_options)
 
     def lookup(path: str) -> np.ndarray:
         if path in degrees:
             return degrees[path][:, None]
         return options[path][None, :] if path in options else np.array(parts.axis(path).values)
 
-    ring = degrees["mapping.tp"] * degrees["mapping.cp"]
-    split = (shape.seq_len % ring == 0)[:, None] | (lookup("mapping.sequence_parallel") == 0)
+    split = _sequence_splits(shape, lookup)
     rules = [(split, f"tp x cp does not divide {shape.seq_len} tokens (sequence parallelism)")]
     rules += [(expression(lookup), f"constraint {expression.text!r}") for expression in constraints]
     mask &= ~_cut_of_nothing(degrees, options, lookup("mapping.sequence_parallel"))
@@ -148,6 +140,12 @@ def _mask(
         removed[reason] += int(np.count_nonzero(mask)) - int(np.count_nonzero(kept))
         mask = kept
     return mask
+
+
+def _sequence_splits(shape: Shape, lookup: Callable[[str], np.ndarray]) -> np.ndarray:
+    """[row, column] whether tp and cp divide the sequence as sequence parallelism asks for."""
+    values = {name: lookup(f"mapping.{name}") for name in ("tp", "cp", "sequence_parallel")} | shape._asdict()
+    return divisibility.splits_sequence(values)
 
 
 def _cut_of_nothing(degrees: Columns, options: Columns, sequence_parallel: np.ndarray) -> np.ndarray:
@@ -160,16 +158,16 @@ def _cut_of_nothing(degrees: Columns, options: Columns, sequence_parallel: np.nd
     return swept & at_cuts & (degrees["mapping.pp"] == 1)[:, None]
 
 
-def distinct_pairs(degrees: Columns, options: Columns) -> np.ndarray:
+def distinct_pairs(degrees: Columns, options: Columns, idle_options: Mapping[str, IdleRule]) -> np.ndarray:
     """[row, column] mask with each distinct mapping once.
 
-    Where options change nothing (``_IDLE``) the columns that differ in them alone are one mapping; the
-    one with most of them at 0 stands for all, the first listed of equals.
+    Where options change nothing (see :attr:`dse.study.Study.idle_options`) the columns that differ in them alone are
+    one mapping; the one with most of them at 0 stands for all, the first listed of equals.
     """
-    idle_axes = [path for path in options if path in _IDLE]
+    idle_axes = [path for path in options if path in idle_options]
     n_rows, n_columns = len(degrees["mapping.tp"]), len(next(iter(options.values())))
     mask = np.ones((n_rows, n_columns), bool)
-    idle = [np.broadcast_to(_IDLE[path](degrees), n_rows) for path in idle_axes]
+    idle = [np.broadcast_to(idle_options[path](degrees), n_rows) for path in idle_axes]
     for pattern in itertools.product([False, True], repeat=len(idle_axes)):
         rows = np.all([axis == wanted for axis, wanted in zip(idle, pattern, strict=True)], axis=0)
         mask[rows] = _representatives(options, dict(zip(idle_axes, pattern, strict=True)))

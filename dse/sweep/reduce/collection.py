@@ -7,7 +7,7 @@ import numpy as np
 from dse.errors import InputError
 from dse.spec.sweep import Keep
 from dse.sweep.grid.grid import Grid
-from dse.sweep.reduce.keep import REASON_BITS, Part
+from dse.sweep.reduce.keep import Part, no_counts
 from dse.sweep.reduce.minima import n_positions
 from dse.sweep.reduce.winners import Winners, best_of
 
@@ -18,7 +18,7 @@ class Collection:
     def __init__(self, grid: Grid, keep: Keep) -> None:
         self.grid, self.keep = grid, keep
         self._parts: list[Part] = []
-        self._counts = np.zeros(1 + len(REASON_BITS), np.int64)
+        self._counts = no_counts(grid.spec.study)
         n_objectives, bins = len(grid.spec.objectives), grid.spec.histogram
         self._least = np.full((n_objectives, n_positions(grid)), np.inf, np.float32)
         self._edges = np.empty((n_objectives, 0), np.float32)

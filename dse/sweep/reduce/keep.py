@@ -10,28 +10,26 @@ Counts by reason, minima by axis and histograms are of all designs, in every mod
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from dse.spec.sweep import Keep
-from dse.sweep.engine.engine import CHUNK_FULL, CHUNK_SCORES, CONSTRAINT, Engine, Scores
+from dse.study import Study
+from dse.sweep.engine.engine import CHUNK_FULL, CHUNK_SCORES, Engine
 from dse.sweep.engine.nesting import Nest
+from dse.sweep.engine.reductions import Scores
 from dse.sweep.grid.grid import Grid
 from dse.sweep.reduce import histogram as histograms
 from dse.sweep.reduce.minima import Minima, both_ways
 from dse.sweep.reduce.winners import Winners, best_of, dominated, ties_of_best
-from dse.types import Infeasible, Metrics
 
 #: Chunks of a block when scores alone are looked at.
 _CHUNKS_A_BLOCK = 16
 
 #: Designs of the front that the device holds others against.
 _PIVOTS = 32
-
-#: Bits of ``infeasible_reason`` as counted: the model's, then the specification's constraints.
-REASON_BITS = (*map(int, Infeasible), CONSTRAINT)
 
 
 class Part(NamedTuple):
@@ -40,7 +38,7 @@ class Part(NamedTuple):
     index: np.ndarray  #: [design] int64
     values: np.ndarray  #: [metric of ``spec.metrics``, design] float32; reasons, below 2^24, are exact
     scores: np.ndarray  #: [objective, design] float32, the smaller the better, infinite when infeasible
-    counts: np.ndarray  #: int64: feasible designs of the block, then designs by bit of REASON_BITS
+    counts: np.ndarray  #: int64: feasible designs of the block, then designs by :attr:`~dse.study.Study.reason_bits`
     least: np.ndarray  #: [objective, position] float32: the block's least scores, see :func:`minima.axes_of`
     edges: np.ndarray  #: [objective, bins + 1] float32: the same for all blocks; no columns without a histogram
     histogram: np.ndarray  #: [objective, bin] int64: feasible designs of the block
@@ -78,7 +76,7 @@ def parts(engine: Engine, keep: Keep, wanted: list[range]) -> Iterator[Part]:
 
 
 def _selected(
-    nest: Nest, keep: Keep, block: range, edges: np.ndarray, metrics: Metrics, objectives: tuple[jax.Array, ...]
+    nest: Nest, keep: Keep, block: range, edges: np.ndarray, metrics: Any, objectives: tuple[jax.Array, ...]
 ) -> Part:
     """The mappings among the computed rectangle in the order of their index, or only the feasible ones."""
     grid = nest.grid
@@ -86,7 +84,8 @@ def _selected(
     place = line * grid.table.n_columns + nest.place_of_column()[column]
     reason = np.asarray(metrics.infeasible_reason).reshape(-1)[place]
     scores = _scored(objectives, place, reason)
-    reduced = _count(reason), _least(nest, block, place, scores), edges, _histogram(grid, scores, edges)
+    counts, least = _count(reason, grid.spec.study), _least(nest, block, place, scores)
+    reduced = counts, least, edges, _histogram(grid, scores, edges)
     index = grid.first_design(block.start) + np.arange(len(place))
     if keep.mode == "feasible":
         place, index, scores = place[reason == 0], index[reason == 0], scores[:, reason == 0]
@@ -125,9 +124,15 @@ def _histogram(grid: Grid, scores: np.ndarray, edges: np.ndarray) -> np.ndarray:
     return histograms.counts(below, grid.spec.objectives)
 
 
-def _count(reason: np.ndarray) -> np.ndarray:
-    """Feasible designs, then designs by bit."""
-    return np.array([np.count_nonzero(reason == 0), *(np.count_nonzero(reason & bit) for bit in REASON_BITS)], np.int64)
+def no_counts(study: Study) -> np.ndarray:
+    """Counts of no designs: feasible ones, then by reason."""
+    return np.zeros(1 + len(study.reason_bits), np.int64)
+
+
+def _count(reason: np.ndarray, study: Study) -> np.ndarray:
+    """Feasible designs, then designs by reason."""
+    by_reason = (np.count_nonzero(reason & bit) for bit in study.reason_bits.values())
+    return np.array([np.count_nonzero(reason == 0), *by_reason], np.int64)
 
 
 # --- winners ----------------------------------------------------------------------------------------------
@@ -138,7 +143,7 @@ def _winning(engine: Engine, keep: Keep, block: range, edges: np.ndarray) -> Par
     nest, objectives = _nest(engine, keep), engine.program.objectives
     lines = engine.lines(nest, CHUNK_SCORES)
     winners = Winners(np.empty(0, np.int64), np.empty((len(objectives), 0), np.float32))
-    counts, minima = np.zeros(1 + len(REASON_BITS), np.int64), Minima(nest, len(objectives))
+    counts, minima = no_counts(engine.program.study), Minima(nest, len(objectives))
     thresholds = histograms.thresholds(edges, objectives) if edges.size else None
     below = np.zeros((len(objectives), engine.grid.spec.histogram), np.int64)
     starts = range(block.start // nest.points_a_line, block.stop // nest.points_a_line, lines)
@@ -172,12 +177,12 @@ def _pivots(keep: Keep, winners: Winners) -> np.ndarray:
 
 
 def _challengers(nest: Nest, keep: Keep, winners: Winners, found: Scores, line: int) -> Winners:
-    """The designs of a chunk that may win: only outer indices that the device calls hopeful are looked into."""
-    hopeful = np.asarray(found.hopeful)
+    """The designs of a chunk that may win: only outer indices that the device calls candidates are looked into."""
+    candidates = np.asarray(found.candidates)
     first = np.asarray(found.outer_best)[0]
     if keep.mode == "top" and len(winners.index) >= keep.count:
-        hopeful = hopeful & (first <= winners.scores[0].max())
-    row = np.flatnonzero(hopeful)
+        candidates = candidates & (first <= winners.scores[0].max())
+    row = np.flatnonzero(candidates)
     outer = line * nest.outer_a_line + row
     if keep.mode == "best":  # one outer index a point and outer option, and of that the best design
         point = outer // (nest.grid.table.n_rows * nest.outer_a_line)

@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 
 from dse.spec.sweep import Keep
-from dse.sweep.engine.engine import CONSTRAINT
+from dse.study import Study
 from dse.sweep.grid.grid import Grid, variable_name
 from dse.sweep.reduce.keep import Part
 from dse.sweep.results.files import Labelled, Variable
 from dse.sweep.results.labels import BOOLEAN, coordinate, labels, part_labels
 from dse.sweep.results.overview import overview
-from dse.types import INFEASIBLE_MEANING, Infeasible, Metrics, field_metadata
 
 
 def build(grid: Grid, keep: Keep, part: Part, attributes: dict[str, Any]) -> Labelled:
@@ -84,28 +83,26 @@ def _best(grid: Grid, part: Part) -> Labelled:
 
 def _metrics(grid: Grid, part: Part) -> list[tuple[str, np.ndarray, dict[str, Any]]]:
     """(name, values, attributes) of every metric."""
-    return [(name, *described(name, row)) for name, row in zip(grid.spec.metrics, part.values, strict=True)]
+    named = zip(grid.spec.metrics, part.values, strict=True)
+    return [(name, *described(name, row, grid.spec.study)) for name, row in named]
 
 
-def described(name: str, values: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
+def described(name: str, values: np.ndarray, study: Study) -> tuple[np.ndarray, dict[str, Any]]:
     """Values of a metric in the type that results have them in, and what they are."""
-    about = field_metadata(Metrics, name)
-    attrs = {"units": about["units"], "long_name": about["long_name"]}
+    attrs = {"units": study.units[name], "long_name": study.long_names[name]}
     if name == "feasible":
         return values != 0, attrs | BOOLEAN
     if name == "infeasible_reason":
-        return values.astype(np.int32), attrs | _reason_flags()
+        return values.astype(np.int32), attrs | _reason_flags(study)
     return values, attrs
 
 
-def _reason_flags() -> dict[str, Any]:
+def _reason_flags(study: Study) -> dict[str, Any]:
     """CF flags of ``infeasible_reason``: the model's bits and the specification's constraints."""
-    meanings = {bit.name: text for bit, text in INFEASIBLE_MEANING.items()}
-    meanings["constraint"] = "a constraint of the sweep is not met"
     return {
-        "flag_masks": np.array([*map(int, Infeasible), CONSTRAINT], np.int32),
-        "flag_meanings": " ".join([*(bit.name for bit in Infeasible), "constraint"]),
-        "comment": "; ".join(f"{name}: {text}" for name, text in meanings.items()),
+        "flag_masks": np.array([*study.reason_bits.values()], np.int32),
+        "flag_meanings": " ".join(study.reason_bits),
+        "comment": "; ".join(f"{name}: {text}" for name, text in study.reason_meanings.items()),
     }
 
 

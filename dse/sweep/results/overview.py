@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from dse.spec.expression import metric_units
 from dse.spec.sweep import Objective
 from dse.sweep.grid.grid import Grid, variable_name
 from dse.sweep.reduce.keep import Part
@@ -69,5 +68,6 @@ def _histograms(grid: Grid, part: Part) -> dict[str, Variable]:
 
 def _units(objective: Objective) -> dict[str, Any]:
     """The units of an objective that is a metric; those of an expression are not known."""
-    units = metric_units().get(objective.expression.text)
+    expression = objective.expression
+    units = expression.study.units.get(expression.text)
     return {"units": units} if units else {}

@@ -16,6 +16,7 @@ from dse.model.accounts.feasibility import usable_memory
 from dse.references import bibliography
 from dse.spec.axes import Label
 from dse.spec.sweep import Keep
+from dse.study import Study
 from dse.sweep.grid.grid import Grid
 from dse.sweep.reduce.keep import Part
 from dse.sweep.store.manifest import Shard, reasons
@@ -37,6 +38,7 @@ class BestDesign:
 class Summary:
     """What a sweep found, in numbers."""
 
+    study: Study
     n_designs: int
     n_feasible: int
     reasons: dict[str, int]  #: designs by infeasibility reason; one design may have several
@@ -60,9 +62,10 @@ class Summary:
 def of_part(grid: Grid, keep: Keep, part: Part, **others: Any) -> Summary:
     """The summary of everything that is kept of a sweep."""
     return Summary(
+        study=grid.spec.study,
         n_designs=grid.n_designs,
         n_feasible=int(part.counts[0]),
-        reasons=reasons(part.counts),
+        reasons=reasons(part.counts, grid.spec.study),
         best=tuple(_best_designs(grid, part)),
         objective=grid.spec.objectives[0].expression.text,
         keep=str(keep),
@@ -74,9 +77,10 @@ def of_part(grid: Grid, keep: Keep, part: Part, **others: Any) -> Summary:
 def of_shard(grid: Grid, counts: np.ndarray, n_designs: int, shard: Shard, **others: Any) -> Summary:
     """The summary of a share of a sweep, of which only the numbers are known."""
     return Summary(
+        study=grid.spec.study,
         n_designs=n_designs,
         n_feasible=int(counts[0]),
-        reasons=reasons(counts),
+        reasons=reasons(counts, grid.spec.study),
         best=(),
         objective=grid.spec.objectives[0].expression.text,
         keep="",
@@ -91,6 +95,7 @@ def of_file(grid: Grid, target: Path, attributes: dict[str, Any]) -> Summary:
     best = [int(index) for index in attributes["best_designs"].split()]
     values = map(float, attributes["best_values"].split())
     return Summary(
+        study=grid.spec.study,
         n_designs=int(attributes["designs"]),
         n_feasible=int(attributes["feasible_designs"]),
         reasons=json.loads(attributes["infeasible_by_reason"]),
@@ -150,7 +155,7 @@ def _unverified(grid: Grid) -> list[str]:
     """Constants behind the sweep that are estimates, from memory or defaults, but for leaves that it sets itself."""
     own = {axis.key for axis in grid.fixed} | {path for one in grid.dimensions for path in one.columns}
     set_here = {path.partition(".")[2].removeprefix("accelerator.") for path in own}
-    found = [constant for kind, slug in grid.used for constant in catalog.doubtful(kind, slug)]
+    found = [constant for kind, slug in grid.used for constant in catalog.unverified(kind, slug)]
     return list(dict.fromkeys(str(constant) for constant in found if constant.field not in set_here))
 
 

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,12 +16,9 @@ import dse
 from dse import catalog
 from dse.files import code_digest
 from dse.spec.sweep import Keep
+from dse.study import Study
 from dse.sweep.grid.grid import Grid
 from dse.sweep.reduce.keep import Part
-from dse.types import Infeasible
-
-#: Names of the counts of a part after the feasible designs.
-REASONS = (*(bit.name for bit in Infeasible), "constraint")
 
 
 class Shard(NamedTuple):
@@ -40,14 +36,16 @@ class Shard(NamedTuple):
         return blocks[first:last]
 
 
-def identity(grid: Grid, keep: Keep, model: Callable[..., Any]) -> dict[str, str]:
+def identity(grid: Grid, keep: Keep) -> dict[str, str]:
     """Everything that the results depend on; equal identities give equal results, bit for bit."""
+    study = grid.spec.study
     return {
         "specification_hash": grid.spec.hash(),
         "catalog_digest": catalog.digest(grid.used),
         "code_version": dse.__version__,
         "code_digest": code_digest(),
-        "model": model.__module__,
+        "study": study.name,
+        "model": study.evaluate.__module__,
         "jax_version": jax.__version__,
         "device": jax.devices()[0].device_kind,
         "dtype": "float32",
@@ -62,9 +60,9 @@ def key(identity: dict[str, str], blocks: list[range]) -> str:
     return hashlib.sha256(json.dumps(depends).encode()).hexdigest()
 
 
-def reasons(counts: Any) -> dict[str, int]:
+def reasons(counts: Any, study: Study) -> dict[str, int]:
     """Designs by infeasibility reason, those that occur, of the counts of a part."""
-    return {name: int(count) for name, count in zip(REASONS, counts[1:], strict=True) if count}
+    return {name: int(count) for name, count in zip(study.reason_bits, counts[1:], strict=True) if count}
 
 
 class Manifest:
@@ -80,6 +78,7 @@ class Manifest:
     def begin(self, grid: Grid, identity: dict[str, str], blocks: list[range], shard: Shard) -> None:
         """Tell what is computed, with what and when."""
         self._end_broken_line()
+        self._study = grid.spec.study
         self._append({
             "sweep": identity, "specification": grid.spec.text, "file": grid.spec.file, "shard": str(shard),
             "blocks": [blocks[0].start, blocks[-1].stop] if blocks else [], "n_outer": grid.n_outer,
@@ -90,7 +89,7 @@ class Manifest:
     def finished(self, block: range, part: Part) -> None:
         """Tell that the part of a block is on disk."""
         seconds, self._last = time.perf_counter() - self._last, time.perf_counter()
-        counts = {"feasible": int(part.counts[0]), "infeasible_by_reason": reasons(part.counts)}
+        counts = {"feasible": int(part.counts[0]), "infeasible_by_reason": reasons(part.counts, self._study)}
         self._append({"block": [block.start, block.stop], "seconds": round(seconds, 6)} | counts)
 
     def failed(self, block: range, error: BaseException) -> None:

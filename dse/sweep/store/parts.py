@@ -24,7 +24,7 @@ _NAME = re.compile(r"([0-9a-f]{16})-(\d{15})-(\d{15})\.npz")
 _KEY = 16  # digits of the hash in names
 
 
-class Spool:
+class PartStore:
     """The parts of one sweep in ``<output>.parts/``."""
 
     def __init__(self, output: Path, key: str) -> None:

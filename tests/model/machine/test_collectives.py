@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dse import catalog
+from dse.model import layout
 from dse.model.machine import collectives
-from dse.model.machine.collectives import Group
-from dse.types import Collective, Volumes
-from tests.designs import SCALE_OUT, SCALE_UP, SYSTEM
+from dse.types import Collective, Group, Volumes
+from tests.designs import SCALE_OUT, SCALE_UP, SYSTEM, make_design
 
 PLAIN = dataclasses.replace(
     SYSTEM,
@@ -24,6 +24,10 @@ REDUCING = dataclasses.replace(
 ALGORITHMS = [float(c) for c in Collective]
 SIZES = st.floats(1e3, 1e10)
 GROUPS = st.sampled_from([Group(2.0, 2.0), Group(8.0, 8.0), Group(16.0, 8.0), Group(64.0, 1.0), Group(512.0, 4.0)])
+
+
+def placed(**degrees):
+    return layout.groups(make_design(**degrees).mapping, PLAIN.scale_up.domain)
 
 
 def test_a_group_of_one_costs_nothing():
@@ -79,11 +83,11 @@ def test_an_all_reduce_is_no_cheaper_than_its_bytes(size, group):
 
 
 @pytest.mark.parametrize(
-    ("placement", "expected"), [(0.0, (8.0, 1.0, 0.0)), (1.0, (8.0, 1.0, 0.0))], ids=["dp inside pp", "pp inside dp"]
+    ("placement", "expected"), [(0, (8.0, 1.0, 1.0)), (1, (8.0, 1.0, 1.0))], ids=["dp inside pp", "pp inside dp"]
 )
 def test_a_full_node_of_tensor_parallelism_sends_everything_else_outside(placement, expected):
-    groups = collectives.groups(8.0, 1.0, 4.0, 2.0, placement, PLAIN)
-    assert (groups.tp.local, groups.dp.local, groups.pp_neighbours_local) == expected
+    groups = placed(tp=8, pp=4, dp=2, placement=placement)
+    assert (groups.tp.local, groups.dp.local, groups.pp.local) == expected
 
 
 @pytest.mark.parametrize(
@@ -92,12 +96,12 @@ def test_a_full_node_of_tensor_parallelism_sends_everything_else_outside(placeme
 )
 def test_a_group_that_straddles_a_border_counts_its_worst_side(size, stride, local):
     """Of groups of six in nodes of eight one has two members on a side."""
-    assert float(collectives.members_within(float(size), float(stride), 8.0)) == local
+    assert float(layout.members_within(float(size), float(stride), 8.0)) == local
 
 
 @given(a=st.integers(1, 20), b=st.integers(1, 576))
 def test_common_divisor(a, b):
-    assert float(collectives.common_divisor(float(a), float(b))) == math.gcd(a, b)
+    assert float(layout.common_divisor(float(a), float(b))) == math.gcd(a, b)
 
 
 #: nccl-tests style facts, 8 H100 of one node: bytes and measured bus bandwidth (ai-dynamo/aiconfigurator).
@@ -118,10 +122,9 @@ def test_all_gather_of_an_h100_node(size, measured):
 
 
 def test_placement_decides_who_stays_inside_the_node():
-    dp_inside = collectives.groups(2.0, 1.0, 4.0, 4.0, 0.0, PLAIN)
-    pp_inside = collectives.groups(2.0, 1.0, 4.0, 4.0, 1.0, PLAIN)
-    assert (float(dp_inside.dp.local), float(dp_inside.pp_neighbours_local)) == (4.0, 0.0)
-    assert (float(pp_inside.dp.local), float(pp_inside.pp_neighbours_local)) == (1.0, 1.0)
+    dp_inside, pp_inside = (placed(tp=2, pp=4, dp=4, placement=placement) for placement in (0, 1))
+    assert (float(dp_inside.dp.local), float(dp_inside.pp.local)) == (4.0, 1.0)
+    assert (float(pp_inside.dp.local), float(pp_inside.pp.local)) == (1.0, 2.0)
 
 
 @given(t=st.floats(0, 1), window=st.floats(0, 1), overlap=st.floats(0, 1), usage=st.floats(0, 0.5))

@@ -62,7 +62,7 @@ def test_iso_power_speed_follows_from_iso_speed_energy():
 
 
 def test_the_page_is_up_to_date():
-    assert (Path(__file__).parents[2] / "docs" / "technology.md").read_text(encoding="utf-8") == page()
+    assert (Path(__file__).parents[3] / "docs" / "technology.md").read_text(encoding="utf-8") == page()
 
 
 # Laws

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse import catalog
-from dse.model.machine import isolated, kernel_power
+from dse.measured.kernels.formulas import attention_of, gemm_of
+from dse.model.machine import gemm_kernels, kernel_power
 from dse.types import Precision
 
 CHIPS = {name: catalog.accelerator(name, fine=True) for name in ("h200-sxm-141gb", "b200-sxm-180gb", "a100-sxm-80gb")}
@@ -22,10 +23,18 @@ SIZES = st.sampled_from([1.0, 17.0, 129.0, 1000.0, 4096.0, 30000.0])
 FORMATS = st.sampled_from([BF16, float(Precision.fp8), float(Precision.fp8_block)])
 quick = settings(deadline=None, max_examples=30)
 
-power = jax.jit(kernel_power.gemm_power)
-sustained = jax.jit(kernel_power.sustained_gemm_time)
-burst = jax.jit(isolated.gemm_time)
 attention = jax.jit(kernel_power.attention_power)
+
+
+def of_shape(function):
+    """A function of a GEMM's sizes, format and device."""
+    return lambda m, n, k, precision, chip: function(gemm_of(m, n, k, precision, chip), chip)
+
+
+power = jax.jit(of_shape(kernel_power.gemm_power))
+sustained = jax.jit(of_shape(kernel_power.sustained_gemm_time))
+burst = jax.jit(of_shape(gemm_kernels.gemm_time))
+gemm_demand = of_shape(kernel_power.gemm_demand)
 
 
 def limited(chip, watts):
@@ -63,26 +72,26 @@ def test_more_energy_never_draws_less(m, n, k, precision, name):
 
 
 def test_the_energy_of_a_kernel_is_that_of_its_parts():
-    whole = kernel_power.gemm_demand(4096.0, 4096.0, 4096.0, BF16, CHIP)
+    whole = gemm_demand(4096.0, 4096.0, 4096.0, BF16, CHIP)
     joules = float(whole.core_energy + whole.other_energy)
     names = ("matrix_energy", "cache_energy", "memory_energy")
     parts = 0.0
     for name in names:
         alone = scaled(CHIP, **dict.fromkeys(set(names) - {name}, 0.0))
-        work = kernel_power.gemm_demand(4096.0, 4096.0, 4096.0, BF16, alone)
+        work = gemm_demand(4096.0, 4096.0, 4096.0, BF16, alone)
         parts += float(work.core_energy + work.other_energy)
     assert parts == pytest.approx(joules, rel=1e-5)
     assert float(whole.core_energy) > 2.0 * 4096.0**3 * CHIP.power.matrix_energy
 
 
 def test_what_fits_the_cache_takes_nothing_from_memory():
-    assert kernel_power.gemm_demand(16.0, 1024.0, 1024.0, BF16, CHIP).other_energy == 0.0
-    assert kernel_power.gemm_demand(16.0, 16384.0, 16384.0, BF16, CHIP).other_energy > 0.0
+    assert gemm_demand(16.0, 1024.0, 1024.0, BF16, CHIP).other_energy == 0.0
+    assert gemm_demand(16.0, 16384.0, 16384.0, BF16, CHIP).other_energy > 0.0
 
 
 def test_compute_bound_kernels_follow_the_clock_and_streams_do_not():
-    compute = kernel_power.gemm_demand(8192.0, 8192.0, 8192.0, BF16, CHIP)
-    stream = kernel_power.gemm_demand(1.0, 16384.0, 16384.0, BF16, CHIP)
+    compute = gemm_demand(8192.0, 8192.0, 8192.0, BF16, CHIP)
+    stream = gemm_demand(1.0, 16384.0, 16384.0, BF16, CHIP)
     assert compute.core_time / (compute.core_time + compute.other_time) > 0.85
     assert stream.core_time / (stream.core_time + stream.other_time) < 0.2
 
@@ -91,11 +100,11 @@ def test_compute_bound_kernels_follow_the_clock_and_streams_do_not():
 @pytest.mark.parametrize("shape", [(1.0, 1.0, 1.0), (32768.0, 65536.0, 65536.0), (1.0, 65536.0, 65536.0)])
 def test_extremes_are_numbers(chip, shape):
     values = [power(*shape, BF16, chip), sustained(*shape, BF16, chip)]
-    slopes = jax.grad(lambda watts: kernel_power.sustained_gemm_time(*shape, BF16, limited(chip, watts)))(300.0)
+    slopes = jax.grad(lambda watts: sustained(*shape, BF16, limited(chip, watts)))(300.0)
     assert np.isfinite([*values, slopes]).all()
     for context in (0.0, 1.0):
-        call = isolated.Attention(*(jnp.asarray(v) for v in (shape[0], 128.0, 8.0, 2.0, 128.0, 0.0, 2.0)))
-        assert np.isfinite(attention(call, context, chip))
+        call = attention_of([jnp.asarray(v) for v in (shape[0], 128.0, 8.0, 2.0, 128.0, 0.0, 2.0, context)])
+        assert np.isfinite(attention(call, chip))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,266 @@
+"""What a kind of study is: the model's door, the metrics behind it, and what is known of both.
+
+Sweeps, searches, explanations and predictions ask a :class:`Study` and import no model: what trains and what serves
+are two of these records over the same designs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import IntFlag
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.design import leaf
+from dse.types import INFEASIBLE_MEANING, Design, Infeasible, Metrics, Operator, Precision, Scalar
+from dse.types.metrics import ENERGY
+
+_GIB = 2.0**30
+
+#: Reads a metric, or a leaf by its full path.
+Lookup = Callable[[str], Scalar]
+
+#: Degrees of parallelism by leaf path, one value a row of mappings.
+Degrees = Mapping[str, np.ndarray]
+
+#: Where an option changes nothing, a truth value a row of degrees.
+IdleRule = Callable[[Degrees], np.ndarray]
+
+#: Name of the reason that a constraint of the specification is, after the model's own.
+CONSTRAINT = "constraint"
+
+
+class Inside(NamedTuple):
+    """What a model is made of at one design; empty where it does not say."""
+
+    design: Design  #: as it runs: at the clock that its power allows
+    layer: Mapping[str, Scalar] = types.MappingProxyType({})  #: parts of the time of one layer and micro-batch
+    sections: Mapping[str, Sequence[Operator]] = types.MappingProxyType({})  #: section → its operators
+
+
+class Shown(NamedTuple):
+    """A metric as tables of designs show it."""
+
+    heading: str
+    metric: str
+    style: str  #: ``time``, ``percent``, ``bytes`` or ``number``
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Study:
+    """A kind of study. Equal to itself alone, so that it may be a static argument of compiled programs.
+
+    A stand-in for a model is ``dataclasses.replace(TRAINING, name=…, evaluate=…)``.
+    """
+
+    name: str
+    evaluate: Callable[[Design], Any]  #: the metrics of one design, a record of ``metrics``; pure, scalar by scalar
+    metrics: type  #: record whose fields carry units, long names and groups; has ``feasible`` and ``infeasible_reason``
+    reasons: type[IntFlag]  #: why a design cannot run
+    meanings: Mapping[Any, str]  #: one sentence a reason
+    objective: str  #: the metric made small where nothing else is asked
+    memory: str  #: the metric held against the capacity of a device
+    memory_reasons: IntFlag  #: the reasons that only say that something does not fit
+    shortfalls: Callable[[Design, Any], dict[Any, Scalar]]
+    #: (design, metrics) → reason → logarithm of what is needed over what there is, for the reasons that have a degree
+    totals: tuple[str, ...] = ()  #: metrics that are the sum of their parts ``<metric>_<part>``
+    steps: tuple[str, ...] = ()  #: metrics that vary in steps or not at all: nothing is differentiated by them
+    optional: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    #: group of metrics left out unless asked for → how the leaves begin that nothing but these depends on
+    idle_options: Mapping[str, IdleRule] = dataclasses.field(default_factory=dict)
+    #: option of the mapping → where it changes nothing; its plain value 0 then stands for all of them
+
+    reason_numbers: Callable[[Design, Mapping[str, float]], Mapping[str, str]] = lambda design, metrics: {}
+    #: (design, metrics by name) → reason → the numbers behind it in words
+    inside: Callable[[Design], Inside] = lambda design: Inside(design)
+    shown: tuple[Shown, ...] = ()  #: metrics in tables of the best designs
+    breakdown: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    #: heading → parts of the first total whose shares such tables show together
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the model is the package's own, so that the code's digest tells of every change."""
+        return getattr(self.evaluate, "__module__", "").startswith("dse.")
+
+    # --- metrics ------------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def units(self) -> dict[str, str]:
+        """SI units of every metric by name, in the model's order."""
+        return {field.name: field.metadata["units"] for field in dataclasses.fields(self.metrics)}
+
+    @functools.cached_property
+    def long_names(self) -> dict[str, str]:
+        """What every metric is, by name."""
+        return {field.name: field.metadata["long_name"] for field in dataclasses.fields(self.metrics)}
+
+    def group(self, name: str) -> frozenset[str]:
+        """Names of the metrics of a group."""
+        fields = dataclasses.fields(self.metrics)
+        return frozenset(field.name for field in fields if field.metadata.get("group") == name)
+
+    def parts(self, total: str) -> tuple[str, ...]:
+        """Names of the metrics that add up to ``total``."""
+        return tuple(name for name in self.units if name.startswith(f"{total}_"))
+
+    @property
+    def smooth(self) -> tuple[str, ...]:
+        """Metrics that may be differentiated."""
+        left_out = ("feasible", "infeasible_reason", *self.steps)
+        return tuple(name for name in self.units if name not in left_out)
+
+    def lookup(self, design: Design, metrics: Any) -> Lookup:
+        """What the names in expressions stand for at a design."""
+        return lambda name: getattr(metrics, name) if name in self.units else leaf(design, name)
+
+    # --- reasons ------------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def constraint_bit(self) -> int:
+        """Bit of ``infeasible_reason`` for a constraint of the specification: the one after the model's own."""
+        return 1 << max(self.reasons).bit_length()
+
+    @property
+    def feasible_bit(self) -> int:
+        """The bit after those of all reasons, for the feasible where they are counted beside the reasons."""
+        return self.constraint_bit << 1
+
+    @functools.cached_property
+    def reason_bits(self) -> dict[str, int]:
+        """Name → bit of ``infeasible_reason``: the model's, then the specification's constraints."""
+        return {reason.name: int(reason) for reason in self.reasons} | {CONSTRAINT: self.constraint_bit}
+
+    @functools.cached_property
+    def reason_meanings(self) -> dict[str, str]:
+        """Name → one sentence."""
+        own = {reason.name: self.meanings[reason] for reason in self.reasons}
+        return own | {CONSTRAINT: "a constraint of the sweep is not met"}
+
+    def reasons_in(self, bits: int) -> Iterator[str]:
+        """Names of the reasons whose bits are set."""
+        return (name for name, bit in self.reason_bits.items() if bits & bit)
+
+
+def of_document(document: Mapping[str, Any]) -> Study:
+    """The kind of study that a parsed specification asks for: training, the only one there is."""
+    return TRAINING
+
+
+# --- training ---------------------------------------------------------------------------------------------
+
+
+def _train(design: Design) -> Metrics:
+    """``dse.evaluate``, imported when it is first traced: programs that are read from disk never need it."""
+    from dse.evaluate import evaluate
+
+    return evaluate(design)
+
+
+def _training_shortfalls(design: Design, metrics: Metrics) -> dict[Infeasible, Scalar]:
+    """Memory, host memory and reach of the network have a degree."""
+    import jax.numpy as jnp
+
+    from dse.model.accounts.feasibility import usable_memory
+    from dse.model.machine.technology import generated
+
+    built = generated(design)
+    system = built.system
+    pairs = {
+        Infeasible.memory: (metrics.peak_memory, usable_memory(built)),
+        Infeasible.host_memory: (metrics.host_memory, system.host.capacity),
+        Infeasible.network_too_small: (
+            system.n_devices, jnp.maximum(system.scale_up.domain, system.scale_out.domain),
+        ),
+    }  # fmt: skip
+    return {bit: jnp.log(jnp.maximum(need, 1.0) / jnp.maximum(there, 1.0)) for bit, (need, there) in pairs.items()}
+
+
+def _training_inside(design: Design) -> Inside:
+    """One layer's time and the operators of embedding, layer and head."""
+    from dse.model.layout import lay_out
+    from dse.model.steps.layer import layer_time
+    from dse.model.steps.operating import operate
+    from dse.model.work.training import training_work
+
+    layout = lay_out(design)
+    work = training_work(design, layout)
+    running = operate(design, layout, work).design
+    sections = {"embedding": work.embedding, "layer": work.layer, "head": work.head}
+    return Inside(running, layer_time(running, layout, work)._asdict(), sections)
+
+
+def _training_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:
+    """The numbers behind each reason."""
+    from dse.model.accounts.feasibility import usable_memory
+
+    w, m, system = design.workload, design.mapping, design.system
+    joined = max(system.scale_up.domain, system.scale_out.domain)
+    return {
+        "memory": f"needs {metrics['peak_memory'] / _GIB:.1f} GiB of {usable_memory(design) / _GIB:.1f} GiB usable",
+        "heads_not_divisible": f"tp={m.tp:g}, heads={w.n_heads:g}, key/value heads={w.n_kv_heads:g}",
+        "width_not_divisible": f"tp={m.tp:g}, feed-forward width={w.ffn_hidden:g}",
+        "layers_not_divisible": f"pp={m.pp:g}, virtual_stages={m.virtual_stages:g}, layers={w.n_layers:g}",
+        "batch_not_divisible": f"dp={m.dp:g}, micro_batch={m.micro_batch:g}, global batch={w.global_batch:g}",
+        "sequence_not_divisible": f"cp={m.cp:g}, tp={m.tp:g}, sequence={w.seq_len:g}",
+        "device_count_mismatch": (
+            f"tp x cp x pp x dp = {m.tp * m.cp * m.pp * m.dp:g}, n_devices={system.n_devices:g}"
+        ),
+        "interleave_not_divisible": (
+            f"virtual_stages={m.virtual_stages:g}, pp={m.pp:g}, "
+            f"micro-batches={w.global_batch / (m.dp * m.micro_batch):g}"
+        ),
+        "network_too_small": f"n_devices={system.n_devices:g}, the network joins {joined:g}",
+        "host_memory": f"needs {metrics['host_memory'] / _GIB:.1f} GiB of {system.host.capacity / _GIB:.1f} GiB",
+        "offload_too_few_layers": f"layers={w.n_layers:g}, pp={m.pp:g}",
+        "power": f"limit {system.accelerator.power.limit or system.accelerator.power.tdp:g} W",
+        "precision_unsupported": f"precision={Precision(int(m.precision)).name.replace('_', '-')}",
+    }
+
+
+#: Training steps: :class:`~dse.types.Metrics` of ``dse.evaluate``.
+TRAINING = Study(
+    name="training",
+    evaluate=_train,
+    metrics=Metrics,
+    reasons=Infeasible,
+    meanings=INFEASIBLE_MEANING,
+    objective="step_time",
+    memory="peak_memory",
+    memory_reasons=Infeasible.memory | Infeasible.host_memory,
+    shortfalls=_training_shortfalls,
+    totals=("step_time", "peak_memory", "energy_per_step"),
+    steps=("parameters", "model_flops"),
+    reason_numbers=_training_numbers,
+    inside=_training_inside,
+    shown=(
+        Shown("step", "step_time", "time"),
+        Shown("MFU %", "mfu", "percent"),
+        Shown("tok/s/dev", "tokens_per_second_per_device", "number"),
+        Shown("GiB", "peak_memory", "bytes"),
+    ),
+    breakdown={
+        "comp": ("step_time_forward", "step_time_backward"),
+        "recomp": ("step_time_recompute",),
+        "tp+cp": ("step_time_tensor_parallel", "step_time_context_parallel"),
+        "pp": ("step_time_bubble", "step_time_pipeline_parallel"),
+        "dp": ("step_time_data_parallel",),
+        "emb+head": ("step_time_embedding_and_head",),
+        "optim": ("step_time_optimizer",),
+        "host": ("step_time_host",),
+        "offload": ("step_time_offload",),
+    },
+    optional={
+        ENERGY: ("system.accelerator.power.", "system.accelerator.chip.", "system.host_power", "system.pue"),
+    },
+    idle_options={
+        "mapping.sequence_parallel": lambda d: d["mapping.tp"] == 1,
+        "mapping.overlap_tp": lambda d: d["mapping.tp"] == 1,
+        "mapping.zero_stage": lambda d: d["mapping.dp"] * d["mapping.cp"] == 1,  # states are split over dp x cp
+        "mapping.overlap_dp": lambda d: d["mapping.dp"] * d["mapping.cp"] == 1,
+        "mapping.placement": lambda d: (d["mapping.dp"] == 1) | (d["mapping.pp"] == 1),
+    },
+)

@@ -1,0 +1,52 @@
+"""Designs from their numbers: digits of outer indices, and the values that tables hold there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+from jax import Array
+
+from dse.sweep.engine.programs import persistent_jit
+
+#: ``start + iota`` is exact in int32 while both stay below this.
+LONGEST_CHUNK = 1 << 21
+
+
+def decode(start: Array, radices: Array, count: int) -> list[Array]:
+    """Mixed-radix digits of ``start + 0 … start + count - 1``, most significant first.
+
+    Args:
+        start: digits of the first index, decoded on the host, so that the index itself may exceed 2^31.
+        radices: the sizes; index and radix may be anything below 2^30.
+        count: how many, at most ``LONGEST_CHUNK``.
+
+    Past the last index the digits begin again at 0.
+    """
+    carry = jnp.arange(count, dtype=jnp.int32)
+    digits: list[Array] = []
+    for position in reversed(range(radices.shape[0])):
+        carry, digit = _divided(start[position] + carry, radices[position])
+        digits.append(digit)
+    return digits[::-1]
+
+
+def _divided(total: Array, radix: Array) -> tuple[Array, Array]:
+    """Quotient and remainder of whole numbers, the quotient at most ``LONGEST_CHUNK``.
+
+    Processors divide many floats at once but no integers: the float quotient is off by one at most, which the
+    remainder tells.
+    """
+    quotient = jnp.floor(total.astype(jnp.float32) * (1.0 / radix.astype(jnp.float32))).astype(jnp.int32)
+    rest = total - quotient * radix
+    off = (rest >= radix).astype(jnp.int32) - (rest < 0).astype(jnp.int32)
+    return quotient + off, rest - off * radix
+
+
+def values_at(tables: tuple[dict[str, Array], ...], digits: Sequence[Array]) -> dict[str, Array]:
+    """Leaf path → values at outer indices given by their digits."""
+    pairs = zip(tables, digits, strict=True)
+    return {path: column.at[at].get(mode="promise_in_bounds") for table, at in pairs for path, column in table.items()}
+
+
+look_up = persistent_jit()(values_at)

@@ -1,0 +1,79 @@
+"""One design as a program: the model, and the constraints and objectives on top of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from dse.design import replace
+from dse.spec.expression import Expression
+from dse.spec.sweep import Objective
+from dse.study import Study
+from dse.sweep.engine import equations
+from dse.sweep.engine.equations import Equations
+from dse.types import Design, Scalar
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """What is compiled: a model, and the constraints and objectives on top of it."""
+
+    study: Study
+    constraints: tuple[Expression, ...] = ()
+    objectives: tuple[Objective, ...] = ()
+    metrics: tuple[str, ...] | None = None  #: those that come out; None for all
+
+    @property
+    def can_be_kept(self) -> bool:
+        """Whether its code is the package's own, so that the code's digest tells of every change."""
+        return self.study.is_own
+
+    def __str__(self) -> str:
+        """All that it depends on besides the code."""
+        objectives = [(objective.expression.text, objective.sign) for objective in self.objectives]
+        constraints = [constraint.text for constraint in self.constraints]
+        return str((self.study.name, constraints, objectives, self.metrics))
+
+
+def evaluate_point(program: Program, base: Design, values: dict[str, Scalar]) -> tuple[Any, tuple[Scalar, ...]]:
+    """Metrics and objectives (negated where they are maximised) of one design.
+
+    Args:
+        program: what is computed.
+        base: the design that has every leaf not in ``values``.
+        values: full path → value of leaves, in SI units.
+
+    Returns:
+        The study's record of metrics, in which ``feasible`` and ``infeasible_reason`` tell of constraints too and
+        what the program leaves out is None; and one scalar an objective, the smaller the better.
+    """
+    design, study = replace(base, values), program.study
+    metrics = study.evaluate(design)
+    lookup = study.lookup(design, metrics)
+    reason = jnp.asarray(metrics.infeasible_reason, jnp.int32)
+    for constraint in program.constraints:
+        reason = reason | jnp.where(constraint(lookup), 0, study.constraint_bit)
+    metrics = dataclasses.replace(metrics, feasible=reason == 0, infeasible_reason=reason)
+    objectives = tuple(objective.sign * objective.expression(lookup) for objective in program.objectives)
+    if program.metrics is not None:
+        left_out = [field.name for field in dataclasses.fields(metrics) if field.name not in program.metrics]
+        metrics = dataclasses.replace(metrics, **dict.fromkeys(left_out))
+    return metrics, objectives
+
+
+@functools.lru_cache(maxsize=32)
+def equations_of(program: Program, inputs: jax.tree_util.PyTreeDef) -> tuple[Equations, jax.tree_util.PyTreeDef]:
+    """:func:`evaluate_point` as equations, for inputs of this structure; traced once for all programs of a sweep."""
+    scalars = jax.tree.unflatten(inputs, [jax.ShapeDtypeStruct((), jnp.float32)] * inputs.num_leaves)
+    return equations.trace(functools.partial(evaluate_point, program), *scalars)
+
+
+def run_point(program: Program, base: Design, values: dict[str, Scalar]) -> tuple[Any, tuple[Scalar, ...]]:
+    """:func:`evaluate_point` by its equations."""
+    leaves, structure = jax.tree.flatten((base, values))
+    run, outputs = equations_of(program, structure)
+    return jax.tree.unflatten(outputs, run(*leaves))

@@ -1,0 +1,110 @@
+"""What the host needs to know of a chunk of scores: where winners may be, minima, counts.
+
+Programs of their own, because XLA would compute the scores once for every reduction of them. Scores are the smaller
+the better, and infinite for what is infeasible or no mapping.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from dse.sweep.engine.programs import persistent_jit
+from dse.types import Scalar
+
+
+class Scores(NamedTuple):
+    """Scores of a chunk: the smaller the better, infinite for what is infeasible or no mapping."""
+
+    scores: Array  #: [objective, outer, inner]
+    outer_best: Array  #: [objective, outer] the least along the inner product
+    inner_best: Array  #: [objective, inner] the least along the outer indices
+    candidates: Array  #: [outer] whether some design there is feasible and not worse than a pivot in every objective
+    counts: Array  #: feasible designs, then designs by bit of infeasible_reason
+    below: Array | None = None  #: [objective, threshold] how many scores are below, where that is asked for
+
+
+@persistent_jit("feasible_bit")
+def summarise(scores: Array, reasons: Array, pivots: Array, *, feasible_bit: int) -> Scores:
+    """What the host needs to know of a chunk.
+
+    Args:
+        scores: [objective, outer, inner].
+        reasons: [outer, inner] bits, ``feasible_bit`` where there is none, 0 for what is no mapping.
+        pivots: [pivot, objective] scores of known designs, infinite where there are fewer.
+        feasible_bit: the bit after those of all reasons.
+    """
+    outer_best = scores.min(axis=2)
+    if len(pivots):
+        candidates = ((reasons == feasible_bit) & ~_worse(tuple(scores), pivots)).any(axis=1)
+    else:
+        candidates = jnp.isfinite(outer_best[0])
+    inner_best = _few_rows(scores).min(axis=2).min(axis=1)
+    return Scores(scores, outer_best, inner_best, candidates, _count(reasons, feasible_bit))
+
+
+def _few_rows(values: Array) -> Array:
+    """[…, outer, inner] as […, group, row, inner]: processors reduce a few long rows by their whole width.
+
+    No group is spread over devices.
+    """
+    *leading, n_outer, n_inner = values.shape
+    share = n_outer // len(jax.local_devices())
+    rows = max(rows for rows in range(1, 65) if share % rows == 0)
+    return values.reshape(*leading, n_outer // rows, rows, n_inner)
+
+
+@persistent_jit()
+def count_below(scores: Array, thresholds: Array) -> Array:
+    """How many of the scores [objective, outer, inner] are below each of ``thresholds`` [objective, threshold].
+
+    No scatter: every score is compared with every threshold. Exact for inner products below 1024.
+    """
+    n = thresholds.shape[1]
+    triples = jnp.pad(thresholds, [(0, 0), (0, -n % 3)]).reshape(len(thresholds), -1, 3)
+
+    def of_objective(pair: tuple[Array, Array]) -> Array:
+        scores, triples = pair
+
+        def of_triple(triple: Array) -> Array:
+            ones = (jnp.where(scores < least, 1 << place, 0) for least, place in zip(triple, _PLACES, strict=True))
+            return _unpacked(functools.reduce(operator.add, ones).sum(axis=1, dtype=jnp.int32))
+
+        return lax.map(of_triple, triples).reshape(-1)[:n]
+
+    return jnp.stack([of_objective(pair) for pair in zip(scores, triples, strict=True)])
+
+
+#: Places in a word at which three counts below 1024 lie side by side.
+_PLACES = (0, 10, 20)
+
+
+def _unpacked(sums: Array) -> Array:
+    """The three totals of words that hold three counts each."""
+    return jnp.stack([(sums >> place & 1023).sum(dtype=jnp.int32) for place in _PLACES])
+
+
+def _worse(scores: tuple[Scalar, ...], pivots: Array) -> Scalar:
+    """Whether some pivot is better in the first objective and no worse in the others."""
+    worse = jnp.bool_(False)
+    for pivot in pivots:
+        no_better = [score >= least for score, least in zip(scores[1:], pivot[1:], strict=True)]
+        worse = worse | functools.reduce(operator.and_, no_better, scores[0] > pivot[0])
+    return worse
+
+
+def _count(reasons: Array, feasible_bit: int) -> Array:
+    """How many designs have each bit, the feasible first.
+
+    Three bits are spread over a word, ten places apart, so that one sum along a few rows counts all three.
+    """
+    spread, ones = 1 | 1 << 9 | 1 << 18, 1 | 1 << 10 | 1 << 20
+    grouped, counts = _few_rows(reasons), []
+    for first in range(0, feasible_bit.bit_length(), 3):
+        counts.append(_unpacked((((grouped >> first & 7) * spread) & ones).sum(axis=1, dtype=jnp.int32)))
+    return jnp.roll(jnp.concatenate(counts)[: feasible_bit.bit_length()], 1)
