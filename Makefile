@@ -22,15 +22,14 @@ test: $(VENV)/.installed-test  ## run every test (TESTS=…, JOBS=…)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(TESTS)
 
 docs: $(VENV)/.installed-test  ## regenerate docs/accuracy.md, docs/technology.md and docs/benchmarks.md (TABLES=…)
-	mkdir -p docs
-	$(BIN)/dse validate $(TABLES) --docs docs/accuracy.md
-	$(BIN)/python -m dse.technology_page docs/technology.md
-	$(BIN)/dse bench --docs docs/benchmarks.md
+	$(BIN)/python -m docs.make.accuracy docs/accuracy.md $(TABLES)
+	$(BIN)/python -m docs.make.technology docs/technology.md
+	$(BIN)/python -m docs.make.benchmarks docs/benchmarks.md
 
 calibrate: $(VENV)/.installed  ## refit kernels, links and clocks of the catalogue to measured ones (KERNELS=…, ENERGY=…)
 	mkdir -p results
-	$(BIN)/dse calibrate $(KERNELS) --folds 3 --catalog hw_catalog --docs docs/kernels.md -o results/kernels.toml
-	$(BIN)/dse calibrate $(ENERGY) --catalog hw_catalog --docs docs/energy.md -o results/energy.toml
+	$(BIN)/python -m docs.make.kernels docs/kernels.md $(KERNELS) --folds 3 --catalog hw_catalog -o results/kernels.toml
+	$(BIN)/python -m docs.make.energy docs/energy.md $(ENERGY) --catalog hw_catalog -o results/energy.toml
 
 notebooks: $(VENV)/.installed-test  ## bring each notebook in line with its .py and execute a copy of it
 	$(BIN)/jupytext --sync notebooks/*.py
@@ -40,16 +39,17 @@ bench: $(VENV)/.installed  ## measure the rates
 	$(BIN)/dse bench
 
 bench-check: $(VENV)/.installed  ## fail when a rate fell 20 % behind docs/benchmarks.json, in multiples of a plain loop
-	$(BIN)/python -m dse.bench docs/benchmarks.json
+	$(BIN)/python -m benchmarks.rates --check docs/benchmarks.json
 
 test-search: $(VENV)/.installed-test  ## run the tests of search that take long
-	$(BIN)/python -m pytest tests/search -m "slow or not slow"
+	$(BIN)/python -m pytest tests/search tests/benchmarks -m "slow or not slow"
 
 search-bench: $(VENV)/.installed-test  ## enumerate the suite of search, run every method on it, write docs/search.md
-	$(BIN)/python -m dse.search.suite docs/search.md
+	$(BIN)/python -m benchmarks.search docs/search.json
+	$(BIN)/python -m docs.make.search docs/search.md
 
 lint: $(VENV)/.installed-lint  ## ruff
-	$(BIN)/ruff check dse tests notebooks
+	$(BIN)/ruff check dse benchmarks docs tests notebooks
 
 clean:  ## remove the environment, builds and caches; results stay
 	rm -rf $(VENV) build dist *.egg-info .cache .hypothesis .pytest_cache .ruff_cache

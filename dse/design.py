@@ -10,19 +10,20 @@ import dataclasses
 import functools
 from collections.abc import Mapping as MappingABC
 from enum import IntEnum
-from typing import Any, get_type_hints
+from typing import Any
 
 from dse import catalog
 from dse.errors import InputError, unknown_name
-from dse.types import GENERATED, Chip, Design, Mapping, Scalar
+from dse.types import GENERATED, Chip, Design, Mapping, Precision, Scalar, paths
 
-#: Mapping of a design that says nothing else: one device, nothing split.
-PLAIN_MAPPING = dict(
-    tp=1, pp=1, dp=1, cp=1, micro_batch=1, virtual_stages=1, recompute=0, zero_stage=0,
-    sequence_parallel=0, overlap_dp=0, overlap_tp=0, offload_weights=0, offload_activations=0, offload_optimizer=0,
-    precision=2, placement=0,
-)  # fmt: skip
+#: Mapping of a design that says nothing else, by full path: one device, nothing split.
+PLAIN_MAPPING = {
+    **{path: 0.0 for path in paths.leaves(Mapping, "mapping.")},
+    **{f"mapping.{name}": 1.0 for name in ("tp", "pp", "dp", "cp", "micro_batch", "virtual_stages")},
+    "mapping.precision": float(Precision.bf16),
+}
 
+N_DEVICES = "system.n_devices"
 
 #: The record that a generated accelerator has and an ordinary one lacks.
 CHIP = "system.accelerator.chip"
@@ -30,33 +31,19 @@ CHIP = "system.accelerator.chip"
 
 @functools.cache
 def leaves() -> dict[str, dict[str, Any]]:
-    """Every leaf of an ordinary design: path → metadata (symbol, units, long_name, and enum for choices)."""
-    return _walk(Design, "")
+    """Every leaf of an ordinary design: path → metadata (symbol, units, long_name, bounds, and enum for choices)."""
+    return paths.leaves(Design)
 
 
 @functools.cache
 def known_leaves() -> dict[str, dict[str, Any]]:
     """Every leaf that a design may have: those of any, and those of the chip that its accelerator is generated from."""
-    return leaves() | _walk(Chip, f"{CHIP}.")
+    return leaves() | paths.leaves(Chip, f"{CHIP}.")
 
 
 def leaves_of(design: Design) -> dict[str, dict[str, Any]]:
     """Every leaf that ``design`` has, but for presets."""
     return leaves() if design.system.accelerator.chip is None else known_leaves()
-
-
-def _walk(cls: type, prefix: str) -> dict[str, dict[str, Any]]:
-    hints = get_type_hints(cls)
-    found: dict[str, dict[str, Any]] = {}
-    for field in dataclasses.fields(cls):
-        path = f"{prefix}{field.name}"
-        if not field.metadata and not dataclasses.is_dataclass(hints[field.name]):
-            continue  # an optional record: absent from an ordinary design
-        if dataclasses.is_dataclass(hints[field.name]):
-            found |= _walk(hints[field.name], path + ".")
-        else:
-            found[path] = dict(field.metadata)
-    return found
 
 
 def check_chip(path: str, generated: bool, where: str) -> None:
@@ -72,18 +59,6 @@ def check_chip(path: str, generated: bool, where: str) -> None:
             where, f"{inner} of a generated accelerator", "what it is generated from: chip.die_area, chip.stacks, …",
             "change the chip, or name an accelerator that is not generated",
         )  # fmt: skip
-
-
-def optional_records(cls: type = Design, prefix: str = "") -> list[str]:
-    """Full paths of the records that only some designs have (``system.accelerator.kernels.steps``)."""
-    hints = get_type_hints(cls)
-    found = []
-    for field in dataclasses.fields(cls):
-        if dataclasses.is_dataclass(hints[field.name]):
-            found += optional_records(hints[field.name], f"{prefix}{field.name}.")
-        elif not field.metadata:
-            found.append(f"{prefix}{field.name}")
-    return found
 
 
 @functools.cache
@@ -105,7 +80,18 @@ def path_endings(path: str) -> list[str]:
 
 
 def leaf_path(name: str, where: str = "design") -> str:
-    """Full path of the leaf that ``name`` means; an unknown or ambiguous name is an InputError."""
+    """Full path of the leaf that a name means.
+
+    Args:
+        name: a full path, or any dotted ending that is unique.
+        where: what the error names.
+
+    Raises:
+        InputError: for an unknown or ambiguous name.
+
+    >>> leaf_path("memory.bandwidth")
+    'system.accelerator.memory.bandwidth'
+    """
     found = _by_ending().get(name, [])
     if name in known_leaves():
         return name
@@ -117,30 +103,40 @@ def leaf_path(name: str, where: str = "design") -> str:
 
 
 def leaf_value(path: str, value: Any, where: str = "design") -> float:
-    """A leaf's value in SI from a number, a name of its enumeration, a boolean or a text with units."""
-    meta = known_leaves()[path]
-    enum: type[IntEnum] | None = meta.get("enum")
-    if enum is not None:
-        return float(_enum_value(enum, value, where))
+    """A leaf's value in SI units.
+
+    Args:
+        path: full path of the leaf.
+        value: a number in SI units, a name of its enumeration, a boolean or a text with units.
+        where: what the error names.
+
+    Raises:
+        InputError: for a value of another dimension, outside of the leaf's bounds, or that is none of its choices.
+
+    >>> leaf_value("system.accelerator.memory.bandwidth", "3.35 TB/s")
+    3350000000000.0
+    >>> leaf_value("mapping.recompute", "full")
+    2.0
+    """
+    about = known_leaves()[path]
+    if "enum" in about:
+        return _choice(about["enum"], value, where)
     if isinstance(value, str):
-        number = catalog.quantity(value, meta["units"], where)
+        number = catalog.quantity(value, about["units"], where)
     elif isinstance(value, bool | int | float):
         number = float(value)
     else:
-        raise InputError(where, repr(value), f"a number or a text in {meta['units']}", "write a single value")
-    return catalog.bounded(number, value, path.rpartition(".")[2], where)
+        raise InputError(where, repr(value), f"a number or a text in {about['units']}", "write a single value")
+    return catalog.bounded(number, value, about["bounds"], where)
 
 
-def _enum_value(enum: type[IntEnum], value: Any, where: str) -> int:
-    names = {e.name.replace("_", "-"): int(e) for e in enum}
+def _choice(enum: type[IntEnum], value: Any, where: str) -> float:
     if isinstance(value, str):
-        key = value.lower().replace("_", "-")
-        if key in names:
-            return names[key]
-        raise unknown_name(where, value, names, f"names of {enum.__name__}")
-    if not isinstance(value, str) and value in set(names.values()):
-        return int(value)
-    raise InputError(where, repr(value), ", ".join(names), f"use one of the names of {enum.__name__}")
+        return catalog.choice(value.lower(), enum, where)
+    if value in set(enum):
+        return float(value)
+    allowed = ", ".join(member.name.replace("_", "-") for member in enum)
+    raise InputError(where, repr(value), allowed, f"use one of the names of {enum.__name__}")
 
 
 def replace(design: Design, values: MappingABC[str, Scalar]) -> Design:
@@ -151,9 +147,7 @@ def replace(design: Design, values: MappingABC[str, Scalar]) -> Design:
     for path, value in values.items():
         head, _, rest = path.partition(".")
         heads.setdefault(head, {})[rest] = value
-    changed = {
-        head: rest[""] if "" in rest else replace(getattr(design, head), rest) for head, rest in heads.items()
-    }
+    changed = {head: rest[""] if "" in rest else replace(getattr(design, head), rest) for head, rest in heads.items()}
     return dataclasses.replace(design, **changed)
 
 
@@ -179,30 +173,38 @@ def design(
         n_devices: devices used; by default ``tp cp pp dp``.
         where: how errors call the place these values come from.
         **settings: any leaf by its name or dotted ending (``tp=8``, ``recompute="full"``,
-            ``**{"memory.bandwidth": "3.35 TB/s"}``).
+            ``**{"memory.bandwidth": "3.35 TB/s"}``); numbers are in SI units.
 
-    ``dp`` follows from ``n_devices`` when it is not given. Raises InputError for unknown names and bad values.
+    Returns:
+        A design whose leaves are Python numbers in SI units. ``dp`` follows from ``n_devices`` when it is not given.
+
+    Raises:
+        InputError: for unknown names, and for values with a wrong unit or out of bounds.
+
+    >>> made = design("megatron-1t", "selene", n_devices=3072, tp=8, pp=64, recompute="full")
+    >>> made.mapping.dp, made.system.scale_up.bandwidth
+    (6.0, 300000000000.0)
     """
-    values = {}
+    stated = {}
     for name, value in settings.items():
         path = leaf_path(name, where)
-        values[path] = leaf_value(path, value, f"{where}.{name}")
-    mapping = PLAIN_MAPPING | {p.removeprefix("mapping."): v for p, v in values.items() if p.startswith("mapping.")}
-    model_parallel = mapping["tp"] * mapping["cp"] * mapping["pp"]
-    if "mapping.dp" not in values and n_devices is not None:
+        stated[path] = leaf_value(path, value, f"{where}.{name}")
+    values = (
+        catalog.within("workload", catalog.values("workload", workload))
+        | catalog.within("system", catalog.values("system", system))
+        | catalog.within("software", catalog.values("software", software or catalog.default_software(system)))
+    )
+    for path in stated:
+        check_chip(path, f"{CHIP}.die_area" in values, where)
+    values |= PLAIN_MAPPING | stated
+    model_parallel = values["mapping.tp"] * values["mapping.cp"] * values["mapping.pp"]
+    if "mapping.dp" not in stated and n_devices is not None:
         if n_devices % model_parallel:
             raise InputError(
                 f"{where}.n_devices", str(n_devices), f"multiples of tp x cp x pp = {model_parallel:g}",
                 "change n_devices or one of the degrees",
             )  # fmt: skip
-        mapping["dp"] = n_devices / model_parallel
-    devices = float(n_devices) if n_devices is not None else model_parallel * mapping["dp"]
-    base = Design(
-        workload=catalog.workload(workload),
-        system=dataclasses.replace(catalog.system(system), n_devices=devices),
-        software=catalog.software(software or catalog.default_software(system)),
-        mapping=Mapping(**{k: float(v) for k, v in mapping.items()}),
-    )
-    for path in values:
-        check_chip(path, base.system.accelerator.chip is not None, where)
-    return replace(base, {p: v for p, v in values.items() if not p.startswith("mapping.")})
+        values["mapping.dp"] = n_devices / model_parallel
+    if N_DEVICES not in stated:
+        values[N_DEVICES] = float(n_devices) if n_devices is not None else model_parallel * values["mapping.dp"]
+    return paths.build(Design, values)

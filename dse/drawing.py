@@ -15,7 +15,7 @@ from typing import Any
 ENDINGS = (".png", ".svg")
 
 
-class Draughtsman:
+class FigureProcess:
     """The second process. Without it, figures are drawn in this one."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Draughtsman:
         except OSError:
             self._process = None
 
-    def __enter__(self) -> Draughtsman:
+    def __enter__(self) -> FigureProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -40,7 +40,7 @@ class Draughtsman:
                 print(json.dumps(str(results)), file=self._process.stdin, flush=True)
                 return list(map(Path, json.loads(self._process.stdout.readline())))
             except (OSError, ValueError):
-                pass  # whatever went wrong there goes wrong here again, and is told
+                pass  # whatever went wrong there goes wrong here again, and is reported
         return draw(results)
 
 
@@ -80,9 +80,9 @@ def _warm_up() -> None:
 def main() -> None:
     """Warm up, wait for the path of a results file on standard input, draw, print where."""
     _warm_up()
-    told = sys.stdin.readline()
-    if told:
-        print(json.dumps(list(map(str, draw(Path(json.loads(told)))))), flush=True)
+    request = sys.stdin.readline()
+    if request:
+        print(json.dumps(list(map(str, draw(Path(json.loads(request)))))), flush=True)
 
 
 if __name__ == "__main__":

@@ -12,15 +12,12 @@ import jax.numpy as jnp
 
 from dse.design import known_leaves, leaf, leaf_path, leaves_of, replace
 from dse.errors import InputError, unknown_name
-from dse.evaluate import evaluate, lay_out
 from dse.model.accounts.feasibility import usable_memory
-from dse.model.machine.roofline import roofline_terms
+from dse.model.machine.rates import Rates, step_rates
+from dse.model.machine.roofline import operator_times, roofline_terms
 from dse.model.machine.technology import generated
-from dse.model.steps.operating import operate
-from dse.model.steps.training import layer_time, operator_passes
-from dse.types import INFEASIBLE_MEANING, Design, Infeasible, Metrics, Operator, Precision, Scalar, Work
-
-GIB = 2.0**30
+from dse.study import TRAINING, Study
+from dse.types import Design, Operator, OperatorKind, Scalar, Work
 
 #: Numbers of a system or a stack that only come whole, or as yes and no: no slope is asked of them.
 _WHOLE = frozenset({
@@ -75,9 +72,7 @@ class Explanation:
     """One design explained; plain Python numbers in SI units."""
 
     metrics: dict[str, float]
-    step_time: list[Part]
-    peak_memory: list[Part]
-    energy_per_step: list[Part]
+    waterfalls: dict[str, list[Part]]  #: the study's totals, by metric
     memory_capacity: float
     layer: list[Part]  #: parts of the time of one layer and micro-batch
     operators: list[OperatorRow]
@@ -93,7 +88,7 @@ class Explanation:
     @property
     def host_bound(self) -> bool:
         """Whether launching a layer's kernels takes longer than running them."""
-        return self.metrics["step_time_host"] > 0.0
+        return self.metrics.get("step_time_host", 0.0) > 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """Nested dictionaries and lists, ready for JSON."""
@@ -103,10 +98,8 @@ class Explanation:
             "metrics": self.metrics,
             "memory_capacity": self.memory_capacity,
             "waterfall": {
-                "step_time": [p._asdict() for p in self.step_time],
-                "peak_memory": [p._asdict() for p in self.peak_memory],
-                "energy_per_step": [p._asdict() for p in self.energy_per_step],
-                "layer_time": [p._asdict() for p in self.layer],
+                name: [part._asdict() for part in parts]
+                for name, parts in (self.waterfalls | {"layer_time": self.layer}).items()
             },
             "host_bound": self.host_bound,
             "operators": [o._asdict() for o in self.operators],
@@ -115,34 +108,43 @@ class Explanation:
         }
 
 
-def explain(design: Design, metric: str = "step_time") -> Explanation:
+def explain(design: Design, metric: str = "", study: Study = TRAINING) -> Explanation:
     """Metrics, waterfalls, what bounds each operator, and the elasticities of ``metric``.
 
     Args:
         design: one design with plain numbers as leaves.
-        metric: what the elasticities are of: any positive metric that varies smoothly.
+        metric: what the elasticities are of: any positive metric that varies smoothly; by default the study's
+            objective.
+        study: which model is asked.
+
+    Returns:
+        Plain Python numbers in SI units; ``operators`` and ``layer`` are empty where a study has none.
+
+    Raises InputError for a metric that the study does not have or that varies in steps.
     """
-    if metric not in _smooth_metrics():
-        raise unknown_name("explain.metric", metric, _smooth_metrics(), "metrics")
+    metric = metric or study.objective
+    if metric not in study.smooth:
+        raise unknown_name("explain.metric", metric, study.smooth, "metrics")
     stated = jax.tree.map(float, design)
     design = jax.tree.map(float, generated(stated))
     with _one_by_one():
-        metrics = {name: float(value) for name, value in dataclasses.asdict(evaluate(design)).items()}
-        layout = lay_out(design)
-        running = operate(design, layout.local, layout.groups, layout.layer, layout.on_host).design
-        layer = layer_time(running, layout.local, layout.groups, layout.layer, layout.on_host)
-        sections = {"embedding": layout.embedding, "layer": layout.layer, "head": layout.head}
+        metrics = {name: float(value) for name, value in dataclasses.asdict(study.evaluate(design)).items()}
+        inside = study.inside(design)
+        rates = step_rates(inside.design)
         return Explanation(
             metrics=metrics,
-            step_time=_parts(metrics, "step_time"),
-            peak_memory=_parts(metrics, "peak_memory"),
-            energy_per_step=_parts(metrics, "energy_per_step"),
+            waterfalls={total: _parts(metrics, total, study) for total in study.totals},
             memory_capacity=usable_memory(design),
-            layer=_shares({name: float(value) for name, value in layer._asdict().items()}),
-            operators=[_row(name, o, running) for name, listed in sections.items() for o in listed if o.present],
+            layer=_shares({name: float(value) for name, value in inside.layer.items()}),
+            operators=[
+                _row(section, operator, rates)
+                for section, operators in inside.sections.items()
+                for operator in operators
+                if operator.present
+            ],
             elasticity_of=metric,
-            elasticities=elasticities(stated, metric),
-            reasons=reasons(design, metrics),
+            elasticities=elasticities(stated, metric, study),
+            reasons=reasons(design, metrics, study),
         )
 
 
@@ -154,25 +156,20 @@ def _one_by_one() -> contextlib.AbstractContextManager[None]:
     return jax.default_device(jax.local_devices(backend="cpu")[0])
 
 
-def _smooth_metrics() -> list[str]:
-    exact = ("feasible", "infeasible_reason", "parameters", "model_flops")
-    return [f.name for f in dataclasses.fields(Metrics) if f.name not in exact]
-
-
-def _parts(metrics: dict[str, float], metric: str) -> list[Part]:
-    return _shares({n.removeprefix(f"{metric}_"): v for n, v in metrics.items() if n.startswith(f"{metric}_")})
+def _parts(metrics: dict[str, float], total: str, study: Study) -> list[Part]:
+    return _shares({name.removeprefix(f"{total}_"): metrics[name] for name in study.parts(total)})
 
 
 def _shares(parts: dict[str, float]) -> list[Part]:
     total = sum(parts.values())
-    return [Part(name, value, value / total) for name, value in parts.items()]
+    return [Part(name, value, value / total if total else 0.0) for name, value in parts.items()]
 
 
 # Operators
 
 
-def _row(section: str, operator: Operator, design: Design) -> OperatorRow:
-    forward, *gradients = map(float, operator_passes(operator, design))
+def _row(section: str, operator: Operator, rates: Rates) -> OperatorRow:
+    forward, *gradients = map(float, operator_times(operator, rates))
     backward_works = [w for w in (operator.input_gradient, operator.weight_gradient) if w is not None]
     works = [operator.forward, *backward_works]
     flops, moved = float(sum(w.flops for w in works)), float(sum(w.bytes for w in works))
@@ -185,17 +182,16 @@ def _row(section: str, operator: Operator, design: Design) -> OperatorRow:
         flops=flops,
         bytes=moved,
         intensity=flops / moved,
-        forward_bound=_bound(operator.kind, [operator.forward], forward, design),
-        backward_bound=_bound(operator.kind, backward_works, sum(gradients), design),
+        forward_bound=_bound(operator.kind, [operator.forward], forward, rates),
+        backward_bound=_bound(operator.kind, backward_works, sum(gradients), rates),
     )
 
 
-def _bound(kind: str, works: list[Work], time: float, design: Design) -> str:
+def _bound(kind: OperatorKind, works: list[Work], time: float, rates: Rates) -> str:
     """What most of a pass's ``time`` is spent on."""
-    accelerator = design.system.accelerator
-    if len(works) * accelerator.kernels.kernel_floor > 0.5 * time:
+    if len(works) * rates.kernels.kernel_floor > 0.5 * time:
         return "kernel floor"
-    terms = [roofline_terms(kind, work, accelerator, design.mapping.precision) for work in works]
+    terms = [roofline_terms(kind, work, rates) for work in works]
     return "compute" if sum(c for c, _ in terms) >= sum(m for _, m in terms) else "memory"
 
 
@@ -213,13 +209,17 @@ def continuous_leaves(design: Design) -> tuple[str, ...]:
     )
 
 
-def elasticities(design: Design, metric: str = "step_time") -> list[Elasticity]:
-    """Elasticities of ``metric`` to the continuous parameters of system and software, largest first; zeros left out."""
+def elasticities(design: Design, metric: str = "", study: Study = TRAINING) -> list[Elasticity]:
+    """Elasticities of ``metric`` to the continuous parameters of system and software, largest first; zeros left out.
+
+    ``metric``: the study's objective unless it is named.
+    """
+    metric = metric or study.objective
     present = {path: leaf(design, path) for path in continuous_leaves(design)}
     values = {path: float(value) for path, value in present.items() if value is not None}
 
     def log_metric(values: dict[str, Scalar]) -> Scalar:
-        return jnp.log(getattr(evaluate(replace(design, values)), metric))
+        return jnp.log(getattr(study.evaluate(replace(design, values)), metric))
 
     slopes = jax.grad(log_metric)(values)  # one reverse pass over a tree of scalars
     found = [
@@ -245,37 +245,8 @@ def short_name(path: str) -> str:
 # Reasons
 
 
-def reasons(design: Design, metrics: dict[str, float]) -> list[Reason]:
+def reasons(design: Design, metrics: dict[str, float], study: Study = TRAINING) -> list[Reason]:
     """Why ``design`` cannot run, in words and with its numbers; empty when it can."""
-    found = Infeasible(int(metrics["infeasible_reason"]))
-    numbers = _numbers(design, metrics)
-    return [Reason(bit.name, INFEASIBLE_MEANING[bit], numbers.get(bit.name, "")) for bit in Infeasible if bit in found]
-
-
-def _numbers(design: Design, metrics: dict[str, float]) -> dict[str, str]:
-    """The numbers behind each reason."""
-    w, m, system = design.workload, design.mapping, design.system
-    return {
-        "memory": f"needs {metrics['peak_memory'] / GIB:.1f} GiB of {usable_memory(design) / GIB:.1f} GiB usable",
-        "heads_not_divisible": f"tp={m.tp:g}, heads={w.n_heads:g}, key/value heads={w.n_kv_heads:g}",
-        "width_not_divisible": f"tp={m.tp:g}, feed-forward width={w.ffn_hidden:g}",
-        "layers_not_divisible": f"pp={m.pp:g}, virtual_stages={m.virtual_stages:g}, layers={w.n_layers:g}",
-        "batch_not_divisible": f"dp={m.dp:g}, micro_batch={m.micro_batch:g}, global batch={w.global_batch:g}",
-        "sequence_not_divisible": f"cp={m.cp:g}, tp={m.tp:g}, sequence={w.seq_len:g}",
-        "device_count_mismatch": (
-            f"tp x cp x pp x dp = {m.tp * m.cp * m.pp * m.dp:g}, n_devices={system.n_devices:g}"
-        ),
-        "interleave_not_divisible": (
-            f"virtual_stages={m.virtual_stages:g}, pp={m.pp:g}, "
-            f"micro-batches={w.global_batch / (m.dp * m.micro_batch):g}"
-        ),
-        "network_too_small": f"n_devices={system.n_devices:g}, the network joins {_reach(design):g}",
-        "host_memory": f"needs {metrics['host_memory'] / GIB:.1f} GiB of {system.host.capacity / GIB:.1f} GiB",
-        "offload_too_few_layers": f"layers={w.n_layers:g}, pp={m.pp:g}",
-        "power": f"limit {system.accelerator.power.limit or system.accelerator.power.tdp:g} W",
-        "precision_unsupported": f"precision={Precision(int(m.precision)).name.replace('_', '-')}",
-    }
-
-
-def _reach(design: Design) -> float:
-    return max(design.system.scale_up.domain, design.system.scale_out.domain)
+    numbers = study.reason_numbers(design, metrics)
+    found = study.reasons_in(int(metrics["infeasible_reason"]))
+    return [Reason(name, study.reason_meanings[name], numbers.get(name, "")) for name in found]

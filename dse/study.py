@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntFlag
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dse.design import leaf
-from dse.types import INFEASIBLE_MEANING, Design, Infeasible, Metrics, Scalar
+from dse.types import INFEASIBLE_MEANING, Design, Infeasible, Metrics, Operator, Precision, Scalar
 from dse.types.metrics import ENERGY
+
+_GIB = 2.0**30
 
 #: Reads a metric, or a leaf by its full path.
 Lookup = Callable[[str], Scalar]
@@ -29,6 +32,14 @@ IdleRule = Callable[[Degrees], np.ndarray]
 
 #: Name of the reason that a constraint of the specification is, after the model's own.
 CONSTRAINT = "constraint"
+
+
+class Inside(NamedTuple):
+    """What a model is made of at one design; empty where it does not say."""
+
+    design: Design  #: as it runs: at the clock that its power allows
+    layer: Mapping[str, Scalar] = types.MappingProxyType({})  #: parts of the time of one layer and micro-batch
+    sections: Mapping[str, Sequence[Operator]] = types.MappingProxyType({})  #: section → its operators
 
 
 class Shown(NamedTuple):
@@ -63,6 +74,9 @@ class Study:
     idle_options: Mapping[str, IdleRule] = dataclasses.field(default_factory=dict)
     #: option of the mapping → where it changes nothing; its plain value 0 then stands for all of them
 
+    reason_numbers: Callable[[Design, Mapping[str, float]], Mapping[str, str]] = lambda design, metrics: {}
+    #: (design, metrics by name) → reason → the numbers behind it in words
+    inside: Callable[[Design], Inside] = lambda design: Inside(design)
     shown: tuple[Shown, ...] = ()  #: metrics in tables of the best designs
     breakdown: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     #: heading → parts of the first total whose shares such tables show together
@@ -165,6 +179,48 @@ def _training_shortfalls(design: Design, metrics: Metrics) -> dict[Infeasible, S
     return {bit: jnp.log(jnp.maximum(need, 1.0) / jnp.maximum(there, 1.0)) for bit, (need, there) in pairs.items()}
 
 
+def _training_inside(design: Design) -> Inside:
+    """One layer's time and the operators of embedding, layer and head."""
+    from dse.model.layout import lay_out
+    from dse.model.steps.layer import layer_time
+    from dse.model.steps.operating import operate
+    from dse.model.work.training import training_work
+
+    layout = lay_out(design)
+    work = training_work(design, layout)
+    running = operate(design, layout, work).design
+    sections = {"embedding": work.embedding, "layer": work.layer, "head": work.head}
+    return Inside(running, layer_time(running, layout, work)._asdict(), sections)
+
+
+def _training_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:
+    """The numbers behind each reason."""
+    from dse.model.accounts.feasibility import usable_memory
+
+    w, m, system = design.workload, design.mapping, design.system
+    joined = max(system.scale_up.domain, system.scale_out.domain)
+    return {
+        "memory": f"needs {metrics['peak_memory'] / _GIB:.1f} GiB of {usable_memory(design) / _GIB:.1f} GiB usable",
+        "heads_not_divisible": f"tp={m.tp:g}, heads={w.n_heads:g}, key/value heads={w.n_kv_heads:g}",
+        "width_not_divisible": f"tp={m.tp:g}, feed-forward width={w.ffn_hidden:g}",
+        "layers_not_divisible": f"pp={m.pp:g}, virtual_stages={m.virtual_stages:g}, layers={w.n_layers:g}",
+        "batch_not_divisible": f"dp={m.dp:g}, micro_batch={m.micro_batch:g}, global batch={w.global_batch:g}",
+        "sequence_not_divisible": f"cp={m.cp:g}, tp={m.tp:g}, sequence={w.seq_len:g}",
+        "device_count_mismatch": (
+            f"tp x cp x pp x dp = {m.tp * m.cp * m.pp * m.dp:g}, n_devices={system.n_devices:g}"
+        ),
+        "interleave_not_divisible": (
+            f"virtual_stages={m.virtual_stages:g}, pp={m.pp:g}, "
+            f"micro-batches={w.global_batch / (m.dp * m.micro_batch):g}"
+        ),
+        "network_too_small": f"n_devices={system.n_devices:g}, the network joins {joined:g}",
+        "host_memory": f"needs {metrics['host_memory'] / _GIB:.1f} GiB of {system.host.capacity / _GIB:.1f} GiB",
+        "offload_too_few_layers": f"layers={w.n_layers:g}, pp={m.pp:g}",
+        "power": f"limit {system.accelerator.power.limit or system.accelerator.power.tdp:g} W",
+        "precision_unsupported": f"precision={Precision(int(m.precision)).name.replace('_', '-')}",
+    }
+
+
 #: Training steps: :class:`~dse.types.Metrics` of ``dse.evaluate``.
 TRAINING = Study(
     name="training",
@@ -178,6 +234,8 @@ TRAINING = Study(
     shortfalls=_training_shortfalls,
     totals=("step_time", "peak_memory", "energy_per_step"),
     steps=("parameters", "model_flops"),
+    reason_numbers=_training_numbers,
+    inside=_training_inside,
     shown=(
         Shown("step", "step_time", "time"),
         Shown("MFU %", "mfu", "percent"),
@@ -190,7 +248,7 @@ TRAINING = Study(
         "tp+cp": ("step_time_tensor_parallel", "step_time_context_parallel"),
         "pp": ("step_time_bubble", "step_time_pipeline_parallel"),
         "dp": ("step_time_data_parallel",),
-        "edge": ("step_time_edge",),
+        "emb+head": ("step_time_embedding_and_head",),
         "optim": ("step_time_optimizer",),
         "host": ("step_time_host",),
         "offload": ("step_time_offload",),

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 from hypothesis import strategies as st
 
+from dse import catalog
+from dse.design import CHIP, known_leaves, replace
+from dse.model.layout import lay_out
+from dse.model.work.training import training_work
 from dse.types import (
     Accelerator,
     Design,
@@ -129,3 +134,97 @@ def designs(draw) -> Design:
         precision=draw(st.sampled_from([2, 3, 4])),
         placement=draw(st.sampled_from([0, 1])),
     )
+
+
+def work_of(design):
+    """Operators, messages and bytes of a step of ``design``."""
+    return training_work(design, lay_out(design))
+
+
+# --- every field of a machine -------------------------------------------------------------------------------
+
+#: Choices, switches and counts of a machine and its software: drawn from values of their own, never scaled.
+_SWITCHES = (
+    "attention", "collective", "fused_elementwise", "softmax_batch", "scatter_gather", "activation_output_kept",
+    "gradient_cache", "gradient_bytes", "gradient_message_bytes", "logit_bytes", "domain", "in_network_reduction",
+    "tile_rows", "tile_columns", "n_devices", "power.limit",
+)  # fmt: skip
+
+#: Leaves of at most one: shares, and what counts over something nominal.
+_SHARES = (
+    "overlap", "overlap_across", "efficiency", "processor_usage", "roofline_blend", "wave_quantization", "threshold",
+    "lowest_voltage", "clock_ratio", "core_area", "matrix_area", "vector_area", "core_memory_area", "cache_area",
+    "memory_area", "link_area", "memory_edge", "link_edge", "core_power", "memory_power", "link_power", "cooler",
+    "activity",
+)  # fmt: skip
+
+#: Leaves that may be any number near the one they have.
+_NUMBERS = [p for p in known_leaves() if p.startswith(("system.", "software.")) and not p.endswith(_SWITCHES)]
+
+#: Those of a machine whose accelerator is stated, and of one whose accelerator is generated from its chip.
+STATED = [path for path in _NUMBERS if not path.startswith(f"{CHIP}.")]
+_BESIDE_CHIPS = ("system.scale", "system.host", "system.pue", "system.accelerator.kernels", "software.")
+GENERATED = [path for path in _NUMBERS if path.startswith((f"{CHIP}.", *_BESIDE_CHIPS))]
+
+#: Accelerators of the catalogue that are generated: four of one architecture, and superconducting logic.
+CHIPS = ("gpu", "generated-a100", "generated-h100", "generated-b200", "generated-mi300x", "scd-board")
+
+
+def value(design: Design, path: str) -> float:
+    """What a design has at a path."""
+    return functools.reduce(getattr, path.split("."), design)
+
+
+def scaled(design: Design, path: str, factor: float) -> Design:
+    """A design with one leaf multiplied; a share stays at most one, a clock at most the nominal one."""
+    old = value(design, path)
+    new = old * factor
+    if path.endswith(_SHARES):
+        new = min(new, max(old, 1.0))
+    if path.endswith("power.clock"):
+        new = min(new, design.system.accelerator.power.nominal_clock)
+    if path.endswith("power.nominal_clock"):
+        new = max(new, design.system.accelerator.power.clock)
+    return replace(design, {path: new})
+
+
+@st.composite
+def stated_machines(draw) -> Design:
+    """Designs of every field whose accelerator is stated, under a power limit at or below the one as sold."""
+    design = draw(_with_machine(STATED, ACCELERATOR))
+    limit = draw(st.sampled_from([1.0, 0.9, 0.6])) * design.system.accelerator.power.tdp
+    return replace(design, {"system.accelerator.power.limit": limit})
+
+
+@st.composite
+def generated_machines(draw) -> Design:
+    """Designs of every field whose accelerator is generated from its chip."""
+    return draw(_with_machine(GENERATED, catalog.accelerator(draw(st.sampled_from(CHIPS)))))
+
+
+@st.composite
+def _with_machine(draw, numbers: list[str], accelerator: Accelerator) -> Design:
+    """A design on this accelerator: other networks, and a few numbers of machine and software near their own."""
+    design = draw(designs())
+    switches = {
+        "system.scale_up.domain": st.sampled_from([1.0, 4.0, 8.0, 64.0, 72.0]),
+        "system.scale_up.in_network_reduction": st.sampled_from([0.0, 0.7]),
+        "system.scale_out.in_network_reduction": st.sampled_from([0.0, 0.5]),
+        "system.scale_up.energy": st.sampled_from([0.0, 10e-12]),
+        "system.scale_out.energy": st.sampled_from([20e-12, 150e-12]),
+        "software.scatter_gather": st.sampled_from([0.0, 1.0]),
+        "software.activation_output_kept": st.sampled_from([0.0, 1.0]),
+        "software.softmax_batch": st.sampled_from([1.0, 4.0]),
+        "software.small_kernel_time": st.sampled_from([0.0, 1e-4]),
+        "software.gradient_bytes": st.sampled_from([2.0, 4.0]),
+    }
+    design = dataclasses.replace(design, system=dataclasses.replace(design.system, accelerator=accelerator))
+    design = replace(design, {path: draw(values) for path, values in switches.items()})
+    for path, factor in draw(st.dictionaries(st.sampled_from(numbers), st.floats(0.6, 1.6), max_size=6)).items():
+        design = scaled(design, path, factor)
+    return design
+
+
+def machines() -> st.SearchStrategy[Design]:
+    """Designs of every field: accelerators stated, limited in power, or generated."""
+    return st.one_of(stated_machines(), generated_machines())

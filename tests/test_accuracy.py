@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dse.accuracy import breakdown, figure, page
+from docs.make.accuracy import breakdown, figure
+from docs.make.accuracy.page import page
 from dse.measured.comparison import compare
 
 TABLES = [f"tests/published/{name}.csv" for name in ("korthikanti_2022", "narayanan_2021", "megatron_b200")]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dse.accuracy import write_accuracy
+from docs.make.accuracy.page import write_page
 from dse.errors import InputError
 from dse.measured import evaluate_many, predict_cases, read_cases
 from dse.measured.comparison import compare, predict, validate
@@ -343,7 +343,7 @@ def test_one_compiled_program_serves_any_number_of_designs(table):
 
 def test_the_accuracy_page_tells_errors_skips_and_how_to_read_them(table, tmp_path):
     path = table(STATED, STATED | {"config_id": "b", "gpu": "TPUv4"})
-    write_accuracy(tmp_path / "accuracy.md", [path])
+    write_page(tmp_path / "accuracy.md", [path], "the command")
     page = (tmp_path / "accuracy.md").read_text()
     expected = ("# Accuracy", "dse validate", "table 5: step time", "torus network not modelled", "## How to read this")
     assert not [text for text in expected if text not in page]

@@ -209,7 +209,7 @@ def test_a_workload_without_a_batch_trains_on_four_mi_tokens():
 
 @pytest.mark.parametrize("slug", catalog.names("workload"))
 def test_published_parameter_counts(slug):
-    from dse.model.work.transformer import parameter_count
+    from dse.model.work.parameters import parameter_count
 
     published = catalog.entry("workload", slug).value("parameters_published")
     assert float(parameter_count(catalog.workload(slug))) == pytest.approx(published, rel=0.04)
@@ -217,7 +217,7 @@ def test_published_parameter_counts(slug):
 
 @pytest.mark.skipif(not REFERENCE.is_dir(), reason="the reference tables are not beside this checkout")
 def test_parameter_counts_of_the_reference_table():
-    from dse.model.work.transformer import parameter_count
+    from dse.model.work.parameters import parameter_count
 
     with open(REFERENCE / "models.csv", encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if not int(row["n_experts"] or 0) and row["attn"] != "mla"]
@@ -395,11 +395,11 @@ def test_a_fitted_value_has_its_spread_and_others_none():
 
 
 def test_constants_that_nobody_checked_are_listed():
-    listed = {str(constant) for constant in catalog.doubtful("system", "selene")}
+    listed = {str(constant) for constant in catalog.unverified("system", "selene")}
     assert any("a100-sxm-80gb: cores = 108 [estimate]" in one for one in listed)
     assert not any("memory.bandwidth" in one for one in listed)  # of the data sheet
     assert any("infiniband-hdr: latency" in one for one in listed)
-    fields = {c.field for c in catalog.doubtful("accelerator", "mi300x")}
+    fields = {c.field for c in catalog.unverified("accelerator", "mi300x")}
     assert "power.matrix_energy" in fields and "price" not in fields
 
 

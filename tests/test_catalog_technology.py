@@ -91,7 +91,7 @@ def test_a_chip_of_ten_lines(folder):
     assert found.chip.base_area == 0.0 and found.chip.base_node == found.chip.node == catalog.node("n3e")
     assert found.chip.core_power == catalog.entry("architecture", "gpu").value("core_power")
     assert catalog.check(folder) == []
-    assert ("node", "n3e") in catalog._closure([("accelerator", "mine")], folder)
+    assert ("node", "n3e") in catalog.used([("accelerator", "mine")], folder)
 
 
 @pytest.mark.parametrize(

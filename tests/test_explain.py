@@ -32,7 +32,7 @@ def explained(design):
 
 
 def test_parts_add_up(explained):
-    for parts, total in [(explained.step_time, "step_time"), (explained.peak_memory, "peak_memory")]:
+    for parts, total in [(parts, total) for total, parts in explained.waterfalls.items()]:
         assert sum(p.value for p in parts) == pytest.approx(explained.metrics[total], rel=1e-5)
         assert sum(p.share for p in parts) == pytest.approx(1.0)
 

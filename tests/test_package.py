@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -56,11 +57,28 @@ def test_wheel_holds_the_catalogue(tmp_path):
         archive.extractall(tmp_path / "installed")
     in_checkout = {p.relative_to(ROOT).as_posix() for p in (ROOT / "hw_catalog").rglob("*.toml")}
     assert {f"dse/{name}" for name in in_checkout} <= set(names)
-    assert not [name for name in names if name.startswith(("tests/", "sweeps/"))]
+    assert not [name for name in names if not name.startswith(("dse/", "dse-"))]
     code = """
 import dse
 design = dse.design(workload="gpt-3-13b", system="selene", tp=8)
 print(dse.catalog.catalog_root(), float(dse.evaluate(design).step_time) > 0)
 """
-    told = run_python(code, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path / "installed"), "PATH": ""})
+    environment = {"PYTHONPATH": str(tmp_path / "installed"), "PATH": ""}
+    told = run_python(code, cwd=tmp_path, env=environment)
     assert told == f"{tmp_path / 'installed' / 'dse' / 'hw_catalog'} True"
+    bench = [sys.executable, "-m", "dse", "bench"]
+    refused = subprocess.run(bench, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2 and "a source checkout" in refused.stderr and "Traceback" not in refused.stderr
+
+
+def test_source_distribution_holds_what_the_wheel_leaves_out(tmp_path):
+    pytest.importorskip("hatchling")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (source,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(source) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {
+        "benchmarks/rates/__main__.py", "benchmarks/search/optima.json", "benchmarks/search/spaces/gpt3_selene.toml",
+        "docs/make/markdown.py", "docs/accuracy.md", "tests/test_package.py",
+    } <= names  # fmt: skip

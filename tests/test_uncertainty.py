@@ -9,63 +9,69 @@ import numpy as np
 import pytest
 
 import dse
-from dse.catalog.fields import upper_bound
 from dse.cli import app
-from dse.design import leaf
-from dse.measured import uncertainty
-from dse.measured.uncertainty import Doubt, deviations, doubt_of, half_widths, interval
+from dse.design import leaf, leaves
+from dse.measured.prediction import alike
+from dse.measured.uncertainty import (
+    DRAWS,
+    Uncertainty,
+    deviations,
+    drawn,
+    half_widths,
+    interval,
+    uncertainty_of,
+)
 
 DESIGN = dse.design("gpt-3-13b", "selene", n_devices=16, tp=8, pp=2, recompute="full", global_batch=64)
 
 
 def test_nothing_open_is_no_interval():
-    assert half_widths([DESIGN], [Doubt({}, 0.0)])[0] == pytest.approx(0.0, abs=1e-6)
+    assert half_widths([DESIGN], [Uncertainty({}, 0.0)])[0] == pytest.approx(0.0, abs=1e-6)
     low, high = interval("step_time", 2.0, 0.0)
     assert low == high == 2.0
 
 
 def test_the_residual_alone_is_the_normal_quantile():
-    assert half_widths([DESIGN], [Doubt({}, 0.1)], 0.8)[0] == pytest.approx(0.12816, rel=1e-3)
-    assert half_widths([DESIGN], [Doubt({}, 0.1)], 0.95)[0] == pytest.approx(0.19600, rel=1e-3)
+    assert half_widths([DESIGN], [Uncertainty({}, 0.1)], 0.8)[0] == pytest.approx(0.12816, rel=1e-3)
+    assert half_widths([DESIGN], [Uncertainty({}, 0.1)], 0.95)[0] == pytest.approx(0.19600, rel=1e-3)
 
 
 def test_a_spread_widens_by_its_elasticity():
     name = "software.matrix_slowdown"
     slope = next(e for e in dse.explain(DESIGN).elasticities if e.parameter == "matrix_slowdown").elasticity
-    assert deviations([DESIGN], [Doubt({name: 0.01}, 0.0)])[0] == pytest.approx(0.01 * slope, rel=0.25)
-    narrow, wide = (deviations([DESIGN], [Doubt({name: spread}, 0.0)])[0] for spread in (0.01, 0.1))
+    assert deviations([DESIGN], [Uncertainty({name: 0.01}, 0.0)])[0] == pytest.approx(0.01 * slope, rel=0.25)
+    narrow, wide = (deviations([DESIGN], [Uncertainty({name: spread}, 0.0)])[0] for spread in (0.01, 0.1))
     assert wide > 5.0 * narrow
 
 
 def test_designs_keep_their_order_whatever_their_structure():
     calculon = dse.design("gpt-3-13b", "calculon-a100-80g", n_devices=16, tp=8, pp=2, recompute="full", global_batch=64)
-    doubt = Doubt({"software.matrix_slowdown": 0.1}, 0.0)
-    together = deviations([DESIGN, calculon, DESIGN], [doubt] * 3)
-    apart = [deviations([design], [doubt])[0] for design in (DESIGN, calculon, DESIGN)]
+    found = Uncertainty({"software.matrix_slowdown": 0.1}, 0.0)
+    together = deviations([DESIGN, calculon, DESIGN], [found] * 3)
+    apart = [deviations([design], [found])[0] for design in (DESIGN, calculon, DESIGN)]
     np.testing.assert_allclose(together, apart, rtol=1e-5)
 
 
 def test_drawn_shares_stay_shares():
-    doubt = Doubt({"software.pp_overlap": 2.0}, 0.0)
-    paths = uncertainty._paths(DESIGN)
-    drawn = uncertainty._drawn([DESIGN], [doubt])[0]
-    column = drawn[:, paths.index("software.pp_overlap")]
-    assert column.max() == upper_bound("pp_overlap") == 1.0 and column.min() > 0.0
-    others = [i for i, path in enumerate(paths) if path != "software.pp_overlap"]
-    expected = [float(leaf(DESIGN, paths[i])) for i in others]
-    np.testing.assert_allclose(drawn[:, others], np.broadcast_to(expected, drawn[:, others].shape), rtol=1e-6)
+    path = "software.pp_overlap"
+    ((_, stack),) = alike([DESIGN])
+    found = drawn(stack, [Uncertainty({path: 2.0}, 0.0)])
+    column = leaf(found, path)
+    assert column.max() == leaves()[path]["bounds"].high == 1.0 and column.min() > 0.0
+    for other in leaves().keys() - {path, "system.accelerator.power.limit"}:
+        assert leaf(found, other) == pytest.approx(np.full(DRAWS, leaf(DESIGN, other)), rel=1e-6), other
 
 
 @pytest.mark.parametrize("stack", ["megatron-2021", "nemo", "megatron-core-te-hopper"])
 def test_stacks_say_what_is_open(stack):
-    doubt = doubt_of(stack)
-    assert 0.01 <= doubt.residual < 0.3
-    assert {"software.matrix_slowdown", "software.host_time"} <= doubt.spreads.keys()
-    assert all(0.0 < spread < 2.0 for spread in doubt.spreads.values())
+    found = uncertainty_of(stack)
+    assert 0.01 <= found.residual < 0.3
+    assert {"software.matrix_slowdown", "software.host_time"} <= found.spreads.keys()
+    assert all(0.0 < spread < 2.0 for spread in found.spreads.values())
 
 
 def test_a_stack_without_rows_is_less_sure():
-    assert doubt_of("megatron-core-te").residual > doubt_of("megatron-2022").residual
+    assert uncertainty_of("megatron-core-te").residual > uncertainty_of("megatron-2022").residual
 
 
 def test_metrics_that_do_not_follow_the_step_time_have_no_interval():

@@ -1,4 +1,4 @@
-"""Calibration: parameters of the model fitted to measurements by gradient."""
+"""Calibration: parameters of the model fitted to measurements; :mod:`dse.calibrate.jobs` says which to what."""
 
 from dse.calibrate.fit import Fit, Parameter, fit, folds
 

@@ -1,9 +1,8 @@
-"""Parameters of chips and networks from measured kernels, through the model's own formulas.
+"""The job on kernels: parameters of chips and networks from measured kernels, through the model's own formulas.
 
 A *job* fits one table (``fine`` or ``attention`` of kernels files, ``alone`` of networks') to all devices together:
 what differs by device is its own, what an algorithm or a library has is one value for all. :func:`calibrate` runs the
-jobs that the rows allow; :mod:`dse.calibrate.writing` writes what they found, :mod:`dse.calibrate.kernel_page` how far
-off it is.
+jobs that the rows allow; :mod:`dse.calibrate.kernel_tables` writes what they found.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dse.calibrate.fit import Fit, fit, folds
-from dse.calibrate.kernel_jobs import JOBS, Job
+from dse.calibrate.kernel_parameters import JOBS, Job
 from dse.design import replace
 from dse.errors import InputError
 from dse.measured.kernels import FORMULAS, Kernel, device_of, kind_of, read

@@ -1,36 +1,37 @@
-"""Voltage curve and energies of chips from power limits and clocks: few numbers a chip, no gradient needed.
+"""The job on power: voltage curve and energies of chips from power limits and clocks, few numbers a chip.
 
 Of a chip are fitted the two ends of its voltage curve, the energy of its matrix FLOPs and the power of its clock trees;
 what it draws at rest and for its traffic stays at its prior. Residuals are logarithms of relative figures
-(:mod:`dse.measured.energy`): Gauss-Newton with Marquardt's damping (1963) on finite differences, as the clock of least
-energy is a choice among clocks, of which a derivative knows nothing.
+(:mod:`dse.measured.energy`), their slopes finite differences, as the clock of least energy is a choice among clocks, of
+which a derivative knows nothing.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
-from dse.calibrate.fit import MOVED, Fit, Parameter
-from dse.calibrate.writing import with_table
-from dse.catalog.load import FOLDERS
+from dse.calibrate import writing
+from dse.calibrate.fit import Fit, Minimum, Parameter, fit_at, gauss_newton, held_out, posterior
 from dse.design import replace
 from dse.errors import InputError
 from dse.measured.energy import METRICS, Study, StudyCase, read, summarise
-from dse.measured.prediction import evaluate_leaves
+from dse.measured.prediction import alike, evaluate_stack
 from dse.types import Design, Power
 from dse.types.fields import field_metadata
 
 #: Standard deviation of a residual that the optimum weighs the priors against, and from which one counts less.
 NOISE, DELTA = 0.04, 0.2
-#: Finite difference in prior spreads, most steps, and starts half a prior spread around the first.
-_STEP, _STEPS, _STARTS = 0.05, 40, 3
+#: Finite difference in prior spreads, and starts, half a prior spread around the first.
+_STEP, _STARTS = 0.05, 3
+#: Pace of the damping: the clock study has several minima, and which one a start finds depends on it.
+_PACE = (0.3, 4.0)
+#: Gain of a step, as a share of the loss, below which a descent ends: some parameters trade off in flat valleys.
+_TOLERANCE = 1e-5
 
 _POWER = "system.accelerator.power."
 #: Power at rest over the limit as sold, as the kernels of other chips have it (the generic family).
@@ -91,15 +92,13 @@ class Rows:
     slug: str
     studies: list[Study]
     figures: list[Figure]
-    leaves: np.ndarray
-    structure: jax.tree_util.PyTreeDef
-    columns: list[int]  #: of each parameter
+    stack: Design | None  #: the designs as one of arrays; None where there is none
 
     def residuals(self, values: Sequence[float]) -> np.ndarray:
         """log(predicted / measured) of every figure."""
-        leaves = self.leaves.copy()
-        leaves[:, self.columns] = np.asarray(values, np.float32)
-        metrics = evaluate_leaves(leaves, self.structure)
+        known = CHIPS[self.slug].parameters
+        moved = {p.path: _like(self.stack, value) for p, value in zip(known, values, strict=True)}
+        metrics = evaluate_stack(replace(self.stack, moved))
         found = summarise(self.studies, metrics.step_time, metrics.device_power)
         return np.array([np.log(found[f.study][f.metric] / f.measured) for f in self.figures])
 
@@ -121,7 +120,6 @@ class Found:
 
     rows: Rows
     fit: Fit
-    z: np.ndarray
     unseen: np.ndarray
     elsewhere: np.ndarray  #: by the fits of the other chips that were measured alike
 
@@ -138,12 +136,12 @@ def calibrate(paths: Sequence[str | Path]) -> list[Found]:
     chips = [rows for rows in chips if rows.figures]
     if not chips:
         raise InputError("rows", "none of a known chip", ", ".join(CHIPS), "name a table of power limits or clocks")
-    best = [_minimise(rows, np.ones(len(rows.figures))) for rows in chips]
+    best = [minimum(rows, np.ones(len(rows.figures))) for rows in chips]
     found = []
-    for rows, z in zip(chips, best, strict=True):
-        others = [b for r, b in zip(chips, best, strict=True) if r is not rows and _alike(r, rows)]
-        moved = [rows.residuals(_values(rows.slug, other)) for other in others]
-        found.append(Found(rows, _fit(rows, z), z, _unseen(rows), np.mean(moved, 0) if moved else np.zeros(0)))
+    for rows, own in zip(chips, best, strict=True):
+        others = [b.z for r, b in zip(chips, best, strict=True) if r is not rows and _alike(r, rows)]
+        moved = [rows.residuals(values(rows.slug, other)) for other in others]
+        found.append(Found(rows, fit_of(rows, own), _unseen(rows), np.mean(moved, 0) if moved else np.zeros(0)))
     return found
 
 
@@ -156,169 +154,105 @@ def rows_of(slug: str, cases: Sequence[StudyCase]) -> Rows:
     ]  # fmt: skip
     designs = [one for study in studies for one in study.designs]
     if not designs:
-        return Rows(slug, [], [], np.zeros((0, 0)), jax.tree.structure(0), [])
-    named = [_path(path) for path, _ in jax.tree_util.tree_flatten_with_path(designs[0])[0]]
-    leaves = np.array([jax.tree.leaves(one) for one in designs], np.float32)
-    for name, value in CHIPS[slug].fixed.items():
-        leaves[:, named.index(_POWER + name)] = value
-    columns = [named.index(p.path) for p in CHIPS[slug].parameters]
-    return Rows(slug, studies, figures, leaves, jax.tree.structure(designs[0]), columns)
+        return Rows(slug, [], [], None)
+    ((_, stack),) = alike(designs)  # the studies of a chip are of one structure
+    fixed = {_POWER + name: _like(stack, value) for name, value in CHIPS[slug].fixed.items()}
+    return Rows(slug, studies, figures, replace(stack, fixed))
 
 
-def _path(keys: tuple) -> str:
-    return ".".join(key.name for key in keys)
+def _like(stack: Design, value: float) -> np.ndarray:
+    """One value for every design of a stack."""
+    return np.full(len(stack.mapping.tp), value, np.float32)
 
 
 def _alike(a: Rows, b: Rows) -> bool:
     return a.studies[0].clocks == b.studies[0].clocks
 
 
-def _values(slug: str, z: np.ndarray) -> list[float]:
+def values(slug: str, z: np.ndarray) -> list[float]:
+    """The parameters of a chip at ``z`` prior spreads."""
     return [float(p.value(x)) for p, x in zip(CHIPS[slug].parameters, z, strict=True)]
 
 
 def _unseen(rows: Rows) -> np.ndarray:
     """Log error of every figure by a fit to the other groups: batches of a data set, cells of the clock study."""
     groups = [figure.group for figure in rows.figures]
-    errors = np.zeros(len(groups))
-    for group in dict.fromkeys(groups):
-        out = np.array([g == group for g in groups])
-        z = _minimise(rows, (~out).astype(float), starts=1)
-        errors[out] = rows.residuals(_values(rows.slug, z))[out]
-    return errors
+    parts = [np.array([other == group for other in groups]) for group in dict.fromkeys(groups)]
+    return held_out(parts, lambda part: minimum(rows, (~part).astype(float), starts=1).errors)
 
 
-def _weights(errors: np.ndarray) -> np.ndarray:
-    """What the robust loss leaves of each residual's weight (Charbonnier 1994)."""
-    return 1.0 / np.sqrt(1.0 + (errors / DELTA) ** 2)
-
-
-def _minimise(rows: Rows, used: np.ndarray, starts: int = _STARTS) -> np.ndarray:
-    """The most probable parameters, in prior spreads, given the figures that are used."""
+def minimum(rows: Rows, used: np.ndarray, starts: int = _STARTS) -> Minimum:
+    """The most probable parameters, in prior spreads, given the figures that are used; the best of some starts."""
 
     def residuals(z: np.ndarray) -> np.ndarray:
-        return rows.residuals(_values(rows.slug, z))
+        return rows.residuals(values(rows.slug, z))
 
-    def loss(z: np.ndarray, errors: np.ndarray) -> float:
-        robust = DELTA**2 * (np.sqrt(1.0 + (errors / DELTA) ** 2) - 1.0)
-        return float(used @ robust) / NOISE**2 + 0.5 * float(z @ z)
+    def slopes(z: np.ndarray, errors: np.ndarray) -> np.ndarray:
+        return np.stack([(residuals(z + _STEP * unit) - errors) / _STEP for unit in np.eye(len(z))], axis=1)
 
     rng = np.random.default_rng(0)
-    count = len(rows.columns)
+    count = len(CHIPS[rows.slug].parameters)
     firsts = [np.zeros(count), *(0.5 * rng.standard_normal((starts - 1, count)))]
-    ends = [_descend(residuals, loss, used, first) for first in firsts]
-    return min(ends, key=lambda end: end[1])[0]
-
-
-def _descend(residuals: Callable, loss: Callable, used: np.ndarray, z: np.ndarray) -> tuple[np.ndarray, float]:
-    """Damped Gauss-Newton from one start: (parameters, loss)."""
-    errors, damping = residuals(z), 1e-2
-    lowest = loss(z, errors)
-    for _ in range(_STEPS):
-        slopes = _slopes(residuals, z, errors)
-        w = used * _weights(errors) / NOISE**2
-        curvature = slopes.T @ (w[:, None] * slopes) + np.eye(len(z))
-        downhill = -(slopes.T @ (w * errors) + z)
-        gained = 0.0
-        while damping < 1e6 and not gained:
-            trial = z + np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), downhill)
-            trial = np.clip(trial, z - 1.0, z + 1.0)
-            after = residuals(trial)
-            if loss(trial, after) < lowest:
-                gained = lowest - loss(trial, after)
-                z, errors, lowest, damping = trial, after, loss(trial, after), 0.3 * damping
-            else:
-                damping *= 4.0
-        if gained < 1e-3:
-            break
-        damping = max(damping, 1e-4)
-    return z, lowest
-
-
-def _slopes(residuals: Callable, z: np.ndarray, errors: np.ndarray) -> np.ndarray:
-    return np.stack([(residuals(z + _STEP * unit) - errors) / _STEP for unit in np.eye(len(z))], axis=1)
-
-
-def _fit(rows: Rows, z: np.ndarray) -> Fit:
-    """Values, spreads (Laplace) and errors at the optimum."""
-    errors = rows.residuals(_values(rows.slug, z))
-    slopes = _slopes(lambda at: rows.residuals(_values(rows.slug, at)), z, errors)
-    curvature = slopes.T @ (_weights(errors)[:, None] * slopes) / NOISE**2 + np.eye(len(z))
-    narrowed = np.sqrt(np.diag(np.linalg.inv(curvature)))
-    known = CHIPS[rows.slug].parameters
-    scale = [
-        abs(np.log(float(p.value(x + _STEP)) / float(p.value(x - _STEP)))) / (2.0 * _STEP)
-        for p, x in zip(known, z, strict=True)
+    ends = [
+        gauss_newton(residuals, slopes, first, used, noise=NOISE, delta=DELTA, pace=_PACE, tolerance=_TOLERANCE)
+        for first in firsts
     ]
-    return Fit(
-        values={p.path: v for p, v in zip(known, _values(rows.slug, z), strict=True)},
-        spread={p.path: float(n * s) for p, n, s in zip(known, narrowed, scale, strict=True)},
-        moved={p.path: bool(n < MOVED or abs(x) > 1.0) for p, n, x in zip(known, narrowed, z, strict=True)},
-        errors=errors, loss=0.0, losses=(), rows=len(errors),
-    )  # fmt: skip
+    return min(ends, key=lambda end: end.loss)
+
+
+def fit_of(rows: Rows, found: Minimum) -> Fit:
+    """Values, spreads and errors at an optimum of all figures."""
+    return fit_at(CHIPS[rows.slug].parameters, found.z, posterior(found.curvature), found.errors, [found.loss])
 
 
 # Out
 
 
-def _written(name: str, value: float) -> str:
-    units = field_metadata(Power, name)["units"]
-    if units == "1":
-        return f"{value:.3g}"
-    scale, text = (1e12, "p" + units) if units.startswith("J/") else (1.0, units)
-    return f'"{scale * value:.3g} {text}"'
-
-
-def table_of(found: Found) -> str:
-    """The fit of one chip as the table of its catalogue file."""
+def entries(found: Found) -> dict[str, str]:
+    """The fit of one chip as the table ``power`` of its catalogue file: name → value as TOML."""
     sizes = np.abs(np.expm1(found.unseen))
     studies = "clock study of decoder layers (Fröning)" if found.rows.studies[0].clocks else "power-limit traces (Zeus)"
-    lines = [
-        "[power]",
-        f'source = "fitted to {len(sizes)} relative figures of the {studies}; mean error {100.0 * sizes.mean():.1f} % '
-        'of held-out groups"',
-        'confidence = "estimate"',
-    ]
+    source = (
+        f"fitted to {len(sizes)} relative figures of the {studies}; mean error {100.0 * sizes.mean():.1f} % "
+        "of held-out groups"
+    )
+    result = {"source": writing.quoted(source), "confidence": '"estimate"'}
     for path, value in found.fit.values.items():
-        name, told = path.rpartition(".")[2], found.fit.moved[path]
-        remark = f"spread = {found.fit.spread[path]:.2g}" if told else 'source = "prior: the rows say nothing of it"'
-        lines.append(f"{name} = {{ value = {_written(name, value)}, {remark} }}")
+        name, moved = path.rpartition(".")[2], found.fit.moved[path]
+        known = {"spread": found.fit.spread[path]} if moved else {"source": "prior: the rows say nothing of it"}
+        result[name] = writing.stated(_written(name, value), **known)
     for name, value in CHIPS[found.slug].fixed.items():
-        lines.append(f'{name} = {{ value = {_written(name, value)}, source = "prior, held in the fit" }}')
-    return "\n".join(lines) + "\n"
+        result[name] = writing.stated(_written(name, value), source="prior, held in the fit")
+    return result
+
+
+def _written(name: str, value: float) -> str:
+    return writing.number(value, field_metadata(Power, name)["units"])
 
 
 def write(found: Sequence[Found], path: str | Path) -> None:
     """All tables in one TOML file, each headed by the accelerator that it belongs to."""
-    parts = [table_of(one).replace("[power]", f"[{one.slug}.power]") for one in found]
-    Path(path).write_text("\n".join(parts), encoding="utf-8")
+    writing.write(path, writing.document({f"{one.slug}.power": entries(one) for one in found}))
 
 
 def write_catalog(found: Sequence[Found], folder: str | Path) -> list[Path]:
     """Replaces the power tables of the accelerators, and the voltage curve of their families; returns the files."""
     changed = []
     for one in found:
-        own = Path(folder) / FOLDERS["accelerator"] / f"{one.slug}.toml"
-        family = Path(folder) / FOLDERS["kernels"] / f"{CHIPS[one.slug].family}.toml"
-        for path in (own, family):
-            if not path.is_file():
-                raise InputError(str(path), "no such file", "a catalogue with this entry", "name the folder hw_catalog")
-        own.write_text(with_table(own.read_text(encoding="utf-8"), "power", table_of(one)), encoding="utf-8")
-        family.write_text(_with_curve(family.read_text(encoding="utf-8"), one), encoding="utf-8")
+        own = writing.catalog_file(folder, "accelerator", one.slug)
+        family = writing.catalog_file(folder, "kernels", CHIPS[one.slug].family)
+        writing.revise(own, entries(one), "power", drop=None)
+        writing.revise(family, _curve(one), "power", drop=_CURVE)
         changed += [own, family]
     return changed
 
 
-def _with_curve(text: str, found: Found) -> str:
-    """A family's file with the ends of the voltage curve that one of its chips was found to have."""
-    old = re.compile(r"^\[power\].*?(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
-    kept = old.search(text)
-    lines = kept.group().splitlines() if kept else ["[power]"]
-    lines = [line for line in lines if line.strip() and not line.startswith(_CURVE)]
-    for name in _CURVE:
-        path = _POWER + name
-        if not found.fit.moved[path]:
-            continue
-        value = f"value = {found.fit.values[path]:.3g}, spread = {found.fit.spread[path]:.2g}"
-        lines.append(f'{name} = {{ {value}, source = "fitted to the {found.slug}", confidence = "estimate" }}')
-    return with_table(text, "power", "\n".join(lines) + "\n")
+def _curve(found: Found) -> dict[str, str]:
+    """The ends of the voltage curve that a chip was found to have, for its family."""
+    source = f"fitted to the {found.slug}"
+    return {
+        name: writing.stated(
+            _written(name, found.fit.values[_POWER + name]), found.fit.spread[_POWER + name], source, "estimate"
+        )
+        for name in _CURVE if found.fit.moved[_POWER + name]
+    }  # fmt: skip

@@ -1,4 +1,4 @@
-r"""The step side of the calibration: the few numbers of each software stack, from measured training steps.
+r"""The job on steps: the few numbers of each software stack, from measured training steps.
 
 A stack is software, an era and a cluster. All stacks have the same kinds of numbers. Each is drawn around a value
 that the stacks share, which is fitted too and is what a stack without measurements gets (a hierarchical prior;
@@ -8,7 +8,7 @@ Gelman et al., *Bayesian Data Analysis*, chapter 5): in prior spreads, ``z = sha
    + \frac12 \sum_{s,j} \Big(\frac{z_{s,j}}{r_j}\Big)^2
 
 and the robust ``rho`` of :mod:`dse.calibrate.fit`. Every row of every stack takes part at once, on the design that
-was chosen for it, in damped Gauss-Newton steps (Levenberg 1944, Marquardt 1963) on derivatives of ``evaluate``.
+was chosen for it, with derivatives of ``evaluate``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy as np
 
 from dse import catalog
 from dse.calibrate import residuals
-from dse.calibrate.fit import MOVED, Parameter, folds
+from dse.calibrate.fit import MOVED, Parameter, folds, gauss_newton, held_out, posterior
 from dse.design import leaf_path, replace
 from dse.errors import InputError
 from dse.evaluate import evaluate
@@ -153,16 +153,23 @@ def _leaf(design: Any, path: str) -> float:
     return functools.reduce(getattr, leaf_path(path).split("."), design)
 
 
+def _log_step_time(row: jax.Array, z: jax.Array, structure: Any) -> jax.Array:
+    """Log step time of a row's design with its stack's parameters at ``z``."""
+    design = jax.tree.unflatten(structure, list(row))
+    values = {p.path: p.value(z[i]) for i, p in enumerate(PARAMETERS)}
+    return jnp.log(evaluate(replace(design, values)).step_time)
+
+
 @functools.partial(jax.jit, static_argnames="structure")
-def _linearised(leaves: jax.Array, z: jax.Array, structure: Any) -> tuple[jax.Array, jax.Array]:
-    """Log step times (rows) and their derivatives (rows x parameters) at ``z`` (rows x parameters)."""
+def _log_step_times(leaves: jax.Array, z: jax.Array, structure: Any) -> jax.Array:
+    """Log step times (rows) at ``z`` (rows x parameters)."""
+    return jax.vmap(functools.partial(_log_step_time, structure=structure))(leaves, z)
 
-    def log_step_time(row: jax.Array, z: jax.Array) -> jax.Array:
-        design = jax.tree.unflatten(structure, list(row))
-        values = {p.path: p.value(z[i]) for i, p in enumerate(PARAMETERS)}
-        return jnp.log(evaluate(replace(design, values)).step_time)
 
-    return jax.vmap(log_step_time)(leaves, z), jax.vmap(jax.jacfwd(log_step_time, argnums=1))(leaves, z)
+@functools.partial(jax.jit, static_argnames="structure")
+def _slopes(leaves: jax.Array, z: jax.Array, structure: Any) -> jax.Array:
+    """Their derivatives (rows x parameters)."""
+    return jax.vmap(jax.jacfwd(functools.partial(_log_step_time, structure=structure), argnums=1))(leaves, z)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,17 +211,16 @@ class Solution:
     def _spread_of(self, stack: str, name: str, spread: np.ndarray) -> float:
         own = (fitted_as(stack), name)
         column = own if own in self.columns else ("", name)
-        return float(spread[self.columns.index(column)] * _reach(*column) * self._slope(stack, name))
+        return float(spread[self.columns.index(column)] * _prior(*column) * self._slope(stack, name))
 
     def _slope(self, stack: str, name: str) -> float:
         """Change of the logarithm of a stack's value for one unit of ``z``."""
-        parameter = PARAMETERS[NAMES.index(name)]
-        return float(abs(jax.grad(lambda z: jnp.log(parameter.value(z)))(self.at(stack, name))))
+        return abs(PARAMETERS[NAMES.index(name)].slope(self.at(stack, name)))
 
     def deviations(self, rows: Rows) -> np.ndarray:
         """Standard deviation of each row's log step time over the spread of its stack's values, to first order."""
         z = np.array([[self.at(stack, name) for name in NAMES] for stack in rows.stacks], np.float32)
-        _, slopes = _linearised(rows.leaves, z, rows.structure)
+        slopes = _slopes(rows.leaves, z, rows.structure)
         units = {stack: [self.spread_alone(stack, name) / self._slope(stack, name) for name in NAMES]
                  for stack in set(rows.stacks)}  # fmt: skip
         return np.sqrt(np.sum((np.asarray(slopes) * np.array([units[s] for s in rows.stacks])) ** 2, axis=1))
@@ -226,49 +232,36 @@ class Solution:
 
 
 def solve(
-    rows: Rows, own: dict[str, list[str]], weights: np.ndarray, start: np.ndarray | None = None, steps: int = 25
+    rows: Rows, own: dict[str, list[str]], weights: np.ndarray, start: np.ndarray | None = None
 ) -> Solution:
     """The most probable shared and own values given the rows of positive weight."""
     kinds = sorted(set(rows.families))
     columns = [("", name) for name in NAMES] + [(family, name) for family in kinds for name in FAMILY]
     columns += [(stack, name) for stack in sorted(own) for name in own[stack]]
     stacks = np.array([fitted_as(stack) for stack in rows.stacks])
-    spread = np.array([_reach(*column) for column in columns])
+    prior = np.array([_prior(*column) for column in columns])
     # Which ``z`` of which row a column moves.
     moves = np.zeros((len(columns), len(rows.measured), len(NAMES)))
     for index, (whose, name) in enumerate(columns):
         moves[index, (whose == "") | (rows.families == whose) | (stacks == whose), NAMES.index(name)] = 1.0
 
-    def linearised(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-        z = np.einsum("c,crp->rp", x, moves).astype(np.float32)
-        predicted, slopes = _linearised(rows.leaves, z, rows.structure)
-        errors = np.asarray(predicted, float) - rows.measured
-        robust = DELTA**2 * (np.sqrt(1.0 + (errors / DELTA) ** 2) - 1.0) / NOISE**2
-        return errors, np.asarray(slopes, float), float(weights @ robust + 0.5 * np.sum((x / spread) ** 2))
+    def by_row(x: np.ndarray) -> np.ndarray:
+        return np.einsum("c,crp->rp", x, moves).astype(np.float32)
 
-    x = np.zeros(len(columns)) if start is None else start
-    errors, slopes, loss = linearised(x)
-    damping = 1e-2
-    for _ in range(steps):
-        jacobian = np.einsum("rp,crp->rc", slopes, moves)
-        robust = weights / np.sqrt(1.0 + (errors / DELTA) ** 2) / NOISE**2
-        curvature = jacobian.T @ (robust[:, None] * jacobian) + np.diag(spread**-2.0)
-        slope = jacobian.T @ (robust * errors) + x / spread**2
-        better = None
-        while better is None and damping < 1e4:
-            move = -np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), slope)
-            tried = x + np.clip(move, -1.0, 1.0)
-            found = linearised(tried)
-            better, damping = (found, damping / 5.0) if found[2] < loss else (None, damping * 5.0)
-        if better is None or loss - better[2] < 1e-4 * (1.0 + loss):
-            break
-        x, (errors, slopes, loss) = tried, better
+    def residuals(x: np.ndarray) -> np.ndarray:
+        return np.asarray(_log_step_times(rows.leaves, by_row(x), rows.structure), float) - rows.measured
+
+    def slopes(x: np.ndarray, _: np.ndarray) -> np.ndarray:
+        return np.einsum("rp,crp->rc", np.asarray(_slopes(rows.leaves, by_row(x), rows.structure), float), moves)
+
+    first = np.zeros(len(columns)) if start is None else start
+    found = gauss_newton(residuals, slopes, first, weights, noise=NOISE, delta=DELTA, prior=prior)
     chips = dict(zip(rows.stacks, rows.families, strict=True))
-    after, alone = np.sqrt(np.diag(np.linalg.inv(curvature))), np.diag(curvature) ** -0.5
-    return Solution(columns, x, after / spread, alone / spread, errors, chips)
+    after, alone = posterior(found.curvature), np.diag(found.curvature) ** -0.5
+    return Solution(columns, found.z, after / prior, alone / prior, found.errors, chips)
 
 
-def _reach(whose: str, name: str) -> float:
+def _prior(whose: str, name: str) -> float:
     """Prior spreads that a column's ``z`` is believed to stray."""
     if not whose:
         return 1.0
@@ -363,10 +356,7 @@ def _with(lookup: Lookup, solution: Solution) -> Lookup:
 
 def _held_out(rows: Rows, own: dict[str, list[str]], solution: Solution, parts: list[np.ndarray]) -> np.ndarray:
     """Errors of each part by a fit without it."""
-    errors = np.full(len(rows.measured), np.nan)
-    for part in parts:
-        errors[part] = solve(rows, own, rows.weights * ~part, solution.z).errors[part]
-    return errors
+    return held_out(parts, lambda part: solve(rows, own, rows.weights * ~part, solution.z).errors)
 
 
 def mean_error(errors: np.ndarray) -> float:

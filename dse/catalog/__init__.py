@@ -1,58 +1,47 @@
-"""The catalogue: names to the nouns of ``dse.types``, every value with its source.
+"""The catalogue: names to values by path, every value with its source, and to the records of ``dse.types``.
 
 ``hw_catalog/`` holds one TOML file a thing; the file's stem is its slug. Names match
 slugs and aliases, letters and digits alone compared. A folder of the same layout,
 given as ``folder`` or in the environment variable ``DSE_CATALOG``, is searched first.
 Only the files asked for are read. Whatever is wrong with a name or a file is an
 :class:`dse.errors.InputError`.
+
+In all functions ``where`` is how errors call the place that a name comes from, and ``folder`` a catalogue to search
+first. Values are SI: bytes, seconds, FLOP/s, bytes/s, watts.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
-import math
-from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Iterable
 
 from dse import types
-from dse.catalog.doubtful import Constant
-from dse.catalog.doubtful import doubtful as _doubtful
-from dse.catalog.fields import MOST_STEPS, Sourced, bounded
-from dse.catalog.load import (
-    FOLDERS,
+from dse.catalog.entries import (
     NO_NETWORK,
     Entry,
-    catalog_root,
-    file_of,
-    find,
-    known_names,
+    Values,
     load,
-    paths,
-    plain,
+    no_network,
+    reference,
     referenced,
-    shown,
+    values_of,
+    within,
 )
+from dse.catalog.load import FOLDERS, Folder, catalog_root, file_of, find, known_names, paths, plain, shown
 from dse.catalog.units import quantity
+from dse.catalog.unverified import Constant, unverified_of
+from dse.catalog.value import Sourced, bounded, choice
 from dse.errors import InputError, nearest, unknown_name
+from dse.types.paths import build
 
 __all__ = [
-    "Entry", "Sourced", "accelerator", "bounded", "catalog_root", "check", "default_software", "digest", "doubtful",
-    "entry", "kinds", "memory", "names", "network", "node", "provenance", "quantity", "resolve", "software", "system",
-    "workload",
+    "FOLDERS", "Constant", "Entry", "Sourced", "Values", "accelerator", "bounded", "catalog_root", "check", "choice",
+    "default_software", "digest", "entry", "kinds", "memory", "names", "network", "node", "provenance", "quantity",
+    "resolve", "software", "system", "unverified", "used", "values", "within", "workload",
 ]  # fmt: skip
 
-Folder = str | Path | None
-T = TypeVar("T")
 
-#: What a system without a scale-out network has in its place: one device, nothing to divide by zero.
-_NO_NETWORK = types.Network(
-    bandwidth=1.0, latency=0.0, domain=1.0, efficiency=1.0, ramp=1.0, in_network_reduction=0.0, processor_usage=0.0
-)
-
-#: Kernels file that states what collectives of every network share.
-_LIBRARY = "generic"
+# --- names and entries ------------------------------------------------------------------------------------
 
 
 def kinds() -> list[str]:
@@ -61,12 +50,29 @@ def kinds() -> list[str]:
 
 
 def names(kind: str, folder: Folder = None) -> list[str]:
-    """Slugs of all entries of a kind, sorted."""
+    """Slugs of all entries of a kind, sorted.
+
+    >>> names("system")[:3]
+    ['b200-node', 'eos', 'fms-ibm']
+    """
     return sorted(paths(kind, folder))
 
 
 def resolve(kind: str, name: str, where: str = "catalogue", folder: Folder = None) -> str:
-    """Slug of the entry that ``name`` means; a system's name may be an accelerator's."""
+    """Slug of the entry that a name means.
+
+    Args:
+        kind: ``accelerator``, ``network``, ``system``, … (:func:`kinds`).
+        name: slug, name or alias; a system's name may be an accelerator's.
+        where: what the error names.
+        folder: a catalogue to search first.
+
+    Raises:
+        InputError: for a name that the catalogue does not have, with the nearest that it has.
+
+    >>> resolve("accelerator", "A100-SXM4-80")
+    'a100-sxm-80gb'
+    """
     return _locate(kind, name, where, folder)[1]
 
 
@@ -84,219 +90,111 @@ def _locate(kind: str, name: str, where: str, folder: Folder) -> tuple[str, str]
 
 
 def entry(kind: str, name: str, where: str = "catalogue", folder: Folder = None) -> Entry:
-    """The entry of a name with every value, unit, source and confidence."""
+    """The entry of a name: every value with unit, source, confidence and spread, defaults filled in.
+
+    Raises:
+        InputError: for an unknown name, and for whatever is wrong in the file.
+
+    >>> found = entry("accelerator", "h100").values["memory.bandwidth"]
+    >>> found.value, found.units, found.text, found.confidence
+    (3350000000000.0, 'B/s', '3350 GB/s', 'datasheet')
+    """
     return load(*_locate(kind, name, where, folder), folder)
 
 
-def _record(cls: type, found: Entry, prefix: str = "", absent: float | None = None) -> dict[str, float]:
-    """Leaf values of a noun from an entry's fields; ``absent`` for those it lacks."""
-    leaves = [field.name for field in dataclasses.fields(cls) if field.metadata]
-    own = types.defaults(cls)
-    return {leaf: found.value(prefix + leaf, own.get(leaf, absent)) for leaf in leaves}
+# --- values and records -----------------------------------------------------------------------------------
 
 
-def _optional(cls: type[T], found: Entry, prefix: str, values: Callable[[Any], Any] = float) -> T | None:
-    """An optional record from an entry's fields; None where it has none of them, an InputError for some."""
-    names_ = [field.name for field in dataclasses.fields(cls)]
-    given = {name: found.value(prefix + name) for name in names_}
-    missing = [name for name, value in given.items() if value is None]
-    if len(missing) == len(names_):
-        return None
-    if missing:
-        raise InputError(f"{shown(found.path)}: {prefix}{missing[0]}", "nothing", "all or none", "add the field")
-    return cls(**{name: values(value) for name, value in given.items()})
+def values(kind: str, name: str, where: str = "", folder: Folder = None, fine: bool = False) -> Values:
+    """All that a name brings into a design: path within its record → SI value.
 
+    Args:
+        kind: one that fills a record: ``workload``, ``system``, ``accelerator``, ``network``, ``software``, ``node``
+            or ``memory``.
+        name: slug, name or alias; ``"none"`` is a network that joins nothing.
+        where: what errors name; by default the kind.
+        folder: a catalogue to search first.
+        fine: bring the finer terms of kernels and collectives measured alone, which a training step does without.
 
-def _filled(steps: types.Steps) -> types.Steps:
-    """Steps filled up to ``MOST_STEPS`` with ones that no size reaches."""
-    return steps + ((math.inf, steps[-1][1]),) * (MOST_STEPS - len(steps))
+    Returns:
+        Values that :func:`dse.types.paths.build` makes the record of; :func:`within` places them in a larger one.
+
+    Raises:
+        InputError: for an unknown name, and for whatever is wrong in a file.
+
+    >>> values("network", "nvlink-4")["bandwidth"]
+    450000000000.0
+    """
+    if kind == "network" and name == NO_NETWORK:
+        return no_network()
+    return values_of(entry(kind, name, where or kind, folder), kind, folder, fine)
 
 
 def workload(name: str, where: str = "workload", folder: Folder = None) -> types.Workload:
-    """The workload of a name: its shape and its training batch."""
-    return types.Workload(**_record(types.Workload, entry("workload", name, where, folder)))
+    """The workload of a name: its shape and its training batch.
+
+    >>> workload("megatron-1t").n_layers
+    128.0
+    """
+    return build(types.Workload, values("workload", name, where, folder))
 
 
-def accelerator(
-    name: str, where: str = "accelerator", folder: Folder = None, fine: bool = False
-) -> types.Accelerator:
+def accelerator(name: str, where: str = "accelerator", folder: Folder = None, fine: bool = False) -> types.Accelerator:
     """The accelerator of a name; a precision that it lacks has rate 0.
 
     What a chip makes is 0 in one that is generated, until :func:`dse.model.machine.technology.generate` fills it in.
-
-    With ``fine`` its kernels are those of single kernels measured alone, with the finer terms that a
-    training step does without.
+    ``fine`` as of :func:`values`.
     """
-    found = entry("accelerator", name, where, folder)
-    kernels = types.Kernels(
-        **_record(types.Kernels, found, "kernels."),
-        steps=_optional(types.EfficiencySteps, found, "kernels.steps.", _filled),
-    )
-    return types.Accelerator(
-        **_record(types.Accelerator, found, absent=0.0),
-        matrix_rate=types.MatrixRate(**_record(types.MatrixRate, found, "matrix_rate.", absent=0.0)),
-        memory=types.MemoryTier(**_record(types.MemoryTier, found, "memory.", absent=0.0)),
-        kernels=_fine(kernels, found) if fine else kernels,
-        power=types.Power(**_record(types.Power, found, "power.")),
-        chip=_chip(found, folder),
-    )
-
-
-def _chip(found: Entry, folder: Folder) -> types.Chip | None:
-    """What an accelerator is generated from, None for one of stated rates; no base die is one of the same node."""
-    if found.value("chip.node") is None:
-        return None
-    file = shown(found.path)
-    nodes = found.value("chip.node"), found.value("chip.base_node", found.value("chip.node"))
-    return types.Chip(
-        **_record(types.Chip, found, "chip."),
-        node=node(nodes[0], f"{file}: chip.node", folder),
-        base_node=node(nodes[1], f"{file}: chip.base_node", folder),
-        memory=memory(found.value("chip.memory"), f"{file}: chip.memory", folder),
-    )
+    return build(types.Accelerator, values("accelerator", name, where, folder, fine))
 
 
 def node(name: str, where: str = "node", folder: Folder = None) -> types.LogicNode:
     """The process of logic of a name."""
-    return types.LogicNode(**_record(types.LogicNode, entry("node", name, where, folder)))
+    return build(types.LogicNode, values("node", name, where, folder))
 
 
 def memory(name: str, where: str = "memory", folder: Folder = None) -> types.MemoryTechnology:
     """The memory technology of a name."""
-    return types.MemoryTechnology(**_record(types.MemoryTechnology, entry("memory", name, where, folder)))
-
-
-def _fine(kernels: types.Kernels, found: Entry) -> types.Kernels:
-    """Kernels with the finer terms, and with the leaves that these restate."""
-    leaves = [field.name for field in dataclasses.fields(types.Kernels) if field.metadata]
-    restated = {leaf: found.value(f"kernels.fine.{leaf}") for leaf in leaves}
-    return dataclasses.replace(
-        kernels,
-        **{leaf: value for leaf, value in restated.items() if value is not None},
-        fine=_optional(types.FineKernels, found, "kernels.fine."),
-        attention=_optional(types.AttentionKernels, found, "kernels.attention."),
-    )
+    return build(types.MemoryTechnology, values("memory", name, where, folder))
 
 
 def network(name: str, where: str = "network", folder: Folder = None, fine: bool = False) -> types.Network:
-    """The network level of a name; ``"none"`` is one device alone.
-
-    With ``fine`` it is that of single collectives measured alone: what its ``alone`` states, else what all share.
-    """
-    if name == NO_NETWORK:
-        return _NO_NETWORK
-    found = entry("network", name, where, folder)
-    level = types.Network(
-        **_record(types.Network, found, absent=0.0), volumes=_optional(types.Volumes, found, "volumes.")
-    )
-    if not fine:
-        return level
-    restatable = ("latency", "efficiency", "ramp", "in_network_reduction")
-    restated = {leaf: found.value(f"alone.{leaf}") for leaf in restatable}
-    own = _record(types.CollectiveKernels, found, "alone.")
-    library = load("kernels", _LIBRARY, folder)
-    kernels = {leaf: library.value(f"alone.{leaf}") if value is None else value for leaf, value in own.items()}
-    return dataclasses.replace(
-        level,
-        **{leaf: value for leaf, value in restated.items() if value is not None},
-        alone=types.CollectiveKernels(**kernels),
-    )
+    """The network level of a name; ``"none"`` is one device alone. ``fine`` as of :func:`values`."""
+    return build(types.Network, values("network", name, where, folder, fine))
 
 
 def software(name: str, where: str = "software", folder: Folder = None) -> types.Software:
     """The software stack of a name."""
-    return types.Software(**_record(types.Software, entry("software", name, where, folder)))
+    return build(types.Software, values("software", name, where, folder))
 
 
 def system(name: str, where: str = "system", folder: Folder = None, fine: bool = False) -> types.System:
     """The cluster of a name, one node of it: ``n_devices`` is ``devices_per_node``.
 
-    An accelerator's name is its default node and network; its links must be switched. ``fine`` as of
-    :func:`accelerator` and :func:`network`.
+    An accelerator's name is its default node and network; its links must be switched. ``fine`` as of :func:`values`.
+
+    Raises:
+        InputError: for an unknown name, and for an accelerator whose links form no switched node.
+
+    >>> selene = system("selene")
+    >>> selene.n_devices, selene.scale_out.bandwidth
+    (8.0, 25000000000.0)
     """
-    found = entry("system", name, where, folder)
-    alone = found.kind == "accelerator"
-    prefix, device = ("node.", found.slug) if alone else ("", found.value("accelerator"))
-    file, per_node = shown(found.path), found.value(prefix + "devices_per_node")
-
-    def level(field: str, **replaced: float) -> types.Network:
-        own = found.value(f"{prefix}{field}_bandwidth")
-        base = network(found.value(prefix + field), f"{file}: {prefix}{field}", folder, fine)
-        return dataclasses.replace(base, **({"bandwidth": own} if own else {}), **replaced)
-
-    if alone and found.value("node.scale_up") == NO_NETWORK:
-        raise InputError(
-            f"{file}: node.scale_up", "'none'", "a switched network",
-            f"links of {found.slug} form no switched node, which alone is modelled yet: name another system",
-        )  # fmt: skip
-    return types.System(
-        accelerator=accelerator(device, f"{file}: accelerator", folder, fine),
-        scale_up=level("scale_up", domain=per_node),
-        scale_out=level("scale_out"),
-        host=_host(found, prefix, entry("accelerator", device, file, folder)),
-        **_facility(found, prefix, entry("accelerator", device, file, folder), folder),
-        n_devices=per_node,
-    )
-
-
-def _facility(found: Entry, prefix: str, device: Entry, folder: Folder) -> dict[str, float]:
-    """What a device's share of its host draws, and the facility's overhead; where nothing is stated what is typical."""
-    typical = load("kernels", _LIBRARY, folder)
-
-    def stated(field: str) -> float | None:
-        return found.value(prefix + field, device.value(f"node.{field}", typical.value(f"node.{field}")))
-
-    share = stated("host_power_share") * device.value("chip.power_budget", device.value("power.tdp"))
-    host_power = found.value(f"{prefix}host_power", device.value("node.host_power", share))
-    return {"host_power": host_power, "pue": stated("pue")}
-
-
-def _host(found: Entry, prefix: str, device: Entry) -> types.MemoryTier:
-    """A device's share of the host: what the system or node states, else the accelerator's host link."""
-    link = device.value("host_bandwidth", types.HOST.bandwidth)
-    return types.MemoryTier(
-        capacity=found.value(f"{prefix}host_memory", types.HOST.capacity),
-        bandwidth=found.value(f"{prefix}host_bandwidth", link),
-    )
+    return build(types.System, values("system", name, where, folder, fine))
 
 
 def default_software(system_name: str, where: str = "system", folder: Folder = None) -> str:
     """Slug of the stack that a system (or an accelerator as one) runs unless told otherwise."""
     found = entry("system", system_name, where, folder)
-    field = "node.software" if found.kind == "accelerator" else "software"
-    return resolve("software", found.value(field), f"{shown(found.path)}: {field}", folder)
+    return reference(found, "node.software" if found.kind == "accelerator" else "software", folder)[1]
 
 
-def provenance(kind: str, name: str, folder: Folder = None) -> list[tuple[str, str]]:
-    """Distinct (source, confidence) of an entry's values and of the entries it names."""
-    found = [load(*reached, folder) for reached in _closure([(kind, name)], folder)]
-    return list(dict.fromkeys((s.source, s.confidence) for e in found for s in e.values.values()))
+# --- where values come from -------------------------------------------------------------------------------
 
 
-def doubtful(kind: str, name: str, folder: Folder = None) -> list[Constant]:
-    """Constants of an entry, and of what it names, that nobody checked: estimates, from memory, plain defaults."""
-    return _doubtful(*_locate(kind, name, "catalogue", folder), folder)
-
-
-def digest(used: Iterable[tuple[str, str]] | None = None, folder: Folder = None) -> str:
-    """SHA-256 of the catalogue files behind the (kind, name) pairs ``used``, of all files by default.
-
-    What an entry names (a system's accelerator, networks and stack) counts as used.
-    """
-    reached = _closure(used, folder) if used is not None else _everything(folder)
-    total = hashlib.sha256()
-    for kind, slug in sorted(reached):
-        total.update(f"{kind}/{slug}\0".encode() + file_of(kind, slug, folder).read_bytes() + b"\0")
-    return total.hexdigest()
-
-
-def _everything(folder: Folder) -> list[tuple[str, str]]:
-    return [(kind, slug) for kind in kinds() for slug in paths(kind, folder)]
-
-
-def _closure(used: Iterable[tuple[str, str]], folder: Folder) -> list[tuple[str, str]]:
-    """(kind, slug) of the named entries and of all that they name, first come first."""
-    waiting = [_locate(kind, name, "catalogue", folder) for kind, name in used]
+def used(named: Iterable[tuple[str, str]], folder: Folder = None) -> list[tuple[str, str]]:
+    """(kind, slug) of the entries that (kind, name) pairs mean, and of all that these name; first come first."""
+    waiting = [_locate(kind, name, "catalogue", folder) for kind, name in named]
     reached: dict[tuple[str, str], None] = {}
     while waiting:
         item = waiting.pop(0)
@@ -304,6 +202,32 @@ def _closure(used: Iterable[tuple[str, str]], folder: Folder) -> list[tuple[str,
             reached[item] = None
             waiting += referenced(load(*item, folder), folder)
     return list(reached)
+
+
+def provenance(kind: str, name: str, folder: Folder = None) -> list[tuple[str, str]]:
+    """Distinct (source, confidence) of an entry's values and of the entries it names."""
+    found = [load(*pair, folder) for pair in used([(kind, name)], folder)]
+    return list(dict.fromkeys((s.source, s.confidence) for e in found for s in e.values.values()))
+
+
+def unverified(kind: str, name: str, folder: Folder = None) -> list[Constant]:
+    """Constants of an entry, and of what it names, that nobody checked: estimates, from memory, plain defaults."""
+    return unverified_of(entry(kind, name, folder=folder), folder)
+
+
+def digest(named: Iterable[tuple[str, str]] | None = None, folder: Folder = None) -> str:
+    """SHA-256 of the catalogue files behind (kind, name) pairs, of all files by default.
+
+    What an entry names (a system's accelerator, networks and stack) counts as used.
+    """
+    total = hashlib.sha256()
+    for kind, slug in sorted(_everything(folder) if named is None else used(named, folder)):
+        total.update(f"{kind}/{slug}\0".encode() + file_of(kind, slug, folder).read_bytes() + b"\0")
+    return total.hexdigest()
+
+
+def _everything(folder: Folder) -> list[tuple[str, str]]:
+    return [(kind, slug) for kind in kinds() for slug in paths(kind, folder)]
 
 
 def check(folder: Folder = None) -> list[str]:

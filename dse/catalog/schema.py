@@ -1,204 +1,280 @@
-"""What a catalogue file may hold: one pydantic model a kind, derived from the nouns of ``dse.types``."""
+"""What a catalogue file may hold: one table of fields a kind, derived from the records of ``dse.types``."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
+from enum import IntEnum
 from typing import Any
 
-from pydantic import Field, field_validator, model_validator
-
 from dse import types
-from dse.catalog.fields import File, Sourced, Text, leaves, quantities, steps_type, table, without
-from dse.errors import InputError
+from dse.catalog import value
+from dse.catalog.value import Parser, Sourced
+from dse.errors import InputError, unknown_name
+from dse.types import NOT_NEGATIVE, POSITIVE, SHARE, Bounds, paths
 
-_HOST = quantities(host_memory="B", host_bandwidth="B/s", host_power="W", host_power_share="1", pue="1")
-_NODE = quantities(devices_per_node="1", scale_up_bandwidth="B/s", scale_out_bandwidth="B/s") | _HOST
-Node = table("Node", {}, dict(scale_up=Text, scale_out=Text, software=Text) | _NODE)
-Device = table("Device", {}, quantities(vector_share="1", cores="1", cache="B", tdp="W", clock="Hz"))
-Physical = table(
-    "Physical", {},
-    dict(process_node=Text, host_link=Text)
-    | quantities(
-        compute_dies="1", die_area="m^2", transistors="1", tdp="W", idle_power="W", boost_clock="Hz", price="USD",
-        vector_rate_fp64="FLOP/s", onchip_memory="B", host_bandwidth="B/s",
-    ),
-)  # fmt: skip
-Structure = table(
-    "Structure", {}, quantities(cores="1", vector_rate_16bit="FLOP/s", cache_bandwidth="B/s", onchip_bandwidth="B/s")
-)
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table of a file: fields and tables by key."""
+
+    fields: dict[str, Parser | Table]
+    needs: tuple[str, ...] = ()  #: fields and tables that must be there
+    plain: bool = False  #: whether its fields keep their plain names in an entry (``latency``, not ``fit.latency``)
+    shorthand: str = ""  #: the field that a text in place of the table means
+    check: Callable[[dict[str, Sourced], str], None] = lambda values, where: None  #: of all values together
+
+
+#: What a file says of itself beside its values, and what files of a kind say too.
+_HEADER = ("name", "aliases", "note")
+_HEADERS = {"workload": (*_HEADER, "n_experts"), "system": (*_HEADER, "sources"), "software": (*_HEADER, "sources")}
+
+
+# --- fields -----------------------------------------------------------------------------------------------
+
+
+def _leaves(record: type, *names: str) -> dict[str, Parser]:
+    """The leaves of a record itself: all, or those named."""
+    return {
+        name: _choice(about["enum"]) if "enum" in about else _number(about["units"], about["bounds"])
+        for name, about in paths.leaves(record).items()
+        if "." not in name and (not names or name in names)
+    }
+
+
+def _choice(enum: type[IntEnum]) -> Parser:
+    return lambda raw, where: (value.choice(raw, enum, where), "1")
+
+
+def _number(units: str, bounds: Bounds = NOT_NEGATIVE) -> Parser:
+    return lambda raw, where: (value.number(raw, units, bounds, where), units)
+
+
+def _numbers(**units: str | tuple[str, Bounds]) -> dict[str, Parser]:
+    return {name: _number(*([unit] if isinstance(unit, str) else unit)) for name, unit in units.items()}
+
+
+def _texts(*names: str) -> dict[str, Parser]:
+    return dict.fromkeys(names, value.text)
+
+
+def _without(fields: dict[str, Parser], *names: str) -> dict[str, Parser]:
+    return {name: field for name, field in fields.items() if name not in names}
+
+
+def _stated(record: type) -> tuple[str, ...]:
+    """Leaves that have no default."""
+    return tuple(name for name, about in paths.leaves(record).items() if "default" not in about)
+
+
+# --- kinds ------------------------------------------------------------------------------------------------
+
 #: Power at rest, which a family states as shares of the power limit as sold.
 AT_REST = ("uncore", "leakage", "control")
-_POWER = leaves(types.Power)
-Power = table("Power", {}, without(_POWER, {"tdp"}))  # tdp and the boost clock are physical
-FamilyPower = table(
-    "FamilyPower", {},
-    without(_POWER, {*AT_REST, "tdp", "nominal_clock", "clock", "limit", "feed"})
-    | quantities(**{f"{name}_share": "1" for name in AT_REST}),
-)  # fmt: skip
-Link = table("Link", {}, dict(kind=Text, topology=Text) | quantities(bandwidth="B/s", domain="1"))
-Memory = table("Memory", leaves(types.MemoryTier), dict(kind=Text))
-Steps = table("Steps", {}, dict(matrix=steps_type("FLOP"), vector=steps_type("FLOP"), memory=steps_type("B")))
+
+_AREA, _TDP, _CLOCK = ("m^2", POSITIVE), ("W", POSITIVE), ("Hz", POSITIVE)
+_LEVELS = dict(scale_up_bandwidth=("B/s", POSITIVE), scale_out_bandwidth=("B/s", POSITIVE))
+_HOST = _numbers(
+    host_memory="B", host_bandwidth="B/s", host_power="W", host_power_share="1", pue=("1", Bounds(low=1.0))
+)
+_NODE = Table(
+    _texts("scale_up", "scale_out", "software") | _numbers(devices_per_node=("1", POSITIVE), **_LEVELS) | _HOST
+)
+_POWER = _leaves(types.Power)
 
 
-class KernelChoice(table("KernelChoice", {}, dict(family=Text) | leaves(types.Kernels))):
-    """An accelerator's own kernel efficiencies; ``steps`` where they are given in steps of an operator's size."""
-
-    steps: Steps = Field(default_factory=Steps)
-
-
-class MatrixRate(table("MatrixRate", {}, leaves(types.MatrixRate) | quantities(fp64="FLOP/s"))):
-    """Dense matrix rates; at least one."""
-
-    @model_validator(mode="after")
-    def _some_rate(self) -> MatrixRate:
-        if not any(isinstance(value, Sourced) and value.value for value in self.__dict__.values()):
-            raise InputError("", "no rate", "at least one of bf16, fp16, fp8, …", 'add bf16 = "… TFLOP/s"')
-        return self
+def _some_rate(values: dict[str, Sourced], where: str) -> None:
+    if not any(rate.value for rate in values.values()):
+        raise InputError(where, "no rate", "at least one of bf16, fp16, fp8, …", 'add bf16 = "… TFLOP/s"')
 
 
-#: What an accelerator is generated from: names, and leaves that differ from those of its architecture.
-_BUDGETS = leaves(types.Chip, "die_area", "power_budget", "stacks")
-Chip = table(
-    "Chip", dict(architecture=Text, node=Text, memory=Text) | _BUDGETS,
-    dict(base_node=Text) | without(leaves(types.Chip), set(_BUDGETS)),
-)  # fmt: skip
-
-_DESCRIPTION = dict(vendor=Text, architecture=Text, status=Text) | quantities(year="1")
-
-
-class Accelerator(
-    table("AcceleratorFile", {}, _DESCRIPTION | leaves(types.Accelerator, "vector_rate", "cache"), File)
-):
-    """One device; all but the matrix rate and the memory falls back on its kernel family.
-
-    One with a ``chip`` is generated from it, and states neither.
-    """
-
-    kernels: KernelChoice = Field(default_factory=KernelChoice)
-    matrix_rate: MatrixRate | None = None
-    memory: Memory | None = None
-    chip: Chip | None = None
-    structure: Structure = Field(default_factory=Structure)
-    physical: Physical = Field(default_factory=Physical)
-    power: Power = Field(default_factory=Power)
-    link: Link = Field(default_factory=Link)
-    node: Node = Field(default_factory=Node)
-
-    @field_validator("kernels", mode="before")
-    @classmethod
-    def _family_alone(cls, raw: Any) -> Any:
-        return {"family": raw} if isinstance(raw, str) else raw
-
-    @model_validator(mode="after")
-    def _stated_or_generated(self) -> Accelerator:
-        for name in ("matrix_rate", "memory"):
-            stated = getattr(self, name) is not None
-            if self.chip is not None and stated:
-                raise InputError(name, "both", f"{name} or a chip that makes it", f"remove [{name}] or [chip]")
-            if self.chip is None and not stated:
-                fix = f"add {name} (is the file complete?)"
-                raise InputError(name, "nothing", "a value: the field is required", fix)
-        return self
+def _stated_or_generated(values: dict[str, Sourced], where: str) -> None:
+    """An accelerator states its matrix rate and memory, or has a chip that makes them."""
+    tables = {field.partition(".")[0] for field in values}
+    for name in ("matrix_rate", "memory"):
+        if {"chip", name} <= tables:
+            allowed, fix = f"{name} or a chip that makes it", f"remove [{name}] or [chip]"
+            raise InputError(f"{where}: {name}", "both", allowed, fix)
+        if not {"chip", name} & tables:
+            raise _missing(f"{where}: {name}", name)
 
 
-Fine = table("Fine", {}, leaves(types.FineKernels) | leaves(types.Kernels))
-AttentionKernels = table("AttentionKernels", {}, leaves(types.AttentionKernels))
-CollectiveKernels = table(
-    "CollectiveKernels", {},
-    leaves(types.CollectiveKernels) | leaves(types.Network, "latency", "efficiency", "ramp", "in_network_reduction"),
+_RATES = _leaves(types.MatrixRate) | _numbers(fp64="FLOP/s")
+_STEPS = Table(dict(matrix=value.steps("FLOP"), vector=value.steps("FLOP"), memory=value.steps("B")))
+_COLLECTIVE_KERNELS = _leaves(types.CollectiveKernels) | _leaves(
+    types.Network, "latency", "efficiency", "ramp", "in_network_reduction"
+)
+
+#: One device; all but the matrix rate and the memory falls back on its kernel family. One with a ``chip`` is
+#: generated from it, and states neither.
+_ACCELERATOR = Table(
+    _texts("vendor", "architecture", "status") | _numbers(year="1") | _leaves(types.Accelerator, "vector_rate", "cache")
+    | {
+        "kernels": Table(_texts("family") | _leaves(types.Kernels) | {"steps": _STEPS}, shorthand="family"),
+        "matrix_rate": Table(_RATES, check=_some_rate),
+        "memory": Table(_leaves(types.MemoryTier) | _texts("kind"), needs=_stated(types.MemoryTier)),
+        "chip": Table(
+            _texts("architecture", "node", "memory", "base_node") | _leaves(types.Chip),
+            needs=("architecture", "node", "memory", "die_area", "power_budget", "stacks"),
+        ),
+        "structure": Table(plain=True, fields=_numbers(
+            cores=("1", POSITIVE), vector_rate_16bit="FLOP/s", cache_bandwidth="B/s", onchip_bandwidth="B/s",
+        )),
+        "physical": Table(plain=True, fields=_texts("process_node", "host_link") | _numbers(
+            compute_dies="1", die_area=_AREA, transistors="1", tdp=_TDP, idle_power="W", boost_clock=_CLOCK,
+            price="USD", vector_rate_fp64="FLOP/s", onchip_memory="B", host_bandwidth="B/s",
+        )),
+        "power": Table(_without(_POWER, "tdp")),  # tdp and the boost clock are physical
+        "link": Table(_texts("kind", "topology") | _numbers(bandwidth=("B/s", POSITIVE), domain=("1", POSITIVE))),
+        "node": _NODE,
+    },
+    check=_stated_or_generated,
 )  # fmt: skip
 
+#: Kernel efficiencies of a chip or a family, and what stands in for what its accelerators leave out.
+#:
+#: What it leaves out itself is that of the ``family`` it names. ``fine`` restates those leaves that take another
+#: value beside the finer terms. ``alone`` is what collectives of every network share. ``power`` holds energies, and
+#: power at rest in shares of the power limit as sold.
+_KERNELS = Table(_texts("family") | _leaves(types.Kernels) | {
+    "device": Table(_numbers(
+        vector_share=("1", POSITIVE), cores=("1", POSITIVE), cache=("B", POSITIVE), tdp=_TDP, clock=_CLOCK,
+    )),
+    "node": _NODE,
+    "fine": Table(_leaves(types.FineKernels) | _leaves(types.Kernels)),
+    "attention": Table(_leaves(types.AttentionKernels)),
+    "power": Table(
+        _without(_POWER, *AT_REST, "tdp", "nominal_clock", "clock", "limit", "feed")
+        | _numbers(**{f"{name}_share": ("1", SHARE) for name in AT_REST})
+    ),
+    "alone": Table(_COLLECTIVE_KERNELS),
+})  # fmt: skip
 
-class KernelFamily(table("KernelFamilyFile", {}, dict(family=Text) | leaves(types.Kernels), File)):
-    """Kernel efficiencies of a chip or a family, and what stands in for what its accelerators leave out.
+#: One network level: what is built, and how near software comes to it (``fit``).
+_FIT = ("latency", "efficiency", "ramp", "processor_usage")
+_NETWORK = Table(
+    _leaves(types.Network, "bandwidth", "domain", "in_network_reduction")
+    | _texts("family", "scope", "topology", "lanes") | _numbers(year="1", wire_latency="s", energy="J/B")
+    | {
+        "fit": Table(_leaves(types.Network, *_FIT), needs=_FIT, plain=True),
+        "volumes": Table(_leaves(types.Volumes)),
+        "alone": Table(_COLLECTIVE_KERNELS),
+    },
+    needs=("bandwidth", "domain", "fit"),
+)  # fmt: skip
 
-    What it leaves out itself is that of the ``family`` it names. ``fine`` restates those leaves that take
-    another value beside the finer terms. ``alone`` is what collectives of every network share. ``power`` holds
-    energies, and power at rest in shares of the power limit as sold.
-    """
+#: A cluster of nodes; ``sources`` names the measured sources that ran there.
+_SYSTEM = Table(
+    _texts("accelerator", "scale_up", "scale_out", "software", "topology") | _HOST
+    | _numbers(devices_per_node=("1", POSITIVE), **_LEVELS, nics_per_node="1"),
+    needs=("accelerator", "scale_up", "scale_out", "software", "devices_per_node"),
+)  # fmt: skip
 
-    device: Device = Field(default_factory=lambda: Device())
-    node: Node = Field(default_factory=lambda: Node())
-    fine: Fine = Field(default_factory=lambda: Fine())
-    attention: AttentionKernels = Field(default_factory=lambda: AttentionKernels())
-    power: FamilyPower = Field(default_factory=lambda: FamilyPower())
-    alone: CollectiveKernels = Field(default_factory=lambda: CollectiveKernels())
+#: A stack, what it does where a mapping leaves it open, and in ``sources`` the measured sources that used it.
+#: ``family`` names the chips of a stack that nothing was measured of: it gets what their stacks share.
+_SOFTWARE = Table(
+    _texts("family") | _leaves(types.Software) | _numbers(residual="1")
+    | _leaves(types.Mapping, "zero_stage", "sequence_parallel", "overlap_dp", "overlap_tp"),
+    needs=_stated(types.Software),
+)  # fmt: skip
 
+#: A dense decoder transformer.
+_MODEL = Table(
+    _leaves(types.Workload) | _texts("family")
+    | _numbers(max_seq_len=("1", POSITIVE), parameters_published=("1", POSITIVE)),
+    needs=("n_layers", "hidden", "n_heads", "ffn_hidden", "vocab", "seq_len"),
+)  # fmt: skip
 
-Volumes = table("Volumes", {}, leaves(types.Volumes))
-Fit = table("Fit", leaves(types.Network, "latency", "efficiency", "ramp", "processor_usage"), {})
+#: A process of logic. ``delay`` is that of a gate over N7's at iso power, as claimed; the model does not use it.
+_LOGIC_NODE = Table(
+    _leaves(types.LogicNode) | _texts("foundry", "status")
+    | _numbers(year="1", supply=("V", POSITIVE), wafer_price="USD", defect_density="1/m^2", delay="1", bitcell="m^2"),
+    needs=_stated(types.LogicNode),
+)  # fmt: skip
 
+#: A memory by its unit (stack, device, DIMM, drive).
+_MEMORY = Table(
+    _leaves(types.MemoryTechnology) | _texts("family", "status", "unit")
+    | _numbers(year="1", unit_latency="s", unit_price="USD"),
+    needs=_stated(types.MemoryTechnology),
+)  # fmt: skip
 
-class Network(
-    table(
-        "NetworkFile", leaves(types.Network, "bandwidth", "domain"),
-        dict(family=Text, scope=Text, topology=Text, lanes=Text) | leaves(types.Network, "in_network_reduction")
-        | quantities(year="1", wire_latency="s", energy="J/B"), File,
-    )
-):  # fmt: skip
-    """One network level: what is built, and how near software comes to it (``fit``)."""
+#: Shares and constants that the chips of an architecture have in common: all leaves but a chip's own.
+_SHARED = _without(
+    _leaves(types.Chip), "die_area", "base_area", "power_budget", "clock_ratio", "stacks", "link_bandwidth"
+)
+_ARCHITECTURE = Table(_SHARED, needs=tuple(_SHARED))
 
-    fit: Fit
-    volumes: Volumes = Field(default_factory=Volumes)
-    alone: CollectiveKernels = Field(default_factory=lambda: CollectiveKernels())
-
-
-class System(
-    table(
-        "SystemFile",
-        dict(accelerator=Text, scale_up=Text, scale_out=Text, software=Text) | quantities(devices_per_node="1"),
-        dict(topology=Text) | _HOST
-        | quantities(scale_up_bandwidth="B/s", scale_out_bandwidth="B/s", nics_per_node="1"),
-        File,
-    )
-):
-    """A cluster of nodes; ``sources`` names the measured sources that ran there."""
-
-    sources: list[str] = Field(default_factory=list)
-
-
-class Software(
-    table(
-        "SoftwareFile", without(leaves(types.Software), set(types.defaults(types.Software))),
-        dict(family=Text) | leaves(types.Software, *types.defaults(types.Software))
-        | quantities(zero_stage="1", sequence_parallel="1", overlap_dp="1", overlap_tp="1", residual="1"), File,
-    )
-):  # fmt: skip
-    """A stack, what it does where a mapping leaves it open, and in ``sources`` the measured sources that used it.
-
-    ``family`` names the chips of a stack that nothing was measured of: it gets what their stacks share.
-    """
-
-    sources: list[str] = Field(default_factory=list)
-
-
-_SHAPE = leaves(types.Workload)
-_OPTIONAL = set(_SHAPE) - {"n_layers", "hidden", "n_heads", "ffn_hidden", "vocab", "seq_len"}
-
-
-class Workload(
-    table(
-        "WorkloadFile", without(_SHAPE, _OPTIONAL),
-        without(_SHAPE, set(_SHAPE) - _OPTIONAL) | dict(family=Text)
-        | quantities(max_seq_len="1", parameters_published="1"), File,
-    )
-):  # fmt: skip
-    """A dense decoder transformer."""
-
-    n_experts: Any = None
-
-    @field_validator("n_experts")
-    @classmethod
-    def _dense(cls, raw: Any) -> Any:
-        if raw != 1:
-            raise InputError("", repr(raw), "1 or absent", "mixture of experts is not modelled yet: use a dense model")
-        return raw
-
-
-#: Kind → schema of its files.
-SCHEMAS: dict[str, type[File]] = {
-    "accelerator": Accelerator, "network": Network, "system": System, "software": Software,
-    "workload": Workload, "kernels": KernelFamily,
+#: Kind → what its files may hold.
+SCHEMAS = {
+    "accelerator": _ACCELERATOR, "network": _NETWORK, "system": _SYSTEM, "software": _SOFTWARE, "workload": _MODEL,
+    "kernels": _KERNELS, "node": _LOGIC_NODE, "memory": _MEMORY, "architecture": _ARCHITECTURE,
 }  # fmt: skip
 
-#: Tables whose fields keep their plain names in an entry; the others prefix theirs (``memory.bandwidth``).
-GROUPS = ("structure", "physical", "fit")
+
+# --- reading ----------------------------------------------------------------------------------------------
+
+
+def read(kind: str, data: dict[str, Any], file: str) -> dict[str, Sourced]:
+    """Field → value of a parsed file of a kind; fields of a table are dotted (``memory.bandwidth``).
+
+    Raises:
+        InputError: for the first thing that is wrong; a misspelt key before the one that it leaves missing.
+    """
+    header = ("source", "confidence", *_HEADERS.get(kind, _HEADER))
+    _check_keys(data, SCHEMAS[kind], file, "", header)
+    _check_header(data, file)
+    return _values(data, SCHEMAS[kind], file, "", data["source"], data["confidence"])
+
+
+def _check_keys(data: dict[str, Any], table: Table, file: str, at: str, header: tuple[str, ...]) -> None:
+    """That every key of a table at the dotted key ``at`` is one of its fields, or says what they have in common."""
+    for key, raw in data.items():
+        field = table.fields.get(key)
+        if field is None and key not in header:
+            raise unknown_name(file, at + key, [at + name for name in table.fields], "fields")
+        if isinstance(field, Table) and isinstance(raw, dict):
+            _check_keys(raw, field, file, f"{at}{key}.", ("source", "confidence"))
+
+
+def _check_header(data: dict[str, Any], file: str) -> None:
+    for key in ("source", "confidence"):
+        if not data.get(key):
+            raise _missing(f"{file}: {key}", key)
+    for key in ("source", "name", "note"):
+        value.text(data.get(key, ""), f"{file}: {key}")
+    for key in ("aliases", "sources"):
+        texts = data.get(key, [])
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            raise InputError(f"{file}: {key}", repr(texts), "a list of texts", f'write {key} = ["…"]')
+    if data.get("n_experts", 1) != 1:
+        fix = "mixture of experts is not modelled yet: use a dense model"
+        raise InputError(f"{file}: n_experts", repr(data["n_experts"]), "1 or absent", fix)
+
+
+def _values(data: dict[str, Any], table: Table, file: str, at: str, source: str, confidence: str) -> dict[str, Sourced]:
+    """Field → value of a table at the dotted key ``at``; sources and confidences are inherited."""
+    source = data.get("source") or source
+    confidence = value.checked_confidence(data.get("confidence") or confidence, f"{file}: {at}confidence")
+    found: dict[str, Sourced] = {}
+    for key, field in table.fields.items():
+        raw, where = data.get(key), f"{file}: {at}{key}"
+        if raw is None:
+            if key in table.needs:
+                raise _missing(where, at + key)
+            continue
+        if not isinstance(field, Table):
+            found[key] = value.sourced(raw, field, where, source, confidence)
+            continue
+        inner = {field.shorthand: raw} if isinstance(raw, str) and field.shorthand else raw
+        if not isinstance(inner, dict):
+            raise InputError(where, repr(raw), "a table", f"write [{at}{key}] on a line of its own")
+        prefix = "" if field.plain else f"{key}."
+        values = _values(inner, field, file, f"{at}{key}.", source, confidence)
+        found |= {prefix + name: one for name, one in values.items()}
+    table.check(found, f"{file}: {at[:-1]}" if at else file)
+    return found
+
+
+def _missing(where: str, name: str) -> InputError:
+    return InputError(where, "nothing", "a value: the field is required", f"add {name} (is the file complete?)")

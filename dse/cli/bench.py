@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
 import typer
 
+import dse
 from dse.cli import show
 from dse.cli.status import report_errors
+from dse.errors import InputError
 
 
 @report_errors
 def bench(
     starts: Annotated[bool, typer.Option(help="Also time fresh processes, cold and warm.")] = True,
-    docs: Annotated[Path | None, typer.Option(metavar="FILE.md", help="Write the page of results.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Measure rates and start-up times of the standard sweep."""
-    from dse import bench as benchmarks
-
-    measured = benchmarks.bench(starts=starts)
-    if docs:
-        docs.parent.mkdir(parents=True, exist_ok=True)
-        docs.write_text(benchmarks.page(measured))
+    """Measure rates and start-up times of the standard sweep; needs a source checkout."""
+    measured = _rates().bench(starts=starts)
     if as_json:
         show.document(measured)
     else:
         rows = [[name, f"{value:,.4g}" if isinstance(value, float) else str(value)] for name, value in measured.items()]
         show.console().print(show.table(["", "measured"], rows, left=[""]))
+
+
+def _rates() -> ModuleType:
+    """The package ``benchmarks.rates`` of the checkout that this package lies in; the wheel does not hold it."""
+    checkout = Path(dse.__file__).parents[1]
+    if not (checkout / "benchmarks" / "rates").is_dir():
+        raise InputError(
+            "dse bench", f"no folder benchmarks beside {Path(dse.__file__).parent}", "a source checkout",
+            "clone the repository and run `make bench` there",
+        )  # fmt: skip
+    if str(checkout) not in sys.path:
+        sys.path.insert(0, str(checkout))
+    return importlib.import_module("benchmarks.rates")

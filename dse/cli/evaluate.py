@@ -67,9 +67,9 @@ def evaluate(
 
 def _bounds(design: Design, software: str, explained: Explanation) -> dict[str, Interval]:
     """Metric → the interval in which it lies in 80 % of cases, for those that have one."""
-    from dse.measured.uncertainty import doubt_of, half_widths, interval
+    from dse.measured.uncertainty import half_widths, interval, uncertainty_of
 
-    half_width = float(half_widths([design], [doubt_of(software)])[0])
+    half_width = float(half_widths([design], [uncertainty_of(software)])[0])
     found = {name: interval(name, explained.metrics[name], half_width) for name in _HEADLINE}
     return {name: ends for name, ends in found.items() if ends}
 
@@ -137,12 +137,12 @@ def _print(explained: Explanation, bounds: dict[str, Interval], made: Design) ->
     columns = ["metric", "value", *(["80 % between"] if bounds else [])]
     out.print(show.table(columns, _headline(explained, bounds), left=["metric"]))
     show.heading(out, f"step time: {show.seconds(explained.metrics['step_time'])}")
-    out.print(_waterfall(explained.step_time, show.seconds))
+    out.print(_waterfall(explained.waterfalls["step_time"], show.seconds))
     need, capacity = explained.metrics["peak_memory"], explained.memory_capacity
     show.heading(out, f"peak memory: {show.gib(need)} of {show.gib(capacity)}")
-    out.print(_waterfall(explained.peak_memory, show.gib))
+    out.print(_waterfall(explained.waterfalls["peak_memory"], show.gib))
     show.heading(out, f"energy of a step: {show.quantity(explained.metrics['energy_per_step'], 'J')}")
-    out.print(_waterfall(explained.energy_per_step, lambda joules: show.quantity(joules, "J")))
+    out.print(_waterfall(explained.waterfalls["energy_per_step"], lambda joules: show.quantity(joules, "J")))
     out.print(Text(_power(explained.metrics, made)), soft_wrap=True)
     show.heading(out, "operators, one micro-batch on one device")
     out.print(_operators(explained.operators))

@@ -10,7 +10,7 @@ import typer
 
 from dse.cli.run import finish
 from dse.cli.status import report_errors
-from dse.drawing import Draughtsman
+from dse.drawing import FigureProcess
 
 
 @report_errors
@@ -20,10 +20,10 @@ def merge(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Join what dse run --shard 1/n … n/n has left beside OUTPUT.nc."""
-    with Draughtsman() as draughtsman:
+    with FigureProcess() as figure_process:
         began = time.perf_counter()
         from dse import sweep as sweeps
 
         imported = time.perf_counter() - began
         _, summary = sweeps.merge(output)
-        return finish(summary, imported, draughtsman if figure else None, as_json)
+        return finish(summary, imported, figure_process if figure else None, as_json)

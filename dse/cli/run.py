@@ -14,7 +14,7 @@ from rich.text import Text
 from dse.cli import best, show
 from dse.cli.designs import reasons_table
 from dse.cli.status import INTERRUPTED, NOTHING_FEASIBLE, report_errors
-from dse.drawing import Draughtsman
+from dse.drawing import FigureProcess
 from dse.errors import InputError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def run(
     """Evaluate every design of a sweep; an interrupted one goes on where it stopped."""
     share = _shard(shard) if shard else None
     with contextlib.ExitStack() as stack:
-        draughtsman = stack.enter_context(Draughtsman()) if figure and not share else None
+        figure_process = stack.enter_context(FigureProcess()) if figure and not share else None
         began = time.perf_counter()
         from dse import sweep as sweeps
 
@@ -60,13 +60,13 @@ def run(
         except sweeps.Interrupted as interruption:
             show.note(str(interruption))
             return INTERRUPTED
-        return finish(summary, imported, draughtsman, as_json)
+        return finish(summary, imported, figure_process, as_json)
 
 
-def finish(summary: Summary, imported: float, draughtsman: Draughtsman | None, as_json: bool) -> int:
+def finish(summary: Summary, imported: float, figure_process: FigureProcess | None, as_json: bool) -> int:
     """Draw and print what a sweep found; gives the exit status."""
     began = time.perf_counter()
-    figures = draughtsman.draw(summary.output) if draughtsman and summary.n_feasible else []
+    figures = figure_process.draw(summary.output) if figure_process and summary.n_feasible else []
     seconds = {"import": imported} | summary.seconds | {"figure": time.perf_counter() - began}
     if as_json:
         show.document(_as_dict(summary, seconds, figures))

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 
 from dse.measured.cells import Cells
 from dse.measured.table import Skip
-from dse.types import Mapping, Precision, Recompute, SequenceParallel, Workload
+from dse.model.divisibility import fault, keeps
+from dse.types import Infeasible, Mapping, Precision, Recompute, SequenceParallel, Workload
 
 PRECISIONS = {
     "bf16": "bf16", "te-bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16", "half": "fp16",
@@ -105,9 +106,9 @@ def splits(cells: Cells, workload: Workload, devices: float) -> list[tuple[float
         cells.search("tp")
     if pp is None:
         cells.search("pp")
-    heads, layers = int(workload.n_heads), int(workload.n_layers)
-    wide = [tp] if tp else [t for t in divisors(heads, LARGEST_TP) if workload.ffn_hidden % t == 0]
-    deep = [pp] if pp else divisors(layers, LARGEST_PP)
+    sizes = vars(workload)
+    wide = [tp] if tp else fitting("tp", sizes, LARGEST_TP)
+    deep = [pp] if pp else fitting("pp", sizes, LARGEST_PP)
     found = [(t, p) for t, p in itertools.product(wide, deep) if devices % (t * p) == 0]
     if not found and tp and pp:
         raise Skip("tp x pp x cp does not divide the devices", f"{tp:g} x {pp:g} of {devices:g} devices")
@@ -121,15 +122,24 @@ def schedules(cells: Cells, workload: Workload, pp: float, dp: float) -> Iterato
         cells.search("micro_batch")
     if stages is None and pp > 1:
         cells.search("virtual_stages")
-    share = workload.global_batch / dp
     powers = [2.0**k for k in range(LARGEST_MICRO_BATCH.bit_length())]
-    for b in [batch] if batch else [b for b in powers if share % b == 0]:
-        interleaves = pp > 1 and (share / b) % pp == 0 and workload.n_layers % pp == 0
-        chunks = divisors(int(workload.n_layers / pp), LARGEST_STAGES) if interleaves else [1.0]
-        for v in [stages] if stages else chunks:
+    for b in [batch] if batch else powers:
+        known = {**vars(workload), "pp": pp, "dp": dp, "micro_batch": b}
+        known["n_micro_batches"] = workload.global_batch / (dp * b)
+        if not batch and not keeps(Infeasible.batch_not_divisible, known):
+            continue
+        for v in [stages] if stages else _chunks(known):
             yield b, (v if pp > 1 else 1.0)
 
 
-def divisors(number: int, largest: int) -> list[float]:
-    """Divisors of a number up to ``largest``, in ascending order."""
-    return [float(d) for d in range(1, min(number, largest) + 1) if number % d == 0]
+def _chunks(known: dict[str, float]) -> list[float]:
+    """Chunks of a stage that the layers and the schedule allow; one where stages differ by a layer."""
+    rules = Infeasible.layers_not_divisible, Infeasible.interleave_not_divisible
+    most = min(int(known["n_layers"] / known["pp"]), LARGEST_STAGES)
+    found = (known | {"virtual_stages": float(v)} for v in range(1, most + 1))
+    return [one["virtual_stages"] for one in found if all(keeps(rule, one) for rule in rules)] or [1.0]
+
+
+def fitting(degree: str, sizes: dict[str, float], largest: int) -> list[float]:
+    """Values of a degree up to ``largest`` that may fit a workload of these sizes, in ascending order."""
+    return [float(d) for d in range(1, largest + 1) if not fault(degree, d, sizes)]

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import jax
 import numpy as np
 
-from dse.evaluate import evaluate
 from dse.measured.completion import Candidates, complete
 from dse.measured.names import Lookup
 from dse.measured.table import Case, Skip
-from dse.types import INFEASIBLE_MEANING, Design, Infeasible, Mapping, Metrics, Precision, Recompute
+from dse.study import TRAINING, Study
+from dse.types import Design, Mapping, Precision, Recompute
 
 #: Designs a compiled call takes; the last call is padded, so that one program serves every table.
 BATCH = 256
@@ -34,7 +35,9 @@ class Prediction:
     stack: str = ""  #: slug of the software
 
 
-def predict_cases(cases: Sequence[Case], lookup: Lookup | None = None) -> list[Prediction]:
+def predict_cases(
+    cases: Sequence[Case], lookup: Lookup | None = None, study: Study = TRAINING
+) -> list[Prediction]:
     """One prediction a configuration, in order; nothing raises.
 
     Of what a row leaves open, a mapping takes the lightest recompute that fits memory, and of
@@ -56,7 +59,7 @@ def predict_cases(cases: Sequence[Case], lookup: Lookup | None = None) -> list[P
         for c in found
         for mapping in c.mappings
     ]
-    metrics = evaluate_many(designs)
+    metrics = evaluate_many(designs, study)
     predictions, start = [], 0
     for case, candidates in zip(cases, open_cases, strict=True):
         if isinstance(candidates, Skip):
@@ -64,67 +67,85 @@ def predict_cases(cases: Sequence[Case], lookup: Lookup | None = None) -> list[P
             continue
         stop = start + len(candidates.mappings)
         part = {name: values[start:stop] for name, values in metrics.items()}
-        predictions.append(_choose(case, candidates, designs[start:stop], part))
+        predictions.append(_choose(case, candidates, designs[start:stop], part, study))
         start = stop
     return predictions
 
 
-def evaluate_many(designs: Sequence[Design]) -> dict[str, np.ndarray]:
-    """Metrics of many designs, each an array in their order; compiled once for any number of one structure."""
-    names = [field.name for field in dataclasses.fields(Metrics)]
-    if not designs:
-        return {name: np.zeros(0) for name in names}
-    structures = [jax.tree.structure(design) for design in designs]
-    order: list[int] = []
-    parts = []
-    for structure in dict.fromkeys(structures):  # those with optional records apart from those without
-        members = [index for index, own in enumerate(structures) if own == structure]
-        order += members
-        parts.append(_evaluate_alike([designs[index] for index in members], structure))
-    back = np.argsort(order)
-    return {name: np.concatenate([getattr(part, name) for part in parts])[back] for name in names}
+def evaluate_many(designs: Sequence[Design], study: Study = TRAINING) -> dict[str, np.ndarray]:
+    """Metrics of many designs, each an array in their order; compiled once for any number of one structure.
+
+    >>> import dse
+    >>> one = dse.design("gpt-3-13b", "selene", tp=8, micro_batch=1, recompute="full")
+    >>> evaluate_many([one, one])["step_time"].shape
+    (2,)
+    """
+    found = {name: np.zeros(len(designs)) for name in study.units}
+    for members, stack in alike(designs):
+        metrics = evaluate_stack(stack, study)
+        for name in study.units:
+            found[name][members] = getattr(metrics, name)
+    return found
 
 
-def _evaluate_alike(designs: Sequence[Design], structure: jax.tree_util.PyTreeDef) -> Metrics:
-    """Metrics of designs of one structure, each an array in their order."""
-    return evaluate_leaves(np.array([jax.tree.leaves(design) for design in designs], np.float32), structure)
+def alike(designs: Sequence[Design]) -> Iterator[tuple[list[int], Design]]:
+    """(positions, stack) of designs by structure: those with an optional record apart from those without.
+
+    A stack is a design whose leaves are arrays, with one number a design.
+    """
+    positions: dict[jax.tree_util.PyTreeDef, list[int]] = {}
+    for position, design in enumerate(designs):
+        positions.setdefault(jax.tree.structure(design), []).append(position)
+    for members in positions.values():
+        yield members, jax.tree.map(lambda *leaves: np.array(leaves, np.float32), *(designs[i] for i in members))
 
 
-def evaluate_leaves(leaves: np.ndarray, structure: jax.tree_util.PyTreeDef) -> Metrics:
-    """Metrics of designs given by their leaves [design, leaf], each an array in their order."""
-    count, padding = len(leaves), -len(leaves) % BATCH
-    leaves = np.concatenate([leaves, np.repeat(leaves[-1:], padding, axis=0)])
-    parts = [_evaluate_batch(leaves[at : at + BATCH], structure) for at in range(0, len(leaves), BATCH)]
+def evaluate_stack(stack: Design, study: Study = TRAINING) -> Any:
+    """Metrics of a stack of designs (see :func:`alike`), each an array in their order."""
+    count = len(stack.mapping.tp)
+
+    def batch(start: int) -> Design:
+        chosen = np.minimum(np.arange(start, start + BATCH), count - 1)  # the last one fills up
+        return jax.tree.map(lambda leaf: leaf[chosen], stack)
+
+    parts = [_evaluate_batch(batch(start), study) for start in range(0, count, BATCH)]
     return jax.tree.map(lambda *arrays: np.concatenate(arrays)[:count], *jax.device_get(parts))
 
 
-@functools.partial(jax.jit, static_argnames="structure")
-def _evaluate_batch(leaves: jax.Array, structure: jax.tree_util.PyTreeDef) -> Metrics:
-    """Metrics of ``leaves``: one row a design, one column a leaf."""
-    return jax.vmap(lambda row: evaluate(jax.tree.unflatten(structure, list(row))))(leaves)
+@functools.partial(jax.jit, static_argnums=1)
+def _evaluate_batch(stack: Design, study: Study) -> Any:
+    """Metrics of one batch."""
+    return jax.vmap(study.evaluate)(stack)
 
 
-def _choose(case: Case, candidates: Candidates, designs: list[Design], metrics: dict[str, np.ndarray]) -> Prediction:
+def _choose(
+    case: Case, candidates: Candidates, designs: list[Design], metrics: dict[str, np.ndarray], study: Study
+) -> Prediction:
     """The prediction of one configuration from the metrics of its candidates."""
+    layers, mappings = candidates.workload.n_layers, candidates.mappings
     reason = metrics["infeasible_reason"].astype(int)
-    runs = (reason & ~int(Infeasible.memory | Infeasible.host_memory)) == 0
+    # Stages that differ by a layer are only taken where a row states them: then they did run.
+    uneven = np.array([m.virtual_stages == 1.0 and m.pp <= layers and layers % m.pp != 0.0 for m in mappings])
+    reason = np.where(uneven, reason & ~study.reason_bits.get("layers_not_divisible", 0), reason)
+    runs = (reason & ~int(study.memory_reasons)) == 0
     if not runs.any():
-        return Prediction(case, completed=candidates.completed, skip=Skip("infeasible as stated", _sentence(reason[0])))
-    runs &= np.isfinite(metrics["step_time"]) & np.isfinite(metrics["peak_memory"])
+        skip = Skip("infeasible as stated", _sentence(int(reason[0]), study))
+        return Prediction(case, completed=candidates.completed, skip=skip)
+    runs &= np.isfinite(metrics[study.objective]) & np.isfinite(metrics[study.memory])
     if not runs.any():
         return Prediction(case, completed=candidates.completed, skip=Skip("beyond the range of single precision"))
-    need, fits, note = metrics["peak_memory"], runs & (reason == 0), ""
+    need, fits, note = metrics[study.memory], runs & (reason == 0), ""
     if not fits.any():
         if candidates.fits_memory_by_choice:
             smallest = f"smallest need {need[runs].min() / _GIB:.1f} GiB"
             return Prediction(case, completed=candidates.completed, skip=Skip("does not fit in memory", smallest))
         fits, note = runs & (need == need[runs].min()), "over capacity"
-    chosen = _fastest(candidates.mappings, metrics["step_time"], fits)
-    if candidates.workload.n_layers % candidates.mappings[chosen].pp:
+    chosen = _fastest(mappings, metrics[study.objective], fits)
+    if uneven[chosen]:
         note = "; ".join(filter(None, (note, "stages differ by a layer")))
     return Prediction(
         case, designs[chosen], {name: float(values[chosen]) for name, values in metrics.items()},
-        _completed(candidates, candidates.mappings[chosen]), note, stack=candidates.stack,
+        _completed(candidates, mappings[chosen]), note, stack=candidates.stack,
     )  # fmt: skip
 
 
@@ -146,8 +167,8 @@ def _completed(candidates: Candidates, mapping: Mapping) -> dict[str, str]:
     return {name: value or chosen(name) for name, value in candidates.completed.items()}
 
 
-def _sentence(bits: int) -> str:
-    return "; ".join(text for bit, text in INFEASIBLE_MEANING.items() if bits & bit and bit != Infeasible.memory)
+def _sentence(bits: int, study: Study) -> str:
+    return "; ".join(study.reason_meanings[name] for name in study.reasons_in(bits & ~int(study.memory_reasons)))
 
 
 def peak_rate(design: Design) -> float:

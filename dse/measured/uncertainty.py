@@ -21,8 +21,7 @@ import jax
 import numpy as np
 
 from dse import catalog
-from dse.catalog.fields import upper_bound
-from dse.design import leaves
+from dse.design import leaf, leaves, replace
 from dse.types import Design
 
 #: Probability of an interval, unless another is asked for.
@@ -32,7 +31,7 @@ SHARE = 0.8
 DRAWS = 64
 
 
-class Doubt(NamedTuple):
+class Uncertainty(NamedTuple):
     """What the calibration left open for a stack."""
 
     spreads: dict[str, float]  #: full leaf path → standard deviation of the logarithm
@@ -47,12 +46,12 @@ class Interval(NamedTuple):
 
 
 @functools.cache
-def doubt_of(software: str) -> Doubt:
+def uncertainty_of(software: str) -> Uncertainty:
     """What is open for predictions with a stack of the catalogue."""
     entry = catalog.entry("software", software)
     paths = {path.rpartition(".")[2]: path for path in leaves() if path.startswith("software.")}
     spreads = {paths[name]: found.spread for name, found in entry.values.items() if found.spread and name in paths}
-    return Doubt(spreads, float(entry.value("residual", 0.0)))
+    return Uncertainty(spreads, float(entry.value("residual", 0.0)))
 
 
 def quantile(share: float = SHARE) -> float:
@@ -60,43 +59,38 @@ def quantile(share: float = SHARE) -> float:
     return NormalDist().inv_cdf(0.5 + 0.5 * share)
 
 
-def half_widths(designs: Sequence[Design], doubts: Sequence[Doubt], share: float = SHARE) -> np.ndarray:
+def half_widths(designs: Sequence[Design], open_parts: Sequence[Uncertainty], share: float = SHARE) -> np.ndarray:
     """Half the width of the interval of each design's log step time, ``z_q sigma``."""
-    residuals = np.array([doubt.residual for doubt in doubts])
-    return quantile(share) * np.hypot(deviations(designs, doubts), residuals)
+    residuals = np.array([one.residual for one in open_parts])
+    return quantile(share) * np.hypot(deviations(designs, open_parts), residuals)
 
 
-def deviations(designs: Sequence[Design], doubts: Sequence[Doubt]) -> np.ndarray:
+def deviations(designs: Sequence[Design], open_parts: Sequence[Uncertainty]) -> np.ndarray:
     """Standard deviation of each design's log step time over draws of its stack's parameters."""
-    from dse.measured.prediction import evaluate_leaves
+    from dse.measured.prediction import alike, evaluate_stack
 
     found = np.zeros(len(designs))
-    structures = [jax.tree.structure(design) for design in designs]
-    for structure in dict.fromkeys(structures):
-        members = [i for i, own in enumerate(structures) if own == structure]
-        drawn = _drawn([designs[i] for i in members], [doubts[i] for i in members])
-        times = np.asarray(evaluate_leaves(drawn.reshape(-1, drawn.shape[-1]), structure).step_time)
+    for members, stack in alike(designs):
+        times = np.asarray(evaluate_stack(drawn(stack, [open_parts[i] for i in members])).step_time)
         found[members] = np.log(times.reshape(len(members), DRAWS)).std(axis=1)
     return found
 
 
-def _drawn(designs: Sequence[Design], doubts: Sequence[Doubt]) -> np.ndarray:
-    """[design, draw, leaf] leaves of the designs under draws that all designs share; shares stay below 1."""
+def drawn(stack: Design, open_parts: Sequence[Uncertainty]) -> Design:
+    """A stack of designs, each ``DRAWS`` times with draws of its open parameters that all designs share.
+
+    Drawn values stay within the bounds of their leaves.
+    """
     known = list(leaves())
-    order = {path: i for i, path in enumerate(_paths(designs[0]))}
     once = np.random.default_rng(0).standard_normal((DRAWS // 2, len(known)))
     normal = dict(zip(known, np.concatenate([once, -once]).T, strict=True))
-    drawn = np.repeat(np.array([jax.tree.leaves(design) for design in designs], np.float32)[:, None], DRAWS, axis=1)
-    for values, doubt in zip(drawn, doubts, strict=True):
-        for path, spread in doubt.spreads.items():
-            column = values[:, order[path]] * np.exp(spread * normal[path])
-            values[:, order[path]] = np.minimum(column, upper_bound(path.rpartition(".")[2]))
-    return drawn
-
-
-def _paths(design: Design) -> list[str]:
-    """Full leaf path of each leaf, in the order of ``jax.tree.leaves``."""
-    return [jax.tree_util.keystr(keys).lstrip(".") for keys, _ in jax.tree_util.tree_leaves_with_path(design)]
+    repeated = jax.tree.map(lambda values: np.repeat(values, DRAWS), stack)
+    columns = {}
+    for path in dict.fromkeys(path for one in open_parts for path in one.spreads):
+        spreads = np.array([one.spreads.get(path, 0.0) for one in open_parts])
+        factors = np.exp(spreads[:, None] * normal[path]).reshape(-1)
+        columns[path] = np.minimum(leaf(repeated, path) * factors, leaves()[path]["bounds"].high).astype(np.float32)
+    return replace(repeated, columns)
 
 
 #: Metrics that fall as the step time grows; other times and rates do not depend on it.

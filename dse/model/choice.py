@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from dse.types import Scalar
 
+#: An integer code, mostly that of an enumeration.
+Code = TypeVar("Code", bound=int)
 
-def choose(code: Scalar, by_code: Mapping[int, Scalar]) -> Scalar:
+
+def choose(code: Scalar, by_code: Mapping[Code, Scalar]) -> Scalar:
     """The value of ``by_code`` at a traced integer code, as a chain of selects (0 if unknown)."""
     result: Scalar = 0.0
     for key, value in by_code.items():
@@ -18,7 +22,7 @@ def choose(code: Scalar, by_code: Mapping[int, Scalar]) -> Scalar:
     return result
 
 
-def divides(part: Scalar, whole: Scalar) -> Scalar:
+def divides(part: Scalar, whole: Scalar) -> jax.Array:
     """Whether ``part`` divides ``whole``: whole numbers held in floats, exact while both are below 2^24.
 
     The quotient is rounded to a whole number whose product with ``part`` is exact only if it is the
@@ -33,3 +37,12 @@ def ceiling(value: Scalar) -> Scalar:
     A ceiling is flat between its steps, so its own slope says that more stages or narrower shards save no work.
     """
     return jnp.ceil(value) + (value - jax.lax.stop_gradient(value))
+
+
+def just_below_reciprocal(piece: Scalar) -> Scalar:
+    """``1 / piece``, smaller by four roundings: what turns the pieces of a whole into a product.
+
+    ``ceiling(whole * just_below_reciprocal(piece))`` is ``ceil(whole / piece)`` without a division for each whole,
+    exact below 2^21: a whole multiple never counts one piece more. Its slope is that by ``whole``.
+    """
+    return jax.lax.stop_gradient(1.0 / piece * (1.0 - 2.0**-21))

@@ -37,8 +37,11 @@ _HATCHED = {"color": "white", "edgecolor": PALE, "hatch": "////", "linewidth": 0
 #: Inches: the bars with their numbers, the narrowest figure, the gap between columns of the table beside them.
 _BARS, _NARROWEST, _GAP = 5.5, 7.6, 0.13
 
-#: Points of the table's text.
-_SIZE = 8.0
+#: Inches of the panel of times, at least.
+_TIMES = 3.7
+
+#: Points of the table's text, and of the numbers behind bars.
+_SIZE, _SMALL = 8.0, 7.5
 
 
 def breakdown(results: xr.Dataset, within: float = 2.0, bars: int = 16, missing: int = 4) -> Figure:
@@ -77,7 +80,7 @@ def breakdown(results: xr.Dataset, within: float = 2.0, bars: int = 16, missing:
 
 
 def _best_of_each(columns: Columns, within: float, bars: int, missing: int) -> tuple[list[int], list[int]]:
-    """Rows to show: the fastest of each group, and the least hungry of those groups where nothing fits."""
+    """Rows to show: the fastest of each group, and of groups where nothing fits the one that needs least memory."""
     if not columns.feasible.any():
         raise designs.nothing_feasible()
     limit = within * columns.time[columns.feasible].min()
@@ -124,21 +127,24 @@ def _draw_times(axes: Axes, columns: Columns, rows: list[int], unfit: list[int])
     scale, units = scaled(columns.time[rows].min(), "s")
     at = np.arange(len(rows))
     left = np.zeros(len(rows))
-    for name, values in known_first(columns.parts).items():
+    for name, values in in_legend_order(columns.parts).items():
         width = values[rows] * scale
         if width.max() >= 1e-3 * columns.time[rows].max() * scale:
             label, colour = PARTS.get(name, (name.replace("_", " "), OTHER))
             axes.barh(at, width, left=left, height=0.74, color=colour, label=label, linewidth=0)
         left += width
+    longest = [columns.time[[*rows, *unfit]].max() * scale * 1.05]
     for i, row in enumerate(rows):
         total = columns.time[row] * scale
         text = f"{plain(total)} {units} · {100 * columns.mfu[row]:.0f} %" + (" MFU" if i == 0 else "")
-        axes.annotate(text, (total, i), xytext=(3, 0), textcoords="offset points", va="center", fontsize=7.5)
+        axes.annotate(text, (total, i), xytext=(3, 0), textcoords="offset points", va="center", fontsize=_SMALL)
+        # Bar and number end inside the panel.
+        longest.append(total / (1.0 - (text_width(axes.figure, text, _SMALL) + _GAP) / _TIMES))
     if unfit:
         below = len(rows) + np.arange(len(unfit))
         axes.barh(below, columns.time[unfit] * scale, height=0.74, label="does not fit in memory", **_HATCHED)
     axes.set_xlabel(f"step time ({units})")
-    axes.set_xlim(0, columns.time[[*rows, *unfit]].max() * scale * 1.22)
+    axes.set_xlim(0, max(longest))
 
 
 def _draw_memory(axes: Axes, columns: Columns, rows: list[int], unfit: list[int]) -> None:
@@ -152,7 +158,7 @@ def _draw_memory(axes: Axes, columns: Columns, rows: list[int], unfit: list[int]
     for i, value in enumerate(needed):
         if value > edge:  # cut off: the number stands in the bar
             axes.text(
-                edge * 0.98, i, f"{value:,.0f} →", va="center", ha="right", fontsize=7.5,
+                edge * 0.98, i, f"{value:,.0f} →", va="center", ha="right", fontsize=_SMALL,
                 bbox={"color": "white", "pad": 0.6},
             )  # fmt: skip
     if columns.capacity:
@@ -166,6 +172,6 @@ def _draw_memory(axes: Axes, columns: Columns, rows: list[int], unfit: list[int]
     axes.set_xlabel("peak memory (GiB)")
 
 
-def known_first(parts: dict[str, Any]) -> dict[str, Any]:
+def in_legend_order(parts: dict[str, Any]) -> dict[str, Any]:
     """Parts in the order of the legend, unknown ones last."""
     return {n: parts[n] for n in (*PARTS, *(n for n in parts if n not in PARTS)) if n in parts}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +9,17 @@ import xarray as xr
 
 from dse.errors import InputError
 from dse.plot.grid import Machines, axes_of, machines, thinned
-from dse.plot.style import heading, labels, laid_out, new_figure, scaled, set_title, shades, style, told
+from dse.plot.style import (
+    axis_label,
+    heading,
+    laid_out,
+    new_figure,
+    scaled,
+    set_title,
+    shades,
+    style,
+    wrapped,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,11 +33,14 @@ _METRICS = ("energy_per_step", "step_time", "device_power")
 
 _MOST_LINES, _MOST_PANELS = 8, 3
 
-#: Lines further apart than this are drawn relative to their value at the highest clock.
-_APART = 3.0
+#: Lines further apart than this factor are drawn relative to their value at the highest clock.
+_FAR_APART = 3.0
 
-#: A least is one where both ends are this much higher; a panel with one ends at this multiple of the highest right end.
-_DEPTH, _MOST_CLIMB = 1.002, 1.6
+#: A line has a minimum where both of its ends are higher by this factor.
+_DEPTH = 1.002
+
+#: A panel with a minimum ends at this multiple of the highest right end of a line.
+_HIGHEST = 1.6
 
 
 def clock_axis(results: xr.Dataset) -> str | None:
@@ -45,8 +57,8 @@ def _is_clock(coordinate: xr.DataArray) -> bool:
 def clock(results: xr.Dataset) -> Figure:
     """Energy, time and power against the clock, one line a workload or whatever else moves them most.
 
-    A dot marks the least of a line where it is inside: the U of energy against clock. Everything else is as at the
-    fastest machine.
+    A dot marks the minimum of a line that falls and rises again, as energy does. All other axes stand at their
+    values of the fastest machine.
     """
     name = clock_axis(results)
     if name is None:
@@ -79,25 +91,25 @@ def _draw(axes: Axes, grid: Machines, metric: str, name: str, along: str | None)
     shown = thinned(len(values), _MOST_LINES, grid.at[along] if along else 0)
     values, relative = _comparable(values[shown])
     factor, units = (1.0, "") if relative else scaled(float(np.nanmin(values)), line[metric].attrs.get("units", "1"))
-    texts, highest = labels(line[along]) if along else [""], []
+    texts, highest = grid.labels(along) if along else [""], []
     for row, place, colour in zip(values, shown, shades(len(shown)), strict=True):
         x, y = line[name].values * x_scale, row * factor
         axes.plot(x, y, color=colour, linewidth=1.4, label=texts[place], marker="." if len(x) <= 12 else None)
-        least = _inner_least(y)
-        if least is not None:
-            axes.plot(x[least], y[least], color=colour, marker="o", markersize=6)
+        minimum = _inner_minimum(y)
+        if minimum is not None:
+            axes.plot(x[minimum], y[minimum], color=colour, marker="o", markersize=6)
             highest.append(float(y[np.isfinite(y)][-1]))
-    words = told(line[metric], units or ("over that at the highest clock" if relative else ""))
-    axes.set_title(textwrap.fill(words, 36), fontsize=8.5, loc="left")
-    axes.set_xlabel(textwrap.fill(told(line[name], x_units), 36), fontsize=8.5)
+    title = axis_label(line[metric], units or ("over that at the highest clock" if relative else ""))
+    axes.set_title(wrapped(title), fontsize=8.5, loc="left")
+    axes.set_xlabel(wrapped(axis_label(line[name], x_units)), fontsize=8.5)
     axes.tick_params(labelsize=8)
     axes.margins(y=0.08)
-    if highest:  # the least is to be seen, not how far the left branch climbs
-        axes.set_ylim(top=min(axes.get_ylim()[1], _MOST_CLIMB * max(highest)))
+    if highest:  # the minimum is to be seen, not how far the line climbs on its left
+        axes.set_ylim(top=min(axes.get_ylim()[1], _HIGHEST * max(highest)))
 
 
-def _inner_least(values: np.ndarray) -> int | None:
-    """Where a line has its least, if it falls to it and rises again."""
+def _inner_minimum(values: np.ndarray) -> int | None:
+    """The place of a line's minimum, if it falls to it and rises again."""
     known = np.flatnonzero(np.isfinite(values))
     if not len(known):
         return None
@@ -108,7 +120,7 @@ def _inner_least(values: np.ndarray) -> int | None:
 def _comparable(values: np.ndarray) -> tuple[np.ndarray, bool]:
     """Lines far apart as multiples of their last known value, and whether they are."""
     middles = [float(np.median(row[np.isfinite(row)])) for row in values if np.isfinite(row).any()]
-    if not middles or max(middles) <= _APART * min(middles):
+    if not middles or max(middles) <= _FAR_APART * min(middles):
         return values, False
     last = np.array([row[np.isfinite(row)][-1] if np.isfinite(row).any() else np.nan for row in values])
     return values / last[:, None], True

@@ -51,8 +51,8 @@ def columns(results: xr.Dataset) -> tuple[Columns, str]:
         if values.dims and set(values.dims) <= set(shape.dims) and name not in HEADINGS
         and (name not in _NO_LABELS or name in set(shape.dims) - {"mapping", "design"})
     ]  # fmt: skip
-    told = {heading(name): _spread(_as_text(results[name]), shape) for name in moving}
-    told |= {HEADINGS[name]: flat(name) for name in HEADINGS if name in results and results[name].dims}
+    shown = {heading(name): _spread(_as_text(results[name]), shape) for name in moving}
+    shown |= {HEADINGS[name]: flat(name) for name in HEADINGS if name in results and results[name].dims}
     memory, reason = flat("peak_memory"), flat("infeasible_reason") if "infeasible_reason" in results else None
     at = ", ".join(pair(name, _at_point(results[name])) for name in point if name in results.coords)
     title = str(results.attrs.get("title", ""))
@@ -63,8 +63,8 @@ def columns(results: xr.Dataset) -> tuple[Columns, str]:
         feasible=flat("feasible").astype(bool),
         memory_alone=np.zeros(shape.size, bool) if reason is None else reason == _MEMORY,
         parts={str(n).removeprefix("step_time_"): flat(str(n)) for n in results if str(n).startswith("step_time_")},
-        labels=told,
-        group=(*map(heading, moving), *(n for n in ("tp", "pp") if n in told)),
+        labels=shown,
+        group=(*map(heading, moving), *(n for n in ("tp", "pp") if n in shown)),
         capacity=max(float(results.attrs.get("memory_capacity_bytes", 0.0)), 0.0) or capacity(memory, reason),
     ), f"{title} ({at})" if at else title
 

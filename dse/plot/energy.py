@@ -12,8 +12,8 @@ from dse.plot import designs
 from dse.plot.grid import Machines, machines
 from dse.plot.style import (
     FRONT,
+    axis_label,
     heading,
-    labels,
     laid_out,
     new_figure,
     plain_ticks,
@@ -21,7 +21,7 @@ from dse.plot.style import (
     set_title,
     shades,
     style,
-    told,
+    wrapped,
 )
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ def energy(results: xr.Dataset) -> Figure:
             drawstyle="steps-post", label="Pareto front",
         )  # fmt: skip
         axes.set(xscale="log", yscale="log")
-        axes.set_xlabel(told(time, factors[0][1]))
-        axes.set_ylabel(told(joules, factors[1][1]))
+        axes.set_xlabel(axis_label(time, factors[0][1]))
+        axes.set_ylabel(wrapped(axis_label(joules, factors[1][1])))
         plain_ticks(axes.xaxis, axes.yaxis)
         axes.legend(
             loc="upper left", bbox_to_anchor=(1.0, 1.0), title=coloured, fontsize=8, title_fontsize=8,
@@ -79,7 +79,7 @@ def _work(grid: Machines) -> str:
 def _draw_machines(axes: Axes, grid: Machines, x: np.ndarray, y: np.ndarray) -> str:
     """One dot a machine, and the heading of the axis that colours them."""
     name = grid.strongest(ENERGY)
-    texts = labels(grid.points[name])
+    texts = grid.labels(name)
     place = np.broadcast_to(
         np.arange(len(texts)).reshape([-1 if d == name else 1 for d in grid.points.step_time.dims]),
         grid.points.step_time.shape,

@@ -15,7 +15,7 @@ _RATE = "tokens_per_second"
 
 
 class Machines(NamedTuple):
-    """A grid of machines, or of whatever else the orthogonal axes are, each with its best mapping."""
+    """The points of all orthogonal axes, each with its best mapping; most are machines."""
 
     points: xr.Dataset  # variables along the axes alone; missing where nothing is feasible
     axes: tuple[str, ...]  # dimensions with several positions
@@ -36,7 +36,23 @@ class Machines(NamedTuple):
     def others(self, *axes: str) -> str:
         """What the fastest machine is along all axes but these."""
         left = (name for name in self.axes if name not in axes)
-        return ", ".join(pair(name, labels(self.points[name])[self.at[name]]) for name in left)
+        return ", ".join(pair(name, self.labels(name)[self.at[name]]) for name in left)
+
+    def tied(self, name: str) -> list[str]:
+        """Axes that move together with one."""
+        return [str(n) for n, values in self.points.coords.items() if values.dims == (name,) and n != name]
+
+    def labels(self, name: str) -> list[str]:
+        """Values along an axis; equal ones with those of axes tied to it, as far as they tell them apart."""
+        texts = labels(self.points[name])
+        for other in self.tied(name):
+            longer = [
+                f"{text}, {more}" if texts.count(text) > 1 else text
+                for text, more in zip(texts, labels(self.points[other]), strict=True)
+            ]
+            if len(set(longer)) > len(set(texts)):
+                texts = longer
+        return texts
 
     def strongest(self, metric: str, besides: tuple[str, ...] = ()) -> str | None:
         """The axis along which the mean logarithm of a metric moves most."""

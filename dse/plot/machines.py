@@ -1,4 +1,4 @@
-"""Where the time of a step goes along each axis of a grid of machines."""
+"""Shares of the step time along each axis of a grid of machines."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from dse.plot.breakdown import known_first
+from dse.plot.breakdown import in_legend_order
 from dse.plot.grid import Machines, machines, thinned
 from dse.plot.style import (
     OTHER,
     PALE,
     PARTS,
     heading,
-    labels,
     laid_out,
     new_figure,
     plain,
     scaled,
     set_title,
     style,
+    text_width,
 )
 
 if TYPE_CHECKING:
@@ -35,8 +35,11 @@ _COMPUTE = ("layers, forward and backward", PARTS["forward"][1])
 #: Most bars of an axis; the share up to which a part is one of the others; inches of a bar, and of a panel's frame.
 _MOST_BARS, _LEAST_SHARE, _BAR, _FRAME = 12, 0.01, 0.2, 0.5
 
-#: Letters of a line of a panel's title.
-_LETTERS = 30
+#: Inches of a column: its bars with their times, and the least with labels.
+_BARS, _NARROWEST = 2.7, 3.8
+
+#: Letters of a line of a panel's title, points of the labels.
+_LETTERS, _SIZE = 28, 8.0
 
 
 def shares(results: xr.Dataset) -> Figure:
@@ -48,9 +51,11 @@ def shares(results: xr.Dataset) -> Figure:
     with style():
         columns = _in_two_columns(grid)
         tallest = max(sum(_height(grid, name) for name in column) for column in columns)
-        figure = new_figure(width=3.8 * len(columns), height=1.0 + tallest)
+        figure = new_figure(width=_NARROWEST, height=1.0 + tallest)
+        widths = [_width(figure, grid, column) for column in columns]
+        figure.set_figwidth(sum(widths))
         drawn = _drawn(grid)
-        outer = figure.add_gridspec(1, len(columns))
+        outer = figure.add_gridspec(1, len(columns), width_ratios=widths)
         for place, column in enumerate(columns):
             heights = [_height(grid, name) for name in column]
             spare = tallest - sum(heights)
@@ -80,6 +85,12 @@ def _in_two_columns(grid: Machines) -> list[list[str]]:
     return [column for column in columns if column]
 
 
+def _width(figure: Figure, grid: Machines, names: list[str]) -> float:
+    """Inches of a column of panels."""
+    longest = max(text_width(figure, text, _SIZE) for name in names for text in grid.labels(name))
+    return max(_NARROWEST, _BARS + longest)
+
+
 def _height(grid: Machines, name: str) -> float:
     """Inches of a panel."""
     return _FRAME + _BAR * min(grid.points.sizes[name], _MOST_BARS)
@@ -101,7 +112,7 @@ def _drawn(grid: Machines) -> list[str]:
     """The parts that are worth a colour: of a share that can be seen along some axis. Compute first."""
     shares_of = [_parts(grid, name) for name in grid.axes]
     seen = {part: None for parts in shares_of for part, share in parts.items() if share.max() > _LEAST_SHARE}
-    return sorted(known_first(seen), key="compute".__ne__)
+    return sorted(in_legend_order(seen), key="compute".__ne__)
 
 
 def _named(part: str) -> tuple[str, str]:
@@ -133,13 +144,12 @@ def _draw(axes: Axes, grid: Machines, name: str, drawn: list[str]) -> None:
         text = f"{plain(time * scale)} {units}" if np.isfinite(time) else "nothing fits"
         axes.annotate(text, (100.0 if np.isfinite(time) else 0.0, row), xytext=(3, 0), textcoords="offset points",
                       va="center", fontsize=7.5, color=PALE if not np.isfinite(time) else None)  # fmt: skip
-    texts = labels(line[name])
-    axes.set_yticks(at, [texts[place] for place in places], fontsize=8)
+    texts = grid.labels(name)
+    axes.set_yticks(at, [texts[place] for place in places], fontsize=_SIZE)
     axes.get_yticklabels()[places.index(fastest)].set_fontweight("bold")
     axes.set(xlim=(0, 100), ylim=(len(places) - 0.4, -0.6))
     axes.tick_params(axis="y", length=0)
     axes.tick_params(axis="x", labelsize=8)
     axes.spines["left"].set_visible(False)
-    tied = [heading(str(n)) for n, c in line.coords.items() if c.dims == (name,) and n != name]
-    title = textwrap.fill(" with ".join([heading(name), *tied]), _LETTERS)
+    title = textwrap.fill(", ".join(map(heading, [name, *grid.tied(name)])), _LETTERS)
     axes.set_title(title, fontsize=9, fontweight="bold", loc="left", pad=3)

@@ -23,7 +23,7 @@ PARTS = {
     "forward": ("forward", "#0b4f8a"),
     "backward": ("backward", "#3f8fc9"),
     "recompute": ("recompute", "#a9d3ee"),
-    "edge": ("embedding and head", "#5b5f97"),
+    "embedding_and_head": ("embedding and head", "#5b5f97"),
     "host": ("host launches", "#222222"),
     "tensor_parallel": ("tensor parallel", "#c8440a"),
     "context_parallel": ("context parallel", "#8c510a"),
@@ -34,7 +34,7 @@ PARTS = {
     "offload": ("offload", "#b5a642"),
 }
 
-#: Colour of a part this module does not know, of text, of what is beside the point, and of fronts.
+#: Colour of a part this module does not know, of text, of what stands in the background, and of Pareto fronts.
 OTHER, INK, PALE, FRONT = "#999999", "#1a1a1a", "#8a8a8a", "#c8440a"
 
 #: Part of the mapping → its heading.
@@ -43,7 +43,15 @@ HEADINGS = {
     "zero_stage": "ZeRO", "recompute": "recompute",
 }  # fmt: skip
 
-_PREFIXES = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, "")]
+_PREFIXES = [
+    (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"), (1e-12, "p"),
+]  # fmt: skip
+
+#: SI units → the ones that figures write them in, and the factor to these. Powers take no prefixes.
+_WRITTEN = {
+    "": (1.0, ""), "1": (1.0, ""), "K": (1.0, "K"), "m": (1e3, "mm"), "m^2": (1e6, "mm²"),
+    "1/m^2": (1e-12, "M/mm²"), "B/m^2": (1e-12, "MB/mm²"), "B/s/m": (1e-12, "GB/s/mm"),
+}  # fmt: skip
 
 _STYLE = {
     "font.family": "sans-serif",
@@ -59,7 +67,7 @@ _STYLE = {
 }
 
 #: Letters of a title in an inch.
-_LETTERS = 12
+_LETTERS_AN_INCH = 12
 
 
 # Numbers and names
@@ -74,46 +82,52 @@ def plain(value: float | str) -> str:
 
 
 def scaled(value: float, units: str) -> tuple[float, str]:
-    """Factor and name of the units in which a quantity of about ``value`` is told."""
-    if units == "s":
-        return (1.0, "s") if value >= 1.0 else (1e3, "ms")
+    """Factor and name of the units in which a quantity of about ``value``, in SI units, is written."""
+    if units in _WRITTEN:
+        return _WRITTEN[units]
     if units == "B" and value >= 2**20:
         return 1.0 / GIB, "GiB"
-    if units in ("1", ""):
-        return 1.0, ""
-    size, prefix = next((p for p in _PREFIXES if abs(value) >= p[0]), _PREFIXES[-1])
+    if not abs(value) or not math.isfinite(value) or (units == "s" and value >= 1.0):
+        return 1.0, units
+    size, prefix = next((p for p in _PREFIXES if abs(value) >= 0.9999 * p[0]), _PREFIXES[-1])
     return 1.0 / size, prefix + {"s-1": "/s"}.get(units, units)
 
 
 def label(value: Any, units: str = "1") -> str:
-    """What an axis is at a point."""
+    """The value of an axis at a point, with its units."""
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
     if isinstance(value, str):
         return value
     factor, name = scaled(float(value), units)
-    return f"{float(value) * factor:.4g} {name}".rstrip()
+    number = float(value) * factor
+    return f"{number:.{4 if abs(number) < 1e4 else 6}g} {name}".rstrip()
 
 
 def labels(coordinate: xr.DataArray) -> list[str]:
-    """What an axis is at each of its points."""
+    """The values of an axis at all of its points, with their units."""
     return [label(value, str(coordinate.attrs.get("units", "1"))) for value in coordinate.values.tolist()]
 
 
 def heading(name: str) -> str:
-    """An axis' name as short as it can be."""
+    """The name of an axis as short as it can be."""
     return HEADINGS.get(name) or name.removeprefix("chip_").removeprefix("power_").replace("_", " ")
 
 
 def pair(name: str, text: str) -> str:
-    """An axis and what it is there, in words that no line break parts."""
+    """An axis and its value at a point, in words that no line break parts."""
     return f"{heading(name)} {text}".replace(" ", "\u00a0")
 
 
-def told(variable: xr.DataArray, units: str) -> str:
+def axis_label(variable: xr.DataArray, units: str) -> str:
     """A variable's long name and units, for an axis of a figure."""
     words = str(variable.attrs.get("long_name", str(variable.name).replace("_", " "))).removesuffix(" (catalogue name)")
     return f"{words} ({units})" if units else words
+
+
+def wrapped(text: str) -> str:
+    """A label of a panel in lines that fit beside or above it."""
+    return textwrap.fill(text, 36)
 
 
 # Figures
@@ -138,7 +152,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 def set_title(figure: Figure, *lines: str) -> None:
     """The lines, broken where the figure ends."""
-    room = int(_LETTERS * figure.get_figwidth())
+    room = int(_LETTERS_AN_INCH * figure.get_figwidth())
     text = "\n".join(textwrap.fill(line, room, break_on_hyphens=False) for line in lines if line)
     if text:
         figure.suptitle(text, fontsize=10)

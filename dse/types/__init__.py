@@ -11,36 +11,63 @@ from dse.types.choices import (
     Attention,
     Collective,
     Infeasible,
+    MessageKind,
+    OperatorKind,
     Placement,
     Precision,
     Recompute,
     SequenceParallel,
 )
 from dse.types.design import Design
-from dse.types.fields import Scalar, defaults, field_metadata, metadata, record
+from dse.types.fields import (
+    COUNT,
+    NOT_NEGATIVE,
+    POSITIVE,
+    POSITIVE_SHARE,
+    SHARE,
+    SIGNED,
+    YES_OR_NO,
+    Bounds,
+    Scalar,
+    field_metadata,
+    metadata,
+    record,
+)
 from dse.types.kernels import AttentionKernels, EfficiencySteps, FineKernels, Kernels, Steps
 from dse.types.machine import HOST, Accelerator, MatrixRate, MemoryTier, System
 from dse.types.metrics import Metrics
 from dse.types.network import CollectiveKernels, Network, Volumes
-from dse.types.operations import Operator, Work
+from dse.types.operations import Dimension, Element, Group, Message, Operator, Scope, Window, Work
 from dse.types.power import Power
 from dse.types.software import Mapping, Software
-from dse.types.technology import GENERATED, Chip, LogicNode, MemoryTechnology
+from dse.types.technology import GENERATED, Board, Chip, LogicNode, MemoryTechnology
 from dse.types.workload import Workload
 
 __all__ = [
+    "COUNT",
     "GENERATED",
     "HOST",
     "INFEASIBLE_MEANING",
+    "NOT_NEGATIVE",
+    "POSITIVE",
+    "POSITIVE_SHARE",
+    "SHARE",
+    "SIGNED",
+    "YES_OR_NO",
     "Accelerator",
     "Attention",
     "AttentionKernels",
+    "Board",
+    "Bounds",
     "Chip",
     "Collective",
     "CollectiveKernels",
     "Design",
+    "Dimension",
     "EfficiencySteps",
+    "Element",
     "FineKernels",
+    "Group",
     "Infeasible",
     "Kernels",
     "LogicNode",
@@ -48,22 +75,26 @@ __all__ = [
     "MatrixRate",
     "MemoryTechnology",
     "MemoryTier",
+    "Message",
+    "MessageKind",
     "Metrics",
     "Network",
     "Operator",
+    "OperatorKind",
     "Placement",
     "Power",
     "Precision",
     "Recompute",
     "Scalar",
+    "Scope",
     "SequenceParallel",
     "Software",
     "Steps",
     "System",
     "Volumes",
+    "Window",
     "Work",
     "Workload",
-    "defaults",
     "field_metadata",
     "metadata",
     "record",

@@ -1,8 +1,8 @@
-"""Categorical choices, as the integer codes that designs carry, and why a design cannot run."""
+"""Categorical choices, as the integer codes that designs carry; kinds of work; why a design cannot run."""
 
 from __future__ import annotations
 
-from enum import IntEnum, IntFlag
+from enum import IntEnum, IntFlag, StrEnum
 
 
 class Precision(IntEnum):
@@ -60,6 +60,25 @@ class Placement(IntEnum):
     tp_cp_pp_dp = 1
 
 
+class OperatorKind(StrEnum):
+    """What a device does an operator with; known in Python, never traced."""
+
+    matrix = "matrix"  # matrix units, at the mapping's precision
+    matrix_16 = "matrix_16"  # matrix units, in 16 bits even where the recipe is narrower
+    flash = "flash"  # a flash-attention kernel, in 16 bits
+    vector = "vector"  # vector units
+
+
+class MessageKind(StrEnum):
+    """What is sent in a group of devices; known in Python, never traced."""
+
+    all_reduce = "all_reduce"
+    all_gather = "all_gather"
+    reduce_scatter = "reduce_scatter"
+    all_to_all = "all_to_all"
+    send = "send"  # to the next member of the group
+
+
 class Infeasible(IntFlag):
     """Why a design cannot run; a design is feasible when no bit is set."""
 
@@ -83,7 +102,7 @@ INFEASIBLE_MEANING = {
     Infeasible.memory: "peak memory exceeds the device's capacity",
     Infeasible.heads_not_divisible: "tp does not divide the attention heads (or the key/value heads it splits)",
     Infeasible.width_not_divisible: "tp does not divide the feed-forward width",
-    Infeasible.layers_not_divisible: "fewer layers than stages, or pp x virtual_stages > pp does not divide them",
+    Infeasible.layers_not_divisible: "pp x virtual_stages does not divide the layers",
     Infeasible.batch_not_divisible: "dp x micro_batch does not divide the global batch",
     Infeasible.sequence_not_divisible: "cp (or tp with sequence parallelism) does not divide the sequence",
     Infeasible.device_count_mismatch: "tp x cp x pp x dp is not the number of devices",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dse.types.fields import Scalar, metadata, record
+from dse.types.fields import POSITIVE, POSITIVE_SHARE, SHARE, Scalar, metadata, record
 
 #: (least size, share of the peak) of each step, in ascending order of size; at most eight.
 Steps = tuple[tuple[Scalar, Scalar], ...]
@@ -28,10 +28,12 @@ class FineKernels:
     An optional part of :class:`Kernels`, as the steps are: a design without it has none of these leaves.
     """
 
-    split_time: Scalar = metadata("", "s", "what one more split of the inner dimension costs")
-    feed: Scalar = metadata("", "B/s", "rate at which quarter tiles get their operands on a core")
+    split_time: Scalar = metadata("", "s", "what one more split of the inner dimension costs", bounds=POSITIVE)
+    feed: Scalar = metadata("", "B/s", "rate at which quarter tiles get their operands on a core", bounds=POSITIVE)
     output_overhead: Scalar = metadata("", "1", "share of the time to write a product that nothing hides")
-    narrow_efficiency: Scalar = metadata("", "1", "share of the 8- and 4-bit rates over that of the 16-bit rate")
+    narrow_efficiency: Scalar = metadata(
+        "", "1", "share of the 8- and 4-bit rates over that of the 16-bit rate", bounds=POSITIVE
+    )
     quantize_floor: Scalar = metadata("", "s", "shortest time of the kernels that quantise an activation")
     quantize_row: Scalar = metadata("", "s", "time that one row of an activation adds to them")
     block_floor: Scalar = metadata("", "s", "launch of a block-scaled GEMM, host included")
@@ -47,16 +49,26 @@ class AttentionKernels:
     against a cache of keys and values.
     """
 
-    context_efficiency: Scalar = metadata("", "1", "share of the matrix rate of wide heads on long sequences")
+    context_efficiency: Scalar = metadata(
+        "", "1", "share of the matrix rate of wide heads on long sequences", bounds=POSITIVE
+    )
     context_pair: Scalar = metadata("", "s", "time that the exponential of one pair takes on a core")
     context_tile: Scalar = metadata("", "s", "start and end of a query tile")
-    context_memory: Scalar = metadata("", "1", "share of memory bandwidth that context attention reaches")
+    context_memory: Scalar = metadata(
+        "", "1", "share of memory bandwidth that context attention reaches", bounds=POSITIVE
+    )
     context_floor: Scalar = metadata("", "s", "shortest time, launches included")
-    context_fp8: Scalar = metadata("", "1", "time of a pair with an fp8 cache over that with a 16-bit one")
-    decode_efficiency: Scalar = metadata("", "1", "share of a core's matrix rate of 16 query rows against a cache")
+    context_fp8: Scalar = metadata(
+        "", "1", "time of a pair with an fp8 cache over that with a 16-bit one", bounds=POSITIVE
+    )
+    decode_efficiency: Scalar = metadata(
+        "", "1", "share of a core's matrix rate of 16 query rows against a cache", bounds=POSITIVE
+    )
     decode_tile: Scalar = metadata("", "s", "start and end of one sequence")
-    decode_split: Scalar = metadata("", "s", "what one more split of a sequence costs")
-    decode_memory: Scalar = metadata("", "1", "share of memory bandwidth that decode attention reaches")
+    decode_split: Scalar = metadata("", "s", "what one more split of a sequence costs", bounds=POSITIVE)
+    decode_memory: Scalar = metadata(
+        "", "1", "share of memory bandwidth that decode attention reaches", bounds=POSITIVE
+    )
     decode_floor: Scalar = metadata("", "s", "shortest time, launches included")
     grouped_floor: Scalar = metadata("", "s", "what rearranging grouped queries adds to it")
     blend: Scalar = metadata("", "1", "how far compute and memory of attention fail to overlap at the ridge")
@@ -66,18 +78,30 @@ class AttentionKernels:
 class Kernels:
     """How near a chip family's kernels come to its peaks: few parameters, each physical, fitted to kernel rows."""
 
-    matrix_efficiency: Scalar = metadata("", "1", "share of the matrix rate that a large, deep GEMM reaches")
+    matrix_efficiency: Scalar = metadata(
+        "", "1", "share of the matrix rate that a large, deep GEMM reaches", bounds=POSITIVE_SHARE
+    )
     matrix_depth: Scalar = metadata("k0", "1", "inner dimension at which a GEMM reaches half of that share")
-    tile_rows: Scalar = metadata("", "1", "rows of a GEMM output tile")
-    tile_columns: Scalar = metadata("", "1", "columns of a GEMM output tile")
-    wave_quantization: Scalar = metadata("", "1", "share of the last partial wave's idle cores that is lost")
-    vector_efficiency: Scalar = metadata("", "1", "share of the vector rate that element-wise kernels reach")
-    memory_efficiency: Scalar = metadata("", "1", "share of memory bandwidth that large transfers reach")
-    roofline_blend: Scalar = metadata("kappa", "1", "0: perfect overlap of compute and memory; 1: none")
+    tile_rows: Scalar = metadata("", "1", "rows of a GEMM output tile", bounds=POSITIVE)
+    tile_columns: Scalar = metadata("", "1", "columns of a GEMM output tile", bounds=POSITIVE)
+    wave_quantization: Scalar = metadata(
+        "", "1", "share of the last partial wave's idle cores that is lost", bounds=SHARE
+    )
+    vector_efficiency: Scalar = metadata(
+        "", "1", "share of the vector rate that element-wise kernels reach", bounds=POSITIVE_SHARE
+    )
+    memory_efficiency: Scalar = metadata(
+        "", "1", "share of memory bandwidth that large transfers reach", bounds=POSITIVE_SHARE
+    )
+    roofline_blend: Scalar = metadata("kappa", "1", "0: perfect overlap of compute and memory; 1: none", bounds=SHARE)
     kernel_floor: Scalar = metadata("", "s", "shortest time of one kernel on the device")
-    flash_efficiency: Scalar = metadata("", "1", "share of the matrix rate of flash attention on long sequences")
+    flash_efficiency: Scalar = metadata(
+        "", "1", "share of the matrix rate of flash attention on long sequences", bounds=POSITIVE_SHARE
+    )
     flash_sequence: Scalar = metadata("s0", "1", "sequence at which flash attention reaches half of that share")
-    flash_backward: Scalar = metadata("", "1", "time of a flash-attention backward FLOP relative to a forward one")
+    flash_backward: Scalar = metadata(
+        "", "1", "time of a flash-attention backward FLOP relative to a forward one", bounds=POSITIVE
+    )
     steps: EfficiencySteps | None = None
     fine: FineKernels | None = None
     attention: AttentionKernels | None = None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dse.types.fields import Scalar, metadata, record
+from dse.types.fields import COUNT, POSITIVE, Bounds, Scalar, metadata, record
 from dse.types.kernels import Kernels
 from dse.types.network import Network
 from dse.types.power import Power
-from dse.types.technology import Chip
+from dse.types.technology import Board, Chip
 
 
 @record
@@ -27,8 +27,8 @@ class MatrixRate:
 class MemoryTier:
     """One memory of a device, or the share of the host's that it may use."""
 
-    capacity: Scalar = metadata("", "B", "usable capacity of device memory")
-    bandwidth: Scalar = metadata("", "B/s", "peak bandwidth of device memory")
+    capacity: Scalar = metadata("", "B", "usable capacity of device memory", bounds=POSITIVE)
+    bandwidth: Scalar = metadata("", "B/s", "peak bandwidth of device memory", bounds=POSITIVE)
 
 
 #: Host memory of a device where nothing is known of it: a 2 TiB node of eight, PCIe 4.
@@ -40,13 +40,14 @@ class Accelerator:
     """One device: a GPU, or the share of one that software sees as a device."""
 
     matrix_rate: MatrixRate
-    vector_rate: Scalar = metadata("", "FLOP/s", "fp32 rate of the vector units")
-    cores: Scalar = metadata("", "1", "cores (SM, CU) that share one kernel's tiles")
-    cache: Scalar = metadata("", "B", "capacity of the last on-chip shared cache")
+    vector_rate: Scalar = metadata("", "FLOP/s", "fp32 rate of the vector units", bounds=POSITIVE)
+    cores: Scalar = metadata("", "1", "cores (SM, CU) that share one kernel's tiles", bounds=POSITIVE)
+    cache: Scalar = metadata("", "B", "capacity of the last on-chip shared cache", bounds=POSITIVE)
     memory: MemoryTier
     kernels: Kernels
     power: Power = Power()
     chip: Chip | None = None  # what rates, memory and power are generated from; absent where they are stated
+    board: Board | None = None  # of accelerators of both sorts on one axis
 
 
 @record
@@ -60,5 +61,7 @@ class System:
     host_power: Scalar = metadata(
         "", "W", "a device's share of its node's power: processors, fans, NICs, conversion", default=200.0
     )
-    pue: Scalar = metadata("PUE", "1", "power of the facility over that of its computers", default=1.2)
-    n_devices: Scalar = metadata("N", "1", "devices used")
+    pue: Scalar = metadata(
+        "PUE", "1", "power of the facility over that of its computers", default=1.2, bounds=Bounds(low=1.0)
+    )
+    n_devices: Scalar = metadata("N", "1", "devices used", bounds=COUNT)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dse.types.fields import Scalar, metadata, record
+from dse.types.fields import POSITIVE, POSITIVE_SHARE, SHARE, SIGNED, Scalar, metadata, record
 
 
 @record
@@ -15,9 +15,9 @@ class Volumes:
     """
 
     gather: Scalar = metadata("a", "1", "link bytes of an all-gather or reduce-scatter over the gathered bytes")
-    gather_share: Scalar = metadata("b", "1", "what is added to that, times the members")
+    gather_share: Scalar = metadata("b", "1", "what is added to that, times the members", bounds=SIGNED)
     reduce: Scalar = metadata("a", "1", "link bytes of an all-reduce over its message")
-    reduce_share: Scalar = metadata("b", "1", "what is added to that, times the members")
+    reduce_share: Scalar = metadata("b", "1", "what is added to that, times the members", bounds=SIGNED)
     reduction_traffic: Scalar = metadata("", "1", "device-memory bytes of a reduction over its message")
 
 
@@ -32,12 +32,16 @@ class CollectiveKernels:
     launch: Scalar = metadata("", "s", "launch and completion of a collective of the library")
     pair_loss: Scalar = metadata("", "1", "share of the bandwidth that two members leave unused, less so more of them")
     crowding: Scalar = metadata("", "1", "what members beyond two take of each other's bandwidth, by their square")
-    exchange_efficiency: Scalar = metadata("", "1", "share of the bandwidth of an all-to-all over that of a ring")
+    exchange_efficiency: Scalar = metadata(
+        "", "1", "share of the bandwidth of an all-to-all over that of a ring", bounds=POSITIVE
+    )
     direct_launch: Scalar = metadata("", "1", "launch and completion of a direct all-reduce over the library's")
     lean_launch: Scalar = metadata("", "1", "the same of TensorRT-LLM's over that of the other engines'")
     direct_latency: Scalar = metadata("", "1", "latency of one shot of a direct all-reduce over that of a step")
-    direct_rate: Scalar = metadata("", "B/s", "rate at which the blocks of a direct all-reduce load")
-    graph_efficiency: Scalar = metadata("", "1", "share of the bandwidth of large messages in a graph over without")
+    direct_rate: Scalar = metadata("", "B/s", "rate at which the blocks of a direct all-reduce load", bounds=POSITIVE)
+    graph_efficiency: Scalar = metadata(
+        "", "1", "share of the bandwidth of large messages in a graph over without", bounds=POSITIVE
+    )
     eager_launch: Scalar = metadata("", "s", "time the host needs to launch a collective outside of a graph")
 
 
@@ -45,13 +49,15 @@ class CollectiveKernels:
 class Network:
     """One level of the interconnect, as one device sees it."""
 
-    bandwidth: Scalar = metadata("", "B/s", "bandwidth a device and direction")
+    bandwidth: Scalar = metadata("", "B/s", "bandwidth a device and direction", bounds=POSITIVE)
     latency: Scalar = metadata("alpha", "s", "latency of one step of a collective, software included")
-    domain: Scalar = metadata("", "1", "devices that this level joins")
-    efficiency: Scalar = metadata("", "1", "share of the bandwidth that large messages reach")
-    ramp: Scalar = metadata("S0", "B", "message size that doubles the time on the wire")
-    in_network_reduction: Scalar = metadata("", "1", "share of the bandwidth of reduction in the switch; 0: none")
-    processor_usage: Scalar = metadata("", "1", "share of the device's compute that communication takes")
+    domain: Scalar = metadata("", "1", "devices that this level joins", bounds=POSITIVE)
+    efficiency: Scalar = metadata("", "1", "share of the bandwidth that large messages reach", bounds=POSITIVE_SHARE)
+    ramp: Scalar = metadata("S0", "B", "message size that doubles the time on the wire", bounds=POSITIVE)
+    in_network_reduction: Scalar = metadata(
+        "", "1", "share of the bandwidth of reduction in the switch; 0: none", bounds=SHARE
+    )
+    processor_usage: Scalar = metadata("", "1", "share of the device's compute that communication takes", bounds=SHARE)
     energy: Scalar = metadata("", "J/B", "energy of a byte over the link, both ends, optics included", default=0.0)
     volumes: Volumes | None = None
     alone: CollectiveKernels | None = None

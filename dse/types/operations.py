@@ -1,9 +1,11 @@
-"""What is done and sent in a step, as data: kernels, operators."""
+"""What is done and sent in a step, as data: kernels, operators, groups of devices, messages."""
 
 from __future__ import annotations
 
+from enum import Enum, auto
 from typing import NamedTuple
 
+from dse.types.choices import MessageKind, OperatorKind
 from dse.types.fields import Scalar
 
 
@@ -23,8 +25,7 @@ class Operator(NamedTuple):
 
     Attributes:
         name: what a breakdown shows.
-        kind: which roofline applies: ``"matrix"`` at the mapping's precision, ``"matrix_16"`` in 16 bits
-            even where the recipe is narrower, ``"flash"`` or ``"vector"``.
+        kind: which units of the device run it, and with it which roofline applies.
         forward, input_gradient, weight_gradient: the work of each pass; None where a pass has none.
         stored: bytes kept from the forward for the backward pass.
         present: 1 where the design has this operator, else 0.
@@ -32,7 +33,7 @@ class Operator(NamedTuple):
     """
 
     name: str
-    kind: str
+    kind: OperatorKind
     forward: Work
     input_gradient: Work | None
     weight_gradient: Work | None
@@ -44,3 +45,90 @@ class Operator(NamedTuple):
     def gradients(self) -> list[Work]:
         """The work of the backward pass, kernel by kernel."""
         return [work for work in (self.input_gradient, self.weight_gradient) if work is not None]
+
+
+class Element(NamedTuple):
+    """Bytes of one element of each class of tensor, and the cache that bounds re-reads."""
+
+    operand: Scalar  # matrix operands at the mapping's precision
+    activation: Scalar  # activations and messages between operators
+    gradient: Scalar  # accumulated weight gradients
+    cache: Scalar  # bytes of the last on-chip cache
+
+    def sixteen_bit(self) -> Element:
+        """The same for operators that a narrower recipe leaves in 16 bits (attention core, head)."""
+        return self._replace(operand=self.activation)
+
+
+class Group(NamedTuple):
+    """Members of a communicator: in all, and inside one scale-up domain."""
+
+    size: Scalar
+    local: Scalar
+
+    @property
+    def domains(self) -> Scalar:
+        """Scale-up domains the group spans."""
+        return self.size / self.local
+
+
+class Dimension(Enum):
+    """The parallelism that a message serves."""
+
+    tensor = auto()
+    context = auto()
+    pipeline = auto()
+    data = auto()
+
+
+class Scope(Enum):
+    """Of what a message is sent once; :func:`dse.model.work.messages.executions` tells how often that is in a step."""
+
+    layer = auto()  # a layer and micro-batch
+    embedding = auto()  # a micro-batch of the first stage
+    head = auto()  # a micro-batch of the last stage
+    stage_boundary = auto()  # a micro-batch that leaves a stage, in one direction
+    weights = auto()  # a step and device, of the weights that it holds
+    tied_embedding = auto()  # a step and device of the first and the last stage
+
+
+class Window(Enum):
+    """The compute of its scope that a message may hide behind."""
+
+    none = auto()
+    matrix_forward = auto()
+    matrix_input_gradient = auto()
+    matrix_weight_gradient = auto()
+    attention_forward = auto()
+    attention_backward = auto()
+    stage_forward = auto()
+    stage_backward = auto()
+
+
+class Message(NamedTuple):
+    """One message, or several equal ones in a row, of a device to the members of a group.
+
+    Attributes:
+        name: what a breakdown shows.
+        kind: which collective it is, or a send to the neighbour.
+        dimension: the parallelism that it serves, and so the part of the step that it belongs to.
+        scope: of what it is sent so many ``times``.
+        group: who takes part.
+        size: bytes: gathered, reduced or scattered in all, or sent by a device.
+        times: how often; 0 where the design has no such message. Each is cut into ``pieces`` equal ones.
+        window: what it may hide behind.
+        repeated: whether full recompute sends it again.
+        sums: whether the sums of a reduction are timed apart from the wire on networks that state their traffic.
+    """
+
+    name: str
+    kind: MessageKind
+    dimension: Dimension
+    scope: Scope
+    group: Group
+    size: Scalar
+    times: Scalar
+    pieces: Scalar = 1.0
+    window: Window = Window.none
+    repeated: bool = False
+    sums: bool = False

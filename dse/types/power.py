@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dse.types.fields import Scalar, metadata, record
+from dse.types.fields import POSITIVE, POSITIVE_SHARE, SHARE, Scalar, metadata, record
 
 
 @record
@@ -30,16 +30,30 @@ class Power:
     control: Scalar = metadata(
         "", "W", "power of clock trees and control of busy cores at the nominal clock", default=60.0
     )
-    nominal_clock: Scalar = metadata("", "Hz", "clock at which the accelerator's rates are stated", default=1.5e9)
-    clock: Scalar = metadata("f", "Hz", "clock of the cores, as far as the power limit allows it", default=1.5e9)
-    threshold: Scalar = metadata("V_t", "1", "threshold voltage of the clock's law f ~ (V - V_t)^2 / V", default=0.25)
-    lowest_voltage: Scalar = metadata("", "1", "voltage below which it does not fall with the clock", default=0.7)
+    nominal_clock: Scalar = metadata(
+        "", "Hz", "clock at which the accelerator's rates are stated", default=1.5e9, bounds=POSITIVE
+    )
+    clock: Scalar = metadata(
+        "f", "Hz", "clock of the cores, as far as the power limit allows it", default=1.5e9, bounds=POSITIVE
+    )
+    threshold: Scalar = metadata(
+        "V_t", "1", "threshold voltage of the clock's law f ~ (V - V_t)^2 / V", default=0.25, bounds=SHARE
+    )
+    lowest_voltage: Scalar = metadata(
+        "", "1", "voltage below which it does not fall with the clock", default=0.7, bounds=POSITIVE_SHARE
+    )
     leakage_slope: Scalar = metadata("", "1", "d ln(leakage current) / d ln(V)", default=2.0)
     feed: Scalar = metadata(
-        "", "B/s", "device-memory bandwidth that the cores can ask for at the nominal clock", default=1e16
+        "",
+        "B/s",
+        "device-memory bandwidth that the cores can ask for at the nominal clock",
+        default=1e16,
+        bounds=POSITIVE,
     )
-    tdp: Scalar = metadata("", "W", "power limit as sold", default=400.0)
-    limit: Scalar | None = metadata("", "W", "power limit set by the operator; absent: as sold", default=None)
+    tdp: Scalar = metadata("", "W", "power limit as sold", default=400.0, bounds=POSITIVE)
+    limit: Scalar | None = metadata(
+        "", "W", "power limit set by the operator; absent: as sold", default=None, bounds=POSITIVE
+    )
     cooling: Scalar = metadata(
         "", "1", "watts of a cooler for each watt of the cores; 0 at room temperature", default=0.0
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dse.types.choices import Attention, Collective, Placement, Precision, Recompute
-from dse.types.fields import Scalar, metadata, record
+from dse.types.fields import COUNT, POSITIVE, SHARE, Bounds, Scalar, metadata, record
 
 
 @record
@@ -11,15 +11,21 @@ class Software:
     """A training stack (software, era, cluster): what the code does, in few parameters."""
 
     attention: Scalar = metadata("", "1", "attention kernel", enum=Attention)
-    fused_elementwise: Scalar = metadata("", "1", "1 when element-wise chains run as one kernel")
+    fused_elementwise: Scalar = metadata("", "1", "1 when element-wise chains run as one kernel", bounds=SHARE)
     softmax_batch: Scalar = metadata(
         "", "1", "what batch x heads must be a multiple of for unfused attention to have a fused softmax", default=1.0
     )
     activation_output_kept: Scalar = metadata(
-        "", "1", "1 when the output of the feed-forward's activation is kept, 0 when computed again", default=1.0
+        "",
+        "1",
+        "1 when the output of the feed-forward's activation is kept, 0 when computed again",
+        default=1.0,
+        bounds=SHARE,
     )
-    matrix_slowdown: Scalar = metadata("", "1", "matrix time in a real step over the isolated kernel")
-    elementwise_slowdown: Scalar = metadata("", "1", "element-wise time in a real step over the isolated kernel")
+    matrix_slowdown: Scalar = metadata("", "1", "matrix time in a real step over the isolated kernel", bounds=POSITIVE)
+    elementwise_slowdown: Scalar = metadata(
+        "", "1", "element-wise time in a real step over the isolated kernel", bounds=POSITIVE
+    )
     flash_slowdown: Scalar = metadata(
         "", "1", "attention time of the stack's flash kernel over the family's best one", default=1.0
     )
@@ -31,23 +37,35 @@ class Software:
     )
     host_time: Scalar = metadata("", "s", "host time to launch one layer's forward for one micro-batch")
     step_overhead: Scalar = metadata("", "s", "host time a step that nothing hides (data, logging, clipping)")
-    tp_overlap: Scalar = metadata("", "1", "share of tp messages inside a domain that overlap can hide")
+    tp_overlap: Scalar = metadata("", "1", "share of tp messages inside a domain that overlap can hide", bounds=SHARE)
     tp_overlap_across: Scalar = metadata(
-        "", "1", "share of tp messages between domains that overlap can hide", default=0.0
+        "", "1", "share of tp messages between domains that overlap can hide", default=0.0, bounds=SHARE
     )
-    backward_tp_overlap: Scalar = metadata("", "1", "share of asynchronous backward tp messages hidden by default")
-    cp_overlap: Scalar = metadata("", "1", "share of context-parallel communication that overlap can hide")
-    dp_overlap: Scalar = metadata("", "1", "share of data-parallel communication that overlap can hide")
-    pp_overlap: Scalar = metadata("", "1", "share of steady-state point-to-point communication that is hidden")
+    backward_tp_overlap: Scalar = metadata(
+        "", "1", "share of asynchronous backward tp messages hidden by default", bounds=SHARE
+    )
+    cp_overlap: Scalar = metadata(
+        "", "1", "share of context-parallel communication that overlap can hide", bounds=SHARE
+    )
+    dp_overlap: Scalar = metadata("", "1", "share of data-parallel communication that overlap can hide", bounds=SHARE)
+    pp_overlap: Scalar = metadata(
+        "", "1", "share of steady-state point-to-point communication that is hidden", bounds=SHARE
+    )
     scatter_gather: Scalar = metadata(
-        "", "1", "1 when tp ranks send their shares of a stage's output, gathered again behind the border", default=1.0
+        "",
+        "1",
+        "1 when tp ranks send their shares of a stage's output, gathered again behind the border",
+        default=1.0,
+        bounds=SHARE,
     )
     collective: Scalar = metadata("", "1", "collective algorithm", enum=Collective)
     gradient_bytes: Scalar = metadata("", "B", "bytes of one stored (accumulated) gradient")
     gradient_message_bytes: Scalar = metadata("", "B", "bytes of one gradient on the wire")
     logit_bytes: Scalar = metadata("", "B", "bytes kept for one logit")
     cross_entropy_traffic: Scalar = metadata("", "B", "bytes the loss moves for one logit, forward and backward")
-    gradient_cache: Scalar = metadata("", "1", "1 when a 16-bit weight-gradient buffer is kept for each weight shape")
+    gradient_cache: Scalar = metadata(
+        "", "1", "1 when a 16-bit weight-gradient buffer is kept for each weight shape", bounds=SHARE
+    )
     reserve: Scalar = metadata("", "B", "device memory that allocations cannot use: driver, communicators, fragments")
 
 
@@ -55,21 +73,35 @@ class Software:
 class Mapping:
     """How the workload is spread over the devices; ``n_devices = tp cp pp dp``."""
 
-    tp: Scalar = metadata("t", "1", "tensor parallel size")
-    pp: Scalar = metadata("p", "1", "pipeline parallel size")
-    dp: Scalar = metadata("D", "1", "data parallel size")
-    cp: Scalar = metadata("c", "1", "context parallel size")
-    micro_batch: Scalar = metadata("b", "1", "sequences of one micro-batch")
-    virtual_stages: Scalar = metadata("v", "1", "model chunks a device holds (interleaved 1F1B when > 1)")
+    tp: Scalar = metadata("t", "1", "tensor parallel size", bounds=COUNT)
+    pp: Scalar = metadata("p", "1", "pipeline parallel size", bounds=COUNT)
+    dp: Scalar = metadata("D", "1", "data parallel size", bounds=COUNT)
+    cp: Scalar = metadata("c", "1", "context parallel size", bounds=COUNT)
+    micro_batch: Scalar = metadata("b", "1", "sequences of one micro-batch", bounds=COUNT)
+    virtual_stages: Scalar = metadata("v", "1", "model chunks a device holds (interleaved 1F1B when > 1)", bounds=COUNT)
     recompute: Scalar = metadata("", "1", "activation recompute", enum=Recompute)
-    zero_stage: Scalar = metadata("", "1", "ZeRO stage: 0 none, 1 optimiser, 2 + gradients, 3 + weights (FSDP)")
-    sequence_parallel: Scalar = metadata(
-        "", "1", "1, 2 when norms and dropout are split along the sequence over tp; 3 at the borders of stages only"
+    zero_stage: Scalar = metadata(
+        "",
+        "1",
+        "ZeRO stage: 0 none, 1 optimiser, 2 + gradients, 3 + weights (FSDP)",
+        bounds=Bounds(high=3.0, whole=True),
     )
-    overlap_dp: Scalar = metadata("", "1", "1 when data-parallel communication overlaps compute")
-    overlap_tp: Scalar = metadata("", "1", "1 when tensor-parallel communication overlaps compute")
-    offload_weights: Scalar = metadata("", "1", "1 when the layers' weights live on the host", default=0.0)
-    offload_activations: Scalar = metadata("", "1", "1 when kept activations live on the host", default=0.0)
-    offload_optimizer: Scalar = metadata("", "1", "1 when the optimiser state lives on the host", default=0.0)
+    sequence_parallel: Scalar = metadata(
+        "",
+        "1",
+        "1, 2 when norms and dropout are split along the sequence over tp; 3 at the borders of stages only",
+        bounds=Bounds(high=3.0, whole=True),
+    )
+    overlap_dp: Scalar = metadata("", "1", "1 when data-parallel communication overlaps compute", bounds=SHARE)
+    overlap_tp: Scalar = metadata("", "1", "1 when tensor-parallel communication overlaps compute", bounds=SHARE)
+    offload_weights: Scalar = metadata(
+        "", "1", "1 when the layers' weights live on the host", default=0.0, bounds=SHARE
+    )
+    offload_activations: Scalar = metadata(
+        "", "1", "1 when kept activations live on the host", default=0.0, bounds=SHARE
+    )
+    offload_optimizer: Scalar = metadata(
+        "", "1", "1 when the optimiser state lives on the host", default=0.0, bounds=SHARE
+    )
     precision: Scalar = metadata("", "1", "precision of the matrix operands", enum=Precision)
     placement: Scalar = metadata("", "1", "placement order of the parallel dimensions", enum=Placement)

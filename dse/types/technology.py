@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dse.types.fields import Scalar, metadata, record
+from dse.types.fields import POSITIVE, POSITIVE_SHARE, SHARE, YES_OR_NO, Scalar, metadata, record
 
 #: What a chip makes of an accelerator: records and leaves that :func:`dse.model.machine.technology.generate` fills in.
 GENERATED = (
@@ -23,27 +23,31 @@ class LogicNode:
     transistors, or Josephson junctions of superconducting logic.
     """
 
-    density: Scalar = metadata("", "1/m^2", "devices of logic on an area")
+    density: Scalar = metadata("", "1/m^2", "devices of logic on an area", bounds=POSITIVE)
     sram_density: Scalar = metadata("", "B/m^2", "capacity of SRAM arrays on an area")
-    clock: Scalar = metadata("f_0", "Hz", "clock of accelerator logic at the nominal voltage")
+    clock: Scalar = metadata("f_0", "Hz", "clock of accelerator logic at the nominal voltage", bounds=POSITIVE)
     energy: Scalar = metadata("", "1", "energy of a switched device over that of N7, at that clock")
     leakage: Scalar = metadata("", "1", "static power of a device over that of N7")
-    threshold: Scalar = metadata("V_t", "1", "threshold over nominal voltage, f ~ (V - V_t)^2 / V")
-    lowest_voltage: Scalar = metadata("", "1", "lowest voltage over the nominal one")
+    threshold: Scalar = metadata("V_t", "1", "threshold over nominal voltage, f ~ (V - V_t)^2 / V", bounds=SHARE)
+    lowest_voltage: Scalar = metadata("", "1", "lowest voltage over the nominal one", bounds=POSITIVE_SHARE)
     highest_voltage: Scalar = metadata("", "1", "highest voltage over the nominal one")
-    temperature: Scalar = metadata("", "K", "temperature of the cooled side; 300 or more: no cooler counted")
+    temperature: Scalar = metadata(
+        "", "K", "temperature of the cooled side; 300 or more: no cooler counted", bounds=POSITIVE
+    )
 
 
 @record
 class MemoryTechnology:
     """A memory, by its unit: a stack, a device, a DIMM, a drive."""
 
-    unit_bandwidth: Scalar = metadata("", "B/s", "peak bandwidth of a unit")
-    unit_capacity: Scalar = metadata("", "B", "capacity of a unit")
+    unit_bandwidth: Scalar = metadata("", "B/s", "peak bandwidth of a unit", bounds=POSITIVE)
+    unit_capacity: Scalar = metadata("", "B", "capacity of a unit", bounds=POSITIVE)
     unit_energy: Scalar = metadata("", "J/B", "energy of a byte, device level")
     unit_edge: Scalar = metadata("", "m", "edge of the die that a unit takes; 0 where it is stacked on the die")
     unit_area: Scalar = metadata("", "m^2", "area of the die that PHY and controller of a unit take")
-    unit_temperature: Scalar = metadata("", "K", "temperature of the memory; 300 or more: no cooler counted")
+    unit_temperature: Scalar = metadata(
+        "", "K", "temperature of the memory; 300 or more: no cooler counted", bounds=POSITIVE
+    )
 
 
 @record
@@ -58,33 +62,37 @@ class Chip:
     node: LogicNode
     base_node: LogicNode  # of the base die; without one it fills no area
     memory: MemoryTechnology
-    die_area: Scalar = metadata("", "m^2", "area of the compute dies together")
+    die_area: Scalar = metadata("", "m^2", "area of the compute dies together", bounds=POSITIVE)
     base_area: Scalar = metadata("", "m^2", "area of the base (I/O) dies under them together", default=0.0)
-    power_budget: Scalar = metadata("", "W", "power that the device may draw, coolers included")
+    power_budget: Scalar = metadata("", "W", "power that the device may draw, coolers included", bounds=POSITIVE)
     clock_ratio: Scalar = metadata("", "1", "clock set over the one that the power budget leaves", default=1.0)
     stacks: Scalar = metadata("", "1", "units of memory")
     link_bandwidth: Scalar = metadata("", "B/s", "scale-up bandwidth wanted, one direction", default=0.0)
     link_density: Scalar = metadata("", "B/s/m", "link bandwidth on an edge of the die, one direction")
     link_depth: Scalar = metadata("", "m", "depth of the links' PHYs behind that edge")
     link_energy: Scalar = metadata("", "J/B", "energy of a byte over a link")
-    core_area: Scalar = metadata("", "1", "share of all dies' area that cores may take")
-    matrix_area: Scalar = metadata("", "1", "share of the cores' area in matrix units")
-    vector_area: Scalar = metadata("", "1", "share of the cores' area in vector units")
-    core_memory_area: Scalar = metadata("", "1", "share of the cores' area in their own memory")
-    cache_area: Scalar = metadata("", "1", "share of the rest's area in the last cache")
-    memory_area: Scalar = metadata("", "1", "share of the rest's area in PHYs and controllers of memory")
-    link_area: Scalar = metadata("", "1", "share of the rest's area in PHYs of links")
-    memory_edge: Scalar = metadata("", "1", "share of the perimeter for memory")
-    link_edge: Scalar = metadata("", "1", "share of the perimeter for links")
-    core_power: Scalar = metadata("", "1", "share of the power for the switching of cores that multiply matrices")
-    memory_power: Scalar = metadata("", "1", "share of the power for memory at its full bandwidth")
-    link_power: Scalar = metadata("", "1", "share of the power for links")
+    core_area: Scalar = metadata("", "1", "share of all dies' area that cores may take", bounds=SHARE)
+    matrix_area: Scalar = metadata("", "1", "share of the cores' area in matrix units", bounds=SHARE)
+    vector_area: Scalar = metadata("", "1", "share of the cores' area in vector units", bounds=SHARE)
+    core_memory_area: Scalar = metadata("", "1", "share of the cores' area in their own memory", bounds=SHARE)
+    cache_area: Scalar = metadata("", "1", "share of the rest's area in the last cache", bounds=SHARE)
+    memory_area: Scalar = metadata("", "1", "share of the rest's area in PHYs and controllers of memory", bounds=SHARE)
+    link_area: Scalar = metadata("", "1", "share of the rest's area in PHYs of links", bounds=SHARE)
+    memory_edge: Scalar = metadata("", "1", "share of the perimeter for memory", bounds=SHARE)
+    link_edge: Scalar = metadata("", "1", "share of the perimeter for links", bounds=SHARE)
+    core_power: Scalar = metadata(
+        "", "1", "share of the power for the switching of cores that multiply matrices", bounds=SHARE
+    )
+    memory_power: Scalar = metadata("", "1", "share of the power for memory at its full bandwidth", bounds=SHARE)
+    link_power: Scalar = metadata("", "1", "share of the power for links", bounds=SHARE)
     board_power: Scalar = metadata("", "W", "power of board and host interface, whatever the chip")
-    matrix_devices: Scalar = metadata("", "1", "devices of a matrix unit for one 16-bit FLOP a cycle")
-    vector_devices: Scalar = metadata("", "1", "devices of a vector unit for one fp32 FLOP a cycle")
-    core_devices: Scalar = metadata("", "1", "devices of one core")
-    activity: Scalar = metadata("", "1", "share of a working unit's devices that switch in a cycle")
-    control_activity: Scalar = metadata("", "1", "share of all core devices that clock and control switch in a cycle")
+    matrix_devices: Scalar = metadata("", "1", "devices of a matrix unit for one 16-bit FLOP a cycle", bounds=POSITIVE)
+    vector_devices: Scalar = metadata("", "1", "devices of a vector unit for one fp32 FLOP a cycle", bounds=POSITIVE)
+    core_devices: Scalar = metadata("", "1", "devices of one core", bounds=POSITIVE)
+    activity: Scalar = metadata("", "1", "share of a working unit's devices that switch in a cycle", bounds=SHARE)
+    control_activity: Scalar = metadata(
+        "", "1", "share of all core devices that clock and control switch in a cycle", bounds=SHARE
+    )
     switching_energy: Scalar = metadata("", "J", "energy of a switched device of N7, its wire included")
     device_leakage: Scalar = metadata("", "W", "static power of a device of N7")
     byte_energy: Scalar = metadata("", "J/B", "energy of a byte through the last cache of a chip in N7")
@@ -92,5 +100,23 @@ class Chip:
     fp8_ratio: Scalar = metadata("", "1", "fp8 matrix rate over the 16-bit one; 0: none")
     fp4_ratio: Scalar = metadata("", "1", "fp4 matrix rate over the 16-bit one; 0: none")
     int8_ratio: Scalar = metadata("", "1", "int8 matrix rate over the 16-bit one; 0: none")
-    cooler: Scalar = metadata("", "1", "share of Carnot's efficiency that the cooler of the logic reaches")
-    memory_cooler: Scalar = metadata("", "1", "share of Carnot's efficiency that the cooler of the memory reaches")
+    cooler: Scalar = metadata(
+        "", "1", "share of Carnot's efficiency that the cooler of the logic reaches", bounds=POSITIVE_SHARE
+    )
+    memory_cooler: Scalar = metadata(
+        "", "1", "share of Carnot's efficiency that the cooler of the memory reaches", bounds=POSITIVE_SHARE
+    )
+
+
+@record
+class Board:
+    """What stays of a chip where accelerators generated from one share an axis with others of stated rates.
+
+    An optional part of an accelerator, present where such an axis is: the generated ones are made into stated rates
+    beforehand, and these leaves tell them apart.
+    """
+
+    holds_clock: Scalar = metadata(
+        "", "1", "1 where the power budget holds the clock, as of a generated chip", default=0.0, bounds=YES_OR_NO
+    )
+    link_bandwidth: Scalar = metadata("", "B/s", "bandwidth of the scale-up links that it can drive", default=1e30)

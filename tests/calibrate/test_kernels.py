@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from docs.make.kernels.page import page
 from dse import catalog
 from dse.calibrate.fit import folds
-from dse.calibrate.kernel_jobs import JOBS, SHARED, leaf
-from dse.calibrate.kernel_page import page
+from dse.calibrate.kernel_parameters import JOBS, SHARED, leaf
+from dse.calibrate.kernel_tables import tables, units, write, write_catalog
 from dse.calibrate.kernels import calibrate, read_kernels, shape
-from dse.calibrate.writing import tables, write, write_catalog, written
+from dse.calibrate.writing import document, number
 from dse.design import replace
 from dse.errors import InputError
 from dse.measured.kernels import Kernel, device_of, predict, times
@@ -50,12 +51,12 @@ def test_what_the_rows_do_not_tell_stays_at_its_prior(found):
 def test_tables_tell_source_rows_residual_and_spread(found):
     own, *_, shared = tables(found)
     assert (own.slug, shared.slug) == ("h200", SHARED)
-    read = tomllib.loads(own.text)["fine"]
+    read = tomllib.loads(document({"fine": own.entries}))["fine"]
     assert "24 gemm rows" in read["source"]
     assert "held-out" in read["source"]
     assert 0.0 < read["matrix_efficiency"]["spread"] < 0.1
     assert read["block_floor"]["source"].startswith("prior")
-    assert "spread" in tomllib.loads(shared.text)["fine"]["roofline_blend"]
+    assert "spread =" in shared.entries["roofline_blend"]
 
 
 def test_a_family_has_the_mean_of_its_members_and_their_scatter():
@@ -96,7 +97,7 @@ def test_rows_of_one_shape_share_a_fold():
 
 
 def test_the_page_tells_errors_by_class_and_counts_parameters(found):
-    text = page([found])
+    text = page([found], "the command")
     assert "| GEMM, 16 bits | h200-sxm-141gb | 24 |" in text
     assert f"| fine | h200 | {len(JOB.own)} |" in text
     assert f"| fine | shared by all | {len(JOB.parameters) - len(JOB.own)} |" in text
@@ -145,7 +146,7 @@ def test_rows_of_no_known_chip_are_refused():
     ],
 )  # fmt: skip
 def test_values_are_written_in_their_units(leaf, value, text):
-    assert written(leaf, value) == text
+    assert number(value, units(leaf)) == text
 
 
 def test_every_fitted_chip_predicts_and_family_members_do_too():

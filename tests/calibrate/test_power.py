@@ -6,8 +6,9 @@ import tomllib
 import numpy as np
 import pytest
 
-from dse.calibrate.energy_page import page
-from dse.calibrate.power import CHIPS, Found, _fit, _minimise, _values, rows_of, table_of, write_catalog
+from docs.make.energy.page import page
+from dse.calibrate.power import CHIPS, Found, entries, fit_of, minimum, rows_of, values, write_catalog
+from dse.calibrate.writing import document
 from dse.design import design, replace
 from dse.errors import InputError
 from dse.measured.energy import Study, StudyCase
@@ -36,16 +37,15 @@ def rows():
             case = Case((row,), (figure(row, "relative_time"), figure(row, "relative_power")))
             cases.append(StudyCase(case, study))
     made = rows_of("p100-pcie-16gb", cases)
-    logs = made.residuals(_values(made.slug, TRUTH))
+    logs = made.residuals(values(made.slug, TRUTH))
     figures = [f._replace(measured=float(np.exp(x))) for f, x in zip(made.figures, logs, strict=True)]
     return dataclasses.replace(made, figures=figures)
 
 
 @pytest.fixture(scope="module")
 def found(rows):
-    z = _minimise(rows, np.ones(len(rows.figures)))
-    fit = _fit(rows, z)
-    return Found(rows, fit, z, fit.errors, np.zeros(0))
+    fit = fit_of(rows, minimum(rows, np.ones(len(rows.figures))))
+    return Found(rows, fit, fit.errors, np.zeros(0))
 
 
 def test_made_figures_are_fitted(found):
@@ -55,12 +55,12 @@ def test_made_figures_are_fitted(found):
 
 
 def test_without_rows_the_priors_stay(rows):
-    z = _minimise(rows, np.zeros(len(rows.figures)), starts=1)
-    assert np.abs(z).max() < 1e-6
+    found = minimum(rows, np.zeros(len(rows.figures)), starts=1)
+    assert np.abs(found.z).max() < 1e-6
 
 
 def test_the_table_is_one_of_the_catalogue(found, tmp_path):
-    table = tomllib.loads(table_of(found))["power"]
+    table = tomllib.loads(document({"power": entries(found)}))["power"]
     threshold = found.fit.values["system.accelerator.power.threshold"]
     assert table["threshold"]["value"] == pytest.approx(threshold, rel=0.01)
     (tmp_path / "accelerators").mkdir()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dse
-from dse.accuracy.runs import DAY, MWH, RUNS, modelled
+from docs.make.energy.runs import DAY, MWH, RUNS, modelled
 from dse.design import replace
 from dse.evaluate import evaluate
 from dse.types import Infeasible, Metrics

@@ -5,9 +5,8 @@ import dataclasses
 import pytest
 
 from dse.evaluate import evaluate
-from dse.model.accounts import memory
-from dse.model.work import transformer
-from tests.designs import SOFTWARE, WORKLOAD, make_design
+from dse.model.work.parameters import parameter_count
+from tests.designs import SOFTWARE, WORKLOAD, make_design, work_of
 
 
 @pytest.mark.parametrize(
@@ -16,23 +15,24 @@ from tests.designs import SOFTWARE, WORKLOAD, make_design
 )
 def test_state_of_a_parameter_follows_zero(stage, bytes_per_parameter):
     """2 + 4 + 12 bytes with fp32 gradients; each ZeRO stage splits one more part over 8 replicas."""
-    assert float(memory.state_bytes(make_design(dp=8, zero_stage=stage)).total) == pytest.approx(bytes_per_parameter)
+    assert float(work_of(make_design(dp=8, zero_stage=stage)).state.total) == pytest.approx(bytes_per_parameter)
 
 
 def test_sixteen_bit_gradients_save_two_bytes():
     software = dataclasses.replace(SOFTWARE, gradient_bytes=2.0)
-    assert float(memory.state_bytes(make_design(software=software)).total) == pytest.approx(16.0)
+    assert float(work_of(make_design(software=software)).state.total) == pytest.approx(16.0)
 
 
 def test_full_precision_training_needs_no_master_copy():
     """fp32: weights 4, gradients 4, two moments 8."""
-    assert float(memory.state_bytes(make_design(precision=0)).total) == pytest.approx(16.0)
+    assert float(work_of(make_design(precision=0)).state.total) == pytest.approx(16.0)
 
 
 def test_state_of_the_whole_model_is_18_bytes_a_parameter():
     m = evaluate(make_design())
-    held = float(m.peak_memory_weights + m.peak_memory_gradients + m.peak_memory_optimizer + m.peak_memory_edge)
-    assert held == pytest.approx(18 * float(transformer.parameter_count(WORKLOAD)), rel=1e-6)
+    held = m.peak_memory_weights + m.peak_memory_gradients + m.peak_memory_optimizer
+    held = float(held + m.peak_memory_embedding_and_head)
+    assert held == pytest.approx(18 * float(parameter_count(WORKLOAD)), rel=1e-6)
 
 
 def test_the_first_stage_holds_as_many_micro_batches_as_stages():

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse import schedule
 from dse.model.parallel import pipeline
+from tests.oracles import schedule
 
 STAGES = st.sampled_from([2, 3, 4, 8])
 

@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse import catalog
-from dse.evaluate import evaluate, lay_out
-from dse.model.accounts import memory
-from dse.model.work import transformer
-from tests.designs import SOFTWARE, WORKLOAD, make_design
+from dse.evaluate import evaluate
+from dse.model.work import attention, parameters
+from tests.designs import SOFTWARE, WORKLOAD, make_design, work_of
 
 GPT = st.builds(
     lambda heads, head_dim, seq_len: dataclasses.replace(
@@ -24,8 +23,7 @@ GPT = st.builds(
 
 
 def layer_bytes(design):
-    layout = lay_out(design)
-    return float(memory.layer_activation_bytes(design, layout.local, layout.layer))
+    return float(work_of(design).kept)
 
 
 @given(workload=GPT, tp=st.sampled_from([1.0, 2.0, 8.0]), b=st.sampled_from([1.0, 4.0]))
@@ -65,10 +63,10 @@ def test_a_llama_layer_keeps_what_its_operators_need():
 
 def test_matrix_flops_of_a_layer_are_twice_its_parameters_a_token():
     design = make_design()
-    layout = lay_out(design)
-    linear = [o for o in layout.layer if o.kind == "matrix"]
+    work = work_of(design)
+    linear = [o for o in work.layer if o.kind == "matrix"]
     flops = sum(float(o.forward.flops) for o in linear)
-    assert flops == pytest.approx(2 * transformer.layer_matrix_parameters(WORKLOAD) * WORKLOAD.seq_len)
+    assert flops == pytest.approx(2 * parameters.layer_matrix_parameters(WORKLOAD) * WORKLOAD.seq_len)
     for o in linear:
         assert float(o.input_gradient.flops) == pytest.approx(float(o.forward.flops))
         assert float(o.weight_gradient.flops) == pytest.approx(float(o.forward.flops))
@@ -79,16 +77,16 @@ def test_model_flops_are_narayanan_equation_3_without_recompute():
     w = WORKLOAD
     published = 72 * w.global_batch * w.seq_len * w.n_layers * w.hidden**2
     published *= 1 + w.seq_len / (6 * w.hidden) + w.vocab / (12 * w.n_layers * w.hidden)
-    assert float(transformer.model_flops(w)) == pytest.approx(published)
+    assert float(parameters.model_flops(w)) == pytest.approx(published)
 
 
 def test_flash_attention_computes_the_causal_half_only():
     """Unfused kernels compute the full square; flash the half, a window less."""
     s = WORKLOAD.seq_len
-    assert float(transformer.flash_pairs(WORKLOAD)) == pytest.approx(s * s / 2)
+    assert float(attention.flash_pairs(WORKLOAD)) == pytest.approx(s * s / 2)
     windowed = dataclasses.replace(WORKLOAD, window=512.0, local_layers=1.0)
-    assert float(transformer.flash_pairs(windowed)) == pytest.approx(s * 512 - 512**2 / 2)
-    full = lay_out(make_design())
+    assert float(attention.flash_pairs(windowed)) == pytest.approx(s * 512 - 512**2 / 2)
+    full = work_of(make_design())
     scores = next(o for o in full.layer if o.name == "attention_scores")
     assert float(scores.forward.flops) == pytest.approx(2 * 32 * s * s * 128)
 
@@ -97,16 +95,16 @@ def test_grouped_queries_are_not_read_as_multi_head():
     """GQA shrinks the QKV projection and its parameters, and key/value heads replicate beyond their number."""
     grouped = dataclasses.replace(WORKLOAD, n_kv_heads=8.0)
     saved = 2 * WORKLOAD.hidden * (32 - 8) * 128
-    assert transformer.layer_parameters(WORKLOAD) - float(transformer.layer_parameters(grouped)) == pytest.approx(saved)
-    one = float(transformer.layer_matrix_parameters(grouped, 8.0))
-    two = float(transformer.layer_matrix_parameters(grouped, 16.0))
+    assert parameters.layer_parameters(WORKLOAD) - float(parameters.layer_parameters(grouped)) == pytest.approx(saved)
+    one = float(parameters.layer_matrix_parameters(grouped, 8.0))
+    two = float(parameters.layer_matrix_parameters(grouped, 16.0))
     kv_head = 2 * WORKLOAD.hidden * 128
     assert one - kv_head == pytest.approx(2 * (two - kv_head))
 
 
 def test_embedding_is_a_look_up_not_a_product():
-    layout = lay_out(make_design())
-    embedding = layout.embedding[0]
+    work = work_of(make_design())
+    embedding = work.embedding[0]
     assert float(embedding.forward.flops) <= WORKLOAD.seq_len * WORKLOAD.hidden
     assert embedding.kind == "vector"
 
@@ -121,10 +119,10 @@ def test_dropout_off_removes_its_masks_and_kernels():
 def test_operators_do_the_model_flops(name):
     """The linear layers and the full attention square of all operators are the model FLOPs by convention."""
     workload = catalog.workload(name)
-    layout = lay_out(make_design(dataclasses.replace(workload, global_batch=1.0)))
+    work = work_of(make_design(dataclasses.replace(workload, global_batch=1.0)))
     passes = [
         work.flops
-        for o in (*layout.layer, *layout.head)
+        for o in (*work.layer, *work.head)
         if o.kind in ("matrix", "matrix_16")
         for work in (o.forward, o.input_gradient, o.weight_gradient)
         if work is not None
@@ -132,5 +130,5 @@ def test_operators_do_the_model_flops(name):
     layers = [float(f) for f in passes[: -3]]
     head = [float(f) for f in passes[-3:]]
     total = workload.n_layers * sum(layers) + sum(head)
-    published = float(transformer.model_flops(dataclasses.replace(workload, global_batch=1.0)))
+    published = float(parameters.model_flops(dataclasses.replace(workload, global_batch=1.0)))
     assert total == pytest.approx(published, rel=1e-5)

@@ -1,7 +1,11 @@
-"""Laws that every change of the model must keep (model.md, "Laws")."""
+"""Laws that every change of the model must keep, over every field of a design.
+
+Machines are stated, limited in power or generated from a chip, with networks, domains and software of all kinds.
+"""
+
+from __future__ import annotations
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
@@ -11,14 +15,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dse
-from dse.design import leaves, replace
-from dse.evaluate import evaluate, lay_out
-from dse.model.work import transformer
+from dse.design import replace
+from dse.evaluate import evaluate
+from dse.model.layout import lay_out
+from dse.model.work.parameters import layer_parameters
+from dse.model.work.training import training_work
 from dse.types import Infeasible, Metrics
-from tests.designs import designs, make_design, workloads
+from tests.designs import (
+    GENERATED,
+    STATED,
+    designs,
+    generated_machines,
+    machines,
+    make_design,
+    scaled,
+    stated_machines,
+    value,
+    workloads,
+)
+from tests.programs import metrics_of, metrics_of_many
 
-jitted = jax.jit(evaluate)
-batched = jax.jit(jax.vmap(evaluate))
+CHIP = "system.accelerator.chip"
+POWER = "system.accelerator.power"
 
 #: More of these never makes a step slower.
 FASTER = [
@@ -40,6 +58,7 @@ FASTER = [
     "software.pp_overlap",
     "software.backward_tp_overlap",
     "software.cp_overlap",
+    f"{POWER}.feed",
 ]
 #: Less of these never makes a step slower.
 SLOWER = [
@@ -59,17 +78,16 @@ SLOWER = [
     "software.elementwise_slowdown",
     "software.cross_entropy_traffic",
 ]
-
-
-def value(design, path):
-    return functools.reduce(getattr, path.split("."), design)
-
-
-def scaled(design, path, factor):
-    new = value(design, path) * factor
-    if path.endswith(("overlap", "efficiency")):
-        new = min(new, 1.0)
-    return replace(design, {path: new})
+#: More of these never makes a step on a generated chip slower: budgets of what it is made in and from.
+RICHER = [
+    f"{CHIP}.node.clock", f"{CHIP}.memory.unit_capacity", f"{CHIP}.link_bandwidth", f"{CHIP}.link_density",
+    f"{CHIP}.fp8_ratio", f"{CHIP}.memory_power", f"{CHIP}.link_power", f"{CHIP}.link_edge",
+]  # fmt: skip
+#: Less of these never makes a step on a generated chip slower: what its power budget has to pay for.
+THRIFTIER = [
+    f"{CHIP}.switching_energy", f"{CHIP}.byte_energy", f"{CHIP}.device_leakage", f"{CHIP}.memory.unit_energy",
+    f"{CHIP}.link_energy", f"{CHIP}.node.energy", f"{CHIP}.node.leakage", "system.scale_up.energy",
+]  # fmt: skip
 
 
 def parts_of(metrics, name):
@@ -78,47 +96,73 @@ def parts_of(metrics, name):
     }
 
 
-@given(design=designs(), path=st.sampled_from(FASTER), factor=st.floats(1.0, 4.0))
+@given(design=stated_machines(), path=st.sampled_from(FASTER), factor=st.floats(1.0, 4.0))
 def test_more_resource_is_never_slower(design, path, factor):
-    before, after = jitted(design), jitted(scaled(design, path, factor))
+    before, after = metrics_of(design), metrics_of(scaled(design, path, factor))
     assert float(after.step_time) <= float(before.step_time) * (1 + 1e-5)
 
 
-@given(design=designs(), path=st.sampled_from(SLOWER), factor=st.floats(0.0, 1.0))
+@given(design=stated_machines(), path=st.sampled_from(SLOWER), factor=st.floats(0.0, 1.0))
 def test_less_cost_is_never_slower(design, path, factor):
-    before, after = jitted(design), jitted(scaled(design, path, factor))
+    before, after = metrics_of(design), metrics_of(scaled(design, path, factor))
     assert float(after.step_time) <= float(before.step_time) * (1 + 1e-5)
 
 
-@given(design=designs(), factor=st.floats(1.0, 16.0))
+@given(design=generated_machines(), path=st.sampled_from(RICHER), factor=st.floats(1.0, 4.0))
+def test_a_richer_chip_is_never_slower(design, path, factor):
+    before, after = metrics_of(design), metrics_of(scaled(design, path, factor))
+    assert float(after.step_time) <= float(before.step_time) * (1 + 1e-5)
+
+
+@given(design=generated_machines(), path=st.sampled_from(THRIFTIER), factor=st.floats(0.1, 1.0))
+def test_a_thriftier_chip_is_never_slower(design, path, factor):
+    before, after = metrics_of(design), metrics_of(scaled(design, path, factor))
+    assert float(after.step_time) <= float(before.step_time) * (1 + 1e-5)
+
+
+@given(design=machines(), factor=st.floats(1.0, 16.0))
 def test_more_memory_never_makes_a_feasible_design_infeasible(design, factor):
-    more = scaled(design, "system.accelerator.memory.capacity", factor)
-    assert bool(jitted(more).feasible) >= bool(jitted(design).feasible)
+    generated = design.system.accelerator.chip is not None
+    path = f"{CHIP}.memory.unit_capacity" if generated else "system.accelerator.memory.capacity"
+    assert bool(metrics_of(scaled(design, path, factor)).feasible) >= bool(metrics_of(design).feasible)
 
 
-@given(design=designs())
+@given(design=machines())
 def test_parts_add_up(design):
-    metrics = jitted(design)
-    for name in ("step_time", "peak_memory"):
-        parts = parts_of(metrics, name)
-        assert sum(parts.values()) == pytest.approx(float(getattr(metrics, name)), rel=1e-5)
-        assert all(part >= -1e-6 * float(getattr(metrics, name)) for part in parts.values()), parts
+    metrics = metrics_of(design)
+    for name in ("step_time", "peak_memory", "energy_per_step"):
+        parts, total = parts_of(metrics, name), float(getattr(metrics, name))
+        assert sum(parts.values()) == pytest.approx(total, rel=1e-5)
+        assert all(part >= -1e-6 * total for part in parts.values()), parts
 
 
-@given(design=designs())
+@given(design=machines())
+def test_rates_and_powers_follow_from_time_and_energy(design):
+    m, w = metrics_of(design), design.workload
+    tokens, devices = w.global_batch * w.seq_len, design.system.n_devices
+    seconds, joules = float(m.step_time), float(m.energy_per_step)
+    assert float(m.tokens_per_second) * seconds == pytest.approx(tokens, rel=1e-5)
+    assert float(m.tokens_per_second_per_device) * devices == pytest.approx(float(m.tokens_per_second), rel=1e-5)
+    assert float(m.average_power) * seconds == pytest.approx(joules, rel=1e-5)
+    assert float(m.energy_per_token) * tokens == pytest.approx(joules, rel=1e-5)
+    assert float(m.run_energy) / float(m.run_time) == pytest.approx(float(m.average_power), rel=1e-5)
+
+
+@given(design=machines())
 def test_never_nan_and_never_negative(design):
-    for leaf in jax.tree.leaves(jitted(design)):
-        assert np.isfinite(np.asarray(leaf, np.float64)).all()
-        assert float(leaf) >= 0.0
+    metrics = metrics_of(design)
+    for field in dataclasses.fields(Metrics):
+        found = float(getattr(metrics, field.name))
+        assert np.isfinite(found) and found >= 0.0, field.name
 
 
-@given(design=designs())
+@given(design=stated_machines())
 def test_step_is_no_shorter_than_any_resource_needs(design):
     """Time >= model FLOPs at peak (causal where flash skips half), and >= the optimiser's traffic."""
-    metrics = jitted(design)
+    metrics = metrics_of(design)
     assert float(metrics.mfu_causal) <= 1.0
     layers = design.workload.n_layers / design.mapping.pp
-    own = transformer.layer_parameters(design.workload, design.mapping.tp) * layers
+    own = layer_parameters(design.workload, design.mapping.tp) * layers
     replicas = design.mapping.dp * design.mapping.cp if design.mapping.zero_stage >= 1 else 1.0
     traffic = float(own) / replicas * 24.0 / design.system.accelerator.memory.bandwidth
     assert float(metrics.step_time_optimizer) >= traffic
@@ -126,9 +170,20 @@ def test_step_is_no_shorter_than_any_resource_needs(design):
 
 @given(workload=workloads(), recompute=st.sampled_from([0, 1, 2]), micro_batch=st.sampled_from([1, 4]))
 def test_one_device_does_not_communicate(workload, recompute, micro_batch):
-    metrics = jitted(make_design(workload, recompute=recompute, micro_batch=micro_batch, zero_stage=3))
+    metrics = metrics_of(make_design(workload, recompute=recompute, micro_batch=micro_batch, zero_stage=3))
     for part in ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel", "bubble"):
         assert float(getattr(metrics, f"step_time_{part}")) == pytest.approx(0.0, abs=1e-5)
+
+
+@jax.jit
+def matrix_flops(design):
+    """FLOPs of the matrix operators of one layer and micro-batch on one device, forward and backward."""
+    return sum(
+        operator.present * work.flops
+        for operator in training_work(design, lay_out(design)).layer
+        if operator.kind != "vector"
+        for work in (operator.forward, *operator.gradients)
+    )
 
 
 @given(design=designs())
@@ -137,25 +192,17 @@ def test_flops_and_parameters_do_not_depend_on_the_mapping(design):
     plain = make_design(design.workload, software=design.software)
 
     def layer_flops(d):
-        layout = lay_out(d)
-        total = sum(
-            float(operator.present) * float(work.flops)
-            for operator in layout.layer
-            if operator.kind != "vector"
-            for work in (operator.forward, operator.input_gradient, operator.weight_gradient)
-            if work is not None
-        )
-        return total * d.mapping.tp * d.mapping.cp / d.mapping.micro_batch
+        return float(matrix_flops(d)) * d.mapping.tp * d.mapping.cp / d.mapping.micro_batch
 
     replicated = max(design.mapping.tp / design.workload.n_kv_heads, 1.0)
     if replicated == 1.0:  # replicated key/value heads are really computed more than once
         assert layer_flops(design) == pytest.approx(layer_flops(plain), rel=1e-5)
-    assert float(jitted(design).parameters) == pytest.approx(float(jitted(plain).parameters))
-    assert float(jitted(design).model_flops) == pytest.approx(float(jitted(plain).model_flops))
+    assert float(metrics_of(design).parameters) == pytest.approx(float(metrics_of(plain).parameters))
+    assert float(metrics_of(design).model_flops) == pytest.approx(float(metrics_of(plain).model_flops))
 
 
 def with_mapping(design, **mapping):
-    return jitted(dataclasses.replace(design, mapping=dataclasses.replace(design.mapping, **mapping)))
+    return metrics_of(dataclasses.replace(design, mapping=dataclasses.replace(design.mapping, **mapping)))
 
 
 @given(design=designs())
@@ -195,10 +242,10 @@ def test_nothing_offloaded_needs_no_host(design):
 def test_offload_needs_three_layers_and_room_on_the_host(design, option):
     few = dataclasses.replace(design.workload, n_layers=2.0 * design.mapping.pp)
     mapped = dataclasses.replace(design.mapping, **{option: 1.0}, virtual_stages=1.0)
-    metrics = jitted(dataclasses.replace(design, workload=few, mapping=mapped))
+    metrics = metrics_of(dataclasses.replace(design, workload=few, mapping=mapped))
     assert int(metrics.infeasible_reason) & Infeasible.offload_too_few_layers
     cramped = replace(dataclasses.replace(design, mapping=mapped), {"system.host.capacity": 1.0})
-    assert int(jitted(cramped).infeasible_reason) & Infeasible.host_memory
+    assert int(metrics_of(cramped).infeasible_reason) & Infeasible.host_memory
 
 
 @given(design=designs())
@@ -220,45 +267,34 @@ def test_recompute_costs_time(design):
     assert 0.0 == none <= selective <= full
 
 
-@given(several=st.lists(designs(), min_size=3, max_size=3))
+@given(several=st.lists(generated_machines(), min_size=3, max_size=3))
 @settings(max_examples=10)
 def test_vmap_is_a_loop(several):
-    stacked = jax.tree.map(lambda *xs: jnp.asarray(xs, jnp.float32), *several)
-    together = batched(stacked)
+    stacked = jax.tree.map(lambda *leaves: np.array(leaves, np.float32), *several)
+    together = metrics_of_many(stacked)
     for index, design in enumerate(several):
-        alone = jitted(design)
+        alone = metrics_of(design)
         for a, b in zip(jax.tree.leaves(alone), jax.tree.leaves(together), strict=True):
             assert float(b[index]) == pytest.approx(float(a), rel=1e-4, abs=1e-6)
 
 
-@given(design=designs())
+@given(design=machines())
 @settings(max_examples=25)
 def test_single_precision_is_enough(design):
-    single = jitted(design)
+    single = metrics_of(design)
     with jax.enable_x64(True):
-        double = jax.jit(evaluate)(jax.tree.map(np.float64, design))
+        double = metrics_of(jax.tree.map(np.float64, design))
         double = jax.tree.map(np.asarray, double)
     assert double.step_time.dtype == np.float64
     for field in dataclasses.fields(Metrics):
         a, b = float(getattr(single, field.name)), float(getattr(double, field.name))
-        whole = "step_time" if "time" in field.name else "peak_memory" if "memory" in field.name else field.name
+        whole = next((name for name in WHOLES if field.name.startswith(name)), field.name)
         scale = abs(float(getattr(double, whole)))
         assert a == pytest.approx(b, rel=2e-5, abs=2e-6 * scale), field.name
 
 
-#: Choices and counts, of which no gradient is asked.
-CHOICES = (
-    "attention", "collective", "fused_elementwise", "domain", "in_network_reduction", "tile_rows", "tile_columns",
-    "scatter_gather", "activation_output_kept",
-)  # fmt: skip
-#: Leaves that are numbers, not choices or counts: the ones a gradient is asked of.
-CONTINUOUS = [
-    path
-    for path in leaves()
-    if path.startswith(("system.accelerator.kernels", "system.accelerator.memory.b", "system.scale", "software"))
-    and not path.endswith(CHOICES)
-]
-
+#: Metrics of which parts are held to the scale of the whole.
+WHOLES = ("step_time", "peak_memory", "energy_per_step")
 
 @jax.jit
 def time_and_slopes(design, values):
@@ -266,22 +302,23 @@ def time_and_slopes(design, values):
     return jax.value_and_grad(lambda v: evaluate(replace(design, v)).step_time)(values)
 
 
-def continuous_values(design, dtype):
-    return {path: dtype(value(design, path)) for path in CONTINUOUS}
+def smooth_values(design, dtype):
+    paths = STATED if design.system.accelerator.chip is None else GENERATED
+    return {path: dtype(value(design, path)) for path in paths}
 
 
-@given(design=designs())
+@given(design=generated_machines())
 def test_gradients_are_finite(design):
-    _, slopes = time_and_slopes(design, continuous_values(design, np.float32))
-    assert all(np.isfinite(slope) for slope in slopes.values())
+    _, slopes = time_and_slopes(design, smooth_values(design, np.float32))
+    infinite = [path for path, slope in slopes.items() if not np.isfinite(slope)]
+    assert not infinite
 
 
-@given(design=designs(), path=st.sampled_from(CONTINUOUS))
-def test_gradient_is_the_finite_difference(design, path):
+def assert_slope_is_the_difference(design, path):
     """Differences in float64; where a maximum switches inside the step, the one-sided slopes bracket it."""
     with jax.enable_x64(True):
         exact = jax.tree.map(np.float64, design)
-        values = continuous_values(design, np.float64)
+        values = smooth_values(design, np.float64)
         x = values[path]
         step = 1e-6 * max(abs(x), 1e-9)
         here, slopes = time_and_slopes(exact, values)
@@ -291,6 +328,17 @@ def test_gradient_is_the_finite_difference(design, path):
     right, left = (above - here) / step, (here - below) / step
     tolerance = 1e-3 * max(abs(right), abs(left)) + 1e-9 * here / step
     assert min(left, right) - tolerance <= slope <= max(left, right) + tolerance
+
+
+@given(design=stated_machines(), path=st.sampled_from(STATED))
+def test_gradient_is_the_finite_difference(design, path):
+    """Of what is stated, without a limit: the clock that one leaves counts over that of the chip as it is sold."""
+    assert_slope_is_the_difference(replace(design, {f"{POWER}.limit": None}), path)
+
+
+@given(design=generated_machines(), path=st.sampled_from(GENERATED))
+def test_gradient_of_a_generated_chip_is_the_finite_difference(design, path):
+    assert_slope_is_the_difference(design, path)
 
 
 def test_one_program_serves_every_workload_system_and_mapping():
@@ -305,15 +353,15 @@ def test_one_program_serves_every_workload_system_and_mapping():
     for workload in ("megatron-1t", "llama-3-70b", "gpt-3-175b"):
         for system in ("selene", "eos"):
             for recompute in ("none", "selective", "full"):
-                compiled(dse.design(workload, system, n_devices=64, tp=8, pp=8, recompute=recompute))
+                compiled.trace(dse.design(workload, system, n_devices=64, tp=8, pp=8, recompute=recompute))
     assert len(traces) == 1
 
 
-@given(design=designs())
-def test_a_host_that_lags_behind_sets_the_beat(design):
+@given(design=machines())
+def test_a_host_that_lags_behind_sets_the_interval(design):
     """Without communication a step takes at least what the host needs to launch it, and the parts add up."""
     slow = replace(design, {"software.host_time": 10.0})
-    m = jitted(slow)
+    m = metrics_of(slow)
     w, mapping = design.workload, design.mapping
     launches = jnp.ceil(w.n_layers / mapping.pp) * w.global_batch / (mapping.dp * mapping.micro_batch)
     assert float(m.step_time) >= 2.0 * 10.0 * float(launches) * (1.0 - 1e-5)
@@ -330,7 +378,8 @@ def test_stages_may_differ_by_a_layer(design, extra):
     pp = float(design.mapping.pp)
     layers = float(design.workload.n_layers) + min(extra, pp)
     full = float(jnp.ceil(layers / pp)) * pp
-    uneven, even = (jitted(replace(design, {"workload.n_layers": count})) for count in (layers, full))
-    assert not int(uneven.infeasible_reason) & Infeasible.layers_not_divisible
+    uneven, even = (metrics_of(replace(design, {"workload.n_layers": count})) for count in (layers, full))
+    told = int(uneven.infeasible_reason) & Infeasible.layers_not_divisible
+    assert bool(told) == (layers % pp != 0.0)
     assert float(uneven.peak_memory) == pytest.approx(float(even.peak_memory), rel=1e-5)
     assert float(uneven.step_time) <= float(even.step_time) * (1.0 + 1e-5)

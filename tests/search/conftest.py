@@ -15,15 +15,12 @@ SMALL = (
     "test_a_method_of_a_missing_library_is_bad_input",
     "test_an_elasticity_where_no_such_chip_can_be_is_a_dash",
     "test_bad_",
-    "test_behind_random_is_told_apart_from_chance",
     "test_every_method_says_what_it_is",
-    "test_every_space_is_stored_as_it_is_specified",
     "test_excess_of_comparisons",
     "test_foretold_changes_draw_the_steps",
     "test_price_of_a_die",
     "test_soft_min_tends_to_the_minimum",
     "test_the_feasible_come_first",
-    "test_what_was_found_on_continuous_axes_is_held_against_the_best_of_all",
 )
 
 

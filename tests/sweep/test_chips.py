@@ -8,6 +8,7 @@ import pytest
 import dse
 from dse.design import CHIP, known_leaves, leaf, leaf_path, leaves, leaves_of
 from dse.errors import InputError
+from dse.measured import evaluate_many
 from dse.spec.sweep import from_text
 from dse.sweep.grid.compose import build
 
@@ -29,6 +30,9 @@ zero_stage = 1
 tp = [8]
 {axes}
 """
+
+
+ENERGY = "\n[output]\nenergy = true\n"
 
 
 def spec(system="gpu", axes="", fixed=""):
@@ -65,7 +69,9 @@ def test_leaves_of_a_design():
         (dict(system="selene", axes='chip.die_area = ["800 mm2"]'), "chip.die_area"),
         (dict(system="selene", axes="node.energy = [0.5]"), "chip.node.energy"),
         (dict(axes='memory.bandwidth = ["3 TB/s"]'), "memory.bandwidth of a generated"),
-        (dict(system="selene", axes='accelerator = ["a100", "gpu"]'), "only some are generated"),
+        (dict(system="selene", axes='accelerator = ["a100", "gpu"]\nchip.stacks = [4, 6]'), "chip.stacks"),
+        (dict(system="selene", axes='accelerator = ["a100", "gpu"]\nmemory.bandwidth = ["3 TB/s"]'), "of a generated"),
+        (dict(system="selene", axes='accelerator = ["a100", "gpu"]', fixed='node = "n5"'), "chip.node"),
         (dict(fixed='node = "n3x"'), "did you mean"),
     ],
 )
@@ -104,3 +110,33 @@ def test_a_sweep_is_its_designs(axis, tmp_path):
             expected.append(float(dse.run(tmp_path / "one.toml", output=tmp_path / "one.nc").step_time.values.item()))
     assert np.allclose(steps, np.sort(expected), rtol=1e-5)
     assert len(set(np.round(steps, 9))) > 1
+
+
+def accelerators(*names, fixed=""):
+    listed = ", ".join(f'"{name}"' for name in names)
+    return spec(system="eos", fixed=fixed, axes=f'accelerator = [{listed}]\nscale_up = ["nvlink-3", "nvlink-5"]')
+
+
+def test_bought_and_generated_accelerators_share_an_axis(tmp_path):
+    def run(*names):
+        file = tmp_path / "chips.toml"
+        file.write_text(accelerators(*names) + ENERGY)
+        return dse.run(file, output=tmp_path / f"{len(names)}-{names[0]}.nc").load()
+
+    mixed = run("h100-sxm-80gb", "generated-h100", "gpu")
+    parts = [run("h100-sxm-80gb"), run("generated-h100", "gpu")]
+    for name in mixed.data_vars:
+        apart = np.concatenate([part[name].transpose("accelerator", ...).values for part in parts])
+        together = mixed[name].transpose("accelerator", ...).values
+        assert np.allclose(together, apart, rtol=1e-5, equal_nan=True), name
+    assert len(np.unique(np.round(mixed.step_time.values, 9))) > 3
+
+
+def test_a_power_limit_holds_on_an_axis_of_both_sorts():
+    def first(*names):
+        return build(from_text(accelerators(*names, fixed='power.limit = "400 W"'))).base
+
+    bought, made = "h100-sxm-80gb", "generated-h100"
+    found = evaluate_many([first(bought, made), first(bought), first(made, bought), first(made)])
+    for name, values in found.items():
+        assert np.allclose(values[::2], values[1::2], rtol=1e-5), name

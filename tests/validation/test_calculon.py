@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dse.accuracy import calculon_section, page, spearman
-from dse.evaluate import lay_out
+from docs.make.accuracy.calculon import calculon_section, spearman
+from docs.make.accuracy.page import page
 from dse.measured import Prediction, predict_cases, read_cases
 from dse.measured.comparison import compare
-from dse.model.work import transformer
+from dse.model.layout import lay_out
+from dse.model.work import parameters
+from tests.designs import work_of
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT.parent / "shared" / "reference" / "calculon_sample.csv.gz"
@@ -46,7 +48,7 @@ def test_step_time_ranks_and_sizes_designs_alike(kept):
 def test_weights_are_the_same(kept):
     for p in kept:
         w, m = p.design.workload, p.design.mapping
-        ours = 2.0 * float(transformer.layer_parameters(w, m.tp))
+        ours = 2.0 * float(parameters.layer_parameters(w, m.tp))
         assert ours == pytest.approx(number(p, "block_weight_space"), rel=1e-6)
 
 
@@ -59,13 +61,13 @@ def test_flops_are_the_same(kept):
     """
     for p in kept:
         w, m, layout = p.design.workload, p.design.mapping, lay_out(p.design)
-        stream = float(layout.local.norm_tokens) * w.hidden
-        gathered = float(layout.local.tokens) * w.hidden
+        stream = float(layout.norm_tokens) * w.hidden
+        gathered = float(layout.tokens) * w.hidden
         plain = float(m.overlap_tp == 0.0)
         sums = plain * 2.0 * gathered * (m.tp - 1.0) / m.tp
-        forward = sum(float(o.present * o.forward.flops) for o in layout.layer)
+        forward = sum(float(o.present * o.forward.flops) for o in work_of(p.design).layer)
         assert forward + sums == pytest.approx(number(p, "block_fw_flops"), rel=1e-6)
-        backward = sum(float(o.present * work.flops) for o in layout.layer for work in o.gradients)
+        backward = sum(float(o.present * work.flops) for o in work_of(p.design).layer for work in o.gradients)
         forks = 2.0 * 2.0 * stream + plain * 3.0 * gathered
         theirs = number(p, "block_agrad_flops") + number(p, "block_wgrad_flops")
         assert backward + sums + forks == pytest.approx(theirs, rel=1e-6)

@@ -16,46 +16,60 @@ from dse.errors import InputError
 from dse.measured.kernels.kernel import Kernel
 from dse.measured.kernels.platforms import platform
 from dse.measured.table import Skip
-from dse.model.machine import isolated, kernel_power
-from dse.model.machine.collectives import Group
-from dse.types import Accelerator, Precision, Scalar, System
+from dse.model.formats import operand_bytes
+from dse.model.machine import kernel_power
+from dse.model.machine.attention_kernels import Attention, attention_time
+from dse.model.machine.collective_kernels import collective_time, direct_time
+from dse.model.machine.gemm_kernels import Gemm, gemm_time
+from dse.model.machine.roofline import elementwise_time
+from dse.model.work.operators import SOFTMAX, matmul_work
+from dse.types import Accelerator, Element, Group, Precision, Scalar, System
+
+
+def gemm_of(rows: Scalar, columns: Scalar, depth: Scalar, precision: Scalar, device: Accelerator) -> Gemm:
+    """A GEMM with 16-bit results and a plain (not an accumulated) product."""
+    element = Element(operand_bytes(precision), 2.0, 2.0, device.cache)
+    return Gemm(matmul_work(rows, columns, depth, 1.0, element), precision)
+
+
+def attention_of(shape: Sequence[Scalar], compute_stretch: Scalar = 1.0, reading_stretch: Scalar = 1.0) -> Attention:
+    """An attention call; ``shape`` as in :class:`Attention`, up to ``context``."""
+    return Attention(*shape, SOFTMAX.forward, compute_stretch, reading_stretch)
 
 
 def _gemm(values: Sequence[Scalar], device: Accelerator) -> Scalar:
     *shape, sustained, stretch = values
-    limited = kernel_power.sustained_gemm_time(*shape, device)
-    return stretch * jnp.where(sustained > 0.0, limited, isolated.gemm_time(*shape, device))
+    gemm = gemm_of(*shape, device)
+    limited = kernel_power.sustained_gemm_time(gemm, device)
+    return stretch * jnp.where(sustained > 0.0, limited, gemm_time(gemm, device))
 
 
 def _gemm_power(values: Sequence[Scalar], device: Accelerator) -> Scalar:
-    return kernel_power.gemm_power(*values[:4], device)
+    return kernel_power.gemm_power(gemm_of(*values[:4], device), device)
 
 
 def _attention(values: Sequence[Scalar], device: Accelerator) -> Scalar:
-    return isolated.attention_time(*_call(values), device)
+    *shape, compute, reading = values
+    return attention_time(attention_of(shape, compute, reading), device)
 
 
 def _attention_power(values: Sequence[Scalar], device: Accelerator) -> Scalar:
-    return kernel_power.attention_power(*_call(values), device)
-
-
-def _call(values: Sequence[Scalar]) -> tuple[isolated.Attention, Scalar]:
-    *shape, context, stretch, reading = values
-    return isolated.Attention(*shape, stretch, reading), context
+    *shape, compute, reading = values
+    return kernel_power.attention_power(attention_of(shape, compute, reading), device)
 
 
 def _vector(values: Sequence[Scalar], device: Accelerator) -> Scalar:
-    return isolated.elementwise_time(*values, device)
+    return elementwise_time(*values, device)
 
 
 def _collective(values: Sequence[Scalar], system: System) -> Scalar:
     operation, size, members, local, launch = values
-    return isolated.collective_time(operation, size, Group(members, local), launch, system)
+    return collective_time(operation, size, Group(members, local), launch, system)
 
 
 def _direct(values: Sequence[Scalar], system: System) -> Scalar:
     size, members, eager, lean = values
-    return isolated.direct_time(size, members, eager, lean, system)
+    return direct_time(size, members, eager, lean, system)
 
 
 FORMULAS: dict[str, Callable[[Sequence[Scalar], Any], Scalar]] = {

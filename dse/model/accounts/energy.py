@@ -10,137 +10,21 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.machine import collectives
-from dse.model.machine.collectives import Group, Groups
-from dse.model.machine.power import control_power, flop_energy, leakage_power, power_limit, voltage
-from dse.model.steps.training import LayerTime, StepTime, gathers_again, layer_launch_time, optimizer_traffic
-from dse.model.work.transformer import Local, parameter_count
-from dse.types import Design, Network, Operator, Power, Recompute, Scalar, Work
+from dse.model.layout import Layout
+from dse.model.machine.messages import link_energy
+from dse.model.machine.operator_energy import Joules, operators_energy
+from dse.model.machine.power import control_power, leakage_power, power_limit, voltage
+from dse.model.machine.rates import reciprocal
+from dse.model.steps.layer import LayerTime, launch_time
+from dse.model.steps.training import StepTime
+from dse.model.work.messages import executions
+from dse.model.work.parameters import parameter_count
+from dse.model.work.state import optimizer_traffic
+from dse.model.work.training import TrainingWork
+from dse.types import Design, Power, Scalar, Scope
 
 #: Least share of its unthrottled dynamic power that a device at its power limit is left with.
 LEAST_SHARE = 0.05
-
-
-class Joules(NamedTuple):
-    """Energy of some work at the nominal voltage, by the unit that does it."""
-
-    matrix: Scalar
-    vector: Scalar
-    cache: Scalar
-    memory: Scalar  # device memory: does not follow the cores' voltage
-
-    def plus(self, other: Joules, times: Scalar = 1.0) -> Joules:
-        """The sum with ``times`` another."""
-        return Joules(*(a + times * b for a, b in zip(self, other, strict=True)))
-
-    @property
-    def cores(self) -> Scalar:
-        """What follows the cores' voltage."""
-        return self.matrix + self.vector + self.cache
-
-
-class FlopEnergy(NamedTuple):
-    """Joules of a FLOP by the kind of operator, at the nominal voltage."""
-
-    matrix: Scalar  # at the recipe's precision
-    sixteen: Scalar  # what a narrower recipe leaves in 16 bits
-    vector: Scalar
-
-
-def flop_energies(precision: Scalar, power: Power) -> FlopEnergy:
-    """Joules of a FLOP under a recipe."""
-    matrix = flop_energy(precision, power)
-    return FlopEnergy(matrix, jnp.maximum(matrix, power.matrix_energy), power.vector_energy)
-
-
-def work_energy(works: list[tuple[str, Scalar, Work | None]], flop: FlopEnergy, power: Power) -> Joules:
-    """Joules of kernels given as (kind of operator, how often, work)."""
-    there = [(kind, times, work) for kind, times, work in works if work is not None]
-
-    def flops(*kinds: str) -> Scalar:
-        return sum((times * work.flops for kind, times, work in there if kind in kinds), 0.0)
-
-    moved = sum((times * work.bytes for _, times, work in there), 0.0)
-    return Joules(
-        matrix=flop.matrix * flops("matrix") + flop.sixteen * flops("matrix_16", "flash"),
-        vector=flop.vector * flops("vector"),
-        cache=power.cache_energy * moved,
-        memory=power.memory_energy * moved,
-    )
-
-
-def operators_energy(operators: list[Operator], design: Design, repeated: bool = False) -> Joules:
-    """Joules of a list of operators, forward and backward, on one device for one micro-batch.
-
-    With ``repeated`` also of what the mapping's recompute policy runs again.
-    """
-    w, m, power = design.workload, design.mapping, design.system.accelerator.power
-    flop = flop_energies(m.precision, power)
-    forward = work_energy([(o.kind, o.present, o.forward) for o in operators], flop, power)
-    backward = work_energy([(o.kind, o.present, work) for o in operators for work in o.gradients], flop, power)
-    total = forward.plus(backward, w.backward)
-    if not repeated:
-        return total
-    core = work_energy([(o.kind, o.present, o.forward) for o in operators if o.core], flop, power)
-    full = jnp.where(m.recompute == float(Recompute.full), w.backward, 0.0)
-    selective = jnp.where(m.recompute == float(Recompute.selective), w.backward, 0.0)
-    return total.plus(forward, full).plus(core, selective)
-
-
-# Links
-
-
-def byte_energy(group: Group, scale_up: Network, scale_out: Network) -> Scalar:
-    """Joules of a byte that a member of a group sends along a ring: one hop in ``local`` leaves the domain."""
-    outside = jnp.where(group.domains > 1.0, 1.0 / group.local, 0.0)
-    return scale_up.energy * (1.0 - outside) + scale_out.energy * outside
-
-
-def layer_link_energy(design: Design, local: Local, groups: Groups) -> Scalar:
-    """Joules that one device sends for one layer and micro-batch: tensor and context parallelism.
-
-    A pass sends two all-reduces of ``T h`` (``2 (t-1)/t`` of it each), as one or as reduce-scatter and
-    all-gather; ring attention the keys and values of the other members, and in the backward their gradients too.
-    """
-    w, m, system = design.workload, design.mapping, design.system
-    full = jnp.where(m.recompute == float(Recompute.full), 1.0, 0.0)
-    passes = 1.0 + w.backward * (1.0 + full)
-    message = local.element.activation * local.tokens * w.hidden * collectives.others(groups.tp.size)
-    tensor = (4.0 * passes + w.backward * gathers_again(m)) * message
-    block = 2.0 * local.element.activation * local.tokens * local.kv_width
-    context = (m.cp - 1.0) * block * (1.0 + w.backward * (2.0 + full))
-    return tensor * byte_energy(groups.tp, system.scale_up, system.scale_out) + context * byte_energy(
-        groups.cp, system.scale_up, system.scale_out
-    )
-
-
-def border_energy(design: Design, local: Local, groups: Groups) -> Scalar:
-    """Joules of sending one micro-batch across all borders of stages, forth and back, over one replica's devices."""
-    w, m, system = design.workload, design.mapping, design.system
-    once = (m.sequence_parallel > 0.0) | (design.software.scatter_gather > 0.0)
-    size = local.element.activation * local.tokens * w.hidden * jnp.where(once, 1.0, m.tp) * m.cp
-    link = jnp.where(groups.pp_neighbours_local > 0.0, system.scale_up.energy, system.scale_out.energy)
-    return (m.pp * m.virtual_stages - 1.0) * (1.0 + w.backward) * size * link
-
-
-def replica_energy(design: Design, local: Local, groups: Groups, n_micro_batches: Scalar) -> Scalar:
-    """Joules of reducing gradients and gathering weights over the replicas, of one copy of the model."""
-    m, stage = design.mapping, design.mapping.zero_stage
-    replicas = groups.dp.size
-    gradients = design.software.gradient_message_bytes * collectives.others(replicas)
-    weights = local.element.activation * collectives.others(replicas)
-    trained = design.workload.backward
-    scatters = jnp.where(stage >= 2.0, n_micro_batches, 1.0)
-    gathers = jnp.where(stage >= 3.0, (1.0 + trained) * n_micro_batches, jnp.where(stage >= 1.0, trained, 0.0))
-    # ZeRO 0 sums and spreads gradients in one all-reduce.
-    reduced = trained * gradients * jnp.where(stage >= 1.0, scatters, 2.0)
-    a_parameter = reduced + weights * gathers
-    return parameter_count(design.workload) * m.dp * m.cp * a_parameter * byte_energy(
-        groups.dp, design.system.scale_up, design.system.scale_out
-    )
-
-
-# A step
 
 
 class Energy(NamedTuple):
@@ -192,46 +76,43 @@ def layer_power(
 
 
 def step_energy(
-    design: Design, local: Local, groups: Groups, layer: list[Operator], embedding: list[Operator],
-    head: list[Operator], n_micro_batches: Scalar, ratio: Scalar, time: StepTime, one: LayerTime,
-) -> StepEnergy:  # fmt: skip
+    design: Design, layout: Layout, work: TrainingWork, ratio: Scalar, times: tuple[StepTime, LayerTime]
+) -> StepEnergy:
     """Energy of one step of ``design`` at ``ratio`` times the nominal clock.
 
-    The step takes ``time``, and one layer and micro-batch of it ``one``.
+    ``times``: of the step, and of one layer and micro-batch of it.
     """
-    w, m, system = design.workload, design.mapping, design.system
-    power = system.accelerator.power
-    devices, seconds = m.tp * m.cp * m.pp * m.dp, time.total
-    volts = voltage(ratio, power)
+    w, system = design.workload, design.system
+    power, devices = system.accelerator.power, layout.devices
+    time, one = times
+    seconds, volts = time.total, voltage(ratio, power)
 
-    a_layer = operators_energy(layer, design, repeated=True)
-    links = layer_link_energy(design, local, groups)
+    a_layer = operators_energy(work.layer, design, repeated=True)
+    links = link_energy(work.messages, Scope.layer, system, layout.full)
     busy, share = layer_power(
-        a_layer, links, jnp.maximum(one.total, 1e-12), layer_launch_time(design, local), ratio, power
+        a_layer, links, jnp.maximum(one.total, 1e-12), launch_time(design, layout), ratio, power
     )
 
-    ends = operators_energy([*embedding, *head], design)
-    executions = n_micro_batches * m.dp * m.cp * m.tp
-    moved = w.backward * parameter_count(w) * m.dp * m.cp * optimizer_traffic(design)
-    work = Joules(0.0, 0.0, power.cache_energy * moved, power.memory_energy * moved)
-    work = work.plus(a_layer, executions * w.n_layers).plus(ends, executions)
+    often = executions(design, layout, work.parameters)
+    ends = operators_energy([*work.embedding, *work.head], design)
+    moved = w.backward * parameter_count(w) * layout.replicas * optimizer_traffic(design, layout)
+    done = Joules(0.0, 0.0, power.cache_energy * moved, power.memory_energy * moved)
+    done = done.plus(a_layer, often[Scope.layer]).plus(ends, often[Scope.embedding])
 
     dynamic = share * volts * volts
-    replicas = m.dp * n_micro_batches
-    network = (
-        executions * w.n_layers * links
-        + replicas * border_energy(design, local, groups)
-        + replica_energy(design, local, groups, n_micro_batches)
+    network = sum(
+        count * (links if scope is Scope.layer else link_energy(work.messages, scope, system))
+        for scope, count in often.items()
     )
     device_seconds = devices * seconds
     running = devices * (seconds - time.bubble - time.host)
     cores = dict(
-        matrix=work.matrix * dynamic,
-        vector=work.vector * dynamic,
+        matrix=done.matrix * dynamic,
+        vector=done.vector * dynamic,
         control=control_power(ratio, volts, power) * share * running,
         leakage=leakage_power(volts, power) * device_seconds,
     )
-    cache, memory = work.cache * dynamic, work.memory
+    cache, memory = done.cache * dynamic, done.memory
     uncore, host = power.uncore * device_seconds, system.host_power * device_seconds
     on_device = sum(cores.values()) + cache + memory + uncore
     cryogenics = power.cooling * (sum(cores.values()) + cache) + power.memory_cooling * memory
@@ -244,3 +125,19 @@ def step_energy(
         return devices * (board + system.host_power) * system.pue
 
     return StepEnergy(parts, on_device, whole(busy), whole(power_limit(power)))
+
+
+def powers(design: Design, layout: Layout, drawn: StepEnergy, step_time: Scalar) -> dict[str, Scalar]:
+    """Power, energy of a token, and time and energy of a whole run."""
+    w = design.workload
+    a_token = reciprocal(w.global_batch * w.seq_len)
+    each_second = reciprocal(step_time)
+    return dict(
+        energy_per_token=drawn.parts.total * a_token,
+        average_power=drawn.parts.total * each_second,
+        peak_power=drawn.peak,
+        provisioned_power=drawn.provisioned,
+        device_power=drawn.devices * each_second * reciprocal(layout.devices),
+        run_time=w.run_tokens * a_token * step_time,
+        run_energy=w.run_tokens * a_token * drawn.parts.total,
+    )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
+from dse.model import divisibility
 from dse.model.choice import divides
-from dse.model.machine.roofline import matrix_rate
-from dse.model.parallel import offload
+from dse.model.layout import Layout
+from dse.model.machine.rates import matrix_rate
+from dse.model.work import offload
 from dse.types import Design, Infeasible, Scalar
 
 
@@ -16,32 +18,21 @@ def usable_memory(design: Design) -> Scalar:
 
 
 def infeasible_reason(
-    design: Design, memory: Scalar, host_memory: Scalar, n_micro_batches: Scalar, stuck: Scalar
+    design: Design, layout: Layout, memory: Scalar, host_memory: Scalar, clock_infeasible: Scalar
 ) -> Scalar:
-    """Bits of :class:`Infeasible`; 0 when the design can run. ``stuck``: no clock meets its power limit."""
+    """Bits of :class:`Infeasible`; 0 when the design can run. ``clock_infeasible``: no clock meets its power limit."""
     w, m, system = design.workload, design.mapping, design.system
-    interleaved = m.virtual_stages > 1.0
-    kv_fit = divides(m.tp, w.n_kv_heads) | divides(w.n_kv_heads, m.tp)
-    sequence_split = m.cp * jnp.where(m.sequence_parallel > 0.0, m.tp, 1.0)  # all choices but none cut it somewhere
+    fits = divisibility.fits({**vars(w), **vars(m), "n_micro_batches": layout.n_micro_batches}, divides)
     reach = jnp.maximum(system.scale_up.domain, system.scale_out.domain)
     broken = {
         Infeasible.memory: memory > usable_memory(design),
-        Infeasible.heads_not_divisible: ~(divides(m.tp, w.n_heads) & kv_fit),
-        Infeasible.width_not_divisible: ~divides(m.tp, w.ffn_hidden),
-        # Stages may differ by a layer, chunks of an interleaved schedule may not.
-        Infeasible.layers_not_divisible: jnp.where(
-            m.virtual_stages > 1.0, ~divides(m.pp * m.virtual_stages, w.n_layers), m.pp > w.n_layers
-        ),
-        Infeasible.batch_not_divisible: ~divides(m.dp * m.micro_batch, w.global_batch),
-        Infeasible.sequence_not_divisible: ~divides(sequence_split, w.seq_len),
-        Infeasible.device_count_mismatch: m.tp * m.cp * m.pp * m.dp != system.n_devices,
-        Infeasible.interleave_not_divisible: interleaved
-        & ((m.pp <= 1.0) | ~divides(jnp.maximum(m.pp, 1.0), n_micro_batches)),
+        **{reason: ~kept for reason, kept in fits.items()},
+        Infeasible.device_count_mismatch: layout.devices != system.n_devices,
         Infeasible.network_too_small: system.n_devices > reach,
         Infeasible.precision_unsupported: matrix_rate(system.accelerator, m.precision) <= 0.0,
         Infeasible.host_memory: host_memory > system.host.capacity,
         Infeasible.offload_too_few_layers: offload.anything(m)
         & (w.n_layers < (offload.BUFFERED_LAYERS + 1.0) * m.pp),
-        Infeasible.power: stuck,
+        Infeasible.power: clock_infeasible,
     }
     return sum(jnp.where(is_broken, jnp.int32(bit), jnp.int32(0)) for bit, is_broken in broken.items())

@@ -7,70 +7,12 @@ scale-up domain and spans ``P / q`` domains. All functions return 0 for a group 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import jax.numpy as jnp
 
 from dse.model.choice import choose
-from dse.model.machine.roofline import memory_time, reciprocal
-from dse.types import Collective, Network, Placement, Scalar, System
-
-
-class Group(NamedTuple):
-    """Members of a communicator: in all, and inside one scale-up domain."""
-
-    size: Scalar
-    local: Scalar
-
-    @property
-    def domains(self) -> Scalar:
-        """Scale-up domains the group spans."""
-        return self.size / self.local
-
-
-def members_within(size: Scalar, stride: Scalar, domain: Scalar) -> Scalar:
-    """How many of ``size`` members placed ``stride`` devices apart share a domain in the worst-placed group.
-
-    A group that does not tile its domain straddles a border: of groups of 6 in domains of 8, one has 2
-    members on a side; what the members on every side have in common is the greatest common divisor.
-    """
-    fit = jnp.maximum(jnp.floor(domain / stride), 1.0)
-    return common_divisor(size, fit)
-
-
-def common_divisor(a: Scalar, b: Scalar, rounds: int = 6) -> Scalar:
-    """Greatest common divisor of two whole numbers (Euclid); ``rounds`` suffice while the smaller is below 21."""
-    for _ in range(rounds):
-        # Past the end b is 0, and so is the remainder by the 1 that stands in for it: a stays in place of it.
-        part = jnp.maximum(b, 1.0)
-        a, b = jnp.where(b > 0.0, b, a), a - part * jnp.floor(a / part)
-    return jnp.where(b > 0.0, 1.0, a)
-
-
-class Groups(NamedTuple):
-    """The communicators of a mapping."""
-
-    tp: Group
-    cp: Group
-    dp: Group  # replicas of one weight: dp x cp
-    pp_neighbours_local: Scalar  # 1 when every pipeline neighbour is in the same domain
-
-
-def groups(
-    tp: Scalar, cp: Scalar, pp: Scalar, dp: Scalar, placement: Scalar, system: System
-) -> Groups:
-    """Communicators under a placement order; the innermost dimension has stride 1."""
-    domain = system.scale_up.domain
-    dp_outermost = placement == float(Placement.tp_cp_pp_dp)
-    dp_stride = jnp.where(dp_outermost, tp * cp * pp, tp * cp)
-    pp_stride = jnp.where(dp_outermost, tp * cp, tp * cp * dp)
-    local_cp = members_within(cp, tp, domain)
-    return Groups(
-        tp=Group(tp, members_within(tp, 1.0, domain)),
-        cp=Group(cp, local_cp),
-        dp=Group(dp * cp, local_cp * members_within(dp, dp_stride, domain)),
-        pp_neighbours_local=jnp.where(pp_stride * pp <= domain, 1.0, 0.0),
-    )
+from dse.model.machine.rates import reciprocal
+from dse.model.machine.roofline import memory_time
+from dse.types import Collective, Group, MessageKind, Network, Scalar, System
 
 
 def wire_time(size: Scalar, network: Network) -> Scalar:
@@ -103,16 +45,16 @@ def _step_latency(group: Group, system: System) -> Scalar:
 def _one_way(size: Scalar, group: Group, system: System) -> tuple[Scalar, Scalar]:
     """Ring and hierarchical time of an all-gather (or reduce-scatter) of ``size`` gathered bytes."""
     members, local, domains = group.size, group.local, group.domains
-    ring = (members - 1.0) * _step_latency(group, system) + _slowest_ring(size * others(members), group, system)
-    inside = (local - 1.0) * system.scale_up.latency + wire_time(size * others(local), system.scale_up)
+    ring = (members - 1.0) * _step_latency(group, system) + _slowest_ring(size * ring_fraction(members), group, system)
+    inside = (local - 1.0) * system.scale_up.latency + wire_time(size * ring_fraction(local), system.scale_up)
     across = (domains - 1.0) * system.scale_out.latency + wire_time(
-        size * reciprocal(local) * others(domains), system.scale_out
+        size * reciprocal(local) * ring_fraction(domains), system.scale_out
     )
     return ring, inside + across
 
 
-def others(members: Scalar) -> Scalar:
-    """Share of the members that are not oneself: ``(N - 1) / N``."""
+def ring_fraction(members: Scalar) -> Scalar:
+    """Share of a ring's bytes that one member sends: ``(N - 1) / N``."""
     return 1.0 - reciprocal(members)
 
 
@@ -203,8 +145,8 @@ def _in_switch_all_reduce(size: Scalar, group: Group, system: System) -> Scalar:
     up, out = system.scale_up, system.scale_out
     local, domains = group.local, group.domains
     shard = size * reciprocal(local)
-    ring_in = 2.0 * ((local - 1.0) * up.latency + wire_time(size * others(local), up))
-    ring_out = 2.0 * ((domains - 1.0) * out.latency + wire_time(shard * others(domains), out))
+    ring_in = 2.0 * ((local - 1.0) * up.latency + wire_time(size * ring_fraction(local), up))
+    ring_out = 2.0 * ((domains - 1.0) * out.latency + wire_time(shard * ring_fraction(domains), out))
     # A switch that reduces takes each byte once up and, at the same time, once down, between two barriers
     # (there and back through a tree).
     switch_in = 4.0 * jnp.log2(local) * up.latency + _switch_time(size * (1.0 + reciprocal(local)), up)
@@ -241,11 +183,49 @@ def direct_all_reduce(size: Scalar, members: Scalar, network: Network) -> Scalar
     return jnp.where(members > 1.0, jnp.minimum(one, two), 0.0)
 
 
-def send(size: Scalar, local: Scalar, system: System) -> Scalar:
-    """Seconds to send ``size`` bytes to a neighbour: over scale-up where ``local`` is 1, else over scale-out."""
+def send(size: Scalar, group: Group, system: System) -> Scalar:
+    """Seconds in which every member sends ``size`` bytes to the next one: over scale-up where no pair is apart."""
     inside = system.scale_up.latency + wire_time(size, system.scale_up)
     across = system.scale_out.latency + wire_time(size, system.scale_out)
-    return jnp.where(local > 0.0, inside, across)
+    return jnp.where(group.domains > 1.0, across, inside)
+
+
+def time(kind: MessageKind, size: Scalar, group: Group, system: System, algorithm: Scalar) -> Scalar:
+    """Seconds of a message of ``size`` bytes in a group, 0 in a group of one (but for a send).
+
+    ``size`` is the whole of what is reduced, gathered or scattered, or what a member exchanges or sends.
+    """
+    match kind:
+        case MessageKind.all_reduce:
+            return all_reduce(size, group, system, algorithm)
+        case MessageKind.all_gather | MessageKind.reduce_scatter:
+            return all_gather(size, group, system, algorithm)
+        case MessageKind.all_to_all:
+            return all_to_all(size, group, system)
+        case MessageKind.send:
+            return send(size, group, system)
+
+
+def sent_bytes(kind: MessageKind, size: Scalar, group: Group) -> Scalar:
+    """Bytes that one member sends for a message of ``size`` bytes (as :func:`time` counts them), along a ring."""
+    match kind:
+        case MessageKind.send:
+            return size
+        case MessageKind.all_reduce:
+            return 2.0 * size * ring_fraction(group.size)
+        case _:
+            return size * ring_fraction(group.size)
+
+
+def byte_energy(group: Group, system: System) -> Scalar:
+    """Joules of a byte that a member of a group sends along a ring: one hop in ``local`` leaves the domain."""
+    outside = jnp.where(group.domains > 1.0, 1.0 / group.local, 0.0)
+    return system.scale_up.energy * (1.0 - outside) + system.scale_out.energy * outside
+
+
+def energy(kind: MessageKind, size: Scalar, group: Group, system: System) -> Scalar:
+    """Joules that one member of a group spends on a message of ``size`` bytes."""
+    return sent_bytes(kind, size, group) * byte_energy(group, system)
 
 
 def usage(group: Group, system: System) -> Scalar:

@@ -9,13 +9,14 @@ kernels in a row.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from dse.model.choice import ceiling
-from dse.model.machine import isolated
-from dse.model.machine.isolated import Attention
+from dse.model.choice import ceiling, just_below_reciprocal
+from dse.model.machine.attention_kernels import Attention, attention_time, context_bytes, decode_bytes
+from dse.model.machine.gemm_kernels import Gemm, device_time, launched
 from dse.model.machine.power import (
     Demand,
     at_clock,
@@ -25,9 +26,7 @@ from dse.model.machine.power import (
     flop_energy,
     power_limit,
 )
-from dse.model.machine.roofline import pieces
-from dse.model.work.operators import SOFTMAX
-from dse.types import Accelerator, Precision, Scalar
+from dse.types import Accelerator, Scalar
 
 #: Share of the last cache's capacity that holds its contents from one repetition of a kernel to the next: the
 #: halves of a partitioned cache keep copies of what the other half's cores read.
@@ -44,53 +43,54 @@ def moved_energy(size: Scalar, once: Scalar, accelerator: Accelerator) -> tuple[
     return power.cache_energy * size, power.memory_energy * jnp.maximum(missed, 0.0)
 
 
-def demand_of(
-    time: Callable[[Accelerator], Scalar], core_energy: Scalar, other_energy: Scalar, tiles: Scalar, idle: Scalar,
-    accelerator: Accelerator,
-) -> Demand:  # fmt: skip
-    """Demand of a kernel: the time of its cores is what a faster clock would save, ``-dt / d ln f``.
+class Spent(NamedTuple):
+    """What a kernel spends beside its time."""
 
-    Its ``tiles`` share the cores, which wait for the first ones ``idle`` seconds.
-    """
+    core_energy: Scalar  # J, at the nominal voltage
+    other_energy: Scalar  # J, of what does not follow the cores' voltage
+    tiles: Scalar  # pieces of work that share the cores
+    idle: Scalar  # seconds in which the cores wait for the first ones
+
+
+def demand_of(time: Callable[[Accelerator], Scalar], spent: Spent, accelerator: Accelerator) -> Demand:
+    """Demand of a kernel: the time of its cores is what a faster clock would save, ``-dt / d ln f``."""
     one = jnp.ones((), jnp.result_type(float))
     whole, slope = jax.jvp(lambda ratio: time(at_clock(accelerator, ratio)), (one,), (one,))
     core = jnp.clip(-slope, 0.0, whole)
-    active = jnp.minimum(tiles / accelerator.cores, 1.0) * jnp.maximum(1.0 - idle / whole, 0.0)
-    return Demand(core, whole - core, core_energy, other_energy, active)
+    active = jnp.minimum(spent.tiles / accelerator.cores, 1.0) * jnp.maximum(1.0 - spent.idle / whole, 0.0)
+    return Demand(core, whole - core, spent.core_energy, spent.other_energy, active)
 
 
-def gemm_demand(
-    rows: Scalar, columns: Scalar, depth: Scalar, precision: Scalar, accelerator: Accelerator
-) -> Demand:
+def gemm_demand(gemm: Gemm, accelerator: Accelerator) -> Demand:
     """Demand of a GEMM with its quantisation; what partial tiles leave empty burns nothing."""
-    narrow = isolated.is_narrow(precision)
-    work = isolated.gemm_work(rows, columns, depth, precision, accelerator)
-    quantized = narrow * 3.0 * rows * depth
-    cache, memory = moved_energy(work.bytes + quantized, work.bytes, accelerator)
-    kernels = accelerator.kernels
-    tiles = pieces(rows, 0.5 * kernels.tile_rows) * pieces(columns, 0.5 * kernels.tile_columns)
-    return demand_of(
-        lambda device: isolated.device_gemm_time(rows, columns, depth, precision, device),
-        flop_energy(precision, accelerator.power) * work.flops + cache, memory, tiles, kernels.kernel_floor,
-        accelerator,
-    )  # fmt: skip
+    work, kernels = gemm.work, accelerator.kernels
+    cache, memory = moved_energy(work.bytes + gemm.narrow * gemm.quantized_bytes, work.bytes, accelerator)
+    row_tiles, column_tiles = just_below_reciprocal(kernels.tile_rows), just_below_reciprocal(kernels.tile_columns)
+    spent = Spent(
+        core_energy=flop_energy(gemm.precision, accelerator.power) * work.flops + cache,
+        other_energy=memory,
+        tiles=ceiling(work.rows * 2.0 * row_tiles) * ceiling(work.columns * 2.0 * column_tiles),  # quarter tiles
+        idle=kernels.kernel_floor,
+    )
+    return demand_of(lambda device: device_time(gemm, device), spent, accelerator)
 
 
-def attention_demand(call: Attention, context: Scalar, accelerator: Accelerator) -> Demand:
+def attention_demand(call: Attention, accelerator: Accelerator) -> Demand:
     """Demand of attention over whole sequences, or of one new token against a cache."""
     power, own = accelerator.power, accelerator.kernels.attention
-    whole, decode = isolated.is_whole(call, context), isolated.decoding(call, context)
-    keys = jnp.where(whole, isolated.visited_keys(call), jnp.minimum(decode.seen, decode.tokens + 1.0))
+    whole, decode = call.is_whole, call.decoding
+    keys = jnp.where(whole, call.mean_keys, jnp.minimum(decode.seen, decode.tokens + 1.0))
     pairs = call.batch * call.heads * jnp.where(whole, call.tokens, 1.0) * keys
-    size = jnp.where(whole, sum(isolated.context_bytes(call)), isolated.decode_bytes(decode))
+    size = jnp.where(whole, sum(context_bytes(call)), decode_bytes(decode))
     cache, memory = moved_energy(size, size, accelerator)
-    bf16 = jnp.asarray(float(Precision.bf16))
-    computed = (4.0 * call.head_dim * flop_energy(bf16, power) + SOFTMAX.forward * power.vector_energy) * pairs
-    tiles = call.batch * jnp.where(whole, call.heads * ceiling(call.tokens / isolated.TILE), call.kv_heads)
-    return demand_of(
-        lambda device: isolated.attention_time(call, context, device), computed + cache, memory, tiles,
-        jnp.where(whole, own.context_floor, own.decode_floor), accelerator,
-    )  # fmt: skip
+    a_pair = 4.0 * call.head_dim * power.matrix_energy + call.softmax_flops * power.vector_energy
+    spent = Spent(
+        core_energy=a_pair * pairs + cache,
+        other_energy=memory,
+        tiles=call.batch * jnp.where(whole, call.heads * call.query_tiles, call.kv_heads),
+        idle=jnp.where(whole, own.context_floor, own.decode_floor),
+    )
+    return demand_of(lambda device: attention_time(call, device), spent, accelerator)
 
 
 def limited_clock(demand: Demand, accelerator: Accelerator) -> Scalar:
@@ -105,20 +105,17 @@ def repeated_power(demand: Demand, accelerator: Accelerator) -> Scalar:
     return busy_power(demand, limited_clock(demand, accelerator), accelerator.power)
 
 
-def gemm_power(rows: Scalar, columns: Scalar, depth: Scalar, precision: Scalar, accelerator: Accelerator) -> Scalar:
+def gemm_power(gemm: Gemm, accelerator: Accelerator) -> Scalar:
     """Board power in W of a device that repeats a GEMM."""
-    return repeated_power(gemm_demand(rows, columns, depth, precision, accelerator), accelerator)
+    return repeated_power(gemm_demand(gemm, accelerator), accelerator)
 
 
-def attention_power(call: Attention, context: Scalar, accelerator: Accelerator) -> Scalar:
+def attention_power(call: Attention, accelerator: Accelerator) -> Scalar:
     """Board power in W of a device that repeats an attention kernel."""
-    return repeated_power(attention_demand(call, context, accelerator), accelerator)
+    return repeated_power(attention_demand(call, accelerator), accelerator)
 
 
-def sustained_gemm_time(
-    rows: Scalar, columns: Scalar, depth: Scalar, precision: Scalar, accelerator: Accelerator
-) -> Scalar:
+def sustained_gemm_time(gemm: Gemm, accelerator: Accelerator) -> Scalar:
     """Seconds of a GEMM that repeats until the power limit sets the clock."""
-    ratio = limited_clock(gemm_demand(rows, columns, depth, precision, accelerator), accelerator)
-    time = isolated.device_gemm_time(rows, columns, depth, precision, at_clock(accelerator, ratio))
-    return isolated.launched(time, rows, columns, depth, precision, accelerator)
+    ratio = limited_clock(gemm_demand(gemm, accelerator), accelerator)
+    return launched(device_time(gemm, at_clock(accelerator, ratio)), gemm, accelerator)

@@ -169,12 +169,13 @@ def generate(accelerator: Accelerator) -> Accelerator:
 def generated(design: Design) -> Design:
     """The design with the accelerator that its chip makes, and links no faster than the chip drives them.
 
-    One without a chip is as it is.
+    One without a chip is as it is; of one that was made into stated rates, its links remain.
     """
-    system, chip = design.system, design.system.accelerator.chip
-    if chip is None:
+    system, chip, board = design.system, design.system.accelerator.chip, design.system.accelerator.board
+    if chip is None and board is None:
         return design
-    driven = jnp.maximum(jnp.minimum(system.scale_up.bandwidth, link_bandwidth(chip)), 1.0)
+    drives = board.link_bandwidth if chip is None else link_bandwidth(chip)
+    driven = jnp.maximum(jnp.minimum(system.scale_up.bandwidth, drives), 1.0)
     built = dataclasses.replace(
         system,
         accelerator=generate(system.accelerator),

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import ceiling
 from dse.types import Scalar
 
 
@@ -19,13 +18,8 @@ class Stages(NamedTuple):
     spare: Scalar = 0.0  # what stages with a layer less leave of that, all together
 
 
-def most_layers(n_layers: Scalar, pp: Scalar) -> Scalar:
-    """Layers of the fullest stage: ``ceil(L / p)``, for layers that the stages do not divide."""
-    return ceiling(n_layers / pp)
-
-
 def slowest_extra(stages: Stages, pp: Scalar) -> Scalar:
-    """Seconds a micro-batch that the edge work adds to the stage that sets the beat."""
+    """Seconds a micro-batch that embedding or head adds to the slowest stage."""
     apart = jnp.maximum(stages.first, stages.last)
     return jnp.where(pp > 1.0, apart, stages.first + stages.last)
 
@@ -35,11 +29,11 @@ def bubble_time(stages: Stages, pp: Scalar, virtual_stages: Scalar) -> Scalar:
 
     A micro-batch crosses every other stage once, ``(p - 1)(t_f + t_b)`` for equal stages; with ``v``
     chunks a stage waits for one chunk of each only: ``/ v``. With n micro-batches the makespan is
-    ``n`` beats plus this. The lighter edge is crossed whole, stages with fewer layers sooner.
+    ``n`` intervals plus this. The lighter end is crossed whole, stages with fewer layers sooner.
     """
-    edges = stages.first + stages.last - slowest_extra(stages, pp)
+    ends = stages.first + stages.last - slowest_extra(stages, pp)
     others = (pp - 1.0) * stages.middle - stages.spare
-    return jnp.where(pp > 1.0, others / virtual_stages + edges, 0.0)
+    return jnp.where(pp > 1.0, others / virtual_stages + ends, 0.0)
 
 
 def in_flight(pp: Scalar, virtual_stages: Scalar, n_micro_batches: Scalar) -> Scalar:

@@ -8,13 +8,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from dse.model.accounts.energy import layer_link_energy, operators_energy
-from dse.model.machine.collectives import Groups
+from dse.model.layout import Layout
+from dse.model.machine.messages import link_energy
+from dse.model.machine.operator_energy import operators_energy
 from dse.model.machine.power import Demand, at_clock, busy_power, clock_ratio, clock_under_limit, power_limit
-from dse.model.parallel.offload import OneLayer
-from dse.model.steps.training import layer_launch_time, layer_time
-from dse.model.work.transformer import Local
-from dse.types import Accelerator, Design, Operator, Scalar
+from dse.model.steps.layer import launch_time, layer_time
+from dse.model.work.training import TrainingWork
+from dse.types import Accelerator, Design, Scalar, Scope
 
 #: Clock over the nominal one at which a layer is timed again, to tell what of its time follows the clock.
 _SLOW = 0.5
@@ -27,7 +27,7 @@ class Operating(NamedTuple):
 
     design: Design
     ratio: Scalar  # clock over the nominal one
-    stuck: Scalar  # whether no clock meets the limit, or the one that is set is above the nominal one
+    clock_infeasible: Scalar  # whether no clock meets the limit, or the one that is set is above the nominal one
 
 
 def with_accelerator(design: Design, accelerator: Accelerator) -> Design:
@@ -35,9 +35,7 @@ def with_accelerator(design: Design, accelerator: Accelerator) -> Design:
     return dataclasses.replace(design, system=dataclasses.replace(design.system, accelerator=accelerator))
 
 
-def operate(
-    design: Design, local: Local, groups: Groups, layer: list[Operator], on_host: OneLayer
-) -> Operating:
+def operate(design: Design, layout: Layout, work: TrainingWork) -> Operating:
     """The design at the clock that is set, or at the lower one that its power limit leaves.
 
     A limit that is set, and the budget of a generated chip, hold for one layer and micro-batch that the device
@@ -49,26 +47,32 @@ def operate(
     accelerator = design.system.accelerator
     power, wanted = accelerator.power, clock_ratio(accelerator.power)
     above = wanted > HIGHEST_CLOCK
-    if power.limit is None and accelerator.chip is None:
+    generated = accelerator.chip is not None
+    if power.limit is None and not generated and accelerator.board is None:
         return Operating(with_accelerator(design, at_clock(accelerator, wanted)), wanted, above)
 
     def seconds(ratio: float) -> Scalar:
         slowed = with_accelerator(design, at_clock(accelerator, ratio))
-        return layer_time(slowed, local, groups, layer, on_host).total
+        return layer_time(slowed, layout, work).total
 
     whole = jnp.maximum(seconds(1.0), 1e-12)
     core = jnp.clip((seconds(_SLOW) - whole) / (1.0 / _SLOW - 1.0), 0.0, whole)
-    energy = operators_energy(layer, design, repeated=True)
-    other = (1.0 + power.memory_cooling) * energy.memory + layer_link_energy(design, local, groups)
-    host = layer_launch_time(design, local)
-    as_sold = jnp.ones_like(whole)
-    if accelerator.chip is None:
+    energy = operators_energy(work.layer, design, repeated=True)
+    links = link_energy(work.messages, Scope.layer, design.system, layout.full)
+    other = (1.0 + power.memory_cooling) * energy.memory + links
+    host = launch_time(design, layout)
+    as_sold: Scalar = jnp.ones_like(whole)
+    if power.limit is not None and not generated:
         measured = Demand(jnp.zeros_like(whole), whole, energy.cores, other, host_time=host)
-        as_sold = jax.lax.stop_gradient(clock_under_limit(measured, power.tdp, as_sold, power))
+        bought = jax.lax.stop_gradient(clock_under_limit(measured, power.tdp, as_sold, power))
+        as_sold = bought if accelerator.board is None else jnp.where(accelerator.board.holds_clock > 0.0, 1.0, bought)
     demand = Demand(core * as_sold, whole - core, energy.cores, other, host_time=host)
     limit = power_limit(power)
     limited = clock_under_limit(demand, limit, jnp.minimum(wanted, as_sold), power)
-    slower = with_accelerator(design, at_clock(accelerator, limited / as_sold))
     # Clocks are exact to a thousandth, so that a limit is met to within a few.
     over = busy_power(demand, limited, power) > 1.01 * limit
+    if power.limit is None and accelerator.board is not None:  # one of stated rates has no limit but its own
+        held = accelerator.board.holds_clock > 0.0
+        limited, over = jnp.where(held, limited, wanted), held & over
+    slower = with_accelerator(design, at_clock(accelerator, limited / as_sold))
     return Operating(slower, limited, above | over)

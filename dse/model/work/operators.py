@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.types import Operator, Scalar, Work
+from dse.types import Element, Operator, OperatorKind, Scalar, Work
 
 #: Bytes kept and moved for one dropout mask element (PyTorch keeps a byte a boolean).
 MASK_BYTES = 1.0
@@ -33,19 +33,6 @@ DROPOUT = Flops(1.0, 1.0)
 RESIDUAL = Flops(2.0, 1.0 + 2.0)  # dropout and sum; their gradients
 
 
-class Element(NamedTuple):
-    """Bytes of one element of each class of tensor, and the cache that bounds re-reads."""
-
-    operand: Scalar  # matrix operands at the mapping's precision
-    activation: Scalar  # activations and messages between operators
-    gradient: Scalar  # accumulated weight gradients
-    cache: Scalar  # bytes of the last on-chip cache
-
-    def sixteen_bit(self) -> Element:
-        """The same for operators that a narrower recipe leaves in 16 bits (attention core, head)."""
-        return self._replace(operand=self.activation)
-
-
 def matmul_work(rows: Scalar, columns: Scalar, depth: Scalar, batch: Scalar, element: Element) -> Work:
     """Work of ``batch`` products C[rows, columns] = A[rows, depth] B[depth, columns].
 
@@ -60,7 +47,7 @@ def matmul_work(rows: Scalar, columns: Scalar, depth: Scalar, batch: Scalar, ele
 
 def linear(
     name: str, tokens: Scalar, outputs: Scalar, inputs: Scalar, element: Element, stored: Scalar,
-    kind: str = "matrix", present: Scalar = 1.0,
+    kind: OperatorKind = OperatorKind.matrix, present: Scalar = 1.0,
 ) -> Operator:  # fmt: skip
     """A linear layer Y[tokens, outputs] = X[tokens, inputs] W.
 
@@ -88,7 +75,7 @@ def batched_matmul(
     left = matmul_work(rows, depth, columns, batch, element)
     right = matmul_work(depth, columns, rows, batch, element)
     both = left._replace(flops=2.0 * left.flops, bytes=left.bytes + right.bytes, batch=2.0 * batch)
-    return Operator(name, "matrix_16", forward, both, None, stored, present, core=True)
+    return Operator(name, OperatorKind.matrix_16, forward, both, None, stored, present, core=True)
 
 
 def elementwise(
@@ -98,7 +85,7 @@ def elementwise(
     """A norm, activation, dropout or residual: so many FLOPs and bytes an element; mostly the bytes set its time."""
     forward = Work(flops.forward * elements, forward_bytes * elements)
     backward = Work(flops.backward * elements, backward_bytes * elements)
-    return Operator(name, "vector", forward, backward, None, stored, present, core)
+    return Operator(name, OperatorKind.vector, forward, backward, None, stored, present, core)
 
 
 def flash_attention(
@@ -116,4 +103,4 @@ def flash_attention(
     key_bytes = element.activation * kv_heads * keys * head_dim
     forward = Work(flops, 2.0 * query_bytes + 2.0 * key_bytes, queries, head_dim, keys, batch)
     backward = Work(2.5 * flops, 4.0 * query_bytes + 4.0 * key_bytes, queries, head_dim, keys, batch)
-    return Operator("flash_attention", "flash", forward, backward, None, stored, present, core=True)
+    return Operator("flash_attention", OperatorKind.flash, forward, backward, None, stored, present, core=True)

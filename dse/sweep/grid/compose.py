@@ -8,28 +8,34 @@ import itertools
 import math
 import operator
 from collections import Counter
-from typing import Any, get_type_hints
+from typing import Any
 
 import jax
 import numpy as np
 
 from dse import catalog
-from dse.design import CHIP, PLAIN_MAPPING, check_chip, known_leaves, leaf, leaves, optional_records, replace
+from dse.catalog import Values
+from dse.design import CHIP, N_DEVICES, PLAIN_MAPPING, check_chip, leaf
 from dse.errors import InputError
-from dse.spec.axes import Axis
+from dse.model.machine import technology
+from dse.spec.axes import Axis, Label
 from dse.spec.sweep import NAMED, SweepSpec
 from dse.sweep.grid import mappings
-from dse.sweep.grid.degrees import DEGREES, N_DEVICES, OPTIONS, SHAPE_PATHS, Parts, Shape
+from dse.sweep.grid.degrees import DEGREES, OPTIONS, SHAPE_PATHS, Parts, Shape
 from dse.sweep.grid.grid import Dimension, Grid
-from dse.types import Chip, Design
+from dse.types import Accelerator, Board, Design
+from dse.types.paths import build as built
+from dse.types.paths import leaves
+
+#: The one leaf of the scale-up network that its name does not set.
+_DOMAIN = "system.scale_up.domain"
 
 _MOST_SHAPES = 100_000
 
 
 def build(spec: SweepSpec) -> Grid:
     """The grid of a specification; names, sizes and divisibility are checked here."""
-    layers = _layers(spec)
-    _check_chip(layers, spec)
+    names = _Names(spec)
     groups = _groups(spec)
     stacked = [group for group in groups if _is_mapping(group)]
     orthogonal = [group for group in groups if not _is_mapping(group)]
@@ -42,15 +48,15 @@ def build(spec: SweepSpec) -> Grid:
         study=spec.study,
     )
     owned = set(given) | (set() if parts.n_devices_given else {N_DEVICES})
-    dimensions = tuple(_dimension(group, layers, owned) for group in orthogonal)
-    base = _base(layers, spec, parts)
+    dimensions = tuple(_dimension(group, names, owned) for group in orthogonal)
+    base = _base(names, spec, parts)
     orthogonal_paths = {path for dimension in dimensions for path in dimension.columns}
     settled = tuple(c for c in spec.constraints if set(c.names) <= {*DEGREES, *OPTIONS} - orthogonal_paths)
     shapes = tuple(_shapes(base, dimensions, spec.file))
     return Grid(
         spec=spec,
         base=base,
-        fixed=(*(axis for key, axis in layers.items() if key not in given), *spec.fixed.values()),
+        fixed=(*(axis for key, axis in names.layers.items() if key not in given), *spec.fixed.values()),
         dimensions=dimensions,
         table=mappings.build(parts, shapes, settled, f"{spec.file}: axes"),
         mapping_axes=_mapping_axes(stacked, parts),
@@ -58,7 +64,7 @@ def build(spec: SweepSpec) -> Grid:
         settled=settled,
         parts=parts,
         shapes=shapes,
-        used=tuple((NAMED[key][0], slug) for key, axis in layers.items() for slug in axis.labels if slug != "none"),
+        used=names.used,
     )
 
 
@@ -81,108 +87,101 @@ def _layers(spec: SweepSpec) -> dict[str, Axis]:
     return {key: named[key] for key in order if key in named}
 
 
-def _device(layers: dict[str, Axis]) -> Axis:
-    """The layer that says which accelerator it is."""
-    return layers.get("accelerator", layers["system"])
+class _Names:
+    """What the named records of a design set, by full path; a later record takes the place of an earlier one's."""
 
+    def __init__(self, spec: SweepSpec) -> None:
+        self.layers = _layers(spec)
+        self.device = self.layers.get("accelerator", self.layers["system"])  #: says which accelerator it is
+        stated = {slug: _chip_of(self._brought(self.device, slug)) for slug in map(str, self.device.labels)}
+        self.generated = [slug for slug, chip in stated.items() if chip]
+        self.mixed = 0 < len(self.generated) < len(stated)
+        self._check(spec)
 
-def _has_chip(axis: Axis, slug: str) -> bool:
-    """Whether a system or an accelerator is generated from a chip."""
-    record = getattr(catalog, axis.key)(slug, axis.where)
-    return (record.accelerator if axis.key == "system" else record).chip is not None
+    def values(self, axis: Axis, slug: Label) -> Values:
+        """Full path → value of all that a name sets; optional records that it does not have are left out."""
+        found = self._brought(axis, str(slug))
+        if self.mixed and axis is self.device:
+            found = _as_stated(found)
+        if axis.key == "scale_up":  # how many devices a node joins is the system's, whatever the links
+            del found[_DOMAIN]
+        order = list(self.layers)
+        later = tuple(f"{NAMED[key][1]}." for key in order[order.index(axis.key) + 1 :])
+        return {path: value for path, value in found.items() if path == _DOMAIN or not path.startswith(later)}
 
+    def columns(self, axis: Axis, owned: set[str]) -> dict[str, np.ndarray]:
+        """Leaf path → values along an axis of names, less those that are set elsewhere.
 
-def _check_chip(layers: dict[str, Axis], spec: SweepSpec) -> None:
-    """Accelerators of an axis are all generated or none is, and what is said of them is theirs to say."""
-    device = _device(layers)
-    generated = {str(slug): _has_chip(device, str(slug)) for slug in device.labels}
-    if len(set(generated.values())) > 1:
-        which = ", ".join(slug for slug, yes in generated.items() if yes)
-        raise InputError(
-            device.where, f"accelerators of which only some are generated ({which})", "all of them or none",
-            "sweep the others alone",
-        )  # fmt: skip
-    made = all(generated.values())
-    for key in ("node", "memory"):
-        if key in layers:
-            check_chip(f"{NAMED[key][1]}.", made, layers[key].where)
-    for axis in (*spec.fixed.values(), *spec.axes):
-        check_chip(axis.key, made, axis.where)
-
-
-@functools.cache
-def _record_leaves(key: str, slug: str, where: str, chip: bool = True) -> dict[str, float]:
-    """Full path → value of every leaf that a catalogue name sets; without ``chip`` those of a chip are left out."""
-    kind, prefix = NAMED[key]
-    record = getattr(catalog, kind)(slug, where)
-    known = known_leaves() if key in ("node", "memory") else leaves()
-    if key in ("system", "accelerator"):
-        accelerator = record.accelerator if key == "system" else record
-        known = known_leaves() if chip and accelerator.chip is not None else leaves()
-    paths = [path for path in known if path.startswith(f"{prefix}.")]
-    if key == "scale_up":  # how many devices a node joins is the system's, whatever the links
-        paths.remove("system.scale_up.domain")
-    values = {path: leaf(record, path.removeprefix(f"{prefix}.")) for path in paths}
-    return {path: value for path, value in values.items() if value is not None}  # absent until it is set
-
-
-def _layer_leaves(layers: dict[str, Axis], key: str, slug: Any) -> dict[str, float]:
-    """What a name of a layer sets; the chip is that of the accelerator which is named last."""
-    return _record_leaves(key, str(slug), layers[key].where, _device(layers).key == key)
-
-
-def _columns(axis: Axis, layers: dict[str, Axis], owned: set[str]) -> dict[str, np.ndarray]:
-    """Leaf path → values along an axis of catalogue names, less what later layers or leaves set."""
-    later = list(layers)[list(layers).index(axis.key) + 1 :]
-    laid_over = [_layer_leaves(layers, key, layers[key].labels[0]) for key in later]
-    over = owned.union(*laid_over)
-    records = [_layer_leaves(layers, axis.key, slug) for slug in axis.labels]
-    return {path: np.array([record[path] for record in records]) for path in records[0] if path not in over}
-
-
-def _base(layers: dict[str, Axis], spec: SweepSpec, parts: Parts) -> Design:
-    """The design that every axis starts from: names first, then the leaves that the specification fixes."""
-    values = {f"mapping.{name}": float(value) for name, value in PLAIN_MAPPING.items()}
-    for key, axis in layers.items():
-        values |= _layer_leaves(layers, key, axis.labels[0])
-    values |= {path: axis.values[0] for path, axis in spec.fixed.items()}
-    values |= {path: axis.values[0] for path, axis in parts.axes.items() if axis.values}
-    skeleton = _skeleton(Design)
-    if f"{CHIP}.die_area" in values:
-        skeleton = replace(skeleton, {CHIP: _skeleton(Chip, f"{CHIP}.")})
-    base = jax.tree.map(lambda path: np.float32(values[path]) if path in values else None, skeleton)
-    return replace(base, _optional_records(layers))
-
-
-def _optional_records(layers: dict[str, Axis]) -> dict[str, Any]:
-    """Full path → the optional records that the named ones bring; names of one axis must agree in them."""
-    found: dict[str, Any] = {}
-    for key, axis in layers.items():
-        kind, prefix = NAMED[key]
-        records = [getattr(catalog, kind)(str(slug), axis.where) for slug in axis.labels]
-        for path in optional_records():
-            if not path.startswith(f"{prefix}.") or path == CHIP:
-                continue
-            brought = [leaf(record, path.removeprefix(f"{prefix}.")) for record in records]
-            if any(other != brought[0] for other in brought):
+        Names of one axis bring the same leaves, for a design has one structure throughout.
+        """
+        records = [self.values(axis, slug) for slug in axis.labels]
+        for path in dict.fromkeys(itertools.chain(*records)):
+            brought = [record.get(path) for record in records]
+            fixed = None in brought or isinstance(brought[0], tuple)  # lacking in some, or steps of an efficiency
+            if path not in owned and fixed and any(one != brought[0] for one in brought):
+                optional = path.removeprefix(f"{NAMED[axis.key][1]}.").rpartition(".")[0] or path
                 raise InputError(
-                    axis.where, f"{', '.join(map(str, axis.labels))}: unlike in {path.rpartition('.')[2]}",
+                    axis.where, f"{', '.join(map(str, axis.labels))}: unlike in {optional}",
                     "names that agree in it", "sweep each alone",
                 )  # fmt: skip
-            found[path] = jax.tree.map(np.float32, brought[0])
-    return found
+        return {
+            path: np.array([record[path] for record in records])
+            for path, first in records[0].items() if path not in owned and not isinstance(first, tuple)
+        }  # fmt: skip
+
+    @property
+    def used(self) -> tuple[tuple[str, str], ...]:
+        """(kind, slug) of the entries that are named."""
+        return tuple((NAMED[k][0], slug) for k, axis in self.layers.items() for slug in axis.labels if slug != "none")
+
+    def base(self) -> Values:
+        """Full path → value of what the first name of every record sets."""
+        return functools.reduce(
+            operator.or_, (self.values(axis, axis.labels[0]) for axis in self.layers.values()), dict[str, Any]()
+        )
+
+    def _brought(self, axis: Axis, slug: str) -> Values:
+        kind, prefix = NAMED[axis.key]
+        return catalog.within(prefix, catalog.values(kind, slug, axis.where))
+
+    def _check(self, spec: SweepSpec) -> None:
+        """That what is said of accelerators is theirs to say, of generated ones and of those of stated rates."""
+        said = {axis.where: axis.key for axis in (*spec.fixed.values(), *spec.axes)}
+        said |= {self.layers[key].where: f"{NAMED[key][1]}." for key in ("node", "memory") if key in self.layers}
+        for where, path in said.items():
+            for made in {bool(self.generated), bool(self.generated) and not self.mixed}:
+                check_chip(path, made, where)
 
 
-def _skeleton(cls: type, prefix: str = "") -> Any:
-    """A record of class ``cls`` whose leaves are their own full paths."""
-    hints = get_type_hints(cls)
-    return cls(**{
-        field.name: _skeleton(hints[field.name], f"{prefix}{field.name}.")
-        if dataclasses.is_dataclass(hints[field.name])
-        else f"{prefix}{field.name}"
-        for field in dataclasses.fields(cls)
-        if field.metadata or dataclasses.is_dataclass(hints[field.name])  # optional records stay absent
-    })  # fmt: skip
+def _chip_of(values: Values) -> Values:
+    """The values of the chip that an accelerator is generated from; none for one of stated rates."""
+    return {path: value for path, value in values.items() if path.startswith(f"{CHIP}.")}
+
+
+def _as_stated(values: Values) -> Values:
+    """An accelerator as one of stated rates, generated now where it has a chip, and whether its budget holds its clock.
+
+    Accelerators of both sorts are of one structure then.
+    """
+    chip, inside = _chip_of(values), "system.accelerator."
+    kept = {path: value for path, value in values.items() if path not in chip}
+    if not chip:
+        return kept | catalog.within("system.accelerator.board", {p: a["default"] for p, a in leaves(Board).items()})
+    record = built(Accelerator, {p.removeprefix(inside): v for p, v in values.items() if p.startswith(inside)})
+    made = technology.generate(record)
+    board = Board(holds_clock=1.0, link_bandwidth=technology.link_bandwidth(record.chip))
+    made = dataclasses.replace(made, chip=None, board=board)
+    paths_ = [path for path in leaves(Accelerator) if f"{inside}{path}" in kept]
+    paths_ += [f"board.{name}" for name in leaves(Board)]
+    return kept | {inside + path: float(leaf(made, path)) for path in paths_}
+
+
+def _base(names: _Names, spec: SweepSpec, parts: Parts) -> Design:
+    """The design that every axis starts from: names first, then the leaves that the specification fixes."""
+    values = PLAIN_MAPPING | names.base()
+    values |= {path: axis.values[0] for path, axis in spec.fixed.items()}
+    values |= {path: axis.values[0] for path, axis in parts.axes.items() if axis.values}
+    return built(Design, jax.tree.map(np.float32, values))
 
 
 # --- axes -------------------------------------------------------------------------------------------------
@@ -220,7 +219,7 @@ def _check_group(group: tuple[Axis, ...], file: str) -> None:
             raise InputError(group[0].where, f"{position[0]!r} twice", "each value once", "remove one of them")
 
 
-def _dimension(group: tuple[Axis, ...], layers: dict[str, Axis], owned: set[str]) -> Dimension:
+def _dimension(group: tuple[Axis, ...], names: _Names, owned: set[str]) -> Dimension:
     """An orthogonal dimension; a system brings its own software unless that is given."""
     columns: dict[str, np.ndarray] = {}
     axes = list(group)
@@ -232,10 +231,10 @@ def _dimension(group: tuple[Axis, ...], layers: dict[str, Axis], owned: set[str]
         if axis.key not in NAMED:
             columns[axis.key] = np.array(axis.values)
             continue
-        columns |= _columns(axis, layers, owned)
-        own_software = layers["software"]
+        columns |= names.columns(axis, owned)
+        own_software = names.layers["software"]
         if axis.key == "system" and own_software.where == axis.where:
-            columns |= _columns(own_software, layers, owned)
+            columns |= names.columns(own_software, owned)
             axes.append(own_software)
     return Dimension(tuple(axes), columns)
 

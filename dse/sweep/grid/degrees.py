@@ -11,18 +11,21 @@ from typing import NamedTuple
 import numpy as np
 
 from dse import types
-from dse.design import PLAIN_MAPPING
+from dse.design import N_DEVICES, PLAIN_MAPPING
 from dse.errors import InputError
+from dse.model import divisibility
 from dse.spec.axes import Axis
 from dse.study import Study
 
-N_DEVICES = "system.n_devices"
 DEGREES = (
     N_DEVICES, "mapping.tp", "mapping.cp", "mapping.pp", "mapping.dp", "mapping.micro_batch", "mapping.virtual_stages"
 )  # fmt: skip
 OPTIONS = tuple(
     path for path in (f"mapping.{field.name}" for field in dataclasses.fields(types.Mapping)) if path not in DEGREES
 )
+
+#: Degrees whose product is the number of devices.
+_OVER_DEVICES = ("mapping.tp", "mapping.cp", "mapping.pp", "mapping.dp")
 
 #: Leaf path → one value a row (of degrees) or a column (of options).
 Columns = dict[str, np.ndarray]
@@ -54,7 +57,7 @@ class Parts(NamedTuple):
 
     def axis(self, path: str) -> Axis:
         """The axis of a part; one that is not mentioned has its plain value."""
-        plain = float(PLAIN_MAPPING[path.removeprefix("mapping.")]) if path != N_DEVICES else 0.0
+        plain = PLAIN_MAPPING.get(path, 0.0)
         return self.axes.get(path) or Axis(name=path.rpartition(".")[2], key=path, where="", values=(plain,))
 
 
@@ -64,34 +67,23 @@ def divisors(number: int) -> list[int]:
     return sorted({*small, *(number // d for d in small)})
 
 
-def _faults(path: str, value: int, shape: Shape, parts: Parts) -> str:
+def _fault(path: str, value: int, shape: Shape, parts: Parts) -> str:
     """Why a degree can never fit a shape whatever the others are; "" when it may."""
-    gqa_fits = shape.n_kv_heads % value == 0 or value % shape.n_kv_heads == 0
     devices = shape.n_devices if parts.n_devices_given and N_DEVICES not in parts.axes else 0
-    wanted = {
-        "mapping.tp": [(shape.n_heads, "heads"), (shape.ffn_hidden, "feed-forward columns"), (devices, "devices")],
-        "mapping.cp": [(shape.seq_len, "tokens of a sequence"), (devices, "devices")],
-        "mapping.pp": [(shape.n_layers, "layers"), (devices, "devices")],
-        "mapping.dp": [(shape.global_batch, "sequences of a global batch"), (devices, "devices")],
-        "mapping.micro_batch": [(shape.global_batch, "sequences of a global batch")],
-        "mapping.virtual_stages": [(shape.n_layers, "layers")],
-    }
-    for whole, what in wanted.get(path, []):
-        if whole % value:
-            return f"does not divide {whole} {what}"
-    if path == "mapping.tp" and not gqa_fits:
-        return f"neither divides nor is a multiple of {shape.n_kv_heads} key/value heads"
-    return ""
+    if path in _OVER_DEVICES and devices % value:
+        return f"does not divide {devices} devices"
+    return divisibility.fault(_name(path), value, shape._asdict())
+
+
+def _name(path: str) -> str:
+    """The field at the end of a leaf's path."""
+    return path.rpartition(".")[2]
 
 
 def _possible(path: str, shape: Shape, parts: Parts) -> list[int]:
     """Every value of a degree that may fit a shape."""
-    whole = {
-        "mapping.tp": shape.n_heads, "mapping.cp": shape.seq_len, "mapping.pp": shape.n_layers,
-        "mapping.dp": shape.global_batch, "mapping.micro_batch": shape.global_batch,
-        "mapping.virtual_stages": shape.n_layers,
-    }[path]  # fmt: skip
-    return [d for d in divisors(whole) if not _faults(path, d, shape, parts)]
+    whole = getattr(shape, next(divisibility.rules_of(_name(path))).whole)
+    return [d for d in divisors(whole) if not _fault(path, d, shape, parts)]
 
 
 def check_listed(axis: Axis, parts: Parts, shapes: list[Shape]) -> None:
@@ -101,7 +93,7 @@ def check_listed(axis: Axis, parts: Parts, shapes: list[Shape]) -> None:
     for value in axis.values if axis.where else ():
         if value != int(value) or value < 1:
             raise InputError(axis.where, f"{value:g}", "whole numbers, 1 or more", "degrees count devices or sequences")
-        faults = [_faults(axis.key, int(value), shape, parts) for shape in shapes]
+        faults = [_fault(axis.key, int(value), shape, parts) for shape in shapes]
         if axis.explicit and all(faults):
             fits = sorted({d for shape in shapes for d in _possible(axis.key, shape, parts)})
             shown = " ".join(map(str, fits[:32])) + (" …" if len(fits) > 32 else "")
@@ -116,7 +108,7 @@ def _named_candidates(path: str, parts: Parts, shape: Shape, removed: Counter[st
         return path, np.array([d for d in fits if axis.rule == "divisors" or d & (d - 1) == 0], np.int64)
     kept = []
     for value in map(int, axis.values):
-        fault = _faults(path, value, shape, parts)
+        fault = _fault(path, value, shape, parts)
         if fault:
             removed[f"{axis.name} = {value} {fault}"] += 1
         else:
@@ -143,17 +135,12 @@ def degree_rows(parts: Parts, shape: Shape, removed: Counter[str]) -> Columns:
     for path in ("mapping.tp", "mapping.cp", "mapping.pp"):
         columns = _cross(columns, *_named_candidates(path, parts, shape, removed))
     columns = _with_devices(columns, parts, shape, removed)
-    batch, layers = shape.global_batch, shape.n_layers
-    valid = batch % columns["mapping.dp"] == 0
-    columns = _where(columns, valid, f"dp does not divide {batch} sequences", removed)
-    columns = _cross(columns, *_named_candidates("mapping.micro_batch", parts, shape, removed))
-    valid = batch % (columns["mapping.dp"] * columns["mapping.micro_batch"]) == 0
-    columns = _where(columns, valid, f"dp x micro_batch does not divide {batch} sequences", removed)
-    columns = _cross(columns, *_named_candidates("mapping.virtual_stages", parts, shape, removed))
-    valid = layers % (columns["mapping.pp"] * columns["mapping.virtual_stages"]) == 0
-    columns = _where(columns, valid, f"pp x virtual_stages does not divide {layers} layers", removed)
+    columns = _ruled(columns, "mapping.dp", shape, removed)
+    for path in ("mapping.micro_batch", "mapping.virtual_stages"):
+        columns = _cross(columns, *_named_candidates(path, parts, shape, removed))
+        columns = _ruled(columns, path, shape, removed)
     reason = "virtual stages need pp > 1 and micro-batches that pp divides"
-    columns = _where(columns, _interleaves(columns, batch), reason, removed)
+    columns = _where(columns, _interleaves(columns, shape), reason, removed)
     for axes in parts.zips:
         if all(axis.key in DEGREES for axis in axes):
             valid = together([columns[axis.key] for axis in axes], axes)
@@ -183,11 +170,23 @@ def _with_devices(columns: Columns, parts: Parts, shape: Shape, removed: Counter
     return _where(columns, valid, "tp x cp x pp x dp is not the number of devices", removed)
 
 
-def _interleaves(columns: Columns, batch: int) -> np.ndarray:
+def _ruled(columns: Columns, path: str, shape: Shape, removed: Counter[str]) -> Columns:
+    """The rows in which the degrees so far, with the one at ``path``, divide what they must."""
+    degrees = {_name(known): column for known, column in columns.items()}
+    for rule in divisibility.rules_of(_name(path)):
+        known = rule._replace(degrees=tuple(name for name in rule.degrees if name in degrees))
+        valid = known.holds({**shape._asdict(), **degrees}, divisibility.remainder_is_zero)
+        whole = getattr(shape, rule.whole)
+        reason = f"{' x '.join(known.degrees)} does not divide {whole} {rule.what.partition(' of ')[0]}"
+        columns = _where(columns, valid, reason, removed)
+    return columns
+
+
+def _interleaves(columns: Columns, shape: Shape) -> np.ndarray:
     """Which rows have one chunk a stage, or a schedule that interleaves several."""
-    n_micro_batches = batch // (columns["mapping.dp"] * columns["mapping.micro_batch"])
-    pp = columns["mapping.pp"]
-    return (columns["mapping.virtual_stages"] == 1) | ((pp > 1) & (n_micro_batches % pp == 0))
+    degrees = {_name(path): column for path, column in columns.items()}
+    n_micro_batches = shape.global_batch // (degrees["dp"] * degrees["micro_batch"])
+    return divisibility.interleaves(degrees | {"n_micro_batches": n_micro_batches})
 
 
 def together(columns: list[np.ndarray], axes: tuple[Axis, ...]) -> np.ndarray:

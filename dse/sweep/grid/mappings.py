@@ -11,11 +11,12 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
 from dse.errors import InputError
+from dse.model import divisibility
 from dse.spec.expression import Expression
 from dse.study import IdleRule
 from dse.sweep.grid.degrees import (
@@ -130,8 +131,7 @@ def _mask(
             return degrees[path][:, None]
         return options[path][None, :] if path in options else np.array(parts.axis(path).values)
 
-    ring = degrees["mapping.tp"] * degrees["mapping.cp"]
-    split = (shape.seq_len % ring == 0)[:, None] | (lookup("mapping.sequence_parallel") == 0)
+    split = _sequence_splits(shape, lookup)
     rules = [(split, f"tp x cp does not divide {shape.seq_len} tokens (sequence parallelism)")]
     rules += [(expression(lookup), f"constraint {expression.text!r}") for expression in constraints]
     mask &= ~_cut_of_nothing(degrees, options, lookup("mapping.sequence_parallel"))
@@ -140,6 +140,12 @@ def _mask(
         removed[reason] += int(np.count_nonzero(mask)) - int(np.count_nonzero(kept))
         mask = kept
     return mask
+
+
+def _sequence_splits(shape: Shape, lookup: Callable[[str], np.ndarray]) -> np.ndarray:
+    """[row, column] whether tp and cp divide the sequence as sequence parallelism asks for."""
+    values = {name: lookup(f"mapping.{name}") for name in ("tp", "cp", "sequence_parallel")} | shape._asdict()
+    return divisibility.splits_sequence(values)
 
 
 def _cut_of_nothing(degrees: Columns, options: Columns, sequence_parallel: np.ndarray) -> np.ndarray:

@@ -155,7 +155,7 @@ def _unverified(grid: Grid) -> list[str]:
     """Constants behind the sweep that are estimates, from memory or defaults, but for leaves that it sets itself."""
     own = {axis.key for axis in grid.fixed} | {path for one in grid.dimensions for path in one.columns}
     set_here = {path.partition(".")[2].removeprefix("accelerator.") for path in own}
-    found = [constant for kind, slug in grid.used for constant in catalog.doubtful(kind, slug)]
+    found = [constant for kind, slug in grid.used for constant in catalog.unverified(kind, slug)]
     return list(dict.fromkeys(str(constant) for constant in found if constant.field not in set_here))
 
 

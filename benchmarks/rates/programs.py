@@ -1,0 +1,228 @@
+"""Rates of the compiled programs, in this process: of evaluation, of gradients, of writing."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import math
+import os
+import pkgutil
+import subprocess
+import sys
+import time
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.rates.sweeps import ROOT
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from dse.sweep.engine.engine import Engine
+
+#: Leaves of the system by which the step time is differentiated.
+_GRADIENT_LEAVES = (
+    "accelerator.matrix_rate.fp16", "accelerator.vector_rate", "accelerator.memory.bandwidth",
+    "accelerator.memory.capacity", "accelerator.kernels.matrix_efficiency", "accelerator.kernels.vector_efficiency",
+    "accelerator.kernels.memory_efficiency", "accelerator.kernels.roofline_blend", "accelerator.kernels.kernel_floor",
+    "accelerator.kernels.wave_quantization", "accelerator.kernels.matrix_depth", "accelerator.cores",
+    "scale_up.bandwidth", "scale_up.latency", "scale_out.bandwidth", "scale_out.latency",
+)  # fmt: skip
+
+#: Seconds that a rate is measured for, after one round to warm up.
+_LONG_ENOUGH = 3.0
+
+
+def rates(sweep: Path) -> dict[str, float]:
+    """Designs a second of the compiled programs on the designs of a sweep.
+
+    ``grid_*`` is the sweep as it runs (outer index x inner product), ``flat_*`` the same designs one by one;
+    ``*_full`` gives every output, ``*_best`` the scores and the counts by reason alone. Only distinct
+    mappings count. ``loop`` is the same formulas in a plain Python loop.
+    """
+    import jax
+    import numpy as np
+
+    from dse.sweep import plan
+    from dse.sweep.engine.chunks import evaluate_designs
+    from dse.sweep.engine.decoding import look_up
+    from dse.sweep.engine.engine import CHUNK_FULL, CHUNK_SCORES, CHUNK_SHORT, Engine
+    from dse.sweep.engine.nesting import Nest
+
+    grid, _ = plan(sweep)
+    engine = Engine(grid)
+    flat = Nest(grid, (), ())
+    index = np.arange(CHUNK_SHORT) * 1009 % grid.n_designs
+    digits, share = tuple(flat.digits(index)), grid.table.distinct.mean()
+    tables, nest = engine.tables(flat), engine.score_nest(by_point=False)
+    pivots = np.zeros((0, 1), np.float32)
+    full, best = engine.lines(engine.full_nest, CHUNK_FULL), engine.lines(nest, CHUNK_SCORES)
+    flat_best = engine.lines(flat, CHUNK_SHORT)
+
+    def over_grid(nest: Nest, lines: int, run: Callable[[int], Any]) -> Callable[[], float]:
+        """A whole pass over a small sweep, eight chunks of a large one; two at a time, as a sweep has them."""
+        starts = range(0, min(nest.n_lines, 8 * lines), lines)
+
+        def once() -> float:
+            before = None
+            for line in starts:
+                found = run(line)
+                jax.block_until_ready(before)
+                before = found
+            jax.block_until_ready(before)
+            return min(nest.n_lines, 8 * lines) * grid.n_designs / nest.n_lines
+
+        return once
+
+    def flat_full() -> float:
+        values = look_up(tables.outer, digits)
+        jax.block_until_ready(evaluate_designs(tables.base, values, program=engine.program))
+        return len(index)
+
+    def flat_scores() -> float:
+        jax.block_until_ready(engine.scores(flat, 0, flat_best, pivots))
+        return flat_best * flat.outer_a_line * share
+
+    return {
+        "flat_full": _rate(flat_full),
+        "flat_best": _rate(flat_scores),
+        "grid_full": _rate(over_grid(engine.full_nest, full, lambda line: engine.full(line, full))),
+        "grid_best": _rate(over_grid(nest, best, lambda line: engine.scores(nest, line, best, pivots))),
+        "loop": loop_rate(engine, index[:: len(index) // 50]),
+    }
+
+
+def loop_rate(engine: Engine, index: np.ndarray) -> float:
+    """Designs a second of ``evaluate`` on Python's own numbers, one design after the other."""
+    import jax
+
+    from dse.design import replace
+    from dse.evaluate import evaluate
+    from dse.sweep.engine.nesting import Nest
+
+    flat = Nest(engine.grid, (), ())
+    tables = jax.device_get(engine.tables(flat))
+    base = jax.tree.map(float, tables.base)
+    designs = [
+        replace(base, {path: float(column[i]) for table, i in zip(tables.outer, digits, strict=True)
+                       for path, column in table.items()})
+        for digits in flat.digits(index).T
+    ]  # fmt: skip
+    with plain_numbers():
+
+        def once() -> float:
+            for design in designs:
+                evaluate(design)
+            return len(designs)
+
+        return _rate(once)
+
+
+@contextlib.contextmanager
+def plain_numbers() -> Iterator[None]:
+    """Let the model compute with Python's floats: its ``jnp`` is the math module meanwhile."""
+    import numpy as np
+
+    import dse.model
+    from dse.evaluate import evaluate
+
+    def fmod(whole: float, part: float) -> float:  # NumPy's, because what compares it is negated with ~
+        return np.float64(math.fmod(whole, part) if part else math.nan)
+
+    numbers = types.SimpleNamespace(
+        maximum=max, minimum=min, sqrt=math.sqrt, exp=math.exp, log2=lambda x: math.log2(x) if x > 0.0 else -math.inf,
+        ceil=lambda x: float(math.ceil(x)), floor=lambda x: float(math.floor(x)), round=np.round,
+        mod=fmod, where=lambda condition, yes, no: yes if condition else no, int32=int,
+        clip=lambda x, low, high: min(max(x, low), high),
+    )  # fmt: skip
+    names = [module.name for module in pkgutil.walk_packages(dse.model.__path__, "dse.model.")]
+    modules = [importlib.import_module(name) for name in names] + [sys.modules[evaluate.__module__]]
+    patched = [module for module in modules if hasattr(module, "jnp")]
+    real = [module.jnp for module in patched]
+    try:
+        for module in patched:
+            module.jnp = numbers
+        yield
+    finally:
+        for module, jnp in zip(patched, real, strict=True):
+            module.jnp = jnp
+
+
+def gradients() -> dict[str, float]:
+    """See :func:`gradients_here`; in a fresh process, as of who differentiates ``evaluate`` and sweeps nothing.
+
+    (A sweep asks XLA for fused outputs, which single gradients do not gain by.)
+    """
+    code = "import json; from benchmarks.rates import programs; print(json.dumps(programs.gradients_here()))"
+    unset = ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR")
+    environment = {name: value for name, value in os.environ.items() if name not in unset}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), environment.get("PYTHONPATH")]))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, check=True, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def gradients_here(count: int = 1024) -> dict[str, float]:
+    """Step time and its gradient by 16 leaves, against the step time alone: ratio of times, seconds to compile.
+
+    A gradient goes over some two thousand values a design twice: of more designs at once they leave the cache, and
+    the ratio grows (13 at 4,096, 23 at 16,384).
+    """
+    import jax
+    import jax.numpy as jnp
+
+    from dse.design import design, leaf, replace
+    from dse.evaluate import evaluate
+
+    base = design("megatron-1t", "selene", "megatron-2022", n_devices=4096, tp=8, pp=64, recompute="full")
+    paths = [f"system.{name}" for name in _GRADIENT_LEAVES]
+
+    def step_time(values: tuple[jax.Array, ...]) -> jax.Array:  # a tuple: leaves of one stacked vector are far slower
+        return evaluate(replace(base, dict(zip(paths, values, strict=True)))).step_time
+
+    scale = jnp.linspace(0.9, 1.1, count, dtype=jnp.float32)
+    values = tuple(scale * jnp.float32(leaf(base, path)) for path in paths)
+    alone = jax.jit(jax.vmap(step_time)).lower(values).compile()
+    lowered = jax.jit(jax.vmap(jax.value_and_grad(step_time))).lower(values)
+    began = time.perf_counter()
+    both = lowered.compile()
+    compiled = time.perf_counter() - began
+
+    def timed(program: Callable[..., Any]) -> Callable[[], float]:
+        def once() -> float:
+            jax.block_until_ready(program(values))
+            return count
+
+        return once
+
+    return {"gradient_ratio": _rate(timed(alone)) / _rate(timed(both)), "gradient_compile_seconds": compiled}
+
+
+def writing(sweep: Path) -> dict[str, float]:
+    """Bytes a second, before compression, at which results are written: as by default, and by zlib."""
+    from dse.sweep.results.writing import usable, write_rate
+    from dse.sweep.run import perform
+
+    labelled, _ = perform(sweep, output=False)
+    by_compression = write_rate(labelled)
+    return {
+        "write_bytes_per_second": by_compression[usable("auto")],
+        "write_bytes_per_second_zlib": by_compression["zlib"],
+    }
+
+
+def _rate(once: Callable[[], float]) -> float:
+    """Designs a second of ``once``, which returns how many it evaluated: the best of many rounds.
+
+    What makes a round slower than another is the machine's other work, as the ``timeit`` module argues.
+    """
+    once()
+    best = 0.0
+    began = time.perf_counter()
+    while time.perf_counter() - began < _LONG_ENOUGH:
+        start = time.perf_counter()
+        count = once()
+        best = max(best, count / (time.perf_counter() - start))
+    return best

@@ -1,0 +1,22 @@
+"""The sweeps that are measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+#: The source checkout.
+ROOT = Path(__file__).parents[2]
+
+#: The sweep whose start is measured.
+STANDARD_SWEEP = ROOT / "sweeps" / "megatron_1t_4096_a100.toml"
+
+#: The sweep of a billion designs.
+LARGE_SWEEP = ROOT / "sweeps" / "billion_designs.toml"
+
+#: The sweep of node x memory x network x clock x mapping.
+MACHINES_SWEEP = ROOT / "sweeps" / "technology_nodes_training.toml"
+
+
+def shown(sweep: Path) -> str:
+    """A sweep as pages name it: from the checkout on."""
+    return sweep.relative_to(ROOT).as_posix()

@@ -1,0 +1,163 @@
+"""How good co-design is: against random hardware and finite differences at equal evaluations, and a dense grid.
+
+``python -m benchmarks.search.codesign docs/codesign.json`` measures (some minutes).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dse.design import CHIP, leaf
+from dse.explain import short_name
+from dse.search.codesign import descent as codesign
+from dse.search.codesign import report as codesign_report
+from dse.search.codesign.descent import Problem, Trace
+from dse.search.codesign.hardware import Hardware
+from dse.search.codesign.inner import GRADIENT_COST
+from dse.spec import codesign as codesign_spec
+
+SPECIFICATION = Path("sweeps/codesign_gpu.toml")
+
+#: Step of the finite differences, in logarithms of leaves and shares.
+_DIFFERENCE = 0.01
+
+#: Points of the dense grid along each of its variables.
+_GRID = 21
+
+#: Shares of the cores in the power of cores and memory that the grid spans.
+_SPLIT = (0.6, 0.95)
+
+
+def measure(path: str | Path = SPECIFICATION, seeds: int = 5) -> dict[str, Any]:
+    """All figures: the design that is found, the comparisons by seed, and the grid."""
+    report = codesign_report.run(path)
+    problem = codesign_spec.read(path)
+    inner = problem.inner
+    a_gradient = 1.0 + GRADIENT_COST * problem.schedule.k * inner.grid.n_points / inner.evaluations_a_point
+    return {
+        "specification": str(path),
+        "report": report.as_dict(),
+        "dimensions": problem.hardware.dimensions,
+        "mappings": inner.evaluations_a_point,
+        "starts": problem.schedule.starts,
+        "steps": problem.schedule.steps,
+        "minima_a_gradient": {"envelope": a_gradient, "differences": 1.0 + len(problem.hardware.names)},
+        "methods": compared(problem, seeds),
+        "grid": beside_grid(problem),
+    }
+
+
+def compared(problem: Problem, seeds: int) -> list[dict[str, Any]]:
+    """By method: the objective found by each seed, with no more evaluations of the model than co-design takes."""
+    schedule, inner = problem.schedule, problem.inner
+    by_difference = 1 + len(problem.hardware.names)
+    budget = 0
+
+    def searched(seed: int, starts: int, steps: int, step: float) -> Trace:
+        own = dataclasses.replace(schedule, seed=seed, starts=starts, steps=steps)
+        return codesign.search(problem._replace(schedule=own), by_differences=step)
+
+    def random(seed: int) -> Trace:
+        return codesign.random_points(problem, budget // inner.evaluations_a_point, 1000 + seed)
+
+    one_start = min(schedule.steps, schedule.starts * schedule.steps // by_difference)
+    methods = {
+        "co-design": lambda seed: searched(seed, schedule.starts, schedule.steps, 0.0),
+        "random hardware": random,
+        "finite differences, all starts": lambda seed: searched(
+            seed, schedule.starts, schedule.steps // by_difference, _DIFFERENCE
+        ),
+        "finite differences, one start": lambda seed: searched(seed, 1, one_start, _DIFFERENCE),
+    }
+    rows = []
+    for name, method in methods.items():
+        best, seconds, spent = [], [], []
+        for seed in range(seeds):
+            began = time.perf_counter()
+            trace = method(seed)
+            seconds.append(time.perf_counter() - began)
+            best.append(trace.best)
+            spent.append(int(trace.evaluations[-1]))
+        budget = budget or max(spent)
+        found = [value if math.isfinite(value) else None for value in best]  # JSON has no infinity
+        rows.append(
+            {"method": name, "best": found, "evaluations": max(spent), "seconds": statistics.median(seconds)}
+        )
+    return rows
+
+
+def beside_grid(problem: Problem) -> dict[str, Any]:
+    """Co-design over three degrees of freedom beside every point of a dense grid over them.
+
+    Die area, the cores' share of it and the split of power between cores and memory; stacks take what money the die
+    leaves. Everything else is as the architecture has it.
+    """
+    inner, whole = problem.inner, problem.hardware
+    paths = [f"{CHIP}.{name}" for name in ("die_area", "stacks", "core_area")]
+    split = (f"{CHIP}.core_power", f"{CHIP}.memory_power")
+    total = sum(float(leaf(inner.grid.base, path)) for path in split)
+    hardware = dataclasses.replace(
+        whole, simplices=(split,), totals=(total,), bounds={path: whole.bounds[path] for path in paths}
+    )
+    small = problem._replace(hardware=hardware)
+    found = codesign.search(small)
+    coarse = codesign.evaluated(small, _grid(hardware, {}))
+    fine = codesign.evaluated(small, _grid(hardware, coarse.coordinates))
+    return {
+        "variables": [short_name(path) for path in (*paths, *split)],
+        "co-design": found.best,
+        "co-design evaluations": int(found.evaluations[-1]),
+        "grid": coarse.best,
+        "grid evaluations": int(coarse.evaluations[-1]),
+        "grid points": coarse.objective.size,
+        "fine grid": fine.best,
+        "fine grid evaluations": int(fine.evaluations[-1]),
+        "co-design at": _stated(hardware, found),
+        "grid at": _stated(hardware, fine if fine.best < coarse.best else coarse),
+        "active": hardware.active(found.coordinates),
+    }
+
+
+def _stated(hardware: Hardware, trace: Trace) -> dict[str, float]:
+    at = {path: np.array([value], np.float32) for path, value in trace.coordinates.items()}
+    return {short_name(path): float(value[0]) for path, value in codesign.leaves(hardware, at).items()}
+
+
+def _grid(hardware: Hardware, around: dict[str, float]) -> dict[str, np.ndarray]:
+    """Coordinates of all points whose die leaves money for the least stacks: even steps of every variable.
+
+    The steps are over the whole range, or within one such step of a point.
+    """
+    area_path, stacks_path, cores_path = hardware.bounds
+    (split,), (total,) = hardware.simplices, hardware.totals
+    ranges = {area_path: hardware.bounds[area_path], cores_path: hardware.bounds[cores_path], split[0]: _SPLIT}
+    axes = []
+    for path, (low, high) in ranges.items():
+        if around:
+            middle, step = math.exp(around[path]) / (total if path == split[0] else 1.0), (high - low) / (_GRID - 1)
+            low, high = max(low, middle - step), min(high, middle + step)
+        axes.append(np.linspace(low, high, _GRID))
+    area, cores, share = (axis.reshape(-1) for axis in np.meshgrid(*axes, indexing="ij"))
+    left = (hardware.budget - np.asarray(hardware.price.die(area))) / hardware.price.memory
+    least, most = hardware.bounds[stacks_path]
+    paid = left >= least
+    values = {
+        area_path: area, stacks_path: np.minimum(left, most), cores_path: cores,
+        split[0]: share * total, split[1]: (1.0 - share) * total,
+    }  # fmt: skip
+    return {path: np.log(values[path][paid]).astype(np.float32) for path in hardware.names}
+
+
+if __name__ == "__main__":
+    found = measure()
+    assert math.isfinite(found["report"]["value"])
+    Path(sys.argv[1]).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

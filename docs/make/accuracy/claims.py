@@ -1,0 +1,52 @@
+"""What is claimed of the model: published rows, and the errors that it must stay within. Tests hold it to them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Claim(NamedTuple):
+    """Some rows of a table, how many there are, and the largest mean and single error, as fractions."""
+
+    source: str  #: prefix
+    metric: str
+    heading: str  #: over the rows on the page; those without one are tested but not shown
+    table: str  #: file in tests/published, without its ending
+    rows: int
+    mean: float
+    worst: float
+
+
+CLAIMS = (
+    # Korthikanti et al., MLSys 2023 (arXiv 2205.05198), table 5: A100, four models, full and selective recompute.
+    Claim(
+        "Korthikanti2022_table5", "step_time", "Korthikanti et al. 2022, table 5: step time", "korthikanti_2022",
+        rows=8, mean=0.025, worst=0.06,
+    ),
+    # Narayanan et al., SC 2021 (arXiv 2104.04473), table 1: micro-batch and interleaving are not published.
+    Claim(
+        "Narayanan2021_table1", "step_time", "Narayanan et al. 2021, table 1: step time", "narayanan_2021",
+        rows=10, mean=0.04, worst=0.10,
+    ),
+    # The same, table 2, the rows with pipelines.
+    Claim("Narayanan2021_table2", "step_time", "", "narayanan_2021", rows=6, mean=0.05, worst=0.10),
+    # Korthikanti et al., figure 1: computed by the paper's own formulas, so almost exact.
+    Claim(
+        "Korthikanti2022_fig1", "peak_memory_state", "Korthikanti et al. 2022, figure 1: model state of the layers",
+        "korthikanti_2022", rows=8, mean=0.001, worst=0.001,
+    ),
+    Claim(
+        "Korthikanti2022_fig1", "peak_memory_activations",
+        "Korthikanti et al. 2022, figure 1: activations of the layers", "korthikanti_2022",
+        rows=8, mean=0.001, worst=0.001,
+    ),
+    # Megatron-LM on 8 B200, allocator peak, published with SimuMax v1.2.
+    Claim(
+        "SimuMax", "peak_memory", "Megatron-LM on 8 B200 (with SimuMax): peak memory", "megatron_b200",
+        rows=8, mean=0.005, worst=0.01,
+    ),
+    Claim(
+        "SimuMax", "step_time", "Megatron-LM on 8 B200 (with SimuMax): step time", "megatron_b200",
+        rows=8, mean=0.04, worst=0.08,
+    ),
+)  # fmt: skip

@@ -1,0 +1,127 @@
+"""The accuracy page: what was predicted, how far off it is, and what was left out, as Markdown."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from docs.make.accuracy import breakdown
+from docs.make.accuracy.calculon import calculon_section
+from docs.make.accuracy.claims import CLAIMS, Claim
+from docs.make.accuracy.figure import draw
+from docs.make.markdown import document, percent, table
+from dse import catalog
+from dse.measured.comparison import Comparison, compare, report
+from dse.types import Recompute
+
+_HOW_TO_READ = """\
+An error is predicted over measured, less one; a rate counts as the source gives it, a FLOP rate as the step time it
+was computed from. *Mean*, *median* and *90 %* are of absolute errors, *bias* keeps the sign. *Constant MFU* predicts a
+whole source by one utilisation, the median of what its own rows imply: a model that does not beat it has learnt
+nothing about that source beyond its level, and a source of one row says nothing. `n` counts configurations, each once
+per kind of figure. What a row leaves open is completed by rule (`completed` in the output of `dse validate -o`): a
+stack's default, the lightest recompute that fits memory, the fastest micro-batch, interleaving, tp and pp. *Over
+capacity* marks rows whose stated mapping needs more memory than the device has by our count, though it was run or
+published."""
+
+
+def write_page(path: str | Path, tables: Sequence[str | Path], command: str) -> None:
+    """Compare with ``tables``, write the page to ``path`` and its figure beside it; ``command`` is named on it."""
+    compared = compare(tables)
+    figure = Path(path).with_suffix(".png")
+    drawn = draw(compared, figure)
+    Path(path).write_text(page(compared, command, figure.name if drawn else ""), encoding="utf-8")
+
+
+def page(compared: Sequence[Comparison], command: str, figure: str = "") -> str:
+    """The page as Markdown; ``figure`` is the file beside it that shows measured against predicted."""
+    found = report(compared)
+    claimed = [(claim, rows) for claim in CLAIMS if claim.heading and (rows := _claimed(claim, compared))]
+    details = [part for claim, rows in claimed for part in (f"### {claim.heading}", _details(rows), _mean(rows))]
+    parts = [
+        "# Accuracy",
+        f"Written by `{command}`. Catalogue {catalog.digest()[:12]}.",
+        *(["## What is claimed", _claims(claimed)] if claimed else []),
+        *breakdown.sections(compared),
+        *([f"![predicted over measured, by source]({figure})"] if figure else []),
+        "## By source and metric",
+        table(_ERRORS, [[r["source"], r["metric"], *_errors(r)] for r in found["rows"] if r["n"]]),
+        "## By metric",
+        table(_ERRORS[1:], [[metric, *_errors(r)] for metric, r in found["all"].items() if r["n"]]),
+        *(["## Row by row", *details] if details else []),
+        *calculon_section(compared),
+        "## What is skipped, and why",
+        _skipped(compared),
+        "## How to read this",
+        _HOW_TO_READ,
+    ]
+    return document(parts)
+
+
+_ERRORS = ["source", "metric", "n", "predicted", "skipped", "mean", "median", "90 %", "bias", "constant MFU"]
+
+
+def _errors(row: dict[str, Any]) -> list[str]:
+    counts = [row["n"], row["predicted"], sum(row["skipped"].values())]
+    statistics = [row[name] for name in ("mape", "median_ape", "p90")]
+    return [*map(str, counts), *map(percent, statistics), percent(row["bias"], "+"), percent(row["baseline_mape"])]
+
+
+def _claimed(claim: Claim, compared: Iterable[Comparison]) -> list[Comparison]:
+    return [c for c in compared if c.metric == claim.metric and c.skip is None and c.source.startswith(claim.source)]
+
+
+def _claims(claimed: Iterable[tuple[Claim, list[Comparison]]]) -> str:
+    """Each claim with its figure, its bound, the baseline and the command that shows it."""
+    rows = []
+    for claim, found in claimed:
+        mean, baseline = (sum(map(abs, errors)) / len(found) for errors in _errors_and_baseline(found))
+        command = f"`dse validate tests/published/{claim.table}.csv`"
+        rows.append([
+            claim.heading, str(len(found)), percent(mean, digits=2), f"≤ {percent(claim.mean)}", percent(baseline),
+            command,
+        ])  # fmt: skip
+    return table(["claim", "rows", "mean error", "must be", "constant MFU", "command"], rows)
+
+
+def _errors_and_baseline(rows: Sequence[Comparison]) -> tuple[list[float], list[float]]:
+    return [c.error for c in rows], [c.baseline_error for c in rows]
+
+
+_UNITS: dict[str, tuple[str, Callable[[float], str]]] = {
+    "step_time": ("s", lambda value: f"{value:.4g}"),
+    "peak_memory": ("GiB", lambda value: f"{value / 2**30:.2f}"),
+}
+
+
+def _details(rows: Sequence[Comparison]) -> str:
+    """Measured and predicted of some rows of one metric, with their mappings."""
+    metric = rows[0].metric
+    unit, shown = _UNITS["peak_memory" if metric.startswith("peak_memory") else "step_time"]
+    header = [
+        "model", "devices", "tp", "pp", "dp", "micro-batch", "v", "recompute", "sequence parallel",
+        f"measured ({unit})", f"predicted ({unit})", "error", "completed", "note",
+    ]  # fmt: skip
+    lines = []
+    for c in rows:
+        mapping = c.prediction.design.mapping
+        degrees = (c.prediction.design.system.n_devices, mapping.tp, mapping.pp, mapping.dp, mapping.micro_batch)
+        completed = [f"{k}={v}" for k, v in c.prediction.completed.items() if k not in ("system", "software")]
+        lines.append([
+            c.measurement.row.get("model"), *(f"{degree:g}" for degree in degrees), f"{mapping.virtual_stages:g}",
+            Recompute(int(mapping.recompute)).name, "yes" if mapping.sequence_parallel else "no",
+            shown(c.measured), shown(c.predicted), percent(c.error, "+"), " ".join(completed), c.prediction.note,
+        ])  # fmt: skip
+    return table(header, lines)
+
+
+def _mean(rows: Sequence[Comparison]) -> str:
+    return f"Mean absolute error {percent(sum(abs(c.error) for c in rows) / len(rows))} over {len(rows)} rows."
+
+
+def _skipped(compared: Iterable[Comparison]) -> str:
+    counts = Counter((c.skip.reason, c.source) for c in compared if c.skip is not None and not c.duplicate)
+    rows = [[reason, source, str(count)] for (reason, source), count in sorted(counts.items())]
+    return table(["reason", "source", "rows"], rows) if rows else "Nothing."

@@ -1,0 +1,86 @@
+"""``python -m docs.make.benchmarks docs/benchmarks.md``: rates and start-up times, measured and written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.rates import against_loop, bench
+from benchmarks.rates.runs import SMALLER
+from benchmarks.rates.sweeps import LARGE_SWEEP, STANDARD_SWEEP, shown
+from docs.make.command import page_parser
+from docs.make.markdown import document, table
+
+#: Designs a second and core of Calculon (commit caa4b11f8fe1), as shipped and with its logging stripped.
+_CALCULON = {"as shipped": (73.0, 100_000), "its logging stripped": (1690.0, 5_000)}
+
+#: Line of the page: what is shown, name in ``bench``, how it is written, what it must be.
+_LINES = [
+    ("cold `dse run` (import, compile, evaluate, write, figure)", "cold_seconds", "{:.1f} s", "≤ 6 s"),
+    ("second `dse run` (its programs are kept)", "warm_seconds", "{:.1f} s", "≤ 2.5 s"),
+    ("– import", "import_seconds", "{:.2f} s", ""),
+    ("– trace, cold", "trace_seconds", "{:.2f} s", ""),
+    ("– compile, cold", "compile_seconds", "{:.2f} s", "≤ 4 s"),
+    ("– load programs (warm, nothing is traced)", "warm_compile_seconds", "{:.2f} s", ""),
+    ("– evaluate, select, store (warm)", "run_seconds", "{:.2f} s", ""),
+    ("– build the dataset and write it", "write_seconds", "{:.2f} s", ""),
+    ("– figure", "figure_seconds", "{:.2f} s", ""),
+    ("peak resident memory", "peak_memory_bytes", "{:.2e} B", "≤ 0.8e9 B"),
+    ("sweep as it runs, every output", "grid_full", "{:,.0f} designs/s", "≥ 30,000,000"),
+    ("sweep as it runs, best only", "grid_best", "{:,.0f} designs/s", "≥ 100,000,000"),
+    ("design by design, every output", "flat_full", "{:,.0f} designs/s", "≥ 8,000,000"),
+    ("design by design, best only", "flat_best", "{:,.0f} designs/s", "≥ 15,000,000"),
+    ("the same formulas in a plain Python loop", "loop", "{:,.0f} designs/s", ""),
+    ("exact best of 1e9 designs", "billion_best_seconds", "{:.1f} s", "≤ 15 s"),
+    ("exact front of 1e9 designs, step time against memory", "billion_pareto_seconds", "{:.1f} s", "≤ 30 s"),
+    ("– peak resident memory", "billion_peak_memory_bytes", "{:.2e} B", "≤ 1e9 B"),
+    ("best mapping of 1,400 generated machines, 1.1e8 designs", "machines_seconds", "{:.1f} s", "≤ 30 s"),
+    ("– compilation and the rest included", "machines_wall_seconds", "{:.1f} s", ""),
+    *((f"exact best of {size} designs", f"best_of_{size}", "{:,.0f} designs/s", "alike" if size == "1e5" else "")
+      for size in (*SMALLER, "1e9")),
+    ("results written, as by default", "write_bytes_per_second", "{:.2e} B/s", "≥ 4e8 B/s with zstd"),
+    ("results written with zlib", "write_bytes_per_second_zlib", "{:.2e} B/s", "≥ 1.2e8 B/s"),
+    ("step time and its gradient by 16 leaves, against the step time", "gradient_ratio", "{:.1f} x", "≤ 12 x"),
+    ("– compile", "gradient_compile_seconds", "{:.1f} s", "≤ 10 s"),
+]  # fmt: skip
+
+
+_PROFILE = """\
+Where a line falls short, this is where the time goes (two cores, 65,536 designs, not measured anew with the page).
+*Design by design, best only*: decoding indices and looking values up 1.4 ms, scores 2.6 ms, reductions 0.5 ms; looking
+up is gathers, which no processor does many of at once, and a grid does it once for a whole inner product. *Gradient*:
+5.7 times the FLOPs of the value, in some two hundred loops whose results go through the cache, where the value is one
+loop; more designs at once leave the cache (13 x at 4,096, 23 x at 16,384). *1e5 designs*: 20 ms whatever the size, half
+of them to put the tables on the device, then the winners once more in full."""
+
+
+def page(measured: dict[str, Any]) -> str:
+    """``docs/benchmarks.md`` from what :func:`benchmarks.rates.bench` measured."""
+    header = ["what", "measured", "must be"]
+    rows = [[what, form.format(measured[name]), bound] for what, name, form, bound in _LINES if name in measured]
+    rows += [
+        [f"– against that loop, {name.replace('_', ', ')}", f"{ratio:,.0f} x", ""]
+        for name, ratio in against_loop(measured).items()
+    ]
+    rows += [
+        [f"sweep as it runs, best only, a core, against Calculon's {rate:,.0f} designs/s a core ({what})",
+         f"{measured['grid_best'] / measured['cores'] / rate:,.0f} x", f"≥ {bound:,} x"]
+        for what, (rate, bound) in _CALCULON.items()
+    ]  # fmt: skip
+    return document([
+        "# Benchmarks",
+        f"Made by `python -m docs.make.benchmarks docs/benchmarks.md` on {measured['date']}: {measured['cores']} cores "
+        f"({measured['processor']}), {measured['device']}, {measured['dtype']}, jax {measured['jax']}. The sweep is "
+        f"`{shown(STANDARD_SWEEP)}`: {measured['designs']:,} designs, {measured['file_bytes'] / 1e6:.0f} MB written.",
+        table(header, rows, words=header),
+        f"Cold and warm runs are fresh processes (`dse run {shown(STANDARD_SWEEP)}`), the cold one with nothing "
+        "kept from before; they and those of 1e9 designs are the fastest of three. Rates are the best of many rounds "
+        "in one process, compilation apart, and count distinct mappings only. 1e5 to 1e9 designs are ranked by step "
+        f"time. Rates and seconds of 1e9 designs are of `{shown(LARGE_SWEEP)}`, compilation apart. Gradients are of "
+        "1,024 designs at once. Machines differ and are noisy: compare the lines of one page with each other.",
+        _PROFILE,
+    ])  # fmt: skip
+
+
+if __name__ == "__main__":
+    path = page_parser(__doc__).parse_args().page
+    path.write_text(page(bench()), encoding="utf-8")

@@ -1,0 +1,1 @@
+"""The page on power limits and clocks, from the fit that they tell."""

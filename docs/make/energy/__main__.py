@@ -1,0 +1,13 @@
+"""``python -m docs.make.energy docs/energy.md CASES.csv … -o FILE.toml``: the fit to power, its page and figure."""
+
+from __future__ import annotations
+
+from docs.make.command import command, page_parser, with_fit
+from docs.make.energy import runs
+from docs.make.energy.page import write_page
+from dse.calibrate import jobs
+
+if __name__ == "__main__":
+    asked = with_fit(page_parser(__doc__)).parse_args()
+    found, *_ = jobs.run(asked.tables, asked.folds, asked.output, asked.catalog)
+    write_page(asked.page, found, command("docs.make.energy"), [runs.section()])

@@ -1,0 +1,1 @@
+"""The page on measured kernels, from the fit that they tell."""

@@ -1,0 +1,13 @@
+"""``python -m docs.make.kernels docs/kernels.md CASES.csv … -o FILE.toml``: the fit to kernels, and its page."""
+
+from __future__ import annotations
+
+from docs.make.command import command, page_parser, with_fit
+from docs.make.kernels.page import page
+from dse.calibrate import jobs, kernels
+
+if __name__ == "__main__":
+    asked = with_fit(page_parser(__doc__)).parse_args()
+    found, *_ = jobs.run(asked.tables, asked.folds, asked.output, asked.catalog)
+    text = page(found, command("docs.make.kernels"), kernels.read_kernels(asked.tables))
+    asked.page.write_text(text, encoding="utf-8")

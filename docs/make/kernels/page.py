@@ -1,0 +1,98 @@
+"""The page of the docs on measured kernels: errors by class over held-out shapes, and how many parameters they took."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from docs.make.kernels import power
+from docs.make.markdown import document, percent, table
+from dse.calibrate.kernels import Found
+from dse.measured.kernels import PLATFORMS, POWER, Kernel, predict
+from dse.types import Precision
+
+#: Measured seconds from which a GEMM counts as a long one.
+LONG = 20e-6
+
+
+def _is_context(kernel: Kernel) -> bool:
+    return kernel.kind == "attention" and kernel.values[7] > 0.0 and kernel.values[1] > 1.0
+
+
+def _format(*precisions: Precision) -> Callable[[Kernel], bool]:
+    return lambda kernel: kernel.kind == "gemm" and kernel.values[3] in {float(p) for p in precisions}
+
+
+_SIXTEEN = _format(Precision.bf16, Precision.fp16)
+
+#: Class of kernels → whether a kernel belongs to it.
+CLASSES: dict[str, Callable[[Kernel], bool]] = {
+    "GEMM, 16 bits": _SIXTEEN,
+    "GEMM, 16 bits, 20 us or more": lambda kernel: _SIXTEEN(kernel) and kernel.measured >= LONG,
+    "GEMM, fp8": _format(Precision.fp8),
+    "GEMM, fp8 by blocks": _format(Precision.fp8_block),
+    "GEMM, fp4": _format(Precision.fp4),
+    "attention, context": _is_context,
+    "attention, decode": lambda kernel: kernel.kind == "attention" and not _is_context(kernel),
+    "collective of the library": lambda kernel: kernel.kind == "collective",
+    "direct all-reduce": lambda kernel: kernel.kind == "direct",
+}
+
+
+def page(found: Sequence[Found], command: str, others: Sequence[Kernel] = ()) -> str:
+    """The page as Markdown; of ``others`` those on platforms are predicted by the catalogue as it is."""
+    timed = [one for one in found if all(kernel.metric != POWER for kernel in one.kernels)]
+    kernels = [kernel for one in timed for kernel in one.kernels]
+    errors = np.expm1(np.concatenate([one.errors for one in timed]))
+    parts = [
+        "# Measured kernels",
+        f"Written by `{command}`. An error is predicted over measured, less one, by a fit that saw no row of the same "
+        "shape on any device, in any number format or regime.",
+        "## Errors", _errors(kernels, errors),
+        *_platforms([kernel for kernel in others if kernel.device in PLATFORMS]),
+        *power.sections(found, others), "## Parameters", _parameters(found),
+    ]  # fmt: skip
+    return document(parts)
+
+
+def _errors(kernels: Sequence[Kernel], errors: np.ndarray) -> str:
+    rows = []
+    for name, belongs in CLASSES.items():
+        inside = np.array([belongs(kernel) for kernel in kernels], bool)
+        devices = np.array([kernel.device for kernel in kernels])
+        for device in dict.fromkeys(devices[inside]):
+            rows.append([name, device, *_figures(errors[inside & (devices == device)])])
+        if inside.any():
+            rows.append([name, "**all**", *_figures(errors[inside])])
+    return table(["class", "device", "rows", "median", "90 %", "bias"], rows)
+
+
+def _figures(errors: np.ndarray) -> list[str]:
+    sizes = (float(np.median(abs(errors))), float(np.quantile(abs(errors), 0.9)))
+    return [str(len(errors)), *map(percent, sizes), percent(float(np.median(errors)), "+")]
+
+
+def _platforms(kernels: Sequence[Kernel]) -> list[str]:
+    """Collectives on clusters with figures of their own, which are no part of these fits."""
+    done = [(k, s) for k, s in zip(kernels, predict(kernels), strict=True) if isinstance(s, float)]
+    if not done:
+        return []
+    errors = np.array([seconds / kernel.measured - 1.0 for kernel, seconds in done])
+    names = np.array([f"{kernel.label}, {kernel.device.removesuffix(' apart')}" for kernel, _ in done])
+    rows = [[name, *_figures(errors[names == name])] for name in sorted(set(names))] + [["**all**", *_figures(errors)]]
+    text = "Clusters of which no more than these rows is known; their own figures saw them."
+    return ["## Collectives on clusters", text, table(["collective, cluster", "rows", "median", "90 %", "bias"], rows)]
+
+
+def _parameters(found: Sequence[Found]) -> str:
+    """How many numbers each file has of its own, which the rows told, and how many all share."""
+    rows = []
+    for one in found:
+        shared = [path for path in one.fit.values if ":" not in path]
+        told = sum(one.fit.moved[path] for path in shared)
+        rows.append([one.job.table, "shared by all", str(len(shared)), str(told)])
+        for slug in one.slugs:
+            own = [key for path, key in one.job.keys(slug).items() if key != path]
+            rows.append([one.job.table, slug, str(len(own)), str(sum(one.fit.moved[key] for key in own))])
+    return table(["table", "file", "parameters", "told by the rows"], rows)

@@ -1,0 +1,1 @@
+"""The page on search, from the record of :mod:`benchmarks.search`."""

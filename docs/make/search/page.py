@@ -1,0 +1,363 @@
+"""``docs/search.md`` from the record of the suite."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from benchmarks.search import suite
+from benchmarks.search.measure import POLISH_AT
+from benchmarks.search.reading import BASELINES, GRADIENT, LUCK, Reading
+from docs.make.markdown import document, percent, table
+from docs.make.search import codesign, mixed
+from dse import sweep
+from dse.search.methods import METHODS
+
+#: Seconds that anyone waits for an exact answer rather than read what a searcher may have missed.
+_PATIENCE = 60.0
+
+#: Gaps below this are roundings of programs that differ.
+_ROUNDING = 1e-6
+
+#: Sizes of the plain table.
+_SIZES = (1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12)
+
+#: Figures of co-design, as :mod:`benchmarks.search.codesign` measured them.
+_CODESIGN = Path(__file__).parents[2] / "codesign.json"
+
+
+def page(record: dict[str, Any]) -> str:
+    """The page as Markdown, from the record of the suite."""
+    reading = Reading(record)
+    parts = [
+        "# Search",
+        _head(reading),
+        "## When not to search", _when_not(reading), _sizes(reading),
+        "## Must show", _must_show(reading),
+        "## The spaces", _spaces(reading),
+        "## Gap against evaluations", "![Gap against evaluations by method, a panel for each space](search.png)",
+        _gaps_text(reading), *_gaps(reading),
+        "## Continuous axes", _mixed(reading),
+        "## What the relaxed gradient foretells", _foresight(reading),
+        "## Fronts", _fronts(reading),
+        "## Where methods stop short", _stopped(reading),
+        _codesign(),
+    ]  # fmt: skip
+    return document(parts)
+
+
+def _head(reading: Reading) -> str:
+    d = reading.document
+    return (
+        "Written by `python -m docs.make.search docs/search.md` from what `python -m benchmarks.search` measured on "
+        f"{d['date']}: {d['cores']} cores ({d['processor']}), jax {d['jax']}, {reading.seeds} seeds. Every space is "
+        "a sub-space of the real model, kept as a sweep specification in `benchmarks/search/spaces`; its optimum or "
+        "front is exact, by enumeration with the sweep engine (`benchmarks/search/optima.json`, with the digests of "
+        "the code and catalogue that made it). A gap is objective over optimum, less one; where a seed has found "
+        "nothing feasible it is infinite. Evaluations are those of one seed. Seconds are of this machine under "
+        "whatever else it was doing; gaps are not." + _not_measured(reading)
+    )
+
+
+def _not_measured(reading: Reading) -> str:
+    """Spaces and methods that the record lacks."""
+    methods = {method for space in reading.spaces for method in reading.methods(space)}
+    missing = [name for name in (*suite.names(), *METHODS) if name not in (*reading.spaces, *methods)]
+    return f" **Not measured here**: {', '.join(f'`{name}`' for name in missing)}." if missing else ""
+
+
+# --- when not to search -----------------------------------------------------------------------------------
+
+
+def _when_not(reading: Reading) -> str:
+    searchers = _searchers(reading)
+    rows = []
+    for space in reading.single:
+        times = {method: reading.seconds_to_1(space, method) for method in searchers}
+        known = {method: seconds for method, seconds in times.items() if seconds is not None}
+        exhaustive = reading.enumeration(space)
+        fastest = min(known.values(), default=math.inf)
+        verdict = "enumerate" if exhaustive <= max(fastest, _PATIENCE) else "search first"
+        rows.append([
+            f"`{space}`", f"{reading.optima[space].designs:,}", _seconds(exhaustive),
+            *(_seconds(times[method]) for method in searchers), verdict,
+        ])  # fmt: skip
+    header = ["space", "designs", "all of them, exactly", *(name.replace("_", " ") for name in searchers), "note"]
+    return (
+        f"Seconds to enumerate a space, and seconds of a searcher ({reading.seeds} seeds at once) until half of its "
+        "seeds are within 1 % of the optimum: programs compiled, which takes both some seconds the first time. A "
+        "searcher does not know that it has arrived; enumeration does.\n\n" + table(header, rows)
+    )
+
+
+def _sizes(reading: Reading) -> str:
+    large = sorted(reading.single, key=lambda space: reading.optima[space].designs)[-3:]
+    rates = {space: reading.optima[space].designs / reading.enumeration(space) for space in large}
+    slowest, fastest = min(rates, key=rates.get), max(rates, key=rates.get)
+    rows = []
+    for size in _SIZES:
+        least, seconds = size / rates[fastest], size / rates[slowest]
+        better = "enumerate" if seconds <= _PATIENCE else "enumerate, over a coffee" if seconds < 900 else "search"
+        times = _seconds(least), _seconds(seconds)
+        rows.append([f"{size:.0e}".replace("+0", "").replace("+", ""), *times, better])
+    continuous = ["any, with continuous axes", "–", "–", "search, or co-design by gradient"]
+    return (
+        f"By size alone, at the {rates[fastest] / 1e6:.3g} million designs a second of `{fastest}`, where most axes "
+        f"leave most of the model as it is, and the {rates[slowest] / 1e6:.3g} of `{slowest}`:\n\n"
+        + table(["designs", "like the one", "like the other", "note"], [*rows, continuous])
+        + "\n\nSearch is for what cannot be listed: continuous hardware, more than some 1e9 to 1e10 designs, or a "
+        "model of one's own that is slow. Below that the grid is the optimiser: exact, with the whole front, the best "
+        "of every "
+        "point and the minima along every axis as by-products."
+    )
+
+
+def _seconds(value: float | None) -> str:
+    if value is None or not math.isfinite(value):
+        return "–"
+    if value >= 7200:
+        return f"{value / 3600:.0f} h"
+    return f"{value:.0f} s" if value >= 10 else f"{value:.2g} s"
+
+
+def _searchers(reading: Reading) -> list[str]:
+    """Methods of any single-objective space, in the order of their first."""
+    return list(dict.fromkeys(method for space in reading.single for method in reading.methods(space)))
+
+
+# --- must show --------------------------------------------------------------------------------------------
+
+
+def _must_show(reading: Reading) -> str:
+    gradient = [method for method in _searchers(reading) if method in GRADIENT]
+    free = [method for method in _searchers(reading) if method not in (*BASELINES, *gradient)]
+    rows = [_random_line(reading), _reach_line(reading, "gradient-free", free)]
+    if gradient:
+        rows.append(_reach_line(reading, "relaxed-gradient", gradient))
+        counted = "relaxed-gradient, an evaluation counted as those of annealing that its time would buy"
+        rows.append(_reach_line(reading, counted, gradient, by_time=True))
+    rows += [*_front_lines(reading), *_pymoo_lines(reading)]
+    return table(["claim", "note", "yes or no"], rows)
+
+
+def _random_line(reading: Reading) -> list[str]:
+    behind = [(space, *found) for space in reading.single for found in reading.behind_random(space)]
+    listed = [
+        f"{method.replace('_', ' ')} on `{space}` at {mark:,}{' (surely)' if sure else ''}"
+        for space, method, mark, sure in behind
+    ]
+    text = f"{len(behind)} of {reading.compared()} medians are behind" + (": " if listed else "") + "; ".join(listed)
+    surely = any(sure for *_, sure in behind)
+    claim = (
+        "every method at least as good as random search at equal evaluations (1,000, 5,000 and 20,000; behind surely: "
+        f"one-sided Mann-Whitney test over the seeds, p < {LUCK})"
+    )
+    return [claim, text, "no" if surely else "yes" if not behind else "yes: no difference shown"]
+
+
+def _reach_line(reading: Reading, kind: str, methods: list[str], by_time: bool = False) -> list[str]:
+    """Whether a method of a kind is where it must be, and on which spaces."""
+    claim = f"best {kind}: median gap ≤ 1 % with ≤ 1 % of the evaluations, 95 % of the seeds within 5 %"
+
+    def meets_on(space: str, method: str) -> bool:
+        return reading.meets(space, method, reading.cost(space, method) if by_time else 1.0)
+
+    meets = {method: [space for space in reading.single if meets_on(space, method)] for method in methods}
+    if not meets:
+        return [claim, "none measured", "no"]
+    best = max(meets, key=lambda method: len(meets[method]))
+    missing = [space for space in reading.single if space not in meets[best]]
+    others = sorted({space for space in missing if any(space in found for found in meets.values())})
+    text = f"{best.replace('_', ' ')} on {len(meets[best])} of {len(reading.single)} spaces"
+    if missing:
+        text += "; not on " + ", ".join(f"`{space}`" for space in missing)
+    if others:
+        text += " (another method does on " + ", ".join(f"`{space}`" for space in others) + ")"
+    return [claim, text, "no" if missing else "yes"]
+
+
+def _front_lines(reading: Reading) -> list[list[str]]:
+    """Whether the front of all seeds together is at least that of random search."""
+    if not reading.fronts:
+        return []
+    behind = [
+        f"{method.replace('_', ' ')} on `{space}` at {mark:,}"
+        for space in reading.fronts for mark, method in reading.fronts_behind_random(space)
+    ]
+    claim = "fronts of every method, all seeds together, at least those of random search (1,000 and 5,000 evaluations)"
+    return [[claim, "behind: " + "; ".join(behind) if behind else "on all", "no" if behind else "yes"]]
+
+
+def _pymoo_lines(reading: Reading) -> list[list[str]]:
+    rows = []
+    for space in reading.fronts:
+        found = reading.document["spaces"][space].get("pymoo")
+        if found:
+            error = abs(found["our_volume"] / found["their_volume"] - 1.0)
+            front = f"{found['ours']} and {found['theirs']} designs of {found['designs']:,} feasible"
+            text = f"{front}; hypervolumes differ by {error:.0e}"
+            equal = found["same"] and error < 1e-9
+            rows.append([f"exact front and hypervolume of `{space}` equal pymoo's", text, "yes" if equal else "no"])
+    return rows
+
+
+# --- tables -----------------------------------------------------------------------------------------------
+
+
+def _spaces(reading: Reading) -> str:
+    rows = []
+    for name in reading.spaces:
+        optimum, spec = reading.optima[name], sweep.read(suite.path(name))
+        objective = ", ".join(o.expression.text for o in spec.objectives)
+        best = f"front of {len(optimum.front)}" if optimum.front else f"{optimum.value:.5g}"
+        seconds, share = reading.enumeration(name), optimum.feasible_share
+        where = "" if optimum.front else " ".join(f"{key}={_plain(value)}" for key, value in optimum.at.items())
+        rows.append([
+            f"`{name}`", spec.title, f"`{objective}`", f"{optimum.designs:,}", percent(share), best, where,
+            _seconds(seconds), f"{optimum.designs / seconds / 1e6:.3g} M/s",
+        ])  # fmt: skip
+    header = ["space", "what", "objective", "designs", "feasible", "optimum", "at", "enumerated in", "rate"]
+    return table(header, rows)
+
+
+def _plain(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _gaps_text(reading: Reading) -> str:
+    costs = "; ".join(_costs(reading, name) for name in GRADIENT if name in _searchers(reading))
+    return (
+        f"Median of the seeds, and the 95th percentile behind it. *At 1 %*: with 1 % of the space's evaluations, or "
+        f"the method's whole budget where that is less (in brackets). *Polished*: the best after "
+        f"{POLISH_AT:,} evaluations "
+        "(or the whole budget), then steps to the best neighbour until none is better, as `dse search` does. Grey "
+        "lines: a gap of 1 %, and 1 % of the space. Defaults of methods were chosen with the three smallest spaces in "
+        "view." + (f" Evaluations count designs; {costs}." if costs else "")
+    )
+
+
+def _costs(reading: Reading, method: str) -> str:
+    """What time a gradient takes."""
+    costs = [reading.cost(space, method) for space in reading.single if method in reading.methods(space)]
+    times = f"{min(costs):.0f} to {max(costs):.0f} of {GRADIENT[method]}"
+    return f"on these spaces one of {method} takes the time of {times}"
+
+
+def _gaps(reading: Reading) -> list[str]:
+    parts = []
+    header = ["method", "at 1,000", "at 5,000", "at 1 %", "within 5 %", "to 1 %", "polished", "within 1 %", "rate, 1/s"]
+    for space in reading.single:
+        rows = []
+        for method, found in reading.methods(space).items():
+            share = reading.at_share(space, method)
+            to_1 = found["to_1"]
+            polished = [math.inf if gap is None else gap for gap in found["polished"]["gap"]]
+            late = 5_000 if reading.reached(space, method, 5_000) else 0
+            rows.append([
+                method.replace("_", " "), _pair(reading.at(space, method, 1_000)["gap"]),
+                _pair(reading.at(space, method, late)["gap"]) if late else "–",
+                f"{_pair(share['gap'])} ({share['evaluations']:,})", percent(share["within_5"], digits=0),
+                f"{to_1:,}" if to_1 else "–", _pair(polished), percent(found["polished"]["within_1"], digits=0),
+                f"{found['rate']:,.0f}",
+            ])  # fmt: skip
+        parts += [f"### {space.replace('_', ' ')}", table(header, rows)]
+    return parts
+
+
+def _pair(gap: list[float]) -> str:
+    """Median, 95th percentile."""
+    return f"{_gap(gap[1])}, {_gap(gap[2])}"
+
+
+def _gap(value: float) -> str:
+    if not math.isfinite(value):
+        return "∞"
+    return "0 %" if value < _ROUNDING else f"{100.0 * value:.3g} %"
+
+
+def _mixed(reading: Reading) -> str:
+    found = reading.document.get("mixed")
+    return mixed.section(found) if found else "Not measured here."
+
+
+def _foresight(reading: Reading) -> str:
+    """Signs foretold by slopes, by coordinate."""
+    found = {space: rows for space in reading.single if (rows := reading.document["spaces"][space].get("foresight"))}
+    if not found:
+        return "Not measured here."
+    names = list(dict.fromkeys(name for rows in found.values() for name in rows))
+    lines = [
+        [name.replace("_", " "), *(_told(rows.get(name)) for rows in found.values())] for name in names
+    ]  # fmt: skip
+    return (
+        "Steps to a neighbour between random designs that can run, by the coordinate that changes (a step may change "
+        "several: degrees multiply up to the devices). How often the gradient at one end has the sign of the change, "
+        "of the steps that it gives a slope and that change the objective by more than 0.1 %; in brackets the steps "
+        "foretold to change less than that: mostly what the model compares rather than calculates with (recompute, "
+        "ZeRO stage). Layers of a stage and tiles of a shard are counted by ceilings, which are flat between their "
+        "steps; the model gives them the slope of what is rounded (straight-through): by its own slope a stage more "
+        "saves no work, and the gradient by `pp` has the wrong sign.\n\n"
+        + table(["step of", *(f"`{space}`" for space in found)], lines)
+    )
+
+
+def _told(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return "–"
+    agrees = "–" if row["agrees"] is None else percent(row["agrees"], digits=0)
+    return f"{agrees} ({percent(row['flat'], digits=0)})"
+
+
+def _fronts(reading: Reading) -> str:
+    rows = []
+    for space in reading.fronts:
+        for method, found in reading.methods(space).items():
+            for i, mark in enumerate(found["marks"]):
+                if mark in (1_000, 5_000):
+                    low, middle, _ = found["single"][i]
+                    rows.append([
+                        f"`{space}`", method.replace("_", " "), f"{mark:,}", f"{100 * middle:.2f} %",
+                        f"{100 * low:.2f} %", f"{100 * found['together'][i]:.3f} %",
+                    ])  # fmt: skip
+    header = ["space", "method", "evaluations", "median seed", "5th percentile", "all seeds together"]
+    return (
+        "Share of the exact hypervolume, measured from a tenth beyond the worst of the exact front. Seeds of the "
+        "methods for one objective seek different weighted geometric means, so their fronts together are "
+        "what `dse search` "
+        "gives; nsga2 seeks the whole front with each seed.\n\n" + table(header, rows)
+    )
+
+
+def _stopped(reading: Reading) -> str:
+    """Methods that leave seeds above 1 %, and in what these differ from the optimum."""
+    rows = []
+    for space in reading.single:
+        for method, found in reading.methods(space).items():
+            if found["left"] and method not in BASELINES:
+                differs = ", ".join(f"{name} {count}" for name, count in found["differs"].items())
+                polished = percent(found["polished"]["within_1"], digits=0)
+                rows.append([
+                    f"`{space}`", method.replace("_", " "), f"{found['budget']:,}",
+                    f"{found['left']} of {reading.seeds}", differs, polished,
+                ])  # fmt: skip
+    if not rows:
+        return "No method that learns leaves a seed above 1 % at the end of its budget."
+    header = [
+        "space",
+        "method",
+        "evaluations",
+        "seeds above 1 %",
+        "in how many of them differs",
+        f"within 1 % if polished after {POLISH_AT:,}",
+    ]
+    return (
+        "Seeds above 1 % at the end of the budget, and which coordinates of their best design are not the optimum's: "
+        "what differs in nearly all of them is what holds them.\n\n" + table(header, rows)
+    )
+
+
+def _codesign() -> str:
+    """The section of co-design, where its figures have been measured."""
+    return codesign.section(json.loads(_CODESIGN.read_text(encoding="utf-8"))).strip() if _CODESIGN.exists() else ""

@@ -1,0 +1,169 @@
+"""The page of the docs on generated accelerators: chips as built against their data sheets.
+
+``python -m docs.make.technology docs/technology.md`` writes it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+from docs.make.command import page_parser
+from docs.make.markdown import document, percent, table
+from dse import catalog
+from dse.model.machine import technology
+from dse.model.machine.power import voltage
+from dse.types import Accelerator, Chip, Power
+
+
+class AsBuilt(NamedTuple):
+    """A chip as built: the generated accelerator it starts from, and what of that one differs."""
+
+    base: str  #: generated accelerator
+    sheet: str  #: accelerator of the catalogue whose figures are compared
+    node: str = ""
+    memory: str = ""
+    values: dict[str, float] = {}  # noqa: RUF012  (never changed)
+
+    def chip(self) -> Chip:
+        """Node, memory and budgets of the chip under the common shares."""
+        chip = catalog.accelerator(self.base).chip
+        records: dict[str, Any] = {}
+        if self.node:
+            records |= {"node": catalog.node(self.node)}
+        if self.memory:
+            records |= {"memory": catalog.memory(self.memory)}
+        return dataclasses.replace(chip, **records, **self.values)
+
+
+def _of(node: str, memory: str, stacks: float, die: float, watts: float, base: str = "gpu", **others: float) -> dict:
+    """Arguments of a chip as built: areas in mm2."""
+    values = dict(stacks=stacks, die_area=die * 1e-6, power_budget=watts, **others)
+    return dict(base=base, node=node, memory=memory, values=values)
+
+
+#: Chips whose figures set the common shares.
+FITTED = ("A100", "H100", "B200", "MI300X")
+
+#: Name → chip as built.
+AS_BUILT = {
+    "A100": AsBuilt("generated-a100", "a100-sxm-80gb"),
+    "H100": AsBuilt("generated-h100", "h100-sxm-80gb"),
+    "B200": AsBuilt("generated-b200", "b200-sxm-180gb"),
+    "MI300X": AsBuilt("generated-mi300x", "mi300x"),
+    "V100": AsBuilt(sheet="v100-sxm-32gb", **_of("n12", "hbm2-2-0", 4, 815, 300)),
+    "A30": AsBuilt(sheet="a30", **_of("n7", "hbm2-2-0", 4, 826, 165)),
+    "H200": AsBuilt(sheet="h200-sxm-141gb", **_of("n4p", "hbm3-6-4", 6, 814, 700)),
+    "L40S": AsBuilt(sheet="l40s", **_of("n4p", "gddr6-16", 12, 608.5, 350)),
+    "TPU v4": AsBuilt(sheet="tpu-v4", **_of("n7", "hbm2-2-4", 4, 600, 192)),
+    "MI250X, one die": AsBuilt(sheet="mi250x-gcd", **_of("n6", "hbm2e-3-2", 4, 724, 280)),
+    "MI355X": AsBuilt(
+        sheet="mi355x", **_of("n3p", "hbm3e-8-0", 8, 880, 1400, base="generated-mi300x", base_area=1480e-6)
+    ),
+}
+
+
+@functools.cache
+def made(name: str) -> Accelerator:
+    """The generated accelerator of a chip as built."""
+    row = AS_BUILT[name]
+    return technology.generate(dataclasses.replace(catalog.accelerator(row.base), chip=row.chip()))
+
+
+def figures(name: str) -> dict[str, tuple[float, float]]:
+    """Figure → (generated, data sheet) of a chip: 16-bit peak, memory on the chip, memory bandwidth."""
+    found, sheet = made(name), catalog.entry("accelerator", AS_BUILT[name].sheet)
+    on_chip = found.cache + technology.core_memory(found.chip)
+    peak = max(sheet.value("matrix_rate.bf16", 0.0), sheet.value("matrix_rate.fp16", 0.0))
+    return {
+        "16-bit peak": (float(found.matrix_rate.bf16), peak),
+        "on-chip memory": (float(on_chip), sheet.value("cache") + sheet.value("onchip_memory", 0.0)),
+        "memory bandwidth": (float(found.memory.bandwidth), sheet.value("memory.bandwidth")),
+    }
+
+
+def errors(name: str) -> dict[str, float]:
+    """Figure → generated over data sheet, less one."""
+    return {figure: found / stated - 1.0 for figure, (found, stated) in figures(name).items()}
+
+
+#: TSMC's nodes, each newer than the one before.
+NODES = ("n16", "n12", "n10", "n7", "n6", "n5", "n4p", "n3e", "n3p", "n2", "n2p", "a16", "a14")
+
+
+def iso_power_speed(slug: str) -> float:
+    """Speed of a node over that of N7 at the power of N7, by the voltage law from its energy at iso speed alone."""
+    node = catalog.node(slug)
+    law = Power(threshold=node.threshold, lowest_voltage=0.0)
+    slow, fast = 0.01, 10.0
+    for _ in range(60):  # f V^2 e = 1
+        middle = 0.5 * (slow + fast)
+        above = float(middle * voltage(middle, law) ** 2 * node.energy) > 1.0
+        slow, fast = (slow, middle) if above else (middle, fast)
+    return slow
+
+
+def page() -> str:
+    """The page as Markdown."""
+    parts = [
+        "# Generated accelerators",
+        "Written by `python -m docs.make.technology docs/technology.md`. Node, areas of dies, power limit and memory "
+        "(technology and stacks) are those of the chip as built; every share of area, edge and power and every "
+        "constant is that of `hw_catalog/architectures/gpu.toml`. An error is generated over data sheet, less one. "
+        "On-chip memory is the last cache and the cores' own (shared memory or scratchpad), without register files.",
+        "## Chips that set the shares", _errors(FITTED),
+        "## Chips that did not", _errors(tuple(name for name in AS_BUILT if name not in FITTED)),
+        "The common shares are those of accelerators for training. Of chips with other aims they tell what the "
+        "same area and power would give: half of an A30's cores are switched off, an L40S spends area and power "
+        "on graphics, an MI250X on 64-bit arithmetic, while a TPU has few but large matrix units.",
+        "## What the cores come to", _cores(),
+        "Voltage is over the node's nominal one. At 0.7 it falls no further, and power alone, not area, bounds the "
+        "peak; the generated clock is then below the one sold, with more units in its place.",
+        "## One voltage curve a node",
+        "Foundries claim less power at the old speed and more speed at the old power. A node takes the first claim; "
+        "the voltage law `f ~ (V - V_t)^2 / V` gives the second, here beside what is claimed (cumulative, N7 = 1).",
+        _curve(),
+    ]  # fmt: skip
+    return document(parts)
+
+
+def _errors(names: tuple[str, ...]) -> str:
+    columns = list(figures(names[0]))
+    scale = {"16-bit peak": (1e12, "TFLOP/s"), "on-chip memory": (1e6, "MB"), "memory bandwidth": (1e9, "GB/s")}
+    rows = []
+    for name in names:
+        cells = []
+        for figure, (found, stated) in figures(name).items():
+            unit, text = scale[figure]
+            cells += [f"{found / unit:.0f} / {stated / unit:.0f} {text}", percent(found / stated - 1.0, "+")]
+        rows.append([name, *cells])
+    return table(["chip", *(cell for column in columns for cell in (column, "error"))], rows)
+
+
+def _cores() -> str:
+    rows = []
+    for name in AS_BUILT:
+        found, sheet = made(name), catalog.entry("accelerator", AS_BUILT[name].sheet)
+        cores, chip = technology.clocked(found.chip), found.chip
+        rows.append([
+            name, f"{float(cores.clock) / 1e9:.2f}", f"{sheet.value('boost_clock', 0.0) / 1e9:.2f}",
+            f"{float(cores.volts):.2f}", f"{float(found.cores):.0f}", f"{sheet.value('cores'):.0f}",
+            f"{float(found.power.matrix_energy) * 1e12:.2f}", f"{float(technology.memory_units(chip)):.1f}",
+        ])  # fmt: skip
+    columns = ["chip", "clock, GHz", "as sold", "voltage", "cores", "as built", "pJ/FLOP", "stacks with room"]
+    return table(columns, rows)
+
+
+def _curve() -> str:
+    rows = []
+    for slug in NODES:
+        entry, speed = catalog.entry("node", slug), iso_power_speed(slug)
+        claimed = 1.0 / entry.value("delay")
+        cells = (f"{entry.value('energy'):.3f}", f"{speed:.2f}", f"{claimed:.2f}", percent(speed / claimed - 1.0, "+"))
+        rows.append([entry.name, *cells, entry.values["energy"].confidence])
+    return table(["node", "energy at iso speed", "speed at iso power", "claimed", "error", "claim"], rows)
+
+
+if __name__ == "__main__":
+    page_parser(__doc__).parse_args().page.write_text(page(), encoding="utf-8")

@@ -1,0 +1,103 @@
+"""The jobs of calibration: what the tables hold says which; each fits, writes what it found, and sums it up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.calibrate import kernel_tables, kernels, power, stacks, steps
+from dse.errors import InputError
+from dse.measured import energy
+from dse.measured import kernels as measured_kernels
+
+
+class Summary(NamedTuple):
+    """Errors of a fit as a table, whose floats are fractions."""
+
+    header: list[str]
+    rows: list[list[str | int | float]]
+    note: str = ""
+
+
+class Job(NamedTuple):
+    """One kind of calibration."""
+
+    fit: Callable[[Sequence[str | Path], int, Callable[[str], None]], Any]  #: tables, folds, progress → what is found
+    write: Callable[[Any, str | Path], None]  #: to a TOML file of its own
+    write_catalog: Callable[[Any, str | Path], list[Path]]  #: into a catalogue folder; the files that it changed
+    summary: Callable[[Any], Summary]
+
+
+def job_for(tables: Sequence[str | Path]) -> Job:
+    """The job that measured rows of some tables are for; InputError where they are of several kinds."""
+    kinds = {_kind(path) for path in tables}
+    if len(kinds) > 1:
+        mixed = " and ".join(sorted(kinds))
+        raise InputError("calibrate", f"tables of {mixed}", "one kind at a time", "run it once for each")
+    return JOBS[kinds.pop()]
+
+
+def run(
+    tables: Sequence[str | Path], folds: int, output: str | Path, catalog: str | Path | None = None,
+    progress: Callable[[str], None] = print,
+) -> tuple[Any, Summary, list[Path]]:  # fmt: skip
+    """Fit the job of some tables and write what it found.
+
+    Args:
+        tables: measured rows, of one kind.
+        folds: cross-validate over so many groups of rows; 0 is the job's own habit.
+        output: TOML file to write.
+        catalog: folder of a catalogue whose fitted values are replaced too.
+        progress: told what is going on.
+
+    Returns:
+        What the job found, its errors, and the files that were written.
+    """
+    job = job_for(tables)
+    found = job.fit(tables, folds, progress)
+    job.write(found, output)
+    changed = job.write_catalog(found, catalog) if catalog else []
+    return found, job.summary(found), [Path(output), *changed]
+
+
+def _kind(path: str | Path) -> str:
+    return "kernels" if measured_kernels.is_table(path) else "energy" if energy.is_table(path) else "steps"
+
+
+def _kernels(found: Sequence[kernels.Found]) -> Summary:
+    rows: list[list[str | int | float]] = [
+        [f"{one.slug}.{one.name}", len(one.values), sum(value.told for value in one.values.values()), job.median_error]
+        for job in found for one in kernel_tables.tables(job)
+    ]  # fmt: skip
+    return Summary(["table", "parameters", "told by the rows", "median error of the fit"], rows)
+
+
+def _power(found: Sequence[power.Found]) -> Summary:
+    rows: list[list[str | int | float]] = [
+        [one.slug, len(one.unseen), *(float(np.mean(np.abs(np.expm1(e)))) for e in (one.fit.errors, one.unseen))]
+        for one in found
+    ]
+    return Summary(["chip", "figures", "error", "unseen"], rows)
+
+
+def _steps(found: steps.Calibration) -> Summary:
+    header = ["source", "rows", "error", "unseen", "unseen median", "unseen 90 %", "unseen bias", "source left out"]
+    note = f"80 % intervals hold {stacks.coverage(found):.1%} of the unseen rows"
+    return Summary(header, [list(errors) for errors in stacks.errors_by_source(found)], note)
+
+
+#: Kind of table → its job.
+JOBS = {
+    "kernels": Job(
+        lambda tables, folds, _: kernels.calibrate(kernels.read_kernels(tables), folds),
+        kernel_tables.write, kernel_tables.write_catalog, _kernels,
+    ),
+    "energy": Job(lambda tables, *_: power.calibrate(tables), power.write, power.write_catalog, _power),
+    "steps": Job(
+        lambda tables, folds, progress: steps.calibrate(tables, folds or 5, progress=progress),
+        stacks.write, stacks.write_catalog, _steps,
+    ),
+}  # fmt: skip

@@ -1,0 +1,154 @@
+"""What a fit to kernels says, as tables of the catalogue."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from dse import types
+from dse.calibrate import writing
+from dse.calibrate.kernel_parameters import SHARED, leaf
+from dse.calibrate.kernels import Found
+from dse.measured.kernels import POWER
+
+#: Records whose leaves a table may hold.
+_RECORDS = (
+    types.Kernels, types.FineKernels, types.AttentionKernels, types.Network, types.CollectiveKernels, types.Power,
+)  # fmt: skip
+
+
+class Value(NamedTuple):
+    """A fitted number, the standard deviation of its logarithm, and whether the rows told it; 0: not built."""
+
+    value: float
+    spread: float
+    told: bool
+
+
+_NONE = Value(0.0, 0.0, told=False)
+
+
+class Table(NamedTuple):
+    """One table of one catalogue file."""
+
+    kind: str
+    slug: str
+    name: str
+    source: str
+    values: dict[str, Value]
+
+    @property
+    def entries(self) -> dict[str, str]:
+        """Name → value as TOML: a leaf with its spread."""
+        about = {"source": writing.quoted(self.source), "confidence": '"estimate"'}
+        return about | {name: _stated(name, value) for name, value in self.values.items()}
+
+
+def _stated(name: str, value: Value) -> str:
+    text = writing.number(value.value, units(name)) if value.value else "0"
+    if value.value == 0.0:
+        return writing.stated(text, source="not of such links")
+    if not value.told:
+        return writing.stated(text, source="prior: the rows say nothing of it")
+    return writing.stated(text, value.spread)
+
+
+def units(name: str) -> str:
+    """SI units of a leaf, which what is written as a share has none of."""
+    return next(
+        (types.field_metadata(record, name)["units"] for record in _RECORDS
+         if name in {field.name for field in dataclasses.fields(record)}), "1",
+    )  # fmt: skip
+
+
+def tables(found: Found) -> list[Table]:
+    """What one fit says, file by file: own values, means over a family, and in the generic file what all share."""
+    own = {slug: _own(found, slug) for slug in found.slugs}
+    result = [Table(found.job.kind, slug, found.job.table, _source(found, slug), own[slug]) for slug in own]
+    for family, members in found.job.families.items():
+        kept = [slug for slug in members if slug in own]
+        values = _means([own[slug] for slug in kept])
+        if family == SHARED:
+            values = _in_order(found, values | _shared(found))
+        if kept:
+            source = f"{_source(found)}; a chip's own values as the mean over {', '.join(kept)}, spread among them"
+            kind = "kernels" if family == SHARED else found.job.kind
+            result.append(Table(kind, family, found.job.table, source, values))
+    return result
+
+
+def _own(found: Found, slug: str) -> dict[str, Value]:
+    absent = {leaf(path): _NONE for path in found.job.zeros(slug)}
+    keys = found.job.keys(slug)
+    return {found.job.written(path): _value(found, key) for path, key in keys.items() if key != path} | absent
+
+
+def _shared(found: Found) -> dict[str, Value]:
+    return {found.job.written(path): _value(found, path) for path in found.fit.values if ":" not in path}
+
+
+def _value(found: Found, key: str) -> Value:
+    return Value(found.fit.values[key], found.fit.spread[key], found.fit.moved[key])
+
+
+def _means(members: Sequence[dict[str, Value]]) -> dict[str, Value]:
+    """Geometric means of what members have, over those whose rows told it; scatter and own spread add up."""
+    result = {}
+    for name in dict.fromkeys(name for one in members for name in one):
+        known = [one[name] for one in members if name in one and one[name].value > 0.0]
+        told = [value for value in known if value.told]
+        if not told:
+            result[name] = known[0] if known else _NONE
+            continue
+        logs = [math.log(value.value) for value in told]
+        spread = math.hypot(statistics.pstdev(logs), statistics.fmean(value.spread for value in told))
+        result[name] = Value(math.exp(statistics.fmean(logs)), spread, told=True)
+    return result
+
+
+def _in_order(found: Found, values: dict[str, Value]) -> dict[str, Value]:
+    """What a table of the generic file may state, in the order of the parameters.
+
+    A network without its own has its ``fit``, not another's latency or bandwidth, and is a switch.
+    """
+    level = {field.name for field in dataclasses.fields(types.Network)} if found.job.kind == "network" else set()
+    names = [found.job.written(parameter.path) for parameter in found.job.parameters]
+    values = {name: values[name] for name in names if name in values and name not in level}
+    return values | ({"crowding": _NONE} if level else {})
+
+
+def write(found: Sequence[Found], path: str | Path) -> None:
+    """All tables in one TOML file, each headed by the file of the catalogue that it belongs to."""
+    about = "Fitted by dse calibrate; spread is the standard deviation of a value's logarithm."
+    parts = {f"{one.slug}.{one.name}": one.entries for job in found for one in tables(job)}
+    writing.write(path, writing.document(parts, about))
+
+
+def write_catalog(found: Sequence[Found], folder: str | Path) -> list[Path]:
+    """Replaces the fitted tables in the files of a catalogue folder; returns the files."""
+    changed = []
+    for one in [table for job in found for table in tables(job)]:
+        path = writing.catalog_file(folder, one.kind, one.slug)
+        writing.revise(path, one.entries, one.name, drop=None)
+        changed.append(path)
+    return list(dict.fromkeys(changed))
+
+
+def _source(found: Found, slug: str = "") -> str:
+    """What a table was fitted to, and how far off it is, in power where that was measured: of one file or of all."""
+    used = np.array([slug in ("", found.job.devices[one.device]) for one in found.kernels])
+    devices = dict.fromkeys(one.device for one, mine in zip(found.kernels, used, strict=True) if mine)
+    power = used & np.array([one.metric == POWER for one in found.kernels])
+    error = float(np.median(np.abs(np.expm1(found.errors[power if power.any() else used]))))
+    kind = "of held-out shapes" if len(found.held_out) else "of the rows fitted"
+    kind = f"of power {kind}" if power.any() else kind
+    return (
+        f"fitted to {int(used.sum())} {' and '.join(found.job.kernels)} rows of ai-dynamo/aiconfigurator on "
+        f"{', '.join(devices)}; median error {100.0 * error:.1f} % {kind}"
+    )

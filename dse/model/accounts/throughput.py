@@ -1,0 +1,31 @@
+"""Tokens a second and utilisations of a training step."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from dse.model.layout import Layout
+from dse.model.machine.rates import TINY, matrix_rate, reciprocal
+from dse.model.work.attention import flash_pairs
+from dse.model.work.parameters import attention_flops, forward_flops, model_flops
+from dse.types import Design, Scalar
+
+
+def throughput(design: Design, layout: Layout, step_time: Scalar) -> dict[str, Scalar]:
+    """Tokens a second and the utilisations, by the conventions of Narayanan 2021 and Korthikanti 2022."""
+    w = design.workload
+    tokens = w.global_batch * w.seq_len
+    peak = jnp.maximum(matrix_rate(design.system.accelerator, design.mapping.precision), TINY)
+    each = reciprocal(step_time * layout.devices)
+    share = reciprocal(peak) * each
+    flops = model_flops(w)
+    causal = model_flops(w, flash_pairs(w) / (w.seq_len * w.seq_len))
+    repeated = tokens * (layout.full * forward_flops(w) + layout.selective * attention_flops(w))
+    return dict(
+        tokens_per_second=tokens / step_time,
+        tokens_per_second_per_device=tokens * each,
+        mfu=flops * share,
+        mfu_causal=causal * share,
+        hfu=(flops + repeated) * share,
+        model_flops=flops,
+    )

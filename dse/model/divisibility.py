@@ -1,0 +1,109 @@
+"""What degrees of parallelism must divide: one list, read by the table of mappings, the infeasibility bits and rows.
+
+The rules are plain arithmetic: values may be Python numbers, NumPy arrays or traced scalars.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from dse.types import Infeasible
+
+#: Whether the first divides the second.
+Divides = Callable[[Any, Any], Any]
+
+
+class Rule(NamedTuple):
+    """The product of ``degrees`` divides ``whole``."""
+
+    reason: Infeasible
+    degrees: tuple[str, ...]  #: fields of a mapping
+    whole: str  #: field of a workload, or n_micro_batches
+    what: str  #: what the whole counts, for messages
+    multiple: bool = False  #: a multiple of the whole will do too
+    least: float = 1.0  #: of the product
+    above: tuple[str, float] | None = None  #: holds only where this field of a mapping is above this value
+
+    def holds(self, values: Mapping[str, Any], divides: Divides) -> Any:
+        """Whether the rule is kept."""
+        part = functools.reduce(operator.mul, (values[name] for name in self.degrees))
+        whole = values[self.whole]
+        kept = divides(part, whole)
+        if self.multiple:
+            kept = kept | divides(whole, part)
+        if self.least > 1.0:
+            kept = kept & (part >= self.least)
+        return kept if self.above is None else kept | (values[self.above[0]] <= self.above[1])
+
+
+RULES = (
+    Rule(Infeasible.heads_not_divisible, ("tp",), "n_heads", "heads"),
+    Rule(Infeasible.width_not_divisible, ("tp",), "ffn_hidden", "feed-forward columns"),
+    Rule(Infeasible.heads_not_divisible, ("tp",), "n_kv_heads", "key/value heads", multiple=True),
+    Rule(Infeasible.layers_not_divisible, ("pp", "virtual_stages"), "n_layers", "layers"),
+    Rule(Infeasible.batch_not_divisible, ("dp", "micro_batch"), "global_batch", "sequences of a global batch"),
+    Rule(Infeasible.sequence_not_divisible, ("cp",), "seq_len", "tokens of a sequence"),
+    # Every choice of sequence parallelism but none cuts the sequence over tp somewhere.
+    Rule(Infeasible.sequence_not_divisible, ("tp", "cp"), "seq_len", "tokens", above=("sequence_parallel", 0.0)),
+    Rule(
+        Infeasible.interleave_not_divisible, ("pp",), "n_micro_batches", "micro-batches", least=2.0,
+        above=("virtual_stages", 1.0),
+    ),
+)  # fmt: skip
+
+
+def remainder_is_zero(part: Any, whole: Any) -> Any:
+    """Whether ``part`` divides ``whole``, of numbers and arrays on the host."""
+    return whole % part == 0
+
+
+def fits(values: Mapping[str, Any], divides: Divides = remainder_is_zero) -> dict[Infeasible, Any]:
+    """Reason → whether all rules of that reason are kept.
+
+    Args:
+        values: degrees and options of a mapping, sizes of a workload and ``n_micro_batches``, by field.
+        divides: how to ask it; the model has its own way, which processors do many of at once.
+
+    >>> sizes = dict(n_heads=64, n_kv_heads=8, ffn_hidden=28672, n_layers=80, global_batch=512, seq_len=8192)
+    >>> mapping = dict(tp=8, pp=3, dp=4, cp=1, micro_batch=1, virtual_stages=1, sequence_parallel=0)
+    >>> [reason.name for reason, kept in fits(sizes | mapping | {"n_micro_batches": 128}).items() if not kept]
+    ['layers_not_divisible']
+    """
+    return {reason: keeps(reason, values, divides) for reason in dict.fromkeys(rule.reason for rule in RULES)}
+
+
+def keeps(reason: Infeasible, values: Mapping[str, Any], divides: Divides = remainder_is_zero) -> Any:
+    """Whether all rules of one reason are kept; arguments as of :func:`fits`."""
+    held = (rule.holds(values, divides) for rule in RULES if rule.reason == reason)
+    return functools.reduce(operator.and_, held)
+
+
+def interleaves(values: Mapping[str, Any]) -> Any:
+    """Whether there is one chunk a stage, or a schedule that interleaves several."""
+    return keeps(Infeasible.interleave_not_divisible, values)
+
+
+def splits_sequence(values: Mapping[str, Any]) -> Any:
+    """Whether tp and cp divide the sequence as sequence parallelism asks for."""
+    return keeps(Infeasible.sequence_not_divisible, values)
+
+
+def rules_of(degree: str) -> Iterator[Rule]:
+    """The rules that a degree must keep whatever the other degrees are: alone, it divides their wholes."""
+    return (rule for rule in RULES if degree in rule.degrees and rule.above is None)
+
+
+def fault(degree: str, value: float, sizes: Mapping[str, Any]) -> str:
+    """Why a degree can never fit a workload of these sizes, whatever the others are; "" where it may.
+
+    >>> fault("tp", 12, dict(n_heads=64, n_kv_heads=8, ffn_hidden=28672))
+    'does not divide 64 heads'
+    """
+    for rule in rules_of(degree):
+        if not rule._replace(degrees=(degree,)).holds({**sizes, degree: value}, remainder_is_zero):
+            verb = "neither divides nor is a multiple of" if rule.multiple else "does not divide"
+            return f"{verb} {sizes[rule.whole]:g} {rule.what}"
+    return ""

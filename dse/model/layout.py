@@ -1,0 +1,159 @@
+"""A design laid out on its devices: what one device holds of it, and which devices talk to each other.
+
+A group of ``P`` members has ``q`` of them in one scale-up domain and spans ``P / q`` domains; which these are
+follows from the order in which the parallel dimensions are placed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from dse.model.choice import ceiling, divides
+from dse.model.formats import activation_bytes, operand_bytes
+from dse.types import (
+    Attention,
+    Design,
+    Element,
+    Group,
+    Mapping,
+    Placement,
+    Recompute,
+    Scalar,
+    SequenceParallel,
+    Software,
+)
+
+
+class Groups(NamedTuple):
+    """The communicators of a mapping."""
+
+    tp: Group
+    cp: Group
+    dp: Group  # replicas of one weight: dp x cp
+    pp: Group  # two neighbouring stages
+
+
+class Layout(NamedTuple):
+    """Sizes on one device, for one layer and one micro-batch, and the groups it belongs to."""
+
+    tokens: Scalar  # b s / c, rows of every linear layer
+    norm_tokens: Scalar  # rows of norms, dropout and residuals: / t with sequence parallelism
+    heads: Scalar  # query heads
+    kv_heads: Scalar  # key/value heads (at least one)
+    query_width: Scalar  # heads x head size
+    kv_width: Scalar  # key/value heads x head size
+    ffn: Scalar  # feed-forward width
+    vocab: Scalar  # vocabulary rows
+    layers: Scalar  # of the fullest stage
+    n_micro_batches: Scalar
+    replicas: Scalar  # devices that hold the same weights: dp x cp
+    devices: Scalar
+    groups: Groups
+    element: Element
+    flash: Scalar  # 1 for flash attention
+    fused: Scalar  # 1 for fused element-wise chains
+    eager: Scalar  # 1 when unfused attention runs its softmax as single kernels
+    split: Scalar  # 1 when the sequence is split over tp in norms, dropout and residuals
+    has_vocabulary: Scalar  # 1 when there is an embedding and a head
+    full: Scalar  # 1 when the backward runs whole layers again
+    selective: Scalar  # 1 when it runs the attention core again
+
+
+def lay_out(design: Design) -> Layout:
+    """Sizes and groups of a design."""
+    w, m, software = design.workload, design.mapping, design.software
+    tokens = m.micro_batch * w.seq_len / m.cp
+    heads = w.n_heads / m.tp
+    kv_heads = jnp.maximum(w.n_kv_heads / m.tp, 1.0)
+    split = splits_sequence(m.sequence_parallel)
+    return Layout(
+        tokens=tokens,
+        norm_tokens=tokens / jnp.where(split > 0.0, m.tp, 1.0),
+        heads=heads,
+        kv_heads=kv_heads,
+        query_width=heads * w.head_dim,
+        kv_width=kv_heads * w.head_dim,
+        ffn=w.ffn_hidden / m.tp,
+        vocab=w.vocab / m.tp,
+        layers=most_layers(w.n_layers, m.pp),
+        n_micro_batches=w.global_batch / (m.dp * m.micro_batch),
+        replicas=m.dp * m.cp,
+        devices=m.tp * m.cp * m.pp * m.dp,
+        groups=groups(m, design.system.scale_up.domain),
+        element=Element(
+            operand=operand_bytes(m.precision),
+            activation=activation_bytes(m.precision),
+            gradient=software.gradient_bytes,
+            cache=design.system.accelerator.cache,
+        ),
+        flash=jnp.where(software.attention == float(Attention.flash), 1.0, 0.0),
+        fused=software.fused_elementwise,
+        eager=eager_softmax(m.micro_batch * heads, software),
+        split=split,
+        has_vocabulary=jnp.minimum(w.vocab, 1.0),
+        full=w.backward * _is(m.recompute, Recompute.full),
+        selective=w.backward * _is(m.recompute, Recompute.selective),
+    )
+
+
+def _is(code: Scalar, choice: int) -> Scalar:
+    return jnp.where(code == float(choice), 1.0, 0.0)
+
+
+def most_layers(n_layers: Scalar, pp: Scalar) -> Scalar:
+    """Layers of the fullest stage: ``ceil(L / p)``, for layers that the stages do not divide."""
+    return ceiling(n_layers / pp)
+
+
+def splits_sequence(choice: Scalar) -> Scalar:
+    """1 where this choice of :class:`SequenceParallel` splits norms, dropout and residuals over tp, else 0."""
+    inside = (choice > 0.0) & (choice != float(SequenceParallel.at_cuts))
+    return jnp.where(inside, 1.0, 0.0)
+
+
+def eager_softmax(batch: Scalar, software: Software) -> Scalar:
+    """1 where unfused attention over ``batch`` sequences x heads falls back on a softmax of single kernels, else 0.
+
+    The fused kernel works on several of them at a time (four in Megatron-LM's ``fused_softmax``).
+    """
+    fused = divides(software.softmax_batch, batch) | (software.attention == float(Attention.flash))
+    return jnp.where(fused, 0.0, 1.0)
+
+
+# Groups
+
+
+def groups(mapping: Mapping, domain: Scalar) -> Groups:
+    """Communicators of a mapping in scale-up domains of so many devices; the innermost dimension has stride 1."""
+    tp, cp, pp, dp = mapping.tp, mapping.cp, mapping.pp, mapping.dp
+    dp_outermost = mapping.placement == float(Placement.tp_cp_pp_dp)
+    dp_stride = jnp.where(dp_outermost, tp * cp * pp, tp * cp)
+    pp_stride = jnp.where(dp_outermost, tp * cp, tp * cp * dp)
+    local_cp = members_within(cp, tp, domain)
+    return Groups(
+        tp=Group(tp, members_within(tp, 1.0, domain)),
+        cp=Group(cp, local_cp),
+        dp=Group(dp * cp, local_cp * members_within(dp, dp_stride, domain)),
+        pp=Group(2.0, jnp.where(pp_stride * pp <= domain, 2.0, 1.0)),
+    )
+
+
+def members_within(size: Scalar, stride: Scalar, domain: Scalar) -> Scalar:
+    """How many of ``size`` members placed ``stride`` devices apart share a domain in the worst-placed group.
+
+    A group that does not tile its domain straddles a border: of groups of 6 in domains of 8, one has 2
+    members on a side; what the members on every side have in common is the greatest common divisor.
+    """
+    fit = jnp.maximum(jnp.floor(domain / stride), 1.0)
+    return common_divisor(size, fit)
+
+
+def common_divisor(a: Scalar, b: Scalar, rounds: int = 6) -> Scalar:
+    """Greatest common divisor of two whole numbers (Euclid); ``rounds`` suffice while the smaller is below 21."""
+    for _ in range(rounds):
+        # Past the end b is 0, and so is the remainder by the 1 that stands in for it: a stays in place of it.
+        part = jnp.maximum(b, 1.0)
+        a, b = jnp.where(b > 0.0, b, a), a - part * jnp.floor(a / part)
+    return jnp.where(b > 0.0, 1.0, a)

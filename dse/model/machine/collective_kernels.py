@@ -1,0 +1,80 @@
+"""Time of single collectives as benchmarks measure them: launches, and all-reduces of frameworks.
+
+They need ``alone`` of the scale-up network; training steps do without.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax.numpy as jnp
+
+from dse.model.machine.collectives import all_gather, all_reduce, all_to_all, direct_all_reduce, send
+from dse.model.machine.overlap import overlapped
+from dse.types import Collective, Group, Network, Scalar, System
+
+#: A send between two devices over their own link: share of the bandwidth, and of the ramp of a ring.
+SEND_EFFICIENCY, SEND_RAMP = 0.95, 0.05
+
+
+def collective_time(operation: Scalar, size: Scalar, group: Group, launch: Scalar, system: System) -> Scalar:
+    """Seconds of a library's collective with its launch, that of the network's library where ``launch`` is 0.
+
+    ``operation`` 0: all-reduce, 1: all-gather, 2: reduce-scatter, 3: all-to-all, 4: send to a neighbour.
+    """
+    auto = jnp.asarray(float(Collective.auto))
+    up = system.scale_up
+    alone = dataclasses.replace(
+        system, scale_up=dataclasses.replace(up, efficiency=SEND_EFFICIENCY, ramp=SEND_RAMP * up.ramp)
+    )
+    system = _crowded(system, group.local)
+    share = system.scale_up.alone.exchange_efficiency
+    exchange = dataclasses.replace(system, scale_up=_scaled(system.scale_up, share))
+    gathered = jnp.where(
+        operation < 0.5, all_reduce(size, group, system, auto), all_gather(size, group, system, auto)
+    )
+    apart = jnp.where(
+        operation > 3.5, send(size, group, alone),
+        all_to_all(size, group, exchange),
+    )  # fmt: skip
+    return jnp.where(launch > 0.0, launch, up.alone.launch) + jnp.where(operation > 2.5, apart, gathered)
+
+
+def direct_time(size: Scalar, members: Scalar, eager: Scalar, lean: Scalar, system: System) -> Scalar:
+    """Seconds of a framework's all-reduce: direct for small messages, the library's for large ones.
+
+    ``lean`` is 1 for an engine with a shorter launch. In a graph the library works on registered buffers;
+    launched one by one the host's pace bounds it.
+    """
+    own = system.scale_up.alone
+    system = _crowded(system, members)
+    launch = own.launch * own.direct_launch * jnp.where(lean > 0.0, own.lean_launch, 1.0)
+    # Plain loads reach their rate at once: no ramp. That rate and the link's count in series.
+    up = system.scale_up
+    loading = 1.0 / (1.0 + up.bandwidth * up.efficiency / own.direct_rate)
+    direct = dataclasses.replace(_scaled(up, loading), latency=up.latency * own.direct_latency, ramp=1.0)
+    small = launch + direct_all_reduce(size, members, direct)
+    share = jnp.where(eager > 0.0, 1.0, own.graph_efficiency)
+    graph = dataclasses.replace(system, scale_up=_scaled(system.scale_up, share))
+    auto = jnp.asarray(float(Collective.auto))
+    large = launch + all_reduce(size, Group(members, members), graph, auto)
+    device = jnp.minimum(small, large)
+    return jnp.where(eager > 0.0, overlapped(device, own.eager_launch, 0.1), device)
+
+
+def _crowded(system: System, members: Scalar) -> System:
+    """The system with the share of its scale-up bandwidth that so many members reach together.
+
+    Two members use few channels; behind bridges that are shared, many take bandwidth from each other.
+    """
+    own = system.scale_up.alone
+    peers = jnp.maximum(members - 1.0, 1.0)
+    share = (1.0 - own.pair_loss / peers) / (1.0 + own.crowding * (peers - 1.0) * (peers - 1.0))
+    return dataclasses.replace(system, scale_up=_scaled(system.scale_up, share))
+
+
+def _scaled(network: Network, share: Scalar) -> Network:
+    """A network level at a share of its efficiency."""
+    return dataclasses.replace(
+        network, efficiency=network.efficiency * share, in_network_reduction=network.in_network_reduction * share
+    )

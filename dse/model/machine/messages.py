@@ -1,0 +1,57 @@
+"""Time and energy of the messages of a step: folds over one list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from dse.model.machine import collectives
+from dse.model.machine.collectives import summing_time
+from dse.types import Dimension, Message, MessageKind, Scalar, Scope, Software, System, Window
+
+
+class Sent(NamedTuple):
+    """A message and the seconds that its executions in one scope take on the wire, one after the other."""
+
+    message: Message
+    time: Scalar
+
+
+def send_all(messages: Iterable[Message], software: Software, system: System) -> tuple[Sent, ...]:
+    """Time every message. Equal ones, and reduce-scatters beside all-gathers that cost the same, are timed once."""
+    known: dict[tuple[object, ...], Scalar] = {}
+
+    def once(message: Message) -> Scalar:
+        # A reduce-scatter is an all-gather that runs backwards.
+        kind = MessageKind.all_gather if message.kind is MessageKind.reduce_scatter else message.kind
+        key = (kind, *map(id, (message.size, message.pieces, *message.group)))
+        if key not in known:
+            size = message.size / message.pieces
+            slower = 1.0 if kind is MessageKind.send else software.communication_slowdown
+            known[key] = slower * collectives.time(kind, size, message.group, system, software.collective)
+        return known[key]
+
+    def sums(message: Message) -> Scalar:
+        return summing_time(message.size, message.group, system) if message.sums else 0.0
+
+    return tuple(Sent(m, m.times * (m.pieces * once(m) + sums(m))) for m in messages)
+
+
+def time_of(
+    sent: Iterable[Sent], scope: Scope, dimension: Dimension | None = None, window: Window | None = None
+) -> Scalar:
+    """Seconds of the messages of a scope, of one dimension and behind one window where these are given."""
+    chosen = (
+        s.time for s in sent if s.message.scope is scope and (dimension is None or s.message.dimension is dimension)
+        and (window is None or s.message.window is window)
+    )  # fmt: skip
+    return sum(chosen, 0.0)
+
+
+def link_energy(messages: Iterable[Message], scope: Scope, system: System, again: Scalar = 0.0) -> Scalar:
+    """Joules of the links for the messages of a scope that one device sends; ``again`` is 1 under full recompute."""
+    return sum(
+        ((1.0 + again if m.repeated else 1.0) * m.times * collectives.energy(m.kind, m.size, m.group, system)
+         for m in messages if m.scope is scope),
+        0.0,
+    )  # fmt: skip

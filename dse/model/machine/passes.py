@@ -1,0 +1,80 @@
+"""Device seconds of a list of operators, by pass and by what messages may hide behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from dse.model.machine.rates import Rates
+from dse.model.machine.roofline import moving_time, operator_times
+from dse.types import Design, Operator, OperatorKind, Scalar, Window
+
+
+class Passes(NamedTuple):
+    """Device seconds of a list of operators for one micro-batch."""
+
+    forward: Scalar
+    input_gradient: Scalar
+    weight_gradient: Scalar
+    core_forward: Scalar  # the attention core: selective recompute repeats it, context parallelism hides behind it
+    core_backward: Scalar
+    matrix_forward: Scalar  # the parts that tensor-parallel messages can hide behind
+    matrix_input_gradient: Scalar
+    matrix_weight_gradient: Scalar
+    memory_forward: Scalar  # device memory in use, were each pass one long kernel
+    memory_backward: Scalar
+
+    @property
+    def backward(self) -> Scalar:
+        """Input and weight gradients."""
+        return self.input_gradient + self.weight_gradient
+
+    def window(self, window: Window) -> Scalar:
+        """Seconds of the compute of a layer that messages may hide behind."""
+        return {
+            Window.matrix_forward: self.matrix_forward,
+            Window.matrix_input_gradient: self.matrix_input_gradient,
+            Window.matrix_weight_gradient: self.matrix_weight_gradient,
+            Window.attention_forward: self.core_forward,
+            Window.attention_backward: self.core_backward,
+        }[window]
+
+
+def run_passes(operators: Sequence[Operator], rates: Rates, trained: Scalar) -> Passes:
+    """Time every operator and fold the list into passes; ``trained`` is 0 for the forward alone."""
+    timed = [(o, operator_times(o, rates)) for o in operators]
+    moved_forward = sum(o.present * o.forward.bytes for o in operators)
+    moved_backward = sum(o.present * sum(work.bytes for work in o.gradients) for o in operators)
+
+    def fold(index: int, keep: Callable[[Operator], bool] = lambda o: True) -> Scalar:
+        total = sum((t[index] for o, t in timed if keep(o)))
+        return total if index == 0 else trained * total
+
+    def dense(o: Operator) -> bool:
+        return o.kind is OperatorKind.matrix
+
+    def core(o: Operator) -> bool:
+        return o.core
+
+    return Passes(
+        forward=fold(0),
+        input_gradient=fold(1),
+        weight_gradient=fold(2),
+        core_forward=fold(0, core),
+        core_backward=fold(1, core),
+        matrix_forward=fold(0, dense),
+        matrix_input_gradient=fold(1, dense),
+        matrix_weight_gradient=fold(2, dense),
+        memory_forward=moving_time(moved_forward, rates),
+        memory_backward=moving_time(trained * moved_backward, rates),
+    )
+
+
+def with_small_kernels(passes: Passes, design: Design) -> Passes:
+    """A layer's passes with what its list of operators leaves out: casts, copies, transposes, random states.
+
+    A backward has about twice as many of them as a forward.
+    """
+    seconds = design.software.small_kernel_time
+    again = 2.0 * design.workload.backward * seconds
+    return passes._replace(forward=passes.forward + seconds, input_gradient=passes.input_gradient + again)

@@ -1,0 +1,138 @@
+"""What all operators of a design share on a device, computed once: rates, slow-downs, tiles."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from dse.model.choice import choose, just_below_reciprocal
+from dse.model.formats import operand_bytes
+from dse.types import Accelerator, Design, FineKernels, Kernels, OperatorKind, Precision, Scalar, Software, Steps
+
+#: A rate or size that is missing is replaced by this, so that nothing divides by zero;
+#: the design is then flagged infeasible.
+TINY = 1.0
+
+
+def reciprocal(rate: Scalar) -> Scalar:
+    """One over what many kernels or messages share: divided once a design, where each one's own division is not."""
+    return 1.0 / rate
+
+
+def matrix_rate(accelerator: Accelerator, precision: Scalar) -> Scalar:
+    """Dense matrix rate at ``precision`` in FLOP/s; 0 where the accelerator has none."""
+    rate = accelerator.matrix_rate
+    by_code = {
+        Precision.fp32: rate.fp32,
+        Precision.tf32: rate.tf32,
+        Precision.bf16: rate.bf16,
+        Precision.fp16: rate.fp16,
+        Precision.fp8: rate.fp8,
+        Precision.fp8_block: rate.fp8,
+        Precision.fp4: rate.fp4,
+        Precision.int8: rate.int8,
+        Precision.int4: rate.int4,
+    }
+    return choose(precision, by_code)
+
+
+def sixteen_bit_rate(accelerator: Accelerator, precision: Scalar) -> Scalar:
+    """Rate of what a recipe leaves in 16 bits: fp16 in fp16 training and where bf16 is missing, else bf16."""
+    rate = accelerator.matrix_rate
+    half = (precision == float(Precision.fp16)) | (rate.bf16 <= 0.0)
+    return jnp.maximum(jnp.where(half, rate.fp16, rate.bf16), TINY)
+
+
+class Unit(NamedTuple):
+    """How a device runs operators of one kind.
+
+    Attributes:
+        flop_time: seconds of one FLOP of a large operator.
+        slowdown: time in a training step over that of the kernel alone.
+        floor: shortest time in a training step.
+        steps: efficiencies in steps of an operator's FLOPs, where the device has them.
+        fine: what single GEMMs show beyond a smooth efficiency, where the device has it and the kind is theirs.
+    """
+
+    flop_time: Scalar
+    slowdown: Scalar
+    floor: Scalar
+    steps: Steps | None
+    fine: FineKernels | None = None
+
+
+class Rates(NamedTuple):
+    """What the operators of a design share on its device.
+
+    Attributes:
+        units: how it runs each kind of operator.
+        byte_time: seconds of one byte of device memory.
+        operand_bytes: bytes of one operand of the recipe's matrices.
+        kernels, cores: the device's own.
+        tile_flops: FLOPs of an output tile for one element of the inner dimension.
+        row_tiles, column_tiles, core_waves: tiles of one row and column of a product, waves of one tile over the
+            cores: just below the reciprocals, so that ``ceil`` of a multiple counts whole ones.
+    """
+
+    units: dict[OperatorKind, Unit]
+    byte_time: Scalar
+    operand_bytes: Scalar
+    kernels: Kernels
+    cores: Scalar
+    tile_flops: Scalar
+    row_tiles: Scalar
+    column_tiles: Scalar
+    core_waves: Scalar
+
+
+def rates_of(accelerator: Accelerator, precision: Scalar, software: Software | None = None) -> Rates:
+    """Rates of a device under a recipe; without a stack, of kernels alone."""
+    kernels = accelerator.kernels
+    return Rates(
+        units=_units(accelerator, precision, software),
+        byte_time=byte_time(accelerator),
+        operand_bytes=operand_bytes(precision),
+        kernels=kernels,
+        cores=accelerator.cores,
+        tile_flops=2.0 * kernels.tile_rows * kernels.tile_columns,
+        row_tiles=just_below_reciprocal(kernels.tile_rows),
+        column_tiles=just_below_reciprocal(kernels.tile_columns),
+        core_waves=just_below_reciprocal(accelerator.cores),
+    )
+
+
+def step_rates(design: Design) -> Rates:
+    """Rates of the operators of a step of ``design``."""
+    return rates_of(design.system.accelerator, design.mapping.precision, design.software)
+
+
+def byte_time(accelerator: Accelerator) -> Scalar:
+    """Seconds of one byte of device memory in a large transfer."""
+    return reciprocal(accelerator.memory.bandwidth * accelerator.kernels.memory_efficiency)
+
+
+def _units(accelerator: Accelerator, precision: Scalar, software: Software | None) -> dict[OperatorKind, Unit]:
+    """How each kind of operator runs.
+
+    Stacks differ in the flash-attention kernel they call, so its time is scaled apart from other matrices', with
+    its floor.
+    """
+    kernels, floor = accelerator.kernels, accelerator.kernels.kernel_floor
+    on_matrix = None if kernels.steps is None else kernels.steps.matrix
+    on_vector = None if kernels.steps is None else kernels.steps.vector
+    peak = jnp.maximum(matrix_rate(accelerator, precision), TINY)
+    sixteen = jnp.minimum(peak, sixteen_bit_rate(accelerator, precision))
+    matrix, vector, flash = (1.0, 1.0, 1.0) if software is None else (
+        software.matrix_slowdown, software.elementwise_slowdown, software.flash_slowdown
+    )  # fmt: skip
+    product, product_16, attention, elements = map(reciprocal, (
+        peak * kernels.matrix_efficiency, sixteen * kernels.matrix_efficiency, sixteen * kernels.flash_efficiency,
+        accelerator.vector_rate * kernels.vector_efficiency,
+    ))  # fmt: skip
+    return {
+        OperatorKind.matrix: Unit(product, matrix, floor, on_matrix, kernels.fine),
+        OperatorKind.matrix_16: Unit(product_16, matrix, floor, on_matrix, kernels.fine),
+        OperatorKind.flash: Unit(attention, flash * matrix, flash * floor, on_matrix),
+        OperatorKind.vector: Unit(elements, vector, floor, on_vector),
+    }

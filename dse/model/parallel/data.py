@@ -1,0 +1,48 @@
+"""Exposed messages of data parallelism: gradients and weights between the replicas."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from dse.model.layout import Layout
+from dse.model.machine import collectives
+from dse.model.machine.messages import Sent, time_of
+from dse.types import Design, Scalar, Scope, Window
+
+
+class Windows(NamedTuple):
+    """Seconds of one micro-batch on a stage that messages of data parallelism can hide behind."""
+
+    forward: Scalar
+    backward: Scalar
+    stall: Scalar  # the device's waits for its host, in either pass
+
+
+def data_parallel_time(design: Design, layout: Layout, sent: Iterable[Sent], windows: Windows) -> Scalar:
+    """Exposed seconds a step of reducing gradients and gathering weights over the replicas.
+
+    Gathers for a forward hide behind forwards, what the backward sends behind backwards: what one pass leaves
+    idle does not help the other, but where a stage waits for its host either may use the wait. The exchange of a
+    tied embedding hides behind nothing.
+    """
+    sent = [s for s in sent if s.message.scope in (Scope.weights, Scope.tied_embedding)]
+    overlap = design.mapping.overlap_dp * design.software.dp_overlap
+    before = time_of(sent, Scope.weights, window=Window.stage_forward)
+    behind = time_of(sent, Scope.weights, window=Window.stage_backward)
+    gathers, scatters = _most(sent, Window.stage_forward), _most(sent, Window.stage_backward)
+    hidden = jnp.minimum(overlap * before, gathers * (windows.forward + windows.stall)) + jnp.minimum(
+        overlap * behind, scatters * (windows.backward + windows.stall)
+    )
+    both = gathers * windows.forward + scatters * windows.backward + jnp.maximum(gathers, scatters) * windows.stall
+    usage = collectives.usage(layout.groups.dp, design.system)
+    exposed = before + behind - (1.0 - usage) * jnp.minimum(hidden, both)
+    return exposed + time_of(sent, Scope.tied_embedding)
+
+
+def _most(sent: Iterable[Sent], window: Window) -> Scalar:
+    """Micro-batches of a step whose pass the messages of a window can hide behind."""
+    return functools.reduce(jnp.maximum, [s.message.times for s in sent if s.message.window is window])

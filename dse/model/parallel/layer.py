@@ -1,0 +1,58 @@
+"""Exposed messages of one layer: tensor and context parallelism."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from dse.model.layout import Layout
+from dse.model.machine import collectives
+from dse.model.machine.messages import Sent, time_of
+from dse.model.machine.passes import Passes
+from dse.types import Design, Dimension, Group, Scalar, Scope, Window
+
+
+class Exposed(NamedTuple):
+    """Seconds that the messages of one layer add to its passes."""
+
+    forward: Scalar
+    backward: Scalar
+
+
+def tensor_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes: Passes) -> Exposed:
+    """Messages of tensor parallelism behind the matrices of their pass.
+
+    Kernels that multiply and send at once write into peers' memory: most need the scale-up domain. What the
+    backward sends beside the weight gradients some stacks hide by default.
+    """
+    software, group = design.software, layout.groups.tp
+    reached = jnp.where(group.domains > 1.0, software.tp_overlap_across, software.tp_overlap)
+    overlap = design.mapping.overlap_tp * reached
+    asynchronous = jnp.maximum(overlap, software.backward_tp_overlap)
+    overlaps: dict[Window, Scalar] = {
+        Window.matrix_forward: overlap, Window.matrix_input_gradient: overlap,
+        Window.matrix_weight_gradient: asynchronous,
+    }  # fmt: skip
+    forward, inputs, weights = _behind(sent, Dimension.tensor, overlaps, passes, group, design)
+    return Exposed(forward, inputs + weights)
+
+
+def context_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes: Passes) -> Exposed:
+    """The ring of keys and values, and in the backward of their gradients, behind the attention that it feeds."""
+    overlap = design.software.cp_overlap
+    overlaps = {Window.attention_forward: overlap, Window.attention_backward: overlap}
+    return Exposed(*_behind(sent, Dimension.context, overlaps, passes, layout.groups.cp, design))
+
+
+def _behind(
+    sent: Iterable[Sent], dimension: Dimension, overlaps: dict[Window, Scalar], passes: Passes, group: Group,
+    design: Design,
+) -> list[Scalar]:  # fmt: skip
+    """Exposed seconds window by window, each with the share of its messages that can be hidden."""
+    usage = collectives.usage(group, design.system)
+    return [
+        collectives.exposed(time_of(sent, Scope.layer, dimension, window), passes.window(window), overlap, usage)
+        for window, overlap in overlaps.items()
+    ]

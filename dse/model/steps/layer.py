@@ -1,0 +1,83 @@
+"""Time of one layer and micro-batch: device, exposed messages, transfers to the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from dse.model.layout import Layout
+from dse.model.machine.messages import Sent, send_all
+from dse.model.machine.passes import run_passes, with_small_kernels
+from dse.model.machine.rates import Rates, step_rates
+from dse.model.parallel import offload
+from dse.model.parallel.layer import context_parallel, tensor_parallel
+from dse.model.work.training import TrainingWork
+from dse.types import Design, Scalar, Scope
+
+#: Launches that a softmax of single kernels adds to a layer's about twenty-five: cast, scale, mask, softmax, cast.
+EAGER_LAUNCHES = 0.2
+
+
+class LayerTime(NamedTuple):
+    """Seconds of one layer and micro-batch on one device, by part."""
+
+    forward: Scalar
+    backward: Scalar
+    recompute: Scalar
+    tensor_parallel: Scalar
+    context_parallel: Scalar
+    offload: Scalar
+
+    @property
+    def total(self) -> Scalar:
+        """Sum of the parts."""
+        return sum(self)
+
+
+def layer_time(design: Design, layout: Layout, work: TrainingWork) -> LayerTime:
+    """One layer and micro-batch by part."""
+    messages = [message for message in work.messages if message.scope is Scope.layer]
+    sent = send_all(messages, design.software, design.system)
+    return run_layer(design, layout, work, step_rates(design), sent)[0]
+
+
+def run_layer(
+    design: Design, layout: Layout, work: TrainingWork, rates: Rates, sent: Iterable[Sent]
+) -> tuple[LayerTime, Scalar]:
+    """Times of one layer and micro-batch, and what fetching the optimiser state adds to a step's last backward."""
+    trained = design.workload.backward
+    passes = with_small_kernels(run_passes(work.layer, rates, trained), design)
+    tensor = tensor_parallel(design, layout, sent, passes)
+    context = context_parallel(design, layout, sent, passes)
+    recompute = layout.full * passes.forward + layout.selective * passes.core_forward
+    forward_pass = passes.forward + tensor.forward + context.forward
+    backward_pass = passes.backward + recompute + tensor.backward + layout.full * tensor.forward + context.backward
+    moved = offload.transfers(work.on_host, design.system.host)
+    exposed_backward = trained * offload.exposed(moved.backward, backward_pass, passes.memory_backward)
+    # The last backward may hide transfers in the wait for the host too.
+    launches = host_passes(design, layout) * design.software.host_time
+    last_pass = backward_pass + jnp.maximum(launches - forward_pass - backward_pass, 0.0)
+    update = offload.exposed(moved.last_backward, last_pass, passes.memory_backward) - offload.exposed(
+        moved.backward, last_pass, passes.memory_backward
+    )
+    time = LayerTime(
+        forward=passes.forward,
+        backward=passes.backward,
+        recompute=recompute,
+        tensor_parallel=tensor.forward + tensor.backward + layout.full * tensor.forward,
+        context_parallel=context.forward + context.backward + layout.full * context.forward,
+        offload=offload.exposed(moved.forward, forward_pass, passes.memory_forward) + exposed_backward,
+    )
+    return time, trained * update
+
+
+def host_passes(design: Design, layout: Layout) -> Scalar:
+    """Passes over a layer that the host launches: forward and backward, and the forward again under full recompute."""
+    return 1.0 + design.workload.backward + layout.full
+
+
+def launch_time(design: Design, layout: Layout) -> Scalar:
+    """Host seconds to launch one layer of one micro-batch."""
+    return design.software.host_time * (1.0 + EAGER_LAUNCHES * layout.eager) * host_passes(design, layout)

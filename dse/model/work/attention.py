@@ -1,0 +1,68 @@
+"""The attention core of a layer: unfused, or as one flash kernel."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from dse.model.layout import Layout
+from dse.model.work.operators import (
+    DROPOUT,
+    MASK_BYTES,
+    SOFTMAX,
+    batched_matmul,
+    elementwise,
+    flash_attention,
+)
+from dse.types import Design, Operator, Scalar, Workload
+
+
+def causal_pairs(queries: Scalar, window: Scalar) -> Scalar:
+    """Query-key pairs of causal attention with a window: ``s w - w^2 / 2``, the half square without one."""
+    reach = jnp.minimum(window, queries)
+    return queries * reach - 0.5 * reach * reach
+
+
+def flash_pairs(workload: Workload) -> Scalar:
+    """Mean pairs a head over local (windowed) and global layers."""
+    s = workload.seq_len
+    local = workload.local_layers
+    return (1.0 - local) * causal_pairs(s, s) + local * causal_pairs(s, workload.window)
+
+
+#: Bytes an element that a softmax of single kernels moves beyond a fused one: to fp32, mask, softmax, back to 16 bits.
+EAGER_FORWARD, EAGER_BACKWARD = 25.0, 27.0
+
+
+def attention_operators(design: Design, layout: Layout) -> list[Operator]:
+    """The attention core, unfused (full square through memory) or flash (causal half, no square stored)."""
+    w, m = design.workload, design.mapping
+    e = layout.element.sixteen_bit()
+    batch = m.micro_batch * layout.heads
+    square = batch * w.seq_len * (w.seq_len / m.cp)  # cp splits the queries
+    unfused = 1.0 - layout.flash
+    act = e.activation
+    queries = w.seq_len / m.cp
+    qk_stored = act * layout.tokens * (layout.query_width + layout.kv_width)
+    value_stored = act * layout.tokens * layout.kv_width
+    dropped = w.dropout
+    # The context product keeps its left operand: the dropped-out copy, or the softmax output itself.
+    probabilities = value_stored + dropped * act * square
+    statistics = 4.0 * batch * queries  # one fp32 log-sum-exp a row
+    flash_stored = qk_stored + value_stored + statistics
+    eager = layout.eager
+    return [
+        batched_matmul("attention_scores", batch, queries, w.seq_len, w.head_dim, e, qk_stored, unfused),
+        elementwise(
+            "attention_softmax", square, 2.0 * act + eager * EAGER_FORWARD, 3.0 * act + eager * EAGER_BACKWARD,
+            act * square, flops=SOFTMAX, present=unfused, core=True,
+        ),
+        elementwise(
+            "attention_dropout", square, 2.0 * act + MASK_BYTES, 2.0 * act + MASK_BYTES,
+            MASK_BYTES * square, flops=DROPOUT, present=unfused * dropped, core=True,
+        ),
+        batched_matmul("attention_context", batch, queries, w.head_dim, w.seq_len, e, probabilities, unfused),
+        flash_attention(
+            batch, queries, w.seq_len, flash_pairs(w) / m.cp, w.head_dim, m.micro_batch * layout.kv_heads,
+            e, flash_stored, layout.flash,
+        ),
+    ]  # fmt: skip

@@ -1,0 +1,83 @@
+"""Bytes of model state and of what operators keep for the backward pass, and the traffic of the optimiser."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from dse.model.formats import activation_bytes, optimizer_bytes
+from dse.model.layout import Layout
+from dse.types import Design, Operator, Recompute, Scalar
+
+
+class StateBytes(NamedTuple):
+    """Bytes a parameter on one device of weights, gradients and optimiser state, after ZeRO."""
+
+    weights: Scalar
+    gradients: Scalar
+    optimizer: Scalar
+
+    @property
+    def total(self) -> Scalar:
+        """All model state of one parameter."""
+        return self.weights + self.gradients + self.optimizer
+
+
+def state_bytes(design: Design, layout: Layout) -> StateBytes:
+    """Bytes a parameter after ZeRO (Rajbhandari et al. 2020).
+
+    Stage 1 splits the optimiser over all replicas, 2 the gradients too, 3 the weights too. Unsplit mixed
+    precision: 2 + 4 + 12 = 18.
+    """
+    m, trained = design.mapping, design.workload.backward
+
+    def split(stage: float) -> Scalar:
+        return jnp.where(m.zero_stage >= stage, layout.replicas, 1.0)
+
+    return StateBytes(
+        weights=layout.element.activation / split(3.0),
+        gradients=trained * design.software.gradient_bytes / split(2.0),
+        optimizer=trained * optimizer_bytes(m.precision) / split(1.0),
+    )
+
+
+def optimizer_traffic(design: Design, layout: Layout) -> Scalar:
+    """Bytes of device memory that the Adam step moves for one parameter of a device.
+
+    Every state is read and written once, gradients read twice (norm, update), weights written once; all split
+    over the replicas from ZeRO 1 on. Gradients are zeroed and, between replicas, scaled before they are summed:
+    whole until ZeRO 2 splits them.
+    """
+    m, software = design.mapping, design.software
+    states = 2.0 * optimizer_bytes(m.precision)
+    moved = states + 2.0 * software.gradient_bytes + activation_bytes(m.precision)
+    scaled = jnp.where(layout.replicas > 1.0, 3.0, 1.0) * software.gradient_bytes
+    share = moved / jnp.where(m.zero_stage >= 1.0, layout.replicas, 1.0)
+    whole = scaled / jnp.where(m.zero_stage >= 2.0, layout.replicas, 1.0)
+    return share + whole
+
+
+# Activations
+
+
+def stored_bytes(operators: Sequence[Operator], core_only: bool = False) -> Scalar:
+    """Bytes that the operators keep for the backward pass."""
+    return sum(o.present * o.stored for o in operators if o.core or not core_only)
+
+
+def recomputed_core_bytes(operators: Sequence[Operator], layout: Layout) -> Scalar:
+    """What selective recompute frees: all that the core keeps, but for its inputs (queries, keys, values)."""
+    inputs = layout.element.activation * layout.tokens * (layout.query_width + 2.0 * layout.kv_width)
+    return stored_bytes(operators, core_only=True) - inputs
+
+
+def kept_bytes(design: Design, layout: Layout, operators: Sequence[Operator]) -> Scalar:
+    """Bytes one layer keeps for one micro-batch under the recompute policy (Korthikanti et al. 2022, table 2)."""
+    everything = stored_bytes(operators)
+    without_core = everything - recomputed_core_bytes(operators, layout)
+    layer_input = layout.element.activation * layout.norm_tokens * design.workload.hidden
+    policy = design.mapping.recompute
+    kept = jnp.where(policy == float(Recompute.selective), without_core, everything)
+    return design.workload.backward * jnp.where(policy == float(Recompute.full), layer_input, kept)

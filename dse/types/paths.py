@@ -1,0 +1,77 @@
+"""Leaves of records by their paths: what each one is, and records built from values by path.
+
+A path is dotted (``memory.bandwidth`` in an accelerator, ``system.accelerator.memory.bandwidth`` in a design). Records
+that only some designs have (``kernels.steps``) are built where a value of theirs is given.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
+
+T = TypeVar("T")
+
+
+class _Field(NamedTuple):
+    """A field of a record: a leaf, or a record (class ``record``) that it may lack where it is ``optional``."""
+
+    name: str
+    record: type | None
+    optional: bool
+    about: dict[str, Any]
+
+
+@functools.cache
+def _fields(cls: type) -> tuple[_Field, ...]:
+    hints = get_type_hints(cls)
+    found = []
+    for field in dataclasses.fields(cls):
+        kinds = get_args(hints[field.name]) or (hints[field.name],)
+        record = next((kind for kind in kinds if dataclasses.is_dataclass(kind)), None)
+        stated = {} if field.default is dataclasses.MISSING else {"default": field.default}
+        found.append(_Field(field.name, record, record is not None and len(kinds) > 1, {**field.metadata, **stated}))
+    return tuple(found)
+
+
+def leaves(cls: type, prefix: str = "") -> dict[str, dict[str, Any]]:
+    """Path → metadata of every leaf that all records of a class have, in their order.
+
+    The metadata are those of :func:`dse.types.metadata`, and ``default`` where there is one.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for field in _fields(cls):
+        if field.record is None:
+            found[prefix + field.name] = field.about
+        elif not field.optional:
+            found |= leaves(field.record, f"{prefix}{field.name}.")
+    return found
+
+
+def build(cls: type[T], values: Mapping[str, Any]) -> T:
+    """The record of a class from values by path; what has a default may be left out.
+
+    Args:
+        cls: a record class, such as :class:`dse.types.Design`.
+        values: path → value; numbers, arrays or traced values in SI units.
+
+    Raises:
+        TypeError: for a path that the class does not have, and for a leaf without value and default.
+
+    >>> from dse.types import Network
+    >>> build(Network, dict.fromkeys(leaves(Network), 1.0) | {"latency": 5e-6}).latency
+    5e-06
+    """
+    by_field: dict[str, dict[str, Any]] = {}
+    for path, value in values.items():
+        head, _, rest = path.partition(".")
+        by_field.setdefault(head, {})[rest] = value
+    made: dict[str, Any] = {}
+    for field in _fields(cls):
+        inner = by_field.pop(field.name, None)
+        if field.record is not None and (inner is not None or not field.optional):
+            made[field.name] = build(field.record, inner or {})
+        elif inner is not None:
+            made[field.name] = inner[""]
+    return cls(**made, **by_field)

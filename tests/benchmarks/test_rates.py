@@ -1,0 +1,23 @@
+"""The yardstick itself: the plain loop computes what the model computes, and slower is told from noise."""
+
+import jax
+import numpy as np
+import pytest
+
+import dse
+from benchmarks import rates as bench
+
+
+def test_plain_numbers_give_the_same_metrics():
+    design = dse.design("gpt-3-13b", "selene", n_devices=16, tp=8, pp=2, recompute="full", global_batch=64)
+    expected = jax.jit(dse.evaluate)(jax.tree.map(np.float32, design))
+    with bench.plain_numbers():
+        found = dse.evaluate(jax.tree.map(float, design))
+    assert isinstance(found.step_time, float)
+    np.testing.assert_allclose(jax.tree.leaves(found), jax.tree.leaves(expected), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("rate", "lines"), [(100.0, 0), (81.0, 0), (79.0, 1)])
+def test_a_fifth_slower_is_told(rate, lines):
+    measured = {"flat_full": 100.0, "grid_best": rate}
+    assert len(bench.slower(measured, {"flat_full": 100.0, "grid_best": 100.0})) == lines

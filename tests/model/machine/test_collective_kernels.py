@@ -1,0 +1,44 @@
+"""Laws of single collectives: bytes and bandwidth, direct all-reduces, groups of one."""
+
+from __future__ import annotations
+
+import jax
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse import catalog
+from dse.design import replace
+from dse.model.machine import collective_kernels
+from dse.model.machine.collectives import all_to_all, direct_all_reduce, wire_time
+from dse.types import Group
+
+SYSTEM = catalog.system("h100-sxm-80gb", fine=True)
+
+collective = jax.jit(collective_kernels.collective_time)
+direct = jax.jit(collective_kernels.direct_time)
+quick = settings(deadline=None, max_examples=30)
+
+
+@quick
+@given(st.sampled_from([0.0, 1.0, 2.0, 3.0, 4.0]), st.sampled_from([2.0, 4.0, 8.0]), st.floats(1e3, 1e9))
+def test_collectives_grow_with_bytes_and_shrink_with_bandwidth(operation, members, size):
+    group = Group(members, members)
+    base = collective(operation, size, group, 0.0, SYSTEM)
+    faster = replace(SYSTEM, {"scale_up.bandwidth": 2.0 * SYSTEM.scale_up.bandwidth})
+    assert collective(operation, 2.0 * size, group, 0.0, SYSTEM) >= base
+    assert collective(operation, size, group, 0.0, faster) <= base
+    assert base >= SYSTEM.scale_up.alone.launch
+
+
+@quick
+@given(st.sampled_from([2.0, 4.0, 8.0]), st.floats(1e2, 1e9), st.booleans())
+def test_a_direct_all_reduce_is_never_slower_than_one_shot(members, size, eager):
+    one_shot = SYSTEM.scale_up.latency + wire_time(size * (members - 1.0), SYSTEM.scale_up)
+    assert direct_all_reduce(size, members, SYSTEM.scale_up) <= one_shot * (1.0 + 1e-6)
+    assert direct(2.0 * size, members, float(eager), 0.0, SYSTEM) >= direct(size, members, float(eager), 0.0, SYSTEM)
+    assert direct(size, members, 1.0, 0.0, SYSTEM) >= 0.9 * SYSTEM.scale_up.alone.eager_launch
+
+
+def test_an_exchange_of_one_costs_nothing():
+    assert float(all_to_all(1e6, Group(1.0, 1.0), SYSTEM)) == 0.0
+    assert float(direct_all_reduce(1e6, 1.0, SYSTEM.scale_up)) == 0.0

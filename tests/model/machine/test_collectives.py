@@ -1,0 +1,163 @@
+"""Collectives over two levels: textbook costs are special cases."""
+
+import dataclasses
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dse import catalog
+from dse.model import layout
+from dse.model.machine import collectives
+from dse.types import Collective, Group, Volumes
+from tests.designs import SCALE_OUT, SCALE_UP, SYSTEM, make_design
+
+PLAIN = dataclasses.replace(
+    SYSTEM,
+    scale_up=dataclasses.replace(SCALE_UP, efficiency=1.0, ramp=0.0, latency=1e-6),
+    scale_out=dataclasses.replace(SCALE_OUT, efficiency=1.0, ramp=0.0, latency=5e-6),
+)
+REDUCING = dataclasses.replace(
+    PLAIN, scale_up=dataclasses.replace(PLAIN.scale_up, in_network_reduction=1.0)
+)
+ALGORITHMS = [float(c) for c in Collective]
+SIZES = st.floats(1e3, 1e10)
+GROUPS = st.sampled_from([Group(2.0, 2.0), Group(8.0, 8.0), Group(16.0, 8.0), Group(64.0, 1.0), Group(512.0, 4.0)])
+
+
+def placed(**degrees):
+    return layout.groups(make_design(**degrees).mapping, PLAIN.scale_up.domain)
+
+
+def test_a_group_of_one_costs_nothing():
+    for algorithm in ALGORITHMS:
+        assert float(collectives.all_reduce(1e9, Group(1.0, 1.0), PLAIN, algorithm)) == 0.0
+        assert float(collectives.all_gather(1e9, Group(1.0, 1.0), PLAIN, algorithm)) == 0.0
+
+
+def test_ring_inside_one_domain():
+    """2 (P - 1) (alpha + S / (P B)) (Thakur et al. 2005); a ramp of under a byte is left out of both."""
+    size, members = 1e9, 8.0
+    expected = 2 * (members - 1) * (1e-6 + size / members / 300e9)
+    found = collectives.all_reduce(size, Group(members, members), PLAIN, float(Collective.ring))
+    assert float(found) == pytest.approx(expected, rel=1e-4)
+
+
+def test_ring_across_domains_uses_every_members_own_link():
+    """Eight members a domain cross with eight links; with one member a domain a single link is left."""
+    size = 1e9
+    wide = collectives.all_gather(size, Group(64.0, 8.0), PLAIN, float(Collective.ring))
+    narrow = collectives.all_gather(size, Group(64.0, 1.0), PLAIN, float(Collective.ring))
+    assert float(narrow) == pytest.approx(63 * 5e-6 + size * 63 / 64 / 25e9, rel=1e-4)
+    assert float(wide) < float(narrow)
+
+
+def test_in_switch_reduction_halves_a_large_all_reduce():
+    """Each byte crosses a link once each way: towards a factor of two against the ring, 14/9 with eight members."""
+    size, group = 1e10, Group(8.0, 8.0)
+    ring = float(collectives.all_reduce(size, group, REDUCING, float(Collective.ring)))
+    switch = float(collectives.all_reduce(size, group, REDUCING, float(Collective.in_switch)))
+    assert ring / switch == pytest.approx((2 * 7 / 8) / (9 / 8), rel=1e-2)
+
+
+@given(size=SIZES, group=GROUPS)
+def test_auto_is_the_fastest(size, group):
+    auto = float(collectives.all_reduce(size, group, REDUCING, float(Collective.auto)))
+    others = [float(collectives.all_reduce(size, group, REDUCING, a)) for a in ALGORITHMS[1:]]
+    assert auto == pytest.approx(min(others))
+
+
+@given(size=SIZES, group=GROUPS, factor=st.floats(1.0, 10.0))
+def test_more_bytes_take_longer(size, group, factor):
+    for algorithm in ALGORITHMS:
+        small = float(collectives.all_reduce(size, group, SYSTEM, algorithm))
+        assert float(collectives.all_reduce(size * factor, group, SYSTEM, algorithm)) >= small * (1 - 1e-6)
+
+
+@given(size=SIZES, group=GROUPS)
+def test_an_all_reduce_is_no_cheaper_than_its_bytes(size, group):
+    """Every member must take in the others' sum: at least S (P - 1) / P over all its links."""
+    time = float(collectives.all_reduce(size, group, REDUCING, float(Collective.auto)))
+    assert time >= size * (group.size - 1) / group.size / (300e9 + 25e9)
+
+
+@pytest.mark.parametrize(
+    ("placement", "expected"), [(0, (8.0, 1.0, 1.0)), (1, (8.0, 1.0, 1.0))], ids=["dp inside pp", "pp inside dp"]
+)
+def test_a_full_node_of_tensor_parallelism_sends_everything_else_outside(placement, expected):
+    groups = placed(tp=8, pp=4, dp=2, placement=placement)
+    assert (groups.tp.local, groups.dp.local, groups.pp.local) == expected
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "local"),
+    [(8, 1, 8), (4, 1, 4), (16, 1, 8), (6, 1, 2), (12, 1, 4), (4, 8, 1), (4, 2, 4), (3, 1, 1)],
+)
+def test_a_group_that_straddles_a_border_counts_its_worst_side(size, stride, local):
+    """Of groups of six in nodes of eight one has two members on a side."""
+    assert float(layout.members_within(float(size), float(stride), 8.0)) == local
+
+
+@given(a=st.integers(1, 20), b=st.integers(1, 576))
+def test_common_divisor(a, b):
+    assert float(layout.common_divisor(float(a), float(b))) == math.gcd(a, b)
+
+
+#: nccl-tests style facts, 8 H100 of one node: bytes and measured bus bandwidth (ai-dynamo/aiconfigurator).
+H100_ALL_REDUCE = [(16_777_216, 241e9), (67_108_864, 364e9), (268_435_456, 431e9), (536_870_912, 445e9)]
+H100_ALL_GATHER = [(67_108_864, 292e9), (268_435_456, 322e9), (536_870_912, 336e9)]
+
+
+@pytest.mark.parametrize(("size", "measured"), H100_ALL_REDUCE)
+def test_in_switch_all_reduce_of_an_h100_node(size, measured):
+    time = float(collectives.all_reduce(float(size), Group(8.0, 8.0), catalog.system("eos"), float(Collective.auto)))
+    assert 2 * 7 / 8 * size / time == pytest.approx(measured, rel=0.2)
+
+
+@pytest.mark.parametrize(("size", "measured"), H100_ALL_GATHER)
+def test_all_gather_of_an_h100_node(size, measured):
+    time = float(collectives.all_gather(float(size), Group(8.0, 8.0), catalog.system("eos"), float(Collective.auto)))
+    assert 7 / 8 * size / time == pytest.approx(measured, rel=0.15)
+
+
+def test_placement_decides_who_stays_inside_the_node():
+    dp_inside, pp_inside = (placed(tp=2, pp=4, dp=4, placement=placement) for placement in (0, 1))
+    assert (float(dp_inside.dp.local), float(dp_inside.pp.local)) == (4.0, 1.0)
+    assert (float(pp_inside.dp.local), float(pp_inside.pp.local)) == (1.0, 2.0)
+
+
+@given(t=st.floats(0, 1), window=st.floats(0, 1), overlap=st.floats(0, 1), usage=st.floats(0, 0.5))
+def test_exposure_is_bounded(t, window, overlap, usage):
+    """max(t_comm - window, (1 - overlap) t_comm) when hiding costs no compute; never more than t_comm."""
+    free = float(collectives.exposed(t, window, overlap, 0.0))
+    assert free == pytest.approx(max(t - window, (1 - overlap) * t), abs=1e-6)
+    assert free - 1e-6 <= float(collectives.exposed(t, window, overlap, usage)) <= t + 1e-6
+
+
+def stated(**volumes):
+    """The plain system with collectives of stated volume on both levels, those of a ring by default."""
+    ring = dict(gather=1.0, gather_share=-1.0, reduce=2.0, reduce_share=-2.0, reduction_traffic=0.0)
+    record = Volumes(**(ring | volumes))
+    levels = {name: dataclasses.replace(getattr(PLAIN, name), volumes=record) for name in ("scale_up", "scale_out")}
+    return dataclasses.replace(PLAIN, **levels)
+
+
+def test_stated_volumes_of_a_ring_are_a_ring_with_one_latency():
+    """(a + b / N) S / B + alpha: of all algorithms only the bytes are left."""
+    group = Group(8.0, 8.0)
+    for collective, steps in ((collectives.all_gather, 7.0), (collectives.all_reduce, 14.0)):
+        ring = float(collective(1e9, group, PLAIN, float(Collective.ring))) - steps * 1e-6
+        assert float(collective(1e9, group, stated(), 0.0)) == pytest.approx(ring + 1e-6, rel=1e-4)
+
+
+def test_stated_volumes_add_up_over_the_levels_and_reductions_may_cost_memory():
+    inside, across = Group(8.0, 8.0), Group(4.0, 1.0)
+    both = collectives.all_gather(8e9, Group(32.0, 8.0), stated(), 0.0)
+    parts = collectives.all_gather(8e9, inside, stated(), 0.0) + collectives.all_gather(1e9, across, stated(), 0.0)
+    assert float(both) == pytest.approx(float(parts))
+    assert float(collectives.all_reduce(1e9, Group(1.0, 1.0), stated(), 0.0)) == 0.0
+    assert float(collectives.summing_time(1e9, inside, PLAIN)) == 0.0
+    summed = collectives.summing_time(1e9, inside, stated(reduction_traffic=2.0))
+    memory = PLAIN.accelerator.memory.bandwidth * PLAIN.accelerator.kernels.memory_efficiency
+    assert float(summed) == pytest.approx(2e9 / memory)

@@ -1,0 +1,225 @@
+"""Generated accelerators: data sheets, laws of budgets and shares, gradients, superconducting logic."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from docs.make.technology import AS_BUILT, FITTED, NODES, errors, iso_power_speed, page
+from dse import catalog
+from dse.design import CHIP, known_leaves, leaf, replace
+from dse.model.machine import technology
+from dse.model.machine.power import voltage
+from dse.types import GENERATED
+from tests.designs import ACCELERATOR, make_design
+
+GENERATED_FILES = ["generated-a100", "generated-h100", "generated-b200", "generated-mi300x", "gpu", "scd-board"]
+
+INSIDE = [path.removeprefix(f"{CHIP}.") for path in known_leaves() if path.startswith(f"{CHIP}.")]
+
+
+def with_chip(name="gpu", **values):
+    """A generated accelerator with leaves of its chip replaced; ``node__energy`` is ``node.energy``."""
+    accelerator = catalog.accelerator(name)
+    return replace(accelerator, {f"chip.{key.replace('__', '.')}": value for key, value in values.items()})
+
+
+def scaled(name, **factors):
+    """A generated accelerator with leaves of its chip multiplied."""
+    chip = catalog.accelerator(name).chip
+    return technology.generate(with_chip(name, **{key: getattr(chip, key) * by for key, by in factors.items()}))
+
+
+# Data sheets
+
+
+@pytest.mark.parametrize("slug", FITTED)
+def test_common_shares_give_four_chips_within_a_quarter(slug):
+    row = AS_BUILT[slug]
+    assert row.chip() == dataclasses.replace(row.chip(), **shares_of("gpu", row))
+    for name, error in errors(slug).items():
+        assert abs(error) < 0.25, name
+
+
+def shares_of(architecture, row):
+    """Leaves that an architecture states, less the formats that a chip lacks."""
+    stated = catalog.entry("architecture", architecture).values
+    return {name: value.value for name, value in stated.items() if not name.endswith("_ratio")}
+
+
+def test_iso_power_speed_follows_from_iso_speed_energy():
+    """One voltage curve has both points of a claim: less power at the old speed, more speed at the old power."""
+    for slug in NODES:
+        claimed = 1.0 / catalog.entry("node", slug).value("delay")
+        assert iso_power_speed(slug) == pytest.approx(claimed, rel=0.1), slug
+
+
+def test_the_page_is_up_to_date():
+    assert (Path(__file__).parents[3] / "docs" / "technology.md").read_text(encoding="utf-8") == page()
+
+
+# Laws
+
+
+@given(
+    name=st.sampled_from(GENERATED_FILES),
+    budget=st.sampled_from(["die_area", "base_area", "power_budget", "stacks"]),
+    base=st.sampled_from([0.3, 1.0, 2.0]),
+    factor=st.floats(1.0, 3.0),
+)
+def test_more_area_power_or_stacks_never_lowers_peak_or_bandwidth(name, budget, base, factor):
+    small, large = scaled(name, **{budget: base}), scaled(name, **{budget: base * factor})
+    for value in (
+        lambda a: a.matrix_rate.bf16, lambda a: a.vector_rate, lambda a: a.memory.bandwidth,
+        lambda a: a.memory.capacity, lambda a: technology.link_bandwidth(a.chip),
+    ):  # fmt: skip
+        assert float(value(large)) >= float(value(small)) * (1 - 1e-5)
+
+
+@pytest.mark.parametrize("name", ["generated-a100", "generated-mi300x", "gpu"])
+def test_a_newer_node_never_raises_energy_nor_lowers_the_peak(name):
+    chips = [
+        dataclasses.replace(accelerator, chip=dataclasses.replace(accelerator.chip, node=catalog.node(slug)))
+        for slug in NODES
+        for accelerator in [catalog.accelerator(name)]
+    ]
+    made = [technology.generate(chip) for chip in chips]
+    assert np.all(np.diff([float(a.power.matrix_energy) for a in made]) <= 0.0)
+    assert np.all(np.diff([float(a.matrix_rate.bf16) for a in made]) >= 0.0)
+
+
+@pytest.mark.parametrize("name", catalog.names("architecture"))
+def test_shares_are_of_one_whole(name):
+    value = catalog.entry("architecture", name).value
+    for group in (
+        ["matrix_area", "vector_area", "core_memory_area"], ["cache_area", "memory_area", "link_area"],
+        ["memory_edge", "link_edge"], ["core_power", "memory_power", "link_power"],
+    ):  # fmt: skip
+        assert sum(map(value, group)) <= 1.0 + 1e-12
+
+
+@given(die=st.floats(0.0, 1e-2), base=st.floats(0.0, 1e-2))
+def test_areas_add_up(die, base):
+    chip = with_chip(die_area=die, base_area=base).chip
+    found = technology.areas(chip)
+    assert min(map(float, found)) >= 0.0
+    assert float(sum(found)) == pytest.approx(die + base, rel=1e-5, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", GENERATED_FILES)
+def test_power_of_the_parts_stays_within_the_budget(name):
+    made = technology.generate(catalog.accelerator(name))
+    chip, power, rate = made.chip, made.power, made.matrix_rate.bf16
+    cores = (rate * power.matrix_energy + power.control) * (1.0 + power.cooling)
+    memory = made.memory.bandwidth * power.memory_energy * (1.0 + power.memory_cooling)
+    assert float(cores) <= chip.core_power * float(technology.shared_power(chip)) * 1.001
+    assert float(cores + memory + power.uncore) <= chip.power_budget * 1.001
+
+
+def test_the_clock_is_one_that_the_voltage_law_knows():
+    made = technology.generate(catalog.accelerator("generated-h100"))
+    assert float(voltage(1.0, made.power)) == pytest.approx(1.0, rel=1e-5)
+
+
+# Structure
+
+
+def test_a_stated_accelerator_stays_as_it_is():
+    assert technology.generate(ACCELERATOR) is ACCELERATOR
+    assert technology.generated(make_design()) == make_design()
+
+
+def test_what_is_generated_is_listed():
+    accelerator = catalog.accelerator("gpu")
+    marked = dataclasses.replace(jax.tree.map(lambda _: -1.0, accelerator), chip=accelerator.chip)
+    made = technology.generate(marked)
+    changed = set()
+    for keys, value in jax.tree_util.tree_leaves_with_path(dataclasses.replace(made, chip=None)):
+        if float(value) != -1.0:
+            parts = jax.tree_util.keystr(keys).strip(".").split(".")
+            changed.add(".".join(parts) if parts[0] == "power" else parts[0])
+    assert changed == set(GENERATED)
+
+
+# Gradients
+
+
+def outputs(accelerator):
+    """Logarithms of what a chip makes, as one number."""
+    made = technology.generate(accelerator)
+    parts = (
+        made.matrix_rate.bf16, made.vector_rate, made.cache, made.memory.bandwidth, made.memory.capacity,
+        made.power.matrix_energy, made.power.leakage, made.power.control, made.power.uncore,
+    )  # fmt: skip
+    return sum(jax.numpy.log(part) for part in parts)
+
+
+def log_output(values, accelerator):
+    return outputs(replace(accelerator, {f"chip.{name}": value for name, value in values.items()}))
+
+
+@pytest.mark.parametrize("name", ["generated-h100", "generated-mi300x", "gpu"])
+def test_gradients_are_finite_differences(name):
+    accelerator = catalog.accelerator(name)
+    names = ["die_area", "power_budget", "matrix_area", "core_power", "cache_area", "node.density", "node.energy",
+             "node.clock", "stacks", "memory.unit_bandwidth", "activity", "matrix_devices"]  # fmt: skip
+    with jax.enable_x64(True):
+        values = {n: jax.numpy.float64(leaf(accelerator.chip, n)) for n in names}
+        run = jax.jit(lambda v: log_output(v, accelerator))
+        slopes = jax.jit(jax.grad(lambda v: log_output(v, accelerator)))(values)
+        for n, value in values.items():
+            step = 1e-4  # relative; the root of the clock is one to 2^-12
+            up, down = (float(run(values | {n: value * (1 + s)})) for s in (step, -step))
+            expected = (up - down) / (2 * step)
+            assert float(slopes[n] * value) == pytest.approx(expected, rel=1e-2, abs=2e-3), n
+
+
+@pytest.mark.parametrize("path", [path for path in INSIDE if not path.startswith("base_node")])
+def test_zero_makes_no_nan(path):
+    accelerator = with_chip("generated-mi300x", **{path.replace(".", "__"): 0.0})
+
+    def total(value):
+        made = technology.generate(replace(accelerator, {f"chip.{path}": value}))
+        values = jax.tree.leaves(dataclasses.replace(made, chip=None))
+        return sum(jax.numpy.asarray(v, jax.numpy.float32) / 1e20 for v in values)
+
+    value, slope = jax.value_and_grad(total)(0.0)
+    assert math.isfinite(value) and math.isfinite(slope)
+
+
+# Superconducting logic
+
+
+def test_a_superconducting_board_is_the_announced_one():
+    """100 boards: 20 EFLOP/s of bf16 and 500 kW, coolers included (IEEE Spectrum 2024)."""
+    made = technology.generate(catalog.accelerator("scd-board"))
+    power = made.power
+    assert 100 * float(made.matrix_rate.bf16) == pytest.approx(20e18, rel=0.05)
+    cores = (made.matrix_rate.bf16 * power.matrix_energy + power.control) * (1.0 + power.cooling)
+    memory = made.memory.bandwidth * power.memory_energy * (1.0 + power.memory_cooling)
+    assert 0.7 * 500e3 < 100 * float(cores + memory + power.uncore) < 500e3
+
+
+def test_the_announced_power_lies_within_the_open_ranges():
+    best = with_chip("scd-board", matrix_devices=2000.0, activity=0.25, cooler=0.3)
+    worst = with_chip("scd-board", matrix_devices=15000.0, activity=1.0, cooler=0.1)
+    watts = []
+    for accelerator in (best, worst):
+        chip = accelerator.chip
+        joules = technology.switched(chip) * chip.activity * chip.matrix_devices
+        watts.append(2e17 * joules * (1.0 + technology.cooling(chip.node.temperature, chip.cooler)))
+    assert float(watts[0]) < 5e3 < float(watts[1])
+
+
+def test_coolers():
+    assert float(technology.cooling(300.0, 0.3)) == 0.0
+    assert float(technology.cooling(350.0, 0.3)) == 0.0
+    assert float(technology.cooling(4.0, 0.25)) == pytest.approx(296.0)
+    assert float(technology.cooling(77.0, 0.3)) == pytest.approx(223.0 / 77.0 / 0.3)

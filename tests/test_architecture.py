@@ -1,0 +1,145 @@
+"""Who may know whom: imports point down, there are no circles, and nothing happens at import that belongs to a door."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import itertools
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+#: From the ground up. A module knows its own room and those below; rooms of one line do not know each other.
+LEVELS: list[tuple[str, ...]] = [
+    ("dse",),  # the package itself: public names, imported when they are asked for
+    ("dse.errors", "dse.files", "dse.environment"),
+    ("dse.types",),
+    ("dse.catalog",),
+    ("dse.references",),
+    ("dse.design",),
+    ("dse.model",),  # small things that all rooms of the model share
+    ("dse.model.layout",),
+    ("dse.model.work",),
+    ("dse.model.machine",),
+    ("dse.model.parallel",),
+    ("dse.model.steps",),
+    ("dse.model.accounts",),
+    ("dse.evaluate",),
+    ("dse.study",),
+    ("dse.spec",),
+    ("dse.sweep.progress",),
+    ("dse.sweep.grid",),
+    ("dse.sweep.engine",),
+    ("dse.sweep.reduce",),
+    ("dse.sweep.store",),
+    ("dse.sweep.results",),
+    ("dse.sweep.job",),
+    ("dse.sweep.evaluation",),
+    ("dse.sweep.merge", "dse.sweep.run"),
+    ("dse.sweep",),
+    ("dse.explain", "dse.measured", "dse.schedule"),
+    ("dse.search", "dse.calibrate"),
+    ("dse.plot",),
+    ("dse.drawing",),
+    ("dse.cli",),
+    ("dse.__main__",),
+]
+
+#: Rooms that may not know these modules or names, whatever their level.
+FORBIDDEN = {
+    "dse.sweep": ("dse.evaluate", "dse.types.Metrics", "dse.types.Infeasible", "dse.types.INFEASIBLE_MEANING",
+                  "dse.types.metrics.Metrics", "dse.types.choices.Infeasible"),
+    "dse.spec": ("dse.evaluate", "dse.types.Metrics", "dse.types.Infeasible", "dse.types.INFEASIBLE_MEANING",
+                 "dse.types.metrics.Metrics", "dse.types.choices.Infeasible"),
+    "dse.model": ("dse.catalog", "dse.design"),
+}  # fmt: skip
+
+
+def name_of(file: Path) -> str:
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = {name_of(file): file for file in sorted((ROOT / "dse").rglob("*.py"))}
+
+
+@functools.cache
+def imported(module: str) -> frozenset[str]:
+    """Full names that a module imports, wherever in it: inside functions and for type checkers too."""
+    found = set()
+    for node in ast.walk(ast.parse(FILES[module].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}: relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return frozenset(name for name in found if name.partition(".")[0] == "dse")
+
+
+@functools.cache
+def modules(module: str) -> frozenset[str]:
+    """Modules behind the imported names."""
+    return frozenset(name if name in FILES else name.rpartition(".")[0] for name in imported(module)) - {module}
+
+
+def within(module: str, room: str) -> bool:
+    return module == room or module.startswith(f"{room}.")
+
+
+def level_of(module: str) -> tuple[int, str]:
+    """(level, room) of a module: of the longest name that holds it."""
+    rooms = [(room, level) for level, listed in enumerate(LEVELS) for room in listed if room != "dse"]
+    fitting = [(len(room), level, room) for room, level in rooms if within(module, room)]
+    if not fitting:
+        assert module == "dse", f"{module} is in no room of LEVELS"
+        return 0, "dse"
+    return max(fitting)[1:]
+
+
+@pytest.mark.parametrize("module", [name for name in FILES if name != "dse"])
+def test_imports_point_down(module):
+    level, room = level_of(module)
+    for other in modules(module):
+        below, other_room = level_of(other)
+        assert below < level or room == other_room, f"{module} ({room}) imports {other} ({other_room})"
+
+
+def test_there_are_no_circles():
+    state: dict[str, int] = {}
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        if state.get(module) == 1:
+            raise AssertionError(" → ".join((*path[path.index(module):], module)))
+        if module in state:
+            return
+        state[module] = 1
+        for other in sorted(modules(module)):
+            if other != "dse":
+                visit(other, (*path, module))
+        state[module] = 2
+
+    for module in FILES:
+        if module != "dse":
+            visit(module, ())
+
+
+@pytest.mark.parametrize(("room", "name"), [(r, n) for r, names in FORBIDDEN.items() for n in names])
+def test_rooms_do_not_know_what_is_not_theirs(room, name):
+    knowing = [m for m in FILES if within(m, room) and any(within(found, name) for found in imported(m))]
+    assert not knowing, f"{', '.join(knowing)} import {name}"
+
+
+def test_importing_changes_no_environment():
+    for module, file in FILES.items():
+        statements = ast.parse(file.read_text(encoding="utf-8")).body
+        outside = [s for s in statements if not isinstance(s, ast.FunctionDef | ast.ClassDef)]
+        for node in itertools.chain.from_iterable(map(ast.walk, outside)):
+            called = isinstance(node, ast.Call) and ast.unparse(node.func)
+            assert not called or not called.endswith((
+                "environ.setdefault", "environ.update", "putenv", "config.update", "fuse_outputs",
+                "keep_compiled_programs",
+            )), f"{module}: {ast.unparse(node)}"  # fmt: skip
+            if isinstance(node, ast.Assign):
+                assert not any("environ" in ast.unparse(t) for t in node.targets), f"{module}: {ast.unparse(node)}"
