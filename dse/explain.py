@@ -27,7 +27,7 @@ _WHOLE = frozenset({
 })  # fmt: skip
 
 
-class Part(NamedTuple):
+class Share(NamedTuple):
     """One part of a total, in the total's units."""
 
     name: str
@@ -72,9 +72,9 @@ class Explanation:
     """One design explained; plain Python numbers in SI units."""
 
     metrics: dict[str, float]
-    waterfalls: dict[str, list[Part]]  #: the study's totals, by metric
+    waterfalls: dict[str, list[Share]]  #: the study's totals, by metric
     memory_capacity: float
-    layer: list[Part]  #: parts of the time of one layer and micro-batch
+    layer: list[Share]  #: parts of the time of one layer and micro-batch
     operators: list[OperatorRow]
     elasticity_of: str  #: the metric
     elasticities: list[Elasticity]  #: largest first
@@ -156,13 +156,13 @@ def _one_by_one() -> contextlib.AbstractContextManager[None]:
     return jax.default_device(jax.local_devices(backend="cpu")[0])
 
 
-def _parts(metrics: dict[str, float], total: str, study: Study) -> list[Part]:
+def _parts(metrics: dict[str, float], total: str, study: Study) -> list[Share]:
     return _shares({name.removeprefix(f"{total}_"): metrics[name] for name in study.parts(total)})
 
 
-def _shares(parts: dict[str, float]) -> list[Part]:
+def _shares(parts: dict[str, float]) -> list[Share]:
     total = sum(parts.values())
-    return [Part(name, value, value / total if total else 0.0) for name, value in parts.items()]
+    return [Share(name, value, value / total if total else 0.0) for name, value in parts.items()]
 
 
 # Operators
