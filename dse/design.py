@@ -147,9 +147,7 @@ def replace(design: Design, values: MappingABC[str, Scalar]) -> Design:
     for path, value in values.items():
         head, _, rest = path.partition(".")
         heads.setdefault(head, {})[rest] = value
-    changed = {
-        head: rest[""] if "" in rest else replace(getattr(design, head), rest) for head, rest in heads.items()
-    }
+    changed = {head: rest[""] if "" in rest else replace(getattr(design, head), rest) for head, rest in heads.items()}
     return dataclasses.replace(design, **changed)
 
 

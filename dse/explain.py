@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from dse.design import known_leaves, leaf, leaf_path, leaves_of, replace
 from dse.errors import InputError, unknown_name
 from dse.model.accounts.feasibility import usable_memory
-from dse.model.machine.rates import Rates, rates_of
+from dse.model.machine.rates import Rates, step_rates
 from dse.model.machine.roofline import operator_times, roofline_terms
 from dse.model.machine.technology import generated
 from dse.study import TRAINING, Study
@@ -27,7 +27,7 @@ _WHOLE = frozenset({
 })  # fmt: skip
 
 
-class Part(NamedTuple):
+class Share(NamedTuple):
     """One part of a total, in the total's units."""
 
     name: str
@@ -72,9 +72,9 @@ class Explanation:
     """One design explained; plain Python numbers in SI units."""
 
     metrics: dict[str, float]
-    waterfalls: dict[str, list[Part]]  #: the study's totals, by metric
+    waterfalls: dict[str, list[Share]]  #: the study's totals, by metric
     memory_capacity: float
-    layer: list[Part]  #: parts of the time of one layer and micro-batch
+    layer: list[Share]  #: parts of the time of one layer and micro-batch
     operators: list[OperatorRow]
     elasticity_of: str  #: the metric
     elasticities: list[Elasticity]  #: largest first
@@ -130,8 +130,7 @@ def explain(design: Design, metric: str = "", study: Study = TRAINING) -> Explan
     with _one_by_one():
         metrics = {name: float(value) for name, value in dataclasses.asdict(study.evaluate(design)).items()}
         inside = study.inside(design)
-        running = inside.design
-        rates = rates_of(running.system.accelerator, running.mapping.precision, running.software)
+        rates = step_rates(inside.design)
         return Explanation(
             metrics=metrics,
             waterfalls={total: _parts(metrics, total, study) for total in study.totals},
@@ -157,13 +156,13 @@ def _one_by_one() -> contextlib.AbstractContextManager[None]:
     return jax.default_device(jax.local_devices(backend="cpu")[0])
 
 
-def _parts(metrics: dict[str, float], total: str, study: Study) -> list[Part]:
+def _parts(metrics: dict[str, float], total: str, study: Study) -> list[Share]:
     return _shares({name.removeprefix(f"{total}_"): metrics[name] for name in study.parts(total)})
 
 
-def _shares(parts: dict[str, float]) -> list[Part]:
+def _shares(parts: dict[str, float]) -> list[Share]:
     total = sum(parts.values())
-    return [Part(name, value, value / total if total else 0.0) for name, value in parts.items()]
+    return [Share(name, value, value / total if total else 0.0) for name, value in parts.items()]
 
 
 # Operators

@@ -21,7 +21,7 @@ _LINES = [
     ("– trace, cold", "trace_seconds", "{:.2f} s", ""),
     ("– compile, cold", "compile_seconds", "{:.2f} s", "≤ 4 s"),
     ("– load programs (warm, nothing is traced)", "warm_compile_seconds", "{:.2f} s", ""),
-    ("– evaluate, select, spool (warm)", "run_seconds", "{:.2f} s", ""),
+    ("– evaluate, select, store (warm)", "run_seconds", "{:.2f} s", ""),
     ("– build the dataset and write it", "write_seconds", "{:.2f} s", ""),
     ("– figure", "figure_seconds", "{:.2f} s", ""),
     ("peak resident memory", "peak_memory_bytes", "{:.2e} B", "≤ 0.8e9 B"),

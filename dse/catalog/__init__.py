@@ -16,9 +16,18 @@ import hashlib
 from collections.abc import Iterable
 
 from dse import types
-from dse.catalog.entries import NO_NETWORK, Entry, load, reference, referenced
+from dse.catalog.entries import (
+    NO_NETWORK,
+    Entry,
+    Values,
+    load,
+    no_network,
+    reference,
+    referenced,
+    values_of,
+    within,
+)
 from dse.catalog.load import FOLDERS, Folder, catalog_root, file_of, find, known_names, paths, plain, shown
-from dse.catalog.records import Values, no_network, values_of, within
 from dse.catalog.units import quantity
 from dse.catalog.unverified import Constant, unverified_of
 from dse.catalog.value import Sourced, bounded, choice

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from enum import IntEnum
+from typing import Any
 
 from dse import types
 from dse.catalog import value
@@ -13,19 +14,12 @@ from dse.errors import InputError, unknown_name
 from dse.types import NOT_NEGATIVE, POSITIVE, SHARE, Bounds, paths
 
 
-class Field(NamedTuple):
-    """One value of a file."""
-
-    parse: Parser
-    required: bool = False
-
-
 @dataclasses.dataclass(frozen=True)
 class Table:
     """A table of a file: fields and tables by key."""
 
-    fields: dict[str, Field | Table]
-    required: bool = False
+    fields: dict[str, Parser | Table]
+    needs: tuple[str, ...] = ()  #: fields and tables that must be there
     plain: bool = False  #: whether its fields keep their plain names in an entry (``latency``, not ``fit.latency``)
     shorthand: str = ""  #: the field that a text in place of the table means
     check: Callable[[dict[str, Sourced], str], None] = lambda values, where: None  #: of all values together
@@ -39,43 +33,38 @@ _HEADERS = {"workload": (*_HEADER, "n_experts"), "system": (*_HEADER, "sources")
 # --- fields -----------------------------------------------------------------------------------------------
 
 
-def _leaf(about: dict[str, Any]) -> Field:
-    """A leaf of a record by its metadata."""
-    enum = about.get("enum")
-    if enum:
-        return Field(lambda raw, where: (value.choice(raw, enum, where), "1"))
-    return _number(about["units"], about["bounds"])
-
-
-def _number(units: str, bounds: Bounds = NOT_NEGATIVE) -> Field:
-    return Field(lambda raw, where: (value.number(raw, units, bounds, where), units))
-
-
-def _leaves(record: type, *names: str) -> dict[str, Field]:
+def _leaves(record: type, *names: str) -> dict[str, Parser]:
     """The leaves of a record itself: all, or those named."""
-    return {name: _leaf(about) for name, about in paths.leaves(record).items()
-            if "." not in name and (not names or name in names)}  # fmt: skip
+    return {
+        name: _choice(about["enum"]) if "enum" in about else _number(about["units"], about["bounds"])
+        for name, about in paths.leaves(record).items()
+        if "." not in name and (not names or name in names)
+    }
 
 
-def _numbers(**units: str | tuple[str, Bounds]) -> dict[str, Field]:
+def _choice(enum: type[IntEnum]) -> Parser:
+    return lambda raw, where: (value.choice(raw, enum, where), "1")
+
+
+def _number(units: str, bounds: Bounds = NOT_NEGATIVE) -> Parser:
+    return lambda raw, where: (value.number(raw, units, bounds, where), units)
+
+
+def _numbers(**units: str | tuple[str, Bounds]) -> dict[str, Parser]:
     return {name: _number(*([unit] if isinstance(unit, str) else unit)) for name, unit in units.items()}
 
 
-def _texts(*names: str) -> dict[str, Field]:
-    return dict.fromkeys(names, Field(value.text))
+def _texts(*names: str) -> dict[str, Parser]:
+    return dict.fromkeys(names, value.text)
 
 
-def _required(fields: dict[str, Field]) -> dict[str, Field]:
-    return {name: field._replace(required=True) for name, field in fields.items()}
-
-
-def _without(fields: dict[str, Field], *names: str) -> dict[str, Field]:
+def _without(fields: dict[str, Parser], *names: str) -> dict[str, Parser]:
     return {name: field for name, field in fields.items() if name not in names}
 
 
-def _first_required(fields: dict[str, Field], *names: str) -> dict[str, Field]:
-    """The fields with those named required and in front."""
-    return _required({name: fields[name] for name in fields if name in names}) | _without(fields, *names)
+def _stated(record: type) -> tuple[str, ...]:
+    """Leaves that have no default."""
+    return tuple(name for name, about in paths.leaves(record).items() if "default" not in about)
 
 
 # --- kinds ------------------------------------------------------------------------------------------------
@@ -91,8 +80,7 @@ _HOST = _numbers(
 _NODE = Table(
     _texts("scale_up", "scale_out", "software") | _numbers(devices_per_node=("1", POSITIVE), **_LEVELS) | _HOST
 )
-_POWER, _CHIP, _WORKLOAD = _leaves(types.Power), _leaves(types.Chip), _leaves(types.Workload)
-_YEAR = _numbers(year="1")
+_POWER = _leaves(types.Power)
 
 
 def _some_rate(values: dict[str, Sourced], where: str) -> None:
@@ -112,8 +100,7 @@ def _stated_or_generated(values: dict[str, Sourced], where: str) -> None:
 
 
 _RATES = _leaves(types.MatrixRate) | _numbers(fp64="FLOP/s")
-_STEPS = Table({"matrix": Field(value.steps("FLOP")), "vector": Field(value.steps("FLOP")),
-                "memory": Field(value.steps("B"))})  # fmt: skip
+_STEPS = Table(dict(matrix=value.steps("FLOP"), vector=value.steps("FLOP"), memory=value.steps("B")))
 _COLLECTIVE_KERNELS = _leaves(types.CollectiveKernels) | _leaves(
     types.Network, "latency", "efficiency", "ramp", "in_network_reduction"
 )
@@ -121,14 +108,14 @@ _COLLECTIVE_KERNELS = _leaves(types.CollectiveKernels) | _leaves(
 #: One device; all but the matrix rate and the memory falls back on its kernel family. One with a ``chip`` is
 #: generated from it, and states neither.
 _ACCELERATOR = Table(
-    _texts("vendor", "architecture", "status") | _YEAR | _leaves(types.Accelerator, "vector_rate", "cache")
+    _texts("vendor", "architecture", "status") | _numbers(year="1") | _leaves(types.Accelerator, "vector_rate", "cache")
     | {
         "kernels": Table(_texts("family") | _leaves(types.Kernels) | {"steps": _STEPS}, shorthand="family"),
         "matrix_rate": Table(_RATES, check=_some_rate),
-        "memory": Table(_required(_leaves(types.MemoryTier)) | _texts("kind")),
+        "memory": Table(_leaves(types.MemoryTier) | _texts("kind"), needs=_stated(types.MemoryTier)),
         "chip": Table(
-            _required(_texts("architecture", "node", "memory"))
-            | _first_required(_texts("base_node") | _CHIP, "die_area", "power_budget", "stacks")
+            _texts("architecture", "node", "memory", "base_node") | _leaves(types.Chip),
+            needs=("architecture", "node", "memory", "die_area", "power_budget", "stacks"),
         ),
         "structure": Table(plain=True, fields=_numbers(
             cores=("1", POSITIVE), vector_rate_16bit="FLOP/s", cache_bandwidth="B/s", onchip_bandwidth="B/s",
@@ -164,61 +151,59 @@ _KERNELS = Table(_texts("family") | _leaves(types.Kernels) | {
 })  # fmt: skip
 
 #: One network level: what is built, and how near software comes to it (``fit``).
+_FIT = ("latency", "efficiency", "ramp", "processor_usage")
 _NETWORK = Table(
-    _required(_leaves(types.Network, "bandwidth", "domain")) | _texts("family", "scope", "topology", "lanes")
-    | _leaves(types.Network, "in_network_reduction")
-    | _numbers(year="1", wire_latency="s", energy="J/B")
+    _leaves(types.Network, "bandwidth", "domain", "in_network_reduction")
+    | _texts("family", "scope", "topology", "lanes") | _numbers(year="1", wire_latency="s", energy="J/B")
     | {
-        "fit": Table(
-            _required(_leaves(types.Network, "latency", "efficiency", "ramp", "processor_usage")),
-            required=True, plain=True,
-        ),
+        "fit": Table(_leaves(types.Network, *_FIT), needs=_FIT, plain=True),
         "volumes": Table(_leaves(types.Volumes)),
         "alone": Table(_COLLECTIVE_KERNELS),
-    }
+    },
+    needs=("bandwidth", "domain", "fit"),
 )  # fmt: skip
 
 #: A cluster of nodes; ``sources`` names the measured sources that ran there.
 _SYSTEM = Table(
-    _required(_texts("accelerator", "scale_up", "scale_out", "software") | _numbers(devices_per_node=("1", POSITIVE)))
-    | _texts("topology") | _HOST | _numbers(**_LEVELS, nics_per_node="1")
+    _texts("accelerator", "scale_up", "scale_out", "software", "topology") | _HOST
+    | _numbers(devices_per_node=("1", POSITIVE), **_LEVELS, nics_per_node="1"),
+    needs=("accelerator", "scale_up", "scale_out", "software", "devices_per_node"),
 )  # fmt: skip
 
 #: A stack, what it does where a mapping leaves it open, and in ``sources`` the measured sources that used it.
 #: ``family`` names the chips of a stack that nothing was measured of: it gets what their stacks share.
 _SOFTWARE = Table(
-    _first_required(
-        _texts("family") | _leaves(types.Software),
-        *(name for name, about in paths.leaves(types.Software).items() if "default" not in about),
-    )
-    | _numbers(
-        zero_stage=("1", Bounds(high=3.0, whole=True)), sequence_parallel=("1", Bounds(high=3.0, whole=True)),
-        overlap_dp=("1", SHARE), overlap_tp=("1", SHARE), residual="1",
-    )
+    _texts("family") | _leaves(types.Software) | _numbers(residual="1")
+    | _leaves(types.Mapping, "zero_stage", "sequence_parallel", "overlap_dp", "overlap_tp"),
+    needs=_stated(types.Software),
 )  # fmt: skip
 
 #: A dense decoder transformer.
 _MODEL = Table(
-    _first_required(_WORKLOAD, "n_layers", "hidden", "n_heads", "ffn_hidden", "vocab", "seq_len")
-    | _texts("family") | _numbers(max_seq_len=("1", POSITIVE), parameters_published=("1", POSITIVE))
+    _leaves(types.Workload) | _texts("family")
+    | _numbers(max_seq_len=("1", POSITIVE), parameters_published=("1", POSITIVE)),
+    needs=("n_layers", "hidden", "n_heads", "ffn_hidden", "vocab", "seq_len"),
 )  # fmt: skip
 
 #: A process of logic. ``delay`` is that of a gate over N7's at iso power, as claimed; the model does not use it.
 _LOGIC_NODE = Table(
-    _required(_leaves(types.LogicNode)) | _texts("foundry", "status")
-    | _numbers(year="1", supply=("V", POSITIVE), wafer_price="USD", defect_density="1/m^2", delay="1", bitcell="m^2")
+    _leaves(types.LogicNode) | _texts("foundry", "status")
+    | _numbers(year="1", supply=("V", POSITIVE), wafer_price="USD", defect_density="1/m^2", delay="1", bitcell="m^2"),
+    needs=_stated(types.LogicNode),
 )  # fmt: skip
 
 #: A memory by its unit (stack, device, DIMM, drive).
 _MEMORY = Table(
-    _required(_leaves(types.MemoryTechnology)) | _texts("family", "status", "unit")
-    | _numbers(year="1", unit_latency="s", unit_price="USD")
+    _leaves(types.MemoryTechnology) | _texts("family", "status", "unit")
+    | _numbers(year="1", unit_latency="s", unit_price="USD"),
+    needs=_stated(types.MemoryTechnology),
 )  # fmt: skip
 
 #: Shares and constants that the chips of an architecture have in common: all leaves but a chip's own.
-_ARCHITECTURE = Table(
-    _required(_without(_CHIP, "die_area", "base_area", "power_budget", "clock_ratio", "stacks", "link_bandwidth"))
+_SHARED = _without(
+    _leaves(types.Chip), "die_area", "base_area", "power_budget", "clock_ratio", "stacks", "link_bandwidth"
 )
+_ARCHITECTURE = Table(_SHARED, needs=tuple(_SHARED))
 
 #: Kind → what its files may hold.
 SCHEMAS = {
@@ -274,12 +259,12 @@ def _values(data: dict[str, Any], table: Table, file: str, at: str, source: str,
     found: dict[str, Sourced] = {}
     for key, field in table.fields.items():
         raw, where = data.get(key), f"{file}: {at}{key}"
-        if raw is None and field.required:
-            raise _missing(where, at + key)
         if raw is None:
+            if key in table.needs:
+                raise _missing(where, at + key)
             continue
-        if isinstance(field, Field):
-            found[key] = value.sourced(raw, field.parse, where, source, confidence)
+        if not isinstance(field, Table):
+            found[key] = value.sourced(raw, field, where, source, confidence)
             continue
         inner = {field.shorthand: raw} if isinstance(raw, str) and field.shorthand else raw
         if not isinstance(inner, dict):

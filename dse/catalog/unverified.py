@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from dse import types
-from dse.catalog.entries import Entry, load, referenced
+from dse.catalog.entries import RECORDS, Entry, load, referenced
 from dse.catalog.load import Folder
-from dse.catalog.records import RECORDS
 from dse.types.paths import leaves
 
 #: Confidences of values that no text has been held against.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from dse.explain import Explanation, OperatorRow, Part
+    from dse.explain import Explanation, OperatorRow, Share
     from dse.measured.uncertainty import Interval
     from dse.types import Design
 
@@ -168,7 +168,7 @@ def _headline(explained: Explanation, bounds: dict[str, Interval]) -> list[list[
     return rows
 
 
-def _waterfall(parts: list[Part], text: Callable[[float], str]) -> Table:
+def _waterfall(parts: list[Share], text: Callable[[float], str]) -> Table:
     rows = [
         [part.name.replace("_", " "), text(part.value), show.percent(part.share), "█" * round(40 * part.share)]
         for part in parts

@@ -49,7 +49,16 @@ def run(
         fresh: compute again what is finished, a whole file or the parts of an interrupted run.
         progress: called after every block.
 
+    Returns:
+        One variable a metric, with ``units`` and ``long_name``. Its dimensions are the orthogonal axes and
+        ``mapping``, or ``design`` where single designs are kept (``feasible``, ``top:K``, ``pareto``), or the
+        orthogonal axes alone for ``best``.
+
     Raises InputError for bad input, before anything is computed, and Interrupted when stopped.
+
+    >>> results = run("sweeps/megatron_1t_4096_a100.toml", output=False, keep="top:3")
+    >>> results.sizes["design"], results.step_time.attrs["units"]
+    (3, 's')
     """
     return execute(spec, output, keep=keep, chunk=chunk, fresh=fresh, progress=progress)[0]
 
@@ -57,7 +66,19 @@ def run(
 def execute(
     spec: str | Path | SweepSpec, output: str | Path | bool | None = None, **options: Any
 ) -> tuple[xr.Dataset, Summary]:
-    """Run a sweep as :func:`run` does, with any of :class:`Options`. Gives dataset and summary."""
+    """Run a sweep as :func:`run` does and tell what was found.
+
+    Args:
+        spec: path of a specification, or one that was read.
+        output: file of the results, by default what the specification says; False writes none.
+        **options: the other fields of :class:`~dse.sweep.job.Options`.
+
+    Returns:
+        The dataset of :func:`run`, and the summary: counts by reason, the best designs, seconds by what they were
+        spent on.
+
+    Raises InputError for bad input, before anything is computed, and Interrupted when stopped.
+    """
     labelled, summary = perform(spec, output, **options)
     if labelled is None:
         with results.open_results(summary.output) as found:
@@ -68,7 +89,11 @@ def execute(
 def perform(
     spec: str | Path | SweepSpec, output: str | Path | bool | None = None, **options: Any
 ) -> tuple[Labelled | None, Summary]:
-    """Run a sweep as :func:`execute` does, without xarray; no results where they are in the file already."""
+    """Run a sweep as :func:`execute` does, without xarray, whose import takes a third of a second.
+
+    Returns:
+        Labelled arrays in place of the dataset, None where an earlier run has left them in the file; and the summary.
+    """
     began = time.perf_counter()
     job = prepared(spec, Options(output, **options))
     if summary := finished(job):
@@ -98,7 +123,19 @@ def perform(
 def perform_shard(
     spec: str | Path | SweepSpec, shard: Shard, output: str | Path | None = None, **options: Any
 ) -> Summary:
-    """Evaluate one share of a sweep into the folder of its parts; :func:`dse.sweep.merge.merge` joins them."""
+    """Evaluate one share of a sweep; :func:`dse.sweep.merge.merge` joins them.
+
+    Args:
+        spec: path of a specification, or one that was read; the same for all shards.
+        shard: which share of how many.
+        output: the file that is to hold the results; parts go to ``<output>.parts/``.
+        **options: the other fields of :class:`~dse.sweep.job.Options`.
+
+    Returns:
+        The numbers of this share: designs, feasible ones, counts by reason, seconds.
+
+    Raises InputError for bad input, before anything is computed, and Interrupted when stopped.
+    """
     began = time.perf_counter()
     job = prepared(spec, Options(output, **options))
     if summary := finished(job):

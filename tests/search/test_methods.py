@@ -23,7 +23,7 @@ def task():
 @pytest.fixture(scope="module")
 def optimum(task):
     """The least step time of all, by enumeration."""
-    metrics, objectives = Engine(task.grid, task.program.model).designs(np.arange(task.grid.n_designs))
+    metrics, objectives = Engine(task.grid).designs(np.arange(task.grid.n_designs))
     return np.where(metrics.feasible, objectives[0], np.inf).min()
 
 

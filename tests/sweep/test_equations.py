@@ -1,13 +1,17 @@
 """A function as equations: the same values, nothing twice, nothing that is not needed."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 import dse
-from dse.sweep import plan
+from dse.sweep import execute, plan
 from dse.sweep.engine import equations
+from tests.sweep import toy
 from tests.sweep.toy import sweep
 
 
@@ -39,6 +43,75 @@ def test_outputs_may_be_inputs_and_constants():
     table = jnp.arange(3.0)
     found, _ = equations.trace(lambda a: (a, 2.0, table), 1.0)
     assert [np.asarray(value).tolist() for value in found(5.0)] == [5.0, 2.0, [0.0, 1.0, 2.0]]
+
+
+@jax.custom_jvp
+def forward_rule(a):
+    return jnp.sin(a)
+
+
+forward_rule.defjvp(lambda primals, tangents: (forward_rule(primals[0]), 5.0 * tangents[0]))
+
+
+@jax.custom_vjp
+def backward_rule(a):
+    return jnp.sin(a)
+
+
+backward_rule.defvjp(lambda a: (backward_rule(a), None), lambda kept, slope: (7.0 * slope,))
+
+CALLS = {
+    "softplus": lambda a, b: jax.nn.softplus(a) * jax.nn.softplus(b),
+    "custom_jvp": lambda a, b: forward_rule(a) + forward_rule(b),
+    "custom_vjp": lambda a, b: backward_rule(a) - backward_rule(b),
+    "cond": lambda a, b: lax.cond(a > b, lambda: jnp.exp(a), lambda: 2.0 * b),
+    "while": lambda a, b: lax.while_loop(lambda c: c < 10.0, lambda c: c + jnp.abs(a) + 0.1, b),
+    "fori_loop": lambda a, b: lax.fori_loop(0, 3, lambda i, c: c * a + i, b),
+}
+
+
+@pytest.mark.parametrize("function", CALLS.values(), ids=CALLS)
+def test_functions_that_are_called_are_passed_on(function):
+    found, _ = equations.trace(function, 1.0, 2.0)
+    outer, inner = jnp.linspace(0.1, 3.0, 4), jnp.linspace(-1.0, 2.0, 3)
+    nested = jax.vmap(jax.vmap(lambda a, b: found(a, b)[0], (None, 0)), (0, None))
+    expected = [[function(a, b) for b in inner] for a in outer]
+    np.testing.assert_allclose(jax.jit(nested)(outer, inner), expected, rtol=2e-6)
+
+
+@pytest.mark.parametrize(("name", "slope"), [("custom_jvp", 5.0), ("custom_vjp", 7.0)])
+def test_own_rules_of_differentiation_stay(name, slope):
+    found, _ = equations.trace(CALLS[name], 1.0, 2.0)
+    assert float(jax.grad(lambda a: found(a, 2.0)[0])(1.0)) == slope
+
+
+def test_effects_stay_each_in_its_place(capfd):
+    @jax.jit
+    def says(a):
+        jax.debug.print("at {a}", a=a)
+        return a + 1.0
+
+    found, _ = equations.trace(lambda a: says(a) * says(a), 1.0)
+    assert float(found(3.0)[0]) == 16.0
+    jax.effects_barrier()
+    assert capfd.readouterr().out == "at 3.0\nat 3.0\n"
+
+
+def test_a_sweep_prints_calls_and_differs_in_nothing(capfd):
+    def model(design):
+        jax.debug.print("tp = {tp}", tp=design.mapping.tp)
+        metrics = toy.evaluate(design)
+        zero = backward_rule(forward_rule(jax.nn.softplus(design.mapping.tp))) * 0.0
+        return dataclasses.replace(metrics, step_time=metrics.step_time + zero)
+
+    study = dataclasses.replace(toy.STUDY, evaluate=model)
+    spec = sweep('tp = [1, 2]\nmicro_batch = [1, 2]\nrecompute = ["none", "full"]')
+    found, summary = execute(spec, output=False, study=study)
+    jax.effects_barrier()
+    printed = capfd.readouterr().out.splitlines()
+    expected, _ = execute(spec, output=False, study=toy.STUDY)
+    np.testing.assert_array_equal(found.step_time, expected.step_time)
+    assert {"tp = 1.0", "tp = 2.0"} <= set(printed) and len(printed) >= summary.n_designs
 
 
 def test_the_model_is_the_same():

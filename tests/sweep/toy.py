@@ -6,7 +6,7 @@ import dataclasses
 
 import jax.numpy as jnp
 
-from dse.study import TRAINING
+from dse.study import TRAINING, Study
 from dse.sweep import SweepSpec, from_text
 from dse.types import Design, Infeasible, Metrics
 
@@ -48,7 +48,8 @@ overlap_tp = [false, true]
 
 
 def sweep(
-    axes: str = MAPPING_AXES, *, workload: str = "", system: str = "n_devices = 16", mapping: str = "", more: str = ""
+    axes: str = MAPPING_AXES, *, workload: str = "", system: str = "n_devices = 16", mapping: str = "", more: str = "",
+    study: Study | None = None,
 ) -> SweepSpec:
     """The specification of a small sweep: eight layers, eight heads, a batch of 32 on 16 devices."""
     shape = dict(n_layers=8, n_heads=8, n_kv_heads=8, ffn_hidden=1024, seq_len=64, global_batch=32)
@@ -66,4 +67,4 @@ def sweep(
 [axes]
 {axes}
 {more}
-""")
+""", study=study)

@@ -22,8 +22,8 @@ from dse.model.machine.attention_kernels import Attention, attention_time
 from dse.model.machine.collective_kernels import collective_time, direct_time
 from dse.model.machine.gemm_kernels import Gemm, gemm_time
 from dse.model.machine.roofline import elementwise_time
-from dse.model.work.operators import SOFTMAX, Element, matmul_work
-from dse.types import Accelerator, Group, Precision, Scalar, System
+from dse.model.work.operators import SOFTMAX, matmul_work
+from dse.types import Accelerator, Element, Group, Precision, Scalar, System
 
 
 def gemm_of(rows: Scalar, columns: Scalar, depth: Scalar, precision: Scalar, device: Accelerator) -> Gemm:

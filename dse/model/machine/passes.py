@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from dse.model.machine.rates import rates_of
-from dse.model.machine.roofline import memory_time, operator_times
+from dse.model.machine.rates import Rates
+from dse.model.machine.roofline import moving_time, operator_times
 from dse.types import Design, Operator, OperatorKind, Scalar, Window
 
 
@@ -40,15 +40,15 @@ class Passes(NamedTuple):
         }[window]
 
 
-def run_passes(operators: Sequence[Operator], design: Design) -> Passes:
-    """Time every operator and fold the list into passes."""
-    accelerator, backward = design.system.accelerator, design.workload.backward
-    rates = rates_of(accelerator, design.mapping.precision, design.software)
+def run_passes(operators: Sequence[Operator], rates: Rates, trained: Scalar) -> Passes:
+    """Time every operator and fold the list into passes; ``trained`` is 0 for the forward alone."""
     timed = [(o, operator_times(o, rates)) for o in operators]
+    moved_forward = sum(o.present * o.forward.bytes for o in operators)
+    moved_backward = sum(o.present * sum(work.bytes for work in o.gradients) for o in operators)
 
     def fold(index: int, keep: Callable[[Operator], bool] = lambda o: True) -> Scalar:
         total = sum((t[index] for o, t in timed if keep(o)))
-        return total if index == 0 else backward * total
+        return total if index == 0 else trained * total
 
     def dense(o: Operator) -> bool:
         return o.kind is OperatorKind.matrix
@@ -65,10 +65,8 @@ def run_passes(operators: Sequence[Operator], design: Design) -> Passes:
         matrix_forward=fold(0, dense),
         matrix_input_gradient=fold(1, dense),
         matrix_weight_gradient=fold(2, dense),
-        memory_forward=memory_time(sum(o.present * o.forward.bytes for o in operators), accelerator),
-        memory_backward=memory_time(
-            backward * sum(o.present * sum(work.bytes for work in o.gradients) for o in operators), accelerator
-        ),
+        memory_forward=moving_time(moved_forward, rates),
+        memory_backward=moving_time(trained * moved_backward, rates),
     )
 
 

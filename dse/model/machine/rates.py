@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from dse.model.choice import choose, just_below_reciprocal
 from dse.model.formats import operand_bytes
-from dse.types import Accelerator, FineKernels, Kernels, OperatorKind, Precision, Scalar, Software, Steps
+from dse.types import Accelerator, Design, FineKernels, Kernels, OperatorKind, Precision, Scalar, Software, Steps
 
 #: A rate or size that is missing is replaced by this, so that nothing divides by zero;
 #: the design is then flagged infeasible.
@@ -100,6 +100,11 @@ def rates_of(accelerator: Accelerator, precision: Scalar, software: Software | N
         column_tiles=just_below_reciprocal(kernels.tile_columns),
         core_waves=just_below_reciprocal(accelerator.cores),
     )
+
+
+def step_rates(design: Design) -> Rates:
+    """Rates of the operators of a step of ``design``."""
+    return rates_of(design.system.accelerator, design.mapping.precision, design.software)
 
 
 def byte_time(accelerator: Accelerator) -> Scalar:

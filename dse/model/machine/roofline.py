@@ -8,7 +8,7 @@ from dse.model.choice import ceiling
 from dse.model.machine import attention_kernels
 from dse.model.machine.overlap import best_splits, combine, overlapped
 from dse.model.machine.rates import Rates, Unit, byte_time
-from dse.types import Accelerator, EfficiencySteps, FineKernels, Operator, OperatorKind, Scalar, Steps, Work
+from dse.types import Accelerator, FineKernels, Kernels, Operator, OperatorKind, Scalar, Steps, Work
 
 
 def occupied_flops(work: Work, rates: Rates) -> Scalar:
@@ -83,17 +83,22 @@ def roofline_terms(
     kind: OperatorKind, work: Work, rates: Rates, backward: bool = False
 ) -> tuple[Scalar, Scalar]:
     """Compute time and memory time of one kernel in seconds, before they are combined."""
-    return compute_time(kind, work, rates, backward), _moving_time(work.bytes, rates.byte_time, rates.kernels.steps)
+    return compute_time(kind, work, rates, backward), moving_time(work.bytes, rates)
 
 
-def _moving_time(size: Scalar, byte_time: Scalar, steps: EfficiencySteps | None) -> Scalar:
-    time = size * byte_time
-    return time if steps is None else time / step_efficiency(size, steps.memory)
+def moving_time(size: Scalar, rates: Rates) -> Scalar:
+    """Seconds that one kernel takes to move ``size`` bytes through device memory."""
+    return _moving_time(size, rates.byte_time, rates.kernels)
 
 
 def memory_time(size: Scalar, accelerator: Accelerator) -> Scalar:
-    """Seconds that one kernel takes to move ``size`` bytes through device memory."""
-    return _moving_time(size, byte_time(accelerator), accelerator.kernels.steps)
+    """The same on a device of which nothing else is asked."""
+    return _moving_time(size, byte_time(accelerator), accelerator.kernels)
+
+
+def _moving_time(size: Scalar, byte_time: Scalar, kernels: Kernels) -> Scalar:
+    time = size * byte_time
+    return time if kernels.steps is None else time / step_efficiency(size, kernels.steps.memory)
 
 
 def isolated_time(kind: OperatorKind, work: Work, rates: Rates, backward: bool = False) -> Scalar:
@@ -102,7 +107,7 @@ def isolated_time(kind: OperatorKind, work: Work, rates: Rates, backward: bool =
     fine, blend = rates.units[kind].fine, rates.kernels.roofline_blend
     if fine is None:
         return combine(compute, memory, blend)
-    written = _moving_time(2.0 * work.rows * work.columns * work.batch, rates.byte_time, rates.kernels.steps)
+    written = moving_time(2.0 * work.rows * work.columns * work.batch, rates)
     return overlapped(compute, memory, blend) + fine.output_overhead * written
 
 

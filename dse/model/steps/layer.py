@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from dse.model.layout import Layout
 from dse.model.machine.messages import Sent, send_all
 from dse.model.machine.passes import run_passes, with_small_kernels
+from dse.model.machine.rates import Rates, step_rates
 from dse.model.parallel import offload
 from dse.model.parallel.layer import context_parallel, tensor_parallel
 from dse.model.work.training import TrainingWork
@@ -38,15 +39,16 @@ class LayerTime(NamedTuple):
 def layer_time(design: Design, layout: Layout, work: TrainingWork) -> LayerTime:
     """One layer and micro-batch by part."""
     messages = [message for message in work.messages if message.scope is Scope.layer]
-    return run_layer(design, layout, work, send_all(messages, design.software, design.system))[0]
+    sent = send_all(messages, design.software, design.system)
+    return run_layer(design, layout, work, step_rates(design), sent)[0]
 
 
 def run_layer(
-    design: Design, layout: Layout, work: TrainingWork, sent: Iterable[Sent]
+    design: Design, layout: Layout, work: TrainingWork, rates: Rates, sent: Iterable[Sent]
 ) -> tuple[LayerTime, Scalar]:
     """Times of one layer and micro-batch, and what fetching the optimiser state adds to a step's last backward."""
     trained = design.workload.backward
-    passes = with_small_kernels(run_passes(work.layer, design), design)
+    passes = with_small_kernels(run_passes(work.layer, rates, trained), design)
     tensor = tensor_parallel(design, layout, sent, passes)
     context = context_parallel(design, layout, sent, passes)
     recompute = layout.full * passes.forward + layout.selective * passes.core_forward

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 from dse.model.layout import Layout
 from dse.model.machine.messages import Sent, send_all, time_of
 from dse.model.machine.passes import run_passes
-from dse.model.machine.roofline import memory_time
+from dse.model.machine.rates import Rates, step_rates
+from dse.model.machine.roofline import moving_time
 from dse.model.parallel import pipeline
 from dse.model.parallel.data import Windows, data_parallel_time
 from dse.model.steps.layer import LayerTime, launch_time, run_layer
@@ -58,8 +59,9 @@ def step_time(design: Design, layout: Layout, work: TrainingWork) -> tuple[StepT
     w, m = design.workload, design.mapping
     n, layers = layout.n_micro_batches, layout.layers
     sent = send_all(work.messages, design.software, design.system)
-    one, update = run_layer(design, layout, work, sent)
-    interval = stage_intervals(design, layout, one, embedding_and_head_time(design, work, sent))
+    rates = step_rates(design)
+    one, update = run_layer(design, layout, work, rates, sent)
+    interval = stage_intervals(design, layout, one, embedding_and_head_time(work, rates, sent, w.backward))
     windows = Windows(
         layers * one.forward, layers * (one.backward + one.recompute), interval.stall + layers * one.offload
     )
@@ -75,7 +77,7 @@ def step_time(design: Design, layout: Layout, work: TrainingWork) -> tuple[StepT
         bubble=pipeline.bubble_time(interval.stages, m.pp, m.virtual_stages),
         pipeline_parallel=0.5 * (1.0 + w.backward) * sends * time_of(sent, Scope.stage_boundary),
         data_parallel=data_parallel_time(design, layout, sent, windows),
-        optimizer=w.backward * optimizer_time(design, layout, work),
+        optimizer=w.backward * optimizer_time(design, layout, work, rates),
         offload=n * layers * one.offload + layers * update,
     )
     return step, one
@@ -109,16 +111,18 @@ def stage_intervals(
     )
 
 
-def embedding_and_head_time(design: Design, work: TrainingWork, sent: Sequence[Sent]) -> tuple[Scalar, Scalar]:
+def embedding_and_head_time(
+    work: TrainingWork, rates: Rates, sent: Sequence[Sent], trained: Scalar
+) -> tuple[Scalar, Scalar]:
     """Seconds a micro-batch that the first stage (embedding) and the last (head, loss) add."""
-    first, last = run_passes(work.embedding, design), run_passes(work.head, design)
+    first, last = run_passes(work.embedding, rates, trained), run_passes(work.head, rates, trained)
     return (
         first.forward + first.backward + time_of(sent, Scope.embedding),
         last.forward + last.backward + time_of(sent, Scope.head),
     )
 
 
-def optimizer_time(design: Design, layout: Layout, work: TrainingWork) -> Scalar:
+def optimizer_time(design: Design, layout: Layout, work: TrainingWork, rates: Rates) -> Scalar:
     """Seconds of the Adam step, bound by memory, and of what the host does once a step."""
     moved = work.parameters * optimizer_traffic(design, layout)
-    return memory_time(moved, design.system.accelerator) + design.software.step_overhead
+    return moving_time(moved, rates) + design.software.step_overhead

@@ -117,7 +117,8 @@ class _Names:
         records = [self.values(axis, slug) for slug in axis.labels]
         for path in dict.fromkeys(itertools.chain(*records)):
             brought = [record.get(path) for record in records]
-            if any(one != brought[0] for one in brought if one is None or isinstance(one, tuple)) or brought[0] is None:
+            fixed = None in brought or isinstance(brought[0], tuple)  # lacking in some, or steps of an efficiency
+            if path not in owned and fixed and any(one != brought[0] for one in brought):
                 optional = path.removeprefix(f"{NAMED[axis.key][1]}.").rpartition(".")[0] or path
                 raise InputError(
                     axis.where, f"{', '.join(map(str, axis.labels))}: unlike in {optional}",

@@ -55,7 +55,16 @@ def to_xarray(results: Labelled) -> xr.Dataset:
 
 
 def open_results(path: str | Path) -> xr.Dataset:
-    """The results of a sweep, lazily read, with the ``mapping`` multi-index and readable labels restored."""
+    """The results of a sweep, lazily read, with the ``mapping`` multi-index and readable labels restored.
+
+    Args:
+        path: netCDF4 file that ``dse run`` has written.
+
+    Returns:
+        The dataset; every variable has ``units`` and ``long_name``, attributes tell where it comes from.
+
+    Raises InputError for a file that is not there or is no netCDF4.
+    """
     import xarray as xr
 
     path = Path(path)
