@@ -38,6 +38,11 @@ overlap_dp = [false, true]
 minimize = "step_time"
 """
 
+#: Files whose programs take minutes to compile.
+LONG = (
+    "properties/test_laws.py", "sweep/test_chips.py", "test_cli.py", "model/test_energy.py", "search/test_codesign.py",
+)  # fmt: skip
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Share compiled programs between processes and runs, then make JAX strict."""
@@ -49,11 +54,14 @@ def pytest_configure(config: pytest.Config) -> None:
     fuse_outputs()
     import jax
 
-    from dse.sweep.engine.devices import fuse_outputs
-
-    fuse_outputs()  # as every sweep does: programs compile in half the time
     jax.config.update("jax_numpy_dtype_promotion", "strict")
     jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first, so that at the end no worker is left alone with one."""
+    root = Path(__file__).parent
+    items.sort(key=lambda item: item.path.relative_to(root).as_posix() not in LONG)
 
 
 @pytest.fixture

@@ -67,7 +67,7 @@ def _kind(path: str | Path) -> str:
     return "kernels" if measured_kernels.is_table(path) else "energy" if energy.is_table(path) else "steps"
 
 
-def _kernels(found: Sequence[kernels.Found]) -> Summary:
+def _kernels(found: Sequence[kernels.FittedJob]) -> Summary:
     rows: list[list[str | int | float]] = [
         [f"{one.slug}.{one.name}", len(one.values), sum(value.told for value in one.values.values()), job.median_error]
         for job in found for one in kernel_tables.tables(job)
@@ -75,7 +75,7 @@ def _kernels(found: Sequence[kernels.Found]) -> Summary:
     return Summary(["table", "parameters", "told by the rows", "median error of the fit"], rows)
 
 
-def _power(found: Sequence[power.Found]) -> Summary:
+def _power(found: Sequence[power.FittedChip]) -> Summary:
     rows: list[list[str | int | float]] = [
         [one.slug, len(one.unseen), *(float(np.mean(np.abs(np.expm1(e)))) for e in (one.fit.errors, one.unseen))]
         for one in found

@@ -14,7 +14,7 @@ import numpy as np
 from dse import types
 from dse.calibrate import writing
 from dse.calibrate.kernel_parameters import SHARED, leaf
-from dse.calibrate.kernels import Found
+from dse.calibrate.kernels import FittedJob
 from dse.measured.kernels import POWER
 
 #: Records whose leaves a table may hold.
@@ -67,7 +67,7 @@ def units(name: str) -> str:
     )  # fmt: skip
 
 
-def tables(found: Found) -> list[Table]:
+def tables(found: FittedJob) -> list[Table]:
     """What one fit says, file by file: own values, means over a family, and in the generic file what all share."""
     own = {slug: _own(found, slug) for slug in found.slugs}
     result = [Table(found.job.kind, slug, found.job.table, _source(found, slug), own[slug]) for slug in own]
@@ -83,17 +83,17 @@ def tables(found: Found) -> list[Table]:
     return result
 
 
-def _own(found: Found, slug: str) -> dict[str, Value]:
+def _own(found: FittedJob, slug: str) -> dict[str, Value]:
     absent = {leaf(path): _NONE for path in found.job.zeros(slug)}
     keys = found.job.keys(slug)
     return {found.job.written(path): _value(found, key) for path, key in keys.items() if key != path} | absent
 
 
-def _shared(found: Found) -> dict[str, Value]:
+def _shared(found: FittedJob) -> dict[str, Value]:
     return {found.job.written(path): _value(found, path) for path in found.fit.values if ":" not in path}
 
 
-def _value(found: Found, key: str) -> Value:
+def _value(found: FittedJob, key: str) -> Value:
     return Value(found.fit.values[key], found.fit.spread[key], found.fit.moved[key])
 
 
@@ -112,7 +112,7 @@ def _means(members: Sequence[dict[str, Value]]) -> dict[str, Value]:
     return result
 
 
-def _in_order(found: Found, values: dict[str, Value]) -> dict[str, Value]:
+def _in_order(found: FittedJob, values: dict[str, Value]) -> dict[str, Value]:
     """What a table of the generic file may state, in the order of the parameters.
 
     A network without its own has its ``fit``, not another's latency or bandwidth, and is a switch.
@@ -123,14 +123,14 @@ def _in_order(found: Found, values: dict[str, Value]) -> dict[str, Value]:
     return values | ({"crowding": _NONE} if level else {})
 
 
-def write(found: Sequence[Found], path: str | Path) -> None:
+def write(found: Sequence[FittedJob], path: str | Path) -> None:
     """All tables in one TOML file, each headed by the file of the catalogue that it belongs to."""
     about = "Fitted by dse calibrate; spread is the standard deviation of a value's logarithm."
     parts = {f"{one.slug}.{one.name}": one.entries for job in found for one in tables(job)}
     writing.write(path, writing.document(parts, about))
 
 
-def write_catalog(found: Sequence[Found], folder: str | Path) -> list[Path]:
+def write_catalog(found: Sequence[FittedJob], folder: str | Path) -> list[Path]:
     """Replaces the fitted tables in the files of a catalogue folder; returns the files."""
     changed = []
     for one in [table for job in found for table in tables(job)]:
@@ -140,7 +140,7 @@ def write_catalog(found: Sequence[Found], folder: str | Path) -> list[Path]:
     return list(dict.fromkeys(changed))
 
 
-def _source(found: Found, slug: str = "") -> str:
+def _source(found: FittedJob, slug: str = "") -> str:
     """What a table was fitted to, and how far off it is, in power where that was measured: of one file or of all."""
     used = np.array([slug in ("", found.job.devices[one.device]) for one in found.kernels])
     devices = dict.fromkeys(one.device for one, mine in zip(found.kernels, used, strict=True) if mine)

@@ -35,7 +35,7 @@ Group = tuple[str, str]  # kind of kernel, device
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class FittedJob:
     """A job with its fit and, over held-out groups of shapes, the errors of every row."""
 
     job: Job
@@ -59,11 +59,6 @@ class Found:
         known = self.job.devices
         return list(dict.fromkeys(known[one.device] for one in self.kernels))
 
-    @property
-    def at_prior(self) -> list[str]:
-        """Parameters that the rows told nothing of."""
-        return [path for path, moved in self.fit.moved.items() if not moved]
-
 
 def read_kernels(paths: Iterable[str | Path]) -> list[Kernel]:
     """Every kernel of some tables that can be predicted; InputError for a file that is no table of kernels."""
@@ -86,12 +81,12 @@ def read_kernels(paths: Iterable[str | Path]) -> list[Kernel]:
 Known = dict[tuple[str, str], dict[str, float]]
 
 
-def calibrate(kernels: Sequence[Kernel], k: int = 0, jobs: Sequence[Job] = JOBS) -> list[Found]:
+def calibrate(kernels: Sequence[Kernel], k: int = 0, jobs: Sequence[Job] = JOBS) -> list[FittedJob]:
     """Every job that has rows, fitted; with ``k`` also cross-validated over ``k`` folds of shapes.
 
     A job builds on the values of those before it: what kernels draw on how long they take.
     """
-    found: list[Found] = []
+    found: list[FittedJob] = []
     known: list[Known] = [{} for _ in range(k + 1)]
     for job in jobs:
         own = [one for one in kernels if one.kind in job.kernels and one.device in job.devices]
@@ -103,7 +98,7 @@ def calibrate(kernels: Sequence[Kernel], k: int = 0, jobs: Sequence[Job] = JOBS)
     return found
 
 
-def run(job: Job, kernels: Sequence[Kernel], k: int, known: list[Known]) -> Found:
+def run(job: Job, kernels: Sequence[Kernel], k: int, known: list[Known]) -> FittedJob:
     """One job: its fit to all rows, and the error of each row by a fit to the other folds.
 
     ``known`` holds the values before each fold's fit and, last, before the fit to all; this job's are added.
@@ -116,10 +111,10 @@ def run(job: Job, kernels: Sequence[Kernel], k: int, known: list[Known]) -> Foun
         _learn(job, found, known[fold])
     found = _fitted(job, kernels, np.ones(len(kernels), bool), known[k])
     _learn(job, found, known[k])
-    return Found(job, found, list(kernels), held)
+    return FittedJob(job, found, list(kernels), held)
 
 
-def fitted_device(found: Iterable[Found], kind: str, name: str) -> Any:
+def fitted_device(found: Iterable[FittedJob], kind: str, name: str) -> Any:
     """A device of the catalogue with what fits to all rows found."""
     known: Known = {}
     for one in found:

@@ -115,7 +115,7 @@ class Rows:
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class FittedChip:
     """The fit of one chip, and log errors of each figure by a fit that saw no figure of its group."""
 
     rows: Rows
@@ -129,7 +129,7 @@ class Found:
         return self.rows.slug
 
 
-def calibrate(paths: Sequence[str | Path]) -> list[Found]:
+def calibrate(paths: Sequence[str | Path]) -> list[FittedChip]:
     """Every chip that the tables have studies of, fitted, and each group of figures predicted without it."""
     cases = [case for path in paths for case in read(path) if isinstance(case.study, Study)]
     chips = [rows_of(slug, [c for c in cases if c.study.device == slug]) for slug in CHIPS]
@@ -141,7 +141,7 @@ def calibrate(paths: Sequence[str | Path]) -> list[Found]:
     for rows, own in zip(chips, best, strict=True):
         others = [b.z for r, b in zip(chips, best, strict=True) if r is not rows and _alike(r, rows)]
         moved = [rows.residuals(values(rows.slug, other)) for other in others]
-        found.append(Found(rows, fit_of(rows, own), _unseen(rows), np.mean(moved, 0) if moved else np.zeros(0)))
+        found.append(FittedChip(rows, fit_of(rows, own), _unseen(rows), np.mean(moved, 0) if moved else np.zeros(0)))
     return found
 
 
@@ -207,8 +207,10 @@ def fit_of(rows: Rows, found: Minimum) -> Fit:
 
 # Out
 
+_PRIOR = "prior: the rows say nothing of it"
 
-def entries(found: Found) -> dict[str, str]:
+
+def entries(found: FittedChip) -> dict[str, str]:
     """The fit of one chip as the table ``power`` of its catalogue file: name → value as TOML."""
     sizes = np.abs(np.expm1(found.unseen))
     studies = "clock study of decoder layers (Fröning)" if found.rows.studies[0].clocks else "power-limit traces (Zeus)"
@@ -218,9 +220,9 @@ def entries(found: Found) -> dict[str, str]:
     )
     result = {"source": writing.quoted(source), "confidence": '"estimate"'}
     for path, value in found.fit.values.items():
-        name, moved = path.rpartition(".")[2], found.fit.moved[path]
-        known = {"spread": found.fit.spread[path]} if moved else {"source": "prior: the rows say nothing of it"}
-        result[name] = writing.stated(_written(name, value), **known)
+        name = path.rpartition(".")[2]
+        text, moved = _written(name, value), found.fit.moved[path]
+        result[name] = writing.stated(text, found.fit.spread[path]) if moved else writing.stated(text, source=_PRIOR)
     for name, value in CHIPS[found.slug].fixed.items():
         result[name] = writing.stated(_written(name, value), source="prior, held in the fit")
     return result
@@ -230,12 +232,12 @@ def _written(name: str, value: float) -> str:
     return writing.number(value, field_metadata(Power, name)["units"])
 
 
-def write(found: Sequence[Found], path: str | Path) -> None:
+def write(found: Sequence[FittedChip], path: str | Path) -> None:
     """All tables in one TOML file, each headed by the accelerator that it belongs to."""
     writing.write(path, writing.document({f"{one.slug}.power": entries(one) for one in found}))
 
 
-def write_catalog(found: Sequence[Found], folder: str | Path) -> list[Path]:
+def write_catalog(found: Sequence[FittedChip], folder: str | Path) -> list[Path]:
     """Replaces the power tables of the accelerators, and the voltage curve of their families; returns the files."""
     changed = []
     for one in found:
@@ -247,7 +249,7 @@ def write_catalog(found: Sequence[Found], folder: str | Path) -> list[Path]:
     return changed
 
 
-def _curve(found: Found) -> dict[str, str]:
+def _curve(found: FittedChip) -> dict[str, str]:
     """The ends of the voltage curve that a chip was found to have, for its family."""
     source = f"fitted to the {found.slug}"
     return {

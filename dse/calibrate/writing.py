@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
+from typing import Any, cast
 
 import tomlkit
 
@@ -100,10 +101,10 @@ def revise(path: Path, values: Mapping[str, str], table: str = "", drop: tuple[s
     whole = tomlkit.parse(path.read_text(encoding="utf-8"))
     if table and table not in whole:
         whole[table] = tomlkit.table()
-    place = whole[table] if table else whole
+    place = cast("MutableMapping[str, Any]", whole[table] if table else whole)
     for name in list(place) if drop is None else drop:
         if name in place and name not in values:
-            place.remove(name)
+            del place[name]
     for name, value in values.items():
         place[name] = tomlkit.value(value)
     path.write_text(tomlkit.dumps(whole), encoding="utf-8")

@@ -20,7 +20,7 @@ class Bounds(NamedTuple):
     >>> 0.5 in SHARE, 1.5 in SHARE, 0.0 in POSITIVE, 2.5 in COUNT
     (True, False, False, False)
     >>> str(COUNT), str(POSITIVE_SHARE)
-    ('a whole number, 1 or more', 'more than 0, at most 1')
+    ('a whole number, more than 0', 'more than 0, at most 1')
     """
 
     low: float = 0.0
@@ -41,7 +41,7 @@ class Bounds(NamedTuple):
 
 NOT_NEGATIVE, POSITIVE, SIGNED = Bounds(), Bounds(above=True), Bounds(low=-math.inf)
 SHARE, POSITIVE_SHARE = Bounds(high=1.0), Bounds(high=1.0, above=True)
-COUNT, YES_OR_NO = Bounds(low=1.0, whole=True), Bounds(high=1.0, whole=True)
+COUNT, YES_OR_NO = Bounds(above=True, whole=True), Bounds(high=1.0, whole=True)
 
 
 def metadata(

@@ -44,7 +44,7 @@ def test_parameters_that_made_the_rows_come_back(found):
 
 
 def test_what_the_rows_do_not_tell_stays_at_its_prior(found):
-    assert "kernels.fine.narrow_efficiency" in found.at_prior
+    assert not found.fit.moved["kernels.fine.narrow_efficiency"]
     assert found.fit.values[OWN + "fine.block_floor"] == pytest.approx(90e-6, rel=0.02)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from docs.make.energy.page import page
-from dse.calibrate.power import CHIPS, Found, entries, fit_of, minimum, rows_of, values, write_catalog
+from dse.calibrate.power import CHIPS, FittedChip, entries, fit_of, minimum, rows_of, values, write_catalog
 from dse.calibrate.writing import document
 from dse.design import design, replace
 from dse.errors import InputError
@@ -45,7 +45,7 @@ def rows():
 @pytest.fixture(scope="module")
 def found(rows):
     fit = fit_of(rows, minimum(rows, np.ones(len(rows.figures))))
-    return Found(rows, fit, fit.errors, np.zeros(0))
+    return FittedChip(rows, fit, fit.errors, np.zeros(0))
 
 
 def test_made_figures_are_fitted(found):

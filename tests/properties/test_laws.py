@@ -17,9 +17,7 @@ from hypothesis import strategies as st
 import dse
 from dse.design import replace
 from dse.evaluate import evaluate
-from dse.model.layout import lay_out
 from dse.model.work.parameters import layer_parameters
-from dse.model.work.training import training_work
 from dse.types import Infeasible, Metrics
 from tests.designs import (
     GENERATED,
@@ -31,6 +29,7 @@ from tests.designs import (
     scaled,
     stated_machines,
     value,
+    work_of,
     workloads,
 )
 from tests.programs import metrics_of, metrics_of_many
@@ -180,7 +179,7 @@ def matrix_flops(design):
     """FLOPs of the matrix operators of one layer and micro-batch on one device, forward and backward."""
     return sum(
         operator.present * work.flops
-        for operator in training_work(design, lay_out(design)).layer
+        for operator in work_of(design).layer
         if operator.kind != "vector"
         for work in (operator.forward, *operator.gradients)
     )
@@ -379,7 +378,7 @@ def test_stages_may_differ_by_a_layer(design, extra):
     layers = float(design.workload.n_layers) + min(extra, pp)
     full = float(jnp.ceil(layers / pp)) * pp
     uneven, even = (metrics_of(replace(design, {"workload.n_layers": count})) for count in (layers, full))
-    told = int(uneven.infeasible_reason) & Infeasible.layers_not_divisible
-    assert bool(told) == (layers % pp != 0.0)
+    reason = int(uneven.infeasible_reason) & Infeasible.layers_not_divisible
+    assert bool(reason) == (layers % pp != 0.0)
     assert float(uneven.peak_memory) == pytest.approx(float(even.peak_memory), rel=1e-5)
     assert float(uneven.step_time) <= float(even.step_time) * (1.0 + 1e-5)

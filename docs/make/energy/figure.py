@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.calibrate.power import Found
+from dse.calibrate.power import FittedChip
 from dse.design import leaf
 from dse.measured.energy import CLOCKS
 from dse.measured.prediction import evaluate_many
@@ -21,7 +21,7 @@ _COLOURS = ("#08519c", "#a63603", "#238b45", "#6a51a3")
 _LIMIT = "system.accelerator.power.limit"
 
 
-def draw(found: Sequence[Found], path: Path) -> None:
+def draw(found: Sequence[FittedChip], path: Path) -> None:
     """Draw all studies to ``path``."""
     with style.style():
         figure = style.new_figure(10.0, 3.4)
@@ -35,7 +35,7 @@ def draw(found: Sequence[Found], path: Path) -> None:
         style.save(figure, path)
 
 
-def _draw_clocks(axes: Axes, found: Sequence[Found]) -> None:
+def _draw_clocks(axes: Axes, found: Sequence[FittedChip]) -> None:
     """Energy over that at the fastest clock; a circle is the measured saving at its measured loss of time."""
     for one in found:
         for index, (study, colour) in enumerate(zip(one.rows.fitted_studies(one.fit), _COLOURS, strict=False)):
@@ -54,7 +54,7 @@ def _draw_clocks(axes: Axes, found: Sequence[Found]) -> None:
     axes.legend(fontsize=6.5, frameon=False)
 
 
-def _draw_limits(axes: Axes, found: Sequence[Found], metric: str, label: str) -> None:
+def _draw_limits(axes: Axes, found: Sequence[FittedChip], metric: str, label: str) -> None:
     """Measured figures as dots, and the mean of those predicted without the batch as a line."""
     for one, colour, shift in zip(found, _COLOURS, (-1.5, 1.5), strict=False):
         picks = [i for i, figure in enumerate(one.rows.figures) if figure.metric == metric]

@@ -9,7 +9,7 @@ import numpy as np
 
 from docs.make.energy.figure import draw
 from docs.make.markdown import document, percent, table
-from dse.calibrate.power import CHIPS, Found
+from dse.calibrate.power import CHIPS, FittedChip
 from dse.design import leaf, replace
 from dse.measured.energy import CLOCK, CLOCKS, decoder_layer, frugal_end, relative
 from dse.measured.prediction import evaluate_many
@@ -43,7 +43,7 @@ limit holds their clock; longer sequences move the best clock. `sweeps/dvfs_deco
 _MODELS, _LENGTHS = ("gpt-3-125m", "gpt-3-1-3b", "gpt-3-6-7b", "gpt-3-13b", "gpt-3-175b"), (128, 512, 1024)
 
 def write_page(
-    path: str | Path, found: Sequence[Found], command: str, sections: Sequence[tuple[str, str]] = ()
+    path: str | Path, found: Sequence[FittedChip], command: str, sections: Sequence[tuple[str, str]] = ()
 ) -> None:
     """Write the page to ``path`` and its figure beside it; further ``sections`` are pairs of a title and a text."""
     path = Path(path)
@@ -52,7 +52,7 @@ def write_page(
     path.write_text(page(found, command, figure.name, sections), encoding="utf-8")
 
 
-def page(found: Sequence[Found], command: str, figure: str, sections: Sequence[tuple[str, str]] = ()) -> str:
+def page(found: Sequence[FittedChip], command: str, figure: str, sections: Sequence[tuple[str, str]] = ()) -> str:
     """The page as Markdown."""
     limits = [one for one in found if not one.rows.studies[0].clocks]
     clocks = [one for one in found if one.rows.studies[0].clocks]
@@ -66,14 +66,14 @@ def page(found: Sequence[Found], command: str, figure: str, sections: Sequence[t
     return document(parts)
 
 
-def _section(title: str, text: str, found: Sequence[Found], tables: Iterable[str]) -> list[str]:
+def _section(title: str, text: str, found: Sequence[FittedChip], tables: Iterable[str]) -> list[str]:
     return [f"## {title}", text, *tables] if found else []
 
 
 class _Errors:
     """Log errors of the figures of some chips, with what they belong to."""
 
-    def __init__(self, found: Sequence[Found]):
+    def __init__(self, found: Sequence[FittedChip]):
         figures = [(one, figure) for one in found for figure in one.rows.figures]
         self.chip = np.array([one.slug for one, _ in figures])
         self.metric = np.array([figure.metric for _, figure in figures])
@@ -92,7 +92,7 @@ def _figures(errors: np.ndarray) -> list[str]:
     return [percent(float(np.mean(sizes))), percent(float(np.median(sizes)))]
 
 
-def _errors(found: Sequence[Found]) -> str:
+def _errors(found: Sequence[FittedChip]) -> str:
     if not found:
         return ""
     e, rows = _Errors(found), []
@@ -106,7 +106,7 @@ def _errors(found: Sequence[Found]) -> str:
     return table(header, rows)
 
 
-def _by_limit(found: Sequence[Found]) -> str:
+def _by_limit(found: Sequence[FittedChip]) -> str:
     """Means over batches, predicted by fits that saw none of the batch."""
     if not found:
         return ""
@@ -123,7 +123,7 @@ def _means(e: _Errors, pick: np.ndarray, metric: str) -> list[str]:
     return [f"{np.mean(values):.3f}" for values in (e.measured[own], (e.measured * np.exp(e.unseen))[own])]
 
 
-def _by_batch(found: Sequence[Found]) -> str:
+def _by_batch(found: Sequence[FittedChip]) -> str:
     if not found:
         return ""
     e, rows = _Errors(found), []
@@ -135,7 +135,7 @@ def _by_batch(found: Sequence[Found]) -> str:
     return table(["chip", "source", "batch", "limits", "time, unseen", "power, unseen"], rows)
 
 
-def _cells(found: Sequence[Found]) -> str:
+def _cells(found: Sequence[FittedChip]) -> str:
     rows = []
     for one in found:
         best = [metrics["best_clock"] for metrics in relative(one.rows.fitted_studies(one.fit))]
@@ -150,7 +150,7 @@ def _cells(found: Sequence[Found]) -> str:
     return table(header, rows)
 
 
-def _layers(found: Sequence[Found]) -> str:
+def _layers(found: Sequence[FittedChip]) -> str:
     rows = []
     for one in found:
         for model in _MODELS:
@@ -166,13 +166,13 @@ def _layers(found: Sequence[Found]) -> str:
     return table(["model", "tokens", "pJ a FLOP", "energy saved", "time lost", "best clock"], rows)
 
 
-def _points(found: Found, index: int, sign: float) -> list[str]:
+def _points(found: FittedChip, index: int, sign: float) -> list[str]:
     measured = found.rows.figures[index].measured
     values = (measured, *(measured * np.exp(errors[index]) for errors in (found.fit.errors, found.unseen)))
     return [percent(sign * (value - 1.0)) for value in values]
 
 
-def _parameters(found: Sequence[Found]) -> str:
+def _parameters(found: Sequence[FittedChip]) -> str:
     rows = []
     for one in found:
         for parameter in CHIPS[one.slug].parameters:

@@ -8,7 +8,7 @@ import numpy as np
 
 from docs.make.kernels import power
 from docs.make.markdown import document, percent, table
-from dse.calibrate.kernels import Found
+from dse.calibrate.kernels import FittedJob
 from dse.measured.kernels import PLATFORMS, POWER, Kernel, predict
 from dse.types import Precision
 
@@ -40,7 +40,7 @@ CLASSES: dict[str, Callable[[Kernel], bool]] = {
 }
 
 
-def page(found: Sequence[Found], command: str, others: Sequence[Kernel] = ()) -> str:
+def page(found: Sequence[FittedJob], command: str, others: Sequence[Kernel] = ()) -> str:
     """The page as Markdown; of ``others`` those on platforms are predicted by the catalogue as it is."""
     timed = [one for one in found if all(kernel.metric != POWER for kernel in one.kernels)]
     kernels = [kernel for one in timed for kernel in one.kernels]
@@ -85,7 +85,7 @@ def _platforms(kernels: Sequence[Kernel]) -> list[str]:
     return ["## Collectives on clusters", text, table(["collective, cluster", "rows", "median", "90 %", "bias"], rows)]
 
 
-def _parameters(found: Sequence[Found]) -> str:
+def _parameters(found: Sequence[FittedJob]) -> str:
     """How many numbers each file has of its own, which the rows told, and how many all share."""
     rows = []
     for one in found:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from docs.make.markdown import percent, table
-from dse.calibrate.kernels import Found, fitted_device
+from dse.calibrate.kernels import FittedJob, fitted_device
 from dse.measured.kernels import POWER, Kernel, times
 from dse.types import Precision
 
@@ -27,7 +27,7 @@ _TEXT = (
 )
 
 
-def sections(found: Sequence[Found], kernels: Sequence[Kernel]) -> list[str]:
+def sections(found: Sequence[FittedJob], kernels: Sequence[Kernel]) -> list[str]:
     """Markdown of both tables; none where no power was fitted."""
     fitted = [one for one in found if any(kernel.metric == POWER for kernel in one.kernels)]
     if not fitted:
@@ -43,7 +43,7 @@ def name(kernel: Kernel) -> str:
     return f"attention, {'context' if whole else 'decode'}"
 
 
-def _power(found: Sequence[Found], fitted: Found, kernels: Sequence[Kernel]) -> str:
+def _power(found: Sequence[FittedJob], fitted: FittedJob, kernels: Sequence[Kernel]) -> str:
     """Errors by class, device and regime."""
     told = [(k, float(np.expm1(e))) for k, e in zip(fitted.kernels, fitted.errors, strict=True) if k.metric == POWER]
     unseen = [k for k in kernels if k.kind == "attention_power" and k.device in fitted.job.devices]
@@ -70,7 +70,7 @@ def _figures(members: Sequence[tuple[Kernel, float]]) -> list[str]:
     ]  # fmt: skip
 
 
-def predicted(found: Sequence[Found], kernels: Sequence[Kernel]) -> list[float]:
+def predicted(found: Sequence[FittedJob], kernels: Sequence[Kernel]) -> list[float]:
     """Times or powers of kernels by what the fits found."""
     values = np.zeros(len(kernels))
     for key in dict.fromkeys((k.kind, k.device) for k in kernels):
@@ -80,7 +80,7 @@ def predicted(found: Sequence[Found], kernels: Sequence[Kernel]) -> list[float]:
     return values.tolist()
 
 
-def _ratios(found: Sequence[Found], kernels: Sequence[Kernel]) -> list[str]:
+def _ratios(found: Sequence[FittedJob], kernels: Sequence[Kernel]) -> list[str]:
     """Time of repeated GEMMs over that of short runs, of points at the limit."""
     watts = {(k.device, k.values[:4]): k.measured for k in kernels if k.kind == "gemm_power"}
     runs: dict[str, dict[tuple, Kernel]] = {"sustained": {}, "burst": {}}

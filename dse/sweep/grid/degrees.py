@@ -70,9 +70,9 @@ def divisors(number: int) -> list[int]:
 def _fault(path: str, value: int, shape: Shape, parts: Parts) -> str:
     """Why a degree can never fit a shape whatever the others are; "" when it may."""
     devices = shape.n_devices if parts.n_devices_given and N_DEVICES not in parts.axes else 0
-    if path in _OVER_DEVICES and devices % value:
-        return f"does not divide {devices} devices"
-    return divisibility.fault(_name(path), value, shape._asdict())
+    fault = divisibility.fault(_name(path), value, shape._asdict())
+    over_devices = path in _OVER_DEVICES and devices % value != 0
+    return fault or (f"does not divide {devices} devices" if over_devices else "")
 
 
 def _name(path: str) -> str:

@@ -29,7 +29,7 @@ def test_a_product_is_no_faster_than_peak_bandwidth_or_floor(m, n, k):
     t = time(m, n, k)
     assert t >= 2 * m * n * k / 312e12
     assert t >= 2 * (m * k + k * n + m * n) / 2.039e12
-    assert t >= ACCELERATOR.kernels.kernel_floor
+    assert t >= 0.999 * ACCELERATOR.kernels.kernel_floor
 
 
 @given(m=SIZE, n=SIZE, k=SIZE)
@@ -116,7 +116,7 @@ def test_every_kind_of_operator_follows_its_units_and_has_a_floor(kind):
     slow, fast = (rates_of(one, BF16, SOFTWARE) for one in (ACCELERATOR, faster))
     whole, half = (float(roofline.compute_time(kind, work, rates)) for rates in (slow, fast))
     assert half == pytest.approx(0.5 * whole)
-    assert float(roofline.kernel_time(kind, Work(0.0, 0.0), slow)) >= ACCELERATOR.kernels.kernel_floor
+    assert float(roofline.kernel_time(kind, Work(0.0, 0.0), slow)) >= 0.999 * ACCELERATOR.kernels.kernel_floor
 
 
 def test_a_narrow_recipe_leaves_the_attention_core_in_16_bits():
