@@ -68,8 +68,8 @@ def build(cls: type[T], values: Mapping[str, Any]) -> T:
         head, _, rest = path.partition(".")
         by_field.setdefault(head, {})[rest] = value
     made: dict[str, Any] = {}
-    kinds: type[Any] = cls
-    for field in _fields(kinds):
+    kind: Any = cls  # a class that can be hashed, for the cache
+    for field in _fields(kind):
         inner = by_field.pop(field.name, None)
         if field.record is not None and (inner is not None or not field.optional):
             made[field.name] = build(field.record, inner or {})
