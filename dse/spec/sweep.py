@@ -58,7 +58,7 @@ DEFAULT_LIMIT = 5_000_000
 
 @dataclasses.dataclass(frozen=True)
 class Objective:
-    """What is sought: an expression of metrics and leaves, to be made small (sign 1) or large (sign -1)."""
+    """What is sought: an expression of metrics and leaves, minimised (sign 1) or maximised (sign -1: values are negated)."""
 
     expression: Expression
     sign: float
