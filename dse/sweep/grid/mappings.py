@@ -12,6 +12,7 @@ import dataclasses
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
