@@ -169,7 +169,7 @@ def generate(accelerator: Accelerator) -> Accelerator:
 def generated(design: Design) -> Design:
     """The design with the accelerator that its chip makes, and links no faster than the chip drives them.
 
-    One without a chip is as it is; of one that was made into stated rates, its links remain.
+    One without a chip is as it is, but for links of chips that were made into stated rates (:class:`dse.types.Board`).
     """
     system, chip, board = design.system, design.system.accelerator.chip, design.system.accelerator.board
     if chip is not None:
