@@ -26,11 +26,6 @@ class Progress:
         return (self.done - self.resumed) / self.seconds if self.seconds > 0 else 0.0
 
     @property
-    def remaining(self) -> float | None:
-        """Seconds left at this rate, or None when nothing is known yet."""
-        return (self.total - self.done) / self.rate if self.rate > 0 else None
-
-    @property
     def feasible_share(self) -> float:
         """Feasible designs over designs done."""
         return self.feasible / self.done if self.done else 0.0

@@ -50,7 +50,9 @@ def test_start_digits_are_exact_beyond_any_integer():
     object.__setattr__(grid, "dimensions", grid.dimensions * 40)  # 6**40 points
     outer = grid.n_outer - 1
     assert outer > 2**63
-    assert grid.start_digits(outer) == [size - 1 for size in (*grid.shape, grid.table.n_rows)]
+    options = [0] * len(grid.table.options)
+    expected = [size - 1 for size in (*grid.shape, grid.table.n_rows)] + options
+    assert Nest(grid, (), ()).start_digits(outer) == expected
 
 
 def one_by_one(grid, model):

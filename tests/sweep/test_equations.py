@@ -106,10 +106,10 @@ def test_a_sweep_prints_calls_and_differs_in_nothing(capfd):
 
     study = dataclasses.replace(toy.STUDY, evaluate=model)
     spec = sweep('tp = [1, 2]\nmicro_batch = [1, 2]\nrecompute = ["none", "full"]')
-    found, summary = execute(spec, output=False, study=study)
+    found, summary = execute(spec, output=False, study=study, chunk=8)
     jax.effects_barrier()
     printed = capfd.readouterr().out.splitlines()
-    expected, _ = execute(spec, output=False, study=toy.STUDY)
+    expected, _ = execute(spec, output=False, study=toy.STUDY, chunk=8)
     np.testing.assert_array_equal(found.step_time, expected.step_time)
     assert {"tp = 1.0", "tp = 2.0"} <= set(printed) and len(printed) >= summary.n_designs
 

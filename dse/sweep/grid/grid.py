@@ -107,14 +107,6 @@ class Grid:
         row, column = self.pairs[mapping].T
         return np.stack([*digits, row]), column
 
-    def start_digits(self, outer: int) -> list[int]:
-        """Digits of an outer index, in Python's integers: no size is too large."""
-        digits = []
-        for radix in reversed((*self.shape, self.table.n_rows)):
-            outer, digit = divmod(outer, radix)
-            digits.append(digit)
-        return digits[::-1]
-
     def mapping_values(self, axis: Axis) -> np.ndarray:
         """Value of a part of the mapping at each mapping."""
         row, column = self.pairs.T
