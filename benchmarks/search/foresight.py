@@ -1,4 +1,4 @@
-"""How well the relaxed gradient foretells what a step to a neighbour does: what methods that follow it can hope for."""
+"""How well the relaxed gradient predicts what a step to a neighbour does: what methods that follow it can hope for."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DESIGNS, _COUNTS = 4_096, 1e-3
 def measured(name: str) -> dict[str, Any]:
     """By coordinate that changes (others may too where degrees must multiply up): what slopes say of the steps.
 
-    ``steps`` between designs that can run, the share without a slope, the share whose sign is foretold of those that
+    ``steps`` between designs that can run, the share without a slope, the share whose sign is predicted of those that
     have one and change the objective by more than 0.1 %; the same of all steps as ``every``.
     """
     task = problem.build(suite.search_spec(name, ("random",), 1))
@@ -41,7 +41,7 @@ def measured(name: str) -> dict[str, Any]:
 
 
 def _steps(task: Problem, space: Space, points: Point) -> tuple[Array, ...]:
-    """Coordinates before and after, foretold and actual change of the logarithm, whether both ends can run."""
+    """Coordinates before and after, predicted and actual change of the logarithm, whether both ends can run."""
 
     def worth(objectives: Array) -> Array:
         return scalar(objectives, jnp.ones(1))
