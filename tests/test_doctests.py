@@ -21,7 +21,7 @@ def with_examples():
             yield found.name
 
 
-@pytest.mark.parametrize("name", with_examples())
+@pytest.mark.parametrize("name", list(with_examples()))
 def test_examples(name, monkeypatch):
     monkeypatch.chdir(ROOT)  # paths in examples are those of a checkout
     found = doctest.testmod(importlib.import_module(name), optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
