@@ -12,14 +12,17 @@ KERNELS ?= ../shared/reference/kernels/aic_*.csv.gz
 ENERGY ?= ../shared/reference/measured/energy.csv
 JOBS   ?= 2
 
-.PHONY: run test docs calibrate notebooks bench bench-check search-bench test-search lint clean help
+.PHONY: run test test-slow docs calibrate notebooks bench bench-check search-bench test-search lint clean help
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.installed  ## run the standard sweep (SWEEP=…)
 	$(BIN)/dse run $(SWEEP)
 
-test: $(VENV)/.installed-test  ## run every test (TESTS=…, JOBS=…)
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(TESTS)
+test: $(VENV)/.installed-test  ## run every test but the slow ones, and print the twenty slowest (TESTS=…, JOBS=…)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=20 $(TESTS)
+
+test-slow: $(VENV)/.installed-test  ## run the slow tests alone (TESTS=…)
+	$(BIN)/python -m pytest --durations=20 -m slow $(TESTS)
 
 docs: $(VENV)/.installed-test  ## regenerate docs/accuracy.md, docs/technology.md and docs/benchmarks.md (TABLES=…)
 	$(BIN)/python -m docs.make.accuracy docs/accuracy.md $(TABLES)

@@ -10,11 +10,13 @@ import dataclasses
 import functools
 from collections.abc import Mapping as MappingABC
 from enum import IntEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from dse import catalog
 from dse.errors import InputError, unknown_name
-from dse.types import GENERATED, Chip, Design, Mapping, Precision, Scalar, paths
+from dse.types import GENERATED, Chip, Design, Mapping, Precision, paths
+
+R = TypeVar("R")
 
 #: Mapping of a design that says nothing else, by full path: one device, nothing split.
 PLAIN_MAPPING = {
@@ -139,21 +141,31 @@ def _choice(enum: type[IntEnum], value: Any, where: str) -> float:
     raise InputError(where, repr(value), allowed, f"use one of the names of {enum.__name__}")
 
 
-def replace(design: Design, values: MappingABC[str, Scalar]) -> Design:
-    """A copy of ``design`` with the leaves at the given full paths replaced; values may be traced."""
+def replace(record: R, values: MappingABC[str, Any]) -> R:
+    """A copy of a design, or of a record of one, with the leaves at these paths replaced.
+
+    Args:
+        record: a design; its leaves may be traced, or arrays of many designs.
+        values: full path (within the record) → new value in SI units.
+
+    >>> small = design("gpt-3-13b", "selene", tp=8)
+    >>> replace(small, {"system.scale_up.bandwidth": 600e9}).system.scale_up.bandwidth
+    600000000000.0
+    """
     if not values:
-        return design
-    heads: dict[str, dict[str, Scalar]] = {}
+        return record
+    heads: dict[str, dict[str, Any]] = {}
     for path, value in values.items():
         head, _, rest = path.partition(".")
         heads.setdefault(head, {})[rest] = value
-    changed = {head: rest[""] if "" in rest else replace(getattr(design, head), rest) for head, rest in heads.items()}
-    return dataclasses.replace(design, **changed)
+    changed = {head: rest[""] if "" in rest else replace(getattr(record, head), rest) for head, rest in heads.items()}
+    copied: Any = record
+    return dataclasses.replace(copied, **changed)
 
 
-def leaf(design: Design, path: str) -> Scalar:
-    """The value at a full path."""
-    return functools.reduce(getattr, path.split("."), design)
+def leaf(record: Any, path: str) -> Any:
+    """The value at a path of a design, or of a record of one."""
+    return functools.reduce(getattr, path.split("."), record)
 
 
 def design(

@@ -150,14 +150,6 @@ _SWITCHES = (
     "tile_rows", "tile_columns", "n_devices", "power.limit",
 )  # fmt: skip
 
-#: Leaves of at most one: shares, and what counts over something nominal.
-_SHARES = (
-    "overlap", "overlap_across", "efficiency", "processor_usage", "roofline_blend", "wave_quantization", "threshold",
-    "lowest_voltage", "clock_ratio", "core_area", "matrix_area", "vector_area", "core_memory_area", "cache_area",
-    "memory_area", "link_area", "memory_edge", "link_edge", "core_power", "memory_power", "link_power", "cooler",
-    "activity",
-)  # fmt: skip
-
 #: Leaves that may be any number near the one they have.
 _NUMBERS = [p for p in known_leaves() if p.startswith(("system.", "software.")) and not p.endswith(_SWITCHES)]
 
@@ -176,15 +168,15 @@ def value(design: Design, path: str) -> float:
 
 
 def scaled(design: Design, path: str, factor: float) -> Design:
-    """A design with one leaf multiplied; a share stays at most one, a clock at most the nominal one."""
-    old = value(design, path)
-    new = old * factor
-    if path.endswith(_SHARES):
-        new = min(new, max(old, 1.0))
+    """A design with one leaf multiplied, inside its bounds; a clock at most the nominal one."""
+    bounds, power = known_leaves()[path]["bounds"], design.system.accelerator.power
+    new = min(max(value(design, path) * factor, bounds.low), bounds.high)
+    if path == f"{CHIP}.clock_ratio":
+        new = min(new, 1.0)
     if path.endswith("power.clock"):
-        new = min(new, design.system.accelerator.power.nominal_clock)
+        new = min(new, power.nominal_clock)
     if path.endswith("power.nominal_clock"):
-        new = max(new, design.system.accelerator.power.clock)
+        new = max(new, power.clock)
     return replace(design, {path: new})
 
 

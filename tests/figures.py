@@ -41,7 +41,7 @@ def boxes(figure: Figure) -> list[tuple[str, Bbox]]:
 
 def overlaps(figure: Figure) -> list[tuple[str, str]]:
     """Pairs of texts of which one covers the other."""
-    found = [(text, Bbox(box.get_points() + np.array([[TOUCH, TOUCH], [-TOUCH, -TOUCH]]))) for text, box in boxes(figure)]
+    found = [(text, box.padded(-TOUCH)) for text, box in boxes(figure)]
     return [(a, b) for i, (a, box) in enumerate(found) for b, other in found[:i] if box.overlaps(other)]
 
 

@@ -39,7 +39,7 @@ LEVELS: list[tuple[str, ...]] = [
     ("dse.sweep.evaluation",),
     ("dse.sweep.merge", "dse.sweep.run"),
     ("dse.sweep",),
-    ("dse.explain", "dse.measured", "dse.schedule"),
+    ("dse.explain", "dse.measured"),
     ("dse.search", "dse.calibrate"),
     ("dse.plot",),
     ("dse.drawing",),

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.rates.sweeps import ROOT
+from dse.environment import fuse_outputs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,6 +44,7 @@ def rates(sweep: Path) -> dict[str, float]:
     ``*_full`` gives every output, ``*_best`` the scores and the counts by reason alone. Only distinct
     mappings count. ``loop`` is the same formulas in a plain Python loop.
     """
+    fuse_outputs()  # as every sweep does
     import jax
     import numpy as np
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Any
 
@@ -18,7 +18,7 @@ from dse.types import NOT_NEGATIVE, POSITIVE, SHARE, Bounds, paths
 class Table:
     """A table of a file: fields and tables by key."""
 
-    fields: dict[str, Parser | Table]
+    fields: Mapping[str, Parser | Table]
     needs: tuple[str, ...] = ()  #: fields and tables that must be there
     plain: bool = False  #: whether its fields keep their plain names in an entry (``latency``, not ``fit.latency``)
     shorthand: str = ""  #: the field that a text in place of the table means

@@ -161,7 +161,7 @@ def _powers(text: str) -> str:
 def _registry() -> Any:
     import pint
 
-    registry = pint.UnitRegistry(None)
+    registry: Any = pint.UnitRegistry(None)
     registry.load_definitions(_DEFINITIONS.strip().splitlines())
     return registry
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from dse.search import Outcome, Problem
-    from dse.search.outcome import Design
+    from dse.search.outcome import BestDesign
 
 #: Designs a second of ``dse run`` where only the best are kept, on two cores (docs/benchmarks.md: 57 to 134 million).
 ENUMERATION_RATE = 5e7
@@ -137,7 +137,7 @@ def _spread(gaps: list[float | None]) -> list[str]:
 
 def _best(found: Outcome) -> Table:
     """The best designs, each once: what it is worth, its axes, and who has found it."""
-    finders: dict[tuple[Any, ...], list[Design]] = {}
+    finders: dict[tuple[Any, ...], list[BestDesign]] = {}
     for design in found.designs:
         finders.setdefault((*design.objectives, *design.labels.values()), []).append(design)
     given = found.designs[0].labels

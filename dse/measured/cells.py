@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TypeVar
 
 from dse.measured.table import Row, Skip
+
+T = TypeVar("T", float, str)
 
 #: What a source states once for all its rows, outside its table.
 STATED_FOR_ALL = {
@@ -60,9 +63,9 @@ class Cells:
             return None
         return float(text not in ("0", "0.0", "false", "no", "off", "none"))
 
-    def complete(self, name: str, value: float | str) -> float | str:
+    def complete(self, name: str, value: T) -> T:
         """``value``, noted as completed."""
-        self.completed[name] = f"{value:g}" if isinstance(value, float) else value
+        self.completed[name] = f"{value:g}" if isinstance(value, float) else str(value)
         return value
 
     def search(self, name: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from typing import Any
 
 from dse.errors import InputError
 from dse.measured import calculon
@@ -104,13 +105,13 @@ def _system(cells: Cells, lookup: Lookup) -> tuple[System, str]:
 
 def _whole_batch(cells: Cells, workload: Workload, devices: float) -> Workload:
     """The workload with its batch rounded to whole micro-batches where it is stated in round tokens (within 1 %)."""
-    stated = [cells.count(name) for name in ("tp", "pp", "micro_batch")]
-    if None in stated:
+    tp, pp, micro_batch = (cells.count(name) for name in ("tp", "pp", "micro_batch"))
+    if tp is None or pp is None or micro_batch is None:
         return workload
-    tp, pp, micro_batch = stated
     together = devices / (tp * pp * (cells.count("cp") or 1.0)) * micro_batch
-    rounded = max(round(workload.global_batch / together), 1) * together
-    if workload.global_batch == rounded or abs(rounded / workload.global_batch - 1.0) > 0.01 or rounded % 1.0:
+    stated = float(workload.global_batch)
+    rounded = max(round(stated / together), 1) * together
+    if stated == rounded or abs(rounded / stated - 1.0) > 0.01 or rounded % 1.0:
         return workload
     return dataclasses.replace(workload, global_batch=cells.complete("global_batch", rounded))
 
@@ -122,9 +123,9 @@ _SIZES = {
 }  # fmt: skip
 
 
-def _shape(cells: Cells, known: Workload | None) -> dict[str, float]:
+def _shape(cells: Cells, known: Workload | None) -> dict[str, Any]:
     """Sizes of the model and its batch from the row's columns, else from the catalogue's model."""
-    shape = {name: cells.count(*columns) for name, columns in _SIZES.items()}
+    shape: dict[str, Any] = {name: cells.count(*columns) for name, columns in _SIZES.items()}
     for name, text in (("global_batch", "global batch"), ("seq_len", "sequence length")):
         if shape[name] is None:
             raise Skip(f"no {text} stated")

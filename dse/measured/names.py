@@ -33,7 +33,7 @@ class Lookup:
     @functools.cached_property
     def chips(self) -> dict[object, str]:
         """Rates and cores of an accelerator → its kernel family."""
-        found = {}
+        found: dict[object, str] = {}
         for slug in catalog.names("accelerator"):
             device, entry = catalog.accelerator(slug), self.entry("accelerator", slug)
             kernels = str(entry.value("kernels.family", "generic"))

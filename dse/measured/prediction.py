@@ -102,7 +102,7 @@ def alike(designs: Sequence[Design]) -> Iterator[tuple[list[int], Design]]:
 
 def evaluate_stack(stack: Design, study: Study = TRAINING) -> Any:
     """Metrics of a stack of designs (see :func:`alike`), each an array in their order."""
-    count = len(stack.mapping.tp)
+    count = np.size(stack.mapping.tp)
 
     def batch(start: int) -> Design:
         chosen = np.minimum(np.arange(start, start + BATCH), count - 1)  # the last one fills up
@@ -152,8 +152,8 @@ def _choose(
 def _fastest(mappings: Sequence[Mapping], step_time: np.ndarray, fits: np.ndarray) -> int:
     """Index of the fastest mapping that fits, each with the lightest recompute that lets it fit."""
     lightest: dict[Mapping, int] = {}
-    for index in np.flatnonzero(fits):  # candidates come lightest recompute first
-        lightest.setdefault(dataclasses.replace(mappings[index], recompute=0.0), int(index))
+    for index in map(int, np.flatnonzero(fits)):  # candidates come lightest recompute first
+        lightest.setdefault(dataclasses.replace(mappings[index], recompute=0.0), index)
     return min(lightest.values(), key=lambda index: step_time[index])
 
 

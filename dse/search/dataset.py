@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.search.outcome import Found, Outcome, axis_columns, front
+from dse.search.outcome import MethodResult, Outcome, axis_columns, front
 from dse.search.problem import Problem
 from dse.search.space import Point
 from dse.sweep.grid.grid import variable_name
@@ -20,7 +20,7 @@ from dse.sweep.results.labels import coordinate, labels
 from dse.sweep.results.summary import provenance
 
 
-def build(problem: Problem, found: list[Found], summary: Outcome, identity: dict[str, str]) -> Labelled:
+def build(problem: Problem, found: list[MethodResult], summary: Outcome, identity: dict[str, str]) -> Labelled:
     """Every variable with units and long name."""
     fixed = {variable_name(axis): coordinate((), axis, labels(axis)[0]) for axis in problem.grid.fixed}
     data = _history(problem, found) | _best(problem, found)
@@ -29,7 +29,7 @@ def build(problem: Problem, found: list[Found], summary: Outcome, identity: dict
     return Labelled(data, fixed | _coordinates(problem, found), attrs=_attributes(problem, found, summary, identity))
 
 
-def _coordinates(problem: Problem, found: list[Found]) -> dict[str, Variable]:
+def _coordinates(problem: Problem, found: list[MethodResult]) -> dict[str, Variable]:
     names = np.array([one.method for one in found])
     return {
         "searcher": Variable(("searcher",), names, {"long_name": "search method"}),
@@ -37,7 +37,7 @@ def _coordinates(problem: Problem, found: list[Found]) -> dict[str, Variable]:
     }
 
 
-def _history(problem: Problem, found: list[Found]) -> dict[str, Variable]:
+def _history(problem: Problem, found: list[MethodResult]) -> dict[str, Variable]:
     """What was known after each step; shorter methods end in missing values."""
     longest = max(one.progressed.steps for one in found)
     first = problem.program.objectives[0]
@@ -65,11 +65,12 @@ def _history(problem: Problem, found: list[Found]) -> dict[str, Variable]:
     }
 
 
-def _best(problem: Problem, found: list[Found]) -> dict[str, Variable]:
+def _best(problem: Problem, found: list[MethodResult]) -> dict[str, Variable]:
     """The best design of each seed, after the polish: its axes and all metrics."""
     n = len(problem.spec.seeds)
     points = Point(*(np.concatenate(arrays) for arrays in zip(*(one.polished.point for one in found), strict=True)))
-    data = _designs(problem, points, ("searcher", "seed"), (len(found), n), "")
+    metrics = {name: np.concatenate([one.metrics[name] for one in found]) for name in problem.spec.sweep.metrics}
+    data = _designs(problem, points, metrics, ("searcher", "seed"), (len(found), n), "")
     counts = np.stack([one.evaluations + one.polish_evaluations for one in found]).astype(np.int64)
     about = {"units": "1", "long_name": "evaluations of a seed, the polish included"}
     violation = np.stack([one.polished.evaluation.violation for one in found])
@@ -80,29 +81,29 @@ def _best(problem: Problem, found: list[Found]) -> dict[str, Variable]:
     }
 
 
-def _front(problem: Problem, found: list[Found]) -> dict[str, Variable]:
+def _front(problem: Problem, found: list[MethodResult]) -> dict[str, Variable]:
     """The designs that none dominates, best by the first objective first."""
     points, _ = front(problem, found)
-    return _designs(problem, points, ("design",), (len(points.digits),), "front_")
+    return _designs(problem, points, problem.metrics(points), ("design",), (len(points.digits),), "front_")
 
 
 def _designs(
-    problem: Problem, points: Point, dims: tuple[str, ...], shape: tuple[int, ...], prefix: str
+    problem: Problem, points: Point, metrics: dict[str, np.ndarray], dims: tuple[str, ...], shape: tuple[int, ...],
+    prefix: str,
 ) -> dict[str, Variable]:
     """Axes and metrics of designs."""
     data = {
         prefix + variable_name(axis): coordinate(dims, axis, column.reshape(shape))
         for axis, column in axis_columns(problem, points)
     }
-    metrics = problem.metrics(points)
-    for name in problem.spec.sweep.metrics:
-        values, attrs = described(name, np.asarray(getattr(metrics, name)), problem.program.study)
+    for name, column in metrics.items():
+        values, attrs = described(name, column, problem.study)
         data[prefix + name] = Variable(dims, values.reshape(shape), attrs)
     return data
 
 
 def _attributes(
-    problem: Problem, found: list[Found], summary: Outcome, identity: dict[str, str]
+    problem: Problem, found: list[MethodResult], summary: Outcome, identity: dict[str, str]
 ) -> dict[str, Any]:
     """Global attributes: what was searched, with what, when, and on whose data it rests."""
     return {

@@ -1,26 +1,27 @@
-"""Steps of a method for all seeds at once, and what is kept of them: the best so far, counts, a row of history."""
+"""Steps of a method for all seeds at once, and what is kept of them: the best so far, counts, a row of history.
+
+A step is two programs: the one that evaluates, which all methods share, and the method's own, which learns from that
+evaluation and proposes what is evaluated next.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array
 
 from dse.search import space as spaces
-from dse.search.judging import Evaluation, Judgement, best_position, better
-from dse.search.methods import METHODS, Batch, Evaluate
+from dse.search.evaluation import Penalty, Values, padded, padded_values, shaped
+from dse.search.judging import Evaluation, Judgement, best_position, better, scalar, weights_of
+from dse.search.methods import METHODS, Found, Searcher
 from dse.search.problem import Problem
-from dse.search.slopes import judged_with_slopes
 from dse.search.space import Point, Space
-from dse.study import TRAINING
-
-#: Bits that infeasible designs are counted by.
-BITS = (*TRAINING.reason_bits.values(),)
+from dse.sweep.engine.programs import persistent_jit
 
 #: Steps between looks at the clock hold about so many evaluations, of all seeds together.
 _CHUNK = 1 << 15
@@ -46,6 +47,13 @@ class Row(NamedTuple):
     reasons: Array  #: [bit] designs of this step by infeasibility reason
 
 
+class Batch(NamedTuple):
+    """What a step has evaluated: arrays [seed, batch]."""
+
+    points: Point
+    evaluation: Evaluation
+
+
 class Chunk(NamedTuple):
     """What several steps have found, on the host."""
 
@@ -55,26 +63,27 @@ class Chunk(NamedTuple):
     told: tuple[np.ndarray, ...] | None = None  #: what an external method was told
 
 
-def scalar(objectives: Array, weights: Array) -> Array:
-    """One value of objectives [..., objective]: the one, or the weighted geometric mean of several.
+class Asked(NamedTuple):
+    """What is to be evaluated next."""
 
-    Any scale of an objective leaves the order as it is; one to be made large counts by its inverse.
-    """
-    if objectives.shape[-1] == 1:
-        return objectives[..., 0]
-    size = jnp.log(jnp.maximum(jnp.abs(objectives), jnp.finfo(jnp.float32).tiny))
-    return jnp.exp((jnp.sign(objectives) * size) @ weights)
+    points: Point  #: [seed, batch]
+    values: Values  #: by leaf: [design], padded to the size of the evaluating program
+    penalty: Penalty | None  #: arrays [design], for methods that use slopes
 
 
-def weights_of(seeds: Sequence[int], n_objectives: int) -> np.ndarray:
-    """[seed, objective] weights that add up to 1: spread over the simplex, so that seeds seek different parts of it."""
-    if n_objectives == 1:
-        return np.ones((len(seeds), 1), np.float32)
-    drawn = [np.random.default_rng([n_objectives, seed]).dirichlet(np.ones(n_objectives)) for seed in seeds]
-    if n_objectives == 2:
-        first = [((seed * 0.6180339887498949) + 0.5) % 1.0 for seed in seeds]  # golden ratio: even for any count
-        drawn = [(share, 1.0 - share) for share in first]
-    return np.array(drawn, np.float32)
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """All that a method's own programs depend on besides their arguments."""
+
+    method: str
+    options: tuple[tuple[str, int | float], ...]
+    size: int  #: of the evaluating program
+    bits: tuple[int, ...]  #: that infeasible designs are counted by
+
+    @functools.cached_property
+    def searcher(self) -> Searcher:
+        """The method with its options."""
+        return METHODS[self.method].make(**dict(self.options))
 
 
 def no_best(problem: Problem) -> Best:
@@ -86,22 +95,62 @@ def no_best(problem: Problem) -> Best:
     return jax.tree.map(jnp.asarray, Best(point, Evaluation(objectives, worst, np.zeros(n, np.int32)), worst))
 
 
-def _strong(state: Any) -> Any:
-    """The same arrays, none of a weak type: the program for the first chunk is that for the others."""
-    return jax.tree.map(lambda a: jnp.asarray(np.asarray(a)), state)
-
-
-def absorb(best: Best, batch: Batch, value: Array) -> tuple[Best, Row]:
+def absorb(best: Best, batch: Batch, value: Array, bits: tuple[int, ...]) -> tuple[Best, Row]:
     """The best with one step's batch, and the step's row of history; for one seed."""
     found = batch.evaluation
     at = best_position(found.violation, value, batch.points.digits)
     new = Best(*jax.tree.map(lambda a: a[at], (batch.points, found)), value[at])
     won = better((new.evaluation.violation, new.value), (best.evaluation.violation, best.value))
     kept = jax.tree.map(lambda a, b: jnp.where(won, a, b), new, best)
-    reasons = [jnp.sum(((found.reason & bit) != 0).astype(jnp.int32)) for bit in BITS]
+    reasons = [jnp.sum(((found.reason & bit) != 0).astype(jnp.int32)) for bit in bits]
     feasible = jnp.sum((found.reason == 0).astype(jnp.int32))
     row = Row(kept.evaluation.violation, kept.value, kept.evaluation.objectives, feasible, jnp.stack(reasons))
     return kept, row
+
+
+@persistent_jit("run")
+def _begin(space: Space, weights: Array, seeds: Array, *, run: Run) -> tuple[Any, Asked]:
+    """State of every seed, and the first points."""
+
+    def one(seed: Array) -> tuple[Any, Point]:
+        key = jax.random.key(seed)
+        state = run.searcher.init(jax.random.fold_in(key, 0), space)
+        return run.searcher.propose(jax.random.fold_in(key, 1), state, space)
+
+    return _asked(space, weights, *jax.vmap(one)(seeds), run)
+
+
+def _asked(space: Space, weights: Array, state: Any, points: Point, run: Run) -> tuple[Any, Asked]:
+    values, penalty = padded_values(space, points, run.size), None
+    if run.searcher.penalty is not None:
+        multiplier, stiffness = (array.reshape(-1) for array in jax.vmap(run.searcher.penalty)(state))
+        each = jnp.repeat(weights, run.searcher.batch, axis=0)
+        penalty = Penalty(*(padded(array, run.size) for array in (each, multiplier, stiffness)))
+    return state, Asked(points, values, penalty)
+
+
+@persistent_jit("run")
+def _advance(
+    space: Space, weights: Array, seeds: Array, progress: tuple[Any, Best, Point], found: tuple[Evaluation, Values],
+    step: Array, *, run: Run,
+) -> tuple[Any, Best, Asked, Row, Evaluation]:  # fmt: skip
+    """Learn from the evaluation of step number ``step`` and ask for the next."""
+
+    def one(
+        seed: Array, weights: Array, progress: tuple[Any, Best, Point], found: tuple[Evaluation, Values]
+    ) -> tuple[Any, Best, Point, Row]:
+        (state, best, points), (evaluation, slopes), key = progress, found, jax.random.key(seed)
+        value = scalar(evaluation.objectives, weights)
+        learnt = Found(Judgement(evaluation.violation, value), slopes)
+        state = run.searcher.update(jax.random.fold_in(key, step + 1), state, space, points, learnt)
+        best, row = absorb(best, Batch(points, evaluation), value, run.bits)
+        state, points = run.searcher.propose(jax.random.fold_in(key, step + 2), state, space)
+        return state, best, points, row
+
+    found = shaped(found, (len(seeds), run.searcher.batch))
+    state, best, points, row = jax.vmap(one)(seeds, weights, progress, found)
+    state, asked = _asked(space, weights, state, points, run)
+    return state, best, asked, row, found[0]
 
 
 class Driver:
@@ -109,71 +158,69 @@ class Driver:
 
     def __init__(self, problem: Problem, name: str) -> None:
         spec = problem.spec
-        self.problem, self.searcher = problem, METHODS[name].make(**spec.options[name])
-        self.batch = self.searcher.batch
-        self.weights = jnp.asarray(weights_of(spec.seeds, problem.n_objectives))
-        self.keys = jnp.stack([jax.random.key(seed) for seed in spec.seeds])
+        self.problem = problem
+        bits = tuple(problem.study.reason_bits.values())
+        self._run = Run(name, tuple(spec.options[name].items()), problem.evaluator.size, bits)
+        self.batch = self._run.searcher.batch
         self.chunk = max(1, min(_MOST_STEPS, _CHUNK // (self.batch * len(spec.seeds))))
-        firsts = jax.vmap(lambda key: jax.random.fold_in(key, 0))(self.keys)
-        self.state = _strong(jax.jit(jax.vmap(self.searcher.init, in_axes=(0, None)))(firsts, problem.space))
+        weights = jnp.asarray(weights_of(spec.seeds, problem.n_objectives))
+        self._fixed = problem.space, weights, jnp.asarray(spec.seeds, jnp.uint32)
+        self.state, self._asked = _begin(*self._fixed, run=self._run)
         self.best = no_best(problem)
+        self._step: Any = None
 
     def advance(self, start: int, n_steps: int) -> Chunk:
-        """Do ``n_steps`` steps, at most ``chunk``, the first of them being number ``start``."""
-        carry = self._run(self.problem.space, self.state, self.best, np.int32(start), np.int32(n_steps))
-        self.state, self.best, rows, batches = carry
-        rows, batches = jax.tree.map(lambda a: np.asarray(a)[:n_steps], (rows, batches))
-        return Chunk(rows, *(batches or (None, None)))
+        """Do ``n_steps`` steps, the first of them being number ``start``."""
+        several = self.problem.n_objectives > 1
+        rows, batches = [], []
+        for step in range(start, start + n_steps):
+            points = self._asked.points
+            arguments = *self._fixed, (self.state, self.best, points), self._evaluated(), np.int32(step)
+            if self._step is None:
+                self._step = _advance.compiled(*arguments, run=self._run)
+            self.state, self.best, self._asked, row, evaluation = self._step(*arguments)
+            rows.append(row)
+            if several:
+                batches.append(Batch(points, evaluation))
+        return Chunk(_stacked(rows), *(_stacked(batches) if several else (None, None)))
+
+    def _evaluated(self) -> tuple[Evaluation, Values]:
+        asked, count = self._asked, self.batch * len(self.problem.spec.seeds)
+        if asked.penalty is None:
+            return self.problem.evaluator(asked.values, count), {}
+        return self.problem.evaluator.slopes(asked.values, asked.penalty, count)
 
     def state_arrays(self) -> list[np.ndarray]:
         """All that a later process needs to go on."""
-        return [np.asarray(leaf) for leaf in jax.tree.leaves((self.state, self.best))]
+        return [np.asarray(leaf) for leaf in jax.tree.leaves((self.state, self.best, self._asked))]
 
     def restore(self, arrays: list[np.ndarray], told: tuple[np.ndarray, ...] | None) -> None:
         """Go on from what :meth:`state_arrays` gave."""
-        structure = jax.tree.structure((self.state, self.best))
-        self.state, self.best = jax.tree.unflatten(structure, [jnp.asarray(array) for array in arrays])
+        structure = jax.tree.structure((self.state, self.best, self._asked))
+        self.state, self.best, self._asked = jax.tree.unflatten(structure, [jnp.asarray(array) for array in arrays])
 
-    @functools.partial(jax.jit, static_argnums=0)
-    def _run(self, space: Space, state: Any, best: Best, start: Array, n_steps: Array) -> tuple[Any, ...]:
-        def one(key: Array, weights: Array, state: Any, best: Best) -> tuple[Any, ...]:
-            worth = functools.partial(scalar, weights=weights)
-            slopes = functools.partial(judged_with_slopes, self.problem, space, worth)
-            evaluate = Evaluate(space, lambda points: self._judge(space, points, weights), slopes)
-            state, batch = self.searcher.step(key, state, evaluate)
-            best, row = absorb(best, batch, scalar(batch.evaluation.objectives, weights))
-            return state, best, row, batch
 
-        def step(i: Array, carry: tuple[Any, ...]) -> tuple[Any, ...]:
-            state, best, rows, batches = carry
-            keys = jax.vmap(lambda key: jax.random.fold_in(key, start + i + 1))(self.keys)
-            state, best, row, batch = jax.vmap(one)(keys, self.weights, state, best)
-            rows = jax.tree.map(lambda a, b: a.at[i].set(b), rows, row)
-            if batches is not None:
-                batches = jax.tree.map(lambda a, b: a.at[i].set(b), batches, batch)
-            return state, best, rows, batches
+def _stacked(steps: list[Any]) -> Any:
+    """Pytrees of arrays, one a step, as one of NumPy arrays [step, ...]."""
+    return jax.tree.map(lambda *arrays: np.stack(arrays), *jax.device_get(steps))
 
-        rows, batches = self._room()
-        return lax.fori_loop(0, n_steps, step, (state, best, rows, batches))
 
-    def _room(self) -> tuple[Row, Batch | None]:
-        """Where the rows of a chunk go, and its batches where there are several objectives."""
-        problem, space = self.problem, self.problem.space
-        n, m = len(problem.spec.seeds), problem.n_objectives
+@persistent_jit("size")
+def _place(space: Space, cube: Array, *, size: int) -> Asked:
+    """Designs at positions [seed, batch, axis] of the unit cube."""
+    points = spaces.decode(space, cube)
+    return Asked(points, padded_values(space, points, size), None)
 
-        def room(*shape: int, dtype: Any = jnp.float32) -> Array:
-            return jnp.zeros((self.chunk, n, *shape), dtype)
 
-        whole = functools.partial(room, dtype=jnp.int32)
-        rows = Row(room(), room(), room(m), whole(), whole(len(BITS)))
-        if m == 1:
-            return rows, None
-        points = Point(whole(self.batch, len(space.sizes)), room(self.batch, len(space.paths)))
-        return rows, Batch(points, Evaluation(room(self.batch, m), room(self.batch), whole(self.batch)))
-
-    def _judge(self, space: Space, points: Point, weights: Array) -> Judgement:
-        found = self.problem.evaluate(points, space)
-        return Judgement(found.violation, scalar(found.objectives, weights), found)
+@persistent_jit("bits")
+def _absorb_all(
+    best: Best, points: Point, found: Evaluation, weights: Array, *, bits: tuple[int, ...]
+) -> tuple[Best, Row, Batch, Array]:
+    """What a batch of every seed is worth."""
+    batch = Batch(points, shaped(found, points.digits.shape[:2]))
+    value = jax.vmap(scalar)(batch.evaluation.objectives, weights)
+    best, row = jax.vmap(functools.partial(absorb, bits=bits))(best, batch, value)
+    return best, row, batch, value
 
 
 class HostDriver:
@@ -194,20 +241,22 @@ class HostDriver:
 
     def advance(self, start: int, n_steps: int) -> Chunk:
         """Do ``n_steps`` steps."""
-        several = self.problem.n_objectives > 1
+        several, evaluator = self.problem.n_objectives > 1, self.problem.evaluator
+        bits = tuple(self.problem.study.reason_bits.values())
         rows, batches, told = [], [], []
         for _ in range(n_steps):
             cube = np.stack([searcher.ask() for searcher in self.searchers]).astype(np.float32)
-            self.best, row, batch, value = self._evaluated(self.problem.space, cube, self.best)
-            worth = tuple(map(np.asarray, (batch.evaluation.objectives, batch.evaluation.violation, value)))
+            asked = _place(self.problem.space, cube, size=evaluator.size)
+            found = evaluator(asked.values, self.batch * len(self.searchers))
+            self.best, row, batch, value = _absorb_all(self.best, asked.points, found, self.weights, bits=bits)
+            worth = jax.device_get((batch.evaluation.objectives, batch.evaluation.violation, value))
             self._tell(worth)
-            rows.append(jax.tree.map(np.asarray, row))
+            rows.append(row)
             told.append(worth)
             if several:
-                batches.append(jax.tree.map(np.asarray, batch))
-        stacked = jax.tree.map(lambda *arrays: np.stack(arrays), *rows)
-        found = jax.tree.map(lambda *arrays: np.stack(arrays), *batches) if several else (None, None)
-        return Chunk(stacked, *found, tuple(map(np.stack, zip(*told, strict=True))))
+                batches.append(batch)
+        found = _stacked(batches) if several else (None, None)
+        return Chunk(_stacked(rows), *found, tuple(map(np.stack, zip(*told, strict=True))))
 
     def _tell(self, worth: tuple[np.ndarray, ...]) -> None:
         for searcher, *own in zip(self.searchers, *worth, strict=True):
@@ -225,19 +274,11 @@ class HostDriver:
                 searcher.ask()
             self._tell(worth)
 
-    @functools.partial(jax.jit, static_argnums=0)
-    def _evaluated(self, space: Space, cube: Array, best: Best) -> tuple[Best, Row, Batch, Array]:
-        points = spaces.decode(space, cube)
-        batch = Batch(points, self.problem.evaluate(points, space))
-        value = jax.vmap(scalar)(batch.evaluation.objectives, self.weights)
-        best, row = jax.vmap(absorb)(best, batch, value)
-        return best, row, batch, value
-
 
 def release() -> None:
-    """Forget the compiled programs of drivers: no other run can use them, and a process has room for some hundred."""
-    Driver._run.clear_cache()
-    HostDriver._evaluated.clear_cache()
+    """Forget the programs of methods: no other run can use them, and a process has room for some hundred."""
+    for function in (_begin, _advance, _place, _absorb_all):
+        function.forget()
 
 
 def driver(problem: Problem, name: str) -> Driver | HostDriver:

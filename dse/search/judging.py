@@ -5,18 +5,22 @@ The feasible come first, then those that violate least (constraint domination).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+
+from dse.types import Scalar
 
 
 class Evaluation(NamedTuple):
     """What searchers see of designs: arrays [...]."""
 
-    objectives: Array  #: [..., objective] signed so that small is good
+    objectives: Array  #: [..., objective], maximised objectives negated
     violation: Array  #: 0 for the feasible, else how far they are from it, the sum over what is violated
-    reason: Array  #: bits of Infeasible, and the engine's bit for constraints of the specification
+    reason: Array  #: bits of the study's reasons, and its bit for constraints of the specification
 
 
 class Judgement(NamedTuple):
@@ -24,7 +28,6 @@ class Judgement(NamedTuple):
 
     violation: Array  #: 0 for the feasible
     value: Array  #: small is good
-    evaluation: Evaluation
 
 
 def better(one: tuple[Array, Array], other: tuple[Array, Array]) -> Array:
@@ -45,3 +48,30 @@ def best_position(violation: Array, value: Array, digits: Array) -> Array:
         masked = jnp.where(left, key, worst)
         left = left & (masked == jnp.min(masked))
     return jnp.argmax(left)
+
+
+def logarithm(value: Scalar) -> Scalar:
+    """Logarithm of a value that is minimised; of a negative one, which is maximised, with its sign."""
+    return jnp.sign(value) * jnp.log(jnp.maximum(jnp.abs(value), jnp.finfo(jnp.float32).tiny))
+
+
+def scalar(objectives: Array, weights: Array) -> Array:
+    """One value of objectives [..., objective]: the one, or the weighted geometric mean of several.
+
+    Any scale of an objective leaves the order as it is; a maximised one counts by its inverse.
+    """
+    if objectives.shape[-1] == 1:
+        return objectives[..., 0]
+    size = jnp.log(jnp.maximum(jnp.abs(objectives), jnp.finfo(jnp.float32).tiny))
+    return jnp.exp((jnp.sign(objectives) * size) @ weights)
+
+
+def weights_of(seeds: Sequence[int], n_objectives: int) -> np.ndarray:
+    """[seed, objective] weights that add up to 1: spread over the simplex, so that seeds seek different parts of it."""
+    if n_objectives == 1:
+        return np.ones((len(seeds), 1), np.float32)
+    drawn = [np.random.default_rng([n_objectives, seed]).dirichlet(np.ones(n_objectives)) for seed in seeds]
+    if n_objectives == 2:
+        first = [((seed * 0.6180339887498949) + 0.5) % 1.0 for seed in seeds]  # golden ratio: even for any count
+        drawn = [(share, 1.0 - share) for share in first]
+    return np.array(drawn, np.float32)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dse import types
-from dse.design import replace
 from dse.search import pareto
 from dse.search import space as spaces
 from dse.search.checkpoint import Progressed
@@ -20,7 +17,6 @@ from dse.search.driver import Best
 from dse.search.problem import Problem
 from dse.search.space import Point
 from dse.spec.axes import Axis, Label
-from dse.sweep.engine.point import Program
 from dse.sweep.results.labels import labels, part_labels
 
 #: Relative difference between a search's value of a design and the plain model's that rounding explains.
@@ -31,7 +27,7 @@ class MismatchError(RuntimeError):
     """The plain model does not say of the reported best what the search did."""
 
 
-class Found(NamedTuple):
+class MethodResult(NamedTuple):
     """What one method has found."""
 
     method: str
@@ -40,6 +36,7 @@ class Found(NamedTuple):
     best: Best  #: [seed] before the polish, as the method found it
     polished: Best  #: [seed] after it; the same where there was none
     polish_evaluations: np.ndarray  #: [seed]
+    metrics: dict[str, np.ndarray]  #: [seed] of what was polished, by name
 
     @property
     def evaluations(self) -> int:
@@ -48,7 +45,7 @@ class Found(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Design:
+class BestDesign:
     """A design that a seed of a method has found."""
 
     method: str
@@ -68,7 +65,7 @@ class Outcome:
 
     size: float  #: distinct designs, infinite with continuous axes
     n_designs: int  #: of the grid that the discrete axes span
-    designs: tuple[Design, ...]  #: the best of each seed of each method, best first
+    designs: tuple[BestDesign, ...]  #: the best of each seed of each method, best first
     evaluations: dict[str, int]  #: by method, of all seeds, the polish included
     feasible: dict[str, int]  #: feasible designs among those that the methods evaluated
     reasons: dict[str, int]  #: evaluated designs by infeasibility reason
@@ -83,7 +80,18 @@ class Outcome:
         return any(design.violation == 0.0 for design in self.designs)
 
 
-def of_methods(problem: Problem, found: list[Found], seconds: dict[str, float], output: Path | None) -> Outcome:
+def with_metrics(problem: Problem, found: list[MethodResult]) -> list[MethodResult]:
+    """The same with the metrics of their best designs."""
+    n = len(problem.spec.seeds)
+    points = Point(*(np.concatenate(arrays) for arrays in zip(*(one.polished.point for one in found), strict=True)))
+    metrics = problem.metrics(points)
+    return [
+        one._replace(metrics={name: column[i * n : (i + 1) * n] for name, column in metrics.items()})
+        for i, one in enumerate(found)
+    ]
+
+
+def of_methods(problem: Problem, found: list[MethodResult], seconds: dict[str, float], output: Path | None) -> Outcome:
     """The outcome of the methods' results."""
     n = len(problem.spec.seeds)
     counts = {f.method: f.evaluations * n + int(f.polish_evaluations.sum()) for f in found}
@@ -95,7 +103,7 @@ def of_methods(problem: Problem, found: list[Found], seconds: dict[str, float], 
         evaluations=counts,
         feasible={f.method: int(f.progressed.history["feasible"].sum()) for f in found},
         reasons={
-            name: int(count) for name, count in zip(problem.program.study.reason_bits, reasons, strict=True) if count
+            name: int(count) for name, count in zip(problem.study.reason_bits, reasons, strict=True) if count
         },
         objectives=tuple(objective.expression.text for objective in problem.program.objectives),
         front_size=len(front(problem, found)[1]) if problem.n_objectives > 1 else 0,
@@ -104,17 +112,17 @@ def of_methods(problem: Problem, found: list[Found], seconds: dict[str, float], 
     )
 
 
-def _designs(problem: Problem, found: list[Found]) -> tuple[Design, ...]:
+def _designs(problem: Problem, found: list[MethodResult]) -> tuple[BestDesign, ...]:
     """The best of each seed, best first; of equals the first method and seed."""
     signs = np.array([objective.sign for objective in problem.program.objectives])
     feasible = [one.polished.evaluation for one in found]
     least = min(np.where(e.violation == 0.0, e.objectives[:, 0], np.inf).min() for e in feasible)
-    designs: list[tuple[tuple[float, float], Design]] = []
+    designs: list[tuple[tuple[float, float], BestDesign]] = []
     for one in found:
-        best, metrics = one.polished, problem.metrics(one.polished.point)
+        best = one.polished
         columns = axis_columns(problem, best.point)
         for i, seed in enumerate(problem.spec.seeds):
-            design = Design(
+            design = BestDesign(
                 method=one.method,
                 seed=seed,
                 evaluations=one.evaluations + int(one.polish_evaluations[i]),
@@ -123,7 +131,7 @@ def _designs(problem: Problem, found: list[Found]) -> tuple[Design, ...]:
                 gap=_gap(best, i, least),
                 gap_unpolished=_gap(one.best, i, least),
                 labels={axis.name: column[i].item() for axis, column in columns},
-                metrics={name: float(getattr(metrics, name)[i]) for name in problem.spec.sweep.metrics},
+                metrics={name: float(values[i]) for name, values in one.metrics.items()},
             )
             designs.append(((design.violation, float(best.value[i])), design))
     return tuple(design for _, design in sorted(designs, key=lambda pair: pair[0]))
@@ -158,7 +166,7 @@ def axis_columns(problem: Problem, points: Point) -> list[tuple[Axis, np.ndarray
     return found
 
 
-def front(problem: Problem, found: list[Found]) -> tuple[Point, np.ndarray]:
+def front(problem: Problem, found: list[MethodResult]) -> tuple[Point, np.ndarray]:
     """The designs that none dominates among all that were evaluated, and their objectives [design, objective]."""
     digits, reals, objectives = (
         np.concatenate([getattr(f.progressed, name) for f in found]) for name in ("digits", "reals", "objectives")
@@ -172,18 +180,10 @@ def verify(problem: Problem, best: Best) -> None:
     """Hold each design [seed] to the plain model: it must say what the search did, to rounding, or MismatchError."""
     columns = jax.tree.map(np.asarray, spaces.values(problem.space, best.point))
     for i in range(len(best.value)):
-        design = replace(problem.grid.base, {path: column[i] for path, column in columns.items()})
-        metrics = _plain_model(problem.program)(design)
-        lookup = problem.program.study.lookup(design, metrics)
+        metrics, objectives = problem.plain({path: column[i] for path, column in columns.items()})
         for position, objective in enumerate(problem.program.objectives):
-            plain = float(objective.sign * objective.expression(lookup))
-            searched = float(best.evaluation.objectives[i, position])
+            plain, searched = float(objectives[position]), float(best.evaluation.objectives[i, position])
             if not abs(plain - searched) <= ROUNDING * max(abs(plain), abs(searched)):
                 raise MismatchError(f"{objective.expression.text}: the search says {searched}, the model {plain}")
         if bool(best.evaluation.violation[i] == 0.0) and not bool(metrics.feasible):
             raise MismatchError(f"the search says feasible, the model {int(metrics.infeasible_reason)}")
-
-
-def _plain_model(program: Program) -> Callable[[types.Design], Any]:
-    """The model as it is: no equations merged, nothing batched or compiled together."""
-    return program.study.evaluate

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import NamedTuple
 
 import jax
@@ -11,10 +10,12 @@ import numpy as np
 from jax import Array
 
 from dse.search import space as spaces
-from dse.search.driver import Best, scalar
-from dse.search.judging import best_position, better
+from dse.search.driver import Best
+from dse.search.evaluation import Values, padded_values, shaped
+from dse.search.judging import Evaluation, best_position, better, scalar
 from dse.search.problem import Problem
 from dse.search.space import Point, Space
+from dse.sweep.engine.programs import persistent_jit
 
 #: Pairs of steps are tried where they are not more than this.
 MOST_PAIRS = 4096
@@ -30,18 +31,27 @@ _MOST_ROUNDS = 500
 
 
 class Polished(NamedTuple):
-    """A local optimum and what it took to find it."""
+    """Local optima and what it took to find them."""
 
-    best: Best
-    evaluations: int
+    best: Best  #: [seed]
+    evaluations: np.ndarray  #: [seed]
 
 
 def polish(problem: Problem, best: Best, weights: np.ndarray) -> Polished:
-    """The local optimum that is reached from the best design of one seed; ``weights`` as its method had them.
+    """The local optima that are reached from the best design of each seed; ``weights`` [seed] as their method had them.
 
     All single steps, halved along continuous axes when nothing is better any more; then all pairs of steps, if they
     are few, and single steps again from a better one.
     """
+    every = [_polished(problem, jax.tree.map(lambda a, i=i: a[i], best), own) for i, own in enumerate(weights)]
+    return Polished(
+        jax.tree.map(lambda *arrays: np.stack(arrays), *(found for found, _ in every)),
+        np.array([count for _, count in every]),
+    )
+
+
+def _polished(problem: Problem, best: Best, weights: np.ndarray) -> tuple[Best, int]:
+    """The local optimum of one seed, and its evaluations."""
     n = problem.space.n_directions
     steps = _STEPS if problem.space.paths else _STEPS[:1]
     weights, evaluations, at = jnp.asarray(weights), 0, 0
@@ -49,32 +59,37 @@ def polish(problem: Problem, best: Best, weights: np.ndarray) -> Polished:
         in_pairs = at == len(steps)
         if in_pairs and n**2 > MOST_PAIRS:
             break
-        step = jnp.float32(_PAIR_STEP if in_pairs else steps[at])
-        best, improved = _round(problem, in_pairs, problem.space, best, weights, step)
-        evaluations += 1 + n ** (2 if in_pairs else 1)
+        step = np.float32(_PAIR_STEP if in_pairs else steps[at])
+        points, values = _around(problem.space, best.point, step, in_pairs=in_pairs, size=problem.evaluator.size)
+        best, improved = _best_of(points, problem.evaluator(values, len(points.digits)), weights)
+        evaluations += len(points.digits)
         if in_pairs and not improved:
             break
         at = 0 if in_pairs else at + (not improved)
-    return Polished(best, evaluations)
+    return jax.device_get(best), evaluations
 
 
 def release() -> None:
     """Forget compiled programs, as :func:`dse.search.driver.release` does."""
-    _round.clear_cache()
+    for function in (_around, _best_of):
+        function.forget()
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _round(
-    problem: Problem, in_pairs: bool, space: Space, best: Best, weights: Array, step: Array
-) -> tuple[Best, Array]:
-    """The best of a design and its neighbours, and whether that is a better one."""
-    near, _ = spaces.neighbours(space, best.point, step)
+@persistent_jit("in_pairs", "size")
+def _around(space: Space, point: Point, step: Array, *, in_pairs: bool, size: int) -> tuple[Point, Values]:
+    """A design and its neighbours; the design itself comes first, so that one program evaluates all of them."""
+    near, _ = spaces.neighbours(space, point, step)
     if in_pairs:
         near, _ = jax.vmap(lambda point: spaces.neighbours(space, point, step))(near)
         near = jax.tree.map(jnp.concatenate, near)
-    # The design itself comes first, so that all are compared as one program computes them.
-    points = Point(*(jnp.concatenate([old[None], new]) for old, new in zip(best.point, near, strict=True)))
-    found = problem.evaluate(points, space)
+    points = Point(*(jnp.concatenate([old[None], new]) for old, new in zip(point, near, strict=True)))
+    return points, padded_values(space, points, size)
+
+
+@persistent_jit()
+def _best_of(points: Point, found: Evaluation, weights: Array) -> tuple[Best, Array]:
+    """The best of the points, and whether it is better than the first."""
+    found = shaped(found, points.digits.shape[:1])
     value = scalar(found.objectives, weights)
     at = best_position(found.violation, value, points.digits)
     improved = better((found.violation[at], value[at]), (found.violation[0], value[0]))

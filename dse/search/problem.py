@@ -1,32 +1,30 @@
-"""What a search optimises: objectives, feasibility and how far the infeasible are from it, for many points at once."""
+"""What a search optimises: a space, and the objectives and feasibility of the designs in it."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dse.design import replace
 from dse.search import space as spaces
 from dse.search import tables
+from dse.search.evaluation import Evaluator, Penalty, Values, evaluated, padded, padded_values, shaped
 from dse.search.judging import Evaluation
 from dse.search.space import Point, Space
-from dse.spec.search import SearchSpec
+from dse.spec.search import BATCHES, SearchSpec
 from dse.study import Study
-from dse.sweep.engine import equations
 from dse.sweep.engine.chunks import evaluate_designs
 from dse.sweep.engine.point import Program, evaluate_point
 from dse.sweep.grid import compose
 from dse.sweep.grid.grid import Grid
-from dse.types import Design, Scalar
+from dse.types import Scalar
 
-#: An excess that rounding hides still counts as one.
-_LEAST = 1e-6
+#: Distinct designs whose metrics the plain model gives, operation by operation: for more a program is compiled.
+_FEW = 8
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -39,35 +37,62 @@ class Problem:
     program: Program
 
     @property
+    def study(self) -> Study:
+        """The kind of study: whose model, metrics and reasons."""
+        return self.program.study
+
+    @property
     def n_objectives(self) -> int:
-        """Objectives; each is to be made small."""
+        """Objectives; each is minimised, maximised ones are negated."""
         return len(self.program.objectives)
 
-    def evaluate(self, points: Point, space: Space | None = None) -> Evaluation:
-        """Evaluate points [...]: pure, for use under ``jit`` and ``vmap``; one evaluation a point.
+    @functools.cached_property
+    def evaluator(self) -> Evaluator:
+        """What evaluates the batches of every method of this search."""
+        batches = [options[name] for options in self.spec.options.values() for name in BATCHES if name in options]
+        return Evaluator(self.program, self.grid.base, max(batches, default=1) * len(self.spec.seeds))
 
-        ``space``: the problem's own, as an argument of the program rather than a constant in it.
-        """
+    def evaluate(self, points: Point) -> Evaluation:
+        """Evaluation of points [...], NumPy arrays."""
         shape = points.digits.shape[:-1]
-        flat = jax.tree.map(lambda a: a.reshape(math.prod(shape), a.shape[-1]), points)
-        found = jax.vmap(self.by_equations)(spaces.values(space or self.space, flat))
-        return jax.tree.map(lambda a: a.reshape(*shape, *a.shape[1:]), found)
+        found = self.evaluator(padded_values(self.space, points, self.evaluator.size), math.prod(shape))
+        return shaped(jax.device_get(found), shape)
+
+    def slopes(self, points: Point) -> tuple[Evaluation, Values]:
+        """Evaluation of points [design], and the gradient of the logarithm of the first objective by every leaf."""
+        size, count = self.evaluator.size, len(points.digits)
+        found = []
+        for first in range(0, count, size):
+            some = jax.tree.map(lambda a, i=first: a[i : i + size], points)
+            none = padded(jnp.zeros(len(some.digits)), size)
+            weights = jnp.zeros((size, self.n_objectives)).at[:, 0].set(1.0)
+            values = padded_values(self.space, some, size)
+            part = self.evaluator.slopes(values, Penalty(weights, none, none), len(some.digits))
+            found.append(shaped(jax.device_get(part), (len(some.digits),)))
+        return jax.tree.map(lambda *arrays: np.concatenate(arrays), *found)
 
     def at(self, values: dict[str, Scalar]) -> Evaluation:
         """Evaluate one design from the values of its leaves by full path; differentiable."""
         return evaluated(self.program, self.grid.base, values)
 
-    def metrics(self, points: Point) -> Any:
-        """All metrics of points [design], NumPy arrays, by the program that sweeps evaluate single designs with."""
-        values = jax.tree.map(jnp.asarray, spaces.values(self.space, points))
-        found, _ = evaluate_designs(self.grid.base, values, program=self.program)
-        return jax.tree.map(np.asarray, found)
+    def metrics(self, points: Point) -> dict[str, np.ndarray]:
+        """The metrics that results hold, of points [design]: few by the plain model, more by the sweep's program."""
+        names = self.spec.sweep.metrics
+        digits = np.asarray(points.digits)
+        distinct, back = np.unique(
+            np.concatenate([digits, np.asarray(points.reals).view(np.int32)], axis=1), axis=0, return_inverse=True
+        )
+        first = np.unique(back.reshape(-1), return_index=True)[1]
+        columns = jax.device_get(spaces.values(self.space, jax.tree.map(lambda a: jnp.asarray(a)[first], points)))
+        if len(distinct) > _FEW:
+            found, _ = evaluate_designs(self.grid.base, jax.tree.map(jnp.asarray, columns), program=self.program)
+            return {name: np.asarray(getattr(found, name))[back.reshape(-1)] for name in names}
+        each = [self.plain({path: column[i] for path, column in columns.items()})[0] for i in range(len(first))]
+        return {name: np.array([np.asarray(getattr(m, name)) for m in each])[back.reshape(-1)] for name in names}
 
-    def by_equations(self, values: dict[str, Scalar]) -> Evaluation:
-        """The same as :meth:`at`, in a form that compiles faster."""
-        inputs, structure = jax.tree.flatten((self.grid.base, values))
-        run, outputs = _equations_of(self.program, structure)
-        return jax.tree.unflatten(outputs, run(*(jnp.asarray(value, jnp.float32) for value in inputs)))
+    def plain(self, values: dict[str, Scalar]) -> tuple[object, tuple[Scalar, ...]]:
+        """Metrics and objectives of one design by the model as it is, operation by operation: nothing is compiled."""
+        return evaluate_point(dataclasses.replace(self.program, metrics=None), self.grid.base, values)
 
 
 def build(spec: SearchSpec, study: Study | None = None) -> Problem:
@@ -76,35 +101,3 @@ def build(spec: SearchSpec, study: Study | None = None) -> Problem:
     grid = compose.build(sweep)
     program = Program(sweep.study, grid.constraints, sweep.objectives, sweep.metrics)
     return Problem(spec, grid, tables.build(grid, spec.intervals), program)
-
-
-def evaluated(program: Program, base: Design, values: dict[str, Scalar]) -> Evaluation:
-    """Objectives, violation and reasons of one design."""
-    design = replace(base, values)
-    metrics, objectives = evaluate_point(dataclasses.replace(program, metrics=None), base, values)
-    return Evaluation(jnp.stack(objectives), violation(program, design, metrics), metrics.infeasible_reason)
-
-
-def violation(program: Program, design: Design, metrics: Any) -> Scalar:
-    """How far a design is from feasible, 0 where it is.
-
-    The logarithm of what it needs over what there is for memory, host memory and reach of the network, 1 for every
-    other bit of Infeasible, and for each constraint the relative difference of its sides.
-    """
-    study = program.study
-    lookup = study.lookup(design, metrics)
-    total = sum((constraint.excess(lookup) for constraint in program.constraints), jnp.float32(0.0))
-    graded = study.shortfalls(design, metrics)
-    for bit in study.reasons:
-        is_set = (metrics.infeasible_reason & int(bit)) != 0
-        total = total + jnp.where(is_set, jnp.maximum(graded.get(bit, 1.0), _LEAST), 0.0)
-    return total
-
-
-@functools.lru_cache(maxsize=32)
-def _equations_of(
-    program: Program, inputs: jax.tree_util.PyTreeDef
-) -> tuple[equations.Equations, jax.tree_util.PyTreeDef]:
-    """:func:`evaluated` as equations, for inputs of this structure."""
-    scalars = jax.tree.unflatten(inputs, [jax.ShapeDtypeStruct((), jnp.float32)] * inputs.num_leaves)
-    return equations.trace(functools.partial(evaluated, program), *scalars)

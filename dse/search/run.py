@@ -19,8 +19,9 @@ from dse.search import checkpoint, outcome, pareto, problem
 from dse.search import dataset as datasets
 from dse.search import polish as polishing
 from dse.search.checkpoint import Progressed
-from dse.search.driver import BITS, Best, Chunk, Driver, HostDriver, driver, release, weights_of
-from dse.search.outcome import Found, Outcome
+from dse.search.driver import Best, Chunk, Driver, HostDriver, driver, release
+from dse.search.judging import weights_of
+from dse.search.outcome import MethodResult, Outcome
 from dse.search.problem import Problem
 from dse.search.progress import SearchProgress
 from dse.spec.search import SearchSpec, read
@@ -71,7 +72,7 @@ def execute(
 
 def plan(spec: str | Path | SearchSpec, study: Study | None = None) -> Problem:
     """The problem of a specification; bad input is an InputError."""
-    return problem.build(spec if isinstance(spec, SearchSpec) else read(spec), study)
+    return problem.build(spec if isinstance(spec, SearchSpec) else read(spec, study), study)
 
 
 def perform(task: Problem, options: Options) -> tuple[Labelled, Outcome]:
@@ -95,6 +96,7 @@ def perform(task: Problem, options: Options) -> tuple[Labelled, Outcome]:
             release()
             polishing.release()
         outcome.verify(task, _best_of_all(found))
+        found = outcome.with_metrics(task, found)
         summary = outcome.of_methods(task, found, seconds | {"total": time.perf_counter() - began}, target)
         labelled = datasets.build(task, found, summary, identity(task))
         if target:
@@ -126,13 +128,15 @@ def _key(task: Problem, name: str) -> str:
 # --- one method -------------------------------------------------------------------------------------------
 
 
-def _method(task: Problem, name: str, one: Driver | HostDriver, target: Path | None, options: Options) -> Found:
+def _method(task: Problem, name: str, one: Driver | HostDriver, target: Path | None, options: Options) -> MethodResult:
     """Spend the budget of a method, then polish."""
     done = _resumed(task, name, one, target, options) or _nothing(task)
     done = _spent(task, name, one, done, target, options)
-    best = jax.tree.map(np.asarray, one.best)
-    polished, counts = _polished(task, best) if task.spec.polish else (best, np.zeros(len(task.spec.seeds), int))
-    return Found(name, one.batch, done, best, polished, counts)
+    best = jax.device_get(one.best)
+    polished = polishing.Polished(best, np.zeros(len(task.spec.seeds), int))
+    if task.spec.polish:
+        polished = polishing.polish(task, best, weights_of(task.spec.seeds, task.n_objectives))
+    return MethodResult(name, one.batch, done, best, *polished, metrics={})
 
 
 def _steps(task: Problem, batch: int) -> int | None:
@@ -159,7 +163,8 @@ def _nothing(task: Problem) -> Progressed:
     history = {name: np.zeros((0, n), np.float32) for name in ("violation", "value")}
     history |= {"objectives": np.zeros((0, n, m), np.float32), "feasible": np.zeros((0, n), np.int32)}
     empty = np.zeros((0, len(space.sizes)), np.int32), np.zeros((0, len(space.paths)), np.float32)
-    return Progressed(0, [], history, np.zeros(len(BITS), np.int64), *empty, np.zeros((0, m), np.float32), None)
+    reasons = np.zeros(len(task.study.reason_bits), np.int64)
+    return Progressed(0, [], history, reasons, *empty, np.zeros((0, m), np.float32), None)
 
 
 def _spent(
@@ -207,19 +212,7 @@ def _front(front: tuple[np.ndarray, ...], chunk: Chunk) -> tuple[np.ndarray, ...
     return tuple(array[kept] for array in both)
 
 
-def _polished(task: Problem, best: Best) -> tuple[Best, np.ndarray]:
-    """The local optimum near each seed's best, and what it cost."""
-    weights = weights_of(task.spec.seeds, task.n_objectives)
-    found = []
-    for i, own in enumerate(weights):
-        found.append(polishing.polish(task, jax.tree.map(lambda a, i=i: a[i], best), own))
-    return (
-        jax.tree.map(lambda *arrays: np.stack(arrays), *(one.best for one in found)),
-        np.array([one.evaluations for one in found]),
-    )
-
-
-def _best_of_all(found: list[Found]) -> Best:
+def _best_of_all(found: list[MethodResult]) -> Best:
     """The best design of all methods and seeds, [1]."""
     every = jax.tree.map(lambda *arrays: np.concatenate(arrays), *(one.polished for one in found))
     at = np.lexsort((every.value, every.evaluation.violation))[:1]

@@ -10,23 +10,105 @@ import copy
 import dataclasses
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field, create_model, field_validator
+
 from dse.design import known_leaves, leaf_value
 from dse.errors import InputError, unknown_name
-from dse.search.methods import METHODS
 from dse.spec import axes as axis_values
 from dse.spec import sweep as sweep_spec
+from dse.spec.document import Positive, Section, Truth, Whole, checked
 from dse.spec.sweep import SweepSpec
+from dse.study import Study
 from dse.sweep.grid.degrees import SHAPE_PATHS
 
-_KEYS = ("method", "evaluations", "seconds", "seeds", "polish", *METHODS)
-_CONTINUOUS_KEYS = ("from", "to", "continuous", "log")
+#: Method → its options and what they are when they are not given; :mod:`dse.search.methods` says what they do.
+METHOD_OPTIONS: Mapping[str, dict[str, int | float]] = {
+    "random": {"population": 64},
+    "sobol": {"population": 64},
+    "evolution": {"population": 32, "best_share": 0.2},
+    "cross_entropy": {"population": 64, "elite_share": 0.2, "learning_rate": 0.25, "patience": 20},
+    "annealing": {"walkers": 16, "temperature": 0.1, "steps": 200},
+    "langevin": {"walkers": 16, "temperature": 0.1, "steps": 200, "guide": 0.5, "plain": 0.2},
+    "gumbel": {
+        "starts": 8, "temperature": 1.0, "rate": 0.15, "steps": 250, "explore": 0.5, "relaxed": 1.0, "score": 3.0,
+        "imitate": 1.0,
+    },
+    "cmaes": {"population": 16, "first": 128, "patience": 40},
+    "nsga2": {"population": 64},
+}  # fmt: skip
+
+#: Options that say how many designs a method evaluates a step.
+BATCHES = ("population", "walkers", "starts")
 
 DEFAULT_METHOD = "evolution"
 DEFAULT_EVALUATIONS = 10_000
 DEFAULT_SEEDS = 4
+
+
+def _options_section(name: str, options: Mapping[str, int | float]) -> type[Section]:
+    """The table of a method's options."""
+    fields = {
+        key: (Whole if isinstance(value, int) else Positive, Field(value, title=f"leave it out for {value}"))
+        for key, value in options.items()
+    }
+    return create_model(f"Options of {name}", __base__=Section, **fields)
+
+
+class _Searching(Section):
+    """What ``[search]`` says besides the options of methods."""
+
+    method: tuple[str, ...] = Field((DEFAULT_METHOD,), description=", ".join(METHOD_OPTIONS), title="name a method")
+    evaluations: Whole | None = None
+    seconds: Positive | None = None
+    seeds: tuple[int, ...] = Field(
+        tuple(range(DEFAULT_SEEDS)), description="a count, or a list of unlike whole numbers from 0",
+        title="write seeds = 4",
+    )  # fmt: skip
+    polish: Truth = True
+
+    @field_validator("method", mode="before")
+    @classmethod
+    def _known_methods(cls, value: Any) -> Any:
+        names = value if isinstance(value, list) else [value]
+        for name in names:
+            if name not in METHOD_OPTIONS:
+                raise unknown_name("", str(name), METHOD_OPTIONS, "methods")
+            if names.count(name) > 1:
+                raise InputError("", f"{name} twice", "each method once", "remove one of them")
+        if not names:
+            raise ValueError("no method")
+        return tuple(names)
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _unlike_seeds(cls, value: Any) -> Any:
+        """Seeds by count or as a list."""
+        if type(value) is int and value >= 1:
+            return tuple(range(value))
+        whole = isinstance(value, list) and all(type(seed) is int and 0 <= seed < 1 << 32 for seed in value)
+        if not whole or not value or len(set(value)) != len(value):
+            raise ValueError("no seeds")
+        return tuple(value)
+
+
+#: ``[search]`` with a table of options a method.
+_SearchSection = create_model(
+    "SearchSection", __base__=_Searching,
+    **{name: (_options_section(name, options) | None, None) for name, options in METHOD_OPTIONS.items()},
+)  # fmt: skip
+
+
+class _Continuous(Section):
+    """A continuous axis."""
+
+    from_: Any = Field(alias="from")
+    to: Any
+    continuous: Truth
+    log: Truth | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,36 +147,58 @@ class SearchSpec:
         return hashlib.sha256(json.dumps(meaning, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def read(path: str | Path) -> SearchSpec:
-    """The specification in a TOML file; whatever is wrong with it is an InputError."""
-    return from_text(sweep_spec.text_of(path), str(path))
+def read(path: str | Path, study: Study | None = None) -> SearchSpec:
+    """The specification in a TOML file.
+
+    Args:
+        path: of the file.
+        study: what is evaluated; by default what the specification asks for.
+
+    Raises InputError for whatever is wrong with the file or its text.
+    """
+    return from_text(sweep_spec.text_of(path), str(path), study)
 
 
-def from_text(text: str, file: str = "search.toml") -> SearchSpec:
-    """The specification in a TOML text; ``file`` is what errors call it and names the default output."""
+def from_text(text: str, file: str = "search.toml", study: Study | None = None) -> SearchSpec:
+    """The specification in a TOML text.
+
+    Args:
+        text: the TOML document.
+        file: what errors call it; it names the default output too.
+        study: see :func:`read`.
+
+    Raises InputError for whatever is wrong with the text.
+
+    >>> spec = from_text('''
+    ... [workload]
+    ... name = "gpt-3-13b"
+    ... [system]
+    ... name = "selene"
+    ... [axes]
+    ... tp = [1, 2, 4]
+    ... "memory.bandwidth" = { from = "1 TB/s", to = "3 TB/s", continuous = true }
+    ... [search]
+    ... method = ["random", "evolution"]
+    ... ''')
+    >>> spec.methods, spec.intervals[0].high, spec.options["random"]
+    (('random', 'evolution'), 3000000000000.0, {'population': 64})
+    """
     document = copy.deepcopy(sweep_spec.document_of(text, file))
-    search = document.pop("search", {})
-    if not isinstance(search, dict):
-        raise InputError(f"{file}: search", repr(search), "a table", "write [search] on a line of its own")
+    section = checked(_SearchSection, document.pop("search", {}), f"{file}: search")
     found: dict[str, dict[str, Any]] = {}
     if isinstance(document.get("axes"), dict):
         _take_continuous(document["axes"], "", found)
-    sweep = sweep_spec.from_document(document, text, file)
-    for key in search:
-        if key not in _KEYS:
-            raise unknown_name(f"{file}: search", key, _KEYS, "keys of [search]")
-    evaluations = _number(search, "evaluations", file, whole=True)
-    seconds = _number(search, "seconds", file)
-    methods = _methods(search.get("method", DEFAULT_METHOD), f"{file}: search.method")
+    sweep = sweep_spec.from_document(document, text, file, study)
+    budget = section.evaluations, section.seconds
     return SearchSpec(
         sweep=sweep,
         intervals=tuple(_interval(name, table, sweep, f"{file}: axes.{name}") for name, table in found.items()),
-        methods=methods,
-        options=_options(search, methods, file),
-        evaluations=DEFAULT_EVALUATIONS if evaluations is None and seconds is None else evaluations,
-        seconds=seconds,
-        seeds=_seeds(search.get("seeds", DEFAULT_SEEDS), f"{file}: search.seeds"),
-        polish=_truth(search.get("polish", True), f"{file}: search.polish"),
+        methods=section.method,
+        options=_options(section, file),
+        evaluations=DEFAULT_EVALUATIONS if budget == (None, None) else section.evaluations,
+        seconds=section.seconds,
+        seeds=section.seeds,
+        polish=section.polish,
     )
 
 
@@ -110,11 +214,9 @@ def _take_continuous(table: dict[str, Any], prefix: str, found: dict[str, dict[s
 
 def _interval(name: str, table: dict[str, Any], sweep: SweepSpec, where: str) -> Interval:
     """A continuous axis from its TOML table."""
-    for key in table:
-        if key not in _CONTINUOUS_KEYS:
-            raise unknown_name(where, key, _CONTINUOUS_KEYS, "keys of a continuous axis")
-    if not {"from", "to"} <= set(table) or table["continuous"] is not True:
-        raise InputError(where, repr(table), "from, to and continuous = true", "write both ends")
+    said = checked(_Continuous, table, where)
+    if not said.continuous:
+        raise InputError(where, "continuous = false", "continuous = true", "leave the axis to its list of values")
     axis = next(axis for axis in sweep.axes if axis.name == name)
     path = axis.key
     if path not in known_leaves() or path.startswith("mapping.") or path in SHAPE_PATHS:
@@ -123,73 +225,23 @@ def _interval(name: str, table: dict[str, Any], sweep: SweepSpec, where: str) ->
         raise InputError(where, "a range of names", "a list of names", "write a list")
     if any(name in group for group in sweep.zips):
         raise InputError(where, "a continuous axis that moves with others", "an axis of its own", "take it out of zip")
-    low, high = axis.values[0], leaf_value(path, table["to"], f"{where}.to")
+    low, high = axis.values[0], leaf_value(path, said.to, f"{where}.to")
     if not low < high:
-        raise InputError(where, f"to = {table['to']}", f"above from = {table['from']}", "swap them")
-    log = _truth(table.get("log", low > 0), f"{where}.log")
+        raise InputError(where, f"to = {said.to}", f"above from = {said.from_}", "swap them")
+    log = low > 0 if said.log is None else said.log
     if log and low <= 0:
         raise InputError(f"{where}.from", f"{low:g}", "above 0 where log = true", "write log = false")
     return Interval(path=path, name=name, low=low, high=high, log=log)
 
 
-def _methods(value: Any, where: str) -> tuple[str, ...]:
-    names = value if isinstance(value, list) else [value]
-    if not names:
-        raise InputError(where, "an empty list", ", ".join(METHODS), "name a method")
-    for name in names:
-        if name not in METHODS:
-            raise unknown_name(where, str(name), METHODS, "methods")
-        if names.count(name) > 1:
-            raise InputError(where, f"{name} twice", "each method once", "remove one of them")
-    return tuple(names)
-
-
-def _options(search: dict[str, Any], methods: tuple[str, ...], file: str) -> dict[str, dict[str, Any]]:
-    """Options of the methods: numbers that the method knows by name."""
+def _options(section: _Searching, file: str) -> dict[str, dict[str, Any]]:
+    """Options of the methods that are run."""
     found = {}
-    for name in METHODS:
-        table = search.get(name, {})
-        where = f"{file}: search.{name}"
-        if not isinstance(table, dict):
-            raise InputError(where, repr(table), "a table", f"write [search.{name}] on a line of its own")
-        if table and name not in methods:
-            fix = f'add "{name}" to method'
-            raise InputError(where, "options of a method that is not run", ", ".join(methods), fix)
-        for key, value in table.items():
-            known = METHODS[name].defaults
-            if key not in known:
-                raise unknown_name(where, key, known, f"options of {name}")
-            kind = type(known[key])
-            if isinstance(value, bool) or not isinstance(value, int if kind is int else int | float) or value <= 0:
-                allowed = "a whole number above 0" if kind is int else "a number above 0"
-                raise InputError(f"{where}.{key}", repr(value), allowed, f"leave it out for {known[key]}")
-        if name in methods:
-            found[name] = METHODS[name].defaults | table
+    for name, defaults in METHOD_OPTIONS.items():
+        given = getattr(section, name)
+        if given is not None and name not in section.method:
+            where, fix = f"{file}: search.{name}", f'add "{name}" to method'
+            raise InputError(where, "options of a method that is not run", ", ".join(section.method), fix)
+        if name in section.method:
+            found[name] = given.model_dump() if given else dict(defaults)
     return found
-
-
-def _number(search: dict[str, Any], key: str, file: str, whole: bool = False) -> Any:
-    """A budget, None where it is not given."""
-    value = search.get(key)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0 or (whole and value != int(value)):
-        what = "a whole number above 0" if whole else "a number above 0"
-        raise InputError(f"{file}: search.{key}", repr(value), what, "leave it out for the default")
-    return int(value) if whole else float(value)
-
-
-def _seeds(value: Any, where: str) -> tuple[int, ...]:
-    """Seeds by count or as a list."""
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
-        return tuple(range(value))
-    whole = isinstance(value, list) and all(type(seed) is int and 0 <= seed < 1 << 32 for seed in value)
-    if whole and value and len(set(value)) == len(value):
-        return tuple(value)
-    raise InputError(where, repr(value), "a count, or a list of unlike whole numbers from 0", "write seeds = 4")
-
-
-def _truth(value: Any, where: str) -> bool:
-    if isinstance(value, bool):
-        return value
-    raise InputError(where, repr(value), "true or false", "leave it out")

@@ -24,12 +24,12 @@ class _Field(NamedTuple):
 
 
 @functools.cache
-def _fields(cls: type) -> tuple[_Field, ...]:
+def _fields(cls: type[Any]) -> tuple[_Field, ...]:
     hints = get_type_hints(cls)
     found = []
     for field in dataclasses.fields(cls):
         kinds = get_args(hints[field.name]) or (hints[field.name],)
-        record = next((kind for kind in kinds if dataclasses.is_dataclass(kind)), None)
+        record = next((kind for kind in kinds if isinstance(kind, type) and dataclasses.is_dataclass(kind)), None)
         stated = {} if field.default is dataclasses.MISSING else {"default": field.default}
         found.append(_Field(field.name, record, record is not None and len(kinds) > 1, {**field.metadata, **stated}))
     return tuple(found)
@@ -68,7 +68,8 @@ def build(cls: type[T], values: Mapping[str, Any]) -> T:
         head, _, rest = path.partition(".")
         by_field.setdefault(head, {})[rest] = value
     made: dict[str, Any] = {}
-    for field in _fields(cls):
+    kind: Any = cls  # a class that can be hashed, for the cache
+    for field in _fields(kind):
         inner = by_field.pop(field.name, None)
         if field.record is not None and (inner is not None or not field.optional):
             made[field.name] = build(field.record, inner or {})

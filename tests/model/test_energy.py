@@ -4,6 +4,7 @@ import dataclasses
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,8 +16,8 @@ from dse.design import replace
 from dse.evaluate import evaluate
 from dse.types import Infeasible, Metrics
 from tests.designs import designs, make_design
+from tests.programs import metrics_of
 
-jitted = jax.jit(evaluate)
 POWER = "system.accelerator.power"
 
 #: What energy follows smoothly: the clock, the voltage curve of the node, bandwidths, energies of work.
@@ -37,7 +38,7 @@ def parts(metrics):
 
 @given(design=designs())
 def test_parts_add_up(design):
-    metrics = jitted(design)
+    metrics = metrics_of(design)
     assert min(parts(metrics)) >= 0.0
     assert sum(parts(metrics)) == pytest.approx(float(metrics.energy_per_step), rel=1e-5)
     mean = float(metrics.energy_per_step) / float(metrics.step_time)
@@ -49,16 +50,23 @@ def test_parts_add_up(design):
 @given(design=designs())
 def test_a_device_keeps_to_its_limit(design):
     power = design.system.accelerator.power
-    metrics = jitted(design)
+    metrics = metrics_of(design)
     # What memory and links take is not throttled, and a fully throttled core still draws something.
     most = 1.5 * float(power.tdp)
     assert float(power.uncore) <= float(metrics.device_power) <= most
     assert float(metrics.average_power) <= 1.5 * float(metrics.provisioned_power)
 
 
-@functools.partial(jax.jit, static_argnames="name")
-def energy_and_slope(design, values, name="energy_per_step"):
-    return jax.value_and_grad(lambda v: getattr(evaluate(replace(design, v)), name))(values)
+@jax.jit
+def energy_and_slope(design, values):
+    """Energy of a step and its gradient with respect to the leaves of ``values`` (path -> value)."""
+    return jax.value_and_grad(lambda v: evaluate(replace(design, v)).energy_per_step)(values)
+
+
+@jax.jit
+def slopes_of_limit(design, limit):
+    """Derivatives of the metrics with respect to the power limit, forward."""
+    return jax.jvp(lambda watts: evaluate(limited(design, watts)), (limit,), (jnp.ones_like(limit),))[1]
 
 
 @given(design=designs(), path=st.sampled_from(SMOOTH), share=st.floats(0.72, 1.0))
@@ -79,22 +87,23 @@ def test_gradient_is_the_finite_difference(design, path, share):
 @given(design=designs(), shares=st.tuples(st.floats(0.3, 1.0), st.floats(0.3, 1.0)))
 def test_a_lower_clock_never_makes_a_step_shorter(design, shares):
     slow, fast = (replace(design, {f"{POWER}.clock": share * 1.5e9}) for share in sorted(shares))
-    assert float(jitted(slow).step_time) >= float(jitted(fast).step_time) * (1.0 - 1e-6)
+    assert float(metrics_of(slow).step_time) >= float(metrics_of(fast).step_time) * (1.0 - 1e-6)
 
 
 @given(design=designs(), shares=st.tuples(st.floats(0.4, 1.2), st.floats(0.4, 1.2)))
 def test_a_lower_limit_never_makes_a_step_shorter(design, shares):
-    tight, loose = (jitted(limited(design, share * 400.0)) for share in sorted(shares))
+    tight, loose = (metrics_of(limited(design, share * 400.0)) for share in sorted(shares))
     assert float(tight.step_time) >= float(loose.step_time) * (1.0 - 1e-4)
 
 
 @given(design=designs())
 def test_the_limit_as_sold_changes_nothing(design):
-    assert float(jitted(limited(design, 400.0)).step_time) == pytest.approx(float(jitted(design).step_time), rel=1e-4)
+    free, as_sold = metrics_of(design), metrics_of(limited(design, 400.0))
+    assert float(as_sold.step_time) == pytest.approx(float(free.step_time), rel=1e-4)
 
 
 def test_a_limit_that_no_clock_meets_is_told():
-    found = jitted(limited(make_design(), 50.0))
+    found = metrics_of(limited(make_design(), 50.0))
     assert int(found.infeasible_reason) & Infeasible.power
     assert np.isfinite(float(found.step_time)) and np.isfinite(float(found.energy_per_step))
 
@@ -102,19 +111,18 @@ def test_a_limit_that_no_clock_meets_is_told():
 def test_the_slope_of_a_limit_is_the_finite_difference():
     """The derivative of the clock that meets a limit comes from the implicit function theorem."""
     with jax.enable_x64(True):
-        design = jax.tree.map(np.float64, limited(make_design(tp=4.0, micro_batch=4.0), 250.0))
-        path = f"{POWER}.limit"
+        design = jax.tree.map(np.float64, make_design(tp=4.0, micro_batch=4.0))
+        slopes = slopes_of_limit(design, np.float64(250.0))
+        above, below = (metrics_of(limited(design, np.float64(250.0 + step))) for step in (0.05, -0.05))
         for name in ("step_time", "energy_per_step"):
-            _, slopes = energy_and_slope(design, {path: np.float64(250.0)}, name=name)
-            shifted = [{path: np.float64(250.0 + step)} for step in (0.05, -0.05)]
-            above, below = (energy_and_slope(design, values, name=name)[0] for values in shifted)
-            assert float(slopes[path]) == pytest.approx(float(above - below) / 0.1, rel=2e-3)
+            difference = float(getattr(above, name) - getattr(below, name)) / 0.1
+            assert float(getattr(slopes, name)) == pytest.approx(difference, rel=2e-3)
 
 
 def test_energy_of_work_follows_the_square_of_the_voltage():
     """Half-way down the voltage curve the same FLOPs take less, on a longer step."""
-    fast = jitted(make_design())
-    slow = jitted(replace(make_design(), {f"{POWER}.clock": 1.1e9}))
+    fast = metrics_of(make_design())
+    slow = metrics_of(replace(make_design(), {f"{POWER}.clock": 1.1e9}))
     assert float(slow.energy_per_step_matrix) < 0.9 * float(fast.energy_per_step_matrix)
     assert float(slow.energy_per_step_uncore) > float(fast.energy_per_step_uncore)
 
@@ -125,7 +133,7 @@ def test_the_forward_alone_is_a_part_of_the_step(design):
 
     What is left of data parallelism is gathering weights that ZeRO 3 splits.
     """
-    whole, forward = jitted(design), jitted(replace(design, {"workload.backward": 0.0}))
+    whole, forward = metrics_of(design), metrics_of(replace(design, {"workload.backward": 0.0}))
     for name in ("backward", "recompute", "optimizer"):
         assert float(getattr(forward, f"step_time_{name}")) == 0.0
     replicas = float(design.mapping.dp * design.mapping.cp)

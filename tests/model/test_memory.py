@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
-from dse.evaluate import evaluate
 from dse.model.work.parameters import parameter_count
 from tests.designs import SOFTWARE, WORKLOAD, make_design, work_of
+from tests.programs import metrics_of
 
 
 @pytest.mark.parametrize(
@@ -29,16 +29,16 @@ def test_full_precision_training_needs_no_master_copy():
 
 
 def test_state_of_the_whole_model_is_18_bytes_a_parameter():
-    m = evaluate(make_design())
+    m = metrics_of(make_design())
     held = m.peak_memory_weights + m.peak_memory_gradients + m.peak_memory_optimizer
     held = float(held + m.peak_memory_embedding_and_head)
     assert held == pytest.approx(18 * float(parameter_count(WORKLOAD)), rel=1e-6)
 
 
 def test_the_first_stage_holds_as_many_micro_batches_as_stages():
-    one, four = evaluate(make_design(pp=1)), evaluate(make_design(pp=4))
+    one, four = metrics_of(make_design(pp=1)), metrics_of(make_design(pp=4))
     assert float(four.peak_memory_activations) == pytest.approx(float(one.peak_memory_activations))
-    interleaved = evaluate(make_design(pp=4, virtual_stages=2))
+    interleaved = metrics_of(make_design(pp=4, virtual_stages=2))
     assert float(interleaved.peak_memory_activations) == pytest.approx(
         float(four.peak_memory_activations) * (1 + 3 / 8)
     )
@@ -46,5 +46,5 @@ def test_the_first_stage_holds_as_many_micro_batches_as_stages():
 
 def test_a_large_vocabulary_can_make_the_last_stage_the_fullest():
     big = dataclasses.replace(WORKLOAD, vocab=512000.0, tied_embeddings=0.0, global_batch=8.0)
-    m = evaluate(make_design(big, pp=2, micro_batch=8, recompute=2))
+    m = metrics_of(make_design(big, pp=2, micro_batch=8, recompute=2))
     assert float(m.peak_memory_logits) > 8 * 2048 * 512000 * 4.0 * 0.99

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,9 +10,9 @@ from hypothesis import strategies as st
 
 import dse
 from dse.design import replace
-from dse.evaluate import evaluate
 from dse.model.machine.power import Demand, busy_power, voltage
 from dse.types import Metrics
+from tests.programs import metrics_of
 
 CLOCK, LIMIT = "system.accelerator.power.clock", "system.accelerator.power.limit"
 quick = settings(deadline=None, max_examples=30)
@@ -29,11 +28,10 @@ def layer(device="a30", model="gpt-3-13b", **settings):
 #: As sold, under that limit as one that is set, and where no limit ever binds.
 SOLD, LIMITED, FREE = layer(), layer(limit="165 W"), layer(tdp="1000 W")
 NOMINAL = float(FREE.system.accelerator.power.nominal_clock)
-jitted = jax.jit(evaluate)
 
 
 def at(design, **values):
-    return jitted(replace(design, {CLOCK if k == "clock" else LIMIT: jnp.float32(v) for k, v in values.items()}))
+    return metrics_of(replace(design, {CLOCK if k == "clock" else LIMIT: float(v) for k, v in values.items()}))
 
 
 @quick
@@ -75,7 +73,7 @@ def test_energy_parts_add_up(ratio, watts):
 
 
 def test_a_limit_as_sold_changes_no_time():
-    assert float(jitted(LIMITED).step_time) == pytest.approx(float(jitted(SOLD).step_time), rel=1e-5)
+    assert float(metrics_of(LIMITED).step_time) == pytest.approx(float(metrics_of(SOLD).step_time), rel=1e-5)
 
 
 def test_energy_is_u_shaped_in_the_clock():

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse import catalog
-from dse.evaluate import evaluate
 from dse.model.work import attention, parameters
 from tests.designs import SOFTWARE, WORKLOAD, make_design, work_of
+from tests.programs import metrics_of
 
 GPT = st.builds(
     lambda heads, head_dim, seq_len: dataclasses.replace(
@@ -112,7 +112,7 @@ def test_embedding_is_a_look_up_not_a_product():
 def test_dropout_off_removes_its_masks_and_kernels():
     off = dataclasses.replace(WORKLOAD, dropout=0.0)
     assert layer_bytes(make_design(off)) < layer_bytes(make_design())
-    assert float(evaluate(make_design(off)).step_time) < float(evaluate(make_design()).step_time)
+    assert float(metrics_of(make_design(off)).step_time) < float(metrics_of(make_design()).step_time)
 
 
 @pytest.mark.parametrize("name", ["gpt-3-175b", "llama-3-70b", "gopher-280b", "gemma-2-27b", "mistral-7b"])

@@ -18,7 +18,7 @@ import dse
 from dse.design import replace
 from dse.evaluate import evaluate
 from dse.model.work.parameters import layer_parameters
-from dse.types import Infeasible, Metrics
+from dse.types import Infeasible, Metrics, OperatorKind
 from tests.designs import (
     GENERATED,
     STATED,
@@ -180,7 +180,7 @@ def matrix_flops(design):
     return sum(
         operator.present * work.flops
         for operator in work_of(design).layer
-        if operator.kind != "vector"
+        if operator.kind is not OperatorKind.vector
         for work in (operator.forward, *operator.gradients)
     )
 

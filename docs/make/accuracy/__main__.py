@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from docs.make.accuracy.page import write_page
 from docs.make.command import command, page_parser
+from dse.environment import keep_compiled_programs
 
-if __name__ == "__main__":
+
+def main() -> None:
+    """Do what the arguments say."""
     parser = page_parser(__doc__)
     parser.add_argument("tables", type=Path, nargs="+", metavar="CASES.csv", help="measured configurations")
     asked = parser.parse_args()
+    keep_compiled_programs()
+    from docs.make.accuracy.page import write_page
+
     write_page(asked.page, asked.tables, command("docs.make.accuracy"))
+
+
+if __name__ == "__main__":
+    main()

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from docs.make.command import command, page_parser, with_fit
-from docs.make.energy import runs
-from docs.make.energy.page import write_page
-from dse.calibrate import jobs
+from dse.environment import keep_compiled_programs
 
-if __name__ == "__main__":
+
+def main() -> None:
+    """Do what the arguments say."""
     asked = with_fit(page_parser(__doc__)).parse_args()
+    keep_compiled_programs()
+    from docs.make.energy import runs
+    from docs.make.energy.page import write_page
+    from dse.calibrate import jobs
+
     found, *_ = jobs.run(asked.tables, asked.folds, asked.output, asked.catalog)
     write_page(asked.page, found, command("docs.make.energy"), [runs.section()])
+
+
+if __name__ == "__main__":
+    main()

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from docs.make.command import command, page_parser, with_fit
-from docs.make.kernels.page import page
-from dse.calibrate import jobs, kernels
+from dse.environment import keep_compiled_programs
 
-if __name__ == "__main__":
+
+def main() -> None:
+    """Do what the arguments say."""
     asked = with_fit(page_parser(__doc__)).parse_args()
+    keep_compiled_programs()
+    from docs.make.kernels.page import page
+    from dse.calibrate import jobs, kernels
+
     found, *_ = jobs.run(asked.tables, asked.folds, asked.output, asked.catalog)
     text = page(found, command("docs.make.kernels"), kernels.read_kernels(asked.tables))
     asked.page.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

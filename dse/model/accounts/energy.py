@@ -88,9 +88,9 @@ def step_energy(
     seconds, volts = time.total, voltage(ratio, power)
 
     a_layer = operators_energy(work.layer, design, repeated=True)
-    links = link_energy(work.messages, Scope.layer, system, layout.full)
+    links = link_energy(work.messages, system, layout.full)
     busy, share = layer_power(
-        a_layer, links, jnp.maximum(one.total, 1e-12), launch_time(design, layout), ratio, power
+        a_layer, links[Scope.layer], jnp.maximum(one.total, 1e-12), launch_time(design, layout), ratio, power
     )
 
     often = executions(design, layout, work.parameters)
@@ -100,10 +100,7 @@ def step_energy(
     done = done.plus(a_layer, often[Scope.layer]).plus(ends, often[Scope.embedding])
 
     dynamic = share * volts * volts
-    network = sum(
-        count * (links if scope is Scope.layer else link_energy(work.messages, scope, system))
-        for scope, count in often.items()
-    )
+    network = sum(count * links[scope] for scope, count in often.items())
     device_seconds = devices * seconds
     running = devices * (seconds - time.bubble - time.host)
     cores = dict(

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from dse.model.machine.collectives import all_gather, all_reduce, all_to_all, direct_all_reduce, send
 from dse.model.machine.overlap import overlapped
+from dse.model.machine.routes import Route
 from dse.types import Collective, Group, Network, Scalar, System
 
 #: A send between two devices over their own link: share of the bandwidth, and of the ramp of a ring.
@@ -30,13 +31,9 @@ def collective_time(operation: Scalar, size: Scalar, group: Group, launch: Scala
     system = _crowded(system, group.local)
     share = system.scale_up.alone.exchange_efficiency
     exchange = dataclasses.replace(system, scale_up=_scaled(system.scale_up, share))
-    gathered = jnp.where(
-        operation < 0.5, all_reduce(size, group, system, auto), all_gather(size, group, system, auto)
-    )
-    apart = jnp.where(
-        operation > 3.5, send(size, group, alone),
-        all_to_all(size, group, exchange),
-    )  # fmt: skip
+    route = Route(group, system)
+    gathered = jnp.where(operation < 0.5, all_reduce(size, route, auto), all_gather(size, route, auto))
+    apart = jnp.where(operation > 3.5, send(size, Route(group, alone)), all_to_all(size, Route(group, exchange)))
     return jnp.where(launch > 0.0, launch, up.alone.launch) + jnp.where(operation > 2.5, apart, gathered)
 
 
@@ -57,7 +54,7 @@ def direct_time(size: Scalar, members: Scalar, eager: Scalar, lean: Scalar, syst
     share = jnp.where(eager > 0.0, 1.0, own.graph_efficiency)
     graph = dataclasses.replace(system, scale_up=_scaled(system.scale_up, share))
     auto = jnp.asarray(float(Collective.auto))
-    large = launch + all_reduce(size, Group(members, members), graph, auto)
+    large = launch + all_reduce(size, Route(Group(members, members), graph), auto)
     device = jnp.minimum(small, large)
     return jnp.where(eager > 0.0, overlapped(device, own.eager_launch, 0.1), device)
 

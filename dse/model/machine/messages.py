@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from dse.model.machine import collectives
 from dse.model.machine.collectives import summing_time
+from dse.model.machine.routes import Route
 from dse.types import Dimension, Message, MessageKind, Scalar, Scope, Software, System, Window
 
 
@@ -21,20 +22,26 @@ def send_all(messages: Iterable[Message], software: Software, system: System) ->
     """Time every message. Equal ones, and reduce-scatters beside all-gathers that cost the same, are timed once."""
     known: dict[tuple[object, ...], Scalar] = {}
 
-    def once(message: Message) -> Scalar:
+    def once(message: Message, route: Route) -> Scalar:
         # A reduce-scatter is an all-gather that runs backwards.
         kind = MessageKind.all_gather if message.kind is MessageKind.reduce_scatter else message.kind
         key = (kind, *map(id, (message.size, message.pieces, *message.group)))
         if key not in known:
             size = message.size / message.pieces
             slower = 1.0 if kind is MessageKind.send else software.communication_slowdown
-            known[key] = slower * collectives.time(kind, size, message.group, system, software.collective)
+            known[key] = slower * collectives.time(kind, size, route, software.collective)
         return known[key]
 
     def sums(message: Message) -> Scalar:
         return summing_time(message.size, message.group, system) if message.sums else 0.0
 
-    return tuple(Sent(m, m.times * (m.pieces * once(m) + sums(m))) for m in messages)
+    return tuple(Sent(m, m.times * (m.pieces * once(m, r) + sums(m))) for m, r in routed(messages, system))
+
+
+def routed(messages: Iterable[Message], system: System) -> list[tuple[Message, Route]]:
+    """Every message with its group on the networks of a system; messages of one group share it."""
+    known: dict[tuple[int, ...], Route] = {}
+    return [(m, known.setdefault(tuple(map(id, m.group)), Route(m.group, system))) for m in messages]
 
 
 def time_of(
@@ -48,10 +55,10 @@ def time_of(
     return sum(chosen, 0.0)
 
 
-def link_energy(messages: Iterable[Message], scope: Scope, system: System, again: Scalar = 0.0) -> Scalar:
-    """Joules of the links for the messages of a scope that one device sends; ``again`` is 1 under full recompute."""
-    return sum(
-        ((1.0 + again if m.repeated else 1.0) * m.times * collectives.energy(m.kind, m.size, m.group, system)
-         for m in messages if m.scope is scope),
-        0.0,
-    )  # fmt: skip
+def link_energy(messages: Iterable[Message], system: System, again: Scalar = 0.0) -> dict[Scope, Scalar]:
+    """Joules of the links for the messages that one device sends, by scope; ``again`` is 1 under full recompute."""
+    found: dict[Scope, Scalar] = dict.fromkeys(Scope, 0.0)
+    for m, route in routed(messages, system):
+        often = m.times * (1.0 + again) if m.repeated else m.times
+        found[m.scope] += often * collectives.energy(m.kind, m.size, route)
+    return found

@@ -58,7 +58,7 @@ def operate(design: Design, layout: Layout, work: TrainingWork) -> Operating:
     whole = jnp.maximum(seconds(1.0), 1e-12)
     core = jnp.clip((seconds(_SLOW) - whole) / (1.0 / _SLOW - 1.0), 0.0, whole)
     energy = operators_energy(work.layer, design, repeated=True)
-    links = link_energy(work.messages, Scope.layer, design.system, layout.full)
+    links = link_energy(work.messages, design.system, layout.full)[Scope.layer]
     other = (1.0 + power.memory_cooling) * energy.memory + links
     host = launch_time(design, layout)
     as_sold: Scalar = jnp.ones_like(whole)

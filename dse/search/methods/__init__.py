@@ -1,9 +1,9 @@
-"""Search methods by name; a new one is a file here and a line in ``METHODS``."""
+"""Search methods by name; a new one is a file here, a line in ``METHODS`` and its options in ``dse.spec.search``."""
 
 from __future__ import annotations
 
 from dse.search.methods import annealing, cross_entropy, evolution, external, gumbel, random
-from dse.search.methods.base import Batch, Evaluate, Method, Searcher
+from dse.search.methods.base import Found, Method, Searcher
 
 METHODS: dict[str, Method] = {
     method.name: method
@@ -20,4 +20,4 @@ METHODS: dict[str, Method] = {
     )
 }
 
-__all__ = ["METHODS", "Batch", "Evaluate", "Method", "Searcher"]
+__all__ = ["METHODS", "Found", "Method", "Searcher"]

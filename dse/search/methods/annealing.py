@@ -5,8 +5,8 @@ of the values (the difference where one is not positive), plus what it violates 
 constant factor a step; walkers begin again at the best they have found when they have come to its end.
 
 ``annealing`` draws neighbours evenly. ``langevin`` draws them by the relaxed gradient at the walker: the leaves of a
-design are real numbers to the model, so one gradient foretells the change to every neighbour to first order, and one
-is drawn with the chance ``exp(-foretold / guide)`` (locally informed proposals: Zanella 2020; Gibbs with gradients:
+design are real numbers to the model, so one gradient predicts the change to every neighbour to first order, and one
+is drawn with the chance ``exp(-predicted / guide)`` (locally informed proposals: Zanella 2020; Gibbs with gradients:
 Grathwohl et al. 2021, discrete Langevin proposals: Zhang et al. 2022), without the correction that sampling from a
 distribution would need. A share ``plain`` is drawn evenly all the same: choices that the model compares rather than
 calculates with (recompute, ZeRO stage) have no slope.
@@ -14,17 +14,18 @@ calculates with (recompute, ZeRO stage) have no slope.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from dse.search import space as spaces
-from dse.search.judging import Judgement, better
-from dse.search.methods.base import Batch, Evaluate, Method, Searcher
-from dse.search.slopes import foretold
+from dse.search.judging import better
+from dse.search.methods.base import Found, Method, Searcher
+from dse.search.slopes import predicted_change
 from dse.search.space import Point, Space
 
 #: Temperature at the end of a round, as a share of that at its beginning.
@@ -36,8 +37,8 @@ _VIOLATION_WEIGHT = 4.0
 #: Continuous axes move by up to this share of their length, less when it is colder.
 _LONGEST_STEP = 0.3
 
-#: What a neighbour is foretold to gain or lose is cut at this.
-_MOST_FORETOLD = 3.0
+#: What a neighbour is predicted to gain or lose is cut at this.
+_MOST_PREDICTED = 3.0
 
 
 class State(NamedTuple):
@@ -53,72 +54,61 @@ class State(NamedTuple):
     time: Array
 
 
+#: (key, space, point, slopes there, longest step along continuous axes) → neighbour.
+Move = Callable[[Array, Space, Point, dict[str, Array], Array], Point]
+
+
 def searcher(walkers: int, temperature: float, steps: int) -> Searcher:
     """Walkers, their first temperature (0.1: ten per cent worse is taken often) and the steps of a round."""
-
-    def move(key: Array, space: Space, state: State, longest: Array) -> Point:
-        return jax.vmap(lambda k, point: _even(k, space, point, longest))(jax.random.split(key, walkers), state.at)
-
-    def judge(evaluate: Evaluate, trial: Point) -> tuple[Judgement, dict[str, Array]]:
-        return evaluate(trial), {}
-
-    return _searcher(walkers, temperature, steps, (move, judge), lambda space: {})
+    return _searcher(walkers, temperature, steps, _even, guided=False)
 
 
 def guided(walkers: int, temperature: float, steps: int, guide: float, plain: float) -> Searcher:
     """The same by the relaxed gradient: ``guide`` is a change of the logarithm, ``plain`` a share of the steps."""
-
-    def move(key: Array, space: Space, state: State, longest: Array) -> Point:
-        keys = jax.random.split(key, walkers)
-        return jax.vmap(lambda k, *at: _informed(k, space, *at, longest, (guide, plain)))(keys, state.at, state.slopes)
-
-    def judge(evaluate: Evaluate, trial: Point) -> tuple[Judgement, dict[str, Array]]:
-        return evaluate.slopes(trial, jnp.full(walkers, _VIOLATION_WEIGHT), jnp.float32(0.0))
-
-    def no_slopes(space: Space) -> dict[str, Array]:
-        return {path: jnp.zeros(walkers) for path in spaces.leaf_paths(space)}
-
-    return _searcher(walkers, temperature, steps, (move, judge), no_slopes)
+    return _searcher(walkers, temperature, steps, functools.partial(_informed, guide=guide, plain=plain), guided=True)
 
 
-def _searcher(
-    walkers: int, temperature: float, steps: int, parts: tuple[Callable[..., Any], Callable[..., Any]],
-    no_slopes: Callable[[Space], dict[str, Array]],
-) -> Searcher:  # fmt: skip
-    """Annealing by a move and a judgement, which may come with slopes."""
-    move, judge = parts
+def _searcher(walkers: int, temperature: float, steps: int, move: Move, guided: bool) -> Searcher:
+    """Annealing by a way to move, which may want slopes."""
 
     def init(key: Array, space: Space) -> State:
         points = spaces.sample(space, key, (walkers,))
         worst = jnp.full(walkers, jnp.inf)
-        return State(points, worst, worst, points, worst, worst, no_slopes(space), jnp.int32(0))
+        slopes = {path: jnp.zeros(walkers) for path in spaces.leaf_paths(space)} if guided else {}
+        return State(points, worst, worst, points, worst, worst, slopes, jnp.int32(0))
 
-    def step(key: Array, state: State, evaluate: Evaluate) -> tuple[State, Batch]:
-        keys = jax.random.split(key, 2)
-        heat = _COLDEST ** ((state.time % steps).astype(jnp.float32) / float(steps))
+    def heat(state: State) -> Array:
+        """Temperature as a share of the first."""
+        return _COLDEST ** ((state.time % steps).astype(jnp.float32) / float(steps))
+
+    def propose(key: Array, state: State, space: Space) -> tuple[State, Point]:
+        keys, longest = jax.random.split(jax.random.split(key, 2)[0], walkers), _LONGEST_STEP * jnp.sqrt(heat(state))
         state = _begun_again(state, (state.time % steps) == 0)
-        moved = move(keys[0], evaluate.space, state, _LONGEST_STEP * jnp.sqrt(heat))
-        trial = jax.tree.map(lambda new, old: jnp.where(state.time == 0, old, new), moved, state.at)  # or the first
-        found, slopes = judge(evaluate, trial)
-        worse = _worse(state, found.violation, found.value)
-        taken = jax.random.uniform(keys[1], (walkers,)) < jnp.exp(-worse / (temperature * heat))
-        won = better((found.violation, found.value), (state.best_violation, state.best_value))
-        kept = State(
-            _chosen(taken, trial, state.at),
-            jnp.where(taken, found.violation, state.violation),
-            jnp.where(taken, found.value, state.value),
-            _chosen(won, trial, state.best),
-            jnp.where(won, found.violation, state.best_violation),
-            jnp.where(won, found.value, state.best_value),
-            {path: jnp.where(taken, slope, state.slopes[path]) for path, slope in slopes.items()},
+        moved = jax.vmap(lambda key, at, slopes: move(key, space, at, slopes, longest))(keys, state.at, state.slopes)
+        return state, jax.tree.map(lambda new, old: jnp.where(state.time == 0, old, new), moved, state.at)
+
+    def update(key: Array, state: State, space: Space, points: Point, found: Found) -> State:
+        (violation, value), drawn = found.judgement, jax.random.uniform(jax.random.split(key, 2)[1], (walkers,))
+        taken = drawn < jnp.exp(-_worse(state, violation, value) / (temperature * heat(state)))
+        won = better((violation, value), (state.best_violation, state.best_value))
+        return State(
+            _chosen(taken, points, state.at),
+            jnp.where(taken, violation, state.violation),
+            jnp.where(taken, value, state.value),
+            _chosen(won, points, state.best),
+            jnp.where(won, violation, state.best_violation),
+            jnp.where(won, value, state.best_value),
+            {path: jnp.where(taken, slope, state.slopes[path]) for path, slope in found.slopes.items()},
             state.time + 1,
         )
-        return kept, Batch(trial, found.evaluation)
 
-    return Searcher(init, step, walkers)
+    def penalty(state: State) -> tuple[Array, Array]:
+        return jnp.full(walkers, _VIOLATION_WEIGHT), jnp.zeros(walkers)
+
+    return Searcher(init, propose, update, walkers, penalty if guided else None)
 
 
-def _even(key: Array, space: Space, point: Point, longest: Array) -> Point:
+def _even(key: Array, space: Space, point: Point, slopes: dict[str, Array], longest: Array) -> Point:
     """A random neighbour, among those that are other designs."""
     keys = jax.random.split(key, 2)
     near, other = _around(keys[0], space, point, longest)
@@ -126,13 +116,13 @@ def _even(key: Array, space: Space, point: Point, longest: Array) -> Point:
 
 
 def _informed(
-    key: Array, space: Space, point: Point, slopes: dict[str, Array], longest: Array, weights: tuple[float, float]
+    key: Array, space: Space, point: Point, slopes: dict[str, Array], longest: Array, *, guide: float, plain: float
 ) -> Point:
-    """A neighbour by what the slopes foretell of it, at times any."""
-    keys, (guide, plain) = jax.random.split(key, 3), weights
+    """A neighbour by the change that the slopes predict, at times any."""
+    keys = jax.random.split(key, 3)
     near, other = _around(keys[0], space, point, longest)
-    change = foretold(slopes, spaces.values(space, point), spaces.values(space, near))
-    likely = -jnp.clip(change, -_MOST_FORETOLD, _MOST_FORETOLD) / guide
+    change = predicted_change(slopes, spaces.values(space, point), spaces.values(space, near))
+    likely = -jnp.clip(change, -_MOST_PREDICTED, _MOST_PREDICTED) / guide
     likely = jnp.where(jax.random.uniform(keys[2]) < plain, 0.0, likely)
     return _drawn(keys[1], near, jnp.where(other, likely, -jnp.inf))
 
@@ -174,12 +164,8 @@ def _chosen(mask: Array, one: Point, other: Point) -> Point:
     return jax.tree.map(lambda a, b: jnp.where(mask[:, None], a, b), one, other)
 
 
-ANNEALING = Method(
-    "annealing", "simulated annealing by steps to neighbours",
-    {"walkers": 16, "temperature": 0.1, "steps": 200}, searcher,
-)  # fmt: skip
+ANNEALING = Method("annealing", "simulated annealing by steps to neighbours", searcher)
 
 LANGEVIN = Method(
-    "langevin", "annealing by the relaxed gradient: neighbours drawn by the change that it foretells",
-    {"walkers": 16, "temperature": 0.1, "steps": 200, "guide": 0.5, "plain": 0.2}, guided,
-)  # fmt: skip
+    "langevin", "annealing by the relaxed gradient: neighbours drawn by the change that it predicts", guided
+)

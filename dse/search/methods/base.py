@@ -1,13 +1,13 @@
 """What a search method is.
 
-A searcher is a pair of pure functions on pytrees of arrays, for one seed; the runner does many seeds by ``vmap``::
+A searcher is three pure functions on pytrees of arrays, for one seed; the driver does many seeds by ``vmap``::
 
     init(key, space) -> state
-    step(key, state, evaluate) -> (state, Batch)
+    propose(key, state, space) -> (state, points)           # points [batch] to evaluate
+    update(key, state, space, points, found) -> state       # what they are worth
 
-``evaluate(points)`` gives the :class:`Judgement` of points [batch]; a step calls it once, and finds the space at
-``evaluate.space`` (in the state it would be copied for every seed). What a step evaluated is its info: from it
-the runner counts, keeps the best and draws the history.
+``propose`` and ``update`` of a step have the same key. They hold no model: it is evaluated between them, by a program
+that all methods share (:mod:`dse.search.evaluation`). A searcher with a ``penalty`` is told of slopes too.
 """
 
 from __future__ import annotations
@@ -18,35 +18,27 @@ from typing import Any, NamedTuple
 
 from jax import Array
 
-from dse.search.judging import Evaluation, Judgement
+from dse.search.judging import Judgement
 from dse.search.space import Point, Space
+from dse.spec.search import METHOD_OPTIONS
 
 
-class Batch(NamedTuple):
-    """What a step has evaluated."""
+class Found(NamedTuple):
+    """What a step's points are worth."""
 
-    points: Point
-    evaluation: Evaluation
-
-
-class Evaluate(NamedTuple):
-    """The space, and a call that tells what points [batch] of it are worth."""
-
-    space: Space
-    judge: Callable[[Point], Judgement]
-    slopes: Callable[[Point, Array, Array], tuple[Judgement, dict[str, Array]]] | None = None  #: judgement and gradient
-
-    def __call__(self, points: Point) -> Judgement:
-        """What the points are worth."""
-        return self.judge(points)
+    judgement: Judgement
+    slopes: dict[str, Array]  #: leaf path → [batch] gradient; empty for searchers without a penalty
 
 
 class Searcher(NamedTuple):
     """A method with its options, ready for a space."""
 
     init: Callable[[Array, Space], Any]
-    step: Callable[[Array, Any, Evaluate], tuple[Any, Batch]]
+    propose: Callable[[Array, Any, Space], tuple[Any, Point]]
+    update: Callable[[Array, Any, Space, Point, Found], Any]
     batch: int  #: evaluations of a step
+    penalty: Callable[[Any], tuple[Array, Array]] | None = None
+    #: state → multiplier and stiffness [batch] of what slopes are of; see :class:`~dse.search.evaluation.Penalty`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +47,10 @@ class Method:
 
     name: str
     about: str  #: one line, with the source
-    defaults: dict[str, Any]  #: option → value when it is not given
     make: Callable[..., Any]  #: options as keywords → Searcher, or an ask-and-tell class where ``external``
     external: bool = False  #: lives on the host: see :mod:`dse.search.methods.external`
+
+    @property
+    def defaults(self) -> dict[str, int | float]:
+        """Option → value when it is not given."""
+        return METHOD_OPTIONS[self.name]

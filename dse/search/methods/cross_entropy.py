@@ -15,8 +15,8 @@ from jax import Array
 
 from dse.search import space as spaces
 from dse.search.judging import better, order
-from dse.search.methods.base import Batch, Evaluate, Method, Searcher
-from dse.search.space import Space
+from dse.search.methods.base import Found, Method, Searcher
+from dse.search.space import Point, Space
 
 #: Share of the population that is drawn uniformly.
 _UNIFORM = 0.1
@@ -49,15 +49,17 @@ def searcher(population: int, elite_share: float, learning_rate: float, patience
         none = jnp.zeros((n_elite, len(space.radices)), jnp.int32), jnp.zeros((n_elite, n))
         return State(chances, jnp.full(n, 0.5), jnp.full(n, 0.5), *none, worst, worst, jnp.int32(0))
 
-    def step(key: Array, state: State, evaluate: Evaluate) -> tuple[State, Batch]:
+    def propose(key: Array, state: State, space: Space) -> tuple[State, Point]:
         keys = jax.random.split(key, 3)
-        drawn = _drawn(keys[0], evaluate.space, state, population - n_uniform)
-        uniform = spaces.sample(evaluate.space, keys[1], (n_uniform,))
-        points = jax.tree.map(lambda *parts: jnp.concatenate(parts), drawn, uniform)
-        found = evaluate(points)
-        at = jnp.concatenate([state.elite, spaces.coordinates(evaluate.space, points)])
+        drawn = _drawn(keys[0], space, state, population - n_uniform)
+        uniform = spaces.sample(space, keys[1], (n_uniform,))
+        return state, jax.tree.map(lambda *parts: jnp.concatenate(parts), drawn, uniform)
+
+    def update(key: Array, state: State, space: Space, points: Point, found: Found) -> State:
+        at = jnp.concatenate([state.elite, spaces.coordinates(space, points)])
         reals = jnp.concatenate([state.elite_reals, points.reals])
-        worth = jnp.concatenate([state.violation, found.violation]), jnp.concatenate([state.value, found.value])
+        old = state.violation, state.value
+        worth = tuple(jnp.concatenate(pair) for pair in zip(old, found.judgement, strict=True))
         best = order(*worth)[:n_elite]
         violation, value = worth[0][best], worth[1][best]
         won = better((violation[0], value[0]), (state.violation[0], state.value[0]))
@@ -67,14 +69,13 @@ def searcher(population: int, elite_share: float, learning_rate: float, patience
         )  # fmt: skip
         same = jnp.all(at[best] == at[best[:1]]) & jnp.all(reals[best] == reals[best[:1]])
         settled = same | (moved.waited >= patience)
-        fresh = init(keys[2], evaluate.space)
-        kept = jax.tree.map(lambda new, old: jnp.where(settled, new, old), fresh, moved)
-        return kept, Batch(points, found.evaluation)
+        fresh = init(key, space)
+        return jax.tree.map(lambda new, old: jnp.where(settled, new, old), fresh, moved)
 
-    return Searcher(init, step, population)
+    return Searcher(init, propose, update, population)
 
 
-def _drawn(key: Array, space: Space, state: State, n: int) -> spaces.Point:
+def _drawn(key: Array, space: Space, state: State, n: int) -> Point:
     """Samples of the distribution as designs."""
     keys = jax.random.split(key, len(state.chances) + 1)
     whole = [
@@ -97,7 +98,4 @@ def _moved(state: State, elite: Array, reals: Array, rate: float) -> State:
     return state._replace(chances=chances, mean=mean, width=jnp.maximum(width, _NARROWEST))
 
 
-CROSS_ENTROPY = Method(
-    "cross_entropy", "cross-entropy over independent categoricals and normals",
-    {"population": 64, "elite_share": 0.2, "learning_rate": 0.25, "patience": 20}, searcher,
-)  # fmt: skip
+CROSS_ENTROPY = Method("cross_entropy", "cross-entropy over independent categoricals and normals", searcher)

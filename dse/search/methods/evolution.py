@@ -15,8 +15,8 @@ from jax import Array
 
 from dse.search import space as spaces
 from dse.search.judging import better, order
-from dse.search.methods.base import Batch, Evaluate, Method, Searcher
-from dse.search.space import Space
+from dse.search.methods.base import Found, Method, Searcher
+from dse.search.space import Point, Space
 
 
 class State(NamedTuple):
@@ -25,6 +25,7 @@ class State(NamedTuple):
     cube: Array  #: [member, axis]
     violation: Array
     value: Array
+    trial: Array  #: [member, axis] what is being evaluated
     begun: Array
 
 
@@ -34,22 +35,24 @@ def searcher(population: int, best_share: float) -> Searcher:
     def init(key: Array, space: Space) -> State:
         cube = spaces.encode(space, spaces.sample(space, key, (population,)))
         worst = jnp.full(population, jnp.inf)
-        return State(cube, worst, worst, jnp.bool_(False))
+        return State(cube, worst, worst, cube, jnp.bool_(False))
 
-    def step(key: Array, state: State, evaluate: Evaluate) -> tuple[State, Batch]:
+    def propose(key: Array, state: State, space: Space) -> tuple[State, Point]:
         trial = jnp.where(state.begun, _trials(key, state, best_share), state.cube)
-        points = spaces.decode(evaluate.space, trial)
-        found = evaluate(points)
-        worse = better((state.violation, state.value), (found.violation, found.value))
-        kept = State(
-            jnp.where(worse[:, None], state.cube, trial),
-            jnp.where(worse, state.violation, found.violation),
-            jnp.where(worse, state.value, found.value),
+        return state._replace(trial=trial), spaces.decode(space, trial)
+
+    def update(key: Array, state: State, space: Space, points: Point, found: Found) -> State:
+        violation, value = found.judgement
+        worse = better((state.violation, state.value), (violation, value))
+        return State(
+            jnp.where(worse[:, None], state.cube, state.trial),
+            jnp.where(worse, state.violation, violation),
+            jnp.where(worse, state.value, value),
+            state.trial,
             jnp.bool_(True),
         )
-        return kept, Batch(points, found.evaluation)
 
-    return Searcher(init, step, population)
+    return Searcher(init, propose, update, population)
 
 
 def _trials(key: Array, state: State, best_share: float) -> Array:
@@ -59,7 +62,7 @@ def _trials(key: Array, state: State, best_share: float) -> Array:
     n_best = max(2, round(best_share * n))
     ranked = order(state.violation, state.value)
     best = state.cube[ranked[jax.random.randint(keys[0], (n,), 0, n_best)]]
-    one, other = (state.cube[_others(k, n)] for k in keys[1:3])
+    one, other = (state.cube[_another(k, n)] for k in keys[1:3])
     factor = jax.random.uniform(keys[3], (n, 1), minval=0.3, maxval=1.0)
     mutant = state.cube + factor * (best - state.cube) + factor * (one - other)
     mutant = jnp.where(mutant < 0.0, state.cube / 2.0, jnp.where(mutant > 1.0, (1.0 + state.cube) / 2.0, mutant))
@@ -69,11 +72,9 @@ def _trials(key: Array, state: State, best_share: float) -> Array:
     return jnp.where(crossed | forced, mutant, state.cube)
 
 
-def _others(key: Array, n: int) -> Array:
+def _another(key: Array, n: int) -> Array:
     """A random member that is not oneself, for each."""
     return (jnp.arange(n) + jax.random.randint(key, (n,), 1, n)) % n
 
 
-EVOLUTION = Method(
-    "evolution", "differential evolution on the unit cube", {"population": 32, "best_share": 0.2}, searcher
-)
+EVOLUTION = Method("evolution", "differential evolution on the unit cube", searcher)

@@ -167,13 +167,8 @@ class NonDominatedSorting:
         self._algorithm.tell(infills=self._asked)
 
 
-def _method(name: str, about: str, made: Any, **defaults: int) -> Method:
-    return Method(name, about, defaults, made, external=True)
-
-
-SOBOL = _method("sobol", "Sobol's sequence, shifted for each seed", Sobol, population=64)
-CMAES = _method(
-    "cmaes", "CMA-ES with margin, restarted with a larger population", CovarianceAdaptation, population=16, first=128,
-    patience=40,
-)  # fmt: skip
-NSGA2 = _method("nsga2", "NSGA-II of pymoo, for several objectives", NonDominatedSorting, population=64)
+SOBOL = Method("sobol", "Sobol's sequence, shifted for each seed", Sobol, external=True)
+CMAES = Method(
+    "cmaes", "CMA-ES with margin, restarted with a larger population", CovarianceAdaptation, external=True
+)
+NSGA2 = Method("nsga2", "NSGA-II of pymoo, for several objectives", NonDominatedSorting, external=True)

@@ -23,8 +23,9 @@ import optax
 from jax import Array
 
 from dse.search import space as spaces
-from dse.search.methods.base import Batch, Evaluate, Method, Searcher
-from dse.search.slopes import cut, logarithm
+from dse.search.judging import logarithm
+from dse.search.methods.base import Found, Method, Searcher
+from dse.search.slopes import cut
 from dse.search.space import Point, Space
 
 #: Temperature of the softmax at the end of a round, as a share of that at its beginning.
@@ -44,11 +45,19 @@ class Parameters(NamedTuple):
     reals: Array  #: [start, continuous axis] logit of the position
 
 
+class Noise(NamedTuple):
+    """Gumbel noise of one start: of every row of degrees, and of every value of the other digits."""
+
+    rows: Array
+    others: tuple[Array, ...]
+
+
 class State(NamedTuple):
     """Parameters, Adam's moments, multipliers and the time."""
 
     parameters: Parameters
     moments: optax.OptState
+    noise: Noise  #: [start] of the sample that is being evaluated
     multiplier: Array  #: [start]
     mean: Array  #: [start] running mean of the loss
     spread: Array  #: [start] and of its distance from there
@@ -80,40 +89,46 @@ def searcher(
     def init(key: Array, space: Space) -> State:
         none = jnp.zeros(starts)
         worst, digits = jnp.full(starts, jnp.inf), jnp.zeros((starts, len(space.sizes)), jnp.int32)
-        return State(*begun(key, space), none, none, none, worst, digits, jnp.int32(0))
+        return State(*begun(key, space), _gumbel(key, space, starts), none, none, none, worst, digits, jnp.int32(0))
 
-    def step(key: Array, state: State, evaluate: Evaluate) -> tuple[State, Batch]:
-        space, keys = evaluate.space, jax.random.split(key)
-        fresh = (state.time % steps) == 0
+    def propose(key: Array, state: State, space: Space) -> tuple[State, Point]:
+        keys, fresh = jax.random.split(key), (state.time % steps) == 0
         parameters, moments = jax.tree.map(
             lambda new, old: jnp.where(fresh, new, old), begun(keys[0], space), (state.parameters, state.moments)
         )
-        multiplier = jnp.where(fresh, jnp.zeros(starts), state.multiplier)
-        share = (state.time % steps).astype(jnp.float32) / float(steps)
-        heat = temperature * jnp.exp(jnp.log(_COLDEST) * share)
+        multiplier = jnp.where(fresh, 0.0, state.multiplier)
         noise = _gumbel(keys[1], space, starts)
         points = jax.vmap(lambda p, n: _hard(space, p, n))(parameters, noise)
-        judged, by_leaf = evaluate.slopes(points, multiplier, jnp.float32(_STIFFNESS))
-        loss = logarithm(judged.value) + _LARGEST * jnp.minimum(judged.violation, 1.0)
+        return state._replace(parameters=parameters, moments=moments, noise=noise, multiplier=multiplier), points
+
+    def update(key: Array, state: State, space: Space, points: Point, found: Found) -> State:
+        (violation, value), fresh = found.judgement, (state.time % steps) == 0
+        share = (state.time % steps).astype(jnp.float32) / float(steps)
+        heat = temperature * jnp.exp(jnp.log(_COLDEST) * share)
+        loss = logarithm(value) + _LARGEST * jnp.minimum(violation, 1.0)
         mean, spread, advantage = _advantage(state, loss, fresh)
         won = fresh | (loss < state.best)
         best, digits = jnp.where(won, loss, state.best), jnp.where(won[:, None], points.digits, state.best_digits)
-        values = spaces.values(space, points)
-        slope = jax.vmap(lambda p, n, v, g: _pulled(space, p, n, heat, v, g))(parameters, noise, values, by_leaf)
+        pulled = jax.vmap(lambda p, n, v, g: _pulled(space, p, n, heat, v, g))
+        slope = pulled(state.parameters, state.noise, spaces.values(space, points), found.slopes)
         slope = slope._replace(logits=jax.tree.map(lambda part: relaxed * part, slope.logits))
         towards = jax.vmap(lambda p, d, w, e, v: _towards(space, p, (d, e), (w, v)))
-        drawn = towards(parameters, points.digits, score * advantage, digits, jnp.full(starts, imitate))
+        drawn = towards(state.parameters, points.digits, score * advantage, digits, jnp.full(starts, imitate))
         slope = jax.tree.map(jnp.add, slope, drawn)
         with jax.numpy_dtype_promotion("standard"):  # optax counts steps in integers
-            update, moments = adam.update(slope, moments)
+            change, moments = adam.update(slope, state.moments)
         pace = rate * (1.0 - 0.9 * share)
-        parameters = jax.tree.map(lambda p, u: p - pace * u, parameters, update)
+        parameters = jax.tree.map(lambda p, u: p - pace * u, state.parameters, change)
         parameters = parameters._replace(reals=jnp.clip(parameters.reals, -_INSIDE, _INSIDE))
-        multiplier = jnp.minimum(multiplier + _STIFFNESS * jnp.minimum(judged.violation, 1.0), _LARGEST)
-        kept = State(parameters, moments, multiplier, mean, spread, best, digits, state.time + 1)
-        return kept, Batch(points, judged.evaluation)
+        multiplier = jnp.minimum(state.multiplier + _STIFFNESS * jnp.minimum(violation, 1.0), _LARGEST)
+        return State(
+            parameters, moments, state.noise, multiplier, mean, spread, best, digits, state.time + 1
+        )
 
-    return Searcher(init, step, starts)
+    def penalty(state: State) -> tuple[Array, Array]:
+        return state.multiplier, jnp.full(starts, _STIFFNESS)
+
+    return Searcher(init, propose, update, starts, penalty)
 
 
 def _advantage(state: State, loss: Array, fresh: Array) -> tuple[Array, Array, Array]:
@@ -123,13 +138,6 @@ def _advantage(state: State, loss: Array, fresh: Array) -> tuple[Array, Array, A
     spread = jnp.where(fresh, 0.1, 0.9 * state.spread + 0.1 * jnp.abs(loss - before))
     advantage = jnp.clip((before - loss) / jnp.maximum(spread, 1e-3), -3.0, 3.0)
     return 0.9 * before + 0.1 * loss, spread, advantage
-
-
-class Noise(NamedTuple):
-    """Gumbel noise of one start: of every row of degrees, and of every value of the other digits."""
-
-    rows: Array
-    others: tuple[Array, ...]
 
 
 def _gumbel(key: Array, space: Space, starts: int) -> Noise:
@@ -212,11 +220,4 @@ def _sizes(space: Space) -> tuple[int, tuple[int, ...]]:
     return space.sizes[space.row_digit], others
 
 
-GUMBEL = Method(
-    "gumbel", "straight-through Gumbel-softmax with Adam; every sample weighs all mappings",
-    {
-        "starts": 8, "temperature": 1.0, "rate": 0.15, "steps": 250, "explore": 0.5, "relaxed": 1.0, "score": 3.0,
-        "imitate": 1.0,
-    },
-    searcher,
-)  # fmt: skip
+GUMBEL = Method("gumbel", "straight-through Gumbel-softmax with Adam; every sample weighs all mappings", searcher)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from jax import Array
 
 from dse.search import space as spaces
-from dse.search.methods.base import Batch, Evaluate, Method, Searcher
-from dse.search.space import Space
+from dse.search.methods.base import Found, Method, Searcher
+from dse.search.space import Point, Space
 
 
 def searcher(population: int) -> Searcher:
@@ -15,11 +15,13 @@ def searcher(population: int) -> Searcher:
     def init(key: Array, space: Space) -> tuple[()]:
         return ()  # nothing is learnt
 
-    def step(key: Array, state: tuple[()], evaluate: Evaluate) -> tuple[tuple[()], Batch]:
-        points = spaces.sample(evaluate.space, key, (population,))
-        return state, Batch(points, evaluate(points).evaluation)
+    def propose(key: Array, state: tuple[()], space: Space) -> tuple[tuple[()], Point]:
+        return state, spaces.sample(space, key, (population,))
 
-    return Searcher(init, step, population)
+    def update(key: Array, state: tuple[()], space: Space, points: Point, found: Found) -> tuple[()]:
+        return state
+
+    return Searcher(init, propose, update, population)
 
 
-RANDOM = Method("random", "uniform random designs", {"population": 64}, searcher)
+RANDOM = Method("random", "uniform random designs", searcher)

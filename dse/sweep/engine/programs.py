@@ -77,8 +77,12 @@ class PersistentFunction:
 
     def __call__(self, *arguments: Any, **static: Any) -> Any:
         """The function's value."""
+        return self.compiled(*arguments, **static)(*arguments)
+
+    def compiled(self, *arguments: Any, **static: Any) -> Callable[..., Any]:
+        """The program for arguments like these, to be called with them alone and without another look at them."""
         if _folder() is None or not all(getattr(value, "can_be_kept", True) for value in static.values()):
-            return self.jitted(*arguments, **static)
+            return functools.partial(self.jitted, **static)
         leaves, structure = jax.tree.flatten(arguments)
         shapes = tuple(map(jax.typeof, leaves))
         key = (structure, shapes, *sorted(static.items()))
@@ -86,7 +90,12 @@ class PersistentFunction:
             named = ((name, str(static[name])) for name in sorted(static))
             made_from = (self.__module__, self.__qualname__, self._digest, structure, shapes, *named)
             self._loaded[key] = self._found(str(made_from), arguments, static)
-        return self._loaded[key](*arguments)
+        return self._loaded[key]
+
+    def forget(self) -> None:
+        """Let go of the programs that this process holds: each takes dozens of its memory maps."""
+        self._loaded.clear()
+        self.jitted.clear_cache()
 
     @property
     def _digest(self) -> str:

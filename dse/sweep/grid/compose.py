@@ -132,7 +132,8 @@ class _Names:
     @property
     def used(self) -> tuple[tuple[str, str], ...]:
         """(kind, slug) of the entries that are named."""
-        return tuple((NAMED[k][0], slug) for k, axis in self.layers.items() for slug in axis.labels if slug != "none")
+        named = ((NAMED[key][0], str(slug)) for key, axis in self.layers.items() for slug in axis.labels)
+        return tuple(pair for pair in named if pair[1] != "none")
 
     def base(self) -> Values:
         """Full path → value of what the first name of every record sets."""
@@ -169,6 +170,7 @@ def _as_stated(values: Values) -> Values:
         return kept | catalog.within("system.accelerator.board", {p: a["default"] for p, a in leaves(Board).items()})
     record = built(Accelerator, {p.removeprefix(inside): v for p, v in values.items() if p.startswith(inside)})
     made = technology.generate(record)
+    assert record.chip is not None
     board = Board(holds_clock=1.0, link_bandwidth=technology.link_bandwidth(record.chip))
     made = dataclasses.replace(made, chip=None, board=board)
     paths_ = [path for path in leaves(Accelerator) if f"{inside}{path}" in kept]

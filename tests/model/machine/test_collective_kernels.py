@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from dse import catalog
 from dse.design import replace
 from dse.model.machine import collective_kernels
-from dse.model.machine.collectives import all_to_all, direct_all_reduce, wire_time
+from dse.model.machine.collectives import all_to_all, direct_all_reduce
+from dse.model.machine.routes import Route, wire_time
 from dse.types import Group
 
 SYSTEM = catalog.system("h100-sxm-80gb", fine=True)
@@ -40,5 +41,5 @@ def test_a_direct_all_reduce_is_never_slower_than_one_shot(members, size, eager)
 
 
 def test_an_exchange_of_one_costs_nothing():
-    assert float(all_to_all(1e6, Group(1.0, 1.0), SYSTEM)) == 0.0
+    assert float(all_to_all(1e6, Route(Group(1.0, 1.0), SYSTEM))) == 0.0
     assert float(direct_all_reduce(1e6, 1.0, SYSTEM.scale_up)) == 0.0

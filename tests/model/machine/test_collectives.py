@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from dse import catalog
 from dse.model import layout
 from dse.model.machine import collectives
-from dse.types import Collective, Group, Volumes
+from dse.model.machine.routes import Route
+from dse.types import Collective, Group, MessageKind, Volumes
 from tests.designs import SCALE_OUT, SCALE_UP, SYSTEM, make_design
 
 PLAIN = dataclasses.replace(
@@ -32,23 +33,23 @@ def placed(**degrees):
 
 def test_a_group_of_one_costs_nothing():
     for algorithm in ALGORITHMS:
-        assert float(collectives.all_reduce(1e9, Group(1.0, 1.0), PLAIN, algorithm)) == 0.0
-        assert float(collectives.all_gather(1e9, Group(1.0, 1.0), PLAIN, algorithm)) == 0.0
+        assert float(collectives.all_reduce(1e9, Route(Group(1.0, 1.0), PLAIN), algorithm)) == 0.0
+        assert float(collectives.all_gather(1e9, Route(Group(1.0, 1.0), PLAIN), algorithm)) == 0.0
 
 
 def test_ring_inside_one_domain():
     """2 (P - 1) (alpha + S / (P B)) (Thakur et al. 2005); a ramp of under a byte is left out of both."""
     size, members = 1e9, 8.0
     expected = 2 * (members - 1) * (1e-6 + size / members / 300e9)
-    found = collectives.all_reduce(size, Group(members, members), PLAIN, float(Collective.ring))
+    found = collectives.all_reduce(size, Route(Group(members, members), PLAIN), float(Collective.ring))
     assert float(found) == pytest.approx(expected, rel=1e-4)
 
 
 def test_ring_across_domains_uses_every_members_own_link():
     """Eight members a domain cross with eight links; with one member a domain a single link is left."""
     size = 1e9
-    wide = collectives.all_gather(size, Group(64.0, 8.0), PLAIN, float(Collective.ring))
-    narrow = collectives.all_gather(size, Group(64.0, 1.0), PLAIN, float(Collective.ring))
+    wide = collectives.all_gather(size, Route(Group(64.0, 8.0), PLAIN), float(Collective.ring))
+    narrow = collectives.all_gather(size, Route(Group(64.0, 1.0), PLAIN), float(Collective.ring))
     assert float(narrow) == pytest.approx(63 * 5e-6 + size * 63 / 64 / 25e9, rel=1e-4)
     assert float(wide) < float(narrow)
 
@@ -56,29 +57,29 @@ def test_ring_across_domains_uses_every_members_own_link():
 def test_in_switch_reduction_halves_a_large_all_reduce():
     """Each byte crosses a link once each way: towards a factor of two against the ring, 14/9 with eight members."""
     size, group = 1e10, Group(8.0, 8.0)
-    ring = float(collectives.all_reduce(size, group, REDUCING, float(Collective.ring)))
-    switch = float(collectives.all_reduce(size, group, REDUCING, float(Collective.in_switch)))
+    ring = float(collectives.all_reduce(size, Route(group, REDUCING), float(Collective.ring)))
+    switch = float(collectives.all_reduce(size, Route(group, REDUCING), float(Collective.in_switch)))
     assert ring / switch == pytest.approx((2 * 7 / 8) / (9 / 8), rel=1e-2)
 
 
 @given(size=SIZES, group=GROUPS)
 def test_auto_is_the_fastest(size, group):
-    auto = float(collectives.all_reduce(size, group, REDUCING, float(Collective.auto)))
-    others = [float(collectives.all_reduce(size, group, REDUCING, a)) for a in ALGORITHMS[1:]]
+    auto = float(collectives.all_reduce(size, Route(group, REDUCING), float(Collective.auto)))
+    others = [float(collectives.all_reduce(size, Route(group, REDUCING), a)) for a in ALGORITHMS[1:]]
     assert auto == pytest.approx(min(others))
 
 
 @given(size=SIZES, group=GROUPS, factor=st.floats(1.0, 10.0))
 def test_more_bytes_take_longer(size, group, factor):
     for algorithm in ALGORITHMS:
-        small = float(collectives.all_reduce(size, group, SYSTEM, algorithm))
-        assert float(collectives.all_reduce(size * factor, group, SYSTEM, algorithm)) >= small * (1 - 1e-6)
+        small = float(collectives.all_reduce(size, Route(group, SYSTEM), algorithm))
+        assert float(collectives.all_reduce(size * factor, Route(group, SYSTEM), algorithm)) >= small * (1 - 1e-6)
 
 
 @given(size=SIZES, group=GROUPS)
 def test_an_all_reduce_is_no_cheaper_than_its_bytes(size, group):
     """Every member must take in the others' sum: at least S (P - 1) / P over all its links."""
-    time = float(collectives.all_reduce(size, group, REDUCING, float(Collective.auto)))
+    time = float(collectives.all_reduce(size, Route(group, REDUCING), float(Collective.auto)))
     assert time >= size * (group.size - 1) / group.size / (300e9 + 25e9)
 
 
@@ -106,18 +107,19 @@ def test_common_divisor(a, b):
 
 #: nccl-tests style facts, 8 H100 of one node: bytes and measured bus bandwidth (ai-dynamo/aiconfigurator).
 H100_ALL_REDUCE = [(16_777_216, 241e9), (67_108_864, 364e9), (268_435_456, 431e9), (536_870_912, 445e9)]
+EOS_NODE = Route(Group(8.0, 8.0), catalog.system("eos"))
 H100_ALL_GATHER = [(67_108_864, 292e9), (268_435_456, 322e9), (536_870_912, 336e9)]
 
 
 @pytest.mark.parametrize(("size", "measured"), H100_ALL_REDUCE)
 def test_in_switch_all_reduce_of_an_h100_node(size, measured):
-    time = float(collectives.all_reduce(float(size), Group(8.0, 8.0), catalog.system("eos"), float(Collective.auto)))
+    time = float(collectives.all_reduce(float(size), EOS_NODE, float(Collective.auto)))
     assert 2 * 7 / 8 * size / time == pytest.approx(measured, rel=0.2)
 
 
 @pytest.mark.parametrize(("size", "measured"), H100_ALL_GATHER)
 def test_all_gather_of_an_h100_node(size, measured):
-    time = float(collectives.all_gather(float(size), Group(8.0, 8.0), catalog.system("eos"), float(Collective.auto)))
+    time = float(collectives.all_gather(float(size), EOS_NODE, float(Collective.auto)))
     assert 7 / 8 * size / time == pytest.approx(measured, rel=0.15)
 
 
@@ -147,17 +149,52 @@ def test_stated_volumes_of_a_ring_are_a_ring_with_one_latency():
     """(a + b / N) S / B + alpha: of all algorithms only the bytes are left."""
     group = Group(8.0, 8.0)
     for collective, steps in ((collectives.all_gather, 7.0), (collectives.all_reduce, 14.0)):
-        ring = float(collective(1e9, group, PLAIN, float(Collective.ring))) - steps * 1e-6
-        assert float(collective(1e9, group, stated(), 0.0)) == pytest.approx(ring + 1e-6, rel=1e-4)
+        ring = float(collective(1e9, Route(group, PLAIN), float(Collective.ring))) - steps * 1e-6
+        assert float(collective(1e9, Route(group, stated()), 0.0)) == pytest.approx(ring + 1e-6, rel=1e-4)
 
 
 def test_stated_volumes_add_up_over_the_levels_and_reductions_may_cost_memory():
-    inside, across = Group(8.0, 8.0), Group(4.0, 1.0)
-    both = collectives.all_gather(8e9, Group(32.0, 8.0), stated(), 0.0)
-    parts = collectives.all_gather(8e9, inside, stated(), 0.0) + collectives.all_gather(1e9, across, stated(), 0.0)
-    assert float(both) == pytest.approx(float(parts))
-    assert float(collectives.all_reduce(1e9, Group(1.0, 1.0), stated(), 0.0)) == 0.0
+    inside = Group(8.0, 8.0)
+    both, in_domain, across = (
+        float(collectives.all_gather(size, Route(group, stated()), 0.0))
+        for size, group in ((8e9, Group(32.0, 8.0)), (8e9, inside), (1e9, Group(4.0, 1.0)))
+    )
+    assert both == pytest.approx(in_domain + across)
+    assert float(collectives.all_reduce(1e9, Route(Group(1.0, 1.0), stated()), 0.0)) == 0.0
     assert float(collectives.summing_time(1e9, inside, PLAIN)) == 0.0
     summed = collectives.summing_time(1e9, inside, stated(reduction_traffic=2.0))
     memory = PLAIN.accelerator.memory.bandwidth * PLAIN.accelerator.kernels.memory_efficiency
     assert float(summed) == pytest.approx(2e9 / memory)
+
+
+# Messages of every kind
+
+PRICED = dataclasses.replace(
+    PLAIN, scale_up=dataclasses.replace(PLAIN.scale_up, energy=1e-11),
+    scale_out=dataclasses.replace(PLAIN.scale_out, energy=9e-11),
+)  # fmt: skip
+
+
+@given(size=SIZES, group=GROUPS, kind=st.sampled_from(MessageKind))
+def test_no_message_is_faster_than_the_bytes_that_leave_a_device(size, group, kind):
+    """At least a ring's share over all its links, or what a switch takes in; energy is the price of those bytes."""
+    route = Route(group, PRICED)
+    time = float(collectives.time(kind, size, route, float(Collective.auto)))
+    fraction = 1.0 if kind is MessageKind.send else (group.size - 1.0) / group.size
+    assert time >= fraction * size / (300e9 + 25e9)
+    joules = float(collectives.energy(kind, size, route))
+    rounds = 2.0 if kind is MessageKind.all_reduce else 1.0
+    assert rounds * fraction * size * 1e-11 * (1 - 1e-6) <= joules <= rounds * fraction * size * 9e-11 * (1 + 1e-6)
+
+
+def test_the_energy_of_a_byte_is_that_of_the_links_it_crosses():
+    """Of eight hops of a ring through nodes of eight one leaves the node; a send between nodes leaves it whole."""
+    crossing = float(collectives.energy(MessageKind.send, 1.0, Route(Group(64.0, 8.0), PRICED)))
+    assert crossing == pytest.approx((7.0 * 1e-11 + 9e-11) / 8.0)
+    assert float(collectives.energy(MessageKind.send, 1.0, Route(Group(2.0, 1.0), PRICED))) == pytest.approx(9e-11)
+    assert float(collectives.energy(MessageKind.all_reduce, 1.0, Route(Group(1.0, 1.0), PRICED))) == 0.0
+
+
+def test_a_send_takes_the_network_that_joins_the_farthest_neighbours():
+    inside, across = (float(collectives.send(1e9, Route(Group(2.0, local), PLAIN))) for local in (2.0, 1.0))
+    assert (inside, across) == pytest.approx((1e-6 + 1e9 / 300e9, 5e-6 + 1e9 / 25e9), rel=1e-4)

@@ -1,15 +1,11 @@
-"""The page of a calibration of stacks: what was found, and how far it can be trusted.
-
-``python -m docs.make.calibration docs/calibration.md CASES.csv … -o FILE.toml`` fits and writes it.
-"""
+"""The page of a calibration of stacks: what was found, and how far it can be trusted."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from docs.make.command import command, page_parser, with_fit
 from docs.make.markdown import document, percent, table
-from dse.calibrate import jobs, stacks
+from dse.calibrate import stacks
 from dse.calibrate.steps import NAMES, Calibration, fitted_as
 
 _ABOUT = """\
@@ -73,9 +69,3 @@ def _own(found: Calibration, stack: str, name: str) -> str:
 
 def _value(name: str, value: float) -> str:
     return f"{1e3 * value:.3g} ms" if stacks.catalog_units(name) == "s" else f"{value:.3g}"
-
-
-if __name__ == "__main__":
-    asked = with_fit(page_parser(__doc__)).parse_args()
-    found, *_ = jobs.run(asked.tables, asked.folds, asked.output, asked.catalog)
-    asked.page.write_text(page(found, command("docs.make.calibration")), encoding="utf-8")

@@ -1,0 +1,1 @@
+"""The page on software stacks, from the fit that it tells."""

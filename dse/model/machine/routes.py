@@ -1,0 +1,144 @@
+"""A group of devices on the networks: what all of its messages share, computed once.
+
+A group of ``P`` members has ``q`` of them in one scale-up domain and spans ``P / q`` domains.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cached_property
+
+import jax.numpy as jnp
+
+from dse.model.machine.rates import reciprocal
+from dse.types import Group, Network, Scalar, System
+
+
+def wire_time(size: Scalar, network: Network) -> Scalar:
+    """Seconds to move ``size`` bytes out of a device over one level.
+
+    Large messages reach ``efficiency``; smaller ones take ``1 + sqrt(ramp / size)`` times as long:
+    ``(size + sqrt(ramp size)) / (efficiency bandwidth)``.
+    """
+    return _ramped(size, network.ramp) * reciprocal(network.bandwidth * network.efficiency)
+
+
+def _ramped(size: Scalar, ramp: Scalar) -> Scalar:
+    """Bytes that take as long at full bandwidth as ``size`` ones do."""
+    # A square root of zero would have no finite gradient; a thousandth of a byte is no time.
+    return size + jnp.sqrt(jnp.maximum(ramp * size, 1e-6))
+
+
+def ring_fraction(members: Scalar) -> Scalar:
+    """Share of a ring's bytes that one member sends: ``(N - 1) / N``."""
+    return 1.0 - reciprocal(members)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Level:
+    """One network level with the ``members`` of a group that it joins. Values are computed when first asked for."""
+
+    network: Network
+    members: Scalar
+
+    @cached_property
+    def byte_time(self) -> Scalar:
+        """Seconds of one byte of a large message."""
+        return reciprocal(self.network.bandwidth * self.network.efficiency)
+
+    @cached_property
+    def switch_byte_time(self) -> Scalar:
+        """The same where the switch reduces; large where none does."""
+        reached = self.network.efficiency * reciprocal(jnp.maximum(self.network.in_network_reduction, 1e-3))
+        return self.byte_time * reached
+
+    @cached_property
+    def fraction(self) -> Scalar:
+        """Share of a ring's bytes that one member sends."""
+        return ring_fraction(self.members)
+
+    @cached_property
+    def round_latency(self) -> Scalar:
+        """Latency of a message that goes around from member to member."""
+        return (self.members - 1.0) * self.network.latency
+
+    @cached_property
+    def tree_latency(self) -> Scalar:
+        """Latency of a message up or down a tree of the members."""
+        return jnp.log2(self.members) * self.network.latency
+
+    def wire_time(self, size: Scalar) -> Scalar:
+        """Seconds to move ``size`` bytes out of a device (see :func:`wire_time`)."""
+        return _ramped(size, self.network.ramp) * self.byte_time
+
+    def ring_time(self, size: Scalar) -> Scalar:
+        """Seconds of an all-gather (or reduce-scatter) of ``size`` gathered bytes along a ring of the members."""
+        return self.round_latency + self.wire_time(size * self.fraction)
+
+    def switch_time(self, size: Scalar) -> Scalar:
+        """Seconds of ``size`` bytes through a switch that reduces, there and back between two barriers."""
+        return 4.0 * self.tree_latency + _ramped(size, self.network.ramp) * self.switch_byte_time
+
+    def send_time(self, size: Scalar) -> Scalar:
+        """Seconds of one message of ``size`` bytes to another device."""
+        return self.network.latency + self.wire_time(size)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Route:
+    """A group on a system's networks. Values are computed when first asked for, once for all messages."""
+
+    group: Group
+    system: System
+
+    @cached_property
+    def inside(self) -> Level:
+        """The members that share a scale-up domain, on its network."""
+        return Level(self.system.scale_up, self.group.local)
+
+    @cached_property
+    def across(self) -> Level:
+        """The domains of the group, on the scale-out network."""
+        return Level(self.system.scale_out, self.group.domains)
+
+    @cached_property
+    def leaves(self) -> Scalar:
+        """Whether the group spans more than one domain."""
+        return self.across.members > 1.0
+
+    @cached_property
+    def shard(self) -> Scalar:
+        """Share of a message that each member of a domain sends to the other ones, over a link of its own."""
+        return reciprocal(self.group.local)
+
+    @cached_property
+    def fraction(self) -> Scalar:
+        """Share of a ring's bytes that one member sends."""
+        return ring_fraction(self.group.size)
+
+    @cached_property
+    def round_latency(self) -> Scalar:
+        """Latency of a ring through all members, whose steps wait for the slowest."""
+        return (self.group.size - 1.0) * jnp.where(
+            self.leaves, self.system.scale_out.latency, self.system.scale_up.latency
+        )
+
+    @cached_property
+    def byte_energy(self) -> Scalar:
+        """Joules of a byte that a member sends along a ring: one hop in ``local`` leaves the domain."""
+        outside = jnp.where(self.leaves, self.shard, 0.0)
+        return self.system.scale_up.energy * (1.0 - outside) + self.system.scale_out.energy * outside
+
+    @cached_property
+    def ring_energy(self) -> Scalar:
+        """Joules that a member spends on each byte of a message that goes around a ring once."""
+        return self.fraction * self.byte_energy
+
+    def slowest_ring(self, size: Scalar) -> Scalar:
+        """Wire time of ``size`` bytes along a ring through all members: the slower level sets the pace.
+
+        Inside a domain every member has its own scale-out link, so ``local`` rings cross in parallel, each
+        with its share of the bytes.
+        """
+        inside = self.inside.wire_time(size)
+        return jnp.where(self.leaves, jnp.maximum(inside, self.across.wire_time(size * self.shard)), inside)

@@ -1,0 +1,217 @@
+"""The two programs that hold the model: one evaluates designs, the other adds slopes. Every method shares them.
+
+A model takes seconds to compile and a method's own steps a fraction of one: so methods propose and learn in small
+programs of their own, and between them a step calls the program here. It takes any number of designs up to its size,
+a block at a time, so that a search compiles the model once whatever the batches of its methods and of the polish.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from dse.design import replace
+from dse.search import space as spaces
+from dse.search.judging import Evaluation, logarithm, scalar
+from dse.search.space import Point, Space
+from dse.sweep.engine import equations
+from dse.sweep.engine.point import Program, evaluate_point
+from dse.sweep.engine.programs import persistent_jit
+from dse.types import Design, Scalar
+
+#: Designs a block on processors; accelerators take all at once.
+_BLOCK = 256
+
+#: Programs are made for so many designs at least: searches of usual sizes share them.
+_SMALLEST = 2048
+
+#: An excess that rounding hides still counts as one.
+_LEAST = 1e-6
+
+#: Kinds of program that a process holds: each takes dozens of its 65,530 memory maps.
+_MOST_HELD = 4
+
+#: Full path → values of the leaves that a space sets: arrays [design].
+Values = dict[str, Array]
+
+
+class Penalty(NamedTuple):
+    """What slopes are of: ``ln(value) + multiplier violation + stiffness / 2 violation^2`` of each design."""
+
+    weights: Array  #: [design, objective] of the geometric mean
+    multiplier: Array  #: [design]
+    stiffness: Array  #: [design]
+
+
+class Evaluator:
+    """Evaluates designs of one space.
+
+    Args:
+        program: study, objectives and constraints.
+        base: the design that has every leaf which the space does not set.
+        largest: designs of the largest batch.
+    """
+
+    def __init__(self, program: Program, base: Design, largest: int) -> None:
+        self.program = program
+        self.size = max(_SMALLEST, 1 << (largest - 1).bit_length())  #: of the arrays that go in and come out
+        self._static = {"program": program, "block": _BLOCK if jax.default_backend() == "cpu" else self.size}
+        self._base = jax.tree.map(lambda value: jnp.asarray(value, jnp.float32), base)
+        self._evaluate: Callable[..., Evaluation] | None = None
+        self._differentiate: Callable[..., tuple[Evaluation, Values]] | None = None
+        _hold(program)
+
+    def __call__(self, values: Values, count: int) -> Evaluation:
+        """Evaluation of the first ``count`` designs; their values are padded to ``size`` or a multiple of it.
+
+        Returns:
+            Arrays as long as those of ``values``, of which the rest means nothing.
+        """
+        length = len(next(iter(values.values())))
+        if length == self.size:
+            return self._some(values, count)
+        parts = range(0, length, self.size)
+        found = [self._some({p: v[i : i + self.size] for p, v in values.items()}, count - i) for i in parts]
+        return jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *found)
+
+    def _some(self, values: Values, count: int) -> Evaluation:
+        arguments = self._base, values, self._blocks(count)
+        if self._evaluate is None:
+            self._evaluate = _evaluations.compiled(*arguments, **self._static)
+        return self._evaluate(*arguments)
+
+    def slopes(self, values: Values, penalty: Penalty, count: int) -> tuple[Evaluation, Values]:
+        """Evaluation, and the gradient of the penalised logarithm by every leaf that the space sets."""
+        arguments = self._base, values, penalty, self._blocks(count)
+        if self._differentiate is None:
+            self._differentiate = _slopes.compiled(*arguments, **self._static)
+        return self._differentiate(*arguments)
+
+    def _blocks(self, count: int) -> np.int32:
+        return np.int32(-(-min(count, self.size) // self._static["block"]))
+
+
+def evaluated(program: Program, base: Design, values: dict[str, Scalar]) -> Evaluation:
+    """Objectives, violation and reasons of one design; differentiable."""
+    metrics, objectives = evaluate_point(dataclasses.replace(program, metrics=None), base, values)
+    far = violation(program, replace(base, values), metrics)
+    return Evaluation(jnp.stack(objectives), far, metrics.infeasible_reason)
+
+
+def violation(program: Program, design: Design, metrics: Any) -> Scalar:
+    """How far a design is from feasible, 0 where it is.
+
+    The logarithm of what it needs over what there is for the reasons that have a degree (memory, say), 1 for every
+    other reason of the study, and for each constraint the relative difference of its sides.
+    """
+    study = program.study
+    lookup = study.lookup(design, metrics)
+    total = sum((constraint.excess(lookup) for constraint in program.constraints), jnp.float32(0.0))
+    graded = study.shortfalls(design, metrics)
+    for bit in study.reasons:
+        is_set = (metrics.infeasible_reason & int(bit)) != 0
+        total = total + jnp.where(is_set, jnp.maximum(graded.get(bit, 1.0), _LEAST), 0.0)
+    return total
+
+
+def by_equations(program: Program, base: Design, values: dict[str, Scalar]) -> Evaluation:
+    """:func:`evaluated` in a form that compiles faster; pure, for use under ``jit``, ``vmap`` and ``grad``."""
+    inputs, structure = jax.tree.flatten((base, values))
+    run, outputs = _equations(program, structure)
+    return jax.tree.unflatten(outputs, run(*(jnp.asarray(value, jnp.float32) for value in inputs)))
+
+
+@functools.lru_cache(maxsize=16)
+def _equations(
+    program: Program, inputs: jax.tree_util.PyTreeDef
+) -> tuple[equations.Equations, jax.tree_util.PyTreeDef]:
+    scalars = jax.tree.unflatten(inputs, [jax.ShapeDtypeStruct((), jnp.float32)] * inputs.num_leaves)
+    return equations.trace(functools.partial(evaluated, program), *scalars)
+
+
+def padded_values(space: Space, points: Point, size: int) -> Values:
+    """Values [design] of the leaves of points [...], padded to a multiple of ``size``."""
+    count = math.prod(points.digits.shape[:-1])
+    flat = jax.tree.map(lambda a: a.reshape(count, a.shape[-1]), points)
+    return {path: padded(jnp.asarray(v, jnp.float32), size) for path, v in spaces.values(space, flat).items()}
+
+
+def padded(column: Array, size: int) -> Array:
+    """An array [design, ...] filled up with its last entry to a multiple of ``size``."""
+    return jnp.pad(column, [(0, -len(column) % size), *[(0, 0)] * (column.ndim - 1)], mode="edge")
+
+
+def shaped(found: Any, shape: tuple[int, ...]) -> Any:
+    """Arrays [design, ...] as [*shape, ...], without what they were padded with."""
+    return jax.tree.map(lambda a: a[: math.prod(shape)].reshape(*shape, *a.shape[1:]), found)
+
+
+@persistent_jit("program", "block")
+def _evaluations(base: Design, values: Values, n_blocks: Array, *, program: Program, block: int) -> Evaluation:
+    """Evaluation [design] of the first ``n_blocks`` blocks."""
+
+    def step(i: Array, found: Evaluation) -> Evaluation:
+        part = _block(values, i, block)
+        return _with(found, jax.vmap(functools.partial(by_equations, program, base))(part), i * block)
+
+    return lax.fori_loop(0, n_blocks, step, _room(program, len(next(iter(values.values())))))
+
+
+@persistent_jit("program", "block")
+def _slopes(
+    base: Design, values: Values, penalty: Penalty, n_blocks: Array, *, program: Program, block: int
+) -> tuple[Evaluation, Values]:
+    """Evaluation [design] and slopes by leaf [design] of the first ``n_blocks`` blocks."""
+
+    def lagrangian(values: dict[str, Scalar], own: Penalty) -> tuple[Scalar, Evaluation]:
+        found = by_equations(program, base, values)
+        total = logarithm(scalar(found.objectives, own.weights)) + own.multiplier * found.violation
+        return total + 0.5 * own.stiffness * found.violation * found.violation, found
+
+    def step(i: Array, found: tuple[Evaluation, Values]) -> tuple[Evaluation, Values]:
+        by_leaf, evaluation = jax.vmap(jax.grad(lagrangian, has_aux=True))(*_block((values, penalty), i, block))
+        return _with(found, (evaluation, by_leaf), i * block)
+
+    room = _room(program, len(penalty.multiplier)), jax.tree.map(jnp.zeros_like, values)
+    return lax.fori_loop(0, n_blocks, step, room)
+
+
+def _block(whole: Any, i: Array, block: int) -> Any:
+    """Block ``i`` of arrays along their first axis."""
+    return jax.tree.map(lambda array: lax.dynamic_slice_in_dim(array, i * block, block), whole)
+
+
+def _room(program: Program, size: int) -> Evaluation:
+    return Evaluation(jnp.zeros((size, len(program.objectives))), jnp.zeros(size), jnp.zeros(size, jnp.int32))
+
+
+def _with(whole: Any, part: Any, first: Array) -> Any:
+    """The same arrays with a part from ``first`` on."""
+    return jax.tree.map(lambda a, b: lax.dynamic_update_slice_in_dim(a, b, first, 0), whole, part)
+
+
+_held: collections.OrderedDict[Program, None] = collections.OrderedDict()
+
+
+def _hold(program: Program) -> None:
+    """Forget all programs when there are those of too many specifications."""
+    _held[program] = None
+    if len(_held) > _MOST_HELD:
+        release()
+        _held[program] = None
+
+
+def release() -> None:
+    """Forget the compiled programs of all searches; those on disk stay."""
+    _held.clear()
+    for function in (_evaluations, _slopes):
+        function.forget()

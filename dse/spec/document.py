@@ -1,0 +1,85 @@
+"""Sections of specifications as pydantic models; what is wrong with one is told in four parts."""
+
+from __future__ import annotations
+
+import types
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from dse.errors import InputError, unknown_name
+
+
+class Section(BaseModel):
+    """A table of a specification. A field's ``description`` says what is allowed, its ``title`` the usual fix."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _number(value: Any) -> Any:
+    """Numbers alone: neither truth values nor texts are read as such."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("not a number")
+    return value
+
+
+def _truth(value: Any) -> Any:
+    if not isinstance(value, bool):
+        raise ValueError("not a truth value")
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(_number), Field(gt=0, description="a whole number above 0")]
+Positive = Annotated[float, BeforeValidator(_number), Field(gt=0, description="a number above 0")]
+Truth = Annotated[bool, BeforeValidator(_truth), Field(description="true or false")]
+
+Model = TypeVar("Model", bound=Section)
+
+
+def checked(model: type[Model], table: Any, where: str) -> Model:
+    """A table read by its model.
+
+    Args:
+        model: of the section.
+        table: as the TOML document holds it.
+        where: file and section, ``search.toml: search``.
+
+    Raises InputError for the first thing that is wrong, an unknown key before all others.
+    """
+    try:
+        if isinstance(table, dict):
+            return model.model_validate(table)
+    except ValidationError as error:
+        raise _input_error(error, model, where) from None
+    raise _no_table(where, table)
+
+
+def _no_table(where: str, got: Any) -> InputError:
+    return InputError(where, repr(got), "a table", f"write [{where.rpartition(' ')[2]}] on a line of its own")
+
+
+def _input_error(error: ValidationError, model: type[Section], where: str) -> InputError:
+    problems = error.errors(include_url=False)
+    problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
+    field = None
+    for step in problem["loc"]:
+        known = None if model is None else model.model_fields
+        if known is None or (step not in known and problem["type"] != "extra_forbidden"):
+            break
+        if step not in known:
+            return unknown_name(where, str(step), known, f"keys of [{where.rpartition(' ')[2]}]")
+        field, where = known[step], f"{where}.{step}"
+        model = _section_of(field.annotation)
+    inner = problem.get("ctx", {}).get("error")
+    if isinstance(inner, InputError):
+        return InputError(inner.where or where, inner.got, inner.allowed, inner.fix)
+    if model is not None:
+        return _no_table(where, problem["input"])
+    allowed, fix = (field.description, field.title) if field else (None, None)
+    return InputError(where, repr(problem["input"]), allowed or problem["msg"], fix or "leave it out for the default")
+
+
+def _section_of(kind: Any) -> type[Section] | None:
+    """The section that a field holds, if it holds one."""
+    kinds = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    return next((k for k in kinds if isinstance(k, type) and issubclass(k, Section)), None)
