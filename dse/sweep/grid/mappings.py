@@ -18,6 +18,7 @@ import numpy as np
 
 from dse.errors import InputError
 from dse.model import divisibility
+from dse.model.divisibility import Shape
 from dse.spec.expression import Expression
 from dse.study import IdleRule
 from dse.sweep.grid.degrees import (
@@ -26,7 +27,6 @@ from dse.sweep.grid.degrees import (
     OPTIONS,
     Columns,
     Parts,
-    Shape,
     check_listed,
     degree_rows,
     together,
