@@ -16,6 +16,7 @@ from dse.model.accounts.feasibility import infeasible_reason
 from dse.model.choice import divides
 from dse.model.divisibility import RULES, fits
 from dse.spec.axes import Axis
+from dse.study import TRAINING
 from dse.sweep.grid.degrees import DEGREES, Parts, Shape, degree_rows
 
 DIVISIBLE = sum({int(rule.reason) for rule in RULES})
@@ -46,7 +47,7 @@ def bits(values):
 @given(shape=sizes)
 def test_the_table_of_mappings_is_what_the_model_calls_divisible(shape):
     axes = {path: Axis(path, path, "", tuple(map(float, values))) for path, values in DEGREE_VALUES.items()}
-    rows = degree_rows(Parts(axes, (), True), shape, Counter())
+    rows = degree_rows(Parts(axes, (), True, TRAINING), shape, Counter())
     found = set(zip(*(rows[path].tolist() for path in DEGREES), strict=True))
     drawn = [dict(zip(DEGREE_VALUES, values, strict=True)) for values in itertools.product(*DEGREE_VALUES.values())]
     for one in drawn:
