@@ -15,6 +15,7 @@ from dse.design import N_DEVICES, replace
 from dse.model.accounts.feasibility import infeasible_reason
 from dse.model.choice import divides
 from dse.model.divisibility import RULES, fits
+from dse.model.layout import lay_out
 from dse.spec.axes import Axis
 from dse.study import TRAINING
 from dse.sweep.grid.degrees import DEGREES, Parts, Shape, degree_rows
@@ -38,9 +39,7 @@ sizes = st.builds(
 def bits(values):
     """Bits of the designs at these leaves that tell of divisibility."""
     design = replace(DESIGN, values)
-    w, m = design.workload, design.mapping
-    reason = infeasible_reason(design, 0.0, 0.0, w.global_batch / (m.dp * m.micro_batch), False)
-    return reason & DIVISIBLE
+    return infeasible_reason(design, lay_out(design), 0.0, 0.0, False) & DIVISIBLE
 
 
 @settings(max_examples=60, deadline=None)
