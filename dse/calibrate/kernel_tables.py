@@ -98,7 +98,7 @@ def _value(found: FittedJob, key: str) -> Value:
 
 
 def _means(members: Sequence[dict[str, Value]]) -> dict[str, Value]:
-    """Geometric means over the members whose rows say something of a value; scatter and own spread add up."""
+    """Geometric means of what members have, over those whose rows say anything of it; scatter and spread add up."""
     result = {}
     for name in dict.fromkeys(name for one in members for name in one):
         known = [one[name] for one in members if name in one and one[name].value > 0.0]
