@@ -154,9 +154,9 @@ def _cut_of_nothing(degrees: Columns, options: Columns, sequence_parallel: np.nd
 
     That is no sequence parallelism: it stands for itself only where the sweep does not have that too.
     """
-    at_cuts = sequence_parallel == SequenceParallel.at_cuts
+    at_stage_boundaries = sequence_parallel == SequenceParallel.at_stage_boundaries
     swept = np.any(options.get("mapping.sequence_parallel", np.ones(1)) == 0)
-    return swept & at_cuts & (degrees["mapping.pp"] == 1)[:, None]
+    return swept & at_stage_boundaries & (degrees["mapping.pp"] == 1)[:, None]
 
 
 def distinct_pairs(degrees: Columns, options: Columns, idle_options: Mapping[str, IdleRule]) -> np.ndarray:
