@@ -1,21 +1,20 @@
-"""How well the relaxed gradient foretells what a step to a neighbour does: what methods that follow it can hope for."""
+"""How well the relaxed gradient predicts what a step to a neighbour does: what methods that follow it can hope for."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from benchmarks.search import suite
 from dse.search import problem
 from dse.search import space as spaces
-from dse.search.driver import scalar
+from dse.search.judging import logarithm
 from dse.search.problem import Problem
-from dse.search.slopes import foretold, judged_with_slopes, logarithm
-from dse.search.space import Point, Space
+from dse.search.slopes import predicted_change
+from dse.search.space import Point
 
 #: Random designs whose neighbours are looked at, and steps whose change counts: in logarithms of the objective.
 _DESIGNS, _COUNTS = 4_096, 1e-3
@@ -24,13 +23,12 @@ _DESIGNS, _COUNTS = 4_096, 1e-3
 def measured(name: str) -> dict[str, Any]:
     """By coordinate that changes (others may too where degrees must multiply up): what slopes say of the steps.
 
-    ``steps`` between designs that can run, the share without a slope, the share whose sign is foretold of those that
+    ``steps`` between designs that can run, the share without a slope, the share whose sign is predicted of those that
     have one and change the objective by more than 0.1 %; the same of all steps as ``every``.
     """
     task = problem.build(suite.search_spec(name, ("random",), 1))
     points = spaces.sample(task.space, jax.random.key(0), (_DESIGNS,))
-    found = jax.tree.map(np.asarray, jax.jit(_steps, static_argnums=0)(task, task.space, points))
-    before, after, expected, actual, runs = found
+    before, after, expected, actual, runs = _steps(task, points)
     moved = (before[:, None, :] != after) & runs[..., None]
     rows = {
         coordinate: _row(expected[which], actual[which])
@@ -40,20 +38,21 @@ def measured(name: str) -> dict[str, Any]:
     return {"every": _row(expected[whole], actual[whole])} | rows
 
 
-def _steps(task: Problem, space: Space, points: Point) -> tuple[Array, ...]:
-    """Coordinates before and after, foretold and actual change of the logarithm, whether both ends can run."""
+def _steps(task: Problem, points: Point) -> tuple[np.ndarray, ...]:
+    """Coordinates before and after, predicted and actual change of the logarithm, whether both ends can run."""
+    space = task.space
+    here, by_leaf = task.slopes(points)
+    near = jax.jit(jax.vmap(lambda point: spaces.neighbours(space, point)[0]))(points)
+    there = task.evaluate(near)
 
-    def worth(objectives: Array) -> Array:
-        return scalar(objectives, jnp.ones(1))
+    @jax.jit
+    def expected(points: Point, near: Point, by_leaf: dict[str, Array]) -> Array:
+        return jax.vmap(predicted_change)(by_leaf, spaces.values(space, points), spaces.values(space, near))
 
-    none = jnp.zeros(points.digits.shape[0])
-    judged, by_leaf = judged_with_slopes(task, space, worth, points, none, jnp.float32(0.0))
-    near = jax.vmap(lambda point: spaces.neighbours(space, point)[0])(points)
-    there = task.evaluate(near, space)
-    expected = jax.vmap(foretold)(by_leaf, spaces.values(space, points), spaces.values(space, near))
-    actual = logarithm(worth(there.objectives)) - logarithm(judged.value)[:, None]
-    runs = (there.violation == 0.0) & (judged.violation == 0.0)[:, None]
-    return spaces.coordinates(space, points), spaces.coordinates(space, near), expected, actual, runs
+    actual = logarithm(there.objectives[..., 0]) - logarithm(here.objectives[..., 0])[:, None]
+    runs = (there.violation == 0.0) & (here.violation == 0.0)[:, None]
+    at = spaces.coordinates(space, points), spaces.coordinates(space, near)
+    return tuple(map(np.asarray, (*at, expected(points, near, by_leaf), actual, runs)))
 
 
 def _row(expected: np.ndarray, actual: np.ndarray) -> dict[str, float | int | None]:

@@ -187,15 +187,13 @@ def _evaluations_to(curve: np.ndarray, gap: float, batch: int) -> int | None:
 
 def _polished(one: Driver | HostDriver, best: float) -> dict[str, Any]:
     """What a local exhaustive polish makes of the best of each seed so far."""
-    weights = np.asarray(one.weights)
-    each = [polish(one.problem, jax.tree.map(lambda a, i=i: a[i], one.best), weights[i]) for i in range(len(weights))]
-    violation = np.array([float(p.best.evaluation.violation) for p in each])
-    gaps = _gap(np.array([float(p.best.value) for p in each]), violation, best)
+    found = polish(one.problem, one.best, np.asarray(one.weights))
+    gaps = _gap(np.asarray(found.best.value, float), np.asarray(found.best.evaluation.violation), best)
     return {
         "gap": _quantiles(gaps),
         "within_1": float(np.mean(gaps <= 0.01)),
         "within_5": float(np.mean(gaps <= 0.05)),
-        "evaluations": float(np.median([p.evaluations for p in each])),
+        "evaluations": float(np.median(found.evaluations)),
     }
 
 

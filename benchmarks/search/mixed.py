@@ -6,7 +6,6 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from benchmarks.search import suite
@@ -43,9 +42,8 @@ def _one(one: Driver | HostDriver, marks: list[int], seeds: int) -> dict[str, An
         for _ in clock.chunks(one, max(1, mark // one.batch)):
             pass
         best[mark] = _values(one.best.value, one.best.evaluation.violation)
-    weights = np.asarray(one.weights)
-    ends = [polish(one.problem, jax.tree.map(lambda a, i=i: a[i], one.best), weights[i]).best for i in range(seeds)]
-    polished = _values([end.value for end in ends], [end.evaluation.violation for end in ends])
+    end = polish(one.problem, one.best, np.asarray(one.weights)).best
+    polished = _values(end.value, end.evaluation.violation)
     return {"best": best, "polished": polished, "rate": clock.rate(one.batch, seeds)}
 
 
