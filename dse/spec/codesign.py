@@ -16,41 +16,53 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
-import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
-import numpy as np
+from pydantic import Field
 
-from dse import catalog
-from dse.design import CHIP, known_leaves, leaf, leaf_value
-from dse.errors import InputError, unknown_name
-from dse.search.codesign.descent import Problem, Schedule
-from dse.search.codesign.hardware import Hardware
-from dse.search.codesign.inner import Inner
-from dse.search.codesign.price import Price, price
 from dse.spec import sweep as sweep_spec
-from dse.spec.axes import find_leaf
-from dse.sweep.grid import compose
-from dse.sweep.grid.grid import Grid
+from dse.spec.document import Natural, Positive, Section, Whole, checked
+from dse.spec.sweep import SweepSpec
 
 SECTION = "codesign"
 
-_SCHEDULE = {field.name: field for field in dataclasses.fields(Schedule)}
-_KEYS = ("shares", "weights", "between", "budget", *_SCHEDULE)
-_BUDGETS = {"area": f"{CHIP}.die_area", "power": f"{CHIP}.power_budget", "cost": ""}
 
-#: Leaves whose elasticities are reported beside those of the variables, where the design has them.
-WATCHED = (
-    *(f"{CHIP}.{name}" for name in (
-        "die_area", "power_budget", "stacks", "core_area", "matrix_area", "vector_area", "cache_area", "memory_area",
-        "link_area", "memory_edge", "link_edge", "core_power", "memory_power", "link_power", "link_energy",
-        "link_density", "memory.unit_bandwidth", "memory.unit_capacity", "memory.unit_energy", "node.density",
-        "node.energy",
-    )),
-    "system.scale_up.bandwidth", "system.scale_out.bandwidth",
-)  # fmt: skip
+class Budget(Section):
+    """What a chip may take; quantities as texts with units or as SI numbers."""
+
+    area: Any = None
+    power: Any = None
+    cost: Any = None
+
+
+class Codesign(Section):
+    """``[codesign]``: what may change, within what, and how it is searched (defaults: ``Schedule``)."""
+
+    shares: tuple[Annotated[tuple[str, ...], Field(min_length=2)], ...] = Field(
+        (), description="lists of two or more shares", title='write [["chip.memory_edge", "chip.link_edge"]]'
+    )
+    weights: tuple[Positive, ...] | None = Field(None, title="one for each workload")
+    between: Mapping[str, Any] = Field(default_factory=dict)
+    budget: Budget = Budget()
+    starts: Whole | None = None
+    steps: Whole | None = None
+    seed: Natural | None = None
+    k: Whole | None = None
+    rate: Positive | None = None
+    last_rate: Positive | None = None
+    temperature: Positive | None = None
+    last_temperature: Positive | None = None
+    stiffness: Positive | None = None
+    last_stiffness: Positive | None = None
+
+
+class CodesignSpec(NamedTuple):
+    """A checked specification: the sweep of mappings and workloads, and its section."""
+
+    sweep: SweepSpec
+    section: Codesign
 
 
 def is_codesign(path: str | Path) -> bool:
@@ -58,171 +70,13 @@ def is_codesign(path: str | Path) -> bool:
     return SECTION in sweep_spec.document_of(sweep_spec.text_of(path), str(path))
 
 
-def read(path: str | Path) -> Problem:
-    """The problem of a TOML file; whatever is wrong with it is an InputError."""
+def read(path: str | Path) -> CodesignSpec:
+    """The specification in a TOML file; whatever is wrong with it is an InputError."""
     return from_text(sweep_spec.text_of(path), str(path))
 
 
-def from_text(text: str, file: str = "codesign.toml") -> Problem:
-    """The problem of a TOML text; ``file`` is what errors call it."""
+def from_text(text: str, file: str = "codesign.toml") -> CodesignSpec:
+    """The specification in a TOML text; ``file`` is what errors call it."""
     document = copy.deepcopy(sweep_spec.document_of(text, file))
-    section = document.pop(SECTION, None)
-    if not isinstance(section, dict):
-        raise InputError(f"{file}: {SECTION}", repr(section), "a section", f"write [{SECTION}] on a line of its own")
-    for key in section:
-        if key not in _KEYS:
-            raise unknown_name(f"{file}: {SECTION}", key, _KEYS, f"keys of [{SECTION}]")
-    grid = compose.build(sweep_spec.from_document(document, text, file))
-    _check(grid, file)
-    hardware = _hardware(section, grid, file)
-    schedule = _schedule(section, file)
-    inner = Inner(grid, tuple(dict.fromkeys((*hardware.names, *WATCHED))), schedule.k)
-    return Problem(hardware, inner, _weights(section, grid, file), schedule, grid.spec.title)
-
-
-def _check(grid: Grid, file: str) -> None:
-    """One objective, a generated accelerator, and no dimension but workloads."""
-    if grid.base.system.accelerator.chip is None:
-        raise InputError(
-            f"{file}: system", "an accelerator that is not generated", "one with a chip", 'write accelerator = "gpu"'
-        )
-    if len(grid.spec.objectives) != 1:
-        raise InputError(f"{file}: objective", f"{len(grid.spec.objectives)} objectives", "one", "write their product")
-    for dimension in grid.dimensions:
-        if any(path.startswith(f"{CHIP}.") for path in dimension.columns):
-            raise InputError(
-                f"{file}: axes.{dimension.name}", "an axis of the chip", "workloads and parts of the mapping",
-                f"put it under [{SECTION}.between]",
-            )  # fmt: skip
-
-
-def _hardware(section: dict[str, Any], grid: Grid, file: str) -> Hardware:
-    """Variables, bounds and budgets."""
-    where = f"{file}: {SECTION}"
-    budget = _budget(section.get("budget", {}), f"{where}.budget")
-    simplices = _simplices(section.get("shares", []), f"{where}.shares")
-    bounds = dict(_bounds(section.get("between", {}), f"{where}.between", ""))
-    taken = [path for simplex in simplices for path in simplex]
-    for path in taken:
-        if taken.count(path) > 1 or path in bounds:
-            raise InputError(f"{where}.shares", f"{_short(path)} twice", "each leaf once", "remove one of them")
-    if not taken and not bounds:
-        raise InputError(where, "nothing that may change", "shares or between", f"write [{SECTION}.between]")
-    fixed = {path: float(leaf(grid.base, path)) for path in (f"{CHIP}.die_area", f"{CHIP}.stacks")}
-    _cap(bounds, budget, grid, f"{where}.budget")
-    hardware = Hardware(
-        simplices=simplices,
-        totals=tuple(sum(float(leaf(grid.base, path)) for path in simplex) for simplex in simplices),
-        bounds=bounds,
-        fixed=fixed,
-        price=_price(grid, f"{where}.budget.cost") if "cost" in budget else None,
-        budget=budget.get("cost", math.inf),
-    )
-    _check_cheapest(hardware, f"{where}.budget.cost")
-    return hardware
-
-
-def _budget(table: dict[str, Any], where: str) -> dict[str, float]:
-    found = {}
-    for key, value in table.items():
-        if key not in _BUDGETS:
-            raise unknown_name(where, key, _BUDGETS, "budgets")
-        path = _BUDGETS[key]
-        found[key] = leaf_value(path, value, f"{where}.{key}") if path else catalog.quantity(value, "USD", where)
-    return found
-
-
-def _simplices(lists: Any, where: str) -> tuple[tuple[str, ...], ...]:
-    if not isinstance(lists, list) or not all(isinstance(names, list) and len(names) > 1 for names in lists):
-        example = 'write [["chip.memory_edge", "chip.link_edge"]]'
-        raise InputError(where, repr(lists), "lists of two or more shares", example)
-    return tuple(tuple(_path(str(name), where) for name in names) for names in lists)
-
-
-def _bounds(table: dict[str, Any], where: str, prefix: str) -> list[tuple[str, tuple[float, float]]]:
-    """Full path → least and largest value, of dotted keys or nested tables."""
-    found = []
-    for key, value in table.items():
-        name, here = f"{prefix}{key}", f"{where}.{prefix}{key}"
-        if isinstance(value, dict) and not {"from", "to"} & set(value):
-            found += _bounds(value, where, f"{name}.")
-            continue
-        if not isinstance(value, dict) or set(value) != {"from", "to"}:
-            raise InputError(here, repr(value), "{ from, to }", 'write { from = "200 mm2", to = "800 mm2" }')
-        path = _path(name, here)
-        low, high = (leaf_value(path, value[end], f"{here}.{end}") for end in ("from", "to"))
-        if not 0.0 < low < high:
-            raise InputError(here, f"{low:g} to {high:g}", "0 < from < to", "check both ends")
-        found.append((path, (low, high)))
-    return found
-
-
-def _path(name: str, where: str) -> str:
-    """Full path of a continuous leaf of the system."""
-    path = find_leaf(name, where, (), "leaves of a design")
-    if not path.startswith("system.") or "enum" in known_leaves()[path] or path == "system.n_devices":
-        raise InputError(where, name, "continuous leaves of the system, such as chip.die_area", "make it an axis")
-    return path
-
-
-def _cap(bounds: dict[str, tuple[float, float]], budget: dict[str, float], grid: Grid, where: str) -> None:
-    """Budgets of area and power cap their leaves."""
-    for key, most in budget.items():
-        path = _BUDGETS[key]
-        low, high = bounds.get(path, (0.0, 0.0)) if path else (0.0, 0.0)
-        least = low if path in bounds else float(leaf(grid.base, path)) if path else 0.0
-        if path and least > most * (1.0 + 1e-6):
-            raise InputError(f"{where}.{key}", f"{most:g}", f"{least:g} or more", f"lower {_short(path)}")
-        if path in bounds:
-            bounds[path] = (low, min(high, most))
-
-
-def _price(grid: Grid, where: str) -> Price:
-    """Prices of the node and the memory that the design names, or its accelerator does."""
-    if float(leaf(grid.base, f"{CHIP}.base_area")) > 0.0:
-        raise InputError(where, "a chip with base dies", "one without", "base dies have no price: leave cost out")
-    used = dict(grid.used)
-    device = catalog.entry("accelerator", used["accelerator"], where) if "accelerator" in used else None
-    names = [used.get(kind) or (device and device.value(f"chip.{kind}")) for kind in ("node", "memory")]
-    if not all(names):
-        raise InputError(where, "a node or memory without a name", "both named", "name node and memory under [system]")
-    return price(names[0], names[1], where)
-
-
-def _check_cheapest(hardware: Hardware, where: str) -> None:
-    if hardware.price is None:
-        return
-    at = {path: math.log(low) for path, (low, _) in hardware.bounds.items()}
-    least = float(hardware.cost({**dict.fromkeys(hardware.names, 0.0), **at}))
-    if least > hardware.budget:
-        raise InputError(where, f"{hardware.budget:g} USD", f"{least:.0f} USD or more", "raise it or lower from")
-
-
-def _schedule(section: dict[str, Any], file: str) -> Schedule:
-    found = {}
-    for key in _SCHEDULE:
-        if key not in section:
-            continue
-        value, kind = section[key], type(getattr(Schedule(), key))
-        whole = kind is int and type(value) is int
-        positive = not isinstance(value, bool) and isinstance(value, int | float) and value >= (key == "seed" and -1)
-        if not (whole or kind is float) or not positive or (key != "seed" and value <= 0):
-            allowed = "a whole number above 0" if kind is int else "a number above 0"
-            raise InputError(f"{file}: {SECTION}.{key}", repr(value), allowed, "leave it out for the default")
-        found[key] = kind(value)
-    return Schedule(**found)
-
-
-def _weights(section: dict[str, Any], grid: Grid, file: str) -> np.ndarray:
-    """Weights of the workloads, adding up to 1."""
-    weights = section.get("weights", [1.0] * grid.n_points)
-    numbers = isinstance(weights, list) and all(type(w) in (int, float) and w > 0 for w in weights)
-    if not numbers or len(weights) != grid.n_points:
-        raise InputError(
-            f"{file}: {SECTION}.weights", repr(weights), f"{grid.n_points} numbers above 0", "one for each workload"
-        )
-    return np.array(weights, np.float64) / sum(weights)
-
-
-def _short(path: str) -> str:
-    return path.removeprefix("system.accelerator.")
+    section = checked(Codesign, document.pop(SECTION, None), f"{file}: {SECTION}")
+    return CodesignSpec(sweep_spec.from_document(document, text, file), section)
