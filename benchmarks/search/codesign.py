@@ -19,8 +19,8 @@ import numpy as np
 from dse.design import CHIP, leaf
 from dse.explain import short_name
 from dse.search.codesign import descent as codesign
+from dse.search.codesign import problem as codesign_problem
 from dse.search.codesign import report as codesign_report
-from dse.search.codesign import specification as codesign_spec
 from dse.search.codesign.descent import Problem, Trace
 from dse.search.codesign.hardware import Hardware
 from dse.search.codesign.inner import GRADIENT_COST
@@ -40,7 +40,7 @@ _SPLIT = (0.6, 0.95)
 def measure(path: str | Path = SPECIFICATION, seeds: int = 5) -> dict[str, Any]:
     """All figures: the design that is found, the comparisons by seed, and the grid."""
     report = codesign_report.run(path)
-    problem = codesign_spec.read(path)
+    problem = codesign_problem.read(path)
     inner = problem.inner
     a_gradient = 1.0 + GRADIENT_COST * problem.schedule.k * inner.grid.n_points / inner.evaluations_a_point
     return {

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from dse.search import Outcome, Problem
     from dse.search.outcome import BestDesign
+    from dse.study import Study
 
 #: Designs a second of ``dse run`` where only the best are kept, on two cores (docs/benchmarks.md: 57 to 134 million).
 ENUMERATION_RATE = 5e7
@@ -49,8 +50,8 @@ def search(
         if value is not None and not value > 0:
             raise InputError(name, str(value), "a number above 0", "leave it out for the specification's")
     from dse import search as searches
-    from dse.search.codesign import specification as codesign_spec
     from dse.search.progress import progress_bar
+    from dse.spec import codesign as codesign_spec
 
     if codesign_spec.is_codesign(specification):
         from dse.cli.codesign import codesign
@@ -104,14 +105,12 @@ def _print(found: Outcome, problem: Problem) -> None:
         show.heading(out, f"best by {objective}, the polish included")
     else:
         show.heading(out, "nothing feasible; the nearest misses")
-    out.print(_best(found))
+    out.print(_best(found, problem.study))
     if found.front_size:
         out.print(Text(f"{found.front_size:,} designs on the front of {', '.join(found.objectives)}"))
     if found.reasons:
         show.heading(out, "evaluated designs that cannot run")
-        from dse.study import TRAINING
-
-        out.print(reasons_table(found.reasons, TRAINING))
+        out.print(reasons_table(found.reasons, problem.study))
     if found.output:
         out.print()
         out.print(Text(str(found.output)), soft_wrap=True)
@@ -135,7 +134,7 @@ def _spread(gaps: list[float | None]) -> list[str]:
     return ["–" if math.isinf(gap) else f"{100 * gap:.3f}" for gap in (known[0], statistics.median(known), known[-1])]
 
 
-def _best(found: Outcome) -> Table:
+def _best(found: Outcome, study: Study) -> Table:
     """The best designs, each once: what it is worth, its axes, and who has found it."""
     finders: dict[tuple[Any, ...], list[BestDesign]] = {}
     for design in found.designs:
@@ -147,7 +146,7 @@ def _best(found: Outcome) -> Table:
     for same in list(finders.values())[:_SHOWN]:
         design = same[0]
         gap = "infeasible" if design.gap is None else f"{100 * design.gap:.3f}"
-        values = [_value(text, value) for text, value in zip(found.objectives, design.objectives, strict=True)]
+        values = [_value(text, value, study) for text, value in zip(found.objectives, design.objectives, strict=True)]
         axes = [label(name, design.labels[name]) for name in names]
         methods = ", ".join(dict.fromkeys(d.method for d in same))
         rows.append([*values, f"{design.violation:.3g}" if violated else gap, *axes, methods])
@@ -155,8 +154,6 @@ def _best(found: Outcome) -> Table:
     return show.table([*columns, "found by"], rows, left=["found by"])
 
 
-def _value(text: str, value: float) -> str:
+def _value(text: str, value: float, study: Study) -> str:
     """An objective with the units of its metric."""
-    from dse.study import TRAINING
-
-    return show.quantity(value, TRAINING.units[text]) if text in TRAINING.units else show.digits(value)
+    return show.quantity(value, study.units[text]) if text in study.units else show.digits(value)

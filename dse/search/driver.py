@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +18,7 @@ from jax import Array
 
 from dse.search import space as spaces
 from dse.search.evaluation import Penalty, Values, padded, padded_values, shaped
-from dse.search.judging import Evaluation, Judgement, best_position, better, scalar, weights_of
+from dse.search.judging import Evaluation, Judgement, best_position, better, scalar, weights_of, worth
 from dse.search.methods import METHODS, Found, Searcher
 from dse.search.problem import Problem
 from dse.search.space import Point, Space
@@ -38,17 +39,17 @@ class Best(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What a step adds to the history: arrays [seed]."""
+    """What steps add to the history: arrays [step, seed]."""
 
     violation: Array  #: of the best so far
     value: Array  #: of the best so far
     objectives: Array  #: [objective] of the best so far
-    feasible: Array  #: feasible designs of this step
-    reasons: Array  #: [bit] designs of this step by infeasibility reason
+    feasible: Array  #: feasible designs of a step
+    reasons: Array  #: [bit] designs of a step by infeasibility reason
 
 
 class Batch(NamedTuple):
-    """What a step has evaluated: arrays [seed, batch]."""
+    """What steps have evaluated: arrays [step, seed, batch]."""
 
     points: Point
     evaluation: Evaluation
@@ -92,65 +93,69 @@ def no_best(problem: Problem) -> Best:
     point = Point(np.zeros((n, len(space.sizes)), np.int32), np.zeros((n, len(space.paths)), np.float32))
     worst = np.full(n, np.inf, np.float32)
     objectives = np.full((n, problem.n_objectives), np.inf, np.float32)
-    return jax.tree.map(jnp.asarray, Best(point, Evaluation(objectives, worst, np.zeros(n, np.int32)), worst))
+    return Best(point, Evaluation(objectives, worst, np.zeros(n, np.int32)), worst)
 
 
-def absorb(best: Best, batch: Batch, value: Array, bits: tuple[int, ...]) -> tuple[Best, Row]:
-    """The best with one step's batch, and the step's row of history; for one seed."""
-    found = batch.evaluation
+def absorb(best: Best, batch: Batch, weights: np.ndarray, bits: tuple[int, ...]) -> tuple[Best, Row]:
+    """The best with several steps' batches [step, seed, batch], and what they add to the history; on the host."""
+    found, value = batch.evaluation, worth(batch.evaluation.objectives, weights[:, None])
     at = best_position(found.violation, value, batch.points.digits)
-    new = Best(*jax.tree.map(lambda a: a[at], (batch.points, found)), value[at])
-    won = better((new.evaluation.violation, new.value), (best.evaluation.violation, best.value))
-    kept = jax.tree.map(lambda a, b: jnp.where(won, a, b), new, best)
-    reasons = [jnp.sum(((found.reason & bit) != 0).astype(jnp.int32)) for bit in bits]
-    feasible = jnp.sum((found.reason == 0).astype(jnp.int32))
-    row = Row(kept.evaluation.violation, kept.value, kept.evaluation.objectives, feasible, jnp.stack(reasons))
-    return kept, row
+
+    def chosen(array: np.ndarray) -> np.ndarray:
+        where = at.reshape(*at.shape, *[1] * (array.ndim - 2))
+        return np.take_along_axis(array, where, axis=2)[:, :, 0]
+
+    points, evaluation, value = jax.tree.map(chosen, (batch.points, found, value))
+    history = []
+    for step in range(len(at)):
+        new = jax.tree.map(lambda array, i=step: array[i], Best(points, evaluation, value))
+        won = better((new.evaluation.violation, new.value), (best.evaluation.violation, best.value))
+        best = jax.tree.map(lambda a, b, won=won: np.where(won.reshape(-1, *[1] * (a.ndim - 1)), a, b), new, best)
+        history.append((best.evaluation.violation, best.value, best.evaluation.objectives))
+    feasible = (found.reason == 0).sum(axis=2, dtype=np.int32)
+    reasons = [((found.reason & bit) != 0).sum(axis=2, dtype=np.int32) for bit in bits]
+    return best, Row(*map(np.stack, zip(*history, strict=True)), feasible, np.stack(reasons, axis=-1))
 
 
 @persistent_jit("run")
-def _begin(space: Space, weights: Array, seeds: Array, *, run: Run) -> tuple[Any, Asked]:
-    """State of every seed, and the first points."""
-
-    def one(seed: Array) -> tuple[Any, Point]:
-        key = jax.random.key(seed)
-        state = run.searcher.init(jax.random.fold_in(key, 0), space)
-        return run.searcher.propose(jax.random.fold_in(key, 1), state, space)
-
-    return _asked(space, weights, *jax.vmap(one)(seeds), run)
+def _begin(space: Space, seeds: Array, *, run: Run) -> Any:
+    """State of every seed before the first step."""
+    return _strong(jax.vmap(lambda seed: run.searcher.init(jax.random.fold_in(jax.random.key(seed), 0), space))(seeds))
 
 
-def _asked(space: Space, weights: Array, state: Any, points: Point, run: Run) -> tuple[Any, Asked]:
+@persistent_jit("run")
+def _advance(
+    space: Space, weights: Array, seeds: Array, state: Any, points: Point, found: tuple[Evaluation, Values],
+    step: Array, *, run: Run,
+) -> tuple[Any, Asked]:  # fmt: skip
+    """Learn from the evaluation of step number ``step`` and ask for the next; below 0 nothing is learnt."""
+
+    def one(
+        seed: Array, weights: Array, state: Any, points: Point, found: tuple[Evaluation, Values]
+    ) -> tuple[Any, Point]:
+        (evaluation, slopes), key = found, jax.random.key(seed)
+        own = Found(Judgement(evaluation.violation, scalar(evaluation.objectives, weights)), slopes)
+        learnt = run.searcher.update(jax.random.fold_in(key, step + 1), state, space, points, own)
+        state = jax.tree.map(lambda new, old: jnp.where(step < 0, old, new), learnt, state)
+        return run.searcher.propose(jax.random.fold_in(key, step + 2), state, space)
+
+    found = shaped(found, (len(seeds), run.searcher.batch))
+    state, points = jax.vmap(one)(seeds, weights, state, points, found)
+    return _strong(state), _asked(space, weights, state, points, run)
+
+
+def _asked(space: Space, weights: Array, state: Any, points: Point, run: Run) -> Asked:
     values, penalty = padded_values(space, points, run.size), None
     if run.searcher.penalty is not None:
         multiplier, stiffness = (array.reshape(-1) for array in jax.vmap(run.searcher.penalty)(state))
         each = jnp.repeat(weights, run.searcher.batch, axis=0)
         penalty = Penalty(*(padded(array, run.size) for array in (each, multiplier, stiffness)))
-    return state, Asked(points, values, penalty)
+    return Asked(points, values, penalty)
 
 
-@persistent_jit("run")
-def _advance(
-    space: Space, weights: Array, seeds: Array, progress: tuple[Any, Best, Point], found: tuple[Evaluation, Values],
-    step: Array, *, run: Run,
-) -> tuple[Any, Best, Asked, Row, Evaluation]:  # fmt: skip
-    """Learn from the evaluation of step number ``step`` and ask for the next."""
-
-    def one(
-        seed: Array, weights: Array, progress: tuple[Any, Best, Point], found: tuple[Evaluation, Values]
-    ) -> tuple[Any, Best, Point, Row]:
-        (state, best, points), (evaluation, slopes), key = progress, found, jax.random.key(seed)
-        value = scalar(evaluation.objectives, weights)
-        learnt = Found(Judgement(evaluation.violation, value), slopes)
-        state = run.searcher.update(jax.random.fold_in(key, step + 1), state, space, points, learnt)
-        best, row = absorb(best, Batch(points, evaluation), value, run.bits)
-        state, points = run.searcher.propose(jax.random.fold_in(key, step + 2), state, space)
-        return state, best, points, row
-
-    found = shaped(found, (len(seeds), run.searcher.batch))
-    state, best, points, row = jax.vmap(one)(seeds, weights, progress, found)
-    state, asked = _asked(space, weights, state, points, run)
-    return state, best, asked, row, found[0]
+def _strong(state: Any) -> Any:
+    """The same arrays, none of a weak type: the program of the first step is that of the others."""
+    return jax.tree.map(lambda array: jnp.asarray(array, array.dtype), state)
 
 
 class Driver:
@@ -163,26 +168,42 @@ class Driver:
         self._run = Run(name, tuple(spec.options[name].items()), problem.evaluator.size, bits)
         self.batch = self._run.searcher.batch
         self.chunk = max(1, min(_MOST_STEPS, _CHUNK // (self.batch * len(spec.seeds))))
-        weights = jnp.asarray(weights_of(spec.seeds, problem.n_objectives))
-        self._fixed = problem.space, weights, jnp.asarray(spec.seeds, jnp.uint32)
-        self.state, self._asked = _begin(*self._fixed, run=self._run)
-        self.best = no_best(problem)
-        self._step: Any = None
+        self.weights, self.best = weights_of(spec.seeds, problem.n_objectives), no_best(problem)
+        self._seeds = jnp.asarray(spec.seeds, jnp.uint32)
+        self._fixed = problem.space, jnp.asarray(self.weights), self._seeds
+        self.state = _begin(problem.space, self._seeds, run=self._run)
+        self._program: Any = None
+        self._asked = self._first()
 
     def advance(self, start: int, n_steps: int) -> Chunk:
         """Do ``n_steps`` steps, the first of them being number ``start``."""
-        several = self.problem.n_objectives > 1
-        rows, batches = [], []
+        batches = []
         for step in range(start, start + n_steps):
-            points = self._asked.points
-            arguments = *self._fixed, (self.state, self.best, points), self._evaluated(), np.int32(step)
-            if self._step is None:
-                self._step = _advance.compiled(*arguments, run=self._run)
-            self.state, self.best, self._asked, row, evaluation = self._step(*arguments)
-            rows.append(row)
-            if several:
-                batches.append(Batch(points, evaluation))
-        return Chunk(_stacked(rows), *(_stacked(batches) if several else (None, None)))
+            points, found = self._asked.points, self._evaluated()
+            self._step(points, found, step)
+            batches.append((points, found[0]))
+        points, found = jax.device_get(tuple(zip(*batches, strict=True)))
+        shape = len(self._seeds), self.batch
+        batch = Batch(_stacked(points), _stacked([shaped(evaluation, shape) for evaluation in found]))
+        self.best, rows = absorb(self.best, batch, self.weights, self._run.bits)
+        return Chunk(rows, *(batch if self.problem.n_objectives > 1 else (None, None)))
+
+    def _step(self, points: Point, found: tuple[Evaluation, Values], step: int) -> None:
+        arguments = *self._fixed, self.state, points, found, np.int32(step)
+        if self._program is None:
+            self._program = _advance.compiled(*arguments, run=self._run)
+        self.state, self._asked = self._program(*arguments)
+
+    def _first(self) -> Asked:
+        """What is evaluated first: a step that learns nothing."""
+        space, shape, size = self.problem.space, (len(self._seeds), self.batch), self._run.size
+        points = Point(jnp.zeros((*shape, len(space.sizes)), jnp.int32), jnp.zeros((*shape, len(space.paths))))
+        slopes = {path: jnp.zeros(size) for path in spaces.leaf_paths(space) if self._run.searcher.penalty}
+        nothing = Evaluation(
+            jnp.zeros((size, self.problem.n_objectives)), jnp.zeros(size), jnp.zeros(size, jnp.int32)
+        )
+        self._step(points, (nothing, slopes), -1)
+        return self._asked
 
     def _evaluated(self) -> tuple[Evaluation, Values]:
         asked, count = self._asked, self.batch * len(self.problem.spec.seeds)
@@ -192,17 +213,18 @@ class Driver:
 
     def state_arrays(self) -> list[np.ndarray]:
         """All that a later process needs to go on."""
-        return [np.asarray(leaf) for leaf in jax.tree.leaves((self.state, self.best, self._asked))]
+        return [np.asarray(leaf) for leaf in jax.tree.leaves((self.best, (self.state, self._asked)))]
 
     def restore(self, arrays: list[np.ndarray], told: tuple[np.ndarray, ...] | None) -> None:
         """Go on from what :meth:`state_arrays` gave."""
-        structure = jax.tree.structure((self.state, self.best, self._asked))
-        self.state, self.best, self._asked = jax.tree.unflatten(structure, [jnp.asarray(array) for array in arrays])
+        structure = jax.tree.structure((self.best, (self.state, self._asked)))
+        self.best, device = jax.tree.unflatten(structure, arrays)
+        self.state, self._asked = jax.tree.map(jnp.asarray, device)
 
 
-def _stacked(steps: list[Any]) -> Any:
-    """Pytrees of arrays, one a step, as one of NumPy arrays [step, ...]."""
-    return jax.tree.map(lambda *arrays: np.stack(arrays), *jax.device_get(steps))
+def _stacked(steps: Sequence[Any]) -> Any:
+    """Pytrees of NumPy arrays, one a step, as one of arrays [step, ...]."""
+    return jax.tree.map(lambda *arrays: np.stack(arrays), *steps)
 
 
 @persistent_jit("size")
@@ -210,17 +232,6 @@ def _place(space: Space, cube: Array, *, size: int) -> Asked:
     """Designs at positions [seed, batch, axis] of the unit cube."""
     points = spaces.decode(space, cube)
     return Asked(points, padded_values(space, points, size), None)
-
-
-@persistent_jit("bits")
-def _absorb_all(
-    best: Best, points: Point, found: Evaluation, weights: Array, *, bits: tuple[int, ...]
-) -> tuple[Best, Row, Batch, Array]:
-    """What a batch of every seed is worth."""
-    batch = Batch(points, shaped(found, points.digits.shape[:2]))
-    value = jax.vmap(scalar)(batch.evaluation.objectives, weights)
-    best, row = jax.vmap(functools.partial(absorb, bits=bits))(best, batch, value)
-    return best, row, batch, value
 
 
 class HostDriver:
@@ -236,30 +247,27 @@ class HostDriver:
         ]
         self.batch = self.searchers[0].batch
         self.chunk = max(1, min(_MOST_STEPS // 8, _CHUNK // (self.batch * len(spec.seeds))))
-        self.weights = jnp.asarray(weights_of(spec.seeds, problem.n_objectives))
-        self.best = no_best(problem)
+        self.weights, self.best = weights_of(spec.seeds, problem.n_objectives), no_best(problem)
 
     def advance(self, start: int, n_steps: int) -> Chunk:
         """Do ``n_steps`` steps."""
-        several, evaluator = self.problem.n_objectives > 1, self.problem.evaluator
-        bits = tuple(self.problem.study.reason_bits.values())
-        rows, batches, told = [], [], []
+        evaluator, batches, told = self.problem.evaluator, [], []
         for _ in range(n_steps):
             cube = np.stack([searcher.ask() for searcher in self.searchers]).astype(np.float32)
             asked = _place(self.problem.space, cube, size=evaluator.size)
-            found = evaluator(asked.values, self.batch * len(self.searchers))
-            self.best, row, batch, value = _absorb_all(self.best, asked.points, found, self.weights, bits=bits)
-            worth = jax.device_get((batch.evaluation.objectives, batch.evaluation.violation, value))
-            self._tell(worth)
-            rows.append(row)
-            told.append(worth)
-            if several:
-                batches.append(batch)
-        found = _stacked(batches) if several else (None, None)
-        return Chunk(_stacked(rows), *found, tuple(map(np.stack, zip(*told, strict=True))))
+            points, found = jax.device_get((asked.points, evaluator(asked.values, cube.shape[0] * self.batch)))
+            found = shaped(found, cube.shape[:2])
+            own = found.objectives, found.violation, worth(found.objectives, self.weights[:, None])
+            self._tell(own)
+            batches.append(Batch(points, found))
+            told.append(own)
+        batch = _stacked(batches)
+        self.best, rows = absorb(self.best, batch, self.weights, tuple(self.problem.study.reason_bits.values()))
+        several = self.problem.n_objectives > 1
+        return Chunk(rows, *(batch if several else (None, None)), tuple(map(np.stack, zip(*told, strict=True))))
 
-    def _tell(self, worth: tuple[np.ndarray, ...]) -> None:
-        for searcher, *own in zip(self.searchers, *worth, strict=True):
+    def _tell(self, found: tuple[np.ndarray, ...]) -> None:
+        for searcher, *own in zip(self.searchers, *found, strict=True):
             searcher.tell(*own)
 
     def state_arrays(self) -> list[np.ndarray]:
@@ -268,16 +276,16 @@ class HostDriver:
 
     def restore(self, arrays: list[np.ndarray], told: tuple[np.ndarray, ...] | None) -> None:
         """Ask and tell again what was told before."""
-        self.best = jax.tree.unflatten(jax.tree.structure(self.best), [jnp.asarray(array) for array in arrays])
-        for worth in zip(*(told or ()), strict=True):
+        self.best = jax.tree.unflatten(jax.tree.structure(self.best), arrays)
+        for own in zip(*(told or ()), strict=True):
             for searcher in self.searchers:
                 searcher.ask()
-            self._tell(worth)
+            self._tell(own)
 
 
 def release() -> None:
     """Forget the programs of methods: no other run can use them, and a process has room for some hundred."""
-    for function in (_begin, _advance, _place, _absorb_all):
+    for function in (_begin, _advance, _place):
         function.forget()
 
 

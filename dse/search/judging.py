@@ -40,14 +40,14 @@ def order(violation: Array, value: Array) -> Array:
     return jnp.lexsort((value, violation), axis=-1)
 
 
-def best_position(violation: Array, value: Array, digits: Array) -> Array:
-    """Position of the best of [point]: of equals the one with the lowest digits, then the first."""
-    left = violation == jnp.min(violation)
-    for key in (value, *jnp.moveaxis(digits, -1, 0)):
-        worst = jnp.inf if jnp.issubdtype(key.dtype, jnp.floating) else jnp.iinfo(key.dtype).max
-        masked = jnp.where(left, key, worst)
-        left = left & (masked == jnp.min(masked))
-    return jnp.argmax(left)
+def best_position(violation: np.ndarray, value: np.ndarray, digits: np.ndarray) -> np.ndarray:
+    """Position of the best of [..., point]: of equals the one with the lowest digits [..., digit], then the first."""
+    left = violation == violation.min(axis=-1, keepdims=True)
+    for key in (value, *np.moveaxis(digits, -1, 0)):
+        worst = np.inf if np.issubdtype(key.dtype, np.floating) else np.iinfo(key.dtype).max
+        masked = np.where(left, key, worst)
+        left = left & (masked == masked.min(axis=-1, keepdims=True))
+    return left.argmax(axis=-1)
 
 
 def logarithm(value: Scalar) -> Scalar:
@@ -64,6 +64,15 @@ def scalar(objectives: Array, weights: Array) -> Array:
         return objectives[..., 0]
     size = jnp.log(jnp.maximum(jnp.abs(objectives), jnp.finfo(jnp.float32).tiny))
     return jnp.exp((jnp.sign(objectives) * size) @ weights)
+
+
+def worth(objectives: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """:func:`scalar` of NumPy arrays; elementwise, so that it says the same of a design in any batch."""
+    if objectives.shape[-1] == 1:
+        return objectives[..., 0]
+    size = np.log(np.maximum(np.abs(objectives.astype(np.float64)), np.finfo(np.float32).tiny))
+    parts = np.moveaxis(np.sign(objectives) * size * weights, -1, 0)
+    return np.exp(sum(parts)).astype(np.float32)
 
 
 def weights_of(seeds: Sequence[int], n_objectives: int) -> np.ndarray:

@@ -12,7 +12,7 @@ from jax import Array
 from dse.search import space as spaces
 from dse.search.driver import Best
 from dse.search.evaluation import Values, padded_values, shaped
-from dse.search.judging import Evaluation, best_position, better, scalar
+from dse.search.judging import Evaluation, best_position, better, worth
 from dse.search.problem import Problem
 from dse.search.space import Point, Space
 from dse.sweep.engine.programs import persistent_jit
@@ -54,25 +54,25 @@ def _polished(problem: Problem, best: Best, weights: np.ndarray) -> tuple[Best, 
     """The local optimum of one seed, and its evaluations."""
     n = problem.space.n_directions
     steps = _STEPS if problem.space.paths else _STEPS[:1]
-    weights, evaluations, at = jnp.asarray(weights), 0, 0
+    evaluations, at = 0, 0
     for _ in range(_MOST_ROUNDS):
         in_pairs = at == len(steps)
         if in_pairs and n**2 > MOST_PAIRS:
             break
         step = np.float32(_PAIR_STEP if in_pairs else steps[at])
         points, values = _around(problem.space, best.point, step, in_pairs=in_pairs, size=problem.evaluator.size)
-        best, improved = _best_of(points, problem.evaluator(values, len(points.digits)), weights)
+        points, found = jax.device_get((points, problem.evaluator(values, len(points.digits))))
+        best, improved = _best_of(points, shaped(found, points.digits.shape[:1]), weights)
         evaluations += len(points.digits)
         if in_pairs and not improved:
             break
         at = 0 if in_pairs else at + (not improved)
-    return jax.device_get(best), evaluations
+    return best, evaluations
 
 
 def release() -> None:
     """Forget compiled programs, as :func:`dse.search.driver.release` does."""
-    for function in (_around, _best_of):
-        function.forget()
+    _around.forget()
 
 
 @persistent_jit("in_pairs", "size")
@@ -86,12 +86,10 @@ def _around(space: Space, point: Point, step: Array, *, in_pairs: bool, size: in
     return points, padded_values(space, points, size)
 
 
-@persistent_jit()
-def _best_of(points: Point, found: Evaluation, weights: Array) -> tuple[Best, Array]:
+def _best_of(points: Point, found: Evaluation, weights: np.ndarray) -> tuple[Best, bool]:
     """The best of the points, and whether it is better than the first."""
-    found = shaped(found, points.digits.shape[:1])
-    value = scalar(found.objectives, weights)
+    value = worth(found.objectives, weights)
     at = best_position(found.violation, value, points.digits)
-    improved = better((found.violation[at], value[at]), (found.violation[0], value[0]))
-    at = jnp.where(improved, at, 0)
+    improved = bool(better((found.violation[at], value[at]), (found.violation[0], value[0])))
+    at = at if improved else 0
     return Best(*jax.tree.map(lambda a: a[at], (points, found)), value[at]), improved

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from dse.errors import InputError, unknown_name
 
@@ -16,22 +17,26 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-def _number(value: Any) -> Any:
+def _checking(fits: Callable[[Any], bool], allowed: str) -> BeforeValidator:
+    """A validator that says in four parts what is allowed."""
+
+    def check(value: Any) -> Any:
+        if not fits(value):
+            raise InputError("", repr(value), allowed, "leave it out for the default")
+        return value
+
+    return BeforeValidator(check)
+
+
+def _is_number(value: Any) -> bool:
     """Numbers alone: neither truth values nor texts are read as such."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError("not a number")
-    return value
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _truth(value: Any) -> Any:
-    if not isinstance(value, bool):
-        raise ValueError("not a truth value")
-    return value
-
-
-Whole = Annotated[int, BeforeValidator(_number), Field(gt=0, description="a whole number above 0")]
-Positive = Annotated[float, BeforeValidator(_number), Field(gt=0, description="a number above 0")]
-Truth = Annotated[bool, BeforeValidator(_truth), Field(description="true or false")]
+Whole = Annotated[int, _checking(lambda v: _is_number(v) and v > 0 and v == int(v), "a whole number above 0")]
+Natural = Annotated[int, _checking(lambda v: _is_number(v) and v >= 0 and v == int(v), "a whole number from 0")]
+Positive = Annotated[float, _checking(lambda v: _is_number(v) and v > 0, "a number above 0")]
+Truth = Annotated[bool, _checking(lambda v: isinstance(v, bool), "true or false")]
 
 Model = TypeVar("Model", bound=Section)
 
@@ -72,7 +77,7 @@ def _input_error(error: ValidationError, model: type[Section], where: str) -> In
         model = _section_of(field.annotation)
     inner = problem.get("ctx", {}).get("error")
     if isinstance(inner, InputError):
-        return InputError(inner.where or where, inner.got, inner.allowed, inner.fix)
+        return InputError(where, inner.got, inner.allowed, (field and field.title) or inner.fix)
     if model is not None:
         return _no_table(where, problem["input"])
     allowed, fix = (field.description, field.title) if field else (None, None)

@@ -16,9 +16,8 @@ from typing import Any
 
 from pydantic import Field, create_model, field_validator
 
-from dse.design import known_leaves, leaf_value
+from dse.design import N_DEVICES, known_leaves, leaf_value
 from dse.errors import InputError, unknown_name
-from dse.model.divisibility import SHAPE_PATHS
 from dse.spec import axes as axis_values
 from dse.spec import sweep as sweep_spec
 from dse.spec.document import Positive, Section, Truth, Whole, checked
@@ -219,7 +218,7 @@ def _interval(name: str, table: dict[str, Any], sweep: SweepSpec, where: str) ->
         raise InputError(where, "continuous = false", "continuous = true", "leave the axis to its list of values")
     axis = next(axis for axis in sweep.axes if axis.name == name)
     path = axis.key
-    if path not in known_leaves() or path.startswith("mapping.") or path in SHAPE_PATHS:
+    if path not in known_leaves() or path.startswith(("mapping.", "workload.")) or path == N_DEVICES:
         raise InputError(where, name, "real leaves of a system, its software or its chip", "list the values")
     if known_leaves()[path].get("enum"):
         raise InputError(where, "a range of names", "a list of names", "write a list")

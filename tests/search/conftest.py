@@ -3,7 +3,7 @@
 import pytest
 
 #: Modules that are quick throughout.
-QUICK = ("test_pareto", "test_space", "test_spec")
+QUICK = ("test_pareto", "test_space", "test_spec", "test_study")
 
 #: Of the others, tests that run with every test: a method on the device from start to resumed end, a front, what is
 #: told where nothing fits, bad input, and what needs no program.
@@ -15,9 +15,9 @@ SMALL = (
     "test_a_method_of_a_missing_library_is_bad_input",
     "test_an_elasticity_where_no_such_chip_can_be_is_a_dash",
     "test_bad_",
-    "test_every_method_says_what_it_is",
+    "test_every_method_says_what_it_is_and_has_the_options_of_specifications",
     "test_excess_of_comparisons",
-    "test_foretold_changes_draw_the_steps",
+    "test_predicted_changes_draw_the_steps",
     "test_price_of_a_die",
     "test_soft_min_tends_to_the_minimum",
     "test_the_feasible_come_first",

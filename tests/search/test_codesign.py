@@ -12,8 +12,8 @@ import pytest
 
 from dse.errors import InputError
 from dse.search.codesign import descent as codesign
+from dse.search.codesign import problem as codesign_problem
 from dse.search.codesign import report as codesign_report
-from dse.search.codesign import specification as codesign_spec
 from dse.search.codesign.price import die_yield, dies_per_wafer, price
 
 CHIP = "system.accelerator.chip."
@@ -66,7 +66,7 @@ cost = "1500 USD"
 
 @pytest.fixture(scope="module")
 def problem():
-    return codesign_spec.from_text(SMALL)
+    return codesign_problem.from_text(SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_envelope_gradient_is_the_difference_of_the_inner_minimum(problem):
     step, compared = 1e-4, 0  # the clock under a power limit is exact to 2^-24: shorter steps would see that
     stiff = 1e3  # so that the relaxed winner has its memory
     with jax.enable_x64(True):
-        inner = codesign_spec.from_text(SMALL.replace("k = 4", "k = 1")).inner
+        inner = codesign_problem.from_text(SMALL.replace("k = 4", "k = 1")).inner
         own = problem._replace(inner=inner)
         at = {path: values.astype(np.float64) for path, values in problem.hardware.random(3, 6).items()}
         slope, _ = codesign.gradient(own, at, 1e-9, stiff)
@@ -187,7 +187,7 @@ def test_report_is_what_the_model_says(problem, trace):
 
 def test_energy_delay_is_an_objective_too():
     text = SMALL + '\n[objective]\nminimize = "step_time * energy_per_step"\n'
-    problem = codesign_spec.from_text(text.replace("steps = 30", "steps = 3"))
+    problem = codesign_problem.from_text(text.replace("steps = 30", "steps = 3"))
     assert math.isfinite(codesign.search(problem).best)
 
 
@@ -216,7 +216,7 @@ def test_price_of_a_die():
 )
 def test_bad_specifications_say_what_is_wrong(old, new, message):
     with pytest.raises(InputError, match=message):
-        codesign_spec.from_text(SMALL.replace(old, new))
+        codesign_problem.from_text(SMALL.replace(old, new))
 
 
 def test_an_elasticity_where_no_such_chip_can_be_is_a_dash():

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from dse.search import space as spaces
+from dse.search.judging import logarithm
 from dse.search.methods import METHODS, gumbel
-from dse.search.slopes import foretold, judged_with_slopes, logarithm
+from dse.search.slopes import predicted_change
 from tests.search.small import searched, small_problem
 
 EVALUATIONS = 160
@@ -39,9 +40,7 @@ def test_hard_samples_are_valid_designs(task):
 def test_slopes_are_those_of_the_model(task):
     """By the leaves of a design: the gradient of the logarithm of step time, and nothing that is not a number."""
     points = spaces.sample(task.space, jax.random.key(0), (64,))
-    _, by_leaf = judged_with_slopes(
-        task, task.space, lambda objectives: objectives[..., 0], points, jnp.zeros(64), jnp.float32(0.0)
-    )
+    _, by_leaf = task.slopes(points)
     assert all(np.all(np.isfinite(np.asarray(slope))) for slope in by_leaf.values())
     one = jax.tree.map(lambda a: a[0], spaces.values(task.space, points))
     wanted = jax.grad(lambda values: logarithm(task.at(values).objectives[0]))(one)
@@ -49,17 +48,15 @@ def test_slopes_are_those_of_the_model(task):
         np.testing.assert_allclose(by_leaf[path][0], slope, rtol=1e-3, atol=1e-6, err_msg=path)
 
 
-def test_slopes_foretell_what_steps_do(task):
-    """Of steps to valid neighbours that change the time by more than a per cent, most are foretold with their sign."""
+def test_slopes_predict_what_steps_do(task):
+    """Of steps to valid neighbours that change the time by more than a per cent, most are predicted with their sign."""
     points = spaces.sample(task.space, jax.random.key(0), (256,))
     near, _ = jax.vmap(lambda point: spaces.neighbours(task.space, point))(points)
-    here, by_leaf = judged_with_slopes(
-        task, task.space, lambda objectives: objectives[..., 0], points, jnp.zeros(256), jnp.float32(0.0)
-    )
+    here, by_leaf = task.slopes(points)
     there = task.evaluate(near)
-    change = np.asarray(logarithm(there.objectives[..., 0]) - logarithm(here.value)[:, None])
+    change = np.asarray(logarithm(there.objectives[..., 0]) - logarithm(here.objectives[:, 0])[:, None])
     expected = np.asarray(
-        jax.vmap(foretold)(by_leaf, spaces.values(task.space, points), spaces.values(task.space, near))
+        jax.vmap(predicted_change)(by_leaf, spaces.values(task.space, points), spaces.values(task.space, near))
     )
     told = (np.abs(change) > 0.01) & (np.abs(expected) > 0.01)
     assert told.sum() > 1000

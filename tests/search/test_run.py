@@ -14,7 +14,7 @@ from dse.errors import InputError
 from dse.search import Interrupted, checkpoint, execute, plan
 from dse.search.methods import METHODS
 from dse.search.outcome import MismatchError
-from dse.search.run import Options, perform
+from dse.search.problem import Problem
 from dse.sweep.results import files as results
 from tests.search.toy import CONTINUOUS, MAPPING_AXES, search, text
 from tests.sweep import toy
@@ -162,18 +162,16 @@ def test_where_nothing_is_feasible_the_nearest_miss_is_told():
 
 def test_a_best_that_the_model_does_not_confirm_is_an_error(monkeypatch):
     spec = spec_of("random")
-    task = plan(spec, toy.STUDY)
-    import dataclasses
 
-    from dse.search import outcome
+    plain = Problem.plain
 
-    def other(design):
-        metrics = toy.evaluate(design)
-        return dataclasses.replace(metrics, step_time=metrics.step_time * 1.01)
+    def other(task, values):
+        metrics, objectives = plain(task, values)
+        return metrics, tuple(1.01 * objective for objective in objectives)
 
-    monkeypatch.setattr(outcome, "_plain_model", lambda program: other)
+    monkeypatch.setattr(Problem, "plain", other)
     with pytest.raises(MismatchError, match="step_time"):
-        perform(task, Options(output=False, study=toy.STUDY))
+        toy_run(spec)
 
 
 def test_a_method_of_a_missing_library_is_bad_input(monkeypatch):

@@ -13,8 +13,9 @@ from dse.design import known_leaves
 from dse.errors import InputError
 from dse.explain import short_name
 from dse.search.codesign import descent as codesign
-from dse.search.codesign import specification as codesign_spec
+from dse.search.codesign import problem as codesign_problem
 from dse.search.codesign.descent import Problem, Trace
+from dse.spec.codesign import SECTION
 from dse.sweep.engine.chunks import evaluate_designs
 
 #: Metrics of each workload that are told beside the objective.
@@ -67,11 +68,11 @@ class Report:
 def run(path: str | Path) -> Report:
     """Solve the co-design of a specification; bad input and hardware that runs nothing are InputErrors."""
     began = time.perf_counter()
-    problem = codesign_spec.read(path)
+    problem = codesign_problem.read(path)
     trace = codesign.search(problem)
     if not np.isfinite(trace.best):
         raise InputError(
-            f"{path}: {codesign_spec.SECTION}", "no hardware that runs every workload", "one mapping of each that fits",
+            f"{path}: {SECTION}", "no hardware that runs every workload", "one mapping of each that fits",
             "raise the budgets, allow more stacks, or widen the axes of the mapping",
         )  # fmt: skip
     return report(problem, trace, began)

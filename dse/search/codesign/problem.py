@@ -1,22 +1,7 @@
-"""Specifications of co-design: a sweep specification of mappings and workloads with a section ``[codesign]``.
-
-::
-
-    [codesign]
-    shares = [["chip.core_power", "chip.memory_power", "chip.link_power"]]  # each list keeps its sum
-    weights = [1, 1]  # of the workloads, in their order
-
-    [codesign.between]
-    "chip.die_area" = { from = "200 mm2", to = "800 mm2" }
-
-    [codesign.budget]
-    cost = "2000 USD"
-"""
+"""The problem of a co-design, made of its specification: variables, bounds and budgets on a grid of mappings."""
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import math
 from pathlib import Path
 from typing import Any
@@ -25,20 +10,17 @@ import numpy as np
 
 from dse import catalog
 from dse.design import CHIP, known_leaves, leaf, leaf_value
-from dse.errors import InputError, unknown_name
+from dse.errors import InputError
 from dse.search.codesign.descent import Problem, Schedule
 from dse.search.codesign.hardware import Hardware
 from dse.search.codesign.inner import Inner
 from dse.search.codesign.price import Price, price
-from dse.spec import sweep as sweep_spec
+from dse.spec import codesign as codesign_spec
 from dse.spec.axes import find_leaf
+from dse.spec.codesign import SECTION, Budget, Codesign, CodesignSpec
 from dse.sweep.grid import compose
 from dse.sweep.grid.grid import Grid
 
-SECTION = "codesign"
-
-_SCHEDULE = {field.name: field for field in dataclasses.fields(Schedule)}
-_KEYS = ("shares", "weights", "between", "budget", *_SCHEDULE)
 _BUDGETS = {"area": f"{CHIP}.die_area", "power": f"{CHIP}.power_budget", "cost": ""}
 
 #: Leaves whose elasticities are reported beside those of the variables, where the design has them.
@@ -53,29 +35,23 @@ WATCHED = (
 )  # fmt: skip
 
 
-def is_codesign(path: str | Path) -> bool:
-    """Whether a file is a specification of co-design."""
-    return SECTION in sweep_spec.document_of(sweep_spec.text_of(path), str(path))
-
-
 def read(path: str | Path) -> Problem:
     """The problem of a TOML file; whatever is wrong with it is an InputError."""
-    return from_text(sweep_spec.text_of(path), str(path))
+    return build(codesign_spec.read(path))
 
 
 def from_text(text: str, file: str = "codesign.toml") -> Problem:
     """The problem of a TOML text; ``file`` is what errors call it."""
-    document = copy.deepcopy(sweep_spec.document_of(text, file))
-    section = document.pop(SECTION, None)
-    if not isinstance(section, dict):
-        raise InputError(f"{file}: {SECTION}", repr(section), "a section", f"write [{SECTION}] on a line of its own")
-    for key in section:
-        if key not in _KEYS:
-            raise unknown_name(f"{file}: {SECTION}", key, _KEYS, f"keys of [{SECTION}]")
-    grid = compose.build(sweep_spec.from_document(document, text, file))
+    return build(codesign_spec.from_text(text, file))
+
+
+def build(spec: CodesignSpec) -> Problem:
+    """The problem of a specification; bad names, bounds and budgets are InputErrors."""
+    section, file, grid = spec.section, spec.sweep.file, compose.build(spec.sweep)
     _check(grid, file)
     hardware = _hardware(section, grid, file)
-    schedule = _schedule(section, file)
+    given = section.model_dump(exclude_none=True, exclude={"shares", "weights", "between", "budget"})
+    schedule = Schedule(**given)
     inner = Inner(grid, tuple(dict.fromkeys((*hardware.names, *WATCHED))), schedule.k)
     return Problem(hardware, inner, _weights(section, grid, file), schedule, grid.spec.title)
 
@@ -96,12 +72,12 @@ def _check(grid: Grid, file: str) -> None:
             )  # fmt: skip
 
 
-def _hardware(section: dict[str, Any], grid: Grid, file: str) -> Hardware:
+def _hardware(section: Codesign, grid: Grid, file: str) -> Hardware:
     """Variables, bounds and budgets."""
     where = f"{file}: {SECTION}"
-    budget = _budget(section.get("budget", {}), f"{where}.budget")
-    simplices = _simplices(section.get("shares", []), f"{where}.shares")
-    bounds = dict(_bounds(section.get("between", {}), f"{where}.between", ""))
+    budget = _budget(section.budget, f"{where}.budget")
+    simplices = tuple(tuple(_path(name, f"{where}.shares") for name in names) for names in section.shares)
+    bounds = dict(_bounds(section.between, f"{where}.between", ""))
     taken = [path for simplex in simplices for path in simplex]
     for path in taken:
         if taken.count(path) > 1 or path in bounds:
@@ -122,21 +98,12 @@ def _hardware(section: dict[str, Any], grid: Grid, file: str) -> Hardware:
     return hardware
 
 
-def _budget(table: dict[str, Any], where: str) -> dict[str, float]:
+def _budget(budget: Budget, where: str) -> dict[str, float]:
     found = {}
-    for key, value in table.items():
-        if key not in _BUDGETS:
-            raise unknown_name(where, key, _BUDGETS, "budgets")
+    for key, value in budget.model_dump(exclude_none=True).items():
         path = _BUDGETS[key]
         found[key] = leaf_value(path, value, f"{where}.{key}") if path else catalog.quantity(value, "USD", where)
     return found
-
-
-def _simplices(lists: Any, where: str) -> tuple[tuple[str, ...], ...]:
-    if not isinstance(lists, list) or not all(isinstance(names, list) and len(names) > 1 for names in lists):
-        example = 'write [["chip.memory_edge", "chip.link_edge"]]'
-        raise InputError(where, repr(lists), "lists of two or more shares", example)
-    return tuple(tuple(_path(str(name), where) for name in names) for names in lists)
 
 
 def _bounds(table: dict[str, Any], where: str, prefix: str) -> list[tuple[str, tuple[float, float]]]:
@@ -198,29 +165,12 @@ def _check_cheapest(hardware: Hardware, where: str) -> None:
         raise InputError(where, f"{hardware.budget:g} USD", f"{least:.0f} USD or more", "raise it or lower from")
 
 
-def _schedule(section: dict[str, Any], file: str) -> Schedule:
-    found = {}
-    for key in _SCHEDULE:
-        if key not in section:
-            continue
-        value, kind = section[key], type(getattr(Schedule(), key))
-        whole = kind is int and type(value) is int
-        positive = not isinstance(value, bool) and isinstance(value, int | float) and value >= (key == "seed" and -1)
-        if not (whole or kind is float) or not positive or (key != "seed" and value <= 0):
-            allowed = "a whole number above 0" if kind is int else "a number above 0"
-            raise InputError(f"{file}: {SECTION}.{key}", repr(value), allowed, "leave it out for the default")
-        found[key] = kind(value)
-    return Schedule(**found)
-
-
-def _weights(section: dict[str, Any], grid: Grid, file: str) -> np.ndarray:
+def _weights(section: Codesign, grid: Grid, file: str) -> np.ndarray:
     """Weights of the workloads, adding up to 1."""
-    weights = section.get("weights", [1.0] * grid.n_points)
-    numbers = isinstance(weights, list) and all(type(w) in (int, float) and w > 0 for w in weights)
-    if not numbers or len(weights) != grid.n_points:
-        raise InputError(
-            f"{file}: {SECTION}.weights", repr(weights), f"{grid.n_points} numbers above 0", "one for each workload"
-        )
+    weights = section.weights or (1.0,) * grid.n_points
+    if len(weights) != grid.n_points:
+        where, allowed = f"{file}: {SECTION}.weights", f"{grid.n_points} numbers above 0"
+        raise InputError(where, repr(list(weights)), allowed, "one for each workload")
     return np.array(weights, np.float64) / sum(weights)
 
 
