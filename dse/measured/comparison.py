@@ -152,7 +152,10 @@ def _rank(measurement: Measurement) -> tuple[bool, int]:
 
 
 def metric_value(prediction: Prediction, metric: str) -> float:
-    """A predicted metric, NaN for one of energy that the row has none of; ``peak_memory_state`` is weights, gradients and optimiser state of the layers."""
+    """A predicted metric, NaN for one of energy that the row has none of.
+
+    ``peak_memory_state`` is weights, gradients and optimiser state of the layers.
+    """
     if metric == "peak_memory_state":
         return sum(prediction.metrics[f"peak_memory_{part}"] for part in ("weights", "gradients", "optimizer"))
     return prediction.metrics.get(metric, math.nan) if metric in energy.METRICS else prediction.metrics[metric]
