@@ -20,10 +20,10 @@ from dse.design import CHIP, leaf
 from dse.explain import short_name
 from dse.search.codesign import descent as codesign
 from dse.search.codesign import report as codesign_report
+from dse.search.codesign import specification as codesign_spec
 from dse.search.codesign.descent import Problem, Trace
 from dse.search.codesign.hardware import Hardware
 from dse.search.codesign.inner import GRADIENT_COST
-from dse.spec import codesign as codesign_spec
 
 SPECIFICATION = Path("sweeps/codesign_gpu.toml")
 

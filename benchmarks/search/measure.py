@@ -18,6 +18,7 @@ from dse.errors import InputError
 from dse.search import pareto, problem
 from dse.search import space as spaces
 from dse.search.driver import Chunk, Driver, HostDriver, driver, release
+from dse.search.judging import weights_of
 from dse.search.methods import METHODS
 from dse.search.polish import polish
 from dse.search.problem import Problem
@@ -187,15 +188,14 @@ def _evaluations_to(curve: np.ndarray, gap: float, batch: int) -> int | None:
 
 def _polished(one: Driver | HostDriver, best: float) -> dict[str, Any]:
     """What a local exhaustive polish makes of the best of each seed so far."""
-    weights = np.asarray(one.weights)
-    each = [polish(one.problem, jax.tree.map(lambda a, i=i: a[i], one.best), weights[i]) for i in range(len(weights))]
-    violation = np.array([float(p.best.evaluation.violation) for p in each])
-    gaps = _gap(np.array([float(p.best.value) for p in each]), violation, best)
+    task = one.problem
+    found = polish(task, one.best, weights_of(task.spec.seeds, task.n_objectives))
+    gaps = _gap(found.best.value, found.best.evaluation.violation, best)
     return {
         "gap": _quantiles(gaps),
         "within_1": float(np.mean(gaps <= 0.01)),
         "within_5": float(np.mean(gaps <= 0.05)),
-        "evaluations": float(np.median([p.evaluations for p in each])),
+        "evaluations": float(np.median(found.evaluations)),
     }
 
 

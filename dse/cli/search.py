@@ -49,8 +49,8 @@ def search(
         if value is not None and not value > 0:
             raise InputError(name, str(value), "a number above 0", "leave it out for the specification's")
     from dse import search as searches
+    from dse.search.codesign import specification as codesign_spec
     from dse.search.progress import progress_bar
-    from dse.spec import codesign as codesign_spec
 
     if codesign_spec.is_codesign(specification):
         from dse.cli.codesign import codesign

@@ -18,12 +18,12 @@ from pydantic import Field, create_model, field_validator
 
 from dse.design import known_leaves, leaf_value
 from dse.errors import InputError, unknown_name
+from dse.model.divisibility import SHAPE_PATHS
 from dse.spec import axes as axis_values
 from dse.spec import sweep as sweep_spec
 from dse.spec.document import Positive, Section, Truth, Whole, checked
 from dse.spec.sweep import SweepSpec
 from dse.study import Study
-from dse.sweep.grid.degrees import SHAPE_PATHS
 
 #: Method → its options and what they are when they are not given; :mod:`dse.search.methods` says what they do.
 METHOD_OPTIONS: Mapping[str, dict[str, int | float]] = {

@@ -13,8 +13,8 @@ import pytest
 from dse.errors import InputError
 from dse.search.codesign import descent as codesign
 from dse.search.codesign import report as codesign_report
+from dse.search.codesign import specification as codesign_spec
 from dse.search.codesign.price import die_yield, dies_per_wafer, price
-from dse.spec import codesign as codesign_spec
 
 CHIP = "system.accelerator.chip."
 

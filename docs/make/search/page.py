@@ -40,7 +40,7 @@ def page(record: dict[str, Any]) -> str:
         "## Gap against evaluations", "![Gap against evaluations by method, a panel for each space](search.png)",
         _gaps_text(reading), *_gaps(reading),
         "## Continuous axes", _mixed(reading),
-        "## What the relaxed gradient foretells", _foresight(reading),
+        "## What the relaxed gradient predicts", _foresight(reading),
         "## Fronts", _fronts(reading),
         "## Where methods stop short", _stopped(reading),
         _codesign(),
@@ -283,19 +283,19 @@ def _mixed(reading: Reading) -> str:
 
 
 def _foresight(reading: Reading) -> str:
-    """Signs foretold by slopes, by coordinate."""
+    """Signs predicted by slopes, by coordinate."""
     found = {space: rows for space in reading.single if (rows := reading.document["spaces"][space].get("foresight"))}
     if not found:
         return "Not measured here."
     names = list(dict.fromkeys(name for rows in found.values() for name in rows))
     lines = [
-        [name.replace("_", " "), *(_told(rows.get(name)) for rows in found.values())] for name in names
+        [name.replace("_", " "), *(_agreement(rows.get(name)) for rows in found.values())] for name in names
     ]  # fmt: skip
     return (
         "Steps to a neighbour between random designs that can run, by the coordinate that changes (a step may change "
         "several: degrees multiply up to the devices). How often the gradient at one end has the sign of the change, "
         "of the steps that it gives a slope and that change the objective by more than 0.1 %; in brackets the steps "
-        "foretold to change less than that: mostly what the model compares rather than calculates with (recompute, "
+        "predicted to change less than that: mostly what the model compares rather than calculates with (recompute, "
         "ZeRO stage). Layers of a stage and tiles of a shard are counted by ceilings, which are flat between their "
         "steps; the model gives them the slope of what is rounded (straight-through): by its own slope a stage more "
         "saves no work, and the gradient by `pp` has the wrong sign.\n\n"
@@ -303,7 +303,7 @@ def _foresight(reading: Reading) -> str:
     )
 
 
-def _told(row: dict[str, Any] | None) -> str:
+def _agreement(row: dict[str, Any] | None) -> str:
     if row is None:
         return "–"
     agrees = "–" if row["agrees"] is None else percent(row["agrees"], digits=0)

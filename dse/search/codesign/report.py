@@ -13,8 +13,8 @@ from dse.design import known_leaves
 from dse.errors import InputError
 from dse.explain import short_name
 from dse.search.codesign import descent as codesign
+from dse.search.codesign import specification as codesign_spec
 from dse.search.codesign.descent import Problem, Trace
-from dse.spec import codesign as codesign_spec
 from dse.sweep.engine.chunks import evaluate_designs
 
 #: Metrics of each workload that are told beside the objective.
