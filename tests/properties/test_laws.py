@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dse
+from dse import catalog
 from dse.design import replace
 from dse.evaluate import evaluate
 from dse.model.work.parameters import layer_parameters
@@ -153,6 +154,15 @@ def test_never_nan_and_never_negative(design):
     for field in dataclasses.fields(Metrics):
         found = float(getattr(metrics, field.name))
         assert np.isfinite(found) and found >= 0.0, field.name
+
+
+def test_a_chip_of_cores_alone_is_no_nan():
+    """Without area for a cache or for memory's controllers nothing fits, which is told in numbers."""
+    system = dataclasses.replace(make_design().system, accelerator=catalog.accelerator("scd-board"))
+    design = replace(make_design(system=system), {f"{CHIP}.core_area": 1.0})
+    metrics = metrics_of(design)
+    assert np.isfinite(jax.tree.leaves(metrics)).all()
+    assert int(metrics.infeasible_reason) & Infeasible.memory
 
 
 @given(design=stated_machines())

@@ -160,7 +160,7 @@ def generate(accelerator: Accelerator) -> Accelerator:
         matrix_rate=_matrix_rate(chip, matrix * cores.clock, vector * cores.clock),
         vector_rate=jnp.maximum(vector * cores.clock, 1.0),
         cores=jnp.maximum(cores.devices / jnp.maximum(chip.core_devices, 1.0), 1.0),
-        cache=cache(chip),
+        cache=jnp.maximum(cache(chip), 1.0),
         memory=memory_tier(chip),
         power=_power(accelerator.power, chip, cores),
     )
