@@ -229,7 +229,11 @@ def _stacked(*leaves: Any) -> jax.Array:
 
 def _each(kind: str, rows: jax.Array, which: jax.Array, devices: Any) -> jax.Array:
     """Seconds of kernels of one kind, a row each on one of some devices: one program for all of them."""
-    return jax.vmap(lambda row, i: FORMULAS[kind](list(row), jax.tree.map(lambda x: x[i], devices)))(rows, which)
+
+    def one(row: jax.Array, i: jax.Array) -> jax.Array:
+        return jnp.asarray(FORMULAS[kind](list(row), jax.tree.map(lambda x: x[i], devices)))
+
+    return jax.vmap(one)(rows, which)
 
 
 def _thinned(kernels: list[Kernel], most: int) -> list[Kernel]:

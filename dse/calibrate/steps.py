@@ -135,7 +135,7 @@ def rows_of(compared: Sequence[Comparison], chips: dict[object, str]) -> Rows:
     kept = [c for c in compared if is_timed(c) and c.prediction.completed.get("software", "") not in (*NOT_FITTED, "")]
     if not kept:
         raise InputError("calibrate", "no measured step that can be predicted", "training rows", "see dse validate")
-    designs = [c.prediction.design for c in kept]
+    designs = [c.prediction.chosen for c in kept]
     structure = jax.tree.structure(designs[0])
     return Rows(
         leaves=np.array([jax.tree.leaves(d) for d in designs], np.float32),
