@@ -5,11 +5,11 @@ Importing it and loading its fonts take longer than a sweep does; here they cost
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 #: For screens and for papers.
 ENDINGS = (".png", ".svg")
@@ -19,11 +19,12 @@ class FigureProcess:
     """The second process. Without it, figures are drawn in this one."""
 
     def __init__(self) -> None:
-        pipes: dict[str, Any] = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        try:
-            self._process = subprocess.Popen([sys.executable, "-m", "dse.drawing"], **pipes, text=True)
-        except OSError:
-            self._process = None
+        self._process: subprocess.Popen[str] | None = None
+        with contextlib.suppress(OSError):
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "dse.drawing"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL, text=True,
+            )  # fmt: skip
 
     def __enter__(self) -> FigureProcess:
         return self
@@ -35,10 +36,11 @@ class FigureProcess:
 
     def draw(self, results: Path) -> list[Path]:
         """The figures that results are suited to, beside them."""
-        if self._process:
+        process = self._process
+        if process and process.stdin and process.stdout:
             try:
-                print(json.dumps(str(results)), file=self._process.stdin, flush=True)
-                return list(map(Path, json.loads(self._process.stdout.readline())))
+                print(json.dumps(str(results)), file=process.stdin, flush=True)
+                return list(map(Path, json.loads(process.stdout.readline())))
             except (OSError, ValueError):
                 pass  # whatever went wrong there goes wrong here again, and is reported
         return draw(results)

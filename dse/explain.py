@@ -134,7 +134,7 @@ def explain(design: Design, metric: str = "", study: Study = TRAINING) -> Explan
         return Explanation(
             metrics=metrics,
             waterfalls={total: _parts(metrics, total, study) for total in study.totals},
-            memory_capacity=usable_memory(design),
+            memory_capacity=float(usable_memory(design)),
             layer=_shares({name: float(value) for name, value in inside.layer.items()}),
             operators=[
                 _row(section, operator, rates)

@@ -132,12 +132,13 @@ class Study:
     @functools.cached_property
     def reason_bits(self) -> dict[str, int]:
         """Name → bit of ``infeasible_reason``: the model's, then the specification's constraints."""
-        return {reason.name: int(reason) for reason in self.reasons} | {CONSTRAINT: self.constraint_bit}
+        own = {name: int(reason) for name, reason in self.reasons.__members__.items()}
+        return own | {CONSTRAINT: self.constraint_bit}
 
     @functools.cached_property
     def reason_meanings(self) -> dict[str, str]:
         """Name → one sentence."""
-        own = {reason.name: self.meanings[reason] for reason in self.reasons}
+        own = {name: self.meanings[reason] for name, reason in self.reasons.__members__.items()}
         return own | {CONSTRAINT: "a constraint of the sweep is not met"}
 
     def reasons_in(self, bits: int) -> Iterator[str]:

@@ -139,7 +139,7 @@ def fit(
 
 
 def fit_at(
-    parameters: Sequence[Parameter], z: np.ndarray, after: np.ndarray, errors: np.ndarray, losses: Sequence[float]
+    parameters: Sequence[Parameter], z: np.ndarray, after: np.ndarray, errors: np.ndarray, losses: np.ndarray
 ) -> Fit:
     """A fit at ``z``, where ``after`` is the standard deviation of each ``z`` after the data."""
     each = list(zip(parameters, z, after, strict=True))

@@ -99,10 +99,10 @@ class Job:
     parameters: Sequence[Parameter]
     own: frozenset[str]  #: names of the parameters of which every file has its own value
     kernels: tuple[str, ...]  #: kinds of kernels
-    homes: dict[str, tuple[str, ...]]  #: file's slug → devices whose rows tell its own values
-    families: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)  #: slug → files it stands for
-    absent: dict[str, frozenset[str]] = dataclasses.field(default_factory=dict)  #: slug → what is 0 there, not fitted
-    apart: dict[str, frozenset[str]] = dataclasses.field(default_factory=dict)  #: slug → own there, shared elsewhere
+    homes: Mapping[str, tuple[str, ...]]  #: file's slug → devices whose rows tell its own values
+    families: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)  #: slug → files it stands for
+    absent: Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)  #: slug → what is 0 there, unfitted
+    apart: Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)  #: slug → own there, shared elsewhere
     shares: frozenset[str] = frozenset()  #: powers that are fitted, and written, as shares of the limit as sold
     rows: int = 5000  #: most rows of one device and kind; more change no digit that counts
     sixteen_bit: float = 1.0  #: weight of 16-bit GEMMs among all

@@ -49,18 +49,16 @@ def evaluate(
     from dse.design import design
     from dse.explain import explain
 
-    named = {"n_devices": n_devices, "software": software}
     values = _settings(settings or [])
-    named |= {name: values.pop(name) for name in named if name in values}
-    named["n_devices"] = _whole(named["n_devices"])
-    made = design(workload, system, **named, where="--set", **values)
+    n_devices, software = _whole(values.pop("n_devices", n_devices)), values.pop("software", software)
+    made = design(workload, system, software, n_devices, where="--set", **values)
     explained = explain(made, metric)
-    bounds = _bounds(made, named["software"] or default_software(system), explained) if uncertainty else {}
+    bounds = _bounds(made, software or default_software(system), explained) if uncertainty else {}
     if as_json:
         listed = {"intervals": {name: list(ends) for name, ends in bounds.items()}} if uncertainty else {}
         show.document({"design": _leaves(made), **explained.as_dict(), **listed})
     else:
-        show.console().print(Text(_told(workload, system, named["software"], made)), soft_wrap=True)
+        show.console().print(Text(_told(workload, system, software, made)), soft_wrap=True)
         _print(explained, bounds, made)
     return 0 if explained.feasible else NOTHING_FEASIBLE
 
@@ -188,7 +186,7 @@ def _power(metrics: dict[str, float], made: Design) -> str:
         f"{show.quantity(metrics['energy_per_token'], 'J')} a token. A device draws {watts('device_power')} in the "
         f"mean; the system {watts('average_power')}, {watts('peak_power')} while all run layers, and is provided for "
         f"{watts('provisioned_power')}: a megawatt feeds {fed[0]:.0f} devices by their limits, {fed[1]:.0f} by the "
-        f"peak, {fed[2]:.0f} by the mean. A run of {show.prefixed(made.workload.run_tokens) + 'tokens'}: "
+        f"peak, {fed[2]:.0f} by the mean. A run of {show.prefixed(float(made.workload.run_tokens)) + 'tokens'}: "
         f"{metrics['run_time'] / 86400:.1f} days, {metrics['run_energy'] / 3.6e9:,.0f} MWh without failures."
     )
 

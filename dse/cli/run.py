@@ -66,7 +66,7 @@ def run(
 def finish(summary: Summary, imported: float, figure_process: FigureProcess | None, as_json: bool) -> int:
     """Draw and print what a sweep found; gives the exit status."""
     began = time.perf_counter()
-    figures = figure_process.draw(summary.output) if figure_process and summary.n_feasible else []
+    figures = figure_process.draw(summary.written) if figure_process and summary.n_feasible else []
     seconds = {"import": imported} | summary.seconds | {"figure": time.perf_counter() - began}
     if as_json:
         show.document(_as_dict(summary, seconds, figures))
@@ -108,9 +108,9 @@ def _print(summary: Summary, seconds: dict[str, float], figures: list[Path]) -> 
     split = ", ".join(f"{name} {seconds[name]:.2f}" for name in _SPLIT if name in seconds)
     out.print(Text(f"{summary.n_designs:,} designs{_origin(summary)}; seconds: {split}"), soft_wrap=True)
     if summary.shard:
-        merged = summary.output.with_suffix("")
+        merged = summary.written.with_suffix("")
         out.print(Text(f"shard {summary.shard}; when all have run: dse merge {merged}"), soft_wrap=True)
-    for path in [summary.output, *figures]:
+    for path in [summary.written, *figures]:
         out.print(Text(str(path)), soft_wrap=True)
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _MEMORY = "#5a6b7b"
 
 #: Bars of what does not fit.
-_HATCHED = {"color": "white", "edgecolor": PALE, "hatch": "////", "linewidth": 0.6}
+_HATCHED: dict[str, Any] = {"color": "white", "edgecolor": PALE, "hatch": "////", "linewidth": 0.6}
 
 #: Inches: the bars with their numbers, the narrowest figure, the gap between columns of the table beside them.
 _BARS, _NARROWEST, _GAP = 5.5, 7.6, 0.13

@@ -43,7 +43,8 @@ def energy(results: xr.Dataset) -> Figure:
         )
     every = machines(results)
     grid = every.of_one_work()
-    if not grid.axes:
+    coloured_by = grid.strongest(ENERGY)
+    if coloured_by is None:
         raise InputError("results", "one machine", "two or more machines of one workload", "sweep the machine, too")
     time, joules = grid.points.step_time, grid.points[ENERGY]
     known = np.flatnonzero(np.isfinite(time.values.ravel()) & np.isfinite(joules.values.ravel()))
@@ -53,7 +54,7 @@ def energy(results: xr.Dataset) -> Figure:
     with style():
         figure = new_figure(width=6.2, height=4.0)
         axes = figure.subplots()
-        coloured = _draw_machines(axes, grid, x, y)
+        _draw_machines(axes, grid, coloured_by, x, y)
         axes.plot(
             x[front], y[front], color=FRONT, linewidth=1.1, marker="o", markersize=5, markerfacecolor="none",
             drawstyle="steps-post", label="Pareto front",
@@ -63,7 +64,7 @@ def energy(results: xr.Dataset) -> Figure:
         axes.set_ylabel(wrapped(axis_label(joules, factors[1][1])))
         plain_ticks(axes.xaxis, axes.yaxis)
         axes.legend(
-            loc="upper left", bbox_to_anchor=(1.0, 1.0), title=coloured, fontsize=8, title_fontsize=8,
+            loc="upper left", bbox_to_anchor=(1.0, 1.0), title=heading(coloured_by), fontsize=8, title_fontsize=8,
             handlelength=1.2, borderaxespad=0.0,
         )  # fmt: skip
         set_title(figure, grid.title, *_ends(grid, front), _work(every))
@@ -76,9 +77,8 @@ def _work(grid: Machines) -> str:
     return f"all at {held}" if held else ""
 
 
-def _draw_machines(axes: Axes, grid: Machines, x: np.ndarray, y: np.ndarray) -> str:
-    """One dot a machine, and the heading of the axis that colours them."""
-    name = grid.strongest(ENERGY)
+def _draw_machines(axes: Axes, grid: Machines, name: str, x: np.ndarray, y: np.ndarray) -> None:
+    """One dot a machine, coloured by its place along an axis."""
     texts = grid.labels(name)
     place = np.broadcast_to(
         np.arange(len(texts)).reshape([-1 if d == name else 1 for d in grid.points.step_time.dims]),
@@ -88,7 +88,6 @@ def _draw_machines(axes: Axes, grid: Machines, x: np.ndarray, y: np.ndarray) -> 
         one = place == position
         shown = text if len(texts) <= 12 or position % (len(texts) // 6) == 0 else None
         axes.scatter(x[one], y[one], s=11, color=colour, linewidths=0, alpha=0.85, label=shown)
-    return heading(name)
 
 
 def _ends(grid: Machines, front: np.ndarray) -> list[str]:

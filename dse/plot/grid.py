@@ -56,7 +56,7 @@ class Machines(NamedTuple):
 
     def strongest(self, metric: str, besides: tuple[str, ...] = ()) -> str | None:
         """The axis along which the mean logarithm of a metric moves most."""
-        logarithm = np.log(self.points[metric].where(self.points[metric] > 0))
+        logarithm = xr.apply_ufunc(np.log, self.points[metric].where(self.points[metric] > 0))
 
         def span(name: str) -> float:
             means = logarithm.mean([d for d in logarithm.dims if d != name])

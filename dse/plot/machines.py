@@ -67,7 +67,7 @@ def shares(results: xr.Dataset) -> Figure:
                 _draw(axes, grid, name, drawn)
                 if row == len(column) - 1:
                     axes.set_xlabel("share of the step time (%)", fontsize=8)
-        figure.get_layout_engine().set(w_pad=0.1)
+        figure.set_layout_engine("constrained", w_pad=0.1)
         handles = _legend(figure, drawn)
         figure.legend(
             handles.values(), handles, loc="outside lower center", ncols=min(4, 2 * len(columns)), handlelength=1.1,
@@ -131,10 +131,10 @@ def _draw(axes: Axes, grid: Machines, name: str, drawn: list[str]) -> None:
     places = thinned(line.sizes[name], _MOST_BARS, fastest)
     parts, at = _parts(grid, name), np.arange(len(places))
     left = np.zeros(len(places))
-    parts["other"] = sum(share for part, share in parts.items() if part not in drawn)
+    parts["other"] = sum((share for part, share in parts.items() if part not in drawn), np.zeros(line.sizes[name]))
     for part in [*drawn, "other"]:
         label, colour = _named(part)
-        width = 100.0 * np.broadcast_to(parts[part], line.sizes[name])[places]
+        width = 100.0 * parts[part][places]
         hidden = part == "other" and width.max() <= 100.0 * _LEAST_SHARE  # from the legend
         axes.barh(at, width, left=left, height=0.78, color=colour, label="_" if hidden else label, linewidth=0)
         left += width

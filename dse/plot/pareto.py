@@ -34,9 +34,11 @@ def pareto(results: xr.Dataset, points: int = 20_000) -> Figure:
         axes = figure.subplots()
         too_large = _thin(np.flatnonzero(columns.memory_alone & (columns.time < limit)), points)
         behind = _thin(fits[columns.time[fits] < limit], points)
-        dots = dict(s=5, linewidths=0, rasterized=True)
         for rows, colour, name in ((too_large, _TOO_LARGE, "does not fit"), (behind, _FITS, "fits")):
-            axes.scatter(columns.time[rows] * scale, columns.memory[rows] / GIB, color=colour, label=name, **dots)
+            axes.scatter(
+                columns.time[rows] * scale, columns.memory[rows] / GIB, color=colour, label=name, s=5, linewidths=0,
+                rasterized=True,
+            )  # fmt: skip
         axes.step(
             columns.time[front] * scale, columns.memory[front] / GIB, where="post", color=FRONT, linewidth=1.4,
             marker="o", markersize=3.2, label="Pareto front",

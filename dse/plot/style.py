@@ -14,7 +14,8 @@ from dse.errors import InputError
 
 if TYPE_CHECKING:
     import xarray as xr
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
+    from matplotlib.typing import RcKeyType
 
 GIB = 2.0**30
 
@@ -53,7 +54,7 @@ _WRITTEN = {
     "1/m^2": (1e-12, "M/mm²"), "B/m^2": (1e-12, "MB/mm²"), "B/s/m": (1e-12, "GB/s/mm"),
 }  # fmt: skip
 
-_STYLE = {
+_STYLE: dict[RcKeyType, Any] = {
     "font.family": "sans-serif",
     "font.size": 9,
     "axes.spines.top": False,
@@ -160,7 +161,8 @@ def set_title(figure: Figure, *lines: str) -> None:
 
 def laid_out(figure: Figure) -> Figure:
     """The figure with its layout computed once, not each time it is written."""
-    figure.get_layout_engine().execute(figure)
+    if engine := figure.get_layout_engine():
+        engine.execute(figure)
     figure.set_layout_engine(None)  # "none" would leave a place holder, for which each writing draws twice
     return figure
 
@@ -187,11 +189,13 @@ def shades(count: int) -> list[Any]:
     return [colormaps["viridis"](place) for place in np.linspace(0.0, 0.92, count)]
 
 
-def text_width(figure: Figure, text: str, size: float) -> float:
+def text_width(figure: Figure | SubFigure, text: str, size: float) -> float:
     """Width of a text in inches."""
+    from matplotlib.backends.backend_agg import RendererAgg
     from matplotlib.font_manager import FontProperties
 
-    pixels, _, _ = figure.canvas.get_renderer().get_text_width_height_descent(text, FontProperties(size=size), False)
+    measure = RendererAgg(1, 1, figure.dpi)  # one pixel will do: nothing is drawn
+    pixels, _, _ = measure.get_text_width_height_descent(text, FontProperties(size=size), False)
     return pixels / figure.dpi
 
 

@@ -63,7 +63,7 @@ def _no_table(where: str, got: Any) -> InputError:
     return InputError(where, repr(got), "a table", f"write [{where.rpartition(' ')[2]}] on a line of its own")
 
 
-def _input_error(error: ValidationError, model: type[Section], where: str) -> InputError:
+def _input_error(error: ValidationError, model: type[Section] | None, where: str) -> InputError:
     problems = error.errors(include_url=False)
     problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
     field = None

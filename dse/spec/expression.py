@@ -17,8 +17,9 @@ import dataclasses
 import functools
 import itertools
 import operator
-from typing import Any
+from typing import Any, TypeAlias
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -28,6 +29,10 @@ from dse.errors import InputError
 from dse.spec.axes import find_leaf
 from dse.study import Lookup, Study
 from dse.types import Scalar
+
+#: What a node is: a truth value, or a number too.
+Truth: TypeAlias = jax.Array | np.bool_
+Value: TypeAlias = Scalar | Truth
 
 _BINARY = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
 _COMPARE = {
@@ -51,7 +56,7 @@ class Expression:
         """Whether the value is true or false, rather than a number."""
         return _is_boolean(_tree(self.text))
 
-    def __call__(self, lookup: Lookup) -> Scalar:
+    def __call__(self, lookup: Lookup) -> Value:
         """The value, with ``lookup(name)`` for leaves and metrics: scalars, arrays or tracers alike."""
         return _Reading(self.study, lookup, self.where).value(_tree(self.text))
 
@@ -93,9 +98,9 @@ def parse(text: Any, where: str, study: Study) -> Expression:
         raise InputError(where, repr(text), _ALLOWED, f"this is no expression: {error.args[0]}") from None
     names: dict[str, None] = {}
 
-    def note(name: str) -> np.ndarray:
+    def note(name: str) -> float:
         names[name] = None
-        return np.ones(())
+        return np.float64(1.0)
 
     try:
         _Reading(study, note, where).value(tree)  # walks every node: nothing is short-circuited
@@ -112,7 +117,7 @@ class _Reading:
     lookup: Lookup
     where: str
 
-    def value(self, node: ast.expr) -> Scalar:
+    def value(self, node: ast.expr) -> Value:
         """The value of one node, operands first."""
         if isinstance(node, ast.BoolOp):
             combine = operator.and_ if isinstance(node.op, ast.And) else operator.or_
@@ -120,7 +125,7 @@ class _Reading:
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             return ~_true(self.value(node.operand))
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            return -self.value(node.operand)
+            return -1.0 * self.value(node.operand)
         if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
             return _BINARY[type(node.op)](self.value(node.left), self.value(node.right))
         if isinstance(node, ast.Compare) and all(type(op) in _COMPARE for op in node.ops):
@@ -148,7 +153,7 @@ class _Reading:
         far = sum(jnp.abs(a - b) / jnp.maximum(jnp.abs(a) + jnp.abs(b), _LEAST_EXCESS) for a, b in pairs)
         return jnp.where(holds, 0.0, jnp.maximum(far, _LEAST_EXCESS))
 
-    def _sides(self, node: ast.Compare) -> list[Scalar]:
+    def _sides(self, node: ast.Compare) -> list[Value]:
         """The sides of a comparison; a text takes the units or the enumeration of the name it is compared with."""
         sides = [node.left, *node.comparators]
         named = [name for name in map(_dotted, sides) if name is not None]
@@ -178,11 +183,11 @@ class _Reading:
 _LEAST_EXCESS = 1e-6
 
 
-def _true(value: Scalar) -> Scalar:
+def _true(value: Value) -> Truth:
     """Whether a number is not 0; truth values are as they are."""
-    if jnp.result_type(value) == np.bool_:
-        return value
-    return np.bool_(value != 0) if isinstance(value, float) else value != 0
+    if isinstance(value, float | int):
+        return np.bool_(value != 0)
+    return value if value.dtype == np.bool_ else value != 0
 
 
 def _dotted(node: ast.expr) -> str | None:

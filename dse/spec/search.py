@@ -50,7 +50,7 @@ DEFAULT_SEEDS = 4
 
 def _options_section(name: str, options: Mapping[str, int | float]) -> type[Section]:
     """The table of a method's options."""
-    fields = {
+    fields: dict[str, Any] = {
         key: (Whole if isinstance(value, int) else Positive, Field(value, title=f"leave it out for {value}"))
         for key, value in options.items()
     }
@@ -94,11 +94,11 @@ class _Searching(Section):
         return tuple(value)
 
 
+_tables: dict[str, Any] = {
+    name: (_options_section(name, options) | None, None) for name, options in METHOD_OPTIONS.items()
+}
 #: ``[search]`` with a table of options a method.
-_SearchSection = create_model(
-    "SearchSection", __base__=_Searching,
-    **{name: (_options_section(name, options) | None, None) for name, options in METHOD_OPTIONS.items()},
-)  # fmt: skip
+_SearchSection = create_model("SearchSection", __base__=_Searching, **_tables)
 
 
 class _Continuous(Section):

@@ -54,6 +54,13 @@ class Summary:
     shard: str = ""  #: the share of the sweep, if it was not the whole
 
     @property
+    def written(self) -> Path:
+        """Where the results are, of a run that writes them."""
+        if self.output is None:
+            raise ValueError("the results of this run were not written")
+        return self.output
+
+    @property
     def rate(self) -> float:
         """Designs a second, compilation and writing apart."""
         return (self.n_designs - self.resumed) / max(self.seconds.get("run", 0.0), 1e-9)
