@@ -19,7 +19,7 @@ from jax import Array
 from dse.search import space as spaces
 from dse.search.evaluation import Penalty, Values, padded, padded_values, shaped
 from dse.search.judging import Evaluation, Judgement, best_position, better, scalar, weights_of, worth
-from dse.search.methods import METHODS, Found, Searcher
+from dse.search.methods import METHODS, Searcher, Worth
 from dse.search.problem import Problem
 from dse.search.space import Point, Space
 from dse.sweep.engine.programs import persistent_jit
@@ -119,7 +119,7 @@ def absorb(best: Best, batch: Batch, weights: np.ndarray, bits: tuple[int, ...])
 
 @persistent_jit("run")
 def _begin(space: Space, seeds: Array, *, run: Run) -> Any:
-    """State of every seed before the first step."""
+    """What is learnt of every seed before the first step."""
     return _strong(jax.vmap(lambda seed: run.searcher.init(jax.random.fold_in(jax.random.key(seed), 0), space))(seeds))
 
 
@@ -134,7 +134,7 @@ def _advance(
         seed: Array, weights: Array, state: Any, points: Point, found: tuple[Evaluation, Values]
     ) -> tuple[Any, Point]:
         (evaluation, slopes), key = found, jax.random.key(seed)
-        own = Found(Judgement(evaluation.violation, scalar(evaluation.objectives, weights)), slopes)
+        own = Worth(Judgement(evaluation.violation, scalar(evaluation.objectives, weights)), slopes)
         learnt = run.searcher.update(jax.random.fold_in(key, step + 1), state, space, points, own)
         state = jax.tree.map(lambda new, old: jnp.where(step < 0, old, new), learnt, state)
         return run.searcher.propose(jax.random.fold_in(key, step + 2), state, space)

@@ -24,7 +24,7 @@ import numpy as np
 import optax
 
 from dse.search.codesign.hardware import Hardware
-from dse.search.codesign.inner import Found, Inner
+from dse.search.codesign.inner import BestMappings, Inner
 
 #: Coordinates of points: full path → [point].
 Points = dict[str, np.ndarray]
@@ -94,7 +94,7 @@ def soft_min_weights(values: np.ndarray, temperature: float) -> np.ndarray:
     return weights / np.maximum(weights.sum(axis=-1, keepdims=True), 1e-30)
 
 
-def objective(problem: Problem, coordinates: Points) -> tuple[np.ndarray, Found]:
+def objective(problem: Problem, coordinates: Points) -> tuple[np.ndarray, BestMappings]:
     """Exact objective at points, and their best mappings."""
     found = problem.inner.best(leaves(problem.hardware, coordinates))
     return np.exp(found.best.astype(np.float64) @ problem.weights), found

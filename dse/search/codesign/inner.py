@@ -36,7 +36,7 @@ class Point(NamedTuple):
     reason: Scalar  #: bits of infeasible_reason
 
 
-class Found(NamedTuple):
+class BestMappings(NamedTuple):
     """The best mappings of hardware points; a mapping is its row of degrees x columns + its column of options."""
 
     best: np.ndarray  #: [point, workload] logarithm of the least objective of mappings that can run; inf for none
@@ -151,7 +151,7 @@ class Inner:
         plain = {p: np.full(count, leaf(self.grid.base, p)) for p in self.hardware if p not in leaves}
         return self._array(plain | leaves)
 
-    def best(self, leaves: dict[str, np.ndarray], stiffness: float = 0.0) -> Found:
+    def best(self, leaves: dict[str, np.ndarray], stiffness: float = 0.0) -> BestMappings:
         """The best mappings at hardware points; ``stiffness`` is the penalty of a logarithm of too much memory."""
         count = len(next(iter(leaves.values())))
         self.evaluations += count * self.evaluations_a_point
@@ -171,7 +171,7 @@ class Inner:
         nearest = np.sort(np.argpartition(relaxed, k - 1, axis=2)[..., :k], axis=2)  # ties in the table's order
         least = np.take_along_axis(relaxed, nearest, axis=2)
         order = least.argsort(axis=2, kind="stable")
-        return Found(
+        return BestMappings(
             np.take_along_axis(exact, mapping[..., None], axis=2)[..., 0], mapping,
             np.take_along_axis(least, order, axis=2), np.take_along_axis(nearest, order, axis=2),
         )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dse.search.methods import annealing, cross_entropy, evolution, external, gumbel, random
-from dse.search.methods.base import Found, Method, Searcher
+from dse.search.methods.base import Method, Searcher, Worth
 
 METHODS: dict[str, Method] = {
     method.name: method
@@ -20,4 +20,4 @@ METHODS: dict[str, Method] = {
     )
 }
 
-__all__ = ["METHODS", "Found", "Method", "Searcher"]
+__all__ = ["METHODS", "Method", "Searcher", "Worth"]

@@ -24,7 +24,7 @@ from jax import Array
 
 from dse.search import space as spaces
 from dse.search.judging import better
-from dse.search.methods.base import Found, Method, Searcher
+from dse.search.methods.base import Method, Searcher, Worth
 from dse.search.slopes import predicted_change
 from dse.search.space import Point, Space
 
@@ -41,7 +41,7 @@ _LONGEST_STEP = 0.3
 _MOST_PREDICTED = 3.0
 
 
-class State(NamedTuple):
+class Walkers(NamedTuple):
     """Walkers, where each was best, and the time."""
 
     at: Point  #: [walker]
@@ -71,27 +71,27 @@ def guided(walkers: int, temperature: float, steps: int, guide: float, plain: fl
 def _searcher(walkers: int, temperature: float, steps: int, move: Move, guided: bool) -> Searcher:
     """Annealing by a way to move, which may want slopes."""
 
-    def init(key: Array, space: Space) -> State:
+    def init(key: Array, space: Space) -> Walkers:
         points = spaces.sample(space, key, (walkers,))
         worst = jnp.full(walkers, jnp.inf)
         slopes = {path: jnp.zeros(walkers) for path in spaces.leaf_paths(space)} if guided else {}
-        return State(points, worst, worst, points, worst, worst, slopes, jnp.int32(0))
+        return Walkers(points, worst, worst, points, worst, worst, slopes, jnp.int32(0))
 
-    def heat(state: State) -> Array:
+    def heat(state: Walkers) -> Array:
         """Temperature as a share of the first."""
         return _COLDEST ** ((state.time % steps).astype(jnp.float32) / float(steps))
 
-    def propose(key: Array, state: State, space: Space) -> tuple[State, Point]:
+    def propose(key: Array, state: Walkers, space: Space) -> tuple[Walkers, Point]:
         keys, longest = jax.random.split(jax.random.split(key, 2)[0], walkers), _LONGEST_STEP * jnp.sqrt(heat(state))
         state = _begun_again(state, (state.time % steps) == 0)
         moved = jax.vmap(lambda key, at, slopes: move(key, space, at, slopes, longest))(keys, state.at, state.slopes)
         return state, jax.tree.map(lambda new, old: jnp.where(state.time == 0, old, new), moved, state.at)
 
-    def update(key: Array, state: State, space: Space, points: Point, found: Found) -> State:
+    def update(key: Array, state: Walkers, space: Space, points: Point, found: Worth) -> Walkers:
         (violation, value), drawn = found.judgement, jax.random.uniform(jax.random.split(key, 2)[1], (walkers,))
         taken = drawn < jnp.exp(-_worse(state, violation, value) / (temperature * heat(state)))
         won = better((violation, value), (state.best_violation, state.best_value))
-        return State(
+        return Walkers(
             _chosen(taken, points, state.at),
             jnp.where(taken, violation, state.violation),
             jnp.where(taken, value, state.value),
@@ -102,7 +102,7 @@ def _searcher(walkers: int, temperature: float, steps: int, move: Move, guided: 
             state.time + 1,
         )
 
-    def penalty(state: State) -> tuple[Array, Array]:
+    def penalty(state: Walkers) -> tuple[Array, Array]:
         return jnp.full(walkers, _VIOLATION_WEIGHT), jnp.zeros(walkers)
 
     return Searcher(init, propose, update, walkers, penalty if guided else None)
@@ -139,7 +139,7 @@ def _drawn(key: Array, near: Point, logits: Array) -> Point:
     return jax.tree.map(lambda array: array[chosen], near)
 
 
-def _worse(state: State, violation: Array, value: Array) -> Array:
+def _worse(state: Walkers, violation: Array, value: Array) -> Array:
     """How much worse trials are than where walkers are: 0 or less for the better; of the infeasible only violation."""
     tiny = jnp.finfo(jnp.float32).tiny
     ratio = jnp.log(jnp.maximum(value, tiny)) - jnp.log(jnp.maximum(state.value, tiny))
@@ -150,7 +150,7 @@ def _worse(state: State, violation: Array, value: Array) -> Array:
     return jnp.where(unknown, -1.0, dearer + _VIOLATION_WEIGHT * (violation - state.violation))
 
 
-def _begun_again(state: State, now: Array) -> State:
+def _begun_again(state: Walkers, now: Array) -> Walkers:
     """Walkers at the best that they have found, where a round begins."""
     at = jax.tree.map(lambda old, best: jnp.where(now, best, old), state.at, state.best)
     slopes = jax.tree.map(lambda slope: jnp.where(now, 0.0, slope), state.slopes)  # not known there

@@ -23,7 +23,7 @@ from dse.search.space import Point, Space
 from dse.spec.search import METHOD_OPTIONS
 
 
-class Found(NamedTuple):
+class Worth(NamedTuple):
     """What a step's points are worth."""
 
     judgement: Judgement
@@ -35,7 +35,7 @@ class Searcher(NamedTuple):
 
     init: Callable[[Array, Space], Any]
     propose: Callable[[Array, Any, Space], tuple[Any, Point]]
-    update: Callable[[Array, Any, Space, Point, Found], Any]
+    update: Callable[[Array, Any, Space, Point, Worth], Any]
     batch: int  #: evaluations of a step
     penalty: Callable[[Any], tuple[Array, Array]] | None = None
     #: state → multiplier and stiffness [batch] of what slopes are of; see :class:`~dse.search.evaluation.Penalty`

@@ -15,7 +15,7 @@ from jax import Array
 
 from dse.search import space as spaces
 from dse.search.judging import better, order
-from dse.search.methods.base import Found, Method, Searcher
+from dse.search.methods.base import Method, Searcher, Worth
 from dse.search.space import Point, Space
 
 #: Share of the population that is drawn uniformly.
@@ -25,7 +25,7 @@ _UNIFORM = 0.1
 _NARROWEST = 0.01
 
 
-class State(NamedTuple):
+class Distribution(NamedTuple):
     """The distribution, and the elite, which competes with the next samples."""
 
     chances: tuple[Array, ...]  #: by coordinate: [value]
@@ -43,19 +43,19 @@ def searcher(population: int, elite_share: float, learning_rate: float, patience
     n_elite = max(2, round(elite_share * population))
     n_uniform = round(_UNIFORM * population)
 
-    def init(key: Array, space: Space) -> State:
+    def init(key: Array, space: Space) -> Distribution:
         chances = tuple(jnp.full(radix, 1.0 / radix) for radix in space.radices)
         n, worst = len(space.paths), jnp.full(n_elite, jnp.inf)
         none = jnp.zeros((n_elite, len(space.radices)), jnp.int32), jnp.zeros((n_elite, n))
-        return State(chances, jnp.full(n, 0.5), jnp.full(n, 0.5), *none, worst, worst, jnp.int32(0))
+        return Distribution(chances, jnp.full(n, 0.5), jnp.full(n, 0.5), *none, worst, worst, jnp.int32(0))
 
-    def propose(key: Array, state: State, space: Space) -> tuple[State, Point]:
+    def propose(key: Array, state: Distribution, space: Space) -> tuple[Distribution, Point]:
         keys = jax.random.split(key, 3)
         drawn = _drawn(keys[0], space, state, population - n_uniform)
         uniform = spaces.sample(space, keys[1], (n_uniform,))
         return state, jax.tree.map(lambda *parts: jnp.concatenate(parts), drawn, uniform)
 
-    def update(key: Array, state: State, space: Space, points: Point, found: Found) -> State:
+    def update(key: Array, state: Distribution, space: Space, points: Point, found: Worth) -> Distribution:
         at = jnp.concatenate([state.elite, spaces.coordinates(space, points)])
         reals = jnp.concatenate([state.elite_reals, points.reals])
         old = state.violation, state.value
@@ -75,7 +75,7 @@ def searcher(population: int, elite_share: float, learning_rate: float, patience
     return Searcher(init, propose, update, population)
 
 
-def _drawn(key: Array, space: Space, state: State, n: int) -> Point:
+def _drawn(key: Array, space: Space, state: Distribution, n: int) -> Point:
     """Samples of the distribution as designs."""
     keys = jax.random.split(key, len(state.chances) + 1)
     whole = [
@@ -87,7 +87,7 @@ def _drawn(key: Array, space: Space, state: State, n: int) -> Point:
     return spaces.from_coordinates(space, jnp.stack(whole, axis=-1), reals)
 
 
-def _moved(state: State, elite: Array, reals: Array, rate: float) -> State:
+def _moved(state: Distribution, elite: Array, reals: Array, rate: float) -> Distribution:
     """The distribution moved towards the elite."""
     chances = tuple(
         (1.0 - rate) * chance + rate * jnp.mean(jax.nn.one_hot(elite[:, i], len(chance)), axis=0)

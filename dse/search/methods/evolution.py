@@ -15,11 +15,11 @@ from jax import Array
 
 from dse.search import space as spaces
 from dse.search.judging import better, order
-from dse.search.methods.base import Found, Method, Searcher
+from dse.search.methods.base import Method, Searcher, Worth
 from dse.search.space import Point, Space
 
 
-class State(NamedTuple):
+class Population(NamedTuple):
     """The population and what it is worth; infinitely bad before it is evaluated."""
 
     cube: Array  #: [member, axis]
@@ -32,19 +32,19 @@ class State(NamedTuple):
 def searcher(population: int, best_share: float) -> Searcher:
     """A population, of which trials head for the best ``best_share``."""
 
-    def init(key: Array, space: Space) -> State:
+    def init(key: Array, space: Space) -> Population:
         cube = spaces.encode(space, spaces.sample(space, key, (population,)))
         worst = jnp.full(population, jnp.inf)
-        return State(cube, worst, worst, cube, jnp.bool_(False))
+        return Population(cube, worst, worst, cube, jnp.bool_(False))
 
-    def propose(key: Array, state: State, space: Space) -> tuple[State, Point]:
+    def propose(key: Array, state: Population, space: Space) -> tuple[Population, Point]:
         trial = jnp.where(state.begun, _trials(key, state, best_share), state.cube)
         return state._replace(trial=trial), spaces.decode(space, trial)
 
-    def update(key: Array, state: State, space: Space, points: Point, found: Found) -> State:
+    def update(key: Array, state: Population, space: Space, points: Point, found: Worth) -> Population:
         violation, value = found.judgement
         worse = better((state.violation, state.value), (violation, value))
-        return State(
+        return Population(
             jnp.where(worse[:, None], state.cube, state.trial),
             jnp.where(worse, state.violation, violation),
             jnp.where(worse, state.value, value),
@@ -55,7 +55,7 @@ def searcher(population: int, best_share: float) -> Searcher:
     return Searcher(init, propose, update, population)
 
 
-def _trials(key: Array, state: State, best_share: float) -> Array:
+def _trials(key: Array, state: Population, best_share: float) -> Array:
     """A trial for each member."""
     n, d = state.cube.shape
     keys = jax.random.split(key, 6)

@@ -24,7 +24,7 @@ from jax import Array
 
 from dse.search import space as spaces
 from dse.search.judging import logarithm
-from dse.search.methods.base import Found, Method, Searcher
+from dse.search.methods.base import Method, Searcher, Worth
 from dse.search.slopes import cut
 from dse.search.space import Point, Space
 
@@ -52,7 +52,7 @@ class Noise(NamedTuple):
     others: tuple[Array, ...]
 
 
-class State(NamedTuple):
+class Learnt(NamedTuple):
     """Parameters, Adam's moments, multipliers and the time."""
 
     parameters: Parameters
@@ -86,12 +86,12 @@ def searcher(
         parameters = Parameters(logits, jnp.clip(reals, -_INSIDE, _INSIDE))
         return parameters, adam.init(parameters)
 
-    def init(key: Array, space: Space) -> State:
+    def init(key: Array, space: Space) -> Learnt:
         none = jnp.zeros(starts)
         worst, digits = jnp.full(starts, jnp.inf), jnp.zeros((starts, len(space.sizes)), jnp.int32)
-        return State(*begun(key, space), _gumbel(key, space, starts), none, none, none, worst, digits, jnp.int32(0))
+        return Learnt(*begun(key, space), _gumbel(key, space, starts), none, none, none, worst, digits, jnp.int32(0))
 
-    def propose(key: Array, state: State, space: Space) -> tuple[State, Point]:
+    def propose(key: Array, state: Learnt, space: Space) -> tuple[Learnt, Point]:
         keys, fresh = jax.random.split(key), (state.time % steps) == 0
         parameters, moments = jax.tree.map(
             lambda new, old: jnp.where(fresh, new, old), begun(keys[0], space), (state.parameters, state.moments)
@@ -101,7 +101,7 @@ def searcher(
         points = jax.vmap(lambda p, n: _hard(space, p, n))(parameters, noise)
         return state._replace(parameters=parameters, moments=moments, noise=noise, multiplier=multiplier), points
 
-    def update(key: Array, state: State, space: Space, points: Point, found: Found) -> State:
+    def update(key: Array, state: Learnt, space: Space, points: Point, found: Worth) -> Learnt:
         (violation, value), fresh = found.judgement, (state.time % steps) == 0
         share = (state.time % steps).astype(jnp.float32) / float(steps)
         heat = temperature * jnp.exp(jnp.log(_COLDEST) * share)
@@ -121,17 +121,17 @@ def searcher(
         parameters = jax.tree.map(lambda p, u: p - pace * u, state.parameters, change)
         parameters = parameters._replace(reals=jnp.clip(parameters.reals, -_INSIDE, _INSIDE))
         multiplier = jnp.minimum(state.multiplier + _STIFFNESS * jnp.minimum(violation, 1.0), _LARGEST)
-        return State(
+        return Learnt(
             parameters, moments, state.noise, multiplier, mean, spread, best, digits, state.time + 1
         )
 
-    def penalty(state: State) -> tuple[Array, Array]:
+    def penalty(state: Learnt) -> tuple[Array, Array]:
         return state.multiplier, jnp.full(starts, _STIFFNESS)
 
     return Searcher(init, propose, update, starts, penalty)
 
 
-def _advantage(state: State, loss: Array, fresh: Array) -> tuple[Array, Array, Array]:
+def _advantage(state: Learnt, loss: Array, fresh: Array) -> tuple[Array, Array, Array]:
     """Running mean and spread of the loss, and by how many spreads this one is below the mean, within 3."""
     loss = jnp.minimum(loss, 1e6)
     before = jnp.where(fresh, loss, state.mean)
