@@ -9,10 +9,13 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("dse", deadline=None, max_examples=40, derandomize=True)
-settings.register_profile("fuzz", deadline=None, max_examples=2000)
+#: How long an example takes says more about the machine than about the strategy.
+_ANY_SPEED = dict(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+settings.register_profile("dse", **_ANY_SPEED, max_examples=40, derandomize=True)
+settings.register_profile("fuzz", **_ANY_SPEED, max_examples=2000)
 settings.load_profile("dse")
 
 #: A sweep of 44 designs, six (tp, pp), of which three fit into memory.
@@ -40,7 +43,8 @@ minimize = "step_time"
 
 #: Files whose programs take minutes to compile.
 LONG = (
-    "properties/test_laws.py", "sweep/test_chips.py", "test_cli.py", "model/test_energy.py", "search/test_codesign.py",
+    "properties/test_laws.py", "sweep/test_chips.py", "cli/test_cli.py", "model/accounts/test_energy.py",
+    "search/test_codesign.py",
 )  # fmt: skip
 
 

@@ -17,8 +17,8 @@ from dse.measured import evaluate_many, predict_cases, read_cases
 from dse.spec.expression import parse
 from dse.study import TRAINING, of_document
 from dse.sweep import Shard, execute, merge, perform, perform_shard, plan
+from tests.measured.test_cases import STATED
 from tests.sweep.toy import sweep
-from tests.test_cases import STATED
 from tests.toy_study import ANSWERING, Answers, Silent, answer
 
 AXES = """

@@ -135,7 +135,7 @@ def fit(
     counts = np.asarray(w) * influence(errors, delta, redescending)
     variance = max(float(np.sum(counts * errors**2) / max(np.sum(counts), 1e-30)), 1e-12)
     after = posterior(curvature(jacobian, counts / variance))
-    return fit_at(parameters, np.asarray(best), after, errors, losses)
+    return fit_at(parameters, np.asarray(best), after, errors, losses.tolist())
 
 
 def fit_at(

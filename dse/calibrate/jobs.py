@@ -69,7 +69,7 @@ def _kind(path: str | Path) -> str:
 
 def _kernels(found: Sequence[kernels.FittedJob]) -> Summary:
     rows: list[list[str | int | float]] = [
-        [f"{one.slug}.{one.name}", len(one.values), sum(value.told for value in one.values.values()), job.median_error]
+        [f"{one.slug}.{one.name}", len(one.values), sum(v.fitted for v in one.values.values()), job.median_error]
         for job in found for one in kernel_tables.tables(job)
     ]  # fmt: skip
     return Summary(["table", "parameters", "told by the rows", "median error of the fit"], rows)

@@ -146,14 +146,14 @@ def leaf(path: str) -> str:
 #: File whose values serve where a chip's or network's own and its family's say nothing.
 SHARED = "generic"
 
-_CHIPS = {
+_CHIPS: dict[str, tuple[str, ...]] = {
     "ampere": ("a100-sxm-80gb",), "h100": ("h100-sxm-80gb",), "h200": ("h200-sxm-141gb",),
     "blackwell": ("b200-sxm-180gb",),
 }  # fmt: skip
 #: Boards whose power was read.
 _BOARDS = {slug: _CHIPS[slug] for slug in ("h200", "blackwell")}
-_FAMILIES = {"hopper": ("h100", "h200"), SHARED: tuple(_CHIPS)}
-_LINKS = {
+_FAMILIES: dict[str, tuple[str, ...]] = {"hopper": ("h100", "h200"), SHARED: tuple(_CHIPS)}
+_LINKS: dict[str, tuple[str, ...]] = {
     "nvlink-3": ("a100-sxm-80gb",), "nvlink-4": ("h100-sxm-80gb", "h200-sxm-141gb"),
     "nvlink-5": ("b200-sxm-180gb", "gb200-nvl72", "b300-sxm-288gb", "gb300-nvl72"), "pcie4-x16": ("l40s",),
     "pcie5-x16": ("rtx-pro-6000-server",),

@@ -24,14 +24,14 @@ _RECORDS = (
 
 
 class Value(NamedTuple):
-    """A fitted number, the standard deviation of its logarithm, and whether the rows told it; 0: not built."""
+    """A number (0: not built), the standard deviation of its logarithm, and whether the rows say anything of it."""
 
     value: float
     spread: float
-    told: bool
+    fitted: bool
 
 
-_NONE = Value(0.0, 0.0, told=False)
+_NONE = Value(0.0, 0.0, fitted=False)
 
 
 class Table(NamedTuple):
@@ -54,7 +54,7 @@ def _stated(name: str, value: Value) -> str:
     text = writing.number(value.value, units(name)) if value.value else "0"
     if value.value == 0.0:
         return writing.stated(text, source="not of such links")
-    if not value.told:
+    if not value.fitted:
         return writing.stated(text, source="prior: the rows say nothing of it")
     return writing.stated(text, value.spread)
 
@@ -98,17 +98,17 @@ def _value(found: FittedJob, key: str) -> Value:
 
 
 def _means(members: Sequence[dict[str, Value]]) -> dict[str, Value]:
-    """Geometric means of what members have, over those whose rows told it; scatter and own spread add up."""
+    """Geometric means of what members have, over those whose rows say anything of it; scatter and spread add up."""
     result = {}
     for name in dict.fromkeys(name for one in members for name in one):
         known = [one[name] for one in members if name in one and one[name].value > 0.0]
-        told = [value for value in known if value.told]
-        if not told:
+        fitted = [value for value in known if value.fitted]
+        if not fitted:
             result[name] = known[0] if known else _NONE
             continue
-        logs = [math.log(value.value) for value in told]
-        spread = math.hypot(statistics.pstdev(logs), statistics.fmean(value.spread for value in told))
-        result[name] = Value(math.exp(statistics.fmean(logs)), spread, told=True)
+        logs = [math.log(value.value) for value in fitted]
+        spread = math.hypot(statistics.pstdev(logs), statistics.fmean(value.spread for value in fitted))
+        result[name] = Value(math.exp(statistics.fmean(logs)), spread, fitted=True)
     return result
 
 

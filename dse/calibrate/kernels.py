@@ -229,7 +229,8 @@ def _stacked(*leaves: Any) -> jax.Array:
 
 def _each(kind: str, rows: jax.Array, which: jax.Array, devices: Any) -> jax.Array:
     """Seconds of kernels of one kind, a row each on one of some devices: one program for all of them."""
-    return jax.vmap(lambda row, i: FORMULAS[kind](list(row), jax.tree.map(lambda x: x[i], devices)))(rows, which)
+    seconds = jax.vmap(lambda row, i: FORMULAS[kind](list(row), jax.tree.map(lambda x: x[i], devices)))(rows, which)
+    return jnp.asarray(seconds)
 
 
 def _thinned(kernels: list[Kernel], most: int) -> list[Kernel]:

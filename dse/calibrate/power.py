@@ -92,7 +92,7 @@ class Rows:
     slug: str
     studies: list[Study]
     figures: list[Figure]
-    stack: Design | None  #: the designs as one of arrays; None where there is none
+    stack: Design  #: the designs as one of arrays
 
     def residuals(self, values: Sequence[float]) -> np.ndarray:
         """log(predicted / measured) of every figure."""
@@ -131,9 +131,8 @@ class FittedChip:
 
 def calibrate(paths: Sequence[str | Path]) -> list[FittedChip]:
     """Every chip that the tables have studies of, fitted, and each group of figures predicted without it."""
-    cases = [case for path in paths for case in read(path) if isinstance(case.study, Study)]
-    chips = [rows_of(slug, [c for c in cases if c.study.device == slug]) for slug in CHIPS]
-    chips = [rows for rows in chips if rows.figures]
+    cases = [case for path in paths for case in read(path)]
+    chips = [rows for slug in CHIPS if (rows := rows_of(slug, cases)) is not None]
     if not chips:
         raise InputError("rows", "none of a known chip", ", ".join(CHIPS), "name a table of power limits or clocks")
     best = [minimum(rows, np.ones(len(rows.figures))) for rows in chips]
@@ -145,24 +144,24 @@ def calibrate(paths: Sequence[str | Path]) -> list[FittedChip]:
     return found
 
 
-def rows_of(slug: str, cases: Sequence[StudyCase]) -> Rows:
-    """The figures of one chip's studies."""
-    studies = [case.study for case in cases]
+def rows_of(slug: str, cases: Sequence[StudyCase]) -> Rows | None:
+    """The figures of one chip's studies; None where it has none."""
+    known = [(c.case, c.study) for c in cases if isinstance(c.study, Study) and c.study.device == slug]
     figures = [
-        Figure(index, m.meaning.metric, m.value, case.study.group)
-        for index, case in enumerate(cases) for m in case.case.measurements if m.meaning.metric in METRICS
+        Figure(index, m.meaning.metric, m.value, study.group)
+        for index, (case, study) in enumerate(known) for m in case.measurements if m.meaning.metric in METRICS
     ]  # fmt: skip
-    designs = [one for study in studies for one in study.designs]
-    if not designs:
-        return Rows(slug, [], [], None)
-    ((_, stack),) = alike(designs)  # the studies of a chip are of one structure
+    if not figures:
+        return None
+    studies = [study for _, study in known]
+    ((_, stack),) = alike([one for study in studies for one in study.designs])  # a chip's are of one structure
     fixed = {_POWER + name: _like(stack, value) for name, value in CHIPS[slug].fixed.items()}
     return Rows(slug, studies, figures, replace(stack, fixed))
 
 
 def _like(stack: Design, value: float) -> np.ndarray:
     """One value for every design of a stack."""
-    return np.full(len(stack.mapping.tp), value, np.float32)
+    return np.full(np.shape(stack.mapping.tp), value, np.float32)
 
 
 def _alike(a: Rows, b: Rows) -> bool:

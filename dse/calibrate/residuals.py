@@ -45,7 +45,7 @@ def of_class(
     return residual(errors, deviations, weights)
 
 
-def of_strangers(sources: np.ndarray, errors: np.ndarray, deviations: np.ndarray, trust: np.ndarray) -> float:
+def of_unmeasured(sources: np.ndarray, errors: np.ndarray, deviations: np.ndarray, trust: np.ndarray) -> float:
     """The residual of a stack without rows, from the errors of sources that a fit had not seen; each counts alike."""
     return residual(errors, deviations, trust * _alike(sources))
 

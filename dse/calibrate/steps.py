@@ -135,7 +135,7 @@ def rows_of(compared: Sequence[Comparison], chips: dict[object, str]) -> Rows:
     kept = [c for c in compared if is_timed(c) and c.prediction.completed.get("software", "") not in (*NOT_FITTED, "")]
     if not kept:
         raise InputError("calibrate", "no measured step that can be predicted", "training rows", "see dse validate")
-    designs = [c.prediction.design for c in kept]
+    designs = [c.prediction.design for c in kept if c.prediction.design is not None]
     structure = jax.tree.structure(designs[0])
     return Rows(
         leaves=np.array([jax.tree.leaves(d) for d in designs], np.float32),
@@ -225,7 +225,7 @@ class Solution:
                  for stack in set(rows.stacks)}  # fmt: skip
         return np.sqrt(np.sum((np.asarray(slopes) * np.array([units[s] for s in rows.stacks])) ** 2, axis=1))
 
-    def told(self, stack: str, name: str) -> float:
+    def narrowing(self, stack: str, name: str) -> float:
         """Posterior over prior spread of a stack's own deviation, 1 where it has none."""
         own = (fitted_as(stack), name)
         return next((s for c, s in zip(self.columns, self.spread, strict=True) if c == own), 1.0)
@@ -300,7 +300,7 @@ class Calibration:
         known = (self.rows.sources[among], self.rows.trust[among])
         members = np.array([fitted_as(other) == fitted_as(stack) for other in self.rows.stacks[among]])
         if not members.any():
-            return residuals.of_strangers(known[0], self.foreign[among], self.deviations[among], known[1])
+            return residuals.of_unmeasured(known[0], self.foreign[among], self.deviations[among], known[1])
         return residuals.of_class(members, known[0], self.unseen[among], self.deviations[among], known[1])
 
     @functools.cached_property
@@ -315,7 +315,7 @@ class Calibration:
 
     def moved(self, stack: str) -> list[str]:
         """Own parameters that the data narrowed well below their prior."""
-        return [name for name in self.own.get(fitted_as(stack), []) if self.solution.told(stack, name) < MOVED]
+        return [name for name in self.own.get(fitted_as(stack), []) if self.solution.narrowing(stack, name) < MOVED]
 
 
 def calibrate(

@@ -76,8 +76,8 @@ def sequence_parallel(row: Row) -> SequenceParallel:
     if row.get("tensor_par_comm_type") == "rs_ag":
         again = row.get("seq_par_ag_redo") == "1"
         return SequenceParallel.gather_again if again else SequenceParallel.keep_gathered
-    at_cuts = row.get("tensor_par_comm_type") == "p2p_rs_ag"
-    return SequenceParallel.at_cuts if at_cuts else SequenceParallel.none
+    at_stage_boundaries = row.get("tensor_par_comm_type") == "p2p_rs_ag"
+    return SequenceParallel.at_stage_boundaries if at_stage_boundaries else SequenceParallel.none
 
 
 def workload(row: Row, lookup: Lookup) -> Workload:

@@ -151,11 +151,14 @@ def _rank(measurement: Measurement) -> tuple[bool, int]:
     return measurement.skip is not None, measurement.meaning.rank
 
 
-def metric_value(prediction: Prediction, metric: str) -> float | None:
-    """A predicted metric; ``peak_memory_state`` is weights, gradients and optimiser state of the layers."""
+def metric_value(prediction: Prediction, metric: str) -> float:
+    """A predicted metric, NaN for one of energy that the row has none of.
+
+    ``peak_memory_state`` is weights, gradients and optimiser state of the layers.
+    """
     if metric == "peak_memory_state":
         return sum(prediction.metrics[f"peak_memory_{part}"] for part in ("weights", "gradients", "optimizer"))
-    return prediction.metrics.get(metric) if metric in energy.METRICS else prediction.metrics[metric]
+    return prediction.metrics.get(metric, math.nan) if metric in energy.METRICS else prediction.metrics[metric]
 
 
 def _measured(measurement: Measurement, prediction: Prediction) -> float:
@@ -163,9 +166,9 @@ def _measured(measurement: Measurement, prediction: Prediction) -> float:
     meaning, metrics = measurement.meaning, prediction.metrics
     if meaning.flops:
         repeated = metrics["hfu"] / metrics["mfu"] if meaning.flops == "hardware" else 1.0
-        return metrics["model_flops"] * repeated / (measurement.value * float(prediction.design.system.n_devices))
+        return metrics["model_flops"] * repeated / (measurement.value * float(prediction.chosen.system.n_devices))
     if meaning.per_sequence:
-        return measurement.value * float(prediction.design.workload.seq_len)
+        return measurement.value * float(prediction.chosen.workload.seq_len)
     return measurement.value
 
 
@@ -192,7 +195,7 @@ def step_time(compared: Comparison) -> float:
 
 def _measured_mfu(compared: Comparison) -> float:
     prediction = compared.prediction
-    return prediction.metrics["model_flops"] / (step_time(compared) * peak_rate(prediction.design))
+    return prediction.metrics["model_flops"] / (step_time(compared) * peak_rate(prediction.chosen))
 
 
 def _baseline(compared: Comparison, mfu: float) -> Comparison:
@@ -250,7 +253,7 @@ def _or_none(values: np.ndarray, statistic: Any) -> float | None:
 def half_widths(predictions: Iterable[Prediction]) -> dict[int, float]:
     """``id`` of each predicted step → half the width of the interval of its log step time."""
     steps = [p for p in predictions if p.skip is None and p.design is not None and p.stack]
-    found = uncertainty.half_widths([p.design for p in steps], [uncertainty.uncertainty_of(p.stack) for p in steps])
+    found = uncertainty.half_widths([p.chosen for p in steps], [uncertainty.uncertainty_of(p.stack) for p in steps])
     return {id(p): float(half_width) for p, half_width in zip(steps, found, strict=True)}
 
 
@@ -266,9 +269,9 @@ def _predicted_rows(
 def _predicted_cells(prediction: Prediction, half_width: float | None = None) -> dict[str, Any]:
     values: dict[str, str] = {}
     for metric in _metrics(prediction):
-        value = metric_value(prediction, metric) if prediction.skip is None else None
-        values[f"pred_{metric}"] = "" if value is None else f"{value:.7g}"
-        bounds = None if value is None or half_width is None else uncertainty.interval(metric, value, half_width)
+        value = metric_value(prediction, metric) if prediction.skip is None else math.nan
+        values[f"pred_{metric}"] = "" if math.isnan(value) else f"{value:.7g}"
+        bounds = None if math.isnan(value) or half_width is None else uncertainty.interval(metric, value, half_width)
         if bounds:
             values |= {f"pred_{metric}_{end}": f"{bound:.7g}" for end, bound in bounds._asdict().items()}
     return values | _remarks(prediction, prediction.skip)

@@ -34,6 +34,12 @@ class Prediction:
     skip: Skip | None = None
     stack: str = ""  #: slug of the software
 
+    @property
+    def chosen(self) -> Design:
+        """The design of a training step that was predicted."""
+        assert self.design is not None, "no design was predicted"
+        return self.design
+
 
 def predict_cases(
     cases: Sequence[Case], lookup: Lookup | None = None, study: Study = TRAINING

@@ -12,6 +12,7 @@ from dse.types import Scalar
 
 #: An integer code, mostly that of an enumeration.
 Code = TypeVar("Code", bound=int)
+T = TypeVar("T")
 
 
 def choose(code: Scalar, by_code: Mapping[Code, Scalar]) -> Scalar:
@@ -46,3 +47,10 @@ def just_below_reciprocal(piece: Scalar) -> Scalar:
     exact below 2^21: a whole multiple never counts one piece more. Its slope is that by ``whole``.
     """
     return jax.lax.stop_gradient(1.0 / piece * (1.0 - 2.0**-21))
+
+
+def required(part: T | None, path: str) -> T:
+    """An optional part of a record that a formula cannot do without; ValueError where the record lacks it."""
+    if part is None:
+        raise ValueError(f"this formula needs {path}, which the design does not have")
+    return part

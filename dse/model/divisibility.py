@@ -16,6 +16,22 @@ from dse.types import Infeasible
 Divides = Callable[[Any, Any], Any]
 
 
+class Shape(NamedTuple):
+    """What the degrees must divide; ``n_devices`` is 0 when it follows from them."""
+
+    n_layers: int
+    n_heads: int
+    n_kv_heads: int
+    ffn_hidden: int
+    seq_len: int
+    global_batch: int
+    n_devices: int
+
+
+#: Leaves behind the fields of Shape.
+SHAPE_PATHS = (*(f"workload.{name}" for name in Shape._fields[:-1]), "system.n_devices")
+
+
 class Rule(NamedTuple):
     """The product of ``degrees`` divides ``whole``."""
 

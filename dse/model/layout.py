@@ -109,7 +109,7 @@ def most_layers(n_layers: Scalar, pp: Scalar) -> Scalar:
 
 def splits_sequence(choice: Scalar) -> Scalar:
     """1 where this choice of :class:`SequenceParallel` splits norms, dropout and residuals over tp, else 0."""
-    inside = (choice > 0.0) & (choice != float(SequenceParallel.at_cuts))
+    inside = (choice > 0.0) & (choice != float(SequenceParallel.at_stage_boundaries))
     return jnp.where(inside, 1.0, 0.0)
 
 

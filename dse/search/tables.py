@@ -10,11 +10,12 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from dse.model.divisibility import SHAPE_PATHS
 from dse.search.space import Space
 from dse.spec.search import Interval
 from dse.sweep.engine import nesting
 from dse.sweep.grid import mappings
-from dse.sweep.grid.degrees import DEGREES, SHAPE_PATHS
+from dse.sweep.grid.degrees import DEGREES
 from dse.sweep.grid.grid import Grid
 
 

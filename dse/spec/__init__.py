@@ -1,1 +1,1 @@
-"""The documents a user writes: sweeps, searches, co-designs."""
+"""The documents a user writes: sweeps, searches and co-designs."""

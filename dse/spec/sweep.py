@@ -58,7 +58,7 @@ DEFAULT_LIMIT = 5_000_000
 
 @dataclasses.dataclass(frozen=True)
 class Objective:
-    """What is sought: an expression of metrics and leaves, minimised (sign 1) or maximised (sign -1: values are negated)."""
+    """An expression of metrics and leaves that is minimised (sign 1) or maximised (sign -1: it is negated)."""
 
     expression: Expression
     sign: float

@@ -33,7 +33,7 @@ class SequenceParallel(IntEnum):
     none = 0  # whole on every rank, all-reduces inside
     gather_again = 1  # split; the backward gathers the inputs of both blocks again
     keep_gathered = 2  # split; gathered inputs are kept whole (an input that selective recompute drops is not)
-    at_cuts = 3  # as none, but for the border of a stage: scattered before it, gathered behind it
+    at_stage_boundaries = 3  # as none, but scattered before the boundary of a stage and gathered behind it
 
 
 class Attention(IntEnum):

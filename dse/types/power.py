@@ -44,12 +44,9 @@ class Power:
     )
     leakage_slope: Scalar = metadata("", "1", "d ln(leakage current) / d ln(V)", default=2.0)
     feed: Scalar = metadata(
-        "",
-        "B/s",
-        "device-memory bandwidth that the cores can ask for at the nominal clock",
-        default=1e16,
+        "", "B/s", "device-memory bandwidth that the cores can ask for at the nominal clock", default=1e16,
         bounds=POSITIVE,
-    )
+    )  # fmt: skip
     tdp: Scalar = metadata("", "W", "power limit as sold", default=400.0, bounds=POSITIVE)
     limit: Scalar | None = metadata(
         "", "W", "power limit set by the operator; absent: as sold", default=None, bounds=POSITIVE

@@ -16,12 +16,9 @@ class Software:
         "", "1", "what batch x heads must be a multiple of for unfused attention to have a fused softmax", default=1.0
     )
     activation_output_kept: Scalar = metadata(
-        "",
-        "1",
-        "1 when the output of the feed-forward's activation is kept, 0 when computed again",
-        default=1.0,
+        "", "1", "1 when the output of the feed-forward's activation is kept, 0 when computed again", default=1.0,
         bounds=SHARE,
-    )
+    )  # fmt: skip
     matrix_slowdown: Scalar = metadata("", "1", "matrix time in a real step over the isolated kernel", bounds=POSITIVE)
     elementwise_slowdown: Scalar = metadata(
         "", "1", "element-wise time in a real step over the isolated kernel", bounds=POSITIVE
@@ -52,12 +49,9 @@ class Software:
         "", "1", "share of steady-state point-to-point communication that is hidden", bounds=SHARE
     )
     scatter_gather: Scalar = metadata(
-        "",
-        "1",
-        "1 when tp ranks send their shares of a stage's output, gathered again behind the border",
-        default=1.0,
+        "", "1", "1 when tp ranks send their shares of a stage's output, gathered again behind the border", default=1.0,
         bounds=SHARE,
-    )
+    )  # fmt: skip
     collective: Scalar = metadata("", "1", "collective algorithm", enum=Collective)
     gradient_bytes: Scalar = metadata("", "B", "bytes of one stored (accumulated) gradient")
     gradient_message_bytes: Scalar = metadata("", "B", "bytes of one gradient on the wire")
@@ -81,17 +75,13 @@ class Mapping:
     virtual_stages: Scalar = metadata("v", "1", "model chunks a device holds (interleaved 1F1B when > 1)", bounds=COUNT)
     recompute: Scalar = metadata("", "1", "activation recompute", enum=Recompute)
     zero_stage: Scalar = metadata(
-        "",
-        "1",
-        "ZeRO stage: 0 none, 1 optimiser, 2 + gradients, 3 + weights (FSDP)",
+        "", "1", "ZeRO stage: 0 none, 1 optimiser, 2 + gradients, 3 + weights (FSDP)",
         bounds=Bounds(high=3.0, whole=True),
-    )
+    )  # fmt: skip
     sequence_parallel: Scalar = metadata(
-        "",
-        "1",
-        "1, 2 when norms and dropout are split along the sequence over tp; 3 at the borders of stages only",
+        "", "1", "1, 2 when norms and dropout are split along the sequence over tp; 3 at the borders of stages only",
         bounds=Bounds(high=3.0, whole=True),
-    )
+    )  # fmt: skip
     overlap_dp: Scalar = metadata("", "1", "1 when data-parallel communication overlaps compute", bounds=SHARE)
     overlap_tp: Scalar = metadata("", "1", "1 when tensor-parallel communication overlaps compute", bounds=SHARE)
     offload_weights: Scalar = metadata(

@@ -1,11 +1,15 @@
 """The yardstick itself: the plain loop computes what the model computes, and slower is told from noise."""
 
+import json
+
 import jax
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import dse
 from benchmarks import rates as bench
+from dse.cli import app
 
 
 def test_plain_numbers_give_the_same_metrics():
@@ -21,3 +25,11 @@ def test_plain_numbers_give_the_same_metrics():
 def test_a_fifth_slower_is_told(rate, lines):
     measured = {"flat_full": 100.0, "grid_best": rate}
     assert len(bench.slower(measured, {"flat_full": 100.0, "grid_best": 100.0})) == lines
+
+
+def test_the_command_prints_what_the_package_of_the_checkout_measures(monkeypatch):
+    monkeypatch.setattr(bench, "bench", lambda starts: {"flat_full": 2.0, "cores": 2, "starts": starts})
+    ended = CliRunner().invoke(app, ["bench", "--json", "--no-starts"])
+    assert ended.exit_code == 0
+    assert json.loads(ended.stdout) == {"flat_full": 2.0, "cores": 2, "starts": False}
+    assert "flat_full" in CliRunner().invoke(app, ["bench", "--no-starts"]).stdout

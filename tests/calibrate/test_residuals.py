@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.calibrate.residuals import coverage, of_class, of_strangers, residual
+from dse.calibrate.residuals import coverage, of_class, of_unmeasured, residual
 
 
 @given(
@@ -41,4 +41,4 @@ def test_few_rows_lean_on_the_others():
 def test_each_source_counts_alike_for_strangers():
     errors = np.concatenate([np.full(1000, 0.01), np.full(3, 0.3), np.full(3, 0.3)])
     sources = np.array(["large"] * 1000 + ["b"] * 3 + ["c"] * 3)
-    assert of_strangers(sources, errors, np.zeros(1006), np.ones(1006)) > 0.2
+    assert of_unmeasured(sources, errors, np.zeros(1006), np.ones(1006)) > 0.2

@@ -15,7 +15,9 @@ from dse.design import N_DEVICES, replace
 from dse.model.accounts.feasibility import infeasible_reason
 from dse.model.choice import divides
 from dse.model.divisibility import RULES, fits
+from dse.model.layout import lay_out
 from dse.spec.axes import Axis
+from dse.study import TRAINING
 from dse.sweep.grid.degrees import DEGREES, Parts, Shape, degree_rows
 
 DIVISIBLE = sum({int(rule.reason) for rule in RULES})
@@ -37,16 +39,14 @@ sizes = st.builds(
 def bits(values):
     """Bits of the designs at these leaves that tell of divisibility."""
     design = replace(DESIGN, values)
-    w, m = design.workload, design.mapping
-    reason = infeasible_reason(design, 0.0, 0.0, w.global_batch / (m.dp * m.micro_batch), False)
-    return reason & DIVISIBLE
+    return infeasible_reason(design, lay_out(design), 0.0, 0.0, False) & DIVISIBLE
 
 
 @settings(max_examples=60, deadline=None)
 @given(shape=sizes)
 def test_the_table_of_mappings_is_what_the_model_calls_divisible(shape):
     axes = {path: Axis(path, path, "", tuple(map(float, values))) for path, values in DEGREE_VALUES.items()}
-    rows = degree_rows(Parts(axes, (), True), shape, Counter())
+    rows = degree_rows(Parts(axes, (), True, TRAINING), shape, Counter())
     found = set(zip(*(rows[path].tolist() for path in DEGREES), strict=True))
     drawn = [dict(zip(DEGREE_VALUES, values, strict=True)) for values in itertools.product(*DEGREE_VALUES.values())]
     for one in drawn:

@@ -289,7 +289,7 @@ def _foresight(reading: Reading) -> str:
         return "Not measured here."
     names = list(dict.fromkeys(name for rows in found.values() for name in rows))
     lines = [
-        [name.replace("_", " "), *(_told(rows.get(name)) for rows in found.values())] for name in names
+        [name.replace("_", " "), *(_agreement(rows.get(name)) for rows in found.values())] for name in names
     ]  # fmt: skip
     return (
         "Steps to a neighbour between random designs that can run, by the coordinate that changes (a step may change "
@@ -303,7 +303,7 @@ def _foresight(reading: Reading) -> str:
     )
 
 
-def _told(row: dict[str, Any] | None) -> str:
+def _agreement(row: dict[str, Any] | None) -> str:
     if row is None:
         return "–"
     agrees = "–" if row["agrees"] is None else percent(row["agrees"], digits=0)

@@ -63,4 +63,5 @@ def _case(row: Row, kernels: list[Kernel]) -> Case:
 def _prediction(row: Row, kernels: list[Kernel], found: Iterator[float | Skip]) -> Prediction:
     case, values = _case(row, kernels), {kernel.metric: next(found) for kernel in kernels}
     skip = next((value for value in values.values() if isinstance(value, Skip)), None)
-    return Prediction(case, skip=skip) if skip else Prediction(case, metrics=values)
+    metrics = {name: value for name, value in values.items() if not isinstance(value, Skip)}
+    return Prediction(case, skip=skip) if skip else Prediction(case, metrics=metrics)

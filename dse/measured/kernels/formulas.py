@@ -26,26 +26,27 @@ from dse.model.work.operators import SOFTMAX, matmul_work
 from dse.types import Accelerator, Element, Group, Precision, Scalar, System
 
 
-def gemm_of(rows: Scalar, columns: Scalar, depth: Scalar, precision: Scalar, device: Accelerator) -> Gemm:
-    """A GEMM with 16-bit results and a plain (not an accumulated) product."""
+def gemm_of(shape: Sequence[Scalar], device: Accelerator) -> Gemm:
+    """A GEMM of so many rows, columns and inner dimension in a number format, with 16-bit results."""
+    rows, columns, depth, precision = shape
     element = Element(operand_bytes(precision), 2.0, 2.0, device.cache)
     return Gemm(matmul_work(rows, columns, depth, 1.0, element), precision)
 
 
 def attention_of(shape: Sequence[Scalar], compute_stretch: Scalar = 1.0, reading_stretch: Scalar = 1.0) -> Attention:
     """An attention call; ``shape`` as in :class:`Attention`, up to ``context``."""
-    return Attention(*shape, SOFTMAX.forward, compute_stretch, reading_stretch)
+    return Attention._make((*shape, SOFTMAX.forward, compute_stretch, reading_stretch))
 
 
 def _gemm(values: Sequence[Scalar], device: Accelerator) -> Scalar:
     *shape, sustained, stretch = values
-    gemm = gemm_of(*shape, device)
+    gemm = gemm_of(shape, device)
     limited = kernel_power.sustained_gemm_time(gemm, device)
     return stretch * jnp.where(sustained > 0.0, limited, gemm_time(gemm, device))
 
 
 def _gemm_power(values: Sequence[Scalar], device: Accelerator) -> Scalar:
-    return kernel_power.gemm_power(gemm_of(*values[:4], device), device)
+    return kernel_power.gemm_power(gemm_of(values[:4], device), device)
 
 
 def _attention(values: Sequence[Scalar], device: Accelerator) -> Scalar:
@@ -59,7 +60,8 @@ def _attention_power(values: Sequence[Scalar], device: Accelerator) -> Scalar:
 
 
 def _vector(values: Sequence[Scalar], device: Accelerator) -> Scalar:
-    return elementwise_time(*values, device)
+    size, core_rate, floor = values
+    return elementwise_time(size, core_rate, floor, device)
 
 
 def _collective(values: Sequence[Scalar], system: System) -> Scalar:
@@ -80,7 +82,7 @@ FORMULAS: dict[str, Callable[[Sequence[Scalar], Any], Scalar]] = {
 
 def times(kind: str, rows: jax.Array, device: Any) -> jax.Array:
     """Seconds, or watts, of kernels of one kind on one device, a row of ``rows`` each."""
-    return jax.vmap(lambda row: FORMULAS[kind](list(row), device))(rows)
+    return jax.vmap(lambda row: jnp.asarray(FORMULAS[kind](list(row), device)))(rows)
 
 
 _compiled_times = functools.partial(jax.jit, static_argnames="kind")(times)

@@ -22,9 +22,9 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import ceiling
+from dse.model.choice import ceiling, required
 from dse.model.machine.overlap import best_splits, overlapped
-from dse.types import Accelerator, AttentionKernels, Kernels, Scalar, Work
+from dse.types import Accelerator, Kernels, Scalar, Work
 
 #: Rows of queries, and keys, that one core works on at a time.
 TILE = 128.0
@@ -138,7 +138,7 @@ def attention_time(call: Attention, accelerator: Accelerator) -> Scalar:
 
 def context_time(call: Attention, accelerator: Accelerator) -> Scalar:
     """Seconds of causal flash attention over whole sequences, with putting keys and values into the cache."""
-    own = _own(accelerator)
+    own = required(accelerator.kernels.attention, "kernels.attention")
     chains = context_chains(call, accelerator)
     compute = overlapped(chains.shared, ALONE * chains.alone(call.most_keys), 1.0)
     moved, stored = context_bytes(call)
@@ -151,7 +151,7 @@ def context_chains(call: Attention, accelerator: Accelerator) -> Chains:
 
     A key costs a tile ``T (4 d / rate + t_pair)`` (Dao 2023; Shah et al. 2024 on the cost of exponentials).
     """
-    own, cores = _own(accelerator), accelerator.cores
+    own, cores = required(accelerator.kernels.attention, "kernels.attention"), accelerator.cores
     rate = accelerator.matrix_rate.bf16 * own.context_efficiency / cores
     full = jnp.minimum(call.tokens / TILE, 1.0)
     cost = TILE * (4.0 * call.head_dim / rate + own.context_pair) * full
@@ -168,7 +168,7 @@ def decode_time(call: Attention, accelerator: Accelerator) -> Scalar:
 
     Keys and values are read once, at the bandwidth; beside that the cores work through them at their own pace.
     """
-    own = _own(accelerator)
+    own = required(accelerator.kernels.attention, "kernels.attention")
     chains = decode_chains(call, accelerator)
     compute = overlapped(chains.shared, chains.split(own.decode_split), 0.0)
     memory = decode_bytes(call) / (accelerator.memory.bandwidth * own.decode_memory / call.reading_stretch)
@@ -178,7 +178,7 @@ def decode_time(call: Attention, accelerator: Accelerator) -> Scalar:
 
 def decode_chains(call: Attention, accelerator: Accelerator) -> Chains:
     """Whole tiles of one key/value head of a sequence, visited by the new token's queries, filled up to 16 rows."""
-    own, cores = _own(accelerator), accelerator.cores
+    own, cores = required(accelerator.kernels.attention, "kernels.attention"), accelerator.cores
     rate = accelerator.matrix_rate.bf16 * own.decode_efficiency / cores
     rows = QUERY_ROWS * ceiling(call.heads / (call.kv_heads * QUERY_ROWS))
     return Chains(
@@ -202,9 +202,3 @@ def decode_bytes(call: Attention) -> Scalar:
     read = 2.0 * call.cache_bytes * call.batch * call.kv_heads * call.head_dim * keys
     return read + 4.0 * call.batch * call.heads * call.head_dim
 
-
-def _own(accelerator: Accelerator) -> AttentionKernels:
-    own = accelerator.kernels.attention
-    if own is None:
-        raise ValueError("the accelerator has no parameters of attention kernels (kernels.attention)")
-    return own

@@ -9,6 +9,7 @@ import dataclasses
 
 import jax.numpy as jnp
 
+from dse.model.choice import required
 from dse.model.machine.collectives import all_gather, all_reduce, all_to_all, direct_all_reduce, send
 from dse.model.machine.overlap import overlapped
 from dse.model.machine.routes import Route
@@ -24,17 +25,16 @@ def collective_time(operation: Scalar, size: Scalar, group: Group, launch: Scala
     ``operation`` 0: all-reduce, 1: all-gather, 2: reduce-scatter, 3: all-to-all, 4: send to a neighbour.
     """
     auto = jnp.asarray(float(Collective.auto))
-    up = system.scale_up
+    up, own = system.scale_up, required(system.scale_up.alone, "scale_up.alone")
     alone = dataclasses.replace(
         system, scale_up=dataclasses.replace(up, efficiency=SEND_EFFICIENCY, ramp=SEND_RAMP * up.ramp)
     )
     system = _crowded(system, group.local)
-    share = system.scale_up.alone.exchange_efficiency
-    exchange = dataclasses.replace(system, scale_up=_scaled(system.scale_up, share))
+    exchange = dataclasses.replace(system, scale_up=_scaled(system.scale_up, own.exchange_efficiency))
     route = Route(group, system)
     gathered = jnp.where(operation < 0.5, all_reduce(size, route, auto), all_gather(size, route, auto))
     apart = jnp.where(operation > 3.5, send(size, Route(group, alone)), all_to_all(size, Route(group, exchange)))
-    return jnp.where(launch > 0.0, launch, up.alone.launch) + jnp.where(operation > 2.5, apart, gathered)
+    return jnp.where(launch > 0.0, launch, own.launch) + jnp.where(operation > 2.5, apart, gathered)
 
 
 def direct_time(size: Scalar, members: Scalar, eager: Scalar, lean: Scalar, system: System) -> Scalar:
@@ -43,7 +43,7 @@ def direct_time(size: Scalar, members: Scalar, eager: Scalar, lean: Scalar, syst
     ``lean`` is 1 for an engine with a shorter launch. In a graph the library works on registered buffers;
     launched one by one the host's pace bounds it.
     """
-    own = system.scale_up.alone
+    own = required(system.scale_up.alone, "scale_up.alone")
     system = _crowded(system, members)
     launch = own.launch * own.direct_launch * jnp.where(lean > 0.0, own.lean_launch, 1.0)
     # Plain loads reach their rate at once: no ramp. That rate and the link's count in series.
@@ -64,7 +64,7 @@ def _crowded(system: System, members: Scalar) -> System:
 
     Two members use few channels; behind bridges that are shared, many take bandwidth from each other.
     """
-    own = system.scale_up.alone
+    own = required(system.scale_up.alone, "scale_up.alone")
     peers = jnp.maximum(members - 1.0, 1.0)
     share = (1.0 - own.pair_loss / peers) / (1.0 + own.crowding * (peers - 1.0) * (peers - 1.0))
     return dataclasses.replace(system, scale_up=_scaled(system.scale_up, share))

@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model.choice import required
 from dse.model.machine.overlap import overlapped
 from dse.model.machine.rates import rates_of
 from dse.model.machine.roofline import isolated_time, memory_time
-from dse.types import Accelerator, FineKernels, OperatorKind, Precision, Scalar, Work
+from dse.types import Accelerator, OperatorKind, Precision, Scalar, Work
 
 #: Rows up to which, and blocks in which, block-scaled GEMMs have kernels of their own.
 FEW_ROWS, BLOCK = 32.0, 128.0
@@ -62,14 +63,14 @@ def quantize_time(gemm: Gemm, accelerator: Accelerator) -> Scalar:
 
     A scale for a whole row needs all of the row first; one for a block of it does not.
     """
-    fine = _fine(accelerator)
+    fine = required(accelerator.kernels.fine, "kernels.fine")
     a_row = jnp.where(gemm.precision == float(Precision.fp8), fine.quantize_row, 0.0)
     return fine.quantize_floor + a_row * gemm.work.rows + memory_time(gemm.quantized_bytes, accelerator)
 
 
 def block_launch(work: Work, accelerator: Accelerator) -> Scalar:
     """Seconds that the host needs to launch a block-scaled GEMM; the device waits for what is longer."""
-    fine = _fine(accelerator)
+    fine = required(accelerator.kernels.fine, "kernels.fine")
     odd = (jnp.mod(work.depth, BLOCK) > 0.0) | (jnp.mod(work.columns, 0.5 * BLOCK) > 0.0)
     whole = jnp.where(work.rows <= FEW_ROWS, fine.block_floor_few, fine.block_floor)
     return jnp.where(odd, fine.block_floor_odd, whole)
@@ -77,7 +78,7 @@ def block_launch(work: Work, accelerator: Accelerator) -> Scalar:
 
 def _adjusted(accelerator: Accelerator, narrow: Scalar) -> Accelerator:
     """The accelerator with kernels of 8- and 4-bit formats where ``narrow`` is 1."""
-    kernels, fine = accelerator.kernels, _fine(accelerator)
+    kernels, fine = accelerator.kernels, required(accelerator.kernels.fine, "kernels.fine")
     own = dataclasses.replace(
         kernels,
         matrix_efficiency=kernels.matrix_efficiency * (1.0 + narrow * (fine.narrow_efficiency - 1.0)),
@@ -85,9 +86,3 @@ def _adjusted(accelerator: Accelerator, narrow: Scalar) -> Accelerator:
     )
     return dataclasses.replace(accelerator, kernels=own)
 
-
-def _fine(accelerator: Accelerator) -> FineKernels:
-    fine = accelerator.kernels.fine
-    if fine is None:
-        raise ValueError("the accelerator has no parameters of single GEMMs (kernels.fine)")
-    return fine

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from dse.model.choice import ceiling, just_below_reciprocal
+from dse.model.choice import ceiling, just_below_reciprocal, required
 from dse.model.machine.attention_kernels import Attention, attention_time, context_bytes, decode_bytes
 from dse.model.machine.gemm_kernels import Gemm, device_time, launched
 from dse.model.machine.power import (
@@ -77,7 +77,7 @@ def gemm_demand(gemm: Gemm, accelerator: Accelerator) -> Demand:
 
 def attention_demand(call: Attention, accelerator: Accelerator) -> Demand:
     """Demand of attention over whole sequences, or of one new token against a cache."""
-    power, own = accelerator.power, accelerator.kernels.attention
+    power, own = accelerator.power, required(accelerator.kernels.attention, "kernels.attention")
     whole, decode = call.is_whole, call.decoding
     keys = jnp.where(whole, call.mean_keys, jnp.minimum(decode.seen, decode.tokens + 1.0))
     pairs = call.batch * call.heads * jnp.where(whole, call.tokens, 1.0) * keys

@@ -169,12 +169,15 @@ def generate(accelerator: Accelerator) -> Accelerator:
 def generated(design: Design) -> Design:
     """The design with the accelerator that its chip makes, and links no faster than the chip drives them.
 
-    One without a chip is as it is; of one that was made into stated rates, its links remain.
+    One without a chip is as it is, but for links of chips that were made into stated rates (:class:`dse.types.Board`).
     """
     system, chip, board = design.system, design.system.accelerator.chip, design.system.accelerator.board
-    if chip is None and board is None:
+    if chip is not None:
+        drives = link_bandwidth(chip)
+    elif board is not None:
+        drives = board.link_bandwidth
+    else:
         return design
-    drives = board.link_bandwidth if chip is None else link_bandwidth(chip)
     driven = jnp.maximum(jnp.minimum(system.scale_up.bandwidth, drives), 1.0)
     built = dataclasses.replace(
         system,

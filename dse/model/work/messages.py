@@ -50,7 +50,7 @@ def tensor_messages(design: Design, layout: Layout) -> list[Message]:
     m, trained = design.mapping, design.workload.backward
     size = layout.element.activation * layout.tokens * design.workload.hidden
     # A layer whose norms are split counts in full, or only the layers before the boundary of a stage.
-    at_boundaries = m.sequence_parallel == float(SequenceParallel.at_cuts)
+    at_boundaries = m.sequence_parallel == float(SequenceParallel.at_stage_boundaries)
     split = jnp.where(at_boundaries, boundary_layers(design), layout.split)
     whole = 2.0 * (1.0 - split)
 

@@ -17,11 +17,12 @@ from dse import catalog
 from dse.catalog import Values
 from dse.design import CHIP, N_DEVICES, PLAIN_MAPPING, check_chip, leaf
 from dse.errors import InputError
+from dse.model.divisibility import SHAPE_PATHS, Shape
 from dse.model.machine import technology
 from dse.spec.axes import Axis, Label
 from dse.spec.sweep import NAMED, SweepSpec
 from dse.sweep.grid import mappings
-from dse.sweep.grid.degrees import DEGREES, OPTIONS, SHAPE_PATHS, Parts, Shape
+from dse.sweep.grid.degrees import DEGREES, OPTIONS, Parts
 from dse.sweep.grid.grid import Dimension, Grid
 from dse.types import Accelerator, Board, Design
 from dse.types.paths import build as built

@@ -14,6 +14,7 @@ from dse import types
 from dse.design import N_DEVICES, PLAIN_MAPPING
 from dse.errors import InputError
 from dse.model import divisibility
+from dse.model.divisibility import Shape
 from dse.spec.axes import Axis
 from dse.study import Study
 
@@ -29,22 +30,6 @@ _OVER_DEVICES = ("mapping.tp", "mapping.cp", "mapping.pp", "mapping.dp")
 
 #: Leaf path → one value a row (of degrees) or a column (of options).
 Columns = dict[str, np.ndarray]
-
-
-class Shape(NamedTuple):
-    """What the degrees must divide; ``n_devices`` is 0 when it follows from them."""
-
-    n_layers: int
-    n_heads: int
-    n_kv_heads: int
-    ffn_hidden: int
-    seq_len: int
-    global_batch: int
-    n_devices: int
-
-
-#: Leaves behind the fields of Shape.
-SHAPE_PATHS = (*(f"workload.{name}" for name in Shape._fields[:-1]), N_DEVICES)
 
 
 class Parts(NamedTuple):

@@ -13,10 +13,11 @@ import math
 
 import numpy as np
 
+from dse.model.divisibility import Shape
 from dse.spec.axes import Axis, Label
 from dse.spec.expression import Expression
 from dse.spec.sweep import SweepSpec
-from dse.sweep.grid.degrees import OPTIONS, Parts, Shape
+from dse.sweep.grid.degrees import OPTIONS, Parts
 from dse.sweep.grid.mappings import MappingTable
 from dse.types import Design
 

@@ -12,11 +12,13 @@ import dataclasses
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
 from dse.errors import InputError
 from dse.model import divisibility
+from dse.model.divisibility import Shape
 from dse.spec.expression import Expression
 from dse.study import IdleRule
 from dse.sweep.grid.degrees import (
@@ -25,7 +27,6 @@ from dse.sweep.grid.degrees import (
     OPTIONS,
     Columns,
     Parts,
-    Shape,
     check_listed,
     degree_rows,
     together,
@@ -126,13 +127,13 @@ def _mask(
     """[row, column] whether the pair is valid for a shape, meets the constraints and is the one of its kind."""
     mask = distinct_pairs(degrees, options, parts.study.idle_options)
 
-    def lookup(path: str) -> np.ndarray:
+    def lookup(path: str) -> Any:
         if path in degrees:
             return degrees[path][:, None]
         return options[path][None, :] if path in options else np.array(parts.axis(path).values)
 
     split = _sequence_splits(shape, lookup)
-    rules = [(split, f"tp x cp does not divide {shape.seq_len} tokens (sequence parallelism)")]
+    rules: list[tuple[Any, str]] = [(split, f"tp x cp does not divide {shape.seq_len} tokens (sequence parallelism)")]
     rules += [(expression(lookup), f"constraint {expression.text!r}") for expression in constraints]
     mask &= ~_cut_of_nothing(degrees, options, lookup("mapping.sequence_parallel"))
     for valid, reason in rules:
@@ -142,7 +143,7 @@ def _mask(
     return mask
 
 
-def _sequence_splits(shape: Shape, lookup: Callable[[str], np.ndarray]) -> np.ndarray:
+def _sequence_splits(shape: Shape, lookup: Callable[[str], Any]) -> np.ndarray:
     """[row, column] whether tp and cp divide the sequence as sequence parallelism asks for."""
     values = {name: lookup(f"mapping.{name}") for name in ("tp", "cp", "sequence_parallel")} | shape._asdict()
     return divisibility.splits_sequence(values)
@@ -153,9 +154,9 @@ def _cut_of_nothing(degrees: Columns, options: Columns, sequence_parallel: np.nd
 
     That is no sequence parallelism: it stands for itself only where the sweep does not have that too.
     """
-    at_cuts = sequence_parallel == SequenceParallel.at_cuts
+    at_stage_boundaries = sequence_parallel == SequenceParallel.at_stage_boundaries
     swept = np.any(options.get("mapping.sequence_parallel", np.ones(1)) == 0)
-    return swept & at_cuts & (degrees["mapping.pp"] == 1)[:, None]
+    return swept & at_stage_boundaries & (degrees["mapping.pp"] == 1)[:, None]
 
 
 def distinct_pairs(degrees: Columns, options: Columns, idle_options: Mapping[str, IdleRule]) -> np.ndarray:

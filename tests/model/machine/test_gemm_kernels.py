@@ -25,7 +25,7 @@ BF16 = float(Precision.bf16)
 SIZES = st.sampled_from([1.0, 17.0, 128.0, 129.0, 1000.0, 4096.0, 30000.0])
 FORMATS = st.sampled_from([BF16, float(Precision.fp8), float(Precision.fp8_block)])
 
-gemm = jax.jit(lambda m, n, k, precision, chip: gemm_kernels.gemm_time(gemm_of(m, n, k, precision, chip), chip))
+gemm = jax.jit(lambda m, n, k, precision, chip: gemm_kernels.gemm_time(gemm_of((m, n, k, precision), chip), chip))
 quick = settings(deadline=None, max_examples=30)
 
 
@@ -59,7 +59,7 @@ def test_more_rows_columns_or_depth_take_longer(m, n, k, precision):
 @jax.jit
 @jax.grad
 def all_slopes(chip, m, n, k):
-    return gemm_kernels.gemm_time(gemm_of(m, n, k, jnp.asarray(float(Precision.fp8_block)), chip), chip)
+    return gemm_kernels.gemm_time(gemm_of((m, n, k, jnp.asarray(float(Precision.fp8_block))), chip), chip)
 
 
 @quick

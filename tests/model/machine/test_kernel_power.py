@@ -28,7 +28,7 @@ attention = jax.jit(kernel_power.attention_power)
 
 def of_shape(function):
     """A function of a GEMM's sizes, format and device."""
-    return lambda m, n, k, precision, chip: function(gemm_of(m, n, k, precision, chip), chip)
+    return lambda m, n, k, precision, chip: function(gemm_of((m, n, k, precision), chip), chip)
 
 
 power = jax.jit(of_shape(kernel_power.gemm_power))

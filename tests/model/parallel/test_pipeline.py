@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dse.model.layout import most_layers
 from dse.model.parallel import pipeline
 from tests.oracles import schedule
 
@@ -51,7 +52,7 @@ def test_stages_that_differ_by_a_layer(stages, layers, n):
     """
     held = np.array([layers // stages + (stage < layers % stages) for stage in range(stages)], float)[:, None]
     exact = schedule.makespan(held, 2.0 * held, n)
-    most = float(pipeline.most_layers(float(layers), float(stages)))
+    most = float(most_layers(float(layers), float(stages)))
     stage = pipeline.Stages(3.0 * most, 0.0, 0.0, spare=3.0 * (stages * most - layers))
     closed = n * 3.0 * most + float(pipeline.bubble_time(stage, float(stages), 1.0))
     assert most == held.max()

@@ -11,7 +11,7 @@ from dse import catalog
 from dse.errors import InputError
 from dse.types import Chip
 
-REFERENCE = Path(__file__).resolve().parents[2] / "shared" / "reference" / "hardware"
+REFERENCE = Path(__file__).resolve().parents[3] / "shared" / "reference" / "hardware"
 
 CHIP = """
 source = "a guess"

@@ -16,7 +16,7 @@ from dse import catalog, types
 from dse.catalog import units
 from dse.errors import InputError
 
-REFERENCE = Path(__file__).resolve().parents[2] / "shared" / "reference" / "hardware"
+REFERENCE = Path(__file__).resolve().parents[3] / "shared" / "reference" / "hardware"
 
 TEN_LINES = """
 source = "vendor announcement"
