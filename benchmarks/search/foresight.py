@@ -11,10 +11,10 @@ from jax import Array
 from benchmarks.search import suite
 from dse.search import problem
 from dse.search import space as spaces
-from dse.search.judging import logarithm
-from dse.search.problem import Problem
+from dse.search.evaluation import Values
+from dse.search.judging import logarithm, scalar
 from dse.search.slopes import predicted_change
-from dse.search.space import Point
+from dse.search.space import Point, Space
 
 #: Random designs whose neighbours are looked at, and steps whose change counts: in logarithms of the objective.
 _DESIGNS, _COUNTS = 4_096, 1e-3
@@ -28,8 +28,15 @@ def measured(name: str) -> dict[str, Any]:
     """
     task = problem.build(suite.search_spec(name, ("random",), 1))
     points = spaces.sample(task.space, jax.random.key(0), (_DESIGNS,))
-    before, after, expected, actual, runs = _steps(task, points)
-    moved = (before[:, None, :] != after) & runs[..., None]
+    near, before, after = _neighbours(task.space, points)
+    here, by_leaf = task.slopes(points)
+    there = task.evaluate(near)
+    expected = np.asarray(_predicted(task.space, by_leaf, points, near))
+    weights = np.ones(1, np.float32)
+    actual = np.asarray(logarithm(scalar(there.objectives, weights)))
+    actual = actual - np.asarray(logarithm(scalar(here.objectives, weights)))[:, None]
+    runs = (there.violation == 0.0) & (here.violation == 0.0)[:, None]
+    moved = (np.asarray(before)[:, None, :] != np.asarray(after)) & runs[..., None]
     rows = {
         coordinate: _row(expected[which], actual[which])
         for i, coordinate in enumerate(task.space.names[: before.shape[1]]) if (which := moved[..., i]).any()
@@ -38,21 +45,17 @@ def measured(name: str) -> dict[str, Any]:
     return {"every": _row(expected[whole], actual[whole])} | rows
 
 
-def _steps(task: Problem, points: Point) -> tuple[np.ndarray, ...]:
-    """Coordinates before and after, predicted and actual change of the logarithm, whether both ends can run."""
-    space = task.space
-    here, by_leaf = task.slopes(points)
-    near = jax.jit(jax.vmap(lambda point: spaces.neighbours(space, point)[0]))(points)
-    there = task.evaluate(near)
+@jax.jit
+def _neighbours(space: Space, points: Point) -> tuple[Point, Array, Array]:
+    """Neighbours [design, neighbour] of designs, and the coordinates of both."""
+    near = jax.vmap(lambda point: spaces.neighbours(space, point)[0])(points)
+    return near, spaces.coordinates(space, points), spaces.coordinates(space, near)
 
-    @jax.jit
-    def expected(points: Point, near: Point, by_leaf: dict[str, Array]) -> Array:
-        return jax.vmap(predicted_change)(by_leaf, spaces.values(space, points), spaces.values(space, near))
 
-    actual = logarithm(there.objectives[..., 0]) - logarithm(here.objectives[..., 0])[:, None]
-    runs = (there.violation == 0.0) & (here.violation == 0.0)[:, None]
-    at = spaces.coordinates(space, points), spaces.coordinates(space, near)
-    return tuple(map(np.asarray, (*at, expected(points, near, by_leaf), actual, runs)))
+@jax.jit
+def _predicted(space: Space, by_leaf: Values, points: Point, near: Point) -> Array:
+    """Predicted change of the logarithm of the objective [design, neighbour]."""
+    return jax.vmap(predicted_change)(by_leaf, spaces.values(space, points), spaces.values(space, near))
 
 
 def _row(expected: np.ndarray, actual: np.ndarray) -> dict[str, float | int | None]:

@@ -18,6 +18,7 @@ from dse.errors import InputError
 from dse.search import pareto, problem
 from dse.search import space as spaces
 from dse.search.driver import Chunk, Driver, HostDriver, driver, release
+from dse.search.judging import weights_of
 from dse.search.methods import METHODS
 from dse.search.polish import polish
 from dse.search.problem import Problem
@@ -187,8 +188,9 @@ def _evaluations_to(curve: np.ndarray, gap: float, batch: int) -> int | None:
 
 def _polished(one: Driver | HostDriver, best: float) -> dict[str, Any]:
     """What a local exhaustive polish makes of the best of each seed so far."""
-    found = polish(one.problem, one.best, np.asarray(one.weights))
-    gaps = _gap(np.asarray(found.best.value, float), np.asarray(found.best.evaluation.violation), best)
+    task = one.problem
+    found = polish(task, one.best, weights_of(task.spec.seeds, task.n_objectives))
+    gaps = _gap(found.best.value, found.best.evaluation.violation, best)
     return {
         "gap": _quantiles(gaps),
         "within_1": float(np.mean(gaps <= 0.01)),

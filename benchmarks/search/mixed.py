@@ -13,6 +13,7 @@ from benchmarks.search.measure import Clock, Effort, methods_for_one
 from dse.errors import InputError
 from dse.search import problem
 from dse.search.driver import Driver, HostDriver, driver, release
+from dse.search.judging import weights_of
 from dse.search.polish import polish
 
 SPECIFICATION = Path("sweeps/search_gpt3_chip_energy.toml")
@@ -42,8 +43,8 @@ def _one(one: Driver | HostDriver, marks: list[int], seeds: int) -> dict[str, An
         for _ in clock.chunks(one, max(1, mark // one.batch)):
             pass
         best[mark] = _values(one.best.value, one.best.evaluation.violation)
-    end = polish(one.problem, one.best, np.asarray(one.weights)).best
-    polished = _values(end.value, end.evaluation.violation)
+    ends = polish(one.problem, one.best, weights_of(one.problem.spec.seeds, one.problem.n_objectives)).best
+    polished = _values(ends.value, ends.evaluation.violation)
     return {"best": best, "polished": polished, "rate": clock.rate(one.batch, seeds)}
 
 

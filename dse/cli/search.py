@@ -51,9 +51,9 @@ def search(
             raise InputError(name, str(value), "a number above 0", "leave it out for the specification's")
     from dse import search as searches
     from dse.search.progress import progress_bar
-    from dse.spec import codesign as codesign_spec
+    from dse.spec.codesign import is_codesign
 
-    if codesign_spec.is_codesign(specification):
+    if is_codesign(specification):
         from dse.cli.codesign import codesign
 
         return codesign(specification, as_json)

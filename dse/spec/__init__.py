@@ -1,1 +1,1 @@
-"""The documents a user writes: sweeps and searches."""
+"""The documents a user writes: sweeps, searches and co-designs."""
