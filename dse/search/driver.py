@@ -58,8 +58,7 @@ class Chunk(NamedTuple):
     """What several steps have found, on the host."""
 
     rows: Row  #: arrays [step, seed]
-    points: Point | None  #: [step, seed, batch] where there are several objectives
-    evaluation: Evaluation | None
+    batches: Batch | None  #: [step, seed, batch] where there are several objectives
     told: tuple[np.ndarray, ...] | None = None  #: what an external method was told
 
 
@@ -89,17 +88,20 @@ class Run:
 def no_best(problem: Problem) -> Best:
     """Of each seed, before anything is evaluated."""
     space, n = problem.space, len(problem.spec.seeds)
-    point = Point(np.zeros((n, len(space.sizes)), np.int32), np.zeros((n, len(space.paths)), np.float32))
-    worst = np.full(n, np.inf, np.float32)
-    objectives = np.full((n, problem.n_objectives), np.inf, np.float32)
-    return jax.tree.map(jnp.asarray, Best(point, Evaluation(objectives, worst, np.zeros(n, np.int32)), worst))
+
+    def array(value: float, kind: type, *shape: int) -> Array:
+        return jnp.asarray(np.full(shape, value, kind))  # made on the host: nothing to compile
+
+    worst, objectives = array(np.inf, np.float32, n), array(np.inf, np.float32, n, problem.n_objectives)
+    point = Point(array(0, np.int32, n, len(space.sizes)), array(0, np.float32, n, len(space.paths)))
+    return Best(point, Evaluation(objectives, worst, array(0, np.int32, n)), worst)
 
 
 def absorb(best: Best, batch: Batch, value: Array, bits: tuple[int, ...]) -> tuple[Best, Row]:
     """The best with one step's batch, and the step's row of history; for one seed."""
     found = batch.evaluation
     at = best_position(found.violation, value, batch.points.digits)
-    new = Best(*jax.tree.map(lambda a: a[at], (batch.points, found)), value[at])
+    new = Best(*jax.tree.map(lambda a: a[at], (batch.points, found, value)))
     won = better((new.evaluation.violation, new.value), (best.evaluation.violation, best.value))
     kept = jax.tree.map(lambda a, b: jnp.where(won, a, b), new, best)
     reasons = [jnp.sum(((found.reason & bit) != 0).astype(jnp.int32)) for bit in bits]
@@ -182,7 +184,7 @@ class Driver:
             rows.append(row)
             if several:
                 batches.append(Batch(points, evaluation))
-        return Chunk(_stacked(rows), *(_stacked(batches) if several else (None, None)))
+        return Chunk(_stacked(rows), _stacked(batches) if several else None)
 
     def _evaluated(self) -> tuple[Evaluation, Values]:
         asked, count = self._asked, self.batch * len(self.problem.spec.seeds)
@@ -255,8 +257,8 @@ class HostDriver:
             told.append(worth)
             if several:
                 batches.append(batch)
-        found = _stacked(batches) if several else (None, None)
-        return Chunk(_stacked(rows), *found, tuple(map(np.stack, zip(*told, strict=True))))
+        batch = _stacked(batches) if several else None
+        return Chunk(_stacked(rows), batch, tuple(map(np.stack, zip(*told, strict=True))))
 
     def _tell(self, worth: tuple[np.ndarray, ...]) -> None:
         for searcher, *own in zip(self.searchers, *worth, strict=True):

@@ -54,14 +54,14 @@ def _polished(problem: Problem, best: Best, weights: np.ndarray) -> tuple[Best, 
     """The local optimum of one seed, and its evaluations."""
     n = problem.space.n_directions
     steps = _STEPS if problem.space.paths else _STEPS[:1]
-    weights, evaluations, at = jnp.asarray(weights), 0, 0
+    own, evaluations, at = jnp.asarray(weights), 0, 0
     for _ in range(_MOST_ROUNDS):
         in_pairs = at == len(steps)
         if in_pairs and n**2 > MOST_PAIRS:
             break
         step = np.float32(_PAIR_STEP if in_pairs else steps[at])
         points, values = _around(problem.space, best.point, step, in_pairs=in_pairs, size=problem.evaluator.size)
-        best, improved = _best_of(points, problem.evaluator(values, len(points.digits)), weights)
+        best, improved = _best_of(points, problem.evaluator(values, len(points.digits)), own)
         evaluations += len(points.digits)
         if in_pairs and not improved:
             break
@@ -94,4 +94,4 @@ def _best_of(points: Point, found: Evaluation, weights: Array) -> tuple[Best, Ar
     at = best_position(found.violation, value, points.digits)
     improved = better((found.violation[at], value[at]), (found.violation[0], value[0]))
     at = jnp.where(improved, at, 0)
-    return Best(*jax.tree.map(lambda a: a[at], (points, found)), value[at]), improved
+    return Best(*jax.tree.map(lambda a: a[at], (points, found, value))), improved
