@@ -51,11 +51,12 @@ search-bench: $(VENV)/.installed-test  ## enumerate the suite of search, run eve
 	$(BIN)/python -m benchmarks.search docs/search.json
 	$(BIN)/python -m docs.make.search docs/search.md
 
-lint: $(VENV)/.installed-lint  ## ruff
+lint: $(VENV)/.installed-lint  ## check style and types: ruff and mypy
 	$(BIN)/ruff check dse benchmarks docs tests notebooks
+	$(BIN)/mypy
 
 clean:  ## remove the environment, builds and caches; results stay
-	rm -rf $(VENV) build dist *.egg-info .cache .hypothesis .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist *.egg-info .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:  ## this list
@@ -74,5 +75,5 @@ $(VENV)/.installed-test: $(VENV)/.installed
 	@touch $@
 
 $(VENV)/.installed-lint: $(VENV)/.installed
-	$(PIP) ruff
+	$(PIP) mypy ruff
 	@touch $@

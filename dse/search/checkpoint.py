@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import zipfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,7 +39,7 @@ def path(output: Path, method: str) -> Path:
 
 def save(file_path: Path, key: str, found: Progressed) -> None:
     """Write a checkpoint."""
-    arrays = {"key": np.array(key), "steps": np.array(found.steps), "reasons": found.reasons}
+    arrays: dict[str, Any] = {"key": np.array(key), "steps": np.array(found.steps), "reasons": found.reasons}
     arrays |= {f"history_{name}": array for name, array in found.history.items()}
     arrays |= {"digits": found.digits, "reals": found.reals, "objectives": found.objectives}
     arrays |= {f"state_{i:03d}": array for i, array in enumerate(found.state)}

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.search.outcome import MethodResult, Outcome, axis_columns, front
+from dse.search.outcome import MethodResult, Outcome, axis_columns, best_points, front
 from dse.search.problem import Problem
 from dse.search.space import Point
 from dse.sweep.grid.grid import variable_name
@@ -54,21 +54,25 @@ def _history(problem: Problem, found: list[MethodResult]) -> dict[str, Variable]
         violation[i, :, :steps] = history["violation"].T
         share[i, :, :steps] = (np.cumsum(history["feasible"], axis=0) / done[:, None]).T
     dims, units = ("searcher", "seed", "step"), first.expression.study.units.get(first.expression.text, "1")
-    one = {"units": "1"}
+    no_units = {"units": "1"}
     return {
-        "evaluations": Variable(("searcher", "step"), evaluations, one | {"long_name": "evaluations of a seed so far"}),
+        "evaluations": Variable(
+            ("searcher", "step"), evaluations, no_units | {"long_name": "evaluations of a seed so far"}
+        ),
         "best_objective": Variable(
             dims, best, {"units": units, "long_name": f"best feasible {first.expression.text} so far"}
         ),
-        "best_violation": Variable(dims, violation, one | {"long_name": "least violation so far, 0 when feasible"}),
-        "feasible_share": Variable(dims, share, one | {"long_name": "feasible share of the evaluations so far"}),
+        "best_violation": Variable(
+            dims, violation, no_units | {"long_name": "least violation so far, 0 when feasible"}
+        ),
+        "feasible_share": Variable(dims, share, no_units | {"long_name": "feasible share of the evaluations so far"}),
     }
 
 
 def _best(problem: Problem, found: list[MethodResult]) -> dict[str, Variable]:
     """The best design of each seed, after the polish: its axes and all metrics."""
     n = len(problem.spec.seeds)
-    points = Point(*(np.concatenate(arrays) for arrays in zip(*(one.polished.point for one in found), strict=True)))
+    points = best_points(found)
     metrics = {name: np.concatenate([one.metrics[name] for one in found]) for name in problem.spec.sweep.metrics}
     data = _designs(problem, points, metrics, ("searcher", "seed"), (len(found), n), "")
     counts = np.stack([one.evaluations + one.polish_evaluations for one in found]).astype(np.int64)

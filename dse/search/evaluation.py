@@ -64,7 +64,8 @@ class Evaluator:
     def __init__(self, program: Program, base: Design, largest: int) -> None:
         self.program = program
         self.size = max(_SMALLEST, 1 << (largest - 1).bit_length())  #: of the arrays that go in and come out
-        self._static = {"program": program, "block": _BLOCK if jax.default_backend() == "cpu" else self.size}
+        self._block = _BLOCK if jax.default_backend() == "cpu" else self.size
+        self._static: dict[str, Any] = {"program": program, "block": self._block}
         self._base = jax.tree.map(lambda value: jnp.asarray(value, jnp.float32), base)
         self._evaluate: Callable[..., Evaluation] | None = None
         self._differentiate: Callable[..., tuple[Evaluation, Values]] | None = None
@@ -97,7 +98,7 @@ class Evaluator:
         return self._differentiate(*arguments)
 
     def _blocks(self, count: int) -> np.int32:
-        return np.int32(-(-min(count, self.size) // self._static["block"]))
+        return np.int32(-(-min(count, self.size) // self._block))
 
 
 def evaluated(program: Program, base: Design, values: dict[str, Scalar]) -> Evaluation:
@@ -107,7 +108,7 @@ def evaluated(program: Program, base: Design, values: dict[str, Scalar]) -> Eval
     return Evaluation(jnp.stack(objectives), far, metrics.infeasible_reason)
 
 
-def violation(program: Program, design: Design, metrics: Any) -> Scalar:
+def violation(program: Program, design: Design, metrics: Any) -> Array:
     """How far a design is from feasible, 0 where it is.
 
     The logarithm of what it needs over what there is for the reasons that have a degree (memory, say), 1 for every
@@ -115,7 +116,9 @@ def violation(program: Program, design: Design, metrics: Any) -> Scalar:
     """
     study = program.study
     lookup = study.lookup(design, metrics)
-    total = sum((constraint.excess(lookup) for constraint in program.constraints), jnp.float32(0.0))
+    total: Array = jnp.float32(0.0)
+    for constraint in program.constraints:
+        total = total + constraint.excess(lookup)
     graded = study.shortfalls(design, metrics)
     for bit in study.reasons:
         is_set = (metrics.infeasible_reason & int(bit)) != 0

@@ -79,8 +79,8 @@ def weights_of(seeds: Sequence[int], n_objectives: int) -> np.ndarray:
     """[seed, objective] weights that add up to 1: spread over the simplex, so that seeds seek different parts of it."""
     if n_objectives == 1:
         return np.ones((len(seeds), 1), np.float32)
-    drawn = [np.random.default_rng([n_objectives, seed]).dirichlet(np.ones(n_objectives)) for seed in seeds]
     if n_objectives == 2:
         first = [((seed * 0.6180339887498949) + 0.5) % 1.0 for seed in seeds]  # golden ratio: even for any count
-        drawn = [(share, 1.0 - share) for share in first]
+        return np.array([(share, 1.0 - share) for share in first], np.float32)
+    drawn = [np.random.default_rng([n_objectives, seed]).dirichlet(np.ones(n_objectives)) for seed in seeds]
     return np.array(drawn, np.float32)

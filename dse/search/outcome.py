@@ -80,11 +80,15 @@ class Outcome:
         return any(design.violation == 0.0 for design in self.designs)
 
 
+def best_points(found: list[MethodResult]) -> Point:
+    """The best design of each seed of each method, [method x seed]."""
+    return jax.tree.map(lambda *arrays: np.concatenate(arrays), *(one.polished.point for one in found))
+
+
 def with_metrics(problem: Problem, found: list[MethodResult]) -> list[MethodResult]:
     """The same with the metrics of their best designs."""
     n = len(problem.spec.seeds)
-    points = Point(*(np.concatenate(arrays) for arrays in zip(*(one.polished.point for one in found), strict=True)))
-    metrics = problem.metrics(points)
+    metrics = problem.metrics(best_points(found))
     return [
         one._replace(metrics={name: column[i * n : (i + 1) * n] for name, column in metrics.items()})
         for i, one in enumerate(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -90,7 +91,7 @@ class Problem:
         each = [self.plain({path: column[i] for path, column in columns.items()})[0] for i in range(len(first))]
         return {name: np.array([np.asarray(getattr(m, name)) for m in each])[back.reshape(-1)] for name in names}
 
-    def plain(self, values: dict[str, Scalar]) -> tuple[object, tuple[Scalar, ...]]:
+    def plain(self, values: dict[str, Scalar]) -> tuple[Any, tuple[Scalar, ...]]:
         """Metrics and objectives of one design by the model as it is, operation by operation: nothing is compiled."""
         return evaluate_point(dataclasses.replace(self.program, metrics=None), self.grid.base, values)
 

@@ -197,7 +197,7 @@ def mixed_values(space: Space, weights: Sequence[Array], reals: Array) -> dict[s
     One-hot weights give what :func:`values` gives, and soft ones the mean along each digit: differentiable. Whether
     the mixture's options are their own representative is not looked at; :func:`likeliest` does.
     """
-    found = {}
+    found: dict[str, Array] = {}
     for weight, columns in zip(weights, space.columns, strict=True):
         found |= {path: weight @ column for path, column in columns.items()}
     return found | real_values(space, reals)

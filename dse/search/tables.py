@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -32,7 +32,7 @@ def build(grid: Grid, intervals: tuple[Interval, ...] = ()) -> Space:
     sizes = tuple(len(next(iter(axis.values()))) for axis in columns)
     n = len(grid.dimensions)
     by_shape = np.bincount(leaves.shape[tree.leaves], counts, minlength=len(grid.shapes)).astype(np.int64)
-    space = Space(
+    arrays: dict[str, Any] = dict(
         columns=tuple({path: _single(column) for path, column in axis.items()} for axis in columns),
         shape_of=tuple(a.astype(np.int32) for a in shape_of),
         children=tuple(tree.children),
@@ -47,6 +47,9 @@ def build(grid: Grid, intervals: tuple[Interval, ...] = ()) -> Space:
         listed_columns=np.argsort(~patterns, axis=1, kind="stable").astype(np.int32),
         low=np.array([math.log(i.low) if i.log else i.low for i in intervals], np.float32),
         span=np.array([math.log(i.high / i.low) if i.log else i.high - i.low for i in intervals], np.float32),
+    )
+    return Space(
+        **jax.device_put(arrays),
         sizes=sizes,
         radices=(*sizes[:n], *tree.radices, *sizes[n + 1 :]),
         row_digit=n,
@@ -56,7 +59,6 @@ def build(grid: Grid, intervals: tuple[Interval, ...] = ()) -> Space:
         logs=tuple(i.log for i in intervals),
         n_designs=sum(int(by_shape[shape]) * int(times) for shape, times in combinations.items()),
     )
-    return jax.device_put(space)
 
 
 def _single(column: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import signal
 import threading
 import time
@@ -57,33 +58,42 @@ def evaluate_blocks(
     """Hand what is kept of each block to ``take``; how many designs an earlier run had finished."""
     finished = {block for block in blocks if store and store.has(block)}
     computed = keeping.parts(engine, job.keep, [block for block in blocks if block not in finished])
-    record = Manifest(store.folder, store.key, shard) if store else None
-    if record:
-        record.begin(job.grid, job.identity, blocks, shard)
+    kept = _Kept(store, Manifest(store.folder, store.key, shard)) if store else None
+    if kept:
+        kept.record.begin(job.grid, job.identity, blocks, shard)
     tally = _Tally(job, sum(designs_in(job.grid, block) for block in blocks))
-
-    def save(block: range, part: Part) -> None:
-        store.save(block, part)
-        record.finished(block, part)
 
     with stoppable(), ThreadPoolExecutor(1) as writer:
         saving = None
         try:
             for block in blocks:
-                if block in finished:
-                    part = store.load(block) or next(keeping.parts(engine, job.keep, [block]))
+                if kept and block in finished:
+                    part = kept.store.load(block) or next(keeping.parts(engine, job.keep, [block]))
                 else:
-                    part = _next(computed, block, record)
+                    part = _next(computed, block, kept)
                     if saving:
                         saving.result()  # so that no more than one part waits in memory
-                    saving = writer.submit(save, block, part) if store else None
+                    saving = writer.submit(kept.save, block, part) if kept else None
                 take(part)
                 tally.add(designs_in(job.grid, block), part, block in finished)
             if saving:
                 saving.result()
         except KeyboardInterrupt:
-            raise Interrupted(tally.done, tally.total, store and store.folder) from None
+            raise Interrupted(tally.done, tally.total, store.folder if store else None) from None
     return tally.resumed
+
+
+@dataclasses.dataclass(frozen=True)
+class _Kept:
+    """Where finished blocks go, and the record of them."""
+
+    store: PartStore
+    record: Manifest
+
+    def save(self, block: range, part: Part) -> None:
+        """Keep the part of a block."""
+        self.store.save(block, part)
+        self.record.finished(block, part)
 
 
 class _Tally:
@@ -117,13 +127,13 @@ def _compiling() -> float:
     return traced + compiled
 
 
-def _next(computed: Iterator[Part], block: range, record: Manifest | None) -> Part:
+def _next(computed: Iterator[Part], block: range, kept: _Kept | None) -> Part:
     """The next part; a failure is recorded before it ends the run."""
     try:
         return next(computed)
     except Exception as error:
-        if record:
-            record.failed(block, error)
+        if kept:
+            kept.record.failed(block, error)
         raise
 
 

@@ -96,9 +96,9 @@ def prepared(spec: str | Path | SweepSpec, options: Options) -> Job:
 
 def finished(job: Job) -> Summary | None:
     """The summary of an earlier run of the same sweep, if its file is there and is not to be made afresh."""
-    if job.options.fresh:
+    if job.options.fresh or job.target is None:
         return None
-    attributes = writing.attributes(job.target) if job.target else {}
+    attributes = writing.attributes(job.target)
     same = job.identity | {"title": job.grid.spec.title}
     if any(attributes.get(name) != value for name, value in same.items()):
         return None

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dse.errors import InputError
 from dse.spec.sweep import SweepSpec
 from dse.sweep.engine.engine import Engine
 from dse.sweep.engine.programs import CompileClock
@@ -81,7 +82,7 @@ def execute(
     """
     labelled, summary = perform(spec, output, **options)
     if labelled is None:
-        with results.open_results(summary.output) as found:
+        with results.open_results(summary.written) as found:
             return found.load(), summary
     return results.to_xarray(labelled), summary
 
@@ -138,6 +139,8 @@ def perform_shard(
     """
     began = time.perf_counter()
     job = prepared(spec, Options(output, **options))
+    if job.target is None:
+        raise InputError("output", "none", "a file: shards are joined from what they write", "leave it out")
     if summary := finished(job):
         return summary
     before, started = CompileClock.read(), time.perf_counter()
@@ -163,7 +166,7 @@ def perform_shard(
 
 def _spent(before: tuple[float, float, int], started: float) -> tuple[dict[str, float], int, float]:
     """Seconds by what they were spent on, programs compiled, and the time."""
-    traced, compiled, programs = (now - then for now, then in zip(CompileClock.read(), before, strict=True))
-    now = time.perf_counter()
-    run = max(now - started - traced - compiled, 0.0)
-    return {"trace": traced, "compile": compiled, "run": run}, programs, now
+    (trace, compile_, programs), (traced, compiled, known) = CompileClock.read(), before
+    seconds, now = {"trace": trace - traced, "compile": compile_ - compiled}, time.perf_counter()
+    run = max(now - started - sum(seconds.values()), 0.0)
+    return seconds | {"run": run}, programs - known, now

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
@@ -57,7 +58,7 @@ class Hardware:
 
     def leaves(self, at: Coordinates) -> Leaves:
         """Values of the variables."""
-        found = {path: jnp.exp(at[path]) for path in self.bounds}
+        found: Leaves = {path: jnp.exp(at[path]) for path in self.bounds}
         for simplex, total in zip(self.simplices, self.totals, strict=True):
             largest = at[simplex[0]]
             for path in simplex[1:]:
@@ -72,7 +73,7 @@ class Hardware:
         """Coordinates of leaves; shares are scaled to their total."""
         return {path: jnp.log(leaves[path]) for path in self.names}
 
-    def cost(self, at: Coordinates) -> Scalar:
+    def cost(self, at: Mapping[str, Scalar]) -> Scalar:
         """USD of the chip; 0 where no budget of money is given."""
         if self.price is None:
             return jnp.zeros_like(next(iter(at.values())))
@@ -144,7 +145,7 @@ class Hardware:
         parameter 1).
         """
         draw = np.random.default_rng(seed)
-        found = {}
+        found: dict[str, np.ndarray] = {}
         for simplex, total in zip(self.simplices, self.totals, strict=True):
             shares = total * draw.dirichlet(np.ones(len(simplex)), size=count)
             found |= dict(zip(simplex, np.log(np.maximum(shares, 1e-4 * total)).T, strict=True))
@@ -154,7 +155,7 @@ class Hardware:
         return {path: np.asarray(values) for path, values in jax.jit(jax.vmap(self.project))(points).items()}
 
     @property
-    def _box(self) -> tuple[Coordinates, Coordinates]:
+    def _box(self) -> tuple[dict[str, float], dict[str, float]]:
         """Bounds of the logarithms, with a little to spare for rounding."""
         low = {path: math.log(low) + _SPARE for path, (low, _) in self.bounds.items()}
         return low, {path: math.log(high) - _SPARE for path, (_, high) in self.bounds.items()}

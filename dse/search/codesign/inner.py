@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -59,7 +60,7 @@ class Objective:
     def __str__(self) -> str:
         return str(self.program)
 
-    def point(self, base: Design, values: dict[str, Scalar]) -> Point:
+    def point(self, base: Design, values: Mapping[str, Scalar]) -> Point:
         """One design, by its equations."""
         leaves, structure = jax.tree.flatten((base, values))
         run, outputs = _equations(self.program, structure, jnp.zeros(()).dtype)
@@ -92,12 +93,12 @@ def _all_mappings(
 ) -> Point:  # fmt: skip
     """Hardware x workloads x degrees x options: arrays [hardware, workload x row, column]."""
     sizes = tuple(len(next(iter(axis.values()))) for axis in (hardware, workloads, degrees))
-    outer = {}
+    outer: dict[str, Array] = {}
     for place, axis in enumerate((hardware, workloads, degrees)):
         shape = [size if i == place else 1 for i, size in enumerate(sizes)]
         outer |= {path: jnp.broadcast_to(column.reshape(shape), sizes).reshape(-1) for path, column in axis.items()}
 
-    def point(values: dict[str, Scalar], option: dict[str, Scalar]) -> Point:
+    def point(values: dict[str, Array], option: dict[str, Array]) -> Point:
         return objective.point(base, values | option)
 
     found = jax.vmap(jax.vmap(point, in_axes=(None, 0)), in_axes=(0, None))(outer, options)

@@ -12,7 +12,7 @@ from dse import catalog
 from dse.design import CHIP, known_leaves, leaf, leaf_value
 from dse.errors import InputError
 from dse.search.codesign.descent import Problem, Schedule
-from dse.search.codesign.hardware import Hardware
+from dse.search.codesign.hardware import Hardware, Leaves
 from dse.search.codesign.inner import Inner
 from dse.search.codesign.price import Price, price
 from dse.spec import codesign as codesign_spec
@@ -84,7 +84,7 @@ def _hardware(section: Codesign, grid: Grid, file: str) -> Hardware:
             raise InputError(f"{where}.shares", f"{_short(path)} twice", "each leaf once", "remove one of them")
     if not taken and not bounds:
         raise InputError(where, "nothing that may change", "shares or between", f"write [{SECTION}.between]")
-    fixed = {path: float(leaf(grid.base, path)) for path in (f"{CHIP}.die_area", f"{CHIP}.stacks")}
+    fixed: Leaves = {path: float(leaf(grid.base, path)) for path in (f"{CHIP}.die_area", f"{CHIP}.stacks")}
     _cap(bounds, budget, grid, f"{where}.budget")
     hardware = Hardware(
         simplices=simplices,
@@ -150,10 +150,12 @@ def _price(grid: Grid, where: str) -> Price:
         raise InputError(where, "a chip with base dies", "one without", "base dies have no price: leave cost out")
     used = dict(grid.used)
     device = catalog.entry("accelerator", used["accelerator"], where) if "accelerator" in used else None
-    names = [used.get(kind) or (device and device.value(f"chip.{kind}")) for kind in ("node", "memory")]
-    if not all(names):
+    node, memory = (
+        used.get(kind) or (device.value(f"chip.{kind}") if device else None) for kind in ("node", "memory")
+    )
+    if not (node and memory):
         raise InputError(where, "a node or memory without a name", "both named", "name node and memory under [system]")
-    return price(names[0], names[1], where)
+    return price(node, memory, where)
 
 
 def _check_cheapest(hardware: Hardware, where: str) -> None:

@@ -150,7 +150,8 @@ class NonDominatedSorting:
         self._problem = Problem(n_var=max(space.n_cube, 1), n_obj=n_objectives, n_ieq_constr=1, xl=0.0, xu=1.0)
         self._algorithm = NSGA2(pop_size=population, eliminate_duplicates=False)
         self._algorithm.setup(self._problem, termination=NoTermination(), seed=seed, verbose=False)
-        self._n, self._asked = space.n_cube, None
+        self._n = space.n_cube
+        self._asked: Any = None  # a population of pymoo
 
     def ask(self) -> np.ndarray:
         """The next generation."""

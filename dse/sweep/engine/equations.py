@@ -104,6 +104,7 @@ class _Merging:
         for equation in jaxpr.eqns:
             arguments = tuple(map(read, equation.invars))
             called = equation.params.get("jaxpr") if equation.primitive.name in _CALLS else None
+            found: Sequence[Atom]
             if called is not None and not called.consts:
                 found = self.run(called.jaxpr, (), arguments)
             else:

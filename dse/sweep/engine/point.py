@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -39,7 +40,7 @@ class Program:
         return str((self.study.name, constraints, objectives, self.metrics))
 
 
-def evaluate_point(program: Program, base: Design, values: dict[str, Scalar]) -> tuple[Any, tuple[Scalar, ...]]:
+def evaluate_point(program: Program, base: Design, values: Mapping[str, Scalar]) -> tuple[Any, tuple[Scalar, ...]]:
     """Metrics and objectives (negated where they are maximised) of one design.
 
     Args:
@@ -72,7 +73,7 @@ def equations_of(program: Program, inputs: jax.tree_util.PyTreeDef) -> tuple[Equ
     return equations.trace(functools.partial(evaluate_point, program), *scalars)
 
 
-def run_point(program: Program, base: Design, values: dict[str, Scalar]) -> tuple[Any, tuple[Scalar, ...]]:
+def run_point(program: Program, base: Design, values: Mapping[str, Scalar]) -> tuple[Any, tuple[jax.Array, ...]]:
     """:func:`evaluate_point` by its equations."""
     leaves, structure = jax.tree.flatten((base, values))
     run, outputs = equations_of(program, structure)

@@ -45,12 +45,12 @@ class CompileClock:
         return cls.seconds["trace"], cls.seconds["compile"], cls.programs
 
     @classmethod
-    def _note(cls, event: str, duration: float, **_: Any) -> None:
+    def _note(cls, event: str, duration_secs: float, **_: Any) -> None:
         if event.endswith("backend_compile_duration"):
-            cls.seconds["compile"] += duration
+            cls.seconds["compile"] += duration_secs
             cls.programs += 1
         elif event.startswith("/jax/core/compile/"):
-            cls.seconds["trace"] += duration
+            cls.seconds["trace"] += duration_secs
 
     @classmethod
     @contextlib.contextmanager
@@ -72,7 +72,8 @@ class PersistentFunction:
 
     def __init__(self, function: Callable[..., Any], static: tuple[str, ...]) -> None:
         functools.update_wrapper(self, function)
-        self.jitted = jax.jit(function, static_argnames=static)
+        self._function = function
+        self.jitted: Any = jax.jit(function, static_argnames=static)  # JAX's type for it has no clear_cache
         self._loaded: dict[Hashable, Callable[..., Any]] = {}
 
     def __call__(self, *arguments: Any, **static: Any) -> Any:
@@ -88,7 +89,8 @@ class PersistentFunction:
         key = (structure, shapes, *sorted(static.items()))
         if key not in self._loaded:
             named = ((name, str(static[name])) for name in sorted(static))
-            made_from = (self.__module__, self.__qualname__, self._digest, structure, shapes, *named)
+            name = self._function.__module__, self._function.__qualname__
+            made_from = (*name, self._digest, structure, shapes, *named)
             self._loaded[key] = self._found(str(made_from), arguments, static)
         return self._loaded[key]
 
@@ -100,7 +102,7 @@ class PersistentFunction:
     @property
     def _digest(self) -> str:
         """Of the files beside the function's own: those that lie elsewhere than the model count by ``code_digest``."""
-        return folder_digest(Path(self.jitted.__wrapped__.__code__.co_filename).parent)
+        return folder_digest(Path(self._function.__code__.co_filename).parent)
 
     def _found(self, made_from: str, arguments: tuple[Any, ...], static: dict[str, Any]) -> Callable[..., Any]:
         """The kept program, else a new one, which is kept."""
@@ -122,7 +124,7 @@ class PersistentFunction:
 @contextlib.contextmanager
 def compiling_anew() -> Iterator[None]:
     """Without JAX's cache of compilations: what was loaded from there once cannot be saved again on CPUs."""
-    kept = jax.config.jax_enable_compilation_cache
+    kept = _setting("jax_enable_compilation_cache")
     jax.config.update("jax_enable_compilation_cache", False)
     compilation_cache.reset_cache()
     try:
@@ -139,8 +141,6 @@ def persistent_jit(*static: str) -> Callable[[Callable[..., Any]], PersistentFun
 
 def persistent_value(made_from: str, find: Callable[[], Any]) -> Any:
     """A picklable value that depends on nothing but the code and ``made_from``."""
-    if _folder() is None:
-        return find()
     found = load(made_from)
     if found is None:
         found = find()
@@ -150,8 +150,13 @@ def persistent_value(made_from: str, find: Callable[[], Any]) -> Any:
 
 def _folder() -> Path | None:
     """Where programs are kept: beside JAX's compilations, nowhere when there is no such folder."""
-    folder = jax.config.jax_compilation_cache_dir if jax.config.jax_enable_compilation_cache else None
+    folder = _setting("jax_compilation_cache_dir") if _setting("jax_enable_compilation_cache") else None
     return Path(folder) / "programs" if folder else None
+
+
+def _setting(name: str) -> Any:
+    """JAX makes its settings attributes when it is imported."""
+    return getattr(jax.config, name)
 
 
 @functools.cache
@@ -173,13 +178,16 @@ def _processor() -> str:
     return str(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
 
 
-def _file(made_from: str) -> Path:
-    return _folder() / hashlib.sha256((_circumstances() + made_from).encode()).hexdigest()
+def _file(made_from: str) -> Path | None:
+    folder = _folder()
+    return folder and folder / hashlib.sha256((_circumstances() + made_from).encode()).hexdigest()
 
 
 def load(made_from: str) -> Any:
     """What was saved under this description, None where there is nothing that can be read."""
     file = _file(made_from)
+    if file is None:
+        return None
     try:
         found = pickle.loads(file.read_bytes())  # the user's own folder, as JAX's compilations are
         os.utime(file)
@@ -189,8 +197,10 @@ def load(made_from: str) -> Any:
 
 
 def save(made_from: str, value: Any) -> None:
-    """Keep a value; a full or read-only disk keeps nothing."""
+    """Keep a value, where there is a folder; a full or read-only disk keeps nothing."""
     file = _file(made_from)
+    if file is None:
+        return
     temporary = file.with_name(f"{file.name}.{unique_suffix()}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

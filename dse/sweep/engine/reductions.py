@@ -15,7 +15,6 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from dse.sweep.engine.programs import persistent_jit
-from dse.types import Scalar
 
 
 class Scores(NamedTuple):
@@ -89,7 +88,7 @@ def _unpacked(sums: Array) -> Array:
     return jnp.stack([(sums >> place & 1023).sum(dtype=jnp.int32) for place in _PLACES])
 
 
-def _worse(scores: tuple[Scalar, ...], pivots: Array) -> Scalar:
+def _worse(scores: tuple[Array, ...], pivots: Array) -> Array:
     """Whether some pivot is better in the first objective and no worse in the others."""
     worse = jnp.bool_(False)
     for pivot in pivots:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -38,7 +38,7 @@ def tables(nest: Nest) -> Tables:
     outer += [grid.table.degrees, *(nest.options[i] for i in nest.outer_options)]
     n_columns = nest.distinct.shape[-1]
     column = np.tile(np.arange(n_columns, dtype=np.int32), nest.n_inner // n_columns)
-    host = Tables(
+    host: dict[str, Any] = dict(
         base=grid.base,
         outer=tuple(map(_padded_columns, outer)),
         inner={path: values.astype(np.float32) for path, values in nest.inner_columns().items()},
@@ -47,7 +47,7 @@ def tables(nest: Nest) -> Tables:
         word=column // _WORD,
         bit=column % _WORD,
     )
-    return jax.device_put(host, over_devices())
+    return Tables(**jax.device_put(host, over_devices()))
 
 
 def _packed(flags: np.ndarray) -> np.ndarray:

@@ -35,7 +35,7 @@ _PIVOTS = 32
 class Part(NamedTuple):
     """What is kept of a block, ascending by index."""
 
-    index: np.ndarray  #: [design] int64
+    index: np.ndarray  # type: ignore[assignment]  #: [design] int64; not the method of tuples
     values: np.ndarray  #: [metric of ``spec.metrics``, design] float32; reasons, below 2^24, are exact
     scores: np.ndarray  #: [objective, design] float32, the smaller the better, infinite when infeasible
     counts: np.ndarray  #: int64: feasible designs of the block, then designs by :attr:`~dse.study.Study.reason_bits`
@@ -153,7 +153,9 @@ def _winning(engine: Engine, keep: Keep, block: range, edges: np.ndarray) -> Par
 
     ahead = dispatch(starts[0])
     for this, following in zip(starts, [*starts[1:], None], strict=True):
-        found, ahead = ahead, dispatch(following) if following is not None else None
+        found = ahead
+        if following is not None:
+            ahead = dispatch(following)
         counts += np.asarray(found.counts)
         minima.add(this, lines, np.asarray(found.outer_best), np.asarray(found.inner_best))
         if found.below is not None:

@@ -13,7 +13,7 @@ from dse.sweep.grid.grid import Grid
 class Winners(NamedTuple):
     """Designs by index and the scores they won with."""
 
-    index: np.ndarray  #: [design] int64
+    index: np.ndarray  # type: ignore[assignment]  #: [design] int64; not the method of tuples
     scores: np.ndarray  #: [objective, design] float32
 
 
