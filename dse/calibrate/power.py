@@ -201,7 +201,8 @@ def minimum(rows: Rows, used: np.ndarray, starts: int = _STARTS) -> Minimum:
 
 def fit_of(rows: Rows, found: Minimum) -> Fit:
     """Values, spreads and errors at an optimum of all figures."""
-    return fit_at(CHIPS[rows.slug].parameters, found.z, posterior(found.curvature), found.errors, [found.loss])
+    known, losses = CHIPS[rows.slug].parameters, np.array([found.loss])
+    return fit_at(known, found.z, posterior(found.curvature), found.errors, losses)
 
 
 # Out

@@ -21,7 +21,7 @@ from dse.search.evaluation import Penalty, Values, padded, padded_values, shaped
 from dse.search.judging import Evaluation, Judgement, best_position, better, scalar, weights_of, worth
 from dse.search.methods import METHODS, Searcher, Worth
 from dse.search.problem import Problem
-from dse.search.space import Point, Space
+from dse.search.space import AnyArray, Point, Space
 from dse.sweep.engine.programs import persistent_jit
 
 #: Steps between looks at the clock hold about so many evaluations, of all seeds together.
@@ -35,17 +35,17 @@ class Best(NamedTuple):
 
     point: Point
     evaluation: Evaluation
-    value: Array
+    value: AnyArray
 
 
 class Row(NamedTuple):
     """What steps add to the history: arrays [step, seed]."""
 
-    violation: Array  #: of the best so far
-    value: Array  #: of the best so far
-    objectives: Array  #: [objective] of the best so far
-    feasible: Array  #: feasible designs of a step
-    reasons: Array  #: [bit] designs of a step by infeasibility reason
+    violation: AnyArray  #: of the best so far
+    value: AnyArray  #: of the best so far
+    objectives: AnyArray  #: [objective] of the best so far
+    feasible: AnyArray  #: feasible designs of a step
+    reasons: AnyArray  #: [bit] designs of a step by infeasibility reason
 
 
 class Batch(NamedTuple):
@@ -59,8 +59,7 @@ class Chunk(NamedTuple):
     """What several steps have found, on the host."""
 
     rows: Row  #: arrays [step, seed]
-    points: Point | None  #: [step, seed, batch] where there are several objectives
-    evaluation: Evaluation | None
+    batches: Batch | None  #: [step, seed, batch] where there are several objectives
     told: tuple[np.ndarray, ...] | None = None  #: what an external method was told
 
 
@@ -114,7 +113,8 @@ def absorb(best: Best, batch: Batch, weights: np.ndarray, bits: tuple[int, ...])
         history.append((best.evaluation.violation, best.value, best.evaluation.objectives))
     feasible = (found.reason == 0).sum(axis=2, dtype=np.int32)
     reasons = [((found.reason & bit) != 0).sum(axis=2, dtype=np.int32) for bit in bits]
-    return best, Row(*map(np.stack, zip(*history, strict=True)), feasible, np.stack(reasons, axis=-1))
+    violations, values, objectives = map(np.stack, zip(*history, strict=True))
+    return best, Row(violations, values, objectives, feasible, np.stack(reasons, axis=-1))
 
 
 @persistent_jit("run")
@@ -186,7 +186,7 @@ class Driver:
         shape = len(self._seeds), self.batch
         batch = Batch(_stacked(points), _stacked([shaped(evaluation, shape) for evaluation in found]))
         self.best, rows = absorb(self.best, batch, self.weights, self._run.bits)
-        return Chunk(rows, *(batch if self.problem.n_objectives > 1 else (None, None)))
+        return Chunk(rows, batch if self.problem.n_objectives > 1 else None)
 
     def _step(self, points: Point, found: tuple[Evaluation, Values], step: int) -> None:
         arguments = *self._fixed, self.state, points, found, np.int32(step)
@@ -263,8 +263,9 @@ class HostDriver:
             told.append(own)
         batch = _stacked(batches)
         self.best, rows = absorb(self.best, batch, self.weights, tuple(self.problem.study.reason_bits.values()))
-        several = self.problem.n_objectives > 1
-        return Chunk(rows, *(batch if several else (None, None)), tuple(map(np.stack, zip(*told, strict=True))))
+        return Chunk(
+            rows, batch if self.problem.n_objectives > 1 else None, tuple(map(np.stack, zip(*told, strict=True)))
+        )
 
     def _tell(self, found: tuple[np.ndarray, ...]) -> None:
         for searcher, *own in zip(self.searchers, *found, strict=True):

@@ -12,15 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from dse.search.space import AnyArray
 from dse.types import Scalar
 
 
 class Evaluation(NamedTuple):
     """What searchers see of designs: arrays [...]."""
 
-    objectives: Array  #: [..., objective], maximised objectives negated
-    violation: Array  #: 0 for the feasible, else how far they are from it, the sum over what is violated
-    reason: Array  #: bits of the study's reasons, and its bit for constraints of the specification
+    objectives: AnyArray  #: [..., objective], maximised objectives negated
+    violation: AnyArray  #: 0 for the feasible, else how far they are from it, the sum over what is violated
+    reason: AnyArray  #: bits of the study's reasons, and its bit for constraints of the specification
 
 
 class Judgement(NamedTuple):

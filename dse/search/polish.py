@@ -91,5 +91,6 @@ def _best_of(points: Point, found: Evaluation, weights: np.ndarray) -> tuple[Bes
     value = worth(found.objectives, weights)
     at = best_position(found.violation, value, points.digits)
     improved = bool(better((found.violation[at], value[at]), (found.violation[0], value[0])))
-    at = at if improved else 0
-    return Best(*jax.tree.map(lambda a: a[at], (points, found)), value[at]), improved
+    chosen = at if improved else 0
+    point, evaluation = jax.tree.map(lambda a: a[chosen], (points, found))
+    return Best(point, evaluation, value[chosen]), improved

@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from dse.search import checkpoint, outcome, pareto, problem
 from dse.search import dataset as datasets
 from dse.search import polish as polishing
 from dse.search.checkpoint import Progressed
-from dse.search.driver import Best, Chunk, Driver, HostDriver, driver, release
+from dse.search.driver import Batch, Best, Chunk, Driver, HostDriver, driver, release
 from dse.search.judging import weights_of
 from dse.search.outcome import MethodResult, Outcome
 from dse.search.problem import Problem
@@ -196,20 +196,23 @@ def _added(done: Progressed, chunk: Chunk, count: int, one: Driver | HostDriver)
     told = chunk.told
     if done.told is not None and told is not None:
         told = tuple(map(np.concatenate, zip(done.told, told, strict=True)))
-    front = done.digits, done.reals, done.objectives
+    digits, reals, objectives = done.digits, done.reals, done.objectives
+    if chunk.batches is not None:
+        digits, reals, objectives = _front((digits, reals, objectives), chunk.batches)
     return Progressed(
         done.steps + count, one.state_arrays(), history, done.reasons + chunk.rows.reasons.sum(axis=(0, 1)),
-        *(front if chunk.points is None else _front(front, chunk)), told,
+        digits, reals, objectives, told,
     )  # fmt: skip
 
 
-def _front(front: tuple[np.ndarray, ...], chunk: Chunk) -> tuple[np.ndarray, ...]:
-    """The front with the feasible designs of a chunk."""
-    feasible = chunk.evaluation.reason == 0
-    new = chunk.points.digits[feasible], chunk.points.reals[feasible], chunk.evaluation.objectives[feasible]
+def _front(front: tuple[np.ndarray, ...], batches: Batch) -> Iterator[np.ndarray]:
+    """The front with the feasible designs of some steps."""
+    points, evaluation = batches
+    feasible = evaluation.reason == 0
+    new = points.digits[feasible], points.reals[feasible], evaluation.objectives[feasible]
     both = [np.concatenate(pair) for pair in zip(front, new, strict=True)]
     kept = pareto.front(both[2])
-    return tuple(array[kept] for array in both)
+    return (array[kept] for array in both)
 
 
 def _best_of_all(found: list[MethodResult]) -> Best:

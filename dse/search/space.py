@@ -19,18 +19,21 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
+#: An array on the host (NumPy) or on the device (JAX): they have the same operations, but no type in common.
+AnyArray: TypeAlias = Any
+
 
 class Point(NamedTuple):
     """Designs as digits into a grid's tables and positions along its continuous axes."""
 
-    digits: Array  #: [..., digit] int32: dimensions…, row of degrees, options…
-    reals: Array  #: [..., continuous axis] float32 in [0, 1]
+    digits: AnyArray  #: [..., digit] int32: dimensions…, row of degrees, options…
+    reals: AnyArray  #: [..., continuous axis] float32 in [0, 1]
 
 
 @functools.partial(

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from dse.search.codesign.hardware import Hardware
+from dse.search.codesign.hardware import Coordinates, Hardware, Leaves
 from dse.search.codesign.inner import BestMappings, Inner
 
 #: Coordinates of points: full path → [point].
@@ -279,19 +279,21 @@ def _adam() -> optax.GradientTransformation:
 
 
 @functools.partial(jax.jit, static_argnames="hardware")
-def _leaves(coordinates: Points, *, hardware: _Static) -> Points:
+def _leaves(coordinates: Coordinates, *, hardware: _Static) -> Leaves:
     return jax.vmap(hardware.hardware.leaves)(coordinates)
 
 
 @functools.partial(jax.jit, static_argnames="hardware")
-def _pull_back(coordinates: Points, by_leaf: Points, *, hardware: _Static) -> Points:
+def _pull_back(coordinates: Coordinates, by_leaf: Leaves, *, hardware: _Static) -> Coordinates:
     """Gradient by coordinates from the one by leaves (transposed Jacobian)."""
     _, pull = jax.vjp(jax.vmap(hardware.hardware.leaves), coordinates)
     return pull(by_leaf)[0]
 
 
 @functools.partial(jax.jit, static_argnames="hardware")
-def _advance(at: Points, state: Any, slope: Points, rate: Any, *, hardware: _Static) -> tuple[Points, Any]:
+def _advance(
+    at: Coordinates, state: Any, slope: Coordinates, rate: Any, *, hardware: _Static
+) -> tuple[Coordinates, Any]:
     """One step of Adam along what bounds and budgets leave of the gradient, then into them."""
     reduced = jax.vmap(hardware.hardware.reduced)(at, slope)
     with jax.numpy_dtype_promotion("standard"):  # optax counts steps in integers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,7 @@ def _budget(budget: Budget, where: str) -> dict[str, float]:
     return found
 
 
-def _bounds(table: dict[str, Any], where: str, prefix: str) -> list[tuple[str, tuple[float, float]]]:
+def _bounds(table: Mapping[str, Any], where: str, prefix: str) -> list[tuple[str, tuple[float, float]]]:
     """Full path → least and largest value, of dotted keys or nested tables."""
     found = []
     for key, value in table.items():
