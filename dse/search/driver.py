@@ -21,7 +21,7 @@ from dse.search.evaluation import Penalty, Values, padded, padded_values, shaped
 from dse.search.judging import Evaluation, Judgement, best_position, better, scalar, weights_of, worth
 from dse.search.methods import METHODS, Searcher, Worth
 from dse.search.problem import Problem
-from dse.search.space import AnyArray, Point, Space
+from dse.search.space import Point, Space
 from dse.sweep.engine.programs import persistent_jit
 
 #: Steps between looks at the clock hold about so many evaluations, of all seeds together.
@@ -33,26 +33,26 @@ _MOST_STEPS = 256
 class Best(NamedTuple):
     """The best design so far of each seed."""
 
-    point: Point
-    evaluation: Evaluation
-    value: AnyArray
+    point: Point[np.ndarray]
+    evaluation: Evaluation[np.ndarray]
+    value: np.ndarray
 
 
 class Row(NamedTuple):
     """What steps add to the history: arrays [step, seed]."""
 
-    violation: AnyArray  #: of the best so far
-    value: AnyArray  #: of the best so far
-    objectives: AnyArray  #: [objective] of the best so far
-    feasible: AnyArray  #: feasible designs of a step
-    reasons: AnyArray  #: [bit] designs of a step by infeasibility reason
+    violation: np.ndarray  #: of the best so far
+    value: np.ndarray  #: of the best so far
+    objectives: np.ndarray  #: [objective] of the best so far
+    feasible: np.ndarray  #: feasible designs of a step
+    reasons: np.ndarray  #: [bit] designs of a step by infeasibility reason
 
 
 class Batch(NamedTuple):
     """What steps have evaluated: arrays [step, seed, batch]."""
 
-    points: Point
-    evaluation: Evaluation
+    points: Point[np.ndarray]
+    evaluation: Evaluation[np.ndarray]
 
 
 class Chunk(NamedTuple):

@@ -6,22 +6,22 @@ The feasible come first, then those that violate least (constraint domination).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Generic, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from dse.search.space import AnyArray
+from dse.search.space import ArrayT
 from dse.types import Scalar
 
 
-class Evaluation(NamedTuple):
+class Evaluation(NamedTuple, Generic[ArrayT]):
     """What searchers see of designs: arrays [...]."""
 
-    objectives: AnyArray  #: [..., objective], maximised objectives negated
-    violation: AnyArray  #: 0 for the feasible, else how far they are from it, the sum over what is violated
-    reason: AnyArray  #: bits of the study's reasons, and its bit for constraints of the specification
+    objectives: ArrayT  #: [..., objective], maximised objectives negated
+    violation: ArrayT  #: 0 for the feasible, else how far they are from it, the sum over what is violated
+    reason: ArrayT  #: bits of the study's reasons, and its bit for constraints of the specification
 
 
 class Judgement(NamedTuple):
@@ -31,7 +31,7 @@ class Judgement(NamedTuple):
     value: Array  #: small is good
 
 
-def better(one: tuple[Array, Array], other: tuple[Array, Array]) -> Array:
+def better(one: tuple[ArrayT, ArrayT], other: tuple[ArrayT, ArrayT]) -> ArrayT:
     """Whether (violation, value) is better: less violation, then the smaller value (constraint domination)."""
     return (one[0] < other[0]) | ((one[0] == other[0]) & (one[1] < other[1]))
 

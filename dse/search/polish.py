@@ -86,7 +86,7 @@ def _around(space: Space, point: Point, step: Array, *, in_pairs: bool, size: in
     return points, padded_values(space, points, size)
 
 
-def _best_of(points: Point, found: Evaluation, weights: np.ndarray) -> tuple[Best, bool]:
+def _best_of(points: Point[np.ndarray], found: Evaluation[np.ndarray], weights: np.ndarray) -> tuple[Best, bool]:
     """The best of the points, and whether it is better than the first."""
     value = worth(found.objectives, weights)
     at = best_position(found.violation, value, points.digits)

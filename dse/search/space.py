@@ -19,21 +19,22 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
-#: An array on the host (NumPy) or on the device (JAX): they have the same operations, but no type in common.
-AnyArray: TypeAlias = Any
+#: An array on the device (JAX), which may be traced, or on the host (NumPy).
+ArrayT = TypeVar("ArrayT", Array, np.ndarray)
 
 
-class Point(NamedTuple):
+class Point(NamedTuple, Generic[ArrayT]):
     """Designs as digits into a grid's tables and positions along its continuous axes."""
 
-    digits: AnyArray  #: [..., digit] int32: dimensions…, row of degrees, options…
-    reals: AnyArray  #: [..., continuous axis] float32 in [0, 1]
+    digits: ArrayT  #: [..., digit] int32: dimensions…, row of degrees, options…
+    reals: ArrayT  #: [..., continuous axis] float32 in [0, 1]
 
 
 @functools.partial(
