@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import importlib
 import sys
-from types import ModuleType
 from typing import Any
 
 __version__ = "0.1.0"
 
 #: Public name → the module that defines it.
 _PUBLIC = {
-    "design": "dse.design",
-    "evaluate": "dse.evaluate",
-    "explain": "dse.explain",
+    "design": "dse.designs",
+    "evaluate": "dse.evaluation",
+    "explain": "dse.explanation",
     "open_results": "dse.sweep.results.files",
     "predict": "dse.measured.comparison",
     "run": "dse.sweep",
@@ -50,18 +49,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-class _Package(ModuleType):
-    """The package's own type, because functions and the modules that define them share names.
-
-    After importing ``dse.design`` Python binds that module to ``dse.design``; here the function
-    keeps the name. The module is reached by ``from dse.design import …``.
-    """
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in _PUBLIC and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.design import leaf
+from dse.designs import leaf
 from dse.types import INFEASIBLE_MEANING, Design, Infeasible, Metrics, Operator, Precision, Scalar
 from dse.types.metrics import ENERGY
 
@@ -156,7 +156,7 @@ def of_document(document: Mapping[str, Any]) -> Study:
 
 def _train(design: Design) -> Metrics:
     """``dse.evaluate``, imported when it is first traced: programs that are read from disk never need it."""
-    from dse.evaluate import evaluate
+    from dse.evaluation import evaluate
 
     return evaluate(design)
 

@@ -32,8 +32,8 @@ import pandas as pd
 
 import dse
 from dse import catalog, plot
-from dse.design import replace
-from dse.explain import elasticities
+from dse.designs import replace
+from dse.explanation import elasticities
 from dse.sweep import from_text
 
 root = Path.cwd() if Path("sweeps").is_dir() else Path.cwd().parent

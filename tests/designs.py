@@ -8,7 +8,7 @@ import functools
 from hypothesis import strategies as st
 
 from dse import catalog
-from dse.design import CHIP, known_leaves, replace
+from dse.designs import CHIP, known_leaves, replace
 from dse.model.layout import lay_out
 from dse.model.work.training import training_work
 from dse.types import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax
 
-from dse.evaluate import evaluate
+from dse.evaluation import evaluate
 
 #: Metrics of one design, in the precision that JAX is set to.
 metrics_of = jax.jit(evaluate)

@@ -18,7 +18,7 @@ LEVELS: list[tuple[str, ...]] = [
     ("dse.types",),
     ("dse.catalog",),
     ("dse.references",),
-    ("dse.design",),
+    ("dse.designs",),
     ("dse.model",),  # small things that all rooms of the model share
     ("dse.model.layout",),
     ("dse.model.work",),
@@ -26,7 +26,7 @@ LEVELS: list[tuple[str, ...]] = [
     ("dse.model.parallel",),
     ("dse.model.steps",),
     ("dse.model.accounts",),
-    ("dse.evaluate",),
+    ("dse.evaluation",),
     ("dse.study",),
     ("dse.spec",),
     ("dse.sweep.progress",),
@@ -39,7 +39,7 @@ LEVELS: list[tuple[str, ...]] = [
     ("dse.sweep.evaluation",),
     ("dse.sweep.merge", "dse.sweep.run"),
     ("dse.sweep",),
-    ("dse.explain", "dse.measured"),
+    ("dse.explanation", "dse.measured"),
     ("dse.search", "dse.calibrate"),
     ("dse.plot",),
     ("dse.drawing",),
@@ -49,11 +49,11 @@ LEVELS: list[tuple[str, ...]] = [
 
 #: Rooms that may not know these modules or names, whatever their level.
 FORBIDDEN = {
-    "dse.sweep": ("dse.evaluate", "dse.types.Metrics", "dse.types.Infeasible", "dse.types.INFEASIBLE_MEANING",
+    "dse.sweep": ("dse.evaluation", "dse.types.Metrics", "dse.types.Infeasible", "dse.types.INFEASIBLE_MEANING",
                   "dse.types.metrics.Metrics", "dse.types.choices.Infeasible"),
-    "dse.spec": ("dse.evaluate", "dse.types.Metrics", "dse.types.Infeasible", "dse.types.INFEASIBLE_MEANING",
+    "dse.spec": ("dse.evaluation", "dse.types.Metrics", "dse.types.Infeasible", "dse.types.INFEASIBLE_MEANING",
                  "dse.types.metrics.Metrics", "dse.types.choices.Infeasible"),
-    "dse.model": ("dse.catalog", "dse.design"),
+    "dse.model": ("dse.catalog", "dse.designs"),
 }  # fmt: skip
 
 

@@ -9,8 +9,8 @@ import math
 import pytest
 
 import dse
-from dse.design import known_leaves, leaf, leaf_path, replace
-from dse.explain import continuous_leaves, elasticities, explain, short_name
+from dse.designs import known_leaves, leaf, leaf_path, replace
+from dse.explanation import continuous_leaves, elasticities, explain, short_name
 from dse.types import INFEASIBLE_MEANING, Infeasible
 
 from .designs import make_design
@@ -124,7 +124,7 @@ def test_reasons_have_numbers():
 def test_every_reason_has_a_sentence_and_numbers(design):
     told = explain(dataclasses.replace(design))
     everything = told.metrics | {"infeasible_reason": float(sum(Infeasible))}
-    from dse.explain import reasons
+    from dse.explanation import reasons
 
     found = reasons(design, everything)
     assert [r.name for r in found] == [bit.name for bit in Infeasible]

@@ -28,14 +28,12 @@ def test_import_is_lazy():
 
 def test_functions_keep_their_names():
     code = """
-import dse.design, dse.evaluate, dse.explain, dse.measured.comparison, dse.sweep.run
+import dse.designs, dse.evaluation, dse.explanation, dse.measured.comparison, dse.sweep.run
 from dse import design, evaluate
 import dse.model.accounts.memory
 assert all(callable(f) for f in (dse.design, dse.evaluate, dse.explain, dse.predict, dse.run)), dse.design
 assert design is dse.design and evaluate is dse.evaluate
-from dse.design import leaves
-import dse.design as again
-assert again is dse.design
+from dse.designs import leaves
 """
     run_python(code)
 

@@ -10,9 +10,9 @@ from rich.console import Console
 
 import dse
 from dse.cli.best import show_best
-from dse.design import design
+from dse.designs import design
 from dse.errors import InputError
-from dse.explain import explain
+from dse.explanation import explain
 from dse.measured import evaluate_many, predict_cases, read_cases
 from dse.spec.expression import parse
 from dse.study import TRAINING, of_document

@@ -17,7 +17,7 @@ import numpy as np
 
 from dse.calibrate import writing
 from dse.calibrate.fit import Fit, Minimum, Parameter, fit_at, gauss_newton, held_out, posterior
-from dse.design import replace
+from dse.designs import replace
 from dse.errors import InputError
 from dse.measured.energy import METRICS, Study, StudyCase, read, summarise
 from dse.measured.prediction import alike, evaluate_stack

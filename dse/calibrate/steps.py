@@ -26,9 +26,9 @@ import numpy as np
 from dse import catalog
 from dse.calibrate import residuals
 from dse.calibrate.fit import MOVED, Parameter, folds, gauss_newton, held_out, posterior
-from dse.design import leaf_path, replace
+from dse.designs import leaf_path, replace
 from dse.errors import InputError
-from dse.evaluate import evaluate
+from dse.evaluation import evaluate
 from dse.measured import predict_cases, read_cases
 from dse.measured.comparison import Comparison, compare_predictions, is_timed, step_time
 from dse.measured.names import Lookup

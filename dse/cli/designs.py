@@ -30,7 +30,7 @@ def reasons_table(reasons: dict[str, int], study: Study) -> Table:
 
 def label(name: str, value: Any) -> str:
     """What an axis is at a design, with its units."""
-    from dse.design import known_leaves, leaf_path
+    from dse.designs import known_leaves, leaf_path
 
     if isinstance(value, bool):
         return "yes" if value else "no"

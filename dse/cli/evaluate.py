@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from dse.explain import Explanation, OperatorRow, Share
+    from dse.explanation import Explanation, OperatorRow, Share
     from dse.measured.uncertainty import Interval
     from dse.types import Design
 
@@ -46,8 +46,8 @@ def evaluate(
 ) -> int:
     """One design: time, memory, what bounds each operator, and what would change it."""
     from dse.catalog import default_software
-    from dse.design import design
-    from dse.explain import explain
+    from dse.designs import design
+    from dse.explanation import explain
 
     values = _settings(settings or [])
     n_devices, software = _whole(values.pop("n_devices", n_devices)), values.pop("software", software)
@@ -99,7 +99,7 @@ def _whole(value: Any) -> int | None:
 
 
 def _leaves(design: Design) -> dict[str, float]:
-    from dse.design import leaf, leaves_of
+    from dse.designs import leaf, leaves_of
 
     values = {path: leaf(design, path) for path in leaves_of(design)}
     return {path: float(value) for path, value in values.items() if value is not None}

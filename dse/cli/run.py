@@ -85,6 +85,7 @@ def _shard(text: str) -> tuple[int, int]:
 
 def _as_dict(summary: Summary, seconds: dict[str, float], figures: list[Path]) -> dict[str, Any]:
     return dataclasses.asdict(summary) | {
+        "study": summary.study.name,
         "rate": summary.rate,
         "seconds": seconds,
         "output": str(summary.output),

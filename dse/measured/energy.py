@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dse import catalog
-from dse.design import design, replace
+from dse.designs import design, replace
 from dse.errors import InputError
 from dse.measured.prediction import Prediction, evaluate_many
 from dse.measured.table import Case, Meaning, Measurement, Row, Skip, group_rows, read_table

@@ -21,7 +21,7 @@ import jax
 import numpy as np
 
 from dse import catalog
-from dse.design import leaf, leaves, replace
+from dse.designs import leaf, leaves, replace
 from dse.types import Design
 
 #: Probability of an interval, unless another is asked for.

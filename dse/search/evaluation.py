@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from dse.design import replace
+from dse.designs import replace
 from dse.search import space as spaces
 from dse.search.judging import Evaluation, logarithm, scalar
 from dse.search.space import Point, Space

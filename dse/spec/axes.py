@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dse import catalog
-from dse.design import known_leaves, leaf_path, leaf_value, path_endings
+from dse.designs import known_leaves, leaf_path, leaf_value, path_endings
 from dse.errors import InputError, unknown_name
 
 #: Rules that make an axis' values from what it must divide.

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dse import catalog
-from dse.design import leaf_value
+from dse.designs import leaf_value
 from dse.errors import InputError
 from dse.spec.axes import find_leaf
 from dse.study import Lookup, Study

@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import Field, create_model, field_validator
 
-from dse.design import N_DEVICES, known_leaves, leaf_value
+from dse.designs import N_DEVICES, known_leaves, leaf_value
 from dse.errors import InputError, unknown_name
 from dse.spec import axes as axis_values
 from dse.spec import sweep as sweep_spec

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dse.design import CHIP, known_leaves
+from dse.designs import CHIP, known_leaves
 from dse.errors import InputError, nearest, unknown_name
 from dse.spec import axes as axis_values
 from dse.spec.axes import Axis

@@ -16,7 +16,7 @@ from dse.calibrate.kernel_parameters import JOBS, SHARED, leaf
 from dse.calibrate.kernel_tables import tables, units, write, write_catalog
 from dse.calibrate.kernels import calibrate, read_kernels, shape
 from dse.calibrate.writing import document, number
-from dse.design import replace
+from dse.designs import replace
 from dse.errors import InputError
 from dse.measured.kernels import Kernel, device_of, predict, times
 

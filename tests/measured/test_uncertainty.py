@@ -10,7 +10,7 @@ import pytest
 
 import dse
 from dse.cli import app
-from dse.design import leaf, leaves
+from dse.designs import leaf, leaves
 from dse.measured.prediction import alike
 from dse.measured.uncertainty import (
     DRAWS,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.design import replace
-from dse.evaluate import evaluate
+from dse.designs import replace
+from dse.evaluation import evaluate
 from dse.model import choice
 from tests.designs import make_design
 

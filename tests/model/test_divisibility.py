@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dse
-from dse.design import N_DEVICES, replace
+from dse.designs import N_DEVICES, replace
 from dse.model.accounts.feasibility import infeasible_reason
 from dse.model.choice import divides
 from dse.model.divisibility import RULES, fits

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import dse
 from dse import catalog
-from dse.design import replace
-from dse.evaluate import evaluate
+from dse.designs import replace
+from dse.evaluation import evaluate
 from dse.model.work.parameters import layer_parameters
 from dse.types import Infeasible, Metrics, OperatorKind
 from tests.designs import (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dse
-from dse.design import CHIP, known_leaves, leaf, leaf_path, leaves, leaves_of
+from dse.designs import CHIP, known_leaves, leaf, leaf_path, leaves, leaves_of
 from dse.errors import InputError
 from dse.measured import evaluate_many
 from dse.spec.sweep import from_text

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.design import replace
+from dse.designs import replace
 from dse.study import TRAINING
 from dse.sweep import execute, plan
 from dse.sweep.engine.decoding import decode

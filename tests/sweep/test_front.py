@@ -64,7 +64,7 @@ def test_the_front_is_exact(monkeypatch, n_objectives, chunks_a_block):
 
     def noting(self, nest, line, count, pivots, thresholds=None):
         found = scores(self, nest, line, count, pivots, thresholds)
-        asked.append((np.isfinite(pivots[:, 0]).sum(), np.asarray(found.hopeful).sum()))
+        asked.append((np.isfinite(pivots[:, 0]).sum(), np.asarray(found.candidates).sum()))
         return found
 
     monkeypatch.setattr(Engine, "scores", noting)
@@ -75,7 +75,7 @@ def test_the_front_is_exact(monkeypatch, n_objectives, chunks_a_block):
     front = found.result()
     np.testing.assert_array_equal(np.sort(front.index), expected)
     assert len(asked) > 8 and len(expected) > 5
-    active = [hopeful for pivots, hopeful in asked if pivots]
+    active = [candidates for pivots, candidates in asked if pivots]
     if chunks_a_block > 1:
         assert len(active) >= 4, "pivots that earlier chunks have found"
     again, objectives = engine.designs(front.index)

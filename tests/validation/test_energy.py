@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dse.design import replace
+from dse.designs import replace
 from dse.measured.comparison import compare
 from dse.measured.energy import CLOCKS, decoder_layer, frugal_end
 from dse.measured.prediction import evaluate_many

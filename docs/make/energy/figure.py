@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.calibrate.power import FittedChip
-from dse.design import leaf
+from dse.designs import leaf
 from dse.measured.energy import CLOCKS
 from dse.measured.prediction import evaluate_many
 from dse.plot import style

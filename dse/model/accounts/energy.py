@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from dse.model.layout import Layout
 from dse.model.machine.messages import link_energy
 from dse.model.machine.operator_energy import Joules, operators_energy
-from dse.model.machine.power import control_power, leakage_power, power_limit, voltage
+from dse.model.machine.power import Demand, control_power, leakage_power, power_limit, voltage
 from dse.model.machine.rates import reciprocal
 from dse.model.steps.layer import LayerTime, launch_time
 from dse.model.steps.training import StepTime
@@ -56,21 +56,17 @@ class StepEnergy(NamedTuple):
     provisioned: Scalar  # watts of the same with every device at its limit
 
 
-def layer_power(
-    energy: Joules, links: Scalar, time: Scalar, host: Scalar, ratio: Scalar, power: Power
-) -> tuple[Scalar, Scalar]:
+def layer_power(layer: Demand, ratio: Scalar, power: Power) -> tuple[Scalar, Scalar]:
     """Board power of a device that runs layers, and the share of its cores' dynamic power that the limit leaves.
-
-    A layer takes its device ``time``, and its host ``host`` to launch.
 
     Times of a step are measured ones with the clock that the chip's own limit allowed; where the nominal voltage
     would draw more than that limit, the chip ran at a lower one.
     """
     volts = voltage(ratio, power)
-    period = jnp.maximum(time, host)
-    cold, cool = 1.0 + power.cooling, 1.0 + power.memory_cooling
-    cores = cold * (energy.cores * volts * volts + control_power(ratio, volts, power) * time) / period
-    rest = power.uncore + cold * leakage_power(volts, power) + (cool * energy.memory + links) / period
+    period = jnp.maximum(layer.other_time, layer.host_time)
+    cold, controls = 1.0 + power.cooling, control_power(ratio, volts, power) * layer.other_time
+    cores = cold * (layer.core_energy * volts * volts + controls) / period
+    rest = power.uncore + cold * leakage_power(volts, power) + layer.other_energy / period
     share = jnp.clip((power_limit(power) - rest) / cores, LEAST_SHARE, 1.0)
     return rest + share * cores, share
 
@@ -89,9 +85,11 @@ def step_energy(
 
     a_layer = operators_energy(work.layer, design, repeated=True)
     links = link_energy(work.messages, system, layout.full)
+    beside_cores = (1.0 + power.memory_cooling) * a_layer.memory + links[Scope.layer]
     busy, share = layer_power(
-        a_layer, links[Scope.layer], jnp.maximum(one.total, 1e-12), launch_time(design, layout), ratio, power
-    )
+        Demand(0.0, jnp.maximum(one.total, 1e-12), a_layer.cores, beside_cores, host_time=launch_time(design, layout)),
+        ratio, power,
+    )  # fmt: skip
 
     often = executions(design, layout, work.parameters)
     ends = operators_energy([*work.embedding, *work.head], design)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from dse.model.machine import collectives
 from dse.model.machine.collectives import summing_time
 from dse.model.machine.routes import Route
-from dse.types import Dimension, Message, MessageKind, Scalar, Scope, Software, System, Window
+from dse.types import Message, MessageKind, Scalar, Scope, Software, System, Window
 
 
 class Sent(NamedTuple):
@@ -44,15 +44,11 @@ def routed(messages: Iterable[Message], system: System) -> list[tuple[Message, R
     return [(m, known.setdefault(tuple(map(id, m.group)), Route(m.group, system))) for m in messages]
 
 
-def time_of(
-    sent: Iterable[Sent], scope: Scope, dimension: Dimension | None = None, window: Window | None = None
-) -> Scalar:
-    """Seconds of the messages of a scope, of one dimension and behind one window where these are given."""
-    chosen = (
-        s.time for s in sent if s.message.scope is scope and (dimension is None or s.message.dimension is dimension)
-        and (window is None or s.message.window is window)
-    )  # fmt: skip
-    return sum(chosen, 0.0)
+def time_of(sent: Iterable[Sent], scope: Scope, window: Window | None = None) -> Scalar:
+    """Seconds of the messages of a scope, of those behind one window where it is given."""
+    return sum(
+        (s.time for s in sent if s.message.scope is scope and (window is None or s.message.window is window)), 0.0
+    )
 
 
 def link_energy(messages: Iterable[Message], system: System, again: Scalar = 0.0) -> dict[Scope, Scalar]:

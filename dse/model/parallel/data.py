@@ -31,8 +31,8 @@ def data_parallel_time(design: Design, layout: Layout, sent: Iterable[Sent], win
     """
     sent = [s for s in sent if s.message.scope in (Scope.weights, Scope.tied_embedding)]
     overlap = design.mapping.overlap_dp * design.software.dp_overlap
-    before = time_of(sent, Scope.weights, window=Window.stage_forward)
-    behind = time_of(sent, Scope.weights, window=Window.stage_backward)
+    before = time_of(sent, Scope.weights, Window.stage_forward)
+    behind = time_of(sent, Scope.weights, Window.stage_backward)
     gathers, scatters = _most(sent, Window.stage_forward), _most(sent, Window.stage_backward)
     hidden = jnp.minimum(overlap * before, gathers * (windows.forward + windows.stall)) + jnp.minimum(
         overlap * behind, scatters * (windows.backward + windows.stall)

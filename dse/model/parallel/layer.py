@@ -11,7 +11,7 @@ from dse.model.layout import Layout
 from dse.model.machine import collectives
 from dse.model.machine.messages import Sent, time_of
 from dse.model.machine.passes import Passes
-from dse.types import Design, Dimension, Group, Scalar, Scope, Window
+from dse.types import Design, Dimension, Scalar, Scope, Window
 
 
 class Exposed(NamedTuple):
@@ -35,7 +35,8 @@ def tensor_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes
         Window.matrix_forward: overlap, Window.matrix_input_gradient: overlap,
         Window.matrix_weight_gradient: asynchronous,
     }  # fmt: skip
-    forward, inputs, weights = _behind(sent, Dimension.tensor, overlaps, passes, group, design)
+    usage = collectives.usage(group, design.system)
+    forward, inputs, weights = _behind(_of(sent, Dimension.tensor), overlaps, passes, usage)
     return Exposed(forward, inputs + weights)
 
 
@@ -43,16 +44,19 @@ def context_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passe
     """The ring of keys and values, and in the backward of their gradients, behind the attention that it feeds."""
     overlap = design.software.cp_overlap
     overlaps = {Window.attention_forward: overlap, Window.attention_backward: overlap}
-    return Exposed(*_behind(sent, Dimension.context, overlaps, passes, layout.groups.cp, design))
+    usage = collectives.usage(layout.groups.cp, design.system)
+    return Exposed(*_behind(_of(sent, Dimension.context), overlaps, passes, usage))
+
+
+def _of(sent: Iterable[Sent], dimension: Dimension) -> list[Sent]:
+    return [s for s in sent if s.message.dimension is dimension]
 
 
 def _behind(
-    sent: Iterable[Sent], dimension: Dimension, overlaps: dict[Window, Scalar], passes: Passes, group: Group,
-    design: Design,
-) -> list[Scalar]:  # fmt: skip
+    sent: Iterable[Sent], overlaps: dict[Window, Scalar], passes: Passes, processor_usage: Scalar
+) -> list[Scalar]:
     """Exposed seconds window by window, each with the share of its messages that can be hidden."""
-    usage = collectives.usage(group, design.system)
     return [
-        collectives.exposed(time_of(sent, Scope.layer, dimension, window), passes.window(window), overlap, usage)
+        collectives.exposed(time_of(sent, Scope.layer, window), passes.window(window), overlap, processor_usage)
         for window, overlap in overlaps.items()
     ]

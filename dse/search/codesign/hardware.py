@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from dse.design import CHIP
+from dse.designs import CHIP
 from dse.search.codesign.price import Price
 from dse.types import Scalar
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from dse.design import leaf, replace
+from dse.designs import leaf, replace
 from dse.model.accounts.feasibility import usable_memory
 from dse.model.machine.technology import generated
 from dse.sweep.engine import equations

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dse import catalog
-from dse.design import CHIP, known_leaves, leaf, leaf_value
+from dse.designs import CHIP, known_leaves, leaf, leaf_value
 from dse.errors import InputError
 from dse.search.codesign.descent import Problem, Schedule
 from dse.search.codesign.hardware import Hardware, Leaves

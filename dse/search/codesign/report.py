@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from dse.design import known_leaves
+from dse.designs import known_leaves
 from dse.errors import InputError
-from dse.explain import short_name
+from dse.explanation import short_name
 from dse.search.codesign import descent as codesign
 from dse.search.codesign import problem as codesign_problem
 from dse.search.codesign.descent import Problem, Trace

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from dse.design import replace
+from dse.designs import replace
 from dse.spec.expression import Expression
 from dse.spec.sweep import Objective
 from dse.study import Study

@@ -15,7 +15,7 @@ import numpy as np
 
 from dse import catalog
 from dse.catalog import Values
-from dse.design import CHIP, N_DEVICES, PLAIN_MAPPING, check_chip, leaf
+from dse.designs import CHIP, N_DEVICES, PLAIN_MAPPING, check_chip, leaf
 from dse.errors import InputError
 from dse.model.divisibility import SHAPE_PATHS, Shape
 from dse.model.machine import technology

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dse import types
-from dse.design import N_DEVICES, PLAIN_MAPPING
+from dse.designs import N_DEVICES, PLAIN_MAPPING
 from dse.errors import InputError
 from dse.model import divisibility
 from dse.model.divisibility import Shape

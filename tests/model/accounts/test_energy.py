@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import dse
 from docs.make.energy.runs import DAY, MWH, RUNS, modelled
-from dse.design import replace
-from dse.evaluate import evaluate
+from dse.designs import replace
+from dse.evaluation import evaluate
 from dse.types import Infeasible, Metrics
 from tests.designs import designs, make_design
 from tests.programs import metrics_of

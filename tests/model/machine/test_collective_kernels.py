@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse import catalog
-from dse.design import replace
+from dse.designs import replace
 from dse.model.machine import collective_kernels
 from dse.model.machine.collectives import all_to_all, direct_all_reduce
 from dse.model.machine.routes import Route, wire_time

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from docs.make.technology import AS_BUILT, FITTED, NODES, errors, iso_power_speed, page
 from dse import catalog
-from dse.design import CHIP, known_leaves, leaf, replace
+from dse.designs import CHIP, known_leaves, leaf, replace
 from dse.model.machine import technology
 from dse.model.machine.power import voltage
 from dse.types import GENERATED

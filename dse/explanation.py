@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from dse.design import known_leaves, leaf, leaf_path, leaves_of, replace
+from dse.designs import known_leaves, leaf, leaf_path, leaves_of, replace
 from dse.errors import InputError, unknown_name
 from dse.model.accounts.feasibility import usable_memory
 from dse.model.machine.rates import Rates, step_rates
