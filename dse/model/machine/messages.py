@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -22,20 +24,24 @@ def send_all(messages: Iterable[Message], software: Software, system: System) ->
     """Time every message. Equal ones, and reduce-scatters beside all-gathers that cost the same, are timed once."""
     known: dict[tuple[object, ...], Scalar] = {}
 
-    def once(message: Message, route: Route) -> Scalar:
+    def in_a_row(message: Message, route: Route) -> Scalar:
+        """Seconds of the pieces of a message, one after the other."""
         # A reduce-scatter is an all-gather that runs backwards.
         kind = MessageKind.all_gather if message.kind is MessageKind.reduce_scatter else message.kind
         key = (kind, *map(id, (message.size, message.pieces, *message.group)))
         if key not in known:
-            size = message.size / message.pieces
-            slower = 1.0 if kind is MessageKind.send else software.communication_slowdown
-            known[key] = slower * collectives.time(kind, size, route, software.collective)
+            size = message.size if message.pieces is None else message.size / message.pieces
+            time = collectives.time(kind, size, route, software.collective)
+            if kind is not MessageKind.send:
+                time = software.communication_slowdown * time
+            known[key] = time if message.pieces is None else message.pieces * time
         return known[key]
 
-    def sums(message: Message) -> Scalar:
-        return summing_time(message.size, message.group, system) if message.sums else 0.0
+    def with_sums(message: Message, time: Scalar) -> Scalar:
+        stated = message.sums and system.scale_up.volumes is not None
+        return time + summing_time(message.size, message.group, system) if stated else time
 
-    return tuple(Sent(m, m.times * (m.pieces * once(m, r) + sums(m))) for m, r in routed(messages, system))
+    return tuple(Sent(m, m.times * with_sums(m, in_a_row(m, r))) for m, r in routed(messages, system))
 
 
 def routed(messages: Iterable[Message], system: System) -> list[tuple[Message, Route]]:
@@ -46,9 +52,8 @@ def routed(messages: Iterable[Message], system: System) -> list[tuple[Message, R
 
 def time_of(sent: Iterable[Sent], scope: Scope, window: Window | None = None) -> Scalar:
     """Seconds of the messages of a scope, of those behind one window where it is given."""
-    return sum(
-        (s.time for s in sent if s.message.scope is scope and (window is None or s.message.window is window)), 0.0
-    )
+    times = [s.time for s in sent if s.message.scope is scope and (window is None or s.message.window is window)]
+    return functools.reduce(operator.add, times) if times else 0.0
 
 
 def link_energy(messages: Iterable[Message], system: System, again: Scalar = 0.0) -> dict[Scope, Scalar]:

@@ -159,8 +159,9 @@ def data_messages(design: Design, layout: Layout, parameters: Scalar) -> list[Me
     weights = parameters * layout.element.activation
     pieces = jnp.where(stage >= 3.0, layout.layers + 1.0, 1.0)
 
-    def message(name: str, kind: MessageKind, size: Scalar, count: Scalar, window: Window) -> Message:
-        return Message(name, kind, Dimension.data, Scope.weights, layout.groups.dp, size, count, pieces, window)
+    def message(name: str, kind: MessageKind, size: Scalar, times: Scalar, window: Window) -> Message:
+        own = None if kind is _ALL_REDUCE else pieces  # of ZeRO 0 alone, which sends its gradients at once
+        return Message(name, kind, Dimension.data, Scope.weights, layout.groups.dp, size, times, own, window)
 
     before = jnp.where(stage >= 3.0, n, jnp.where(stage >= 1.0, trained, 0.0))
     scatters = trained * jnp.where(stage >= 2.0, n, jnp.where(stage >= 1.0, 1.0, 0.0))
