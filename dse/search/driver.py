@@ -117,7 +117,7 @@ def absorb(best: Best, batch: Batch, weights: np.ndarray, bits: tuple[int, ...])
     return best, Row(violations, values, objectives, feasible, np.stack(reasons, axis=-1))
 
 
-@persistent_jit("run")
+@persistent_jit("run", quickly=True)
 def _begin(space: Space, seeds: Array, *, run: Run) -> Any:
     """What is learnt of every seed before the first step."""
     return _strong(jax.vmap(lambda seed: run.searcher.init(jax.random.fold_in(jax.random.key(seed), 0), space))(seeds))
@@ -288,6 +288,12 @@ def release() -> None:
     """Forget the programs of methods: no other run can use them, and a process has room for some hundred."""
     for function in (_begin, _advance, _place):
         function.forget()
+
+
+def uses_slopes(problem: Problem, name: str) -> bool:
+    """Whether a method asks for slopes."""
+    method = METHODS[name]
+    return not method.external and method.make(**problem.spec.options[name]).penalty is not None
 
 
 def driver(problem: Problem, name: str) -> Driver | HostDriver:

@@ -8,10 +8,12 @@ a block at a time, so that a search compiles the model once whatever the batches
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -25,7 +27,7 @@ from dse.search.judging import Evaluation, logarithm, scalar
 from dse.search.space import Point, Space
 from dse.sweep.engine import equations
 from dse.sweep.engine.point import Program, evaluate_point
-from dse.sweep.engine.programs import persistent_jit
+from dse.sweep.engine.programs import PersistentFunction, persistent_jit
 from dse.types import Design, Scalar
 
 #: Designs a block on processors; accelerators take all at once.
@@ -52,6 +54,24 @@ class Penalty(NamedTuple):
     stiffness: Array  #: [design]
 
 
+class _Once:
+    """A program compiled once, by the first thread that comes."""
+
+    def __init__(self, function: PersistentFunction) -> None:
+        self._function, self._lock = function, threading.Lock()
+        self._program: Callable[..., Any] | None = None
+
+    def prepare(self, *arguments: Any, **static: Any) -> Callable[..., Any]:
+        """The program for arguments like these."""
+        with self._lock:
+            if self._program is None:
+                self._program = self._function.compiled(*arguments, **static)
+            return self._program
+
+    def __call__(self, *arguments: Any, **static: Any) -> Any:
+        return self.prepare(*arguments, **static)(*arguments)
+
+
 class Evaluator:
     """Evaluates designs of one space.
 
@@ -67,8 +87,8 @@ class Evaluator:
         self._block = _BLOCK if jax.default_backend() == "cpu" else self.size
         self._static: dict[str, Any] = {"program": program, "block": self._block}
         self._base = jax.tree.map(lambda value: jnp.asarray(value, jnp.float32), base)
-        self._evaluate: Callable[..., Evaluation] | None = None
-        self._differentiate: Callable[..., tuple[Evaluation, Values]] | None = None
+        self._evaluate = _Once(_evaluations)
+        self._differentiate = _Once(_slopes)
         _hold(program)
 
     def __call__(self, values: Values, count: int) -> Evaluation:
@@ -86,16 +106,41 @@ class Evaluator:
 
     def _some(self, values: Values, count: int) -> Evaluation:
         arguments = self._base, values, self._blocks(count)
-        if self._evaluate is None:
-            self._evaluate = _evaluations.compiled(*arguments, **self._static)
-        return self._evaluate(*arguments)
+        found: Evaluation = self._evaluate(*arguments, **self._static)
+        return found
 
     def slopes(self, values: Values, penalty: Penalty, count: int) -> tuple[Evaluation, Values]:
         """Evaluation, and the gradient of the penalised logarithm by every leaf that the space sets."""
         arguments = self._base, values, penalty, self._blocks(count)
-        if self._differentiate is None:
-            self._differentiate = _slopes.compiled(*arguments, **self._static)
-        return self._differentiate(*arguments)
+        found: tuple[Evaluation, Values] = self._differentiate(*arguments, **self._static)
+        return found
+
+    @contextlib.contextmanager
+    def preparing(self, paths: Sequence[str], slopes: bool) -> Iterator[None]:
+        """Compile in a second thread meanwhile: the model takes as long as all that the methods do themselves.
+
+        Args:
+            paths: of the leaves that the space sets.
+            slopes: whether some method asks for them.
+        """
+        values = {path: jnp.zeros(self.size) for path in paths}
+        weights = jnp.zeros((self.size, len(self.program.objectives)))
+        nothing, stopped = jnp.zeros(self.size), threading.Event()
+
+        def prepare() -> None:
+            with contextlib.suppress(Exception):  # whoever needs the program meets the same failure, and tells of it
+                self._evaluate.prepare(self._base, values, self._blocks(0), **self._static)
+                if slopes and not stopped.is_set():
+                    penalty = Penalty(weights, nothing, nothing)
+                    self._differentiate.prepare(self._base, values, penalty, self._blocks(0), **self._static)
+
+        thread = threading.Thread(target=prepare)
+        thread.start()
+        try:
+            yield
+        finally:
+            stopped.set()
+            thread.join()
 
     def _blocks(self, count: int) -> np.int32:
         return np.int32(-(-min(count, self.size) // self._block))

@@ -75,7 +75,7 @@ def release() -> None:
     _around.forget()
 
 
-@persistent_jit("in_pairs", "size")
+@persistent_jit("in_pairs", "size", quickly=True)
 def _around(space: Space, point: Point, step: Array, *, in_pairs: bool, size: int) -> tuple[Point, Values]:
     """A design and its neighbours; the design itself comes first, so that one program evaluates all of them."""
     near, _ = spaces.neighbours(space, point, step)

@@ -19,11 +19,12 @@ from dse.search import checkpoint, outcome, pareto, problem
 from dse.search import dataset as datasets
 from dse.search import polish as polishing
 from dse.search.checkpoint import Progressed
-from dse.search.driver import Batch, Best, Chunk, Driver, HostDriver, driver, release
+from dse.search.driver import Batch, Best, Chunk, Driver, HostDriver, driver, release, uses_slopes
 from dse.search.judging import weights_of
 from dse.search.outcome import MethodResult, Outcome
 from dse.search.problem import Problem
 from dse.search.progress import SearchProgress
+from dse.search.space import leaf_paths
 from dse.spec.search import SearchSpec, read
 from dse.spec.sweep import Keep
 from dse.study import Study
@@ -81,20 +82,8 @@ def perform(task: Problem, options: Options) -> tuple[Labelled, Outcome]:
     task = _with_budget(task, options)
     named = None if options.output in (None, True, False) else Path(str(options.output))
     target = None if options.output is False else named or task.spec.sweep.output
-    drivers = {name: driver(task, name) for name in task.spec.methods}  # a missing library is told of at once
-    seconds, found = {}, []
     with output_errors(target), opened(target) if target else contextlib.nullcontext(), stoppable():
-        try:
-            for name, one in drivers.items():
-                started = time.perf_counter()
-                found.append(_method(task, name, one, target, options))
-                seconds[name] = time.perf_counter() - started
-        except KeyboardInterrupt:
-            where = f"run again to go on from {checkpoint.path(target, name).parent}" if target else "nothing is kept"
-            raise Interrupted(f"interrupted; {where}") from None
-        finally:
-            release()
-            polishing.release()
+        found, seconds = _searched(task, target, options)
         outcome.verify(task, _best_of_all(found))
         found = outcome.with_metrics(task, found)
         summary = outcome.of_methods(task, found, seconds | {"total": time.perf_counter() - began}, target)
@@ -102,6 +91,28 @@ def perform(task: Problem, options: Options) -> tuple[Labelled, Outcome]:
         if target:
             writing.write(labelled, target, task.spec.sweep.compression)
     return labelled, summary
+
+
+def _searched(
+    task: Problem, target: Path | None, options: Options
+) -> tuple[list[MethodResult], dict[str, float]]:
+    """What each method has found, and its seconds."""
+    found, seconds, name = [], {}, next(iter(task.spec.methods))
+    slopes = any(uses_slopes(task, name) for name in task.spec.methods)
+    try:
+        with task.evaluator.preparing(leaf_paths(task.space), slopes):
+            drivers = {name: driver(task, name) for name in task.spec.methods}  # a missing library is told of at once
+            for name, one in drivers.items():
+                started = time.perf_counter()
+                found.append(_method(task, name, one, target, options))
+                seconds[name] = time.perf_counter() - started
+    except KeyboardInterrupt:
+        where = f"run again to go on from {checkpoint.path(target, name).parent}" if target else "nothing is kept"
+        raise Interrupted(f"interrupted; {where}") from None
+    finally:
+        release()
+        polishing.release()
+    return found, seconds
 
 
 def _with_budget(task: Problem, options: Options) -> Problem:

@@ -3,7 +3,9 @@
 import os
 import subprocess
 import sys
+import threading
 
+import jax
 import numpy as np
 import pytest
 
@@ -104,3 +106,26 @@ def test_without_a_folder_programs_are_plain_jit(monkeypatch):
     monkeypatch.setattr(programs, "_folder", lambda: None)
     doubled = programs.persistent_jit("times")(lambda x, *, times: times * x)
     assert float(doubled(np.float32(3.0), times=2)) == 6.0
+
+
+def test_threads_that_compile_at_once_leave_jax_its_cache(monkeypatch):
+    """Each is told that there is a cache, whatever the others have switched off meanwhile."""
+    before, together, seen = jax.config.jax_enable_compilation_cache, threading.Barrier(2), []
+
+    def compiling():
+        with programs.compiling_anew():
+            together.wait(timeout=60)
+            seen.append(jax.config.jax_enable_compilation_cache)
+            together.wait(timeout=60)
+
+    jax.config.update("jax_enable_compilation_cache", True)
+    try:
+        threads = [threading.Thread(target=compiling) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert seen == [False, False]
+        assert jax.config.jax_enable_compilation_cache
+    finally:
+        jax.config.update("jax_enable_compilation_cache", before)
