@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 #: Mapping of a design that says nothing else, by full path: one device, nothing split.
 PLAIN_MAPPING = {
-    **{path: 0.0 for path in paths.leaves(Mapping, "mapping.")},
+    **{path: about.get("default", 0.0) for path, about in paths.leaves(Mapping, "mapping.").items()},
     **{f"mapping.{name}": 1.0 for name in ("tp", "pp", "dp", "cp", "micro_batch", "virtual_stages")},
     "mapping.precision": float(Precision.bf16),
 }

@@ -114,7 +114,7 @@ def designs(draw) -> Design:
             SOFTWARE,
             attention=draw(st.sampled_from([0.0, 1.0])),
             fused_elementwise=draw(st.sampled_from([0.0, 1.0])),
-            collective=draw(st.sampled_from([0.0, 1.0, 2.0, 3.0, 4.0])),
+            collective=draw(st.sampled_from([0.0, 1.0, 2.0, 3.0, 4.0, 5.0])),
             gradient_cache=draw(st.sampled_from([0.0, 1.0])),
         ),
         tp=tp,
@@ -133,6 +133,7 @@ def designs(draw) -> Design:
         overlap_tp=draw(st.sampled_from([0, 1])),
         precision=draw(st.sampled_from([2, 3, 4])),
         placement=draw(st.sampled_from([0, 1])),
+        dp_replicate=draw(st.sampled_from([1, 1, 2])) if dp > 1 else 1,
     )
 
 
@@ -146,8 +147,8 @@ def work_of(design):
 #: Choices, switches and counts of a machine and its software: drawn from values of their own, never scaled.
 _SWITCHES = (
     "attention", "collective", "fused_elementwise", "softmax_batch", "scatter_gather", "activation_output_kept",
-    "gradient_cache", "gradient_bytes", "gradient_message_bytes", "logit_bytes", "domain", "in_network_reduction",
-    "tile_rows", "tile_columns", "n_devices", "power.limit",
+    "gradient_cache", "gradient_bytes", "gradient_message_bytes", "logit_bytes", "domain", "mesh",
+    "in_network_reduction", "tile_rows", "tile_columns", "n_devices", "power.limit",
 )  # fmt: skip
 
 #: Leaves that may be any number near the one they have.
@@ -200,6 +201,7 @@ def _with_machine(draw, numbers: list[str], accelerator: Accelerator) -> Design:
     design = draw(designs())
     switches = {
         "system.scale_up.domain": st.sampled_from([1.0, 4.0, 8.0, 64.0, 72.0]),
+        "system.scale_up.mesh": st.sampled_from([0.0, 0.0, 1.0]),
         "system.scale_up.in_network_reduction": st.sampled_from([0.0, 0.7]),
         "system.scale_out.in_network_reduction": st.sampled_from([0.0, 0.5]),
         "system.scale_up.energy": st.sampled_from([0.0, 10e-12]),

@@ -153,7 +153,7 @@ _KERNELS = Table(_texts("family") | _leaves(types.Kernels) | {
 #: One network level: what is built, and how near software comes to it (``fit``).
 _FIT = ("latency", "efficiency", "ramp", "processor_usage")
 _NETWORK = Table(
-    _leaves(types.Network, "bandwidth", "domain", "in_network_reduction")
+    _leaves(types.Network, "bandwidth", "domain", "in_network_reduction", "mesh")
     | _texts("family", "scope", "topology", "lanes") | _numbers(year="1", wire_latency="s", energy="J/B")
     | {
         "fit": Table(_leaves(types.Network, *_FIT), needs=_FIT, plain=True),

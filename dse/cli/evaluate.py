@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 #: Elasticities printed; --json has them all.
 _TOP = 10
 
+#: Share of the model's work that a causal mask may skip before utilisation is told without it first.
+_MOST_MASKED = 0.1
+
 _HEADLINE = ("step_time", "tokens_per_second", "tokens_per_second_per_device", "mfu", "mfu_causal", "hfu", "parameters")
 
 
@@ -155,7 +158,7 @@ def _headline(explained: Explanation, bounds: dict[str, Interval]) -> list[list[
     from dse.types import Metrics, field_metadata
 
     rows = []
-    for name in _HEADLINE:
+    for name in _by_weight(explained.metrics):
         meta = field_metadata(Metrics, name)
 
         def text(value: float, units: str = meta["units"], share: bool = name in ("mfu", "mfu_causal", "hfu")) -> str:
@@ -164,6 +167,15 @@ def _headline(explained: Explanation, bounds: dict[str, Interval]) -> list[list[
         between = " and ".join(map(text, bounds[name])) if name in bounds else ""
         rows.append([meta["long_name"], text(explained.metrics[name]), *([between] if bounds else [])])
     return rows
+
+
+def _by_weight(metrics: dict[str, float]) -> list[str]:
+    """The headline; where attention dominates, utilisation of the work that is done first: the other may exceed 1."""
+    names = list(_HEADLINE)
+    if metrics["mfu_causal"] < (1.0 - _MOST_MASKED) * metrics["mfu"]:
+        at = names.index("mfu")
+        names[at : at + 2] = ["mfu_causal", "mfu"]
+    return names
 
 
 def _waterfall(parts: list[Share], text: Callable[[float], str]) -> Table:

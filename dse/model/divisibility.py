@@ -61,6 +61,7 @@ RULES = (
     Rule(Infeasible.heads_not_divisible, ("tp",), "n_kv_heads", "key/value heads", multiple=True),
     Rule(Infeasible.layers_not_divisible, ("pp", "virtual_stages"), "n_layers", "layers"),
     Rule(Infeasible.batch_not_divisible, ("dp", "micro_batch"), "global_batch", "sequences of a global batch"),
+    Rule(Infeasible.shards_not_divisible, ("dp_replicate",), "dp", "data parallel ranks"),
     Rule(Infeasible.sequence_not_divisible, ("cp",), "seq_len", "tokens of a sequence"),
     # Every choice of sequence parallelism but none cuts the sequence over tp somewhere.
     Rule(Infeasible.sequence_not_divisible, ("tp", "cp"), "seq_len", "tokens", above=("sequence_parallel", 0.0)),

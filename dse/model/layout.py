@@ -31,7 +31,8 @@ class Groups(NamedTuple):
 
     tp: Group
     cp: Group
-    dp: Group  # replicas of one weight: dp x cp
+    dp: Group  # replicas of one weight, dp x cp; with ZeRO those that share its state
+    copies: Group  # devices that hold the same share of the state
     pp: Group  # two neighbouring stages
 
 
@@ -48,7 +49,7 @@ class Layout(NamedTuple):
     vocab: Scalar  # vocabulary rows
     layers: Scalar  # of the fullest stage
     n_micro_batches: Scalar
-    replicas: Scalar  # devices that hold the same weights: dp x cp
+    replicas: Scalar  # devices that hold the same weights, or a share of them: dp x cp
     devices: Scalar
     groups: Groups
     element: Element
@@ -131,29 +132,58 @@ def groups(mapping: Mapping, domain: Scalar) -> Groups:
     dp_outermost = mapping.placement == float(Placement.tp_cp_pp_dp)
     dp_stride = jnp.where(dp_outermost, tp * cp * pp, tp * cp)
     pp_stride = jnp.where(dp_outermost, tp * cp, tp * cp * dp)
-    local_cp = members_within(cp, tp, domain)
+    copies = jnp.where(mapping.zero_stage >= 1.0, mapping.dp_replicate, 1.0)
+    shards, local_cp = dp / copies, members_within(cp, tp, domain)
     return Groups(
         tp=Group(tp, members_within(tp, 1.0, domain)),
         cp=Group(cp, local_cp),
-        dp=Group(dp * cp, local_cp * members_within(dp, dp_stride, domain)),
+        dp=Group(shards * cp, local_cp * members_within(shards, dp_stride, domain)),
+        # All or none of these: one stage that leaves its domain sets the pace, and copies are apart by whole shards.
+        copies=Group(copies, jnp.where(dp_stride * dp <= domain, copies, 1.0)),
         pp=Group(2.0, jnp.where(pp_stride * pp <= domain, 2.0, 1.0)),
     )
 
 
 def members_within(size: Scalar, stride: Scalar, domain: Scalar) -> Scalar:
-    """How many of ``size`` members placed ``stride`` devices apart share a domain in the worst-placed group.
+    """How many of ``size`` members placed ``stride`` devices apart share a domain.
 
-    A group that does not tile its domain straddles a border: of groups of 6 in domains of 8, one has 2
-    members on a side; what the members on every side have in common is the greatest common divisor.
+    All of them where they fit. Else groups are aligned to domains, as schedulers place them: a domain takes as many
+    members as divide the group, and may leave devices to others (of 72 in a rack, 64 serve groups of 16).
     """
-    fit = jnp.maximum(jnp.floor(domain / stride), 1.0)
-    return common_divisor(size, fit)
+    return largest_divisor(size, jnp.maximum(jnp.floor(domain / stride), 1.0))
 
 
-def common_divisor(a: Scalar, b: Scalar, rounds: int = 6) -> Scalar:
-    """Greatest common divisor of two whole numbers (Euclid); ``rounds`` suffice while the smaller is below 21."""
-    for _ in range(rounds):
-        # Past the end b is 0, and so is the remainder by the 1 that stands in for it: a stays in place of it.
-        part = jnp.maximum(b, 1.0)
-        a, b = jnp.where(b > 0.0, b, a), a - part * jnp.floor(a / part)
-    return jnp.where(b > 0.0, 1.0, a)
+def largest_divisor(whole: Scalar, most: Scalar) -> Scalar:
+    """The largest divisor of ``whole`` up to ``most`` (1 or more) among ``f 2^i`` with f = 1, 3 and the odd part.
+
+    That is the largest of all where the odd part of ``whole`` is 1, 3, 9 or a prime; it grows with ``most``. Whole
+    numbers held in floats, below 2^24; ``most`` below 2^15.
+    """
+    odd = _odd_part(whole)
+    even, most_even = whole / odd, _power_of_two(most)
+    # The largest power of two whose triple is within ``most``; below 1 there is none.
+    third = jnp.where(most >= 1.5 * most_even, 0.5, 0.25) * most_even
+    triple = jnp.where(divides(3.0, odd) & (third >= 1.0), 3.0 * jnp.minimum(even, third), 1.0)
+    with_odd = jnp.where(odd <= most, odd * jnp.minimum(even, _power_of_two(most / odd)), 1.0)
+    return jnp.maximum(jnp.maximum(jnp.minimum(even, most_even), triple), with_odd)
+
+
+#: Powers of two whose products are all those below 2^16.
+_POWERS = (256.0, 16.0, 4.0, 2.0)
+
+
+def _odd_part(whole: Scalar) -> Scalar:
+    """What is left when up to 15 factors of two are taken from a whole number."""
+    for power in _POWERS:
+        part = whole * (1.0 / power)
+        whole = jnp.where(jnp.floor(part) == part, part, whole)
+    return whole
+
+
+def _power_of_two(most: Scalar) -> Scalar:
+    """The largest power of two up to ``most``, 1 or more and below 2^16."""
+    found: Scalar = 1.0
+    for power in _POWERS:
+        more = found * power
+        found = jnp.where(more <= most, more, found)
+    return found

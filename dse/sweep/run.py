@@ -26,7 +26,7 @@ from dse.sweep.results.files import Labelled
 from dse.sweep.results.summary import Summary
 from dse.sweep.store import manifest
 from dse.sweep.store.manifest import Shard
-from dse.sweep.store.parts import PartStore, opened
+from dse.sweep.store.parts import PartStore, clear_up, opened
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -98,6 +98,7 @@ def perform(
     began = time.perf_counter()
     job = prepared(spec, Options(output, **options))
     if summary := finished(job):
+        clear_up(job.target)
         return None, summary
     before, started = CompileClock.read(), time.perf_counter()
     with output_errors(job.target), opened(job.target) if job.target else contextlib.nullcontext():

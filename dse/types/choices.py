@@ -51,6 +51,7 @@ class Collective(IntEnum):
     tree = 2
     hierarchical = 3
     in_switch = 4
+    doubling = 5  # logarithmic steps between domains (recursive doubling; PAT of NCCL): auto does not count on it
 
 
 class Placement(IntEnum):
@@ -95,6 +96,7 @@ class Infeasible(IntFlag):
     host_memory = 1024
     offload_too_few_layers = 2048
     power = 4096
+    shards_not_divisible = 8192
 
 
 #: One sentence a bit, for tables and dataset attributes.
@@ -112,4 +114,5 @@ INFEASIBLE_MEANING = {
     Infeasible.host_memory: "what is offloaded exceeds the host memory of a device",
     Infeasible.offload_too_few_layers: "offload needs at least three layers a device",
     Infeasible.power: "no clock meets the power limit, or the one set is above the nominal one",
+    Infeasible.shards_not_divisible: "dp_replicate does not divide dp",
 }

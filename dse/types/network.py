@@ -59,5 +59,9 @@ class Network:
     )
     processor_usage: Scalar = metadata("", "1", "share of the device's compute that communication takes", bounds=SHARE)
     energy: Scalar = metadata("", "J/B", "energy of a byte over the link, both ends, optics included", default=0.0)
+    mesh: Scalar = metadata(
+        "", "1", "1 where each pair of devices has a link of its own (full mesh), 0 for a switch", default=0.0,
+        bounds=SHARE,
+    )  # fmt: skip
     volumes: Volumes | None = None
     alone: CollectiveKernels | None = None

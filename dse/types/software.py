@@ -84,6 +84,10 @@ class Mapping:
     )  # fmt: skip
     overlap_dp: Scalar = metadata("", "1", "1 when data-parallel communication overlaps compute", bounds=SHARE)
     overlap_tp: Scalar = metadata("", "1", "1 when tensor-parallel communication overlaps compute", bounds=SHARE)
+    dp_replicate: Scalar = metadata(
+        "", "1", "data parallel ranks that hold the same shard: ZeRO splits states over dp / dp_replicate (HSDP)",
+        default=1.0, bounds=COUNT,
+    )  # fmt: skip
     offload_weights: Scalar = metadata(
         "", "1", "1 when the layers' weights live on the host", default=0.0, bounds=SHARE
     )

@@ -62,7 +62,7 @@ def test_the_table_of_mappings_is_what_the_model_calls_divisible(shape):
 def test_host_and_model_ask_alike(shape, tp, pp, stages, split):
     values = shape._asdict() | {
         "tp": tp, "pp": pp, "dp": 1, "cp": 1, "micro_batch": 1, "virtual_stages": stages, "sequence_parallel": split,
-        "n_micro_batches": shape.global_batch,
+        "dp_replicate": 1, "n_micro_batches": shape.global_batch,
     }  # fmt: skip
     traced = jax.tree.map(np.float32, values)
     assert {k: bool(v) for k, v in fits(traced, divides).items()} == {k: bool(v) for k, v in fits(values).items()}

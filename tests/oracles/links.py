@@ -18,16 +18,18 @@ class Rings(NamedTuple):
 
     tensor: float
     context: float
-    replicas: float
+    replicas: float  # that share model state; without ZeRO all that hold the same weights
+    copies: float  # that hold the same share
     stages: float
 
 
 def rings(design: Design) -> Rings:
     """Prices of the hops of every group, by the domains that their devices lie in."""
     m, system = design.mapping, design.system
-    sizes = {name: int(getattr(m, name)) for name in ("dp", "pp", "cp", "tp")}
+    sizes = {name: int(getattr(m, name)) for name in ("pp", "cp", "tp")}
+    sizes |= {"copies": _copies(design), "dp": int(m.dp) // _copies(design)}
     dp_outermost = m.placement == Placement.tp_cp_pp_dp
-    order = ["dp", "pp", "cp", "tp"] if dp_outermost else ["pp", "dp", "cp", "tp"]
+    order = ["copies", "dp", "pp", "cp", "tp"] if dp_outermost else ["pp", "copies", "dp", "cp", "tp"]
     device = np.arange(np.prod(list(sizes.values()))).reshape([sizes[name] for name in order])
     domain = device // int(system.scale_up.domain)
 
@@ -45,7 +47,7 @@ def rings(design: Design) -> Rings:
     # One stage that leaves its domain sets the pace of the pipeline: all boundaries count as it does.
     within = (members("pp") == members("pp")[:, :1]).all()
     return Rings(
-        tensor=mean("tp"), context=mean("cp"), replicas=mean("dp", "cp"),
+        tensor=mean("tp"), context=mean("cp"), replicas=mean("dp", "cp"), copies=mean("copies"),
         stages=float(system.scale_up.energy if within else system.scale_out.energy),
     )  # fmt: skip
 
@@ -95,7 +97,7 @@ def step_energy(design: Design) -> dict[str, float]:
         # Keys and values in each forward, with their gradients in the backward.
         * (passes + trained) * 2 * width * tokens * w.head_dim * max(w.n_kv_heads / t, 1),
         "stages": in_stage * (p * m.virtual_stages - 1) * (1 + trained) * _stage_boundary(design, activations, price),
-        "replicas": d * c * parameters(design) * price.replicas * _weight(design, width, batches),
+        "replicas": d * c * parameters(design) * _weight(design, width, batches, price),
         # Both ends send their gradient of the embedding, a part of each tensor-parallel rank.
         "tied embedding": trained * w.tied_embeddings * (p > 1) * 2 * d * c
         * software.gradient_message_bytes * w.vocab * w.hidden * price.stages,
@@ -120,15 +122,21 @@ def _stage_boundary(design: Design, activations: float, price: Rings) -> float:
     return activations * price.stages
 
 
-def _weight(design: Design, width: float, batches: float) -> float:
-    """Bytes that a replica sends for one weight that it holds (Rajbhandari et al. 2020)."""
+def _copies(design: Design) -> int:
+    """Copies of the model state that ZeRO splits (hybrid sharding)."""
+    return int(design.mapping.dp_replicate) if design.mapping.zero_stage else 1
+
+
+def _weight(design: Design, width: float, batches: float, price: Rings) -> float:
+    """Joules that a replica spends for one weight that it holds (Rajbhandari et al. 2020; Zhao et al. 2023)."""
     m, trained = design.mapping, design.workload.backward
-    stage, replicas = int(m.zero_stage), m.dp * m.cp
-    gradient = design.software.gradient_message_bytes
+    stage, copies = int(m.zero_stage), _copies(design)
+    replicas, gradient = m.dp * m.cp / copies, design.software.gradient_message_bytes
     if stage == 0:
-        return trained * ring_bytes("all_reduce", gradient, replicas)
+        return trained * ring_bytes("all_reduce", gradient, replicas) * price.replicas
     scatters = trained * (batches if stage >= 2 else 1)
     gathers = (1 + trained) * batches if stage == 3 else trained
-    return scatters * ring_bytes("reduce_scatter", gradient, replicas) + gathers * ring_bytes(
+    shared = scatters * ring_bytes("reduce_scatter", gradient, replicas) + gathers * ring_bytes(
         "all_gather", width, replicas
     )
+    return shared * price.replicas + trained * ring_bytes("all_reduce", gradient / replicas, copies) * price.copies

@@ -120,6 +120,20 @@ def test_a_thriftier_chip_is_never_slower(design, path, factor):
     assert float(after.step_time) <= float(before.step_time) * (1 + 1e-5)
 
 
+#: Devices of a scale-up domain, as built and between: nodes of eight, a rack of 72, what no power of two fills.
+DOMAINS = [1.0, 2.0, 4.0, 6.0, 8.0, 9.0, 12.0, 16.0, 36.0, 64.0, 72.0, 144.0, 576.0]
+
+
+@given(design=stated_machines(), domains=st.lists(st.sampled_from(DOMAINS), min_size=2, max_size=2).map(sorted))
+def test_a_larger_domain_is_never_slower(design, domains):
+    """Behind a switch, whose links are no worse than those between domains."""
+    up, out = design.system.scale_up, design.system.scale_out
+    no_worse = {"mesh": 0.0, "processor_usage": min(up.processor_usage, out.processor_usage)}
+    design = replace(design, {f"system.scale_up.{name}": value for name, value in no_worse.items()})
+    small, large = (metrics_of(replace(design, {"system.scale_up.domain": d})) for d in domains)
+    assert float(large.step_time) <= float(small.step_time) * (1 + 1e-5)
+
+
 @given(design=machines(), factor=st.floats(1.0, 16.0))
 def test_more_memory_never_makes_a_feasible_design_infeasible(design, factor):
     generated = design.system.accelerator.chip is not None
@@ -226,6 +240,33 @@ def test_memory_falls_with_zero_stage_recompute_and_sequence_parallelism(design)
     if design.mapping.tp > 1:
         split, whole = (with_mapping(design, sequence_parallel=choice) for choice in (1.0, 0.0))
         assert float(split.peak_memory_activations) <= float(whole.peak_memory_activations)
+
+
+@given(design=designs(), stage=st.sampled_from([1.0, 2.0, 3.0]))
+def test_hybrid_sharding_lies_between_none_and_all(design, stage):
+    """A copy of the state in every replica is held by each; split over fewer devices the state is larger."""
+
+    def states(copies, stage):
+        m = with_mapping(design, zero_stage=stage, dp_replicate=copies)
+        return float(m.peak_memory_weights + m.peak_memory_gradients + m.peak_memory_optimizer)
+
+    dp = design.mapping.dp
+    whole = states(1.0, stage)
+    assert whole <= states(min(dp, 2.0), stage) <= states(dp, stage)
+    if design.mapping.cp == 1:
+        assert states(dp, stage) == pytest.approx(states(1.0, 0.0))
+
+
+def test_hybrid_sharding_spares_the_latency_of_large_clusters():
+    """70 B weights gathered layer by layer: 64 devices to 16,384 at a fixed batch a device (FSDP against HSDP)."""
+    spread = dict(tp=1, pp=1, zero_stage=3, overlap_dp=1, micro_batch=1, recompute=2)
+    rates = {}
+    for dp, copies in ((64, 1), (16384, 1), (16384, 256)):
+        shared = dict(n_devices=dp, dp=dp, global_batch=2 * dp, dp_replicate=copies)
+        llama = dse.design("llama-3-70b", "eos", **shared, **spread)
+        rates[dp, copies] = float(metrics_of(llama).tokens_per_second_per_device)
+    assert rates[16384, 1] < 0.6 * rates[64, 1]  # a ring enters 2,048 nodes for each of 81 pieces
+    assert rates[16384, 256] > 0.85 * rates[64, 1]
 
 
 OFFLOADS = ("offload_weights", "offload_activations", "offload_optimizer")

@@ -35,4 +35,4 @@ def test_a_ring_of_four_over_two_domains():
     assert links.ring_bytes("all_reduce", 8.0, 4) == 12.0
     prices = {"system.scale_up.domain": 2.0, "system.scale_up.energy": 1.0, "system.scale_out.energy": 3.0}
     found = links.rings(replace(make_design(tp=4, dp=2), prices))
-    assert found == links.Rings(tensor=2.0, context=1.0, replicas=3.0, stages=1.0)
+    assert found == links.Rings(tensor=2.0, context=1.0, replicas=3.0, copies=1.0, stages=1.0)

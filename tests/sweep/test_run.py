@@ -192,7 +192,10 @@ def test_interrupted_while_writing_keeps_all_parts(tmp_path, monkeypatch):
 def test_a_finished_file_is_not_computed_again(tmp_path):
     first, before = toy_run(tmp_path / "r.nc")
     made = (tmp_path / "r.nc").stat().st_mtime_ns
+    (tmp_path / "r.nc.parts").mkdir()  # of a run that was killed when its results had their name
+    (tmp_path / "r.nc.parts" / "0123-0-1.npz").touch()
     again, summary = toy_run(tmp_path / "r.nc")
+    assert [path.name for path in tmp_path.iterdir()] == ["r.nc"]
     assert_identical(again, first)
     assert summary.finished == first.attrs["created"] and not before.finished
     assert (summary.best, summary.reasons, summary.n_feasible) == (before.best, before.reasons, before.n_feasible)

@@ -66,7 +66,7 @@ def standing_buffer_bytes(design: Design, layout: Layout) -> Scalar:
     act = layout.element.activation
     gathered = jnp.where((layout.split > 0.0) & (m.tp > 1.0), 2.0 * act * layout.tokens * w.hidden, 0.0)
     cached = w.backward * design.software.gradient_cache * act * layer_matrix_parameters(w, m.tp)
-    layer, several = act * layer_parameters(w, m.tp), layout.replicas > 1.0
+    layer, several = act * layer_parameters(w, m.tp), layout.groups.dp.size > 1.0
     unreduced = jnp.where((m.zero_stage >= 2.0) & several, w.backward * layer, 0.0)
     whole_weights = jnp.where((m.zero_stage >= 3.0) & several, 2.0 * layer + act * head_parameters(w, m.tp), 0.0)
     return gathered + cached + unreduced + whole_weights

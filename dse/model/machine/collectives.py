@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from dse.model.choice import choose
 from dse.model.machine.roofline import memory_time
-from dse.model.machine.routes import Level, Route, wire_time
+from dse.model.machine.routes import Level, Route, joined
 from dse.types import Collective, Group, MessageKind, Network, Scalar, System
 
 
@@ -45,12 +45,17 @@ def energy(kind: MessageKind, size: Scalar, route: Route) -> Scalar:
 
 
 def all_gather(size: Scalar, route: Route, algorithm: Scalar) -> Scalar:
-    """Seconds to gather ``size`` bytes (the gathered total) on every member. A reduce-scatter costs the same."""
+    """Seconds to gather ``size`` bytes (the gathered total) on every member. A reduce-scatter costs the same.
+
+    Ring: one hop into every other domain, so its latency grows with their number. Hierarchical: a ring across, then
+    one inside. Doubling: ``log2`` steps across (Thakur et al. 2005, section 4.1; the parallel aggregated trees of NCCL
+    2.23, for one device a node only, so that ``auto`` leaves it out), then a ring inside.
+    """
     stated = _stated_one_way(size, route)
     if stated is not None:
         return stated
     ring = route.round_latency + route.slowest_ring(size * route.fraction)
-    hierarchical = route.inside.ring_time(size) + route.across.ring_time(size * route.shard)
+    hierarchical = route.inside.ring_time(size) + _across_time(size, route, algorithm)
     is_ring = (algorithm == float(Collective.ring)) | (algorithm == float(Collective.tree))
     fastest = jnp.minimum(ring, hierarchical)
     chosen = jnp.where(is_ring, ring, jnp.where(algorithm == float(Collective.auto), fastest, hierarchical))
@@ -70,7 +75,7 @@ def all_reduce(size: Scalar, route: Route, algorithm: Scalar) -> Scalar:
         return stated
     inside, across = route.inside, route.across
     shard = size * route.shard
-    ring_inside, ring_across = 2.0 * inside.ring_time(size), 2.0 * across.ring_time(shard)
+    ring_inside, ring_across = 2.0 * inside.ring_time(size), 2.0 * _across_time(size, route, algorithm)
     ring = 2.0 * (route.round_latency + route.slowest_ring(size * route.fraction))
     tree = 2.0 * (inside.round_latency + across.tree_latency) + route.slowest_ring(2.0 * size)
     hierarchical = ring_inside + ring_across
@@ -87,9 +92,21 @@ def all_reduce(size: Scalar, route: Route, algorithm: Scalar) -> Scalar:
             Collective.tree: tree,
             Collective.hierarchical: hierarchical,
             Collective.in_switch: in_switch,
+            Collective.doubling: hierarchical,
         },
     )
     return jnp.where(route.group.size > 1.0, chosen, 0.0)
+
+
+def _across_time(size: Scalar, route: Route, algorithm: Scalar) -> Scalar:
+    """Seconds of the part across domains of an all-gather of ``size`` bytes: a ring of each member's own shard.
+
+    By doubling it takes as many steps as the logarithm of the domains, each sending twice as much.
+    """
+    across = route.across
+    is_doubling = algorithm == float(Collective.doubling)
+    latency = jnp.where(is_doubling, across.tree_latency, across.round_latency)
+    return latency + across.wire_time(size * route.shard * across.fraction)
 
 
 def _best_reduction(level: Level, ring: Scalar, size: Scalar) -> Scalar:
@@ -118,8 +135,8 @@ def direct_all_reduce(size: Scalar, members: Scalar, network: Network) -> Scalar
     One shot: every member reads all of the others' data. Two shots: it reads and sums its share, then
     gathers the sums; twice the latency, 2 / members of the bytes (as in TensorRT-LLM and vLLM).
     """
-    one = network.latency + wire_time(size * (members - 1.0), network)
-    two = 2.0 * (network.latency + wire_time(size * (members - 1.0) / members, network))
+    level = joined(network, members)
+    one, two = level.send_time(size * (members - 1.0)), 2.0 * level.send_time(size * level.fraction)
     return jnp.where(members > 1.0, jnp.minimum(one, two), 0.0)
 
 

@@ -14,19 +14,19 @@ from dse.model.machine.rates import reciprocal
 from dse.types import Group, Network, Scalar, System
 
 
-def wire_time(size: Scalar, network: Network) -> Scalar:
-    """Seconds to move ``size`` bytes out of a device over one level.
-
-    Large messages reach ``efficiency``; smaller ones take ``1 + sqrt(ramp / size)`` times as long:
-    ``(size + sqrt(ramp size)) / (efficiency bandwidth)``.
-    """
-    return _ramped(size, network.ramp) * reciprocal(network.bandwidth * network.efficiency)
-
-
 def _ramped(size: Scalar, ramp: Scalar) -> Scalar:
     """Bytes that take as long at full bandwidth as ``size`` ones do."""
     # A square root of zero would have no finite gradient; a thousandth of a byte is no time.
     return size + jnp.sqrt(jnp.maximum(ramp * size, 1e-6))
+
+
+def mesh_share(network: Network, members: Scalar) -> Scalar:
+    """Share of a device's bandwidth that leads to the other ``members``: all of it to a switch.
+
+    In a full mesh of ``D`` devices each of the ``D - 1`` others has a link of its own: ``(N - 1) / (D - 1)``.
+    """
+    others, links = jnp.maximum(members - 1.0, 1.0), jnp.maximum(network.domain - 1.0, 1.0)
+    return 1.0 - network.mesh * (1.0 - jnp.minimum(others * reciprocal(links), 1.0))
 
 
 def ring_fraction(members: Scalar) -> Scalar:
@@ -40,11 +40,13 @@ class Level:
 
     network: Network
     members: Scalar
+    share: Scalar | None = None  # of the bandwidth that leads to the other members
 
     @cached_property
     def byte_time(self) -> Scalar:
         """Seconds of one byte of a large message."""
-        return reciprocal(self.network.bandwidth * self.network.efficiency)
+        reached = self.network.bandwidth * self.network.efficiency
+        return reciprocal(reached if self.share is None else reached * self.share)
 
     @cached_property
     def switch_byte_time(self) -> Scalar:
@@ -68,7 +70,11 @@ class Level:
         return jnp.log2(self.members) * self.network.latency
 
     def wire_time(self, size: Scalar) -> Scalar:
-        """Seconds to move ``size`` bytes out of a device (see :func:`wire_time`)."""
+        """Seconds to move ``size`` bytes out of a device over this level.
+
+        Large messages reach ``efficiency``; smaller ones take ``1 + sqrt(ramp / size)`` times as long:
+        ``(size + sqrt(ramp size)) / (efficiency bandwidth)``.
+        """
         return _ramped(size, self.network.ramp) * self.byte_time
 
     def ring_time(self, size: Scalar) -> Scalar:
@@ -84,6 +90,11 @@ class Level:
         return self.network.latency + self.wire_time(size)
 
 
+def joined(network: Network, members: Scalar) -> Level:
+    """Members of one domain, on its switch or over the links between each pair of them."""
+    return Level(network, members, mesh_share(network, members))
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Route:
     """A group on a system's networks. Values are computed when first asked for, once for all messages."""
@@ -94,7 +105,7 @@ class Route:
     @cached_property
     def inside(self) -> Level:
         """The members that share a scale-up domain, on its network."""
-        return Level(self.system.scale_up, self.group.local)
+        return joined(self.system.scale_up, self.group.local)
 
     @cached_property
     def across(self) -> Level:
@@ -118,10 +129,9 @@ class Route:
 
     @cached_property
     def round_latency(self) -> Scalar:
-        """Latency of a ring through all members, whose steps wait for the slowest."""
-        return (self.group.size - 1.0) * jnp.where(
-            self.leaves, self.system.scale_out.latency, self.system.scale_up.latency
-        )
+        """Latency of a part that goes around a ring through all members: one hop into every other domain."""
+        inside = self.group.size - self.across.members
+        return inside * self.system.scale_up.latency + self.across.round_latency
 
     @cached_property
     def byte_energy(self) -> Scalar:

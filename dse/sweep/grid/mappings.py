@@ -31,7 +31,7 @@ from dse.sweep.grid.degrees import (
     degree_rows,
     together,
 )
-from dse.types import SequenceParallel
+from dse.types import Infeasible, SequenceParallel
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,8 +132,11 @@ def _mask(
             return degrees[path][:, None]
         return options[path][None, :] if path in options else np.array(parts.axis(path).values)
 
-    split = _sequence_splits(shape, lookup)
-    rules: list[tuple[Any, str]] = [(split, f"tp x cp does not divide {shape.seq_len} tokens (sequence parallelism)")]
+    split, sharded = _sequence_splits(shape, lookup), _shards_divide(lookup)
+    rules: list[tuple[Any, str]] = [
+        (split, f"tp x cp does not divide {shape.seq_len} tokens (sequence parallelism)"),
+        (sharded, "dp_replicate does not divide dp, or no state is sharded that could be replicated"),
+    ]
     rules += [(expression(lookup), f"constraint {expression.text!r}") for expression in constraints]
     mask &= ~_cut_of_nothing(degrees, options, lookup("mapping.sequence_parallel"))
     for valid, reason in rules:
@@ -147,6 +150,13 @@ def _sequence_splits(shape: Shape, lookup: Callable[[str], Any]) -> np.ndarray:
     """[row, column] whether tp and cp divide the sequence as sequence parallelism asks for."""
     values = {name: lookup(f"mapping.{name}") for name in ("tp", "cp", "sequence_parallel")} | shape._asdict()
     return divisibility.splits_sequence(values)
+
+
+def _shards_divide(lookup: Callable[[str], Any]) -> Any:
+    """[row, column] whether dp_replicate divides dp; above 1 it needs a ZeRO stage, for else nothing is sharded."""
+    copies = lookup("mapping.dp_replicate")
+    divide = divisibility.keeps(Infeasible.shards_not_divisible, {"dp": lookup("mapping.dp"), "dp_replicate": copies})
+    return divide & ((copies == 1) | (lookup("mapping.zero_stage") > 0))
 
 
 def _cut_of_nothing(degrees: Columns, options: Columns, sequence_parallel: np.ndarray) -> np.ndarray:

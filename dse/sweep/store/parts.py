@@ -80,6 +80,13 @@ class PartStore:
             self.folder.rmdir()
 
 
+def clear_up(output: Path | None) -> None:
+    """Remove the parts that a run has left that was killed between its results and the end."""
+    if output and parts_folder(output).is_dir():
+        with opened(output):
+            PartStore(output, "").remove()
+
+
 @contextlib.contextmanager
 def opened(output: Path, shared: bool = False) -> Iterator[None]:
     """The folder of an output's parts, made and locked; what stands in the way is an InputError.

@@ -87,7 +87,7 @@ def test_gradient_is_the_finite_difference(design, path, share):
 @given(design=designs(), shares=st.tuples(st.floats(0.3, 1.0), st.floats(0.3, 1.0)))
 def test_a_lower_clock_never_makes_a_step_shorter(design, shares):
     slow, fast = (replace(design, {f"{POWER}.clock": share * 1.5e9}) for share in sorted(shares))
-    assert float(metrics_of(slow).step_time) >= float(metrics_of(fast).step_time) * (1.0 - 1e-6)
+    assert float(metrics_of(slow).step_time) >= float(metrics_of(fast).step_time) * (1.0 - 1e-5)
 
 
 @given(design=designs(), shares=st.tuples(st.floats(0.4, 1.2), st.floats(0.4, 1.2)))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dse import catalog
 from dse.model import layout
 from dse.model.machine import collectives
-from dse.model.machine.routes import Route
+from dse.model.machine.routes import Route, joined
 from dse.types import Collective, Group, MessageKind, Volumes
 from tests.designs import SCALE_OUT, SCALE_UP, SYSTEM, make_design
 
@@ -65,8 +65,43 @@ def test_in_switch_reduction_halves_a_large_all_reduce():
 @given(size=SIZES, group=GROUPS)
 def test_auto_is_the_fastest(size, group):
     auto = float(collectives.all_reduce(size, Route(group, REDUCING), float(Collective.auto)))
-    others = [float(collectives.all_reduce(size, Route(group, REDUCING), a)) for a in ALGORITHMS[1:]]
+    counted_on = [a for a in ALGORITHMS if a not in (Collective.auto, Collective.doubling)]
+    others = [float(collectives.all_reduce(size, Route(group, REDUCING), a)) for a in counted_on]
     assert auto == pytest.approx(min(others))
+
+
+@pytest.mark.parametrize("domains", [2.0, 64.0, 2048.0])
+def test_latency_across_domains_grows_with_their_number_or_its_logarithm(domains):
+    """Of a small gather over nodes of eight: a ring enters every other node once, doubling takes log2 of them."""
+    route = Route(Group(8.0 * domains, 8.0), PLAIN)
+    ring = float(collectives.all_gather(1.0, route, float(Collective.ring)))
+    doubling = float(collectives.all_gather(1.0, route, float(Collective.doubling)))
+    assert ring == pytest.approx((domains - 1.0) * 5e-6 + 7.0 * domains * 1e-6, rel=1e-3)
+    assert doubling == pytest.approx(math.log2(domains) * 5e-6 + 7.0 * 1e-6, rel=1e-3)
+
+
+MESH = dataclasses.replace(PLAIN, scale_up=dataclasses.replace(PLAIN.scale_up, mesh=1.0, domain=8.0, latency=0.0))
+
+
+@pytest.mark.parametrize(("members", "links"), [(2.0, 1.0), (4.0, 3.0), (8.0, 7.0)])
+def test_in_a_full_mesh_a_pair_has_one_link(members, links):
+    """Seven links of 300/7 GB/s: those that lead to the other members carry a gather, a switch would carry all."""
+    size = 1e9
+    meshed, switched = (
+        float(collectives.all_gather(size, Route(Group(members, members), system), float(Collective.ring)))
+        for system in (MESH, dataclasses.replace(PLAIN, scale_up=dataclasses.replace(MESH.scale_up, mesh=0.0)))
+    )
+    assert meshed / switched == pytest.approx(7.0 / links, rel=1e-4)
+    pair = float(collectives.send(size, Route(Group(2.0, 2.0), MESH)))
+    assert pair == pytest.approx(size / (300e9 / 7.0), rel=1e-4)
+
+
+def test_catalogued_meshes():
+    """MI300X: seven Infinity Fabric links of 64 GB/s; Gaudi 3: three 200 Gb/s ports to each of the seven others."""
+    for name, link in (("mi300x", 64e9), ("mi355x", 76.8e9), ("gaudi-3", 75e9)):
+        network = catalog.system(name).scale_up
+        assert joined(network, 2.0).byte_time * network.efficiency == pytest.approx(1.0 / link, rel=1e-3), name
+        assert joined(network, 8.0).byte_time * network.efficiency == pytest.approx(1.0 / network.bandwidth), name
 
 
 @given(size=SIZES, group=GROUPS, factor=st.floats(1.0, 10.0))
@@ -93,16 +128,33 @@ def test_a_full_node_of_tensor_parallelism_sends_everything_else_outside(placeme
 
 @pytest.mark.parametrize(
     ("size", "stride", "local"),
-    [(8, 1, 8), (4, 1, 4), (16, 1, 8), (6, 1, 2), (12, 1, 4), (4, 8, 1), (4, 2, 4), (3, 1, 1)],
+    [(8, 1, 8), (4, 1, 4), (16, 1, 8), (6, 1, 6), (12, 1, 6), (4, 8, 1), (4, 2, 4), (3, 1, 3), (7, 1, 7), (14, 1, 7)],
 )
-def test_a_group_that_straddles_a_border_counts_its_worst_side(size, stride, local):
-    """Of groups of six in nodes of eight one has two members on a side."""
+def test_members_of_a_group_in_a_node_of_eight(size, stride, local):
+    """All that fit, else as many as divide the group: nodes are filled with whole parts of it."""
     assert float(layout.members_within(float(size), float(stride), 8.0)) == local
 
 
-@given(a=st.integers(1, 20), b=st.integers(1, 576))
-def test_common_divisor(a, b):
-    assert float(layout.common_divisor(float(a), float(b))) == math.gcd(a, b)
+@pytest.mark.parametrize(
+    ("degrees", "local"),
+    [((16, 4), (16, 4)), ((16, 64), (16, 4)), ((8, 8), (8, 8)), ((8, 72), (8, 9))],
+)
+def test_a_rack_of_72_holds_what_fits(degrees, local):
+    """64 devices of a job fit into one rack; of larger ones 64 of 72 are used where a group has no factor of nine."""
+    found = layout.groups(make_design(tp=degrees[0], dp=degrees[1]).mapping, 72.0)
+    assert (float(found.tp.local), float(found.dp.local)) == local
+
+
+@given(whole=st.integers(1, 1 << 20), most=st.integers(1, (1 << 15) - 2))
+def test_largest_divisor(whole, most):
+    found = float(layout.largest_divisor(float(whole), float(most)))
+    assert found <= most and whole % found == 0.0
+    assert found <= float(layout.largest_divisor(float(whole), most + 1.0))
+    odd = whole // (whole & -whole)
+    if odd in (1, 3, 5, 7, 9, 11, 13):
+        assert found == max(d for i in range(21) for f in range(1, 14) if (d := f << i) <= most and whole % d == 0)
+    if whole <= most:
+        assert found == whole
 
 
 #: nccl-tests style facts, 8 H100 of one node: bytes and measured bus bandwidth (ai-dynamo/aiconfigurator).
