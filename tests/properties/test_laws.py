@@ -258,15 +258,15 @@ def test_hybrid_sharding_lies_between_none_and_all(design, stage):
 
 
 def test_hybrid_sharding_spares_the_latency_of_large_clusters():
-    """70 B weights gathered layer by layer: 64 devices to 16,384 at a fixed batch a device (FSDP against HSDP)."""
+    """70 B weights gathered layer by layer: 64 devices to 16,384 at one short sequence a device (FSDP against HSDP)."""
     spread = dict(tp=1, pp=1, zero_stage=3, overlap_dp=1, micro_batch=1, recompute=2)
     rates = {}
     for dp, copies in ((64, 1), (16384, 1), (16384, 256)):
-        shared = dict(n_devices=dp, dp=dp, global_batch=2 * dp, dp_replicate=copies)
+        shared = dict(n_devices=dp, dp=dp, global_batch=dp, seq_len=2048, dp_replicate=copies)
         llama = dse.design("llama-3-70b", "eos", **shared, **spread)
         rates[dp, copies] = float(metrics_of(llama).tokens_per_second_per_device)
-    assert rates[16384, 1] < 0.6 * rates[64, 1]  # a ring enters 2,048 nodes for each of 81 pieces
-    assert rates[16384, 256] > 0.85 * rates[64, 1]
+    assert rates[16384, 1] < 0.7 * rates[64, 1]  # a ring enters 2,048 nodes for each of 81 pieces
+    assert rates[16384, 256] > 0.9 * rates[64, 1]
 
 
 OFFLOADS = ("offload_weights", "offload_activations", "offload_optimizer")

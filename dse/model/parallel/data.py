@@ -15,7 +15,11 @@ from dse.types import Design, Scalar, Scope, Window
 
 
 class Windows(NamedTuple):
-    """Seconds of one micro-batch on a stage that messages of data parallelism can hide behind."""
+    """Seconds of one micro-batch on a stage that messages of data parallelism can hide behind.
+
+    A pass is as long as its compute and what messages of other dimensions add, for each dimension has a stream of its
+    own; less the time that those take on the links between domains, which one stream uses at a time.
+    """
 
     forward: Scalar
     backward: Scalar

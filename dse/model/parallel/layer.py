@@ -11,14 +11,16 @@ from dse.model.layout import Layout
 from dse.model.machine import collectives
 from dse.model.machine.messages import Sent, time_of
 from dse.model.machine.passes import Passes
-from dse.types import Design, Dimension, Scalar, Scope, Window
+from dse.types import Design, Dimension, Group, Scalar, Scope, Window
 
 
 class Exposed(NamedTuple):
-    """Seconds that the messages of one layer add to its passes."""
+    """Seconds that the messages of one layer add to its passes, and for which they take the links between domains."""
 
     forward: Scalar
     backward: Scalar
+    across_forward: Scalar
+    across_backward: Scalar
 
 
 def tensor_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes: Passes) -> Exposed:
@@ -35,17 +37,25 @@ def tensor_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes
         Window.matrix_forward: overlap, Window.matrix_input_gradient: overlap,
         Window.matrix_weight_gradient: asynchronous,
     }  # fmt: skip
-    usage = collectives.usage(group, design.system)
-    forward, inputs, weights = _behind(_of(sent, Dimension.tensor), overlaps, passes, usage)
-    return Exposed(forward, inputs + weights)
+    usage, own = collectives.usage(group, design.system), _of(sent, Dimension.tensor)
+    forward, inputs, weights = _behind(own, overlaps, passes, usage)
+    return Exposed(forward, inputs + weights, *_across(own, group, Window.matrix_forward))
 
 
 def context_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes: Passes) -> Exposed:
     """The ring of keys and values, and in the backward of their gradients, behind the attention that it feeds."""
     overlap = design.software.cp_overlap
     overlaps = {Window.attention_forward: overlap, Window.attention_backward: overlap}
-    usage = collectives.usage(layout.groups.cp, design.system)
-    return Exposed(*_behind(_of(sent, Dimension.context), overlaps, passes, usage))
+    group, own = layout.groups.cp, _of(sent, Dimension.context)
+    forward, backward = _behind(own, overlaps, passes, collectives.usage(group, design.system))
+    return Exposed(forward, backward, *_across(own, group, Window.attention_forward))
+
+
+def _across(sent: list[Sent], group: Group, forward: Window) -> tuple[Scalar, Scalar]:
+    """Seconds of forward and backward messages between domains, 0 where the group does not leave its own."""
+    leaves = jnp.where(group.domains > 1.0, 1.0, 0.0)
+    behind = time_of([s for s in sent if s.message.window is not forward], Scope.layer)
+    return leaves * time_of(sent, Scope.layer, forward), leaves * behind
 
 
 def _of(sent: Iterable[Sent], dimension: Dimension) -> list[Sent]:

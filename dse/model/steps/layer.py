@@ -36,24 +36,34 @@ class LayerTime(NamedTuple):
         return sum(self)
 
 
+class LayerRun(NamedTuple):
+    """One layer and micro-batch as its stage sees it."""
+
+    time: LayerTime
+    forward: Scalar  # seconds of the pass in which the links between domains are free, exposed messages included
+    backward: Scalar  # the same, with what is recomputed
+    update: Scalar  # what fetching the optimiser state adds to a step's last backward
+
+
 def layer_time(design: Design, layout: Layout, work: TrainingWork) -> LayerTime:
     """One layer and micro-batch by part."""
     messages = [message for message in work.messages if message.scope is Scope.layer]
     sent = send_all(messages, design.software, design.system)
-    return run_layer(design, layout, work, step_rates(design), sent)[0]
+    return run_layer(design, layout, work, step_rates(design), sent).time
 
 
 def run_layer(
     design: Design, layout: Layout, work: TrainingWork, rates: Rates, sent: Iterable[Sent]
-) -> tuple[LayerTime, Scalar]:
-    """Times of one layer and micro-batch, and what fetching the optimiser state adds to a step's last backward."""
+) -> LayerRun:
+    """Times of one layer and micro-batch."""
     trained = design.workload.backward
     passes = with_small_kernels(run_passes(work.layer, rates, trained), design)
     tensor = tensor_parallel(design, layout, sent, passes)
     context = context_parallel(design, layout, sent, passes)
     recompute = layout.full * passes.forward + layout.selective * passes.core_forward
     forward_pass = passes.forward + tensor.forward + context.forward
-    backward_pass = passes.backward + recompute + tensor.backward + layout.full * tensor.forward + context.backward
+    again = layout.full * (tensor.forward + context.forward)
+    backward_pass = passes.backward + recompute + tensor.backward + context.backward + again
     moved = offload.transfers(work.on_host, design.system.host)
     exposed_backward = trained * offload.exposed(moved.backward, backward_pass, passes.memory_backward)
     # The last backward may hide transfers in the wait for the host too.
@@ -70,7 +80,11 @@ def run_layer(
         context_parallel=context.forward + context.backward + layout.full * context.forward,
         offload=offload.exposed(moved.forward, forward_pass, passes.memory_forward) + exposed_backward,
     )
-    return time, trained * update
+    across_forward = tensor.across_forward + context.across_forward
+    across_backward = tensor.across_backward + context.across_backward + layout.full * across_forward
+    free_forward = jnp.maximum(forward_pass - across_forward, 0.0)
+    free_backward = jnp.maximum(backward_pass - across_backward, 0.0)
+    return LayerRun(time, free_forward, free_backward, trained * update)
 
 
 def host_passes(design: Design, layout: Layout) -> Scalar:

@@ -60,11 +60,10 @@ def step_time(design: Design, layout: Layout, work: TrainingWork) -> tuple[StepT
     n, layers = layout.n_micro_batches, layout.layers
     sent = send_all(work.messages, design.software, design.system)
     rates = step_rates(design)
-    one, update = run_layer(design, layout, work, rates, sent)
+    run = run_layer(design, layout, work, rates, sent)
+    one = run.time
     interval = stage_intervals(design, layout, one, embedding_and_head_time(work, rates, sent, w.backward))
-    windows = Windows(
-        layers * one.forward, layers * (one.backward + one.recompute), interval.stall + layers * one.offload
-    )
+    windows = Windows(layers * run.forward, layers * run.backward, interval.stall + layers * one.offload)
     sends = pipeline.exposed_sends(m.pp, m.virtual_stages, n, design.software.pp_overlap)
     step = StepTime(
         forward=n * layers * one.forward,
@@ -78,7 +77,7 @@ def step_time(design: Design, layout: Layout, work: TrainingWork) -> tuple[StepT
         pipeline_parallel=0.5 * (1.0 + w.backward) * sends * time_of(sent, Scope.stage_boundary),
         data_parallel=data_parallel_time(design, layout, sent, windows),
         optimizer=w.backward * optimizer_time(design, layout, work, rates),
-        offload=n * layers * one.offload + layers * update,
+        offload=n * layers * one.offload + layers * run.update,
     )
     return step, one
 
