@@ -48,8 +48,17 @@ LONG = (
 )  # fmt: skip
 
 
+#: XLA compiles in half the time under these, and what it makes runs slower: tests compile much and run little. Tests
+#: of rates, of fused outputs and of kept programs run processes with the flags that users have.
+QUICK_COMPILATION = (
+    "--xla_backend_extra_options=xla_cpu_use_multi_output_fusion "
+    "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0"
+)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Share compiled programs between processes and runs, then make JAX strict."""
+    os.environ.setdefault("XLA_FLAGS", QUICK_COMPILATION)
     os.environ.setdefault("DSE_CACHE", str(config.rootpath / ".cache" / "jax"))
     os.environ.pop("DSE_CATALOG", None)
     from dse.environment import fuse_outputs, keep_compiled_programs

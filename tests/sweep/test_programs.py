@@ -1,6 +1,7 @@
 """Programs kept on disk: found again by what they are made from, and made again when anything is wrong."""
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ import pytest
 from dse.sweep import execute, plan
 from dse.sweep.engine import programs
 from dse.sweep.engine.engine import Engine
+from tests.conftest import QUICK_COMPILATION
 from tests.sweep import toy
 from tests.sweep.toy import sweep
 
@@ -33,23 +35,33 @@ for keep in ("all", "top:20"):
 def run(folder, flags=None):
     """(bytes of the results, devices, programs compiled, whether anything was traced) of a fresh process."""
     environment = os.environ | {"DSE_CACHE": str(folder)} | ({"XLA_FLAGS": flags} if flags else {})
-    environment.pop("JAX_COMPILATION_CACHE_DIR", None)
+    for name in ("JAX_COMPILATION_CACHE_DIR", *(() if flags else ("XLA_FLAGS",))):
+        environment.pop(name, None)  # as users have it
     done = subprocess.run([sys.executable, "-c", _RUN], capture_output=True, env=environment, check=True)
     lines = [line.split() for line in done.stderr.decode().splitlines()[-2:]]
     return done.stdout, int(lines[0][0]), sum(int(line[1]) for line in lines), any(line[2] == "True" for line in lines)
 
 
-@pytest.mark.parametrize("flags", [None, "--xla_force_host_platform_device_count=2"])
-def test_a_second_process_neither_traces_nor_compiles(tmp_path, flags):
-    first, second = run(tmp_path, flags), run(tmp_path, flags)
+@pytest.fixture(scope="module")
+def first_run(tmp_path_factory):
+    """A folder of kept programs, and what the process gave that made them."""
+    folder = tmp_path_factory.mktemp("kept")
+    return folder, run(folder)
+
+
+@pytest.mark.parametrize("flags", [None, f"{QUICK_COMPILATION} --xla_force_host_platform_device_count=2"])
+def test_a_second_process_neither_traces_nor_compiles(tmp_path, flags, first_run):
+    folder, first = (tmp_path, run(tmp_path, flags)) if flags else first_run
+    second = run(folder, flags)
     assert first[1] == second[1] == (2 if flags else 1)
     assert first[2] > 0 and first[3]
     assert second[2] == 0 and not second[3]
     assert first[0] == second[0] and len(first[0]) > 10_000
 
 
-def test_broken_programs_are_made_again(tmp_path):
-    first = run(tmp_path)
+def test_broken_programs_are_made_again(tmp_path, first_run):
+    kept, first = first_run
+    shutil.copytree(kept / "programs", tmp_path / "programs")
     for file in (tmp_path / "programs").iterdir():
         file.write_bytes(b"broken")
     again = run(tmp_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -59,15 +60,22 @@ def test_flops_are_the_same(kept):
     gradients of a tensor that several operators read (two of a residual stream, one of the attention's input).
     Calculon drops the first and the last where it overlaps tensor parallelism.
     """
+
+    @jax.jit
+    def layer_flops(design):
+        operators, layout = work_of(design).layer, lay_out(design)
+        forward = sum(o.present * o.forward.flops for o in operators)
+        backward = sum(o.present * work.flops for o in operators for work in o.gradients)
+        return forward, backward, layout.norm_tokens, layout.tokens
+
     for p in kept:
-        w, m, layout = p.design.workload, p.design.mapping, lay_out(p.design)
-        stream = float(layout.norm_tokens) * w.hidden
-        gathered = float(layout.tokens) * w.hidden
+        w, m = p.design.workload, p.design.mapping
+        forward, backward, norm_tokens, tokens = map(float, layer_flops(p.design))
+        stream = norm_tokens * w.hidden
+        gathered = tokens * w.hidden
         plain = float(m.overlap_tp == 0.0)
         sums = plain * 2.0 * gathered * (m.tp - 1.0) / m.tp
-        forward = sum(float(o.present * o.forward.flops) for o in work_of(p.design).layer)
         assert forward + sums == pytest.approx(number(p, "block_fw_flops"), rel=1e-6)
-        backward = sum(float(o.present * work.flops) for o in work_of(p.design).layer for work in o.gradients)
         forks = 2.0 * 2.0 * stream + plain * 3.0 * gathered
         theirs = number(p, "block_agrad_flops") + number(p, "block_wgrad_flops")
         assert backward + sums + forks == pytest.approx(theirs, rel=1e-6)
