@@ -81,6 +81,8 @@ def _refuse(cells: Cells) -> None:
     sparse = total is not None and active is not None and active < 0.9 * total
     if sparse or (cells.number("n_experts") or 1) > 1 or (cells.number("ep") or 1) > 1 or _EXPERTS.search(model):
         raise Skip("mixture of experts not modelled", model)
+    if cells.text("precision").lower() == "nvfp4":  # transforms, and layers kept at higher precision, cost a fifth
+        raise Skip("recipe not modelled", "NVFP4")
     tuned = _FINE_TUNING.search(cells.text("note"))
     if tuned:
         raise Skip("fine-tuning row (LoRA or SFT)", tuned[0])
