@@ -35,7 +35,7 @@ class Groups(NamedTuple):
     pp: Group  # two neighbouring stages
 
 
-class Stages(NamedTuple):
+class StageLayers(NamedTuple):
     """Layers of the stages of a pipeline and of their chunks, in which the ends may have fewer than the others."""
 
     fullest: Scalar  # layers of the fullest stage
@@ -66,7 +66,7 @@ class Layout(NamedTuple):
     kv_width: Scalar  # key/value heads x head size
     ffn: Scalar  # feed-forward width
     vocab: Scalar  # vocabulary rows
-    stages: Stages
+    stages: StageLayers
     zero: Scalar  # ZeRO stage as it runs
     n_micro_batches: Scalar
     replicas: Scalar  # devices that hold the same weights: dp x cp
@@ -129,7 +129,7 @@ def _is(code: Scalar, choice: int) -> Scalar:
     return jnp.where(code == float(choice), 1.0, 0.0)
 
 
-def stage_layers(n_layers: Scalar, pp: Scalar, virtual_stages: Scalar) -> Stages:
+def stage_layers(n_layers: Scalar, pp: Scalar, virtual_stages: Scalar) -> StageLayers:
     """How the layers spread over ``p`` stages of ``v`` chunks: at most ``ceil(L / (p v))`` in a chunk.
 
     Of chunks with a layer less than that the last is the first one, for its head and loss, then the first, for its
@@ -140,7 +140,7 @@ def stage_layers(n_layers: Scalar, pp: Scalar, virtual_stages: Scalar) -> Stages
     chunks = virtual_stages * most_layers(n_layers, pp * virtual_stages)
     spare = pp * chunks - n_layers
     both = jnp.clip(spare - 1.0, 0.0, 1.0)
-    return Stages(
+    return StageLayers(
         fullest=chunks - jnp.where(pp == 2.0, both, 0.0),
         chunks=chunks,
         short_first=both,

@@ -400,15 +400,13 @@ def test_a_host_that_lags_behind_sets_the_interval(design):
 
 @given(design=designs(), extra=st.integers(1, 7))
 def test_stages_may_differ_by_a_layer(design, extra):
-    """A stage with a layer less than the others costs at most what it does in a model whose layers all divide.
+    """A chunk with a layer less than the others costs at most what it does in a model whose layers all divide.
 
     One or two of them, at the ends, may run; more only where a measured row states them.
     """
-    if float(design.mapping.virtual_stages) > 1.0:
-        return
-    pp = float(design.mapping.pp)
-    layers = float(design.workload.n_layers) + min(extra, pp)
-    full = float(jnp.ceil(layers / pp)) * pp
+    chunks = float(design.mapping.pp) * float(design.mapping.virtual_stages)
+    layers = float(design.workload.n_layers) + min(extra, chunks)
+    full = float(np.ceil(layers / chunks)) * chunks
     uneven, even = (metrics_of(replace(design, {"workload.n_layers": count})) for count in (layers, full))
     reason = int(uneven.infeasible_reason) & Infeasible.layers_not_divisible
     assert bool(reason) == (full - layers > 2.0)
