@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.designs import leaf
-from dse.types import INFEASIBLE_MEANING, Design, Infeasible, Metrics, Operator, Precision, Scalar
+from dse.types import INFEASIBLE_MEANING, Design, Infeasible, Metrics, Operator, Precision, Scalar, SequenceParallel
 from dse.types.metrics import ENERGY
 
 _GIB = 2.0**30
@@ -29,6 +29,20 @@ Degrees = Mapping[str, np.ndarray]
 
 #: Where an option changes nothing, a truth value a row of degrees.
 IdleRule = Callable[[Degrees], np.ndarray]
+
+
+class SameOption(NamedTuple):
+    """A value of an option that means the same as another one at some degrees."""
+
+    path: str
+    value: float
+    same_as: float
+    where: IdleRule
+
+    def counts(self, column: np.ndarray) -> np.ndarray:
+        """Values of the option as they count where the rule holds."""
+        return np.where(column == self.value, self.same_as, column)
+
 
 #: Name of the reason that a constraint of the specification is, after the model's own.
 CONSTRAINT = "constraint"
@@ -73,6 +87,7 @@ class Study:
     #: group of metrics left out unless asked for → how the leaves begin that nothing but these depends on
     idle_options: Mapping[str, IdleRule] = dataclasses.field(default_factory=dict)
     #: option of the mapping → where it changes nothing; its plain value 0 then stands for all of them
+    same_options: tuple[SameOption, ...] = ()  #: of options that are not idle there
 
     reason_numbers: Callable[[Design, Mapping[str, float]], Mapping[str, str]] = lambda design, metrics: {}
     #: (design, metrics by name) → reason → the numbers behind it in words
@@ -266,4 +281,13 @@ TRAINING = Study(
         "mapping.overlap_dp": lambda d: d["mapping.dp"] * d["mapping.cp"] == 1,
         "mapping.placement": lambda d: (d["mapping.dp"] == 1) | (d["mapping.pp"] == 1),
     },
+    same_options=(
+        SameOption(  # one stage has no boundaries
+            "mapping.sequence_parallel", SequenceParallel.at_stage_boundaries, SequenceParallel.none,
+            lambda d: d["mapping.pp"] == 1,
+        ),
+        SameOption(  # a pipeline accumulates whole gradients
+            "mapping.zero_stage", 2.0, 1.0, lambda d: d["mapping.pp"] > 1
+        ),
+    ),
 )

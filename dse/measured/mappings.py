@@ -133,9 +133,9 @@ def schedules(cells: Cells, workload: Workload, pp: float, dp: float) -> Iterato
 
 
 def _chunks(known: dict[str, float]) -> list[float]:
-    """Chunks of a stage that the layers and the schedule allow; one where stages differ by a layer."""
+    """Chunks of a stage that the layers and the schedule allow; one where several stages differ by a layer."""
     rules = Infeasible.layers_not_divisible, Infeasible.interleave_not_divisible
-    most = min(int(known["n_layers"] / known["pp"]), LARGEST_STAGES)
+    most = min(int(known["n_layers"] / known["pp"]) + 1, LARGEST_STAGES)
     found = (known | {"virtual_stages": float(v)} for v in range(1, most + 1))
     return [one["virtual_stages"] for one in found if all(keeps(rule, one) for rule in rules)] or [1.0]
 

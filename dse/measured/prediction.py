@@ -130,9 +130,10 @@ def _choose(
     """The prediction of one configuration from the metrics of its candidates."""
     layers, mappings = candidates.workload.n_layers, candidates.mappings
     reason = metrics["infeasible_reason"].astype(int)
-    # Stages that differ by a layer are only taken where a row states them: then they did run.
-    uneven = np.array([m.virtual_stages == 1.0 and m.pp <= layers and layers % m.pp != 0.0 for m in mappings])
-    reason = np.where(uneven, reason & ~study.reason_bits.get("layers_not_divisible", 0), reason)
+    uneven = np.array([layers % (m.pp * m.virtual_stages) != 0.0 for m in mappings])
+    # More stages that differ by a layer than the ends are only taken where a row states them: then they did run.
+    stated = uneven & np.array([m.virtual_stages == 1.0 and m.pp <= layers for m in mappings])
+    reason = np.where(stated, reason & ~study.reason_bits.get("layers_not_divisible", 0), reason)
     runs = (reason & ~int(study.memory_reasons)) == 0
     if not runs.any():
         skip = Skip("infeasible as stated", _sentence(int(reason[0]), study))

@@ -23,13 +23,16 @@ def choose(code: Scalar, by_code: Mapping[Code, Scalar]) -> Scalar:
     return result
 
 
-def divides(part: Scalar, whole: Scalar) -> jax.Array:
-    """Whether ``part`` divides ``whole``: whole numbers held in floats, exact while both are below 2^24.
+def divides(part: Scalar, whole: Scalar, extra: int = 0) -> jax.Array:
+    """Whether ``part`` divides ``whole`` or one of the ``extra`` numbers that follow it, an even count of them.
 
-    The quotient is rounded to a whole number whose product with ``part`` is exact only if it is the
-    whole; a remainder would say the same, but no processor computes many of those at once.
+    Whole numbers held in floats, exact while they are below 2^24. The quotient is rounded to a whole number whose
+    product with ``part`` is the nearest multiple of it; a remainder would say the same, but no processor computes many
+    of those at once.
     """
-    return part * jnp.round(whole / part) == whole
+    middle = whole + 0.5 * extra if extra else whole
+    nearest = part * jnp.round(middle / part)
+    return abs(nearest - middle) <= 0.5 * extra if extra else nearest == whole
 
 
 def ceiling(value: Scalar) -> Scalar:

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from dse.types import Infeasible
 
-#: Whether the first divides the second.
-Divides = Callable[[Any, Any], Any]
+#: Whether the first divides the second, or one of so many numbers that follow it.
+Divides = Callable[[Any, Any, int], Any]
 
 
 class Shape(NamedTuple):
@@ -33,13 +33,14 @@ SHAPE_PATHS = (*(f"workload.{name}" for name in Shape._fields[:-1]), "system.n_d
 
 
 class Rule(NamedTuple):
-    """The product of ``degrees`` divides ``whole``."""
+    """The product of ``degrees`` divides ``whole``, or one of the ``extra`` numbers that follow it."""
 
     reason: Infeasible
     degrees: tuple[str, ...]  #: fields of a mapping
     whole: str  #: field of a workload, or n_micro_batches
     what: str  #: what the whole counts, for messages
     multiple: bool = False  #: a multiple of the whole will do too
+    extra: int = 0  #: numbers after the whole that will do too, an even count
     least: float = 1.0  #: of the product
     above: tuple[str, float] | None = None  #: holds only where this field of a mapping is above this value
 
@@ -47,9 +48,9 @@ class Rule(NamedTuple):
         """Whether the rule is kept."""
         part = functools.reduce(operator.mul, (values[name] for name in self.degrees))
         whole = values[self.whole]
-        kept = divides(part, whole)
+        kept = divides(part, whole, self.extra)
         if self.multiple:
-            kept = kept | divides(whole, part)
+            kept = kept | divides(whole, part, 0)
         if self.least > 1.0:
             kept = kept & (part >= self.least)
         return kept if self.above is None else kept | (values[self.above[0]] <= self.above[1])
@@ -59,7 +60,12 @@ RULES = (
     Rule(Infeasible.heads_not_divisible, ("tp",), "n_heads", "heads"),
     Rule(Infeasible.width_not_divisible, ("tp",), "ffn_hidden", "feed-forward columns"),
     Rule(Infeasible.heads_not_divisible, ("tp",), "n_kv_heads", "key/value heads", multiple=True),
-    Rule(Infeasible.layers_not_divisible, ("pp", "virtual_stages"), "n_layers", "layers"),
+    # Where they do not, Megatron-LM counts the loss and then the embedding as a layer, if told to: the last chunk, and
+    # then the first, has a layer less (account_for_loss_in_pipeline_split, account_for_embedding_in_pipeline_split).
+    Rule(
+        Infeasible.layers_not_divisible, ("pp", "virtual_stages"), "n_layers",
+        "layers (even with loss, or loss and embedding, as one each)", extra=2,
+    ),
     Rule(Infeasible.batch_not_divisible, ("dp", "micro_batch"), "global_batch", "sequences of a global batch"),
     Rule(Infeasible.shards_not_divisible, ("dp_replicate",), "dp", "data parallel ranks"),
     Rule(Infeasible.sequence_not_divisible, ("cp",), "seq_len", "tokens of a sequence"),
@@ -72,9 +78,9 @@ RULES = (
 )  # fmt: skip
 
 
-def remainder_is_zero(part: Any, whole: Any) -> Any:
-    """Whether ``part`` divides ``whole``, of numbers and arrays on the host."""
-    return whole % part == 0
+def remainder_is_zero(part: Any, whole: Any, extra: int = 0) -> Any:
+    """Whether ``part`` divides ``whole`` or one of ``extra`` numbers after it, of numbers and arrays on the host."""
+    return -whole % part <= extra
 
 
 def fits(values: Mapping[str, Any], divides: Divides = remainder_is_zero) -> dict[Infeasible, Any]:
@@ -85,7 +91,7 @@ def fits(values: Mapping[str, Any], divides: Divides = remainder_is_zero) -> dic
         divides: how to ask it; the model has its own way, which processors do many of at once.
 
     >>> sizes = dict(n_heads=64, n_kv_heads=8, ffn_hidden=28672, n_layers=80, global_batch=512, seq_len=8192)
-    >>> mapping = dict(tp=8, pp=3, dp=4, cp=1, micro_batch=1, virtual_stages=1, sequence_parallel=0)
+    >>> mapping = dict(tp=8, pp=7, dp=4, cp=1, micro_batch=1, virtual_stages=1, sequence_parallel=0, dp_replicate=1)
     >>> [reason.name for reason, kept in fits(sizes | mapping | {"n_micro_batches": 128}).items() if not kept]
     ['layers_not_divisible']
     """

@@ -36,6 +36,26 @@ class Groups(NamedTuple):
     pp: Group  # two neighbouring stages
 
 
+class StageLayers(NamedTuple):
+    """Layers of the stages of a pipeline and of their chunks, in which the ends may have fewer than the others."""
+
+    fullest: Scalar  # layers of the fullest stage
+    chunks: Scalar  # layers of a stage whose chunks all have as many as the fullest one
+    short_first: Scalar  # 1 where the first chunk has a layer less than the fullest, else 0
+    short_last: Scalar  # the same of the last chunk
+    others: Scalar  # layers that the other stages have less than the fullest, all together
+
+    @property
+    def first_lacks(self) -> Scalar:
+        """Layers that the first stage has less than the fullest one."""
+        return self.short_first - (self.chunks - self.fullest)
+
+    @property
+    def last_lacks(self) -> Scalar:
+        """The same of the last stage."""
+        return self.short_last - (self.chunks - self.fullest)
+
+
 class Layout(NamedTuple):
     """Sizes on one device, for one layer and one micro-batch, and the groups it belongs to."""
 
@@ -47,7 +67,8 @@ class Layout(NamedTuple):
     kv_width: Scalar  # key/value heads x head size
     ffn: Scalar  # feed-forward width
     vocab: Scalar  # vocabulary rows
-    layers: Scalar  # of the fullest stage
+    stages: StageLayers
+    zero: Scalar  # ZeRO stage as it runs
     n_micro_batches: Scalar
     replicas: Scalar  # devices that hold the same weights, or a share of them: dp x cp
     devices: Scalar
@@ -60,6 +81,11 @@ class Layout(NamedTuple):
     has_vocabulary: Scalar  # 1 when there is an embedding and a head
     full: Scalar  # 1 when the backward runs whole layers again
     selective: Scalar  # 1 when it runs the attention core again
+
+    @property
+    def layers(self) -> Scalar:
+        """Layers of the fullest stage."""
+        return self.stages.fullest
 
 
 def lay_out(design: Design) -> Layout:
@@ -78,7 +104,8 @@ def lay_out(design: Design) -> Layout:
         kv_width=kv_heads * w.head_dim,
         ffn=w.ffn_hidden / m.tp,
         vocab=w.vocab / m.tp,
-        layers=most_layers(w.n_layers, m.pp),
+        stages=stage_layers(w.n_layers, m.pp, m.virtual_stages),
+        zero=zero_stage(m),
         n_micro_batches=w.global_batch / (m.dp * m.micro_batch),
         replicas=m.dp * m.cp,
         devices=m.tp * m.cp * m.pp * m.dp,
@@ -103,9 +130,41 @@ def _is(code: Scalar, choice: int) -> Scalar:
     return jnp.where(code == float(choice), 1.0, 0.0)
 
 
-def most_layers(n_layers: Scalar, pp: Scalar) -> Scalar:
-    """Layers of the fullest stage: ``ceil(L / p)``, for layers that the stages do not divide."""
-    return ceiling(n_layers / pp)
+def stage_layers(n_layers: Scalar, pp: Scalar, virtual_stages: Scalar) -> StageLayers:
+    """How the layers spread over ``p`` stages of ``v`` chunks: at most ``ceil(L / (p v))`` in a chunk.
+
+    Of chunks with a layer less than that the last is the first one, for its head and loss, then the first, for its
+    embedding (Megatron-LM's account_for_loss_in_pipeline_split and account_for_embedding_in_pipeline_split; Llama team
+    2024, section 3.3.2). More of them run only where they are whole stages. Two stages that both have a short chunk
+    are equal.
+    """
+    chunks = virtual_stages * most_layers(n_layers, pp * virtual_stages)
+    spare = pp * chunks - n_layers
+    both = jnp.clip(spare - 1.0, 0.0, 1.0)
+    return StageLayers(
+        fullest=chunks - jnp.where(pp == 2.0, both, 0.0),
+        chunks=chunks,
+        short_first=both,
+        short_last=jnp.minimum(spare, 1.0),
+        others=jnp.maximum(spare - 2.0, 0.0),
+    )
+
+
+def most_layers(n_layers: Scalar, parts: Scalar) -> Scalar:
+    """Layers of the fullest part: ``ceil(L / parts)``.
+
+    Where ``parts`` is constant a compiler may multiply by its reciprocal: 21 sevenths are then a little over 3.
+    """
+    return ceiling(n_layers / parts * (1.0 - 2.0**-21))
+
+
+def zero_stage(mapping: Mapping) -> Scalar:
+    """The ZeRO stage that runs: under a pipeline stage 2 is stage 1.
+
+    A stage accumulates the gradients of all its micro-batches and reduces them once a step, so they stay whole until
+    then (Megatron-LM's distributed optimizer; DeepSpeed refuses ZeRO 2 and 3 with pipelines).
+    """
+    return jnp.where((mapping.pp > 1.0) & (mapping.zero_stage == 2.0), 1.0, mapping.zero_stage)
 
 
 def splits_sequence(choice: Scalar) -> Scalar:

@@ -59,7 +59,7 @@ def plan(spec: str | Path | SweepSpec, keep: str | None = None, study: Study | N
 
     >>> grid, keep = plan("sweeps/megatron_1t_4096_a100.toml", keep="top:10")
     >>> grid.n_designs, str(keep)
-    (69396, 'top:10')
+    (56946, 'top:10')
     """
     if not isinstance(spec, SweepSpec):
         spec = read(spec, study)

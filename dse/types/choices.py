@@ -104,7 +104,9 @@ INFEASIBLE_MEANING = {
     Infeasible.memory: "peak memory exceeds the device's capacity",
     Infeasible.heads_not_divisible: "tp does not divide the attention heads (or the key/value heads it splits)",
     Infeasible.width_not_divisible: "tp does not divide the feed-forward width",
-    Infeasible.layers_not_divisible: "pp x virtual_stages does not divide the layers",
+    Infeasible.layers_not_divisible: (
+        "pp x virtual_stages does not divide the layers, even with loss, or loss and embedding, as one each"
+    ),
     Infeasible.batch_not_divisible: "dp x micro_batch does not divide the global batch",
     Infeasible.sequence_not_divisible: "cp (or tp with sequence parallelism) does not divide the sequence",
     Infeasible.device_count_mismatch: "tp x cp x pp x dp is not the number of devices",

@@ -75,7 +75,7 @@ class Mapping:
     virtual_stages: Scalar = metadata("v", "1", "model chunks a device holds (interleaved 1F1B when > 1)", bounds=COUNT)
     recompute: Scalar = metadata("", "1", "activation recompute", enum=Recompute)
     zero_stage: Scalar = metadata(
-        "", "1", "ZeRO stage: 0 none, 1 optimiser, 2 + gradients, 3 + weights (FSDP)",
+        "", "1", "ZeRO stage: 0 none, 1 optimiser, 2 + gradients (under a pipeline as 1), 3 + weights (FSDP)",
         bounds=Bounds(high=3.0, whole=True),
     )  # fmt: skip
     sequence_parallel: Scalar = metadata(

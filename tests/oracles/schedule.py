@@ -5,6 +5,7 @@ The closed forms of ``dse.model.parallel.pipeline`` are tested against it; it is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -110,10 +111,11 @@ def makespan(forward: np.ndarray, backward: np.ndarray, micro_batches: int, send
     return simulate(forward, backward, micro_batches, send)[-1].end
 
 
-def in_flight(events: list[Event], stage: int) -> int:
-    """Most chunks whose activations a stage holds at once."""
-    held = most = 0
-    for event in sorted((e for e in events if e.task.stage == stage), key=lambda e: e.start):
-        held += 1 if event.task.forward else -1
+def in_flight(events: list[Event], stage: int, layers: Sequence[float] | None = None) -> float:
+    """Most chunks whose activations a stage holds at once; with ``layers`` of its chunks, most layers."""
+    held = most = 0.0
+    for event in sorted((e for e in events if e.task.stage == stage), key=lambda e: (e.start, e.end)):
+        size = 1.0 if layers is None else layers[event.task.chunk]
+        held += size if event.task.forward else -size
         most = max(most, held)
     return most

@@ -299,6 +299,25 @@ def test_offload_needs_three_layers_and_room_on_the_host(design, option):
 
 
 @given(design=designs())
+def test_zero_2_reduces_every_micro_batch_but_under_a_pipeline(design):
+    """A pipeline accumulates whole gradients and reduces them once: ZeRO 2 is ZeRO 1. Without one it splits them."""
+    one, two = (with_mapping(design, zero_stage=stage) for stage in (1.0, 2.0))
+    if design.mapping.pp > 1:
+        assert all(float(getattr(one, f.name)) == float(getattr(two, f.name)) for f in dataclasses.fields(Metrics))
+        return
+    assert float(two.peak_memory_gradients) * design.mapping.dp * design.mapping.cp == pytest.approx(
+        float(one.peak_memory_gradients), rel=1e-5
+    )
+    times = [scatters(replace(design, {"mapping.zero_stage": stage})) for stage in (1.0, 2.0)]
+    assert times == [1.0, design.workload.global_batch / (design.mapping.dp * design.mapping.micro_batch)]
+
+
+def scatters(design):
+    """How often a device scatters its gradients in a step."""
+    return next(float(m.times) for m in work_of(design).messages if m.name == "gradients_reduce_scatter")
+
+
+@given(design=designs())
 def test_variants_of_sequence_parallelism_are_ordered(design):
     """Keeping gathered inputs trades memory for messages; splitting at cuts only changes no activation."""
     none, again, keep, cuts = (with_mapping(design, sequence_parallel=choice) for choice in (0.0, 1.0, 2.0, 3.0))
@@ -422,14 +441,15 @@ def test_a_host_that_lags_behind_sets_the_interval(design):
 
 @given(design=designs(), extra=st.integers(1, 7))
 def test_stages_may_differ_by_a_layer(design, extra):
-    """A stage with a layer more than the others costs time and memory as one of a model that all divide."""
-    if float(design.mapping.virtual_stages) > 1.0:
-        return
-    pp = float(design.mapping.pp)
-    layers = float(design.workload.n_layers) + min(extra, pp)
-    full = float(jnp.ceil(layers / pp)) * pp
+    """A chunk with a layer less than the others costs at most what it does in a model whose layers all divide.
+
+    One or two of them, at the ends, may run; more only where a measured row states them.
+    """
+    chunks = float(design.mapping.pp) * float(design.mapping.virtual_stages)
+    layers = float(design.workload.n_layers) + min(extra, chunks)
+    full = float(np.ceil(layers / chunks)) * chunks
     uneven, even = (metrics_of(replace(design, {"workload.n_layers": count})) for count in (layers, full))
     reason = int(uneven.infeasible_reason) & Infeasible.layers_not_divisible
-    assert bool(reason) == (layers % pp != 0.0)
-    assert float(uneven.peak_memory) == pytest.approx(float(even.peak_memory), rel=1e-5)
+    assert bool(reason) == (full - layers > 2.0)
+    assert float(uneven.peak_memory) <= float(even.peak_memory) * (1.0 + 1e-5)
     assert float(uneven.step_time) <= float(even.step_time) * (1.0 + 1e-5)

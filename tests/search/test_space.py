@@ -79,7 +79,7 @@ def test_decoded_points_divide_what_they_must(task):
     batch, micro, v = value("workload.global_batch"), value("mapping.micro_batch"), value("mapping.virtual_stages")
     assert np.all(tp * pp * dp == value("system.n_devices"))
     assert np.all(batch % (dp * micro) == 0)
-    assert np.all(8 % (pp * v) == 0)
+    assert np.all(-8 % (pp * v) <= 2)  # loss and embedding may count as layers
     assert np.all(8 % tp == 0)
     assert np.all((v == 1) | ((pp > 1) & (batch / (dp * micro) % pp == 0)))
     assert np.all((value("mapping.sequence_parallel") == 0) | (tp > 1))

@@ -26,20 +26,23 @@ def table(spec, **plan_options):
 def by_brute_force(layers, heads, kv_heads, ffn, sequence, batch, devices):
     """The same by trying everything, with the rules written out once more."""
     found = set()
-    values = [divisors(devices), divisors(layers), divisors(devices), divisors(batch), divisors(layers)]
+    counted = layers, layers + 1, layers + 2  # loss, then embedding too, as a layer
+    parts = sorted({d for count in counted for d in divisors(count)})
+    values = [divisors(devices), parts, divisors(devices), divisors(batch), parts]
     for tp, pp, dp, micro_batch, chunks in itertools.product(*values):
         whole = tp * pp * dp == devices
         heads_fit = heads % tp == 0 and ffn % tp == 0 and (kv_heads % tp == 0 or tp % kv_heads == 0)
-        if not (whole and heads_fit and layers % (pp * chunks) == 0 and batch % (dp * micro_batch) == 0):
+        layers_fit = any(count % (pp * chunks) == 0 for count in counted)
+        if not (whole and heads_fit and layers_fit and batch % (dp * micro_batch) == 0):
             continue
         if chunks > 1 and (pp == 1 or batch // (dp * micro_batch) % pp):
             continue
         for recompute, zero, split, overlap_dp, overlap_tp in itertools.product(
-            range(3), (0, 1, 3), (0, 1), (0, 1), (0, 1)
+            range(3), range(4), (0, 1), (0, 1), (0, 1)
         ):
             if split and sequence % tp:
                 continue
-            if (tp == 1 and (split or overlap_tp)) or (dp == 1 and (zero or overlap_dp)):
+            if (tp == 1 and (split or overlap_tp)) or (dp == 1 and (zero or overlap_dp)) or (pp > 1 and zero == 2):
                 continue
             found.add((tp, pp, dp, micro_batch, chunks, recompute, zero, split, overlap_dp, overlap_tp))
     return found
@@ -59,7 +62,8 @@ def test_every_valid_mapping_once(layers, kv_heads, queries, ffn, sequence, batc
     shape = (layers, kv_heads * queries, kv_heads, ffn, sequence, batch)
     names = ("n_layers", "n_heads", "n_kv_heads", "ffn_hidden", "seq_len", "global_batch")
     workload = "\n".join(f"{name} = {value}" for name, value in zip(names, shape, strict=True))
-    spec = sweep(workload=workload, system=f"n_devices = {devices}")
+    axes = MAPPING_AXES.replace("zero_stage = [0, 1, 3]", "zero_stage = [0, 1, 2, 3]")
+    spec = sweep(axes, workload=workload, system=f"n_devices = {devices}")
     expected = by_brute_force(*shape, devices)
     if not expected:
         with pytest.raises(InputError, match="no valid mapping"):
@@ -105,6 +109,31 @@ def test_a_listed_value_stands_in_where_the_plain_one_is_not_listed(axes, at_tp_
 def test_first_listed_of_several_values_stands_in():
     found = table(sweep("tp = [1, 8]\npp = [1, 2]\nzero_stage = [3, 1]"))
     assert [m["zero_stage"] for m in found if m["dp"] == 1] == [3]
+
+
+def test_zero_2_is_zero_1_under_a_pipeline():
+    found = table(sweep("pp = [1, 2]\nzero_stage = [1, 2]"))
+    assert {(m["pp"], m["zero_stage"]) for m in found} == {(1, 1), (1, 2), (2, 1)}
+    assert {m["zero_stage"] for m in table(sweep("pp = [1, 2]\nzero_stage = [2, 3]"))} == {2, 3}
+    spec = sweep(
+        "pp = [1, 2]\nzero_stage = [2, 1, 1]\noverlap_dp = [true, true, false]",
+        more="[zip]\ngroups = [['zero_stage', 'overlap_dp']]",
+    )
+    assert [(m["zero_stage"], m["overlap_dp"]) for m in table(spec) if m["pp"] == 2] == [(1, 1), (1, 0)]
+    spec = sweep(
+        "pp = [2]\nzero_stage = [2, 1]\noverlap_dp = [true, false]",
+        more="[zip]\ngroups = [['zero_stage', 'overlap_dp']]",
+    )
+    assert [(m["zero_stage"], m["overlap_dp"]) for m in table(spec)] == [(2, 1), (1, 0)]
+
+
+def test_layers_with_loss_and_embedding_may_be_divided():
+    """126 layers in 128 chunks, as Llama 3 405B was trained; a chunk less or more is none."""
+    axes, fixed = 'pp = [16]\nvirtual_stages = "divisors"', dict(mapping="dp = 2", system="")
+    found = table(sweep(axes, workload="n_layers = 126", **fixed))
+    assert [m["virtual_stages"] for m in found] == [1, 2, 4, 8]
+    with pytest.raises(InputError, match="does not divide 125 layers"):
+        plan(sweep(axes, workload="n_layers = 125", **fixed))
 
 
 def test_zipped_options_lose_nothing_at_tp_1():

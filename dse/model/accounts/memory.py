@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -38,7 +39,10 @@ class Memory(NamedTuple):
 
 
 def host_memory(design: Design, layout: Layout, work: TrainingWork) -> Scalar:
-    """Bytes that a device of the first stage, which has most micro-batches in flight, keeps on the host."""
+    """Bytes that a device of the first stage, which has most micro-batches in flight, keeps on the host.
+
+    A layer that it may lack is counted: the next stage has it.
+    """
     m = design.mapping
     in_flight = pipeline.in_flight(m.pp, m.virtual_stages, layout.n_micro_batches)
     return offload.host_bytes(work.on_host, layout.layers, in_flight)
@@ -67,48 +71,57 @@ def standing_buffer_bytes(design: Design, layout: Layout) -> Scalar:
     gathered = jnp.where((layout.split > 0.0) & (m.tp > 1.0), 2.0 * act * layout.tokens * w.hidden, 0.0)
     cached = w.backward * design.software.gradient_cache * act * layer_matrix_parameters(w, m.tp)
     layer, several = act * layer_parameters(w, m.tp), layout.groups.dp.size > 1.0
-    unreduced = jnp.where((m.zero_stage >= 2.0) & several, w.backward * layer, 0.0)
-    whole_weights = jnp.where((m.zero_stage >= 3.0) & several, 2.0 * layer + act * head_parameters(w, m.tp), 0.0)
+    unreduced = jnp.where((layout.zero >= 2.0) & several, w.backward * layer, 0.0)
+    whole_weights = jnp.where((layout.zero >= 3.0) & several, 2.0 * layer + act * head_parameters(w, m.tp), 0.0)
     return gathered + cached + unreduced + whole_weights
 
 
-class End(NamedTuple):
-    """What the embedding or the head adds to a stage."""
+class Stage(NamedTuple):
+    """What a stage has of the layers, and what the embedding or the head adds to it."""
 
-    parameters: Scalar
-    activations: Scalar
-    transient: Scalar  # the part of the activations that is gone when the layers run backward
-    buffers: Scalar
+    layers: Scalar
+    held: Scalar  # layers x micro-batches whose activations it keeps at its peak
+    parameters: Scalar = 0.0
+    activations: Scalar = 0.0
+    transient: Scalar = 0.0  # the part of the activations that is gone when the layers run backward
+    buffers: Scalar = 0.0
 
 
-def stage_memory(
-    design: Design, layout: Layout, work: TrainingWork, end: End, micro_batches: Scalar
-) -> Memory:
-    """Memory of a stage with ``micro_batches`` micro-batches in flight.
+def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Stage) -> Memory:
+    """Memory of a stage.
 
     The peak is in the head's backward or in a layer's, whichever needs more on top of what both hold.
     """
-    w, m, layers, state = design.workload, design.mapping, layout.layers, work.state
-    one = layer_parameters(w, m.tp)
-    transient = jnp.maximum(layer_transient_bytes(design, layout, work) - end.transient, 0.0)
+    w, m, state = design.workload, design.mapping, work.state
+    layer = layer_parameters(w, m.tp)
+    transient = jnp.maximum(layer_transient_bytes(design, layout, work) - stage.transient, 0.0)
     return Memory(
-        weights=offload.resident(layers, m.offload_weights) * one * state.weights,
-        gradients=layers * one * state.gradients,
-        optimizer=offload.resident(layers, m.offload_optimizer) * one * state.optimizer,
-        embedding_and_head=end.parameters * state.total,
-        activations=offload.resident(micro_batches * layers, m.offload_activations) * work.kept,
-        logits=end.activations,
-        buffers=standing_buffer_bytes(design, layout) + end.buffers + transient,
+        weights=offload.resident(stage.layers, m.offload_weights) * (layer * state.weights),
+        gradients=stage.layers * (layer * state.gradients),
+        optimizer=offload.resident(stage.layers, m.offload_optimizer) * (layer * state.optimizer),
+        embedding_and_head=stage.parameters * state.total,
+        activations=offload.resident(stage.held, m.offload_activations) * work.kept,
+        logits=stage.activations,
+        buffers=standing_buffer_bytes(design, layout) + stage.buffers + transient,
     )
 
 
 def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> Memory:
-    """Memory of the fuller of the first stage (most micro-batches in flight) and the last (head, logits)."""
-    w, m = design.workload, design.mapping
-    in_flight = pipeline.in_flight(m.pp, m.virtual_stages, layout.n_micro_batches)
-    in_flight_last = pipeline.in_flight_last(m.pp, m.virtual_stages, layout.n_micro_batches)
+    """Memory of the fullest stage.
+
+    That is the first (most micro-batches in flight), the last (head, logits), or the second where the first has a
+    layer less. Without one, the second has nothing that the first has not.
+    """
+    w, m, n, stages = design.workload, design.mapping, layout.n_micro_batches, layout.stages
+    in_flight, in_second, in_last = (
+        pipeline.in_flight(m.pp, m.virtual_stages, n, stage) for stage in (0.0, 1.0, m.pp - 1.0)
+    )
+    in_first_chunk = pipeline.in_first_chunk(m.pp, m.virtual_stages, n)
+    in_last_chunk = pipeline.in_last_chunk(m.pp, m.virtual_stages, n)
     act = layout.element.activation
-    output = End(
+    output = Stage(
+        layers=stages.fullest - stages.last_lacks,
+        held=in_last * stages.chunks - stages.short_last * in_last_chunk,
         parameters=head_parameters(w, m.tp) + w.hidden,
         activations=stored_bytes(work.head),
         transient=design.software.logit_bytes * layout.tokens * layout.vocab,
@@ -116,13 +129,19 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> Memory:
     )
     alone = jnp.where(m.pp > 1.0, 0.0, 1.0)
     tied = alone * w.tied_embeddings * head_parameters(w, m.tp)
-    first = End(
+    first = Stage(
+        layers=stages.fullest - stages.first_lacks,
+        held=in_flight * stages.chunks - stages.short_first * in_first_chunk,
         parameters=embedding_parameters(w, m.tp) + alone * output.parameters - tied,
         activations=in_flight * stored_bytes(work.embedding) + alone * output.activations,
         transient=alone * output.transient,
         buffers=alone * output.buffers,
     )
-    on_first = stage_memory(design, layout, work, first, in_flight)
-    on_last = stage_memory(design, layout, work, output, in_flight_last)
-    first_is_fuller = (alone > 0.0) | (on_first.total >= on_last.total)
-    return Memory(*(jnp.where(first_is_fuller, a, b) for a, b in zip(on_first, on_last, strict=True)))
+    second = Stage(stages.fullest, in_second * stages.fullest)
+    return functools.reduce(fuller, [stage_memory(design, layout, work, stage) for stage in (first, second, output)])
+
+
+def fuller(one: Memory, other: Memory) -> Memory:
+    """The one of two memories with more in it; the first of equals."""
+    is_first = one.total >= other.total
+    return Memory(*(jnp.where(is_first, a, b) for a, b in zip(one, other, strict=True)))

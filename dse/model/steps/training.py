@@ -47,7 +47,7 @@ class Intervals(NamedTuple):
 
     stages: pipeline.Stages
     stall: Scalar  # of a stage without embedding and head, whose device waits for its host
-    embedding_and_head: Scalar  # what the slower of the two adds
+    embedding_and_head: Scalar  # what the slower of the two adds, beyond a layer that its stage may lack
     host: Scalar  # what the stage that has it waits for its host
 
 
@@ -90,23 +90,29 @@ def stage_intervals(
     A stage's host launches ahead of its device, so an interval is the longer of what both need for a micro-batch:
     on a host-bound stage embedding and head hide in the wait.
     """
-    w, m, layers = design.workload, design.mapping, layout.layers
-    split = m.pp > 1.0
-    device, launches = layers * one.total, layers * launch_time(design, layout)
+    layers, split, launch = layout.layers, design.mapping.pp > 1.0, launch_time(design, layout)
+    first_lacks, last_lacks = layout.stages.first_lacks, layout.stages.last_lacks
+    device, launches = layers * one.total, layers * launch
     plain = jnp.maximum(device, launches)
     # Embedding and head have about as many launches as a layer each, and are not recomputed. A single stage has both.
-    end_launches = (1.0 + w.backward) * design.software.host_time * layout.has_vocabulary
-    launches = launches + end_launches * jnp.where(split, 1.0, 2.0)
-    first, last = jnp.where(split, ends[0], sum(ends)), jnp.where(split, ends[1], 0.0)
-    longer = jnp.maximum(first, last)
-    slowest = jnp.maximum(device + longer, launches)
-    other = jnp.where(split, jnp.maximum(device + jnp.minimum(first, last), launches) - plain, 0.0)
-    spare = (m.pp * layers - w.n_layers) / layers * plain
+    end_launches = (1.0 + design.workload.backward) * design.software.host_time * layout.has_vocabulary
+    first = jnp.where(split, ends[0], sum(ends)) - first_lacks * one.total
+    first_launches = jnp.where(split, 1.0, 2.0) * end_launches - first_lacks * launch
+    last = jnp.where(split, ends[1], 0.0) - last_lacks * one.total
+    last_launches = jnp.where(split, end_launches, 0.0) - last_lacks * launch
+    stages = pipeline.Stages(
+        middle=plain,
+        first=jnp.maximum(device + first, launches + first_launches) - plain,
+        last=jnp.maximum(device + last, launches + last_launches) - plain,
+        spare=layout.stages.others / layers * plain,
+    )
+    longer = jnp.maximum(jnp.maximum(first, last), 0.0)
+    most_launches = launches + jnp.maximum(jnp.maximum(first_launches, last_launches), 0.0)
     return Intervals(
-        stages=pipeline.Stages(plain, slowest - plain, other, spare),
+        stages=stages,
         stall=plain - device,
         embedding_and_head=longer,
-        host=jnp.maximum(launches - device - longer, 0.0),
+        host=jnp.maximum(most_launches - device - longer, 0.0),
     )
 
 

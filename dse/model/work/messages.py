@@ -73,9 +73,12 @@ def tensor_messages(design: Design, layout: Layout) -> list[Message]:
 
 
 def boundary_layers(design: Design) -> Scalar:
-    """Share of the layers that end a model chunk at the boundary of a stage: one a chunk, none without a pipeline."""
+    """Share of the layers that end a model chunk at the boundary of a stage: one a chunk, none without a pipeline.
+
+    A chunk of the embedding or of the loss alone has no layer.
+    """
     m = design.mapping
-    return jnp.where(m.pp > 1.0, m.pp * m.virtual_stages / design.workload.n_layers, 0.0)
+    return jnp.where(m.pp > 1.0, jnp.minimum(m.pp * m.virtual_stages / design.workload.n_layers, 1.0), 0.0)
 
 
 def gathers_again(mapping: Mapping) -> Scalar:
@@ -152,12 +155,13 @@ def data_messages(design: Design, layout: Layout, parameters: Scalar) -> list[Me
     sharding: Zhao et al. 2023, section 3.2.2).
 
     ZeRO 0: one all-reduce of gradients. ZeRO 1: reduce-scatter, then all-gather of the new weights.
-    ZeRO 2: a reduce-scatter every micro-batch. ZeRO 3: also a gather of the weights for every
-    forward and every backward (Rajbhandari et al. 2020), layer by layer (and embedding or head): as many
-    messages, each with its own latency and ramp. The forward alone sends its gathers of ZeRO 3 only.
+    ZeRO 2: a reduce-scatter every micro-batch (under a pipeline it is ZeRO 1, see ``layout.zero_stage``). ZeRO 3:
+    also a gather of the weights for every forward and every backward (Rajbhandari et al. 2020), layer by layer
+    (and embedding or head): as many messages, each with its own latency and ramp. The forward alone sends its gathers
+    of ZeRO 3 only.
     """
     w, m, n = design.workload, design.mapping, layout.n_micro_batches
-    stage, trained = m.zero_stage, design.workload.backward
+    stage, trained = layout.zero, design.workload.backward
     gradients = parameters * design.software.gradient_message_bytes
     weights = parameters * layout.element.activation
     pieces = jnp.where(stage >= 3.0, layout.layers + 1.0, 1.0)

@@ -40,12 +40,16 @@ def head_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
 
 
 def stage_parameters(design: Design, layout: Layout) -> Scalar:
-    """Parameters on the device that holds most: its layers and the larger of embedding and head."""
+    """Parameters on the device that holds most: its layers and the larger of embedding and head.
+
+    These count as much as they have more than the layer that their stage may lack.
+    """
     w, m = design.workload, design.mapping
-    embedding, head = embedding_parameters(w, m.tp), head_parameters(w, m.tp)
+    layer, embedding, head = layer_parameters(w, m.tp), embedding_parameters(w, m.tp), head_parameters(w, m.tp)
     alone = embedding + jnp.where(w.tied_embeddings > 0.0, 0.0, head)
-    ends = jnp.where(m.pp > 1.0, jnp.maximum(embedding, head), alone)
-    return layout.layers * layer_parameters(w, m.tp) + ends
+    larger = jnp.maximum(embedding - layout.stages.first_lacks * layer, head - layout.stages.last_lacks * layer)
+    ends = jnp.where(m.pp > 1.0, jnp.maximum(larger, 0.0), alone)
+    return layout.layers * layer + ends
 
 
 def parameter_count(workload: Workload) -> Scalar:

@@ -31,15 +31,15 @@ def state_bytes(design: Design, layout: Layout) -> StateBytes:
     Stage 1 splits the optimiser over the replicas, 2 the gradients too, 3 the weights too; with ``dp_replicate`` over
     those of one copy of the state. Unsplit mixed precision: 2 + 4 + 12 = 18.
     """
-    m, trained = design.mapping, design.workload.backward
+    trained = design.workload.backward
 
     def split(stage: float) -> Scalar:
-        return jnp.where(m.zero_stage >= stage, layout.groups.dp.size, 1.0)
+        return jnp.where(layout.zero >= stage, layout.groups.dp.size, 1.0)
 
     return StateBytes(
         weights=layout.element.activation / split(3.0),
         gradients=trained * design.software.gradient_bytes / split(2.0),
-        optimizer=trained * optimizer_bytes(m.precision) / split(1.0),
+        optimizer=trained * optimizer_bytes(design.mapping.precision) / split(1.0),
     )
 
 
@@ -54,8 +54,8 @@ def optimizer_traffic(design: Design, layout: Layout) -> Scalar:
     states = 2.0 * optimizer_bytes(m.precision)
     moved = states + 2.0 * software.gradient_bytes + activation_bytes(m.precision)
     scaled = jnp.where(layout.replicas > 1.0, 3.0, 1.0) * software.gradient_bytes
-    share = moved / jnp.where(m.zero_stage >= 1.0, layout.groups.dp.size, 1.0)
-    whole = scaled / jnp.where(m.zero_stage >= 2.0, layout.groups.dp.size, 1.0)
+    share = moved / jnp.where(layout.zero >= 1.0, layout.groups.dp.size, 1.0)
+    whole = scaled / jnp.where(layout.zero >= 2.0, layout.groups.dp.size, 1.0)
     return share + whole
 
 

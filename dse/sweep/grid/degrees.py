@@ -67,8 +67,9 @@ def _name(path: str) -> str:
 
 def _possible(path: str, shape: Shape, parts: Parts) -> list[int]:
     """Every value of a degree that may fit a shape."""
-    whole = getattr(shape, next(divisibility.rules_of(_name(path))).whole)
-    return [d for d in divisors(whole) if not _fault(path, d, shape, parts)]
+    rule = next(divisibility.rules_of(_name(path)))
+    possible = {d for more in range(rule.extra + 1) for d in divisors(getattr(shape, rule.whole) + more)}
+    return [d for d in sorted(possible) if not _fault(path, d, shape, parts)]
 
 
 def check_listed(axis: Axis, parts: Parts, shapes: list[Shape]) -> None:

@@ -20,7 +20,7 @@ from dse.errors import InputError
 from dse.model import divisibility
 from dse.model.divisibility import Shape
 from dse.spec.expression import Expression
-from dse.study import IdleRule
+from dse.study import IdleRule, Study
 from dse.sweep.grid.degrees import (
     DEGREES,
     N_DEVICES,
@@ -31,7 +31,10 @@ from dse.sweep.grid.degrees import (
     degree_rows,
     together,
 )
-from dse.types import Infeasible, SequenceParallel
+from dse.types import Infeasible
+
+#: Values of an option as they count.
+Counts = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,7 +128,7 @@ def _mask(
     removed: Counter[str],
 ) -> np.ndarray:  # fmt: skip
     """[row, column] whether the pair is valid for a shape, meets the constraints and is the one of its kind."""
-    mask = distinct_pairs(degrees, options, parts.study.idle_options)
+    mask = distinct_pairs(degrees, options, parts.study)
 
     def lookup(path: str) -> Any:
         if path in degrees:
@@ -138,7 +141,6 @@ def _mask(
         (sharded, "dp_replicate does not divide dp, or no state is sharded that could be replicated"),
     ]
     rules += [(expression(lookup), f"constraint {expression.text!r}") for expression in constraints]
-    mask &= ~_cut_of_nothing(degrees, options, lookup("mapping.sequence_parallel"))
     for valid, reason in rules:
         kept = mask & valid
         removed[reason] += int(np.count_nonzero(mask)) - int(np.count_nonzero(kept))
@@ -159,40 +161,35 @@ def _shards_divide(lookup: Callable[[str], Any]) -> Any:
     return divide & ((copies == 1) | (lookup("mapping.zero_stage") > 0))
 
 
-def _cut_of_nothing(degrees: Columns, options: Columns, sequence_parallel: np.ndarray) -> np.ndarray:
-    """[row, column] where the sequence is split at the borders of stages only, and there is one stage.
-
-    That is no sequence parallelism: it stands for itself only where the sweep does not have that too.
-    """
-    at_stage_boundaries = sequence_parallel == SequenceParallel.at_stage_boundaries
-    swept = np.any(options.get("mapping.sequence_parallel", np.ones(1)) == 0)
-    return swept & at_stage_boundaries & (degrees["mapping.pp"] == 1)[:, None]
-
-
-def distinct_pairs(degrees: Columns, options: Columns, idle_options: Mapping[str, IdleRule]) -> np.ndarray:
+def distinct_pairs(degrees: Columns, options: Columns, study: Study) -> np.ndarray:
     """[row, column] mask with each distinct mapping once.
 
-    Where options change nothing (see :attr:`dse.study.Study.idle_options`) the columns that differ in them alone are
-    one mapping; the one with most of them at 0 stands for all, the first listed of equals.
+    Where options change nothing (:attr:`dse.study.Study.idle_options`) or two values of one mean the same
+    (:attr:`dse.study.Study.same_options`), the columns that differ in them alone are one mapping; the one with most of
+    them as they count stands for all, the first listed of equals.
     """
-    idle_axes = [path for path in options if path in idle_options]
     n_rows, n_columns = len(degrees["mapping.tp"]), len(next(iter(options.values())))
+    rules: list[tuple[str, IdleRule, Counts]]
+    rules = [(one.path, one.where, one.counts) for one in study.same_options if one.path in options]
+    rules += [(path, where, np.zeros_like) for path, where in study.idle_options.items() if path in options]
+    holds = [np.broadcast_to(where(degrees), n_rows) for _, where, _ in rules]
     mask = np.ones((n_rows, n_columns), bool)
-    idle = [np.broadcast_to(idle_options[path](degrees), n_rows) for path in idle_axes]
-    for pattern in itertools.product([False, True], repeat=len(idle_axes)):
-        rows = np.all([axis == wanted for axis, wanted in zip(idle, pattern, strict=True)], axis=0)
-        mask[rows] = _representatives(options, dict(zip(idle_axes, pattern, strict=True)))
+    for pattern in itertools.product([False, True], repeat=len(rules)):
+        rows = np.all([held == wanted for held, wanted in zip(holds, pattern, strict=True)], axis=0)
+        if np.any(rows):
+            counts = {path: count for (path, _, count), active in zip(rules, pattern, strict=True) if active}
+            mask[rows] = _representatives(options, counts)
     return mask
 
 
-def _representatives(options: Columns, idle: dict[str, bool]) -> np.ndarray:
-    """Which columns stand for themselves and all those that differ in idle options only."""
-    count = len(next(iter(options.values())))
-    effective = np.stack([np.zeros(count) if idle.get(path) else column for path, column in options.items()], axis=1)
-    away = np.stack([(column != 0) & bool(idle.get(path)) for path, column in options.items()]).sum(axis=0)
-    order = np.lexsort((np.arange(count), away))
+def _representatives(options: Columns, counts: Mapping[str, Counts]) -> np.ndarray:
+    """Which columns stand for themselves and all those that are the same once values are taken as they count."""
+    columns = np.stack(list(options.values()), axis=1)
+    effective = np.stack([counts.get(path, np.asarray)(column) for path, column in options.items()], axis=1)
+    away = np.count_nonzero(columns != effective, axis=1)
+    order = np.lexsort((np.arange(len(columns)), away))
     _, first = np.unique(effective[order], axis=0, return_index=True)
-    mask = np.zeros(count, bool)
+    mask = np.zeros(len(columns), bool)
     mask[order[first]] = True
     return mask
 

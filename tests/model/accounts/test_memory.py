@@ -18,6 +18,22 @@ def test_state_of_a_parameter_follows_zero(stage, bytes_per_parameter):
     assert float(work_of(make_design(dp=8, zero_stage=stage)).state.total) == pytest.approx(bytes_per_parameter)
 
 
+@pytest.mark.parametrize(("stage", "bytes_per_parameter"), [(1, 6 + 12 / 4), (2, 6 + 12 / 4), (3, 18 / 4)])
+def test_a_pipeline_holds_whole_gradients_until_they_are_reduced(stage, bytes_per_parameter):
+    """They accumulate over the micro-batches of a step: ZeRO 2 splits no more than ZeRO 1."""
+    state = work_of(make_design(dp=4, pp=2, zero_stage=stage)).state
+    assert float(state.total) == pytest.approx(bytes_per_parameter)
+
+
+@pytest.mark.parametrize(("layers", "held"), [(14, 3 * 4.0), (15, 4 * 4.0), (16, 4 * 4.0)])
+def test_the_second_stage_is_fullest_where_the_first_has_a_layer_less(layers, held):
+    """Layers times micro-batches in flight: 4 of 4, or 3 of 4 on the second stage rather than 4 of 3 on the first."""
+    small = dataclasses.replace(WORKLOAD, vocab=1024.0, n_layers=float(layers))
+    m, whole = metrics_of(make_design(small, pp=4)), metrics_of(make_design(dataclasses.replace(small, n_layers=16.0)))
+    assert float(m.peak_memory_activations / whole.peak_memory_activations) == pytest.approx(held / 16.0)
+    assert float(m.peak_memory_weights / whole.peak_memory_weights) == pytest.approx(0.25)
+
+
 def test_sixteen_bit_gradients_save_two_bytes():
     software = dataclasses.replace(SOFTWARE, gradient_bytes=2.0)
     assert float(work_of(make_design(software=software)).state.total) == pytest.approx(16.0)

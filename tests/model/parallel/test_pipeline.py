@@ -1,11 +1,12 @@
 """The closed forms of the pipeline against the event-driven scheduler."""
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.model.layout import most_layers
+from dse.model.layout import most_layers, stage_layers
 from dse.model.parallel import pipeline
 from tests.oracles import schedule
 
@@ -59,12 +60,81 @@ def test_stages_that_differ_by_a_layer(stages, layers, n):
     assert abs(exact - closed) <= 3.0 * stages
 
 
+def uneven_chunks(stages, chunks, layers):
+    """Layers of every chunk: the last has one less than the others, or the last and the first, where they must."""
+    most = -(-layers // (stages * chunks))
+    held = np.full((stages, chunks), float(most))
+    held[-1, -1] -= stages * chunks * most - layers >= 1
+    held[0, 0] -= stages * chunks * most - layers >= 2
+    assert held.sum() == layers
+    return held
+
+
+@st.composite
+def uneven_pipelines(draw):
+    """(stages, chunks, layers, rounds): layers that only divide with loss, or loss and embedding, counted."""
+    stages, chunks, most = draw(st.tuples(STAGES, st.sampled_from([1, 2, 4]), st.integers(1, 4)))
+    less = draw(st.integers(1, 2 if stages > 2 or chunks > 1 else 1))
+    return stages, chunks, max(stages * chunks * most - less, 1), draw(st.integers(1, 4))
+
+
+@given(uneven_pipelines(), st.floats(0.0, 0.05), st.floats(0.0, 2.0))
+def test_makespan_of_stages_whose_ends_have_a_layer_less(pipe, embedding, head):
+    """Embedding and head take the place of a layer each, or less or more of it (in layers).
+
+    Lighter ends let their neighbours catch up: the exact makespan is less by up to three layers of one micro-batch. A
+    first stage that is slower by its embedding alone may catch up on that too. Two stages that are both short may wait
+    for each other at every round.
+    """
+    stages, chunks, layers, rounds = pipe
+    held = uneven_chunks(stages, chunks, layers)
+    held[0, 0] += embedding
+    held[-1, -1] += head
+    n = rounds * stages
+    exact = schedule.makespan(held, 2.0 * held, n)
+    found = stage_layers(float(layers), float(stages), float(chunks))
+    fullest = float(found.fullest)
+    ends = embedding - float(found.first_lacks), head - float(found.last_lacks)
+    stage = pipeline.Stages(3.0 * fullest, *(3.0 * end for end in ends), spare=3.0 * float(found.others))
+    beat = 3.0 * fullest + float(pipeline.slowest_extra(stage, float(stages)))
+    closed = n * beat + float(pipeline.bubble_time(stage, float(stages), float(chunks)))
+    assert beat == pytest.approx(3.0 * held.sum(axis=1).max(), rel=1e-5)
+    waits = rounds if stages == 2 and stages * float(found.chunks) - layers == 2.0 else 0.5
+    assert -(3.0 + n * embedding) <= (exact - closed) / 3.0 <= waits
+
+
+@given(uneven_pipelines())
+def test_layers_in_flight_of_uneven_chunks(pipe):
+    """Exactly as many layers' activations as the first, the second and the last stage hold at their peaks."""
+    stages, chunks, layers, rounds = pipe
+    held, n = uneven_chunks(stages, chunks, layers), rounds * stages
+    events = schedule.simulate(held + 1e-3, 2.0 * held + 1e-3, n)
+    found = stage_layers(float(layers), float(stages), float(chunks))
+    p, v, n = float(stages), float(chunks), float(n)
+    assert [float(x) for x in (found.fullest, found.fullest - found.first_lacks, found.fullest - found.last_lacks)] == [
+        held.sum(axis=1).max(), held[0].sum(), held[-1].sum()
+    ]  # fmt: skip
+    first = pipeline.in_flight(p, v, n) * found.chunks - found.short_first * pipeline.in_first_chunk(p, v, n)
+    last = pipeline.in_flight(p, v, n, p - 1.0) * found.chunks - found.short_last * pipeline.in_last_chunk(p, v, n)
+    assert float(first) == pytest.approx(schedule.in_flight(events, 0, held[0]))
+    assert float(last) == pytest.approx(schedule.in_flight(events, stages - 1, held[-1]))
+    if stages > 2:
+        second = pipeline.in_flight(p, v, n, 1.0) * found.fullest
+        assert float(second) == pytest.approx(schedule.in_flight(events, 1, held[1]))
+
+
+@pytest.mark.parametrize(("layers", "parts"), [(21, 7), (77, 7), (161, 7), (126, 16), (128, 128)])
+def test_constant_parts_divide_exactly(layers, parts):
+    """A compiler may multiply by the reciprocal of a constant: 21 sevenths are then a little over 3."""
+    assert float(jax.jit(lambda n: most_layers(n, float(parts)))(np.float32(layers))) == -(-layers // parts)
+
+
 @pytest.mark.parametrize(("stages", "chunks", "n"), [(4, 1, 16), (4, 2, 16), (8, 3, 24), (4, 1, 2), (2, 4, 8)])
 def test_micro_batches_in_flight(stages, chunks, n):
     """The first and the last stage hold as many chunks as the closed form says (Korthikanti 2022, 4.2.3)."""
     events = schedule.simulate(*equal_stages(stages, chunks, 1.0, 2.0), n)
     first = float(pipeline.in_flight(float(stages), float(chunks), float(n)))
-    last = float(pipeline.in_flight_last(float(stages), float(chunks), float(n)))
+    last = float(pipeline.in_flight(float(stages), float(chunks), float(n), stages - 1.0))
     assert schedule.in_flight(events, 0) == pytest.approx(first * chunks)
     assert schedule.in_flight(events, stages - 1) == pytest.approx(last * chunks)
 
