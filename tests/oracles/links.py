@@ -134,7 +134,9 @@ def _weight(design: Design, width: float, batches: float, price: Rings) -> float
     replicas, gradient = m.dp * m.cp / copies, design.software.gradient_message_bytes
     if stage == 0:
         return trained * ring_bytes("all_reduce", gradient, replicas) * price.replicas
-    scatters = trained * (batches if stage >= 2 else 1)
+    # A stage of a pipeline sums the gradients of all its micro-batches first, whatever ZeRO 2 would do.
+    every_time = stage == 3 or (stage == 2 and m.pp == 1)
+    scatters = trained * (batches if every_time else 1)
     gathers = (1 + trained) * batches if stage == 3 else trained
     shared = scatters * ring_bytes("reduce_scatter", gradient, replicas) + gathers * ring_bytes(
         "all_gather", width, replicas
