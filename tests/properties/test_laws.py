@@ -341,7 +341,7 @@ def assert_slope_is_the_difference(design, path):
 
 @given(design=stated_machines(), path=st.sampled_from(STATED))
 def test_gradient_is_the_finite_difference(design, path):
-    """Of what is stated, without a limit: the clock that one leaves counts over that of the chip as it is sold."""
+    """Of what is stated, without a limit: what a limit adds compiles for minutes (tests/model/test_slopes.py)."""
     assert_slope_is_the_difference(replace(design, {f"{POWER}.limit": None}), path)
 
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model.choice import least
 from dse.model.machine.power import Demand, clock_under_limit, voltage
 from dse.types import Accelerator, Chip, Design, MatrixRate, MemoryTier, Power, Scalar
 
@@ -59,9 +60,9 @@ def perimeter(chip: Chip) -> Scalar:
 
 
 def cooling(temperature: Scalar, efficiency: Scalar) -> Scalar:
-    """Watts of a cooler for a watt at ``temperature``: ``(300 K - T) / T / eta``; 0 from room temperature on."""
+    """Watts of a cooler for a watt at ``temperature``: ``(300 K - T) / T / eta``; 0, and flat, from 300 K on."""
     cold = jnp.maximum(temperature, 1e-3)
-    return jnp.maximum(ROOM - temperature, 0.0) / (cold * jnp.maximum(efficiency, 1e-3))
+    return jnp.where(temperature < ROOM, ROOM - temperature, 0.0) / (cold * jnp.maximum(efficiency, 1e-3))
 
 
 def shared_power(chip: Chip) -> Scalar:
@@ -178,7 +179,7 @@ def generated(design: Design) -> Design:
         drives = board.link_bandwidth
     else:
         return design
-    driven = jnp.maximum(jnp.minimum(system.scale_up.bandwidth, drives), 1.0)
+    driven = jnp.maximum(least(system.scale_up.bandwidth, drives), 1.0)
     built = dataclasses.replace(
         system,
         accelerator=generate(system.accelerator),
