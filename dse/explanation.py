@@ -79,6 +79,7 @@ class Explanation:
     elasticity_of: str  #: the metric
     elasticities: list[Elasticity]  #: largest first
     reasons: list[Reason]  #: empty when the design can run
+    caution: str  #: what a reader must know of the metrics; empty where there is nothing
 
     @property
     def feasible(self) -> bool:
@@ -95,6 +96,7 @@ class Explanation:
         return {
             "feasible": self.feasible,
             "reasons": [r._asdict() for r in self.reasons],
+            "caution": self.caution,
             "metrics": self.metrics,
             "memory_capacity": self.memory_capacity,
             "waterfall": {
@@ -145,6 +147,7 @@ def explain(design: Design, metric: str = "", study: Study = TRAINING) -> Explan
             elasticity_of=metric,
             elasticities=elasticities(stated, metric, study),
             reasons=reasons(design, metrics, study),
+            caution=study.caution(metrics),
         )
 
 
