@@ -22,7 +22,7 @@ from dse.types import Design, Operator, OperatorKind, Scalar, Work
 #: Numbers of a system or a stack that only come whole, or as yes and no: no slope is asked of them.
 _WHOLE = frozenset({
     "n_devices", "domain", "cores", "tile_rows", "tile_columns", "in_network_reduction", "fused_elementwise",
-    "gradient_cache", "scatter_gather", "activation_output_kept",
+    "softmax_batch", "gradient_cache", "scatter_gather", "activation_output_kept",
     "nominal_clock",  # the clock of reference: another one is another chip
 })  # fmt: skip
 
@@ -79,6 +79,7 @@ class Explanation:
     elasticity_of: str  #: the metric
     elasticities: list[Elasticity]  #: largest first
     reasons: list[Reason]  #: empty when the design can run
+    caution: str  #: what a reader must know of the metrics; empty where there is nothing
 
     @property
     def feasible(self) -> bool:
@@ -95,6 +96,7 @@ class Explanation:
         return {
             "feasible": self.feasible,
             "reasons": [r._asdict() for r in self.reasons],
+            "caution": self.caution,
             "metrics": self.metrics,
             "memory_capacity": self.memory_capacity,
             "waterfall": {
@@ -145,6 +147,7 @@ def explain(design: Design, metric: str = "", study: Study = TRAINING) -> Explan
             elasticity_of=metric,
             elasticities=elasticities(stated, metric, study),
             reasons=reasons(design, metrics, study),
+            caution=study.caution(metrics),
         )
 
 
@@ -211,6 +214,10 @@ def continuous_leaves(design: Design) -> tuple[str, ...]:
 
 def elasticities(design: Design, metric: str = "", study: Study = TRAINING) -> list[Elasticity]:
     """Elasticities of ``metric`` to the continuous parameters of system and software, largest first; zeros left out.
+
+    Where a parameter stands at a limit, its elasticity is that of the side to which it can move: of a clock at the
+    nominal one and a power limit as sold, of less; of a chip at room temperature, of more (no cooler). Of a link as
+    fast as its network, the network's is that of less, the chip's that of more.
 
     ``metric``: the study's objective unless it is named.
     """

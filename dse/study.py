@@ -91,6 +91,8 @@ class Study:
 
     reason_numbers: Callable[[Design, Mapping[str, float]], Mapping[str, str]] = lambda design, metrics: {}
     #: (design, metrics by name) → reason → the numbers behind it in words
+    caution: Callable[[Mapping[str, float]], str] = lambda metrics: ""
+    #: metrics by name → what a reader of them must know, in one line; empty where there is nothing
     inside: Callable[[Design], Inside] = lambda design: Inside(design)
     shown: tuple[Shown, ...] = ()  #: metrics in tables of the best designs
     breakdown: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
@@ -238,6 +240,31 @@ def _training_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str,
     }
 
 
+#: Parts of a step that are intervals between micro-batches: in each, device and host have their launches to do.
+_INTERVALS = tuple(f"step_time_{part}" for part in (
+    "forward", "backward", "recompute", "embedding_and_head", "host", "tensor_parallel", "context_parallel", "offload",
+))  # fmt: skip
+#: Share of a step from which on it is the host's more than the device's.
+_HOSTS = 0.5
+
+
+def host_share(metrics: Mapping[str, float]) -> float:
+    """Share of a step whose length is the host's time to launch it: all intervals of a stage that waits, else none."""
+    waits = metrics["step_time_host"] > 0.0
+    return waits * min(sum(metrics[part] for part in _INTERVALS) / metrics["step_time"], 1.0)
+
+
+def _training_caution(metrics: Mapping[str, float]) -> str:
+    """That host launch time decides, where it does."""
+    share = host_share(metrics)
+    if share <= _HOSTS:
+        return ""
+    return (
+        f"host launch time (software.host_time) sets {100 * share:.0f} % of the step, whatever the device: "
+        "is it this machine's own?"
+    )
+
+
 #: Training steps: :class:`~dse.types.Metrics` of ``dse.evaluate``.
 TRAINING = Study(
     name="training",
@@ -252,6 +279,7 @@ TRAINING = Study(
     totals=("step_time", "peak_memory", "energy_per_step"),
     steps=("parameters", "model_flops"),
     reason_numbers=_training_numbers,
+    caution=_training_caution,
     inside=_training_inside,
     shown=(
         Shown("step", "step_time", "time"),

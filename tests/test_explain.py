@@ -54,7 +54,7 @@ def test_bounds(explained):
     bound = {o.name: o.forward_bound for o in explained.operators}
     assert bound["ffn_up"] == "compute"
     assert bound["attention_norm"] == "memory"
-    assert not explained.host_bound
+    assert not explained.host_bound and not explained.caution
 
 
 def test_slow_launches_bind():
@@ -62,6 +62,8 @@ def test_slow_launches_bind():
     told = explain(replace(make_design(), slow))
     assert {bound for o in told.operators for bound in (o.forward_bound, o.backward_bound)} == {"kernel floor"}
     assert told.host_bound
+    assert told.caution.startswith("host launch time (software.host_time) sets")
+    assert told.as_dict()["caution"] == told.caution
 
 
 def test_elasticities_are_slopes(design, explained):

@@ -15,7 +15,7 @@ from dse.errors import InputError
 from dse.explanation import explain
 from dse.measured import evaluate_many, predict_cases, read_cases
 from dse.spec.expression import parse
-from dse.study import TRAINING, of_document
+from dse.study import TRAINING, host_share, of_document
 from dse.sweep import Shard, execute, merge, perform, perform_shard, plan
 from tests.measured.test_cases import STATED
 from tests.sweep.toy import sweep
@@ -144,3 +144,21 @@ def test_training_is_what_specifications_ask_for():
     assert ANSWERING.reason_bits == {"too_large": 1, "heads": 2, "too_hot": 4, "constraint": 8}
     assert list(ANSWERING.reasons_in(int(Silent.heads) | 8)) == ["heads", "constraint"]
     assert ANSWERING.smooth == tuple(name for name in Answers.__dataclass_fields__ if "feasible" not in name)
+
+
+def test_a_reader_is_told_where_host_launch_time_decides():
+    """The intervals of a stage that waits for its host are as long as its launches: here 90 of 100 seconds."""
+    waits = dict.fromkeys(TRAINING.parts("step_time"), 0.0) | {
+        "step_time": 100.0, "step_time_forward": 20.0, "step_time_host": 70.0, "step_time_optimizer": 10.0,
+    }  # fmt: skip
+    assert host_share(waits) == pytest.approx(0.9)
+    assert "sets 90 % of the step" in TRAINING.caution(waits)
+    runs = waits | {"step_time_forward": 90.0, "step_time_host": 0.0}
+    assert host_share(runs) == 0.0 and not TRAINING.caution(runs)
+    assert not ANSWERING.caution({})
+
+
+def test_the_summary_of_a_sweep_says_so_too():
+    slow = sweep("tp = [1, 2]", more='[software]\nname = "megatron-core"\nhost_time = "10 s"\n')
+    _, summary = execute(slow, output=False)
+    assert summary.caution.startswith("2 of the 2 best designs: host launch time")

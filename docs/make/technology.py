@@ -119,7 +119,10 @@ def page() -> str:
         "on graphics, an MI250X on 64-bit arithmetic, while a TPU has few but large matrix units.",
         "## What the cores come to", _cores(),
         "Voltage is over the node's nominal one. At 0.7 it falls no further, and power alone, not area, bounds the "
-        "peak; the generated clock is then below the one sold, with more units in its place.",
+        "peak; the generated clock is then below the one sold, with more units in its place. "
+        "No clock is above the highest that GPUs of the node are sold at (`highest_clock` of `hw_catalog/nodes/`), and "
+        "of a power budget only what the cooling takes off the dies is used (`heat_flux` of the architecture, "
+        "1.5 W/mm2 for cold plates): of 700 W, a die of 100 mm2 uses 210 W. No chip of this page is bound by either.",
         "## One voltage curve a node",
         "Foundries claim less power at the old speed and more speed at the old power. A node takes the first claim; "
         "the voltage law `f ~ (V - V_t)^2 / V` gives the second, here beside what is claimed (cumulative, N7 = 1).",

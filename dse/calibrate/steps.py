@@ -66,7 +66,7 @@ ALIKE = {
 FAMILY = {"matrix_slowdown": 1.0, "flash_slowdown": 1.0}
 
 #: Stacks that stand for something else than measured software.
-NOT_FITTED = ("calculon",)
+NOT_FITTED = ("calculon", "superconducting-compiled")
 
 #: Weight of a figure that its collector quotes from memory.
 FROM_MEMORY = 0.2

@@ -135,6 +135,8 @@ def _print(explained: Explanation, bounds: dict[str, Interval], made: Design) ->
         for reason in explained.reasons:
             out.print(Text(f"  {reason.meaning}: {reason.numbers}"), soft_wrap=True)
         out.print()
+    if explained.caution:
+        out.print(Text(explained.caution, "yellow"), soft_wrap=True)
     columns = ["metric", "value", *(["80 % between"] if bounds else [])]
     out.print(show.table(columns, _headline(explained, bounds), left=["metric"]))
     show.heading(out, f"step time: {show.seconds(explained.metrics['step_time'])}")

@@ -87,6 +87,7 @@ def _as_dict(summary: Summary, seconds: dict[str, float], figures: list[Path]) -
     return dataclasses.asdict(summary) | {
         "study": summary.study.name,
         "rate": summary.rate,
+        "caution": summary.caution,
         "seconds": seconds,
         "output": str(summary.output),
         "figures": list(map(str, figures)),
@@ -101,6 +102,8 @@ def _print(summary: Summary, seconds: dict[str, float], figures: list[Path]) -> 
     out = show.console()
     if summary.best:
         best.show_best(out, summary)
+        if summary.caution:
+            out.print(Text(summary.caution, "yellow"), soft_wrap=True)
     share = show.percent(summary.n_feasible / max(summary.n_designs, 1))
     show.heading(out, f"{summary.n_feasible:,} of {summary.n_designs:,} designs can run ({share})")
     if summary.reasons:

@@ -23,6 +23,20 @@ def choose(code: Scalar, by_code: Mapping[Code, Scalar]) -> Scalar:
     return result
 
 
+def least(first: Scalar, second: Scalar) -> Scalar:
+    """The smaller of two; where both are equal, with the slope of ``first`` alone.
+
+    ``minimum`` gives each half there, which is the slope on neither side. At a value that many designs have (a clock
+    at its nominal one, a link as fast as its network), ``first`` is what may move down from there.
+    """
+    return jnp.where(first <= second, first, second)
+
+
+def most(first: Scalar, second: Scalar) -> Scalar:
+    """The larger of two; where both are equal, with the slope of ``first`` alone: of what may move up from there."""
+    return jnp.where(first >= second, first, second)
+
+
 def divides(part: Scalar, whole: Scalar, extra: int = 0) -> jax.Array:
     """Whether ``part`` divides ``whole`` or one of the ``extra`` numbers that follow it, an even count of them.
 

@@ -89,13 +89,13 @@ class Mapping:
         default=1.0, bounds=COUNT,
     )  # fmt: skip
     offload_weights: Scalar = metadata(
-        "", "1", "1 when the layers' weights live on the host", default=0.0, bounds=SHARE
+        "", "1", "share of the layers' weights that lives on the host", default=0.0, bounds=SHARE
     )
     offload_activations: Scalar = metadata(
-        "", "1", "1 when kept activations live on the host", default=0.0, bounds=SHARE
+        "", "1", "share of the kept activations that lives on the host", default=0.0, bounds=SHARE
     )
     offload_optimizer: Scalar = metadata(
-        "", "1", "1 when the optimiser state lives on the host", default=0.0, bounds=SHARE
+        "", "1", "share of the optimiser state that lives on the host", default=0.0, bounds=SHARE
     )
     precision: Scalar = metadata("", "1", "precision of the matrix operands", enum=Precision)
     placement: Scalar = metadata("", "1", "placement order of the parallel dimensions", enum=Placement)

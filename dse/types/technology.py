@@ -31,6 +31,9 @@ class LogicNode:
     threshold: Scalar = metadata("V_t", "1", "threshold over nominal voltage, f ~ (V - V_t)^2 / V", bounds=SHARE)
     lowest_voltage: Scalar = metadata("", "1", "lowest voltage over the nominal one", bounds=POSITIVE_SHARE)
     highest_voltage: Scalar = metadata("", "1", "highest voltage over the nominal one")
+    highest_clock: Scalar = metadata(
+        "f_max", "Hz", "highest clock that a chip is sold at, whatever its power", bounds=POSITIVE
+    )
     temperature: Scalar = metadata(
         "", "K", "temperature of the cooled side; 300 or more: no cooler counted", bounds=POSITIVE
     )
@@ -86,6 +89,10 @@ class Chip:
     memory_power: Scalar = metadata("", "1", "share of the power for memory at its full bandwidth", bounds=SHARE)
     link_power: Scalar = metadata("", "1", "share of the power for links", bounds=SHARE)
     board_power: Scalar = metadata("", "W", "power of board and host interface, whatever the chip")
+    heat_flux: Scalar = metadata(
+        "", "W/m^2", "heat that the cooling takes off an area of dies; a larger power budget is left unused",
+        bounds=POSITIVE,
+    )  # fmt: skip
     matrix_devices: Scalar = metadata("", "1", "devices of a matrix unit for one 16-bit FLOP a cycle", bounds=POSITIVE)
     vector_devices: Scalar = metadata("", "1", "devices of a vector unit for one fp32 FLOP a cycle", bounds=POSITIVE)
     core_devices: Scalar = metadata("", "1", "devices of one core", bounds=POSITIVE)

@@ -282,6 +282,19 @@ def test_offload_moves_memory_to_the_host_and_never_saves_time(design, option):
     assert float(away.step_time) >= float(here.step_time) * (1 - 1e-6)
 
 
+@given(design=designs(), option=st.sampled_from(OFFLOADS), share=st.floats(0.01, 0.99))
+def test_a_share_offloaded_lies_between_nothing_and_all(design, option, share):
+    """Bytes of a stage and on the host in proportion; peak and time never fall or rise against it."""
+    none, some, whole = (with_mapping(design, **{option: part}) for part in (0.0, share, 1.0))
+    host = [float(m.host_memory) for m in (none, some, whole)]
+    assert host[1] == pytest.approx((1.0 - share) * host[0] + share * host[2], rel=1e-5)
+    assert none.peak_memory * (1 + 1e-6) >= some.peak_memory >= whole.peak_memory * (1 - 1e-6)
+    assert none.step_time * (1 - 1e-6) <= some.step_time <= whole.step_time * (1 + 1e-6)
+    # The fuller of two stages: each is linear, so that the larger lies on or below the line between the ends.
+    line = (1.0 - share) * float(none.peak_memory) + share * float(whole.peak_memory)
+    assert float(some.peak_memory) <= line * (1 + 1e-5)
+
+
 @given(design=designs())
 def test_nothing_offloaded_needs_no_host(design):
     stays = with_mapping(design, **dict.fromkeys(OFFLOADS, 0.0))
@@ -401,7 +414,7 @@ def assert_slope_is_the_difference(design, path):
 
 @given(design=stated_machines(), path=st.sampled_from(STATED))
 def test_gradient_is_the_finite_difference(design, path):
-    """Of what is stated, without a limit: the clock that one leaves counts over that of the chip as it is sold."""
+    """Of what is stated, without a limit: what a limit adds compiles for minutes (tests/model/test_slopes.py)."""
     assert_slope_is_the_difference(replace(design, {f"{POWER}.limit": None}), path)
 
 

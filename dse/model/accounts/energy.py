@@ -25,6 +25,8 @@ from dse.types import Design, Power, Scalar, Scope
 
 #: Least share of its unthrottled dynamic power that a device at its power limit is left with.
 LEAST_SHARE = 0.05
+#: Share from which on it has all of it: a clock solved for the limit leaves all but a rounding.
+FULL_SHARE = 1.0 - 1e-5
 
 
 class Energy(NamedTuple):
@@ -67,7 +69,8 @@ def layer_power(layer: Demand, ratio: Scalar, power: Power) -> tuple[Scalar, Sca
     cold, controls = 1.0 + power.cooling, control_power(ratio, volts, power) * layer.other_time
     cores = cold * (layer.core_energy * volts * volts + controls) / period
     rest = power.uncore + cold * leakage_power(volts, power) + layer.other_energy / period
-    share = jnp.clip((power_limit(power) - rest) / cores, LEAST_SHARE, 1.0)
+    left = (power_limit(power) - rest) / cores
+    share = jnp.where(left > FULL_SHARE, 1.0, jnp.maximum(left, LEAST_SHARE))
     return rest + share * cores, share
 
 

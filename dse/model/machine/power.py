@@ -8,28 +8,30 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from dse.model.choice import choose
+from dse.model.choice import choose, least
 from dse.types import Accelerator, Power, Precision, Scalar
 
 #: Lowest clock over the nominal one that a power limit may ask for.
 LOWEST_CLOCK = 0.1
 #: Threshold over nominal voltage that the clock's law can do with.
 HIGHEST_THRESHOLD = 0.95
-#: Halvings of a solve: the clock is exact to 2^-12, and the step of Newton behind it makes that 2^-24.
-_HALVINGS = 12
+#: Halvings of a solve: the clock is exact to 2^-8, which each step of Newton behind it squares.
+_HALVINGS = 8
+#: Voltages, and powers over their limit, that differ by less are equal but for rounding.
+_EQUAL_VOLTS, _EQUAL_WATTS = 1e-6, 1e-5
 
 
 def voltage(ratio: Scalar, power: Power) -> Scalar:
     """Voltage over the nominal one at ``ratio`` times the nominal clock, not below the lowest voltage.
 
     ``f ~ (V - V_t)^2 / V`` (alpha-power law of Sakurai & Newton 1990 with alpha = 2), solved for V; a threshold
-    fitted to a chip stands in for other values of alpha.
+    fitted to a chip stands in for other values of alpha. Where both are equal the slope is that of lower clocks.
     """
     threshold = jnp.minimum(power.threshold, HIGHEST_THRESHOLD)
     gain = (1.0 - threshold) * (1.0 - threshold) * ratio
     half = threshold + 0.5 * gain
     needed = half + jnp.sqrt(jnp.maximum(half * half - threshold * threshold, 1e-12))
-    return jnp.maximum(needed, power.lowest_voltage)
+    return jnp.where(needed > (1.0 + _EQUAL_VOLTS) * power.lowest_voltage, needed, power.lowest_voltage)
 
 
 def clock_ratio(power: Power) -> Scalar:
@@ -60,7 +62,7 @@ def flop_energy(precision: Scalar, power: Power) -> Scalar:
 
 def power_limit(power: Power) -> Scalar:
     """The limit that holds, in W: the operator's where one is set, at most the one as sold."""
-    return power.tdp if power.limit is None else jnp.minimum(power.limit, power.tdp)
+    return power.tdp if power.limit is None else least(power.limit, power.tdp)
 
 
 def at_clock(accelerator: Accelerator, ratio: Scalar) -> Accelerator:
@@ -106,8 +108,9 @@ def busy_power(demand: Demand, ratio: Scalar, power: Power) -> Scalar:
 def clock_under_limit(demand: Demand, limit: Scalar, highest: Scalar, power: Power) -> Scalar:
     """The clock over the nominal one, at most ``highest``, at which this work draws no more than ``limit`` watts.
 
-    Power grows with the clock, so halving finds it; one step of Newton from there sharpens the root and
-    gives it its derivatives (implicit function theorem), as the halvings themselves carry none.
+    Power grows with the clock, so halving finds it; two steps of Newton from there sharpen the root, and the
+    second gives it its derivatives (implicit function theorem), as what comes before carries none. Where the
+    limit begins to bind, they are those of a lower one.
     """
 
     def excess(ratio: Scalar) -> Scalar:
@@ -118,7 +121,13 @@ def clock_under_limit(demand: Demand, limit: Scalar, highest: Scalar, power: Pow
         middle = 0.5 * (low + high)
         above = excess(middle) > 0.0
         low, high = jnp.where(above, low, middle), jnp.where(above, middle, high)
-    root = jax.lax.stop_gradient(0.5 * (low + high))
-    slope = jax.lax.stop_gradient(jax.jvp(excess, (root,), (jnp.ones_like(root),))[1])
-    sharp = root - excess(root) / jnp.maximum(slope, 1e-6)
-    return jnp.where(excess(highest) > 0.0, jnp.clip(sharp, jnp.minimum(LOWEST_CLOCK, highest), highest), highest)
+
+    def newton(ratio: Scalar) -> Scalar:
+        at = jax.lax.stop_gradient(ratio)
+        slope = jax.lax.stop_gradient(jax.jvp(excess, (at,), (jnp.ones_like(at),))[1])
+        return at - excess(at) / jnp.maximum(slope, 1e-6)
+
+    near = jnp.clip(newton(0.5 * (low + high)), low, high)
+    sharp = jnp.maximum(newton(near), jnp.minimum(LOWEST_CLOCK, highest))
+    bound = sharp + jax.lax.stop_gradient(jnp.minimum(highest - sharp, 0.0))  # what is above is rounding
+    return jnp.where(excess(highest) > -_EQUAL_WATTS * limit, bound, highest)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import choose, just_below_reciprocal
+from dse.model.choice import choose, just_below_reciprocal, least
 from dse.model.formats import operand_bytes
 from dse.types import Accelerator, Design, FineKernels, Kernels, OperatorKind, Precision, Scalar, Software, Steps
 
@@ -122,7 +122,7 @@ def _units(accelerator: Accelerator, precision: Scalar, software: Software | Non
     on_matrix = None if kernels.steps is None else kernels.steps.matrix
     on_vector = None if kernels.steps is None else kernels.steps.vector
     peak = jnp.maximum(matrix_rate(accelerator, precision), TINY)
-    sixteen = jnp.minimum(peak, sixteen_bit_rate(accelerator, precision))
+    sixteen = least(sixteen_bit_rate(accelerator, precision), peak)
     matrix, vector, flash = (1.0, 1.0, 1.0) if software is None else (
         software.matrix_slowdown, software.elementwise_slowdown, software.flash_slowdown
     )  # fmt: skip

@@ -4,7 +4,8 @@ A die has an area, a perimeter and a power budget, and every part of it takes a 
 
 - the area of the cores holds matrix and vector units and core memory; the rest of it, on the compute dies or on
   base dies of a node of their own, holds the last cache and the PHYs of memory and links;
-- the clock is what the power budget leaves those cores, by the voltage law of :mod:`dse.model.machine.power`;
+- the clock is what the power budget leaves those cores, by the voltage law of :mod:`dse.model.machine.power`, up to
+  the highest that its node is sold at; of the budget, what the cooling can take off the dies;
 - memory bandwidth is the least of what the stacks have, what their PHYs find room for (area and perimeter), and
   what the power budget moves.
 
@@ -18,6 +19,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model.choice import least
 from dse.model.machine.power import Demand, clock_under_limit, voltage
 from dse.types import Accelerator, Chip, Design, MatrixRate, MemoryTier, Power, Scalar
 
@@ -55,18 +57,31 @@ def areas(chip: Chip) -> Areas:
 
 def perimeter(chip: Chip) -> Scalar:
     """Perimeter in m of the dies as one square: of the base dies where these are larger."""
-    return 4.0 * jnp.sqrt(jnp.maximum(jnp.maximum(chip.die_area, chip.base_area), 1e-12))
+    return 4.0 * jnp.sqrt(jnp.maximum(footprint(chip), 1e-12))
 
 
 def cooling(temperature: Scalar, efficiency: Scalar) -> Scalar:
-    """Watts of a cooler for a watt at ``temperature``: ``(300 K - T) / T / eta``; 0 from room temperature on."""
+    """Watts of a cooler for a watt at ``temperature``: ``(300 K - T) / T / eta``; 0, and flat, from 300 K on."""
     cold = jnp.maximum(temperature, 1e-3)
-    return jnp.maximum(ROOM - temperature, 0.0) / (cold * jnp.maximum(efficiency, 1e-3))
+    return jnp.where(temperature < ROOM, ROOM - temperature, 0.0) / (cold * jnp.maximum(efficiency, 1e-3))
+
+
+def footprint(chip: Chip) -> Scalar:
+    """Area in m^2 that heat leaves through: of compute dies or of the base dies under them, whichever is larger."""
+    return jnp.maximum(chip.die_area, chip.base_area)
+
+
+def cooled_power(chip: Chip) -> Scalar:
+    """Watts that the device may draw: its budget, as far as the cooling takes the heat off its dies; the board's apart.
+
+    Heat of the memory counts as the dies': stacks stand beside or on them under the same cold plate.
+    """
+    return least(chip.power_budget, chip.heat_flux * footprint(chip) + chip.board_power)
 
 
 def shared_power(chip: Chip) -> Scalar:
-    """Watts of the budget that the shares divide: all but the board's."""
-    return jnp.maximum(chip.power_budget - chip.board_power, 0.0)
+    """Watts of that power that the shares divide: all but the board's."""
+    return jnp.maximum(cooled_power(chip) - chip.board_power, 0.0)
 
 
 def core_memory(chip: Chip) -> Scalar:
@@ -125,7 +140,7 @@ def clocked(chip: Chip) -> Clocked:
     """The clock at which cores that multiply matrices, all of them, switch their share of the power.
 
     ``V^2 f (E_matrix + E_control) (1 + cooling) = share P`` with ``f ~ (V - V_t)^2 / V`` from the lowest voltage up
-    (below it the clock falls alone), at most at the highest voltage.
+    (below it the clock falls alone), at most at the highest voltage and at the node's highest clock.
     """
     node = chip.node
     devices = areas(chip).cores * node.density
@@ -134,7 +149,8 @@ def clocked(chip: Chip) -> Clocked:
     watts = working * switched(chip) * node.clock * (1.0 + cooling(node.temperature, chip.cooler))
     law = Power(threshold=node.threshold, lowest_voltage=node.lowest_voltage, leakage=0.0, control=0.0, uncore=0.0)
     demand = Demand(core_time=1.0, other_time=0.0, core_energy=watts, other_energy=0.0)
-    highest = _ratio(jnp.asarray(node.highest_voltage), node.threshold)
+    sold = node.highest_clock / jnp.maximum(node.clock, 1.0)
+    highest = least(sold, _ratio(jnp.asarray(node.highest_voltage), node.threshold))
     ratio = clock_under_limit(demand, chip.core_power * shared_power(chip), highest, law)
     return Clocked(ratio * node.clock, voltage(ratio, law), devices)
 
@@ -178,7 +194,7 @@ def generated(design: Design) -> Design:
         drives = board.link_bandwidth
     else:
         return design
-    driven = jnp.maximum(jnp.minimum(system.scale_up.bandwidth, drives), 1.0)
+    driven = jnp.maximum(least(system.scale_up.bandwidth, drives), 1.0)
     built = dataclasses.replace(
         system,
         accelerator=generate(system.accelerator),
@@ -220,7 +236,7 @@ def _power(power: Power, chip: Chip, cores: Clocked) -> Power:
         clock=chip.clock_ratio * cores.clock,
         threshold=node.threshold / jnp.maximum(cores.volts, _LOWEST_VOLTAGE),
         lowest_voltage=jnp.minimum(node.lowest_voltage / jnp.maximum(cores.volts, _LOWEST_VOLTAGE), 1.0),
-        tdp=jnp.asarray(chip.power_budget),
+        tdp=jnp.asarray(cooled_power(chip)),
         cooling=cooling(node.temperature, chip.cooler),
         memory_cooling=cooling(chip.memory.unit_temperature, chip.memory_cooler),
     )

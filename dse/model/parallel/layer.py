@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model.choice import most
 from dse.model.layout import Layout
 from dse.model.machine import collectives
 from dse.model.machine.messages import Sent, time_of
@@ -32,7 +33,7 @@ def tensor_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes
     software, group = design.software, layout.groups.tp
     reached = jnp.where(group.domains > 1.0, software.tp_overlap_across, software.tp_overlap)
     overlap = design.mapping.overlap_tp * reached
-    asynchronous = jnp.maximum(overlap, software.backward_tp_overlap)
+    asynchronous = most(software.backward_tp_overlap, overlap)
     overlaps: dict[Window, Scalar] = {
         Window.matrix_forward: overlap, Window.matrix_input_gradient: overlap,
         Window.matrix_weight_gradient: asynchronous,

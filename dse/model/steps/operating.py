@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 
+from dse.model.choice import least
 from dse.model.layout import Layout
 from dse.model.machine.messages import link_energy
 from dse.model.machine.operator_energy import operators_energy
@@ -40,9 +40,9 @@ def operate(design: Design, layout: Layout, work: TrainingWork) -> Operating:
 
     A limit that is set, and the budget of a generated chip, hold for one layer and micro-batch that the device
     repeats. Times of a chip that is sold are measured ones, with whatever clock its own limit left: a limit that is
-    set counts over the clock that this one leaves for the same work in the same time. That reference is a fact
-    about the chip, so no derivative is taken of it. Without a limit the clock that is set counts over the nominal
-    one. No clock above the nominal one can be had.
+    set counts over the clock that this one leaves for the same work in the same time. Without a limit the clock that
+    is set counts over the nominal one. No clock above the nominal one can be had, so slopes by a clock at its
+    nominal one are those of lower clocks.
     """
     accelerator = design.system.accelerator
     power, wanted = accelerator.power, clock_ratio(accelerator.power)
@@ -64,11 +64,11 @@ def operate(design: Design, layout: Layout, work: TrainingWork) -> Operating:
     as_sold: Scalar = jnp.ones_like(whole)
     if power.limit is not None and not generated:
         measured = Demand(jnp.zeros_like(whole), whole, energy.cores, other, host_time=host)
-        bought = jax.lax.stop_gradient(clock_under_limit(measured, power.tdp, as_sold, power))
+        bought = clock_under_limit(measured, power.tdp, as_sold, power)
         as_sold = bought if accelerator.board is None else jnp.where(accelerator.board.holds_clock > 0.0, 1.0, bought)
     demand = Demand(core * as_sold, whole - core, energy.cores, other, host_time=host)
     limit = power_limit(power)
-    limited = clock_under_limit(demand, limit, jnp.minimum(wanted, as_sold), power)
+    limited = clock_under_limit(demand, limit, least(wanted, as_sold), power)
     # Clocks are exact to a thousandth, so that a limit is met to within a few.
     over = busy_power(demand, limited, power) > 1.01 * limit
     if power.limit is None and accelerator.board is not None:  # one of stated rates has no limit but its own

@@ -1,6 +1,7 @@
 """Weights, activations or optimiser state of the layers that live in the host's memory.
 
-Two layers' buffers stay on the device: one in use, one on its way.
+Of what is offloaded, two layers' buffers stay on the device: one in use, one on its way. A share of the bytes may
+be offloaded, the same of every layer: bytes on either side and over the link are linear in it.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ def anything(mapping: Mapping) -> bool | jax.Array:
 
 
 def resident(held: Scalar, offloaded: Scalar) -> Scalar:
-    """Layers (times micro-batches) on the device of ``held`` ones: all, or two when they are offloaded."""
-    return jnp.where(offloaded > 0.0, jnp.minimum(held, BUFFERED_LAYERS), held)
+    """Layers (times micro-batches) on the device of ``held`` ones: all but a share of those past two."""
+    return held - offloaded * jnp.maximum(held - BUFFERED_LAYERS, 0.0)
 
 
 def host_bytes(layer: OnHost, layers: Scalar, micro_batches: Scalar) -> Scalar:

@@ -61,6 +61,12 @@ class Summary:
         return self.output
 
     @property
+    def caution(self) -> str:
+        """What a reader of the best designs must know, in one line; empty where there is nothing."""
+        found = [text for text in (self.study.caution(design.metrics) for design in self.best) if text]
+        return f"{len(found)} of the {len(self.best)} best designs: {found[0]}" if found else ""
+
+    @property
     def rate(self) -> float:
         """Designs a second, compilation and writing apart."""
         return (self.n_designs - self.resumed) / max(self.seconds.get("run", 0.0), 1e-9)

@@ -12,11 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import dse
 from docs.make.technology import AS_BUILT, FITTED, NODES, errors, iso_power_speed, page
 from dse import catalog
 from dse.designs import CHIP, known_leaves, leaf, replace
 from dse.model.machine import technology
 from dse.model.machine.power import voltage
+from dse.study import TRAINING
 from dse.types import GENERATED
 from tests.designs import ACCELERATOR, make_design
 
@@ -128,6 +130,58 @@ def test_the_clock_is_one_that_the_voltage_law_knows():
     assert float(voltage(1.0, made.power)) == pytest.approx(1.0, rel=1e-5)
 
 
+# Bounds of clock and heat
+
+
+@given(
+    name=st.sampled_from(GENERATED_FILES), area=st.floats(0.02, 2.0), watts=st.floats(0.1, 20.0),
+    node=st.sampled_from(NODES),
+)  # fmt: skip
+def test_no_clock_is_above_the_nodes_highest_nor_power_above_what_is_cooled(name, area, watts, node):
+    accelerator = catalog.accelerator(name)
+    if name != "scd-board":
+        accelerator = replace(accelerator, {"chip.node": catalog.node(node)})
+    chip = accelerator.chip
+    budgets = {"chip.die_area": area * chip.die_area, "chip.power_budget": watts * chip.power_budget}
+    made = technology.generate(replace(accelerator, budgets))
+    chip = made.chip
+    assert float(made.power.clock) <= chip.node.highest_clock * (1 + 1e-5)
+    heat = float(made.power.tdp) - chip.board_power
+    assert heat <= chip.heat_flux * max(chip.die_area, chip.base_area) * (1 + 1e-5)
+    assert float(made.power.tdp) <= chip.power_budget * (1 + 1e-6)
+    cores = (made.matrix_rate.bf16 * made.power.matrix_energy + made.power.control) * (1.0 + made.power.cooling)
+    assert float(cores) <= chip.core_power * max(heat, 0.0) * 1.001 or float(made.power.clock) < chip.node.clock
+
+
+def test_a_small_die_is_bound_by_heat_and_clock_and_more_area_pays():
+    """700 W on 100 mm2 were 7 W/mm2 and 4.2 GHz; at the same power each doubling of the area is no slower."""
+    areas = (1e-4, 2e-4, 4e-4, 8e-4, 1.6e-3)
+    made = [technology.generate(with_chip("generated-h100", die_area=area, power_budget=700.0)) for area in areas]
+    assert float(made[0].power.tdp) == pytest.approx(1.5e6 * 1e-4 + 60.0)
+    assert float(made[0].power.clock) <= made[0].chip.node.highest_clock * (1 + 1e-6)
+    rates = [float(a.matrix_rate.bf16) for a in made]
+    assert np.all(np.diff(rates) >= -1e-5 * rates[-1])
+    assert rates[2] > 1.5 * rates[0]
+
+
+def test_more_area_at_the_same_power_makes_no_step_slower():
+    """But for idle cores of the last wave, of which more cores have more: half a per cent."""
+    design = dse.design("llama-3-70b", "generated-h100", n_devices=64, tp=8, pp=2, recompute="full", zero_stage=1)
+    times = [
+        float(dse.evaluate(replace(design, {f"{CHIP}.die_area": area})).step_time) for area in (2e-4, 8e-4, 2.4e-3)
+    ]
+    assert times[0] > 2.0 * times[1] and times[1] * 1.005 >= times[2]
+
+
+@pytest.mark.parametrize("sheet", sorted({row.sheet for row in AS_BUILT.values()}))
+def test_chips_that_were_sold_keep_both_bounds(sheet):
+    """Boost clocks of data sheets, and their power over the area of their dies."""
+    row = next(row for row in AS_BUILT.values() if row.sheet == sheet)
+    chip, stated = row.chip(), catalog.entry("accelerator", sheet)
+    assert stated.value("boost_clock") <= chip.node.highest_clock
+    assert float(technology.cooled_power(chip)) == chip.power_budget
+
+
 # Structure
 
 
@@ -223,3 +277,26 @@ def test_coolers():
     assert float(technology.cooling(350.0, 0.3)) == 0.0
     assert float(technology.cooling(4.0, 0.25)) == pytest.approx(296.0)
     assert float(technology.cooling(77.0, 0.3)) == pytest.approx(223.0 / 77.0 / 0.3)
+
+
+def step_of(accelerator, software, scale_up, n_devices, tp, energy):
+    """A step of Llama-3-70B as in sweeps/scd_vs_cmos.toml, and what the study says of it."""
+    design = dse.design(
+        "llama-3-70b", "generated-b200", software, n_devices, global_batch=1024, tp=tp, micro_batch=1, zero_stage=1,
+        sequence_parallel=True, overlap_dp=True, overlap_tp=True,
+    )
+    made = {"system.accelerator": catalog.accelerator(accelerator), "system.scale_up": catalog.network(scale_up)}
+    metrics = dse.evaluate(replace(replace(design, made), {f"{CHIP}.memory.unit_energy": energy}))
+    return float(metrics.step_time), TRAINING.caution({name: float(getattr(metrics, name)) for name in TRAINING.units})
+
+
+def test_boards_are_not_held_up_by_a_host_that_launches_for_cuda():
+    """8 boards against 64 GPUs, best mappings of both: 3.0 times; under the host time of the GPUs' stack 1.8 times."""
+    stack, own = "megatron-core-te-blackwell", catalog.default_software("scd-board")
+    gpus, _ = step_of("gpu", stack, "nvlink-5", 64, 4, 37.6e-12)
+    boards, caution = step_of("scd-board", own, "scd-blade-4k", 8, 1, 0.8e-12)
+    assert not caution
+    assert gpus / boards == pytest.approx(3.0, rel=0.05)
+    held_up, caution = step_of("scd-board", stack, "scd-blade-4k", 8, 1, 0.8e-12)
+    assert gpus / held_up == pytest.approx(1.8, rel=0.05)
+    assert caution.startswith("host launch time (software.host_time) sets 98 % of the step")
