@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from docs.make.accuracy import breakdown
+from docs.make.accuracy import breakdown, decisions
 from docs.make.accuracy.calculon import calculon_section
 from docs.make.accuracy.claims import CLAIMS, Claim
 from docs.make.accuracy.figure import draw
@@ -51,6 +51,7 @@ def page(compared: Sequence[Comparison], command: str, figure: str = "") -> str:
         "## By metric",
         table(_ERRORS[1:], [[metric, *_errors(r)] for metric, r in found["all"].items() if r["n"]]),
         *(["## Row by row", *details] if details else []),
+        *decisions.section(),
         *calculon_section(compared),
         "## What is skipped, and why",
         _skipped(compared),

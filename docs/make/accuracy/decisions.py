@@ -1,0 +1,114 @@
+"""What the model says where a user decides, beyond the rows: networks, pipelines, chips; and what it said before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dse
+from docs.make.markdown import percent, table
+from dse import catalog
+from dse.model.machine import collectives
+from dse.model.machine.routes import Route
+from dse.model.machine.technology import generated
+from dse.types import Collective, Group
+
+_ABOUT = """\
+Most decisions are about machines and mappings that no row tells of. Each line holds what the model says now against
+what it said before the fault behind it was mended (figures of that revision, not computed here). Laws in the tests
+hold the direction: a larger domain is never slower (`tests/properties/test_laws.py`), slopes are those of a side
+(`tests/model/test_slopes.py`), a generated chip keeps its highest clock and heat flux
+(`tests/model/machine/test_technology.py`), light ends of a pipeline agree with an event scheduler
+(`tests/model/parallel/test_pipeline.py`)."""
+
+
+def section() -> list[str]:
+    """The section of the page."""
+    lines = [_domains(), *_meshes(), *_sharding(), _zero_2(), *_llama(), _clock()]
+    return ["## Where a user decides", _ABOUT, table(["what", "at", "before", "now", "known"], lines)]
+
+
+def _step(workload: str, system: str, software: str | None = None, **values: Any) -> dse.Metrics:
+    return dse.evaluate(dse.design(workload, system, software, **values))
+
+
+def _domains() -> list[str]:
+    """64 devices in a rack of 72 instead of one of 64."""
+    shared = dict(n_devices=64, tp=16, dp=4, global_batch=256, zero_stage=1, sequence_parallel=1, recompute="full")
+    times = [
+        float(_step("llama-3-70b", "gb200-nvl72", **shared, **{"scale_up.domain": domain}).step_time)
+        for domain in (64, 72)
+    ]
+    return ["step, domain of 72 over one of 64", "Llama-3-70B, 64 GB200, tp 16", "+56.5 %",
+            percent(times[1] / times[0] - 1.0, "+"), "no slower"]  # fmt: skip
+
+
+def _meshes() -> list[list[str]]:
+    """Bandwidth that members of a full mesh reach."""
+    system, size, found = catalog.system("mi300x"), 1e9, []
+    for members in (2.0, 4.0, 8.0):
+        time = float(collectives.all_gather(size, Route(Group(members, members), system), float(Collective.ring)))
+        reached = size * (members - 1.0) / members / time / 1e9
+        links = 64.0 * (members - 1.0)
+        found.append([
+            "all-gather of 1 GB: GB/s a device", f"MI300X, {members:g} of 8 in a full mesh", "342",
+            f"{reached:.0f}", f"at most {links:.0f}: {members - 1.0:g} links of 64",
+        ])  # fmt: skip
+    return found
+
+
+def _sharding() -> list[list[str]]:
+    """FSDP and hybrid sharding on a large cluster, against 64 devices."""
+
+    def rate(dp: int, copies: int) -> float:
+        shared = dict(n_devices=dp, dp=dp, global_batch=dp, seq_len=2048, recompute="full", zero_stage=3, overlap_dp=1)
+        return float(_step("llama-3-70b", "eos", **shared, dp_replicate=copies).tokens_per_second_per_device)
+
+    alone = rate(64, 1)
+    return [
+        ["tokens/s a device, 16,384 over 64 devices", f"Llama-3-70B on H100, one sequence of 2,048 each, {how}",
+         before, percent(rate(16384, copies) / alone - 1.0, "+"), known]
+        for how, copies, before, known in (
+            ("FSDP", 1, "-67.8 %", "falls with the latency of rings"),
+            ("hybrid sharding, 64 a copy", 256, "not expressible", "nearly flat: what large runs use"),
+        )
+    ]  # fmt: skip
+
+
+def _zero_2() -> list[str]:
+    step = _step(
+        "megatron-1t", "selene", n_devices=4096, tp=8, pp=32, dp=16, virtual_stages=4, global_batch=3072,
+        recompute="selective", sequence_parallel=1, zero_stage=2,
+    )  # fmt: skip
+    return ["step with ZeRO 2 under a pipeline", "Megatron-1T, 4,096 A100, pp 32, v 4", "203.1 s",
+            f"{float(step.step_time):.1f} s", "that of ZeRO 1: gradients are reduced once a step"]  # fmt: skip
+
+
+#: Devices, tokens of a sequence, cp, dp, sequences a step, published MFU (Llama team 2024, table 4).
+_LLAMA = ((8192, 8192, 1, 64, 2048, 0.43), (16384, 8192, 1, 128, 2048, 0.41), (16384, 131072, 16, 8, 128, 0.38))
+
+
+def _llama() -> list[list[str]]:
+    """Llama 3 405B with 126 layers on 16 stages of 8 chunks."""
+    found = []
+    for devices, tokens, cp, dp, batch, published in _LLAMA:
+        metrics = _step(
+            "llama-3-1-405b", "eos", "megatron-core", n_devices=devices, tp=8, cp=cp, pp=16, dp=dp, virtual_stages=8,
+            zero_stage=1, sequence_parallel=1, overlap_dp=1, placement="tp_cp_pp_dp", seq_len=tokens,
+            global_batch=batch, **{"workload.window": tokens},
+        )  # fmt: skip
+        runs = "" if bool(metrics.feasible) else f" ({float(metrics.peak_memory) / 2**30:.0f} GiB: too much)"
+        found.append([
+            "MFU of a published mapping", f"Llama-3.1-405B, {devices:,} H100, {tokens:,} tokens, pp 16, v 8, cp {cp}",
+            "refused", f"{percent(float(metrics.mfu))}{runs}", percent(published),
+        ])  # fmt: skip
+    return found
+
+
+def _clock() -> list[str]:
+    chip = {"chip.die_area": 100e-6, "chip.power_budget": 700.0}
+    design = dse.design("llama-3-70b", "gpu", n_devices=8, tp=8, recompute="full", **chip)
+    clock = float(generated(design).system.accelerator.power.clock)
+    return ["clock of a generated chip", "700 W on 100 mm²", "4.2 GHz", f"{clock / 1e9:.2f} GHz",
+            "at most what the cooling takes away"]  # fmt: skip
+
+
