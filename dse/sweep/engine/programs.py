@@ -29,8 +29,8 @@ from dse.files import code_digest, folder_digest, unique_suffix
 #: Programs kept at most; the oldest go first.
 _MOST_KEPT = 250
 
-#: Options of XLA for CPUs under which compiling takes a third of the time.
-_QUICKLY = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+#: Options of XLA for CPUs under which compiling takes two thirds of the time.
+_QUICKLY = {"xla_backend_optimization_level": 0}
 
 
 class CompileClock:
@@ -162,7 +162,7 @@ def _use_cache(wanted: bool) -> None:
 def persistent_jit(*static: str, quickly: bool = False) -> Callable[[Callable[..., Any]], PersistentFunction]:
     """Decorator: ``jax.jit`` with these static arguments, whose compiled programs are kept on disk.
 
-    ``quickly`` is for programs that run a few times only: they compile in a third of the time and run slower.
+    ``quickly`` is for programs that run a few times only: they compile in two thirds of the time and run slower.
     """
     return functools.partial(PersistentFunction, static=static, quickly=quickly)
 
