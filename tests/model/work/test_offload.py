@@ -12,4 +12,5 @@ def test_what_stays_is_linear_in_the_share(held, share):
     here, away = float(resident(held, 0.0)), float(resident(held, 1.0))
     assert here == held
     assert away == pytest.approx(min(held, BUFFERED_LAYERS))
-    assert float(resident(held, share)) == pytest.approx((1.0 - share) * here + share * away)
+    rounding = 1e-6 * held  # of the difference of two numbers of this size in single precision
+    assert float(resident(held, share)) == pytest.approx((1.0 - share) * here + share * away, abs=rounding)
