@@ -51,7 +51,7 @@ def _meshes() -> list[list[str]]:
         links = 64.0 * (members - 1.0)
         found.append([
             "all-gather of 1 GB: GB/s a device", f"MI300X, {members:g} of 8 in a full mesh", "342",
-            f"{reached:.0f}", f"at most {links:.0f}: {members - 1.0:g} links of 64",
+            f"{reached:.0f}", f"at most {links:.0f}: {members - 1.0:g} x 64",
         ])  # fmt: skip
     return found
 
