@@ -114,6 +114,11 @@ def splits_sequence(values: Mapping[str, Any]) -> Any:
     return keeps(Infeasible.sequence_not_divisible, values)
 
 
+def shards_divide(values: Mapping[str, Any]) -> Any:
+    """Whether the copies of the sharded state divide the data parallel ranks."""
+    return keeps(Infeasible.shards_not_divisible, values)
+
+
 def rules_of(degree: str) -> Iterator[Rule]:
     """The rules that a degree must keep whatever the other degrees are: alone, it divides their wholes."""
     return (rule for rule in RULES if degree in rule.degrees and rule.above is None)

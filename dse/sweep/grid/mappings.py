@@ -31,7 +31,6 @@ from dse.sweep.grid.degrees import (
     degree_rows,
     together,
 )
-from dse.types import Infeasible
 
 #: Values of an option as they count.
 Counts = Callable[[np.ndarray], np.ndarray]
@@ -157,7 +156,7 @@ def _sequence_splits(shape: Shape, lookup: Callable[[str], Any]) -> np.ndarray:
 def _shards_divide(lookup: Callable[[str], Any]) -> Any:
     """[row, column] whether dp_replicate divides dp; above 1 it needs a ZeRO stage, for else nothing is sharded."""
     copies = lookup("mapping.dp_replicate")
-    divide = divisibility.keeps(Infeasible.shards_not_divisible, {"dp": lookup("mapping.dp"), "dp_replicate": copies})
+    divide = divisibility.shards_divide({"dp": lookup("mapping.dp"), "dp_replicate": copies})
     return divide & ((copies == 1) | (lookup("mapping.zero_stage") > 0))
 
 
