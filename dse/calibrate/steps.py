@@ -65,8 +65,8 @@ ALIKE = {
 #: How far the stacks on one family of chips stray together: their clocks fall with the power that matrices draw.
 FAMILY = {"matrix_slowdown": 1.0, "flash_slowdown": 1.0}
 
-#: Stacks that stand for something else than measured software.
-NOT_FITTED = ("calculon", "superconducting-compiled")
+#: Stacks that stand for something else than measured steps: what is fitted to power assumes one of them.
+NOT_FITTED = ("calculon", "pytorch-eager", "superconducting-compiled")
 
 #: Weight of a figure that its collector quotes from memory.
 FROM_MEMORY = 0.2
