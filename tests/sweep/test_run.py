@@ -11,7 +11,7 @@ import xarray as xr
 from dse.errors import InputError
 from dse.sweep import Interrupted, Progress, execute, open_results, plan, run
 from dse.sweep.engine.programs import CompileClock
-from dse.sweep.store.parts import PartStore
+from dse.sweep.store.parts import PartStore, opened
 from tests.sweep import toy
 from tests.sweep.toy import MAPPING_AXES, sweep
 
@@ -203,6 +203,13 @@ def test_a_finished_file_is_not_computed_again(tmp_path):
     for options in (dict(fresh=True), dict(keep="feasible")):
         assert not toy_run(tmp_path / "r.nc", **options)[1].finished
     assert not execute(sweep(system="n_devices = 8"), output=tmp_path / "r.nc", study=toy.STUDY)[1].finished
+
+
+def test_a_finished_file_is_shown_while_another_run_works_beside_it(tmp_path):
+    first, _ = toy_run(tmp_path / "r.nc")
+    with opened(tmp_path / "r.nc"):
+        assert toy_run(tmp_path / "r.nc")[1].finished == first.attrs["created"]
+        assert (tmp_path / "r.nc.parts").is_dir()
 
 
 @pytest.mark.parametrize("keep", ["feasible", "best", "top:20", "pareto"])

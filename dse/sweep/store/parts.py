@@ -81,9 +81,12 @@ class PartStore:
 
 
 def clear_up(output: Path | None) -> None:
-    """Remove the parts that a run has left that was killed between its results and the end."""
+    """Remove the parts that a run has left that was killed between its results and the end.
+
+    They stay where another run is at work there, or the folder refuses: results that are whole are shown all the same.
+    """
     if output and parts_folder(output).is_dir():
-        with opened(output):
+        with contextlib.suppress(InputError), opened(output):
             PartStore(output, "").remove()
 
 
