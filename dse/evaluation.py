@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dse.model.accounts import energy, memory
-from dse.model.accounts.feasibility import infeasible_reason
+from dse.model.accounts.feasibility import fits_probability, infeasible_reason
 from dse.model.accounts.throughput import throughput
 from dse.model.layout import lay_out
 from dse.model.machine import technology
@@ -32,16 +32,17 @@ def evaluate(design: Design) -> Metrics:
     running = operate(design, layout, work)
     step, layer = step_time(running.design, layout, work)
     drawn = energy.step_energy(design, layout, work, running.ratio, (step, layer))
-    held = memory.peak_memory(design, layout, work)
+    held, held_by = memory.peak_memory(design, layout, work)
     on_host = memory.host_memory(design, layout, work)
-    reason = infeasible_reason(design, layout, held.total, on_host, running.clock_infeasible)
+    reason = infeasible_reason(design, layout, held, on_host, running.clock_infeasible)
     return Metrics(
         step_time=step.total,
         **{f"step_time_{part}": value for part, value in step._asdict().items()},
         **throughput(design, layout, step.total),
         parameters=parameter_count(design.workload),
-        peak_memory=held.total,
-        **{f"peak_memory_{part}": value for part, value in held._asdict().items()},
+        peak_memory=held,
+        **{f"peak_memory_{part}": value for part, value in held_by._asdict().items()},
+        fits_probability=fits_probability(design, held),
         host_memory=on_host,
         energy_per_step=drawn.parts.total,
         **{f"energy_per_step_{part}": value for part, value in drawn.parts._asdict().items()},

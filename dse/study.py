@@ -286,6 +286,7 @@ TRAINING = Study(
         Shown("MFU %", "mfu", "percent"),
         Shown("tok/s/dev", "tokens_per_second_per_device", "number"),
         Shown("GiB", "peak_memory", "bytes"),
+        Shown("fits %", "fits_probability", "percent"),
     ),
     breakdown={
         "comp": ("step_time_forward", "step_time_backward"),

@@ -9,9 +9,12 @@ import numpy as np
 
 from dse import catalog
 from dse.calibrate import residuals, writing
-from dse.calibrate.steps import FAMILY, NAMES, NOT_FITTED, Calibration, fitted_as, mean_error
+from dse.calibrate.steps import FAMILY, LINEAGE, NAMES, NOT_FITTED, Calibration, fitted_as, lineage_of, mean_error
 from dse.errors import InputError
 from dse.types import Software, field_metadata
+
+#: Rows whose mapping is known, and those that the model completed: these are judged kindlier.
+STATED, COMPLETED = "mapping stated", "mapping completed by search"
 
 
 class SourceErrors(NamedTuple):
@@ -28,10 +31,15 @@ class SourceErrors(NamedTuple):
 
 
 def errors_by_source(found: Calibration) -> list[SourceErrors]:
-    """One record a source, and one of all rows."""
-    sources = found.rows.sources
-    parts = [(source, sources == source) for source in sorted(set(sources))]
-    return [_errors(found, name, part) for name, part in [*parts, ("all", np.ones(len(sources), bool))]]
+    """One record a source, then of the rows with a mapping of their own, of the others, and of all."""
+    return [_errors(found, name, part) for name, part in parts(found).items()]
+
+
+def parts(found: Calibration) -> dict[str, np.ndarray]:
+    """Name → which rows: of each source, with a mapping as stated or completed by search, all."""
+    sources, completed = found.rows.sources, found.rows.completed
+    by_source = {source: sources == source for source in sorted(set(sources))}
+    return by_source | {STATED: ~completed, COMPLETED: completed, "all": np.ones(len(sources), bool)}
 
 
 def _errors(found: Calibration, name: str, part: np.ndarray) -> SourceErrors:
@@ -43,10 +51,21 @@ def _errors(found: Calibration, name: str, part: np.ndarray) -> SourceErrors:
     )  # fmt: skip
 
 
-def coverage(found: Calibration, source: str | None = None) -> float:
-    """Share of the unseen rows (of a source) in their intervals, by residuals of the other folds."""
-    part = np.ones(len(found.unseen), bool) if source is None else found.rows.sources == source
-    return residuals.coverage(found.unseen[part], found.deviations[part], found.residuals[part])
+def coverage(found: Calibration, name: str = "all", foreign: bool = False) -> float:
+    """Share of the unseen rows of a part (see :func:`parts`) in their intervals, by residuals of the other folds.
+
+    With ``foreign`` of the rows of sources left out, in the intervals of a stack without rows by the other sources.
+    """
+    part = parts(found)[name]
+    errors = found.foreign if foreign else found.unseen
+    open_part = found.foreign_residuals if foreign else found.residuals
+    return residuals.coverage(errors[part], found.deviations[part], open_part[part])
+
+
+def by_source(found: Calibration, errors: np.ndarray) -> float:
+    """Mean over sources of the mean error of each one's rows."""
+    sources = found.rows.sources
+    return float(np.mean([mean_error(errors[sources == source]) for source in sorted(set(sources))]))
 
 
 def toml(found: Calibration) -> str:
@@ -76,7 +95,9 @@ def toml(found: Calibration) -> str:
 def _origin(found: Calibration, stack: str, name: str) -> str:
     """How a stack came by a value: fitted to its rows, or near what all stacks share because they told little."""
     if name not in found.own.get(fitted_as(stack), []):
-        return "shared by the stacks of a chip family" if name in FAMILY else "shared by all stacks"
+        if name in FAMILY:
+            return "shared by the stacks of a chip family"
+        return "shared by the stacks of a lineage" if lineage_of(stack) and name in LINEAGE else "shared by all stacks"
     spread = f"spread {found.solution.spread_of(stack, name):.0%}"
     return f"fitted, {spread}" if name in found.moved(stack) else f"fitted, but the rows tell little, {spread}"
 

@@ -1,8 +1,9 @@
 r"""The job on steps: the few numbers of each software stack, from measured training steps.
 
 A stack is software, an era and a cluster. All stacks have the same kinds of numbers. Each is drawn around a value
-that the stacks share, which is fitted too and is what a stack without measurements gets (a hierarchical prior;
-Gelman et al., *Bayesian Data Analysis*, chapter 5): in prior spreads, ``z = shared + own`` with
+that stacks of its lineage share (the code base it descends from), moved by what stacks on its family of chips share,
+and these around one of all; they are fitted too and are what a stack without measurements gets (a hierarchical prior;
+Gelman et al., *Bayesian Data Analysis*, chapter 5): in prior spreads, ``z = shared + family + lineage + own`` with
 
 .. math:: \sum_i w_i \rho\Big(\frac{\log \hat T_i / T_i}{\sigma}\Big) + \frac12 \sum_j z_j^2
    + \frac12 \sum_{s,j} \Big(\frac{z_{s,j}}{r_j}\Big)^2
@@ -31,6 +32,7 @@ from dse.errors import InputError
 from dse.evaluation import evaluate
 from dse.measured import predict_cases, read_cases
 from dse.measured.comparison import Comparison, compare_predictions, is_timed, step_time
+from dse.measured.completion import SEARCHED
 from dse.measured.names import Lookup
 from dse.types import Attention, Software
 
@@ -47,14 +49,17 @@ PARAMETERS = (
     Parameter("software.step_overhead", 5e-3, 1.0),
 )
 
-#: How far a stack's own value strays from the shared one, in prior spreads; what is absent is the same for all.
-OWN = {
+#: How far a lineage of stacks strays from what all share, in prior spreads; what is absent is the same for all.
+LINEAGE = {
     "matrix_slowdown": 1.5, "elementwise_slowdown": 1.5, "flash_slowdown": 1.5, "communication_slowdown": 0.4,
     "host_time": 1.0, "small_kernel_time": 1.0,
 }  # fmt: skip
 
+#: How far a stack strays from its lineage.
+OWN = {name: 0.6 * stray for name, stray in LINEAGE.items()}
+
 #: Stacks of which less is known beforehand: DeepSpeed of 2021 gathered tensor by tensor and copied each.
-WIDER = {("deepspeed-zero-2021", "communication_slowdown"): 6.0}
+WIDER = {("deepspeed", "communication_slowdown"): 6.0}
 
 #: Stacks that differ in a choice of the software or in the chips, and share what is fitted of another alone.
 ALIKE = {
@@ -63,7 +68,7 @@ ALIKE = {
 }  # fmt: skip
 
 #: How far the stacks on one family of chips stray together: their clocks fall with the power that matrices draw.
-FAMILY = {"matrix_slowdown": 1.0, "flash_slowdown": 1.0}
+FAMILY = {"matrix_slowdown": 0.5, "flash_slowdown": 0.5}
 
 #: Stacks that stand for something else than measured steps: what is fitted to power assumes one of them.
 NOT_FITTED = ("calculon", "pytorch-eager", "superconducting-compiled")
@@ -77,6 +82,16 @@ NOISE, DELTA = 0.02, 0.05
 
 #: Families of chips, by their files of kernel efficiencies.
 FAMILIES = frozenset(catalog.names("kernels"))
+
+
+@functools.cache
+def lineage_of(stack: str) -> str:
+    """The lineage that a stack states; "" for none, and for what all stacks share."""
+    return stack and str(catalog.entry("software", stack).value("lineage", ""))
+
+
+#: Lineages that stacks state.
+LINEAGES = frozenset(map(lineage_of, catalog.names("software"))) - {""}
 
 
 def name_of(parameter: Parameter) -> str:
@@ -116,6 +131,11 @@ class Rows:
         """A source of ``n`` rows counts as the root of ``n`` sources of one row, and less if quoted from memory."""
         size = {source: np.count_nonzero(self.sources == source) for source in set(self.sources)}
         return np.array([size[source] ** -0.5 for source in self.sources]) * self.trust
+
+    @property
+    def completed(self) -> np.ndarray:
+        """Whether a row's mapping was chosen among candidates in part, so that the model had a say in it."""
+        return np.array([bool(SEARCHED & c.prediction.completed.keys()) for c in self.compared])
 
     @property
     def trust(self) -> np.ndarray:
@@ -176,7 +196,7 @@ def _slopes(leaves: jax.Array, z: jax.Array, structure: Any) -> jax.Array:
 class Solution:
     """Fitted values in prior spreads, with how much of them the data said."""
 
-    columns: list[tuple[str, str]]  #: (stack, family, or "" for shared; name)
+    columns: list[tuple[str, str]]  #: (stack, lineage, family, or "" for shared; name)
     z: np.ndarray
     spread: np.ndarray  #: standard deviation of each ``z`` after the data over that before
     alone: np.ndarray  #: the same where all other values stay: less, because they can stand in for one another
@@ -185,8 +205,8 @@ class Solution:
     families: dict[str, str]  #: stack → family of its chips
 
     def at(self, stack: str, name: str) -> float:
-        """``z`` of a stack's parameter: what all share, what stacks on its chips share and its own."""
-        parts = {("", name), (self.families.get(stack, ""), name), (fitted_as(stack), name)}
+        """``z`` of a stack's parameter: what all share, what stacks on its chips and of its lineage do, and its own."""
+        parts = {(whose, name) for whose in ("", self.families.get(stack, ""), lineage_of(stack), fitted_as(stack))}
         return float(sum(z for column, z in zip(self.columns, self.z, strict=True) if column in parts))
 
     def value(self, stack: str, name: str) -> float:
@@ -209,8 +229,9 @@ class Solution:
         return self._spread_of(stack, name, self.alone)
 
     def _spread_of(self, stack: str, name: str, spread: np.ndarray) -> float:
-        own = (fitted_as(stack), name)
-        column = own if own in self.columns else ("", name)
+        # Of the narrowest group that has the parameter.
+        candidates = [(fitted_as(stack), name), (lineage_of(stack), name), ("", name)]
+        column = next(candidate for candidate in candidates if candidate in self.columns)
         return float(spread[self.columns.index(column)] * _prior(*column) * self._slope(stack, name))
 
     def _slope(self, stack: str, name: str) -> float:
@@ -237,13 +258,16 @@ def solve(
     """The most probable shared and own values given the rows of positive weight."""
     kinds = sorted(set(rows.families))
     columns = [("", name) for name in NAMES] + [(family, name) for family in kinds for name in FAMILY]
-    columns += [(stack, name) for stack in sorted(own) for name in own[stack]]
     stacks = np.array([fitted_as(stack) for stack in rows.stacks])
+    lineages = np.array([lineage_of(stack) for stack in stacks])
+    columns += [(lineage, name) for lineage in sorted(set(lineages) - {""}) for name in LINEAGE]
+    columns += [(stack, name) for stack in sorted(own) for name in own[stack]]
     prior = np.array([_prior(*column) for column in columns])
     # Which ``z`` of which row a column moves.
     moves = np.zeros((len(columns), len(rows.measured), len(NAMES)))
     for index, (whose, name) in enumerate(columns):
-        moves[index, (whose == "") | (rows.families == whose) | (stacks == whose), NAMES.index(name)] = 1.0
+        held = (whose == "") | (rows.families == whose) | (lineages == whose) | (stacks == whose)
+        moves[index, held, NAMES.index(name)] = 1.0
 
     def by_row(x: np.ndarray) -> np.ndarray:
         return np.einsum("c,crp->rp", x, moves).astype(np.float32)
@@ -265,7 +289,9 @@ def _prior(whose: str, name: str) -> float:
     """Prior spreads that a column's ``z`` is believed to stray."""
     if not whose:
         return 1.0
-    return FAMILY[name] if whose in FAMILIES else OWN[name] * WIDER.get((whose, name), 1.0)
+    if whose in FAMILIES:
+        return FAMILY[name]
+    return (LINEAGE if whose in LINEAGES else OWN)[name] * WIDER.get((whose, name), 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -285,7 +311,7 @@ class Calibration:
         return sorted(set(self.rows.stacks))
 
     def values(self, stack: str, family: str = "") -> dict[str, float]:
-        """Every parameter of a stack; one without rows gets what all share, and what stacks on ``family`` share."""
+        """Every parameter of a stack; one without rows gets what its lineage and what stacks on ``family`` share."""
         known = {stack: family} | self.solution.families
         return dataclasses.replace(self.solution, families=known).values(stack)
 
@@ -311,6 +337,17 @@ class Calibration:
             by_stack = {stack: self.residual(stack, self.fold != fold) for stack in set(self.rows.stacks)}
             part = self.fold == fold
             found[part] = [by_stack[stack] for stack in self.rows.stacks[part]]
+        return found
+
+    @functools.cached_property
+    def foreign_residuals(self) -> np.ndarray:
+        """The residual of a stack without rows by the other sources, for the rows of each source left out."""
+        found, sources = np.zeros(len(self.foreign)), self.rows.sources
+        for source in set(sources):
+            others = sources != source
+            found[~others] = residuals.of_unmeasured(
+                sources[others], self.foreign[others], self.deviations[others], self.rows.trust[others]
+            )
         return found
 
     def moved(self, stack: str) -> list[str]:

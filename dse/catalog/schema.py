@@ -171,9 +171,12 @@ _SYSTEM = Table(
 )  # fmt: skip
 
 #: A stack, what it does where a mapping leaves it open, and in ``sources`` the measured sources that used it.
-#: ``family`` names the chips of a stack that nothing was measured of: it gets what their stacks share.
+#: ``selective`` is the policy that it calls selective recompute; ``lineage`` the code base it descends from, with which
+#: it shares what is fitted. ``family`` names the chips of a stack that nothing was measured of: it gets what their
+#: stacks share.
 _SOFTWARE = Table(
-    _texts("family") | _leaves(types.Software) | _numbers(residual="1")
+    _texts("family", "lineage") | _leaves(types.Software) | _numbers(residual="1")
+    | {"selective": _choice(types.Recompute)}
     | _leaves(types.Mapping, "zero_stage", "sequence_parallel", "overlap_dp", "overlap_tp"),
     needs=_stated(types.Software),
 )  # fmt: skip

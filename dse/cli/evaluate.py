@@ -26,7 +26,10 @@ _TOP = 10
 #: Share of the model's work that a causal mask may skip before utilisation is told without it first.
 _MOST_MASKED = 0.1
 
-_HEADLINE = ("step_time", "tokens_per_second", "tokens_per_second_per_device", "mfu", "mfu_causal", "hfu", "parameters")
+_HEADLINE = (
+    "step_time", "tokens_per_second", "tokens_per_second_per_device", "mfu", "mfu_causal", "hfu", "parameters",
+    "peak_memory",
+)  # fmt: skip
 
 
 @report_errors
@@ -68,11 +71,12 @@ def evaluate(
 
 def _bounds(design: Design, software: str, explained: Explanation) -> dict[str, Interval]:
     """Metric → the interval in which it lies in 80 % of cases, for those that have one."""
-    from dse.measured.uncertainty import half_widths, interval, uncertainty_of
+    from dse.measured.uncertainty import half_widths, interval, memory_interval, uncertainty_of
 
     half_width = float(half_widths([design], [uncertainty_of(software)])[0])
     found = {name: interval(name, explained.metrics[name], half_width) for name in _HEADLINE}
-    return {name: ends for name, ends in found.items() if ends}
+    held = memory_interval(explained.metrics["peak_memory"], float(design.software.memory_spread))
+    return {name: ends for name, ends in {**found, "peak_memory": held}.items() if ends}
 
 
 def _settings(texts: list[str]) -> dict[str, Any]:
@@ -128,6 +132,8 @@ def _told(workload: str, system: str, software: str | None, made: Design) -> str
 
 
 def _print(explained: Explanation, bounds: dict[str, Interval], made: Design) -> None:
+    from dse.measured.uncertainty import surely_below
+
     out = show.console()
     metric = explained.elasticity_of.replace("_", " ")
     if explained.reasons:
@@ -142,7 +148,10 @@ def _print(explained: Explanation, bounds: dict[str, Interval], made: Design) ->
     show.heading(out, f"step time: {show.seconds(explained.metrics['step_time'])}")
     out.print(_waterfall(explained.waterfalls["step_time"], show.seconds))
     need, capacity = explained.metrics["peak_memory"], explained.memory_capacity
+    fits = show.percent(explained.metrics["fits_probability"])
+    sure = show.gib(surely_below(capacity, float(made.software.memory_spread)))
     show.heading(out, f"peak memory: {show.gib(need)} of {show.gib(capacity)}")
+    out.print(Text(f"It fits with a chance of {fits}; up to {sure} predicted would fit with one of 90 %."))
     out.print(_waterfall(explained.waterfalls["peak_memory"], show.gib))
     show.heading(out, f"energy of a step: {show.quantity(explained.metrics['energy_per_step'], 'J')}")
     out.print(_waterfall(explained.waterfalls["energy_per_step"], lambda joules: show.quantity(joules, "J")))

@@ -25,6 +25,10 @@ _EXPERTS = re.compile(r"mixtral|deepseek|moe|-a\d+b\b|gpt-oss|kimi|dbrx|grok|lla
 _TORUS = re.compile(r"tpu", re.IGNORECASE)
 
 
+#: What is chosen among candidates where a row leaves it open; the others are defaults.
+SEARCHED = frozenset(("recompute", "recompute_share", "micro_batch", "virtual_stages", "tp", "pp"))
+
+
 @dataclasses.dataclass(frozen=True)
 class Candidates:
     """The designs that one configuration may mean: fixed parts, and the mappings to choose from."""
@@ -39,7 +43,7 @@ class Candidates:
     @property
     def fits_memory_by_choice(self) -> bool:
         """Whether the row leaves something open that decides the memory needed."""
-        return any(self.completed.get(name) == "" for name in ("recompute", "micro_batch", "tp", "pp"))
+        return any(self.completed.get(name) == "" for name in SEARCHED - {"virtual_stages"})
 
 
 def complete(case: Case, lookup: Lookup | None = None) -> Candidates:

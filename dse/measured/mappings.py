@@ -20,6 +20,9 @@ PRECISIONS = {
 #: Bounds of what is searched: micro-batches are powers of two, tp stays in a node.
 LARGEST_MICRO_BATCH, LARGEST_TP, LARGEST_PP, LARGEST_STAGES = 64, 8, 64, 128
 
+#: Shares of the layers that are run again, where a stack calls that selective: every fourth, third, second one …
+SOME_LAYERS = [1 / 4, 1 / 3, 1 / 2, 2 / 3, 3 / 4, 4 / 5, 1.0]
+
 #: How remarks call tensor-parallel messages that overlap the products they feed.
 _ASYNCHRONOUS = re.compile(r"async\w*[ -]?tp\b", re.IGNORECASE)
 
@@ -39,7 +42,7 @@ def mappings(cells: Cells, workload: Workload, devices: float, default: Default)
     if _ASYNCHRONOUS.search(cells.text("note")):
         overlap["overlap_tp"] = 1.0
     fixed |= {name: cells.flag(name) or 0.0 for name in ("offload_weights", "offload_activations", "offload_optimizer")}
-    policies = recompute(cells)
+    policies = recompute(cells, default)
     found = []
     for tp, pp in splits(cells, workload, devices / cp):
         dp = devices / (tp * pp * cp)
@@ -47,10 +50,10 @@ def mappings(cells: Cells, workload: Workload, devices: float, default: Default)
         found += [
             Mapping(
                 tp=tp, pp=pp, dp=dp, micro_batch=batch, virtual_stages=stages, recompute=policy,
-                sequence_parallel=sequence, **overlap, **fixed,
+                recompute_share=share, sequence_parallel=sequence, **overlap, **fixed,
             )
             for batch, stages in schedules(cells, workload, pp, dp)
-            for policy in policies
+            for policy, share in policies
         ]  # fmt: skip
     if not found:
         raise Skip("no mapping fits", f"{devices:g} devices, {workload.global_batch:g} sequences a step")
@@ -90,13 +93,23 @@ def sequence_parallel(cells: Cells) -> float | None:
     return float(text) if text in variants else cells.flag(*columns)
 
 
-def recompute(cells: Cells) -> list[float]:
-    """Recompute policies to try, lightest first; one where the row states it."""
+def recompute(cells: Cells, default: Default) -> list[tuple[float, float]]:
+    """Recompute policies to try with their share of the layers, lightest first; one where the row states it.
+
+    A stack says what it calls selective; where that is full recompute, of some layers: as few as memory allows.
+    """
+    selective = Recompute(int(default("selective"))) or Recompute.selective
+    shares = SOME_LAYERS if selective == Recompute.full else [1.0]
+    policies = {"none": [(0.0, 1.0)], "selective": [(float(selective), share) for share in shares]}
     stated = cells.text("recompute").lower()
     if stated in Recompute.__members__:
-        return [float(Recompute[stated])]
+        policy = float(Recompute[stated])
+        found = policies.get(stated, [(policy, 1.0)])
+        if len(found) > 1:
+            cells.search("recompute_share")
+        return found
     cells.search("recompute")
-    return [float(policy) for policy in Recompute]
+    return [*policies["none"], *policies["selective"], (float(Recompute.full), 1.0)]
 
 
 def splits(cells: Cells, workload: Workload, devices: float) -> list[tuple[float, float]]:

@@ -160,7 +160,7 @@ def _fastest(mappings: Sequence[Mapping], step_time: np.ndarray, fits: np.ndarra
     """Index of the fastest mapping that fits, each with the lightest recompute that lets it fit."""
     lightest: dict[Mapping, int] = {}
     for index in map(int, np.flatnonzero(fits)):  # candidates come lightest recompute first
-        lightest.setdefault(dataclasses.replace(mappings[index], recompute=0.0), index)
+        lightest.setdefault(dataclasses.replace(mappings[index], recompute=0.0, recompute_share=1.0), index)
     return min(lightest.values(), key=lambda index: step_time[index])
 
 

@@ -102,3 +102,14 @@ def interval(metric: str, value: float, half_width: float) -> Interval | None:
     if metric != "step_time" and metric not in _RATES:
         return None
     return Interval(value * float(np.exp(-half_width)), value * float(np.exp(half_width)))
+
+
+def memory_interval(peak: float, spread: float, share: float = SHARE) -> Interval:
+    """The interval of a peak memory, whose logarithm has this standard deviation (``memory_spread`` of the stack)."""
+    factor = float(np.exp(quantile(share) * spread))
+    return Interval(peak / factor, peak * factor)
+
+
+def surely_below(usable: float, spread: float, chance: float = 0.9) -> float:
+    """The predicted peak that fits ``usable`` bytes with this chance."""
+    return usable * float(np.exp(-NormalDist().inv_cdf(chance) * spread))

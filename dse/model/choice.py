@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from dse.types import Scalar
 
@@ -47,6 +49,26 @@ def divides(part: Scalar, whole: Scalar, extra: int = 0) -> jax.Array:
     middle = whole + 0.5 * extra if extra else whole
     nearest = part * jnp.round(middle / part)
     return abs(nearest - middle) <= 0.5 * extra if extra else nearest == whole
+
+
+def even_part(whole: Scalar) -> Scalar:
+    """The largest power of two that divides a whole number held in a float, below 2^31: the lowest bit that is set."""
+    if not isinstance(whole, jax.Array):
+        return float(int(whole) & -int(whole))
+    bits = whole.astype(jnp.int32)
+    return (bits & -bits).astype(whole.dtype)
+
+
+def power_of_two(value: Scalar) -> Scalar:
+    """The largest power of two up to a positive number: its floating-point form without the fraction."""
+    if not isinstance(value, jax.Array):
+        return math.ldexp(0.5, math.frexp(value)[1])
+    bits, exponent = _EXPONENT[value.dtype.itemsize]
+    return jax.lax.bitcast_convert_type(jax.lax.bitcast_convert_type(value, bits) & exponent, value.dtype)
+
+
+#: Bytes of a float → the integer of its bits, and those of its exponent (IEEE 754).
+_EXPONENT: dict[int, tuple[Any, Any]] = {4: (jnp.int32, np.int32(0x7F800000)), 8: (jnp.int64, np.int64(0x7FF0000000000000))}
 
 
 def ceiling(value: Scalar) -> Scalar:

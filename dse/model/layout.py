@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import ceiling, divides
+from dse.model.choice import ceiling, divides, even_part, power_of_two
 from dse.model.formats import activation_bytes, operand_bytes
 from dse.types import (
     Attention,
@@ -31,7 +31,7 @@ class Groups(NamedTuple):
 
     tp: Group
     cp: Group
-    dp: Group  # replicas of one weight, dp x cp; with ZeRO those that share its state
+    dp: Group  # replicas of one weight that share its state with ZeRO, dp x cp / dp_replicate
     copies: Group  # devices that hold the same share of the state
     pp: Group  # two neighbouring stages
 
@@ -79,8 +79,9 @@ class Layout(NamedTuple):
     eager: Scalar  # 1 when unfused attention runs its softmax as single kernels
     split: Scalar  # 1 when the sequence is split over tp in norms, dropout and residuals
     has_vocabulary: Scalar  # 1 when there is an embedding and a head
-    full: Scalar  # 1 when the backward runs whole layers again
+    full: Scalar  # 1 when the backward runs whole layers again, or the share of them that it does
     selective: Scalar  # 1 when it runs the attention core again
+    selective_op: Scalar  # 1 when it runs all again but the operators whose outputs are kept
 
     @property
     def layers(self) -> Scalar:
@@ -105,7 +106,7 @@ def lay_out(design: Design) -> Layout:
         ffn=w.ffn_hidden / m.tp,
         vocab=w.vocab / m.tp,
         stages=stage_layers(w.n_layers, m.pp, m.virtual_stages),
-        zero=zero_stage(m),
+        zero=zero_stage(m, software),
         n_micro_batches=w.global_batch / (m.dp * m.micro_batch),
         replicas=m.dp * m.cp,
         devices=m.tp * m.cp * m.pp * m.dp,
@@ -121,8 +122,9 @@ def lay_out(design: Design) -> Layout:
         eager=eager_softmax(m.micro_batch * heads, software),
         split=split,
         has_vocabulary=jnp.minimum(w.vocab, 1.0),
-        full=w.backward * _is(m.recompute, Recompute.full),
+        full=w.backward * _is(m.recompute, Recompute.full) * m.recompute_share,
         selective=w.backward * _is(m.recompute, Recompute.selective),
+        selective_op=w.backward * _is(m.recompute, Recompute.selective_op),
     )
 
 
@@ -158,13 +160,16 @@ def most_layers(n_layers: Scalar, parts: Scalar) -> Scalar:
     return ceiling(n_layers / parts * (1.0 - 2.0**-21))
 
 
-def zero_stage(mapping: Mapping) -> Scalar:
-    """The ZeRO stage that runs: under a pipeline stage 2 is stage 1.
+def zero_stage(mapping: Mapping, software: Software) -> Scalar:
+    """The ZeRO stage that runs: under a pipeline stage 2 is stage 1, and so is 3 in a stack that does not reshard.
 
     A stage accumulates the gradients of all its micro-batches and reduces them once a step, so they stay whole until
-    then (Megatron-LM's distributed optimizer; DeepSpeed refuses ZeRO 2 and 3 with pipelines).
+    then (Megatron-LM's distributed optimizer; DeepSpeed refuses ZeRO 2 and 3 with pipelines). FSDP may keep its weights
+    whole between micro-batches too (``reshard_after_forward`` of torchtitan, Llama 3).
     """
-    return jnp.where((mapping.pp > 1.0) & (mapping.zero_stage == 2.0), 1.0, mapping.zero_stage)
+    as_first = 3.0 - software.pipeline_resharding
+    accumulates = (mapping.pp > 1.0) & (mapping.zero_stage >= 2.0) & (mapping.zero_stage <= as_first)
+    return jnp.where(accumulates, 1.0, mapping.zero_stage)
 
 
 def splits_sequence(choice: Scalar) -> Scalar:
@@ -191,7 +196,7 @@ def groups(mapping: Mapping, domain: Scalar) -> Groups:
     dp_outermost = mapping.placement == float(Placement.tp_cp_pp_dp)
     dp_stride = jnp.where(dp_outermost, tp * cp * pp, tp * cp)
     pp_stride = jnp.where(dp_outermost, tp * cp, tp * cp * dp)
-    copies = jnp.where(mapping.zero_stage >= 1.0, mapping.dp_replicate, 1.0)
+    copies = mapping.dp_replicate
     shards, local_cp = dp / copies, members_within(cp, tp, domain)
     return Groups(
         tp=Group(tp, members_within(tp, 1.0, domain)),
@@ -218,31 +223,10 @@ def largest_divisor(whole: Scalar, most: Scalar) -> Scalar:
     That is the largest of all where the odd part of ``whole`` is 1, 3, 9 or a prime; it grows with ``most``. Whole
     numbers held in floats, below 2^24; ``most`` below 2^15.
     """
-    odd = _odd_part(whole)
-    even, most_even = whole / odd, _power_of_two(most)
+    even, most_even = even_part(whole), power_of_two(most)
+    odd = whole / even
     # The largest power of two whose triple is within ``most``; below 1 there is none.
     third = jnp.where(most >= 1.5 * most_even, 0.5, 0.25) * most_even
     triple = jnp.where(divides(3.0, odd) & (third >= 1.0), 3.0 * jnp.minimum(even, third), 1.0)
-    with_odd = jnp.where(odd <= most, odd * jnp.minimum(even, _power_of_two(most / odd)), 1.0)
+    with_odd = jnp.where(odd <= most, odd * jnp.minimum(even, power_of_two(most / odd)), 1.0)
     return jnp.maximum(jnp.maximum(jnp.minimum(even, most_even), triple), with_odd)
-
-
-#: Powers of two whose products are all those below 2^16.
-_POWERS = (256.0, 16.0, 4.0, 2.0)
-
-
-def _odd_part(whole: Scalar) -> Scalar:
-    """What is left when up to 15 factors of two are taken from a whole number."""
-    for power in _POWERS:
-        part = whole * (1.0 / power)
-        whole = jnp.where(jnp.floor(part) == part, part, whole)
-    return whole
-
-
-def _power_of_two(most: Scalar) -> Scalar:
-    """The largest power of two up to ``most``, 1 or more and below 2^16."""
-    found: Scalar = 1.0
-    for power in _POWERS:
-        more = found * power
-        found = jnp.where(more <= most, more, found)
-    return found

@@ -20,11 +20,12 @@ class Precision(IntEnum):
 
 
 class Recompute(IntEnum):
-    """What the backward pass computes again (Korthikanti et al. 2022, section 5)."""
+    """What the backward pass computes again (Korthikanti et al. 2022, section 5; torchtitan)."""
 
     none = 0
     selective = 1  # the attention core: scores, softmax, dropout, context
     full = 2  # whole layers, from their input
+    selective_op = 3  # all but every other product and the flash kernel ("selective" of torchtitan, option "op")
 
 
 class SequenceParallel(IntEnum):

@@ -30,6 +30,7 @@ class Operator(NamedTuple):
         stored: bytes kept from the forward for the backward pass.
         present: 1 where the design has this operator, else 0.
         core: whether selective recompute repeats it (the attention core).
+        kept: share of its forward that recompute operator by operator does not repeat; 0.0 itself where it does all.
     """
 
     name: str
@@ -40,6 +41,12 @@ class Operator(NamedTuple):
     stored: Scalar
     present: Scalar = 1.0
     core: bool = False
+    kept: Scalar = 0.0
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether recompute operator by operator keeps anything of it."""
+        return not (isinstance(self.kept, float) and self.kept == 0.0)
 
     @property
     def gradients(self) -> list[Work]:

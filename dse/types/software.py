@@ -60,7 +60,14 @@ class Software:
     gradient_cache: Scalar = metadata(
         "", "1", "1 when a 16-bit weight-gradient buffer is kept for each weight shape", bounds=SHARE
     )
+    pipeline_resharding: Scalar = metadata(
+        "", "1", "1 when ZeRO 3 under a pipeline gathers and scatters every micro-batch; 0 when as ZeRO 1", default=1.0,
+        bounds=SHARE,
+    )  # fmt: skip
     reserve: Scalar = metadata("", "B", "device memory that allocations cannot use: driver, communicators, fragments")
+    memory_spread: Scalar = metadata(
+        "", "1", "standard deviation of the logarithm of measured over predicted peak memory", default=0.1, bounds=SHARE
+    )
 
 
 @record
@@ -87,6 +94,10 @@ class Mapping:
     dp_replicate: Scalar = metadata(
         "", "1", "data parallel ranks that hold the same shard: ZeRO splits states over dp / dp_replicate (HSDP)",
         default=1.0, bounds=COUNT,
+    )  # fmt: skip
+    recompute_share: Scalar = metadata(
+        "", "1", "share of the layers that full recompute covers: recompute_num_layers, every n-th layer", default=1.0,
+        bounds=SHARE,
     )  # fmt: skip
     offload_weights: Scalar = metadata(
         "", "1", "share of the layers' weights that lives on the host", default=0.0, bounds=SHARE

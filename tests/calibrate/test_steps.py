@@ -125,5 +125,15 @@ def test_errors_of_all_unseen_configurations(measured):
     assert everything.unseen <= 0.08 and everything.unseen_median <= 0.05
     assert everything.rows >= 700
     assert 0.75 <= stacks.coverage(measured) <= 0.85, "80 % intervals"
+
+
+def test_errors_of_sources_left_out(measured):
+    everything = stacks.errors_by_source(measured)[-1]
+    assert everything.foreign <= 0.11
+    assert stacks.by_source(measured, measured.foreign) <= 0.10
+    assert 0.75 <= stacks.coverage(measured, foreign=True) <= 0.85, "80 % intervals"
+
+
+def test_solving_again_finds_the_same(measured):
     assert measured.solution.errors == pytest.approx(steps.solve(
         measured.rows, measured.own, measured.rows.weights, measured.solution.z).errors, abs=0.01)  # fmt: skip

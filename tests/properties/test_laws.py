@@ -401,7 +401,7 @@ def assert_slope_is_the_difference(design, path):
         exact = jax.tree.map(np.float64, design)
         values = smooth_values(design, np.float64)
         x = values[path]
-        step = 1e-6 * max(abs(x), 1e-9)
+        step = 1e-6 * (abs(x) or 1e-9)
         here, slopes = time_and_slopes(exact, values)
         above, _ = time_and_slopes(exact, values | {path: x + step})
         below, _ = time_and_slopes(exact, values | {path: x - step})

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from docs.make.accuracy import breakdown, decisions
@@ -32,10 +34,19 @@ def write_page(path: str | Path, tables: Sequence[str | Path], command: str) -> 
     compared = compare(tables)
     figure = Path(path).with_suffix(".png")
     drawn = draw(compared, figure)
-    Path(path).write_text(page(compared, command, figure.name if drawn else ""), encoding="utf-8")
+    fits = Path(path).with_name("calibration.json")
+    not_seen = json.loads(fits.read_text(encoding="utf-8")) if fits.exists() else {}
+    text = page(compared, command, figure.name if drawn else "", not_seen)
+    Path(path).write_text(text, encoding="utf-8")
 
 
-def page(compared: Sequence[Comparison], command: str, figure: str = "") -> str:
+#: Errors by source of fits that had not seen the rows, as :class:`dse.calibrate.stacks.SourceErrors` has them.
+NotSeen = Mapping[str, Mapping[str, float]]
+
+
+def page(
+    compared: Sequence[Comparison], command: str, figure: str = "", not_seen: NotSeen = MappingProxyType({})
+) -> str:
     """The page as Markdown; ``figure`` is the file beside it that shows measured against predicted."""
     found = report(compared)
     claimed = [(claim, rows) for claim in CLAIMS if claim.heading and (rows := _claimed(claim, compared))]
@@ -43,7 +54,7 @@ def page(compared: Sequence[Comparison], command: str, figure: str = "") -> str:
     parts = [
         "# Accuracy",
         f"Written by `{command}`. Catalogue {catalog.digest()[:12]}.",
-        *(["## What is claimed", _claims(claimed)] if claimed else []),
+        *(["## What is claimed", _ABOUT_CLAIMS, _claims(claimed, not_seen)] if claimed else []),
         *breakdown.sections(compared),
         *([f"![predicted over measured, by source]({figure})"] if figure else []),
         "## By source and metric",
@@ -74,17 +85,31 @@ def _claimed(claim: Claim, compared: Iterable[Comparison]) -> list[Comparison]:
     return [c for c in compared if c.metric == claim.metric and c.skip is None and c.source.startswith(claim.source)]
 
 
-def _claims(claimed: Iterable[tuple[Claim, list[Comparison]]]) -> str:
-    """Each claim with its figure, its bound, the baseline and the command that shows it."""
+_ABOUT_CLAIMS = """\
+Mean errors. *Source left out*: no row of the source was fitted; *unseen*: none of a row's configuration; *in sample*:
+all were. Bytes come from formulas that nothing was fitted to."""
+
+
+def _claims(claimed: Iterable[tuple[Claim, list[Comparison]]], not_seen: NotSeen) -> str:
+    """Each claim with its errors, the bound of that in sample, the baseline and the command that shows it."""
     rows = []
     for claim, found in claimed:
         mean, baseline = (sum(map(abs, errors)) / len(found) for errors in _errors_and_baseline(found))
         command = f"`dse validate tests/published/{claim.table}.csv`"
         rows.append([
-            claim.heading, str(len(found)), percent(mean, digits=2), f"≤ {percent(claim.mean)}", percent(baseline),
-            command,
+            claim.heading, str(len(found)), *_not_seen(claim, found, not_seen), percent(mean, digits=2),
+            f"≤ {percent(claim.mean)}", percent(baseline), command,
         ])  # fmt: skip
-    return table(["claim", "rows", "mean error", "must be", "constant MFU", "command"], rows)
+    header = ["claim", "rows", "source left out", "unseen", "in sample", "must be", "constant MFU", "command"]
+    return table(header, rows)
+
+
+def _not_seen(claim: Claim, rows: Sequence[Comparison], not_seen: NotSeen) -> list[str]:
+    """Errors of a claim's source left out and of its rows not seen, where something was fitted to them."""
+    if claim.metric.startswith("peak_memory"):
+        return ["not fitted", "not fitted"]
+    errors = not_seen.get(rows[0].source)
+    return [percent(errors[name]) for name in ("foreign", "unseen")] if errors else ["–", "–"]
 
 
 def _errors_and_baseline(rows: Sequence[Comparison]) -> tuple[list[float], list[float]]:

@@ -4,28 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from docs.make.markdown import document, percent, table
 from dse.calibrate import stacks
 from dse.calibrate.steps import NAMES, Calibration, fitted_as
+from dse.measured.uncertainty import quantile
 
 _ABOUT = """\
 The numbers of every stack in `hw_catalog/software/`, fitted to measured training steps: values that all stacks share,
-what the stacks on one family of chips share, and at most five numbers of a stack alone, all at once
-(`dse/calibrate/steps.py` says how). Run it again whenever kernels, networks or the model change.
+what those of one lineage and those on one family of chips share, and at most five numbers of a stack alone, all at
+once (`dse/calibrate/steps.py` says how). Run it again whenever kernels, networks or the model change.
 
-*Error* is of the fit itself. *Unseen* errors are of rows whose configuration (model shape, batch, mapping) a fit did
-not see, in folds. *Source left out* is the error when no row of the source was seen: what a stack or cluster without
-measurements has to expect. *In 80 %* is the share of the unseen rows that lie in the 80 % interval of their
-prediction (`--uncertainty`), with residuals taken from the other folds."""
+*Source left out* is the error when no row of the source was seen: what a stack or cluster without measurements has to
+expect. *Unseen* errors are of rows whose configuration (model shape, batch, mapping) a fit did not see, in folds.
+*In sample* is the error of the fit itself. *In 80 %* is the share of the rows that lie in the 80 % interval of their
+prediction (`--uncertainty`): of the unseen ones with residuals taken from the other folds, of those of a source left
+out with the residual that the other sources give a stack without rows."""
 
 _LIMITS = """\
-The form of the model and the priors were chosen while looking at these unseen errors, so they are somewhat kinder than
-those of rows never looked at; *source left out* is the sterner figure. Folds keep the choices that the whole fit made
+The form of the model and the priors (how far lineages, families and stacks stray) were chosen while looking at these
+errors, so they are somewhat kinder than those of rows never looked at. Folds keep the choices that the whole fit made
 for what a row leaves open. vTrain measured the same kernel sequence up to 30 % apart between neighbouring cells;
-sources of one to six rows leave folds without their stack."""
+sources of one to six rows leave folds without their stack. A row with *mapping completed by search* leaves its
+recompute, micro-batch, interleaving or degrees open: the model chooses the fastest that fits, so its errors flatter."""
 
 _HEADER = [
-    "source", "rows", "error", "unseen, mean", "median", "90 %", "bias", "source left out", "in 80 %",
+    "source", "rows", "source left out", "in 80 %", "unseen, mean", "median", "90 %", "bias", "in 80 %", "in sample",
 ]  # fmt: skip
 
 
@@ -33,7 +38,7 @@ def page(found: Calibration, command: str) -> str:
     """The page as Markdown; ``command`` made it."""
     parts = [
         "# Calibration of software stacks", f"Written by `{command}`.", _ABOUT,
-        table(_HEADER, _errors(found)), _LIMITS,
+        table(_HEADER, _errors(found)), _sources(found), _LIMITS,
         "## Values", "Shared by all stacks: " + ", ".join(
             f"`{name}` {_value(name, found.solution.value('', name))}" for name in NAMES
         ) + ".",
@@ -47,10 +52,17 @@ def page(found: Calibration, command: str) -> str:
 
 def _errors(found: Calibration) -> Iterable[list[str]]:
     for e in stacks.errors_by_source(found):
-        held = stacks.coverage(found, None if e.source == "all" else e.source)
+        held, foreign = (percent(stacks.coverage(found, e.source, way), digits=0) for way in (False, True))
         unseen = [percent(value) for value in (e.unseen, e.unseen_median, e.unseen_p90)]
-        yield [e.source, str(e.rows), percent(e.seen), *unseen, percent(e.unseen_bias, "+"), percent(e.foreign),
-               percent(held, digits=0)]  # fmt: skip
+        yield [e.source, str(e.rows), percent(e.foreign), foreign, *unseen, percent(e.unseen_bias, "+"), held,
+               percent(e.seen)]  # fmt: skip
+
+
+def _sources(found: Calibration) -> str:
+    """Errors of sources left out, each source counted once, and how wide their intervals are."""
+    mean = percent(stacks.by_source(found, found.foreign))
+    width = percent(float(np.median(quantile() * np.hypot(found.deviations, found.foreign_residuals))))
+    return f"Each source counted once: left out {mean} mean. Their intervals are ± {width} wide (median)."
 
 
 def _stacks(found: Calibration) -> Iterable[Sequence[str]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax.numpy as jnp
 
 from dse.model import divisibility
@@ -15,6 +17,17 @@ from dse.types import Design, Infeasible, Scalar
 def usable_memory(design: Design) -> Scalar:
     """Bytes of a device that allocations can use: its capacity less what the stack reserves."""
     return design.system.accelerator.memory.capacity - design.software.reserve
+
+
+def fits_probability(design: Design, memory: Scalar) -> Scalar:
+    """Chance that a predicted peak of ``memory`` bytes fits: 1/2 where it is all that is usable.
+
+    The true peak is log-normal about the prediction, with the stack's ``memory_spread``; its normal distribution is
+    taken as logistic, ``1 / (1 + exp(-1.702 z))``, within 0.01 of it (Camilli 1994).
+    """
+    spare = jnp.log2(jnp.maximum(usable_memory(design), 1.0) / memory) * math.log(2.0)
+    z = spare / jnp.maximum(design.software.memory_spread, 1e-3)
+    return 1.0 / (1.0 + jnp.exp(-1.702 * jnp.clip(z, -20.0, 20.0)))
 
 
 def infeasible_reason(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -53,18 +52,16 @@ def layer_transient_bytes(design: Design, layout: Layout, work: TrainingWork) ->
 
     What recompute brings back for it, and the gradients of the feed-forward's inner tensors.
     """
-    brought_back = stored_bytes(work.layer) - work.kept
     w = design.workload
     ffn_gradients = w.backward * layout.element.activation * layout.tokens * layout.ffn * (2.0 + w.gated)
-    return brought_back + ffn_gradients
+    return work.kept.again + ffn_gradients
 
 
 def standing_buffer_bytes(design: Design, layout: Layout) -> Scalar:
     """Bytes of buffers that live all step long.
 
     Under sequence parallelism a gathered input and its unreduced gradient, a cached 16-bit weight gradient for
-    each weight shape; under ZeRO-2 a layer's unreduced gradient; under ZeRO-3 two layers' gathered weights and
-    the head's.
+    each weight shape; under ZeRO-2 a layer's unreduced gradient; under ZeRO-3 two layers' gathered weights.
     """
     m, w = design.mapping, design.workload
     act = layout.element.activation
@@ -72,8 +69,7 @@ def standing_buffer_bytes(design: Design, layout: Layout) -> Scalar:
     cached = w.backward * design.software.gradient_cache * act * layer_matrix_parameters(w, m.tp)
     layer, several = act * layer_parameters(w, m.tp), layout.groups.dp.size > 1.0
     unreduced = jnp.where((layout.zero >= 2.0) & several, w.backward * layer, 0.0)
-    whole_weights = jnp.where((layout.zero >= 3.0) & several, 2.0 * layer + act * head_parameters(w, m.tp), 0.0)
-    return gathered + cached + unreduced + whole_weights
+    return gathered + cached + unreduced + jnp.where((layout.zero >= 3.0) & several, 2.0 * layer, 0.0)
 
 
 class Stage(NamedTuple):
@@ -94,20 +90,23 @@ def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Stag
     """
     w, m, state = design.workload, design.mapping, work.state
     layer = layer_parameters(w, m.tp)
+    # FSDP's outermost unit, embedding and head, is gathered once and freed at the end.
+    is_split = (layout.zero >= 3.0) & (layout.groups.dp.size > 1.0)
+    whole = jnp.where(is_split, layout.element.activation * stage.parameters, 0.0)
     transient = jnp.maximum(layer_transient_bytes(design, layout, work) - stage.transient, 0.0)
     return Memory(
         weights=offload.resident(stage.layers, m.offload_weights) * (layer * state.weights),
         gradients=stage.layers * (layer * state.gradients),
         optimizer=offload.resident(stage.layers, m.offload_optimizer) * (layer * state.optimizer),
         embedding_and_head=stage.parameters * state.total,
-        activations=offload.resident(stage.held, m.offload_activations) * work.kept,
+        activations=offload.resident(stage.held, m.offload_activations) * work.kept.mean,
         logits=stage.activations,
-        buffers=standing_buffer_bytes(design, layout) + stage.buffers + transient,
+        buffers=standing_buffer_bytes(design, layout) + stage.buffers + whole + transient,
     )
 
 
-def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> Memory:
-    """Memory of the fullest stage.
+def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Scalar, Memory]:
+    """Bytes of the fullest stage, in all and by part.
 
     That is the first (most micro-batches in flight), the last (head, logits), or the second where the first has a
     layer less. Without one, the second has nothing that the first has not.
@@ -138,10 +137,10 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> Memory:
         buffers=alone * output.buffers,
     )
     second = Stage(stages.fullest, in_second * stages.fullest)
-    return functools.reduce(fuller, [stage_memory(design, layout, work, stage) for stage in (first, second, output)])
-
-
-def fuller(one: Memory, other: Memory) -> Memory:
-    """The one of two memories with more in it; the first of equals."""
-    is_first = one.total >= other.total
-    return Memory(*(jnp.where(is_first, a, b) for a, b in zip(one, other, strict=True)))
+    first_of, *others = (stage_memory(design, layout, work, stage) for stage in (first, second, output))
+    peak, parts = first_of.total, first_of
+    for other in others:
+        total = other.total
+        parts = Memory(*(jnp.where(peak >= total, a, b) for a, b in zip(parts, other, strict=True)))
+        peak = jnp.maximum(peak, total)
+    return peak, parts

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from dse.model.layout import Layout
 from dse.model.machine.rates import TINY, matrix_rate, reciprocal
 from dse.model.work.attention import flash_pairs
-from dse.model.work.parameters import attention_flops, forward_flops, model_flops
+from dse.model.work.parameters import attention_flops, forward_flops, model_flops, repeated_flops
 from dse.types import Design, Scalar
 
 
@@ -20,7 +20,11 @@ def throughput(design: Design, layout: Layout, step_time: Scalar) -> dict[str, S
     share = reciprocal(peak) * each
     flops = model_flops(w)
     causal = model_flops(w, flash_pairs(w) / (w.seq_len * w.seq_len))
-    repeated = tokens * (layout.full * forward_flops(w) + layout.selective * attention_flops(w))
+    repeated = tokens * (
+        layout.full * forward_flops(w)
+        + layout.selective * attention_flops(w)
+        + layout.selective_op * repeated_flops(w)
+    )
     return dict(
         tokens_per_second=tokens / step_time,
         tokens_per_second_per_device=tokens * each,

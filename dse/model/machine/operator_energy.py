@@ -43,20 +43,31 @@ def flop_energies(precision: Scalar, power: Power) -> FlopEnergy:
     return FlopEnergy(matrix, jnp.maximum(matrix, power.matrix_energy), power.vector_energy)
 
 
-def work_energy(works: list[tuple[OperatorKind, Scalar, Work | None]], flop: FlopEnergy, power: Power) -> Joules:
-    """Joules of kernels given as (kind of operator, how often, work)."""
+class Done(NamedTuple):
+    """FLOPs by the units that do them, and bytes of device memory."""
+
+    matrix: Scalar
+    sixteen: Scalar
+    vector: Scalar
+    moved: Scalar
+
+    def plus(self, other: Done, times: Scalar) -> Done:
+        """The sum with ``times`` another."""
+        return Done(*(a + times * b for a, b in zip(self, other, strict=True)))
+
+
+def work_done(works: list[tuple[OperatorKind, Scalar, Work | None]]) -> Done:
+    """The work of kernels given as (kind of operator, how often, work)."""
     there = [(kind, times, work) for kind, times, work in works if work is not None]
 
     def flops(*kinds: OperatorKind) -> Scalar:
         return sum((times * work.flops for kind, times, work in there if kind in kinds), 0.0)
 
-    moved = sum((times * work.bytes for _, times, work in there), 0.0)
-    sixteen = flops(OperatorKind.matrix_16, OperatorKind.flash)
-    return Joules(
-        matrix=flop.matrix * flops(OperatorKind.matrix) + flop.sixteen * sixteen,
-        vector=flop.vector * flops(OperatorKind.vector),
-        cache=power.cache_energy * moved,
-        memory=power.memory_energy * moved,
+    return Done(
+        matrix=flops(OperatorKind.matrix),
+        sixteen=flops(OperatorKind.matrix_16, OperatorKind.flash),
+        vector=flops(OperatorKind.vector),
+        moved=sum((times * work.bytes for _, times, work in there), 0.0),
     )
 
 
@@ -66,13 +77,23 @@ def operators_energy(operators: Sequence[Operator], design: Design, repeated: bo
     With ``repeated`` also of what the mapping's recompute policy runs again.
     """
     w, m, power = design.workload, design.mapping, design.system.accelerator.power
-    flop = flop_energies(m.precision, power)
-    forward = work_energy([(o.kind, o.present, o.forward) for o in operators], flop, power)
-    backward = work_energy([(o.kind, o.present, work) for o in operators for work in o.gradients], flop, power)
+    forward = work_done([(o.kind, o.present, o.forward) for o in operators])
+    backward = work_done([(o.kind, o.present, work) for o in operators for work in o.gradients])
+
+    def where(policy: Recompute) -> Scalar:
+        return jnp.where(m.recompute == float(policy), w.backward, 0.0)
+
     total = forward.plus(backward, w.backward)
-    if not repeated:
-        return total
-    core = work_energy([(o.kind, o.present, o.forward) for o in operators if o.core], flop, power)
-    full = jnp.where(m.recompute == float(Recompute.full), w.backward, 0.0)
-    selective = jnp.where(m.recompute == float(Recompute.selective), w.backward, 0.0)
-    return total.plus(forward, full).plus(core, selective)
+    if repeated:
+        core = work_done([(o.kind, o.present, o.forward) for o in operators if o.core])
+        kept = work_done([(o.kind, o.present * o.kept, o.forward) for o in operators if o.is_kept])
+        full, selective, selective_op = map(where, (Recompute.full, Recompute.selective, Recompute.selective_op))
+        again = full * m.recompute_share + selective_op
+        total = total.plus(forward, again).plus(core, selective).plus(kept, -selective_op)
+    flop = flop_energies(m.precision, power)
+    return Joules(
+        matrix=flop.matrix * total.matrix + flop.sixteen * total.sixteen,
+        vector=flop.vector * total.vector,
+        cache=power.cache_energy * total.moved,
+        memory=power.memory_energy * total.moved,
+    )

@@ -18,6 +18,7 @@ class Passes(NamedTuple):
     weight_gradient: Scalar
     core_forward: Scalar  # the attention core: selective recompute repeats it, context parallelism hides behind it
     core_backward: Scalar
+    repeated: Scalar  # of the forward, what recompute operator by operator runs again
     matrix_forward: Scalar  # the parts that tensor-parallel messages can hide behind
     matrix_input_gradient: Scalar
     matrix_weight_gradient: Scalar
@@ -56,12 +57,14 @@ def run_passes(operators: Sequence[Operator], rates: Rates, trained: Scalar) -> 
     def core(o: Operator) -> bool:
         return o.core
 
+    forward = fold(0)
     return Passes(
-        forward=fold(0),
+        forward=forward,
         input_gradient=fold(1),
         weight_gradient=fold(2),
         core_forward=fold(0, core),
         core_backward=fold(1, core),
+        repeated=forward - sum(o.kept * t[0] for o, t in timed if o.is_kept),
         matrix_forward=fold(0, dense),
         matrix_input_gradient=fold(1, dense),
         matrix_weight_gradient=fold(2, dense),
@@ -77,4 +80,8 @@ def with_small_kernels(passes: Passes, design: Design) -> Passes:
     """
     seconds = design.software.small_kernel_time
     again = 2.0 * design.workload.backward * seconds
-    return passes._replace(forward=passes.forward + seconds, input_gradient=passes.input_gradient + again)
+    return passes._replace(
+        forward=passes.forward + seconds,
+        input_gradient=passes.input_gradient + again,
+        repeated=passes.repeated + seconds,
+    )

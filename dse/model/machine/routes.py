@@ -26,7 +26,7 @@ def mesh_share(network: Network, members: Scalar) -> Scalar:
     In a full mesh of ``D`` devices each of the ``D - 1`` others has a link of its own: ``(N - 1) / (D - 1)``.
     """
     others, links = jnp.maximum(members - 1.0, 1.0), jnp.maximum(network.domain - 1.0, 1.0)
-    return 1.0 - network.mesh * (1.0 - jnp.minimum(others * reciprocal(links), 1.0))
+    return jnp.minimum(1.0 - network.mesh + network.mesh * reciprocal(links) * others, 1.0)
 
 
 def ring_fraction(members: Scalar) -> Scalar:

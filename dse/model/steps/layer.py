@@ -60,7 +60,9 @@ def run_layer(
     passes = with_small_kernels(run_passes(work.layer, rates, trained), design)
     tensor = tensor_parallel(design, layout, sent, passes)
     context = context_parallel(design, layout, sent, passes)
-    recompute = layout.full * passes.forward + layout.selective * passes.core_forward
+    recompute = (
+        layout.full * passes.forward + layout.selective * passes.core_forward + layout.selective_op * passes.repeated
+    )
     forward_pass = passes.forward + tensor.forward + context.forward
     again = layout.full * (tensor.forward + context.forward)
     backward_pass = passes.backward + recompute + tensor.backward + context.backward + again
@@ -88,8 +90,8 @@ def run_layer(
 
 
 def host_passes(design: Design, layout: Layout) -> Scalar:
-    """Passes over a layer that the host launches: forward and backward, and the forward again under full recompute."""
-    return 1.0 + design.workload.backward + layout.full
+    """Passes over a layer that the host launches: forward and backward, and the forward where most of it runs again."""
+    return 1.0 + design.workload.backward + layout.full + layout.selective_op
 
 
 def launch_time(design: Design, layout: Layout) -> Scalar:

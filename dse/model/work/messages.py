@@ -151,8 +151,8 @@ def pipeline_messages(design: Design, layout: Layout) -> list[Message]:
 def data_messages(design: Design, layout: Layout, parameters: Scalar) -> list[Message]:
     """Gradients and weights between the replicas of ``parameters`` weights.
 
-    Where several copies of the state exist, each share of the gradients is summed over them once a step (hybrid
-    sharding: Zhao et al. 2023, section 3.2.2).
+    Where several copies of the state exist, each share of the gradients is summed over them once a step, layer by
+    layer (hybrid sharding: Zhao et al. 2023, section 3.2.2).
 
     ZeRO 0: one all-reduce of gradients. ZeRO 1: reduce-scatter, then all-gather of the new weights.
     ZeRO 2: a reduce-scatter every micro-batch (under a pipeline it is ZeRO 1, see ``layout.zero_stage``). ZeRO 3:
@@ -164,25 +164,28 @@ def data_messages(design: Design, layout: Layout, parameters: Scalar) -> list[Me
     stage, trained = layout.zero, design.workload.backward
     gradients = parameters * design.software.gradient_message_bytes
     weights = parameters * layout.element.activation
-    pieces = jnp.where(stage >= 3.0, layout.layers + 1.0, 1.0)
-    dp, copies, sharded = layout.groups.dp, layout.groups.copies, stage >= 1.0
-    # Without ZeRO every replica is a copy, of all of the state.
-    every_copy = Group(*(jnp.where(sharded, few, all_) for few, all_ in zip(copies, dp, strict=True)))
+    by_layer = layout.layers + 1.0
+    pieces = jnp.where(stage >= 3.0, by_layer, 1.0)
+    dp, copies = layout.groups.dp, layout.groups.copies
 
-    def message(name: str, kind: MessageKind, size: Scalar, times: Scalar, window: Window, group: Group) -> Message:
+    def message(
+        name: str, kind: MessageKind, size: Scalar, times: Scalar, window: Window, pieces: Scalar | None = pieces,
+        group: Group = dp,
+    ) -> Message:  # fmt: skip
         return Message(name, kind, Dimension.data, Scope.weights, group, size, times, pieces, window)
 
     before = jnp.where(stage >= 3.0, n, jnp.where(stage >= 1.0, trained, 0.0))
     again = jnp.where(stage >= 3.0, trained * n, 0.0)
-    own_gradients = jnp.where(sharded, gradients / dp.size, gradients)
     scatters = trained * jnp.where(stage >= 2.0, n, jnp.where(stage >= 1.0, 1.0, 0.0))
+    whole = trained * jnp.where(stage >= 1.0, 0.0, 1.0)
     forward, backward = Window.stage_forward, Window.stage_backward
     tied = jnp.where((m.pp > 1.0) & (w.tied_embeddings > 0.0), trained, 0.0)
     return [
-        message("weights_all_gather", _ALL_GATHER, weights, before, forward, dp),
-        message("gradients_all_reduce", _ALL_REDUCE, own_gradients, trained, backward, every_copy),
-        message("gradients_reduce_scatter", _REDUCE_SCATTER, gradients, scatters, backward, dp),
-        message("weights_all_gather_again", _ALL_GATHER, weights, again, backward, dp),
+        message("weights_all_gather", _ALL_GATHER, weights, before, forward),
+        message("gradients_all_reduce", _ALL_REDUCE, gradients, whole, backward, None),
+        message("gradients_reduce_scatter", _REDUCE_SCATTER, gradients, scatters, backward),
+        message("weights_all_gather_again", _ALL_GATHER, weights, again, backward),
+        message("copies_all_reduce", _ALL_REDUCE, gradients / dp.size, trained, backward, by_layer, copies),
         # First and last stage sum the gradient of an embedding that they share.
         Message(
             "tied_embedding_exchange", _SEND, Dimension.data, Scope.tied_embedding, layout.groups.pp,

@@ -47,7 +47,7 @@ def matmul_work(rows: Scalar, columns: Scalar, depth: Scalar, batch: Scalar, ele
 
 def linear(
     name: str, tokens: Scalar, outputs: Scalar, inputs: Scalar, element: Element, stored: Scalar,
-    kind: OperatorKind = OperatorKind.matrix, present: Scalar = 1.0,
+    kind: OperatorKind = OperatorKind.matrix, present: Scalar = 1.0, kept: Scalar = 0.0,
 ) -> Operator:  # fmt: skip
     """A linear layer Y[tokens, outputs] = X[tokens, inputs] W.
 
@@ -63,6 +63,7 @@ def linear(
         weight_gradient=backward._replace(bytes=backward.bytes + accumulate),
         stored=stored,
         present=present,
+        kept=kept,
     )
 
 
@@ -103,4 +104,6 @@ def flash_attention(
     key_bytes = element.activation * kv_heads * keys * head_dim
     forward = Work(flops, 2.0 * query_bytes + 2.0 * key_bytes, queries, head_dim, keys, batch)
     backward = Work(2.5 * flops, 4.0 * query_bytes + 4.0 * key_bytes, queries, head_dim, keys, batch)
-    return Operator("flash_attention", OperatorKind.flash, forward, backward, None, stored, present, core=True)
+    return Operator(
+        "flash_attention", OperatorKind.flash, forward, backward, None, stored, present, core=True, kept=1.0
+    )

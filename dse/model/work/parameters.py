@@ -77,6 +77,16 @@ def forward_flops(workload: Workload) -> Scalar:
     return 2.0 * workload.n_layers * a_layer + attention_flops(workload)
 
 
+def repeated_flops(workload: Workload) -> Scalar:
+    """Forward FLOPs a token that recompute operator by operator repeats.
+
+    Every other product of query, key, value, output, gate, up and down, in this order: key, output, up.
+    """
+    w = workload
+    again = w.head_dim * (w.n_kv_heads + w.n_heads) + w.gated * w.ffn_hidden
+    return 2.0 * w.n_layers * w.hidden * again
+
+
 def model_flops(workload: Workload, attention_share: Scalar = 1.0) -> Scalar:
     """Model FLOPs of one step: three passes, head counted, recompute not (Narayanan et al. 2021, eq. 3).
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model.choice import choose
 from dse.model.formats import activation_bytes, optimizer_bytes
 from dse.model.layout import Layout
 from dse.types import Design, Operator, Recompute, Scalar
@@ -73,11 +74,34 @@ def recomputed_core_bytes(operators: Sequence[Operator], layout: Layout) -> Scal
     return stored_bytes(operators, core_only=True) - inputs
 
 
-def kept_bytes(design: Design, layout: Layout, operators: Sequence[Operator]) -> Scalar:
-    """Bytes one layer keeps for one micro-batch under the recompute policy (Korthikanti et al. 2022, table 2)."""
+class Kept(NamedTuple):
+    """Bytes of the activations of one layer and micro-batch."""
+
+    mean: Scalar  # kept for the backward, over the layers of a stage
+    again: Scalar  # brought back for the backward of a layer that is run again
+
+
+def kept_bytes(design: Design, layout: Layout, operators: Sequence[Operator]) -> Kept:
+    """What layers keep under the recompute policy (Korthikanti et al. 2022, table 2)."""
     everything = stored_bytes(operators)
     without_core = everything - recomputed_core_bytes(operators, layout)
     layer_input = layout.element.activation * layout.norm_tokens * design.workload.hidden
-    policy = design.mapping.recompute
-    kept = jnp.where(policy == float(Recompute.selective), without_core, everything)
-    return design.workload.backward * jnp.where(policy == float(Recompute.full), layer_input, kept)
+    by_policy: dict[Recompute, Scalar] = {
+        Recompute.none: everything, Recompute.selective: without_core, Recompute.full: layer_input,
+        Recompute.selective_op: layer_input + kept_outputs(design, layout),
+    }  # fmt: skip
+    m, trained = design.mapping, design.workload.backward
+    again = everything - trained * choose(m.recompute, by_policy)
+    share = jnp.where(m.recompute == float(Recompute.full), m.recompute_share, 1.0)
+    return Kept(trained * (everything - share * again), again)
+
+
+def kept_outputs(design: Design, layout: Layout) -> Scalar:
+    """Bytes of the outputs of a layer that recompute operator by operator keeps.
+
+    Of the products query, key, value, output, gate, up and down every other one, from the first; and the flash kernel
+    (torchtitan's ``selective_ac_option = "op"``). Two matrices in the feed-forward leave down out.
+    """
+    w = design.workload
+    attention = (1.0 + layout.flash) * layout.query_width + layout.kv_width
+    return layout.element.activation * layout.tokens * (attention + layout.ffn + w.gated * w.hidden)

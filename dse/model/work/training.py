@@ -9,7 +9,7 @@ from dse.model.work import offload
 from dse.model.work.messages import training_messages
 from dse.model.work.offload import OnHost
 from dse.model.work.parameters import layer_parameters, stage_parameters
-from dse.model.work.state import StateBytes, kept_bytes, state_bytes
+from dse.model.work.state import Kept, StateBytes, kept_bytes, state_bytes
 from dse.model.work.transformer import embedding_operators, head_operators, layer_operators
 from dse.types import Design, Message, Operator, Scalar
 
@@ -23,7 +23,7 @@ class TrainingWork(NamedTuple):
     messages: tuple[Message, ...]
     parameters: Scalar  # of the device that holds most
     state: StateBytes  # of one parameter
-    kept: Scalar  # bytes that one layer keeps of one micro-batch
+    kept: Kept
     on_host: OnHost
 
 
@@ -40,5 +40,5 @@ def training_work(design: Design, layout: Layout) -> TrainingWork:
         parameters=parameters,
         state=state,
         kept=kept,
-        on_host=offload.on_host(design.mapping, a_layer * state.weights, kept, a_layer * state.optimizer),
+        on_host=offload.on_host(design.mapping, a_layer * state.weights, kept.mean, a_layer * state.optimizer),
     )

@@ -44,7 +44,10 @@ def layer_operators(design: Design, layout: Layout) -> list[Operator]:
     context = layout.tokens * layout.query_width * (act + jnp.where(e.operand < act, e.operand, 0.0))
     return [
         elementwise("attention_norm", rows, 2.0 * act, 6.0 * act, norm_stored, flops=NORM),
-        linear("qkv", layout.tokens, layout.query_width + 2.0 * layout.kv_width, w.hidden, e, attention_input),
+        linear(
+            "qkv", layout.tokens, layout.query_width + 2.0 * layout.kv_width, w.hidden, e, attention_input,
+            kept=(layout.query_width + layout.kv_width) / (layout.query_width + 2.0 * layout.kv_width),
+        ),
         elementwise(
             "rotary", layout.tokens * (layout.query_width + layout.kv_width), 2.0 * act, 2.0 * act, 0.0,
             present=w.rotary,
@@ -53,12 +56,12 @@ def layer_operators(design: Design, layout: Layout) -> list[Operator]:
         linear("projection", layout.tokens, w.hidden, layout.query_width, e, context),
         elementwise("attention_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL),
         elementwise("ffn_norm", rows, 2.0 * act, 6.0 * act, norm_stored, flops=NORM),
-        linear("ffn_up", layout.tokens, gate * layout.ffn, w.hidden, e, ffn_input),
+        linear("ffn_up", layout.tokens, gate * layout.ffn, w.hidden, e, ffn_input, kept=1.0 - 0.5 * w.gated),
         elementwise(
             "ffn_activation", layout.tokens * layout.ffn, act * (gate + 1.0) * chain,
             act * (2.0 * gate + 1.0) * chain, act * gate * layout.tokens * layout.ffn, flops=ACTIVATION,
         ),
-        linear("ffn_down", layout.tokens, w.hidden, layout.ffn, e, activated),
+        linear("ffn_down", layout.tokens, w.hidden, layout.ffn, e, activated, kept=1.0),
         elementwise("ffn_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL),
         quantization(design, layout),
     ]  # fmt: skip

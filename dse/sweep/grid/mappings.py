@@ -31,6 +31,7 @@ from dse.sweep.grid.degrees import (
     degree_rows,
     together,
 )
+from dse.types import Recompute
 
 #: Values of an option as they count.
 Counts = Callable[[np.ndarray], np.ndarray]
@@ -138,6 +139,7 @@ def _mask(
     rules: list[tuple[Any, str]] = [
         (split, f"tp x cp does not divide {shape.seq_len} tokens (sequence parallelism)"),
         (sharded, "dp_replicate does not divide dp, or no state is sharded that could be replicated"),
+        (_recomputes_a_share(lookup), "recompute_share changes nothing without full recompute"),
     ]
     rules += [(expression(lookup), f"constraint {expression.text!r}") for expression in constraints]
     for valid, reason in rules:
@@ -158,6 +160,12 @@ def _shards_divide(lookup: Callable[[str], Any]) -> Any:
     copies = lookup("mapping.dp_replicate")
     divide = divisibility.shards_divide({"dp": lookup("mapping.dp"), "dp_replicate": copies})
     return divide & ((copies == 1) | (lookup("mapping.zero_stage") > 0))
+
+
+def _recomputes_a_share(lookup: Callable[[str], Any]) -> Any:
+    """[row, column] whether recompute covers a share of the layers; of several shares that change nothing the least."""
+    share = lookup("mapping.recompute_share")
+    return (lookup("mapping.recompute") == float(Recompute.full)) | (share == np.min(share))
 
 
 def distinct_pairs(degrees: Columns, options: Columns, study: Study) -> np.ndarray:

@@ -1,10 +1,13 @@
 """Model state and activations in bytes: mixed-precision Adam, ZeRO, stages."""
 
 import dataclasses
+import math
+from statistics import NormalDist
 
 import pytest
 
 from dse.model.work.parameters import parameter_count
+from dse.types import MemoryTier
 from tests.designs import SOFTWARE, WORKLOAD, make_design, work_of
 from tests.programs import metrics_of
 
@@ -64,3 +67,41 @@ def test_a_large_vocabulary_can_make_the_last_stage_the_fullest():
     big = dataclasses.replace(WORKLOAD, vocab=512000.0, tied_embeddings=0.0, global_batch=8.0)
     m = metrics_of(make_design(big, pp=2, micro_batch=8, recompute=2))
     assert float(m.peak_memory_logits) > 8 * 2048 * 512000 * 4.0 * 0.99
+
+
+@pytest.mark.parametrize(("resharding", "bytes_per_parameter"), [(1.0, 18 / 4), (0.0, 6 + 12 / 4)])
+def test_a_stack_that_does_not_reshard_under_a_pipeline_keeps_weights_and_gradients_whole(
+    resharding, bytes_per_parameter
+):
+    """FSDP there splits the optimiser alone, as ZeRO 1 does; without a pipeline it splits all."""
+    software = dataclasses.replace(SOFTWARE, pipeline_resharding=resharding)
+    state = work_of(make_design(software=software, dp=4, pp=2, zero_stage=3)).state
+    assert float(state.total) == pytest.approx(bytes_per_parameter)
+    alone = work_of(make_design(software=software, dp=4, zero_stage=3)).state
+    assert float(alone.total) == pytest.approx(18 / 4)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
+def test_recompute_of_some_layers_is_linear_in_their_share(share):
+    none, full = metrics_of(make_design(recompute=0)), metrics_of(make_design(recompute=2))
+    some = metrics_of(make_design(recompute=2, recompute_share=share))
+    for metric in ("peak_memory_activations", "step_time_recompute", "step_time", "energy_per_step"):
+        ends = float(getattr(none, metric)), float(getattr(full, metric))
+        expected = ends[0] + share * (ends[1] - ends[0])
+        assert float(getattr(some, metric)) == pytest.approx(expected, rel=1e-5), metric
+
+
+def test_the_chance_to_fit_is_even_where_all_memory_is_used():
+    need = float(metrics_of(make_design()).peak_memory)
+    chances = []
+    for share in (0.5, 0.95, 1.0, 1.05, 2.0):
+        memory = MemoryTier(capacity=need * share, bandwidth=2.039e12)
+        design = make_design()
+        accelerator = dataclasses.replace(design.system.accelerator, memory=memory)
+        system = dataclasses.replace(design.system, accelerator=accelerator)
+        chances.append(float(metrics_of(dataclasses.replace(design, system=system)).fits_probability))
+    assert chances == sorted(chances)
+    assert chances[2] == pytest.approx(0.5, abs=1e-3)
+    # A normal distribution of the logarithm with a standard deviation of 0.1.
+    expected = [NormalDist(sigma=0.1).cdf(math.log(share)) for share in (0.5, 0.95, 1.0, 1.05, 2.0)]
+    assert chances == pytest.approx(expected, abs=0.01)

@@ -23,7 +23,7 @@ GPT = st.builds(
 
 
 def layer_bytes(design):
-    return float(work_of(design).kept)
+    return float(work_of(design).kept.mean)
 
 
 @given(workload=GPT, tp=st.sampled_from([1.0, 2.0, 8.0]), b=st.sampled_from([1.0, 4.0]))
@@ -132,3 +132,31 @@ def test_operators_do_the_model_flops(name):
     total = workload.n_layers * sum(layers) + sum(head)
     published = float(parameters.model_flops(dataclasses.replace(workload, global_batch=1.0)))
     assert total == pytest.approx(published, rel=1e-5)
+
+
+@pytest.mark.parametrize("gated", [0.0, 1.0])
+def test_operator_by_operator_recompute_keeps_every_other_product(gated):
+    """Outputs of query, value, gate (and down where it is the seventh), of the flash kernel, and the layer's input."""
+    w = dataclasses.replace(WORKLOAD, n_kv_heads=8.0, gated=gated, ffn_hidden=14336.0, dropout=0.0)
+    software = dataclasses.replace(SOFTWARE, attention=1.0)
+    h, kv, f = w.hidden, 8 * 128.0, w.ffn_hidden
+    products = [("query", h, h), ("key", h, kv), ("value", h, kv), ("output", h, h), ("up", h, f), ("down", f, h)]
+    if gated:
+        products.insert(4, ("gate", h, f))
+    kept = [columns for _, _, columns in products[::2]]
+    design = make_design(w, software=software, recompute=3)
+    assert layer_bytes(design) == pytest.approx(2 * w.seq_len * (h + sum(kept) + h))
+    # What runs again: the products not kept, less the last, whose output no backward needs.
+    again = [rows * columns for name, rows, columns in products[1::2] if name != "down"]
+    hfu, mfu = (float(getattr(metrics_of(design), name)) for name in ("hfu", "mfu"))
+    flops = float(metrics_of(design).model_flops) * (hfu / mfu - 1.0)
+    assert flops == pytest.approx(2 * w.n_layers * w.global_batch * w.seq_len * sum(again), rel=1e-4)
+
+
+def test_operator_by_operator_recompute_costs_less_time_than_whole_layers_and_more_memory():
+    w = dataclasses.replace(WORKLOAD, gated=1.0, dropout=0.0)
+    software = dataclasses.replace(SOFTWARE, attention=1.0)
+    none, single, full = (metrics_of(make_design(w, software=software, recompute=code)) for code in (0, 3, 2))
+    for metric, least_first in (("step_time", (none, single, full)), ("peak_memory", (full, single, none))):
+        values = [float(getattr(one, metric)) for one in least_first]
+        assert values == sorted(values) and len(set(values)) == 3, metric
