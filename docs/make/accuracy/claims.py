@@ -49,4 +49,13 @@ CLAIMS = (
         "SimuMax", "step_time", "Megatron-LM on 8 B200 (with SimuMax): step time", "megatron_b200",
         rows=8, mean=0.04, worst=0.08,
     ),
+    # torchtitan's own benchmark of December 2024, H100 of 96 GB: memory that the allocator reserved.
+    Claim(
+        "torchtitan_2024-12", "peak_memory", "torchtitan, FSDP on 8 to 512 H100: peak memory", "torchtitan_2024",
+        rows=8, mean=0.10, worst=0.22,
+    ),
+    Claim(
+        "torchtitan_2024-12", "tokens_per_second_per_device", "torchtitan, FSDP on 8 to 512 H100: tokens a second",
+        "torchtitan_2024", rows=8, mean=0.08, worst=0.12,
+    ),
 )  # fmt: skip

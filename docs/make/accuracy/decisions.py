@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import dse
 from docs.make.markdown import percent, table
 from dse import catalog
+from dse.measured.comparison import Comparison, is_timed
 from dse.model.machine import collectives
 from dse.model.machine.routes import Route
 from dse.model.machine.technology import generated
@@ -21,9 +24,9 @@ hold the direction: a larger domain is never slower (`tests/properties/test_laws
 (`tests/model/parallel/test_pipeline.py`)."""
 
 
-def section() -> list[str]:
-    """The section of the page."""
-    lines = [_domains(), *_meshes(), *_sharding(), _zero_2(), *_llama(), _clock()]
+def section(compared: Sequence[Comparison]) -> list[str]:
+    """The section of the page; ``compared`` are its rows."""
+    lines = [_domains(), *_meshes(), *_sharding(), _zero_2(), *_llama(), _clock(), *_memory(compared)]
     return ["## Where a user decides", _ABOUT, table(["what", "at", "before", "now", "known"], lines)]
 
 
@@ -134,3 +137,15 @@ def _clock() -> list[str]:
             "at most what the cooling takes away"]  # fmt: skip
 
 
+
+
+def _memory(compared: Sequence[Comparison]) -> list[list[str]]:
+    """Peak memory of FSDP, and runs that are said not to fit though they ran."""
+    errors = [abs(c.error) for c in compared if c.source.startswith("torchtitan") and c.metric == "peak_memory"]
+    ran = [c for c in compared if is_timed(c) and "over capacity" in c.prediction.note]
+    mean = percent(statistics.fmean(errors)) if errors else "–"
+    return [
+        ["peak memory, mean error", f"torchtitan, {len(errors)} rows", "36.7 %", mean, "at most 10 %"],
+        ["measured steps that would not fit", ", ".join(sorted({c.source for c in ran})) or "none", "5",
+         str(len(ran)), "none"],
+    ]  # fmt: skip

@@ -62,7 +62,7 @@ def page(
         "## By metric",
         table(_ERRORS[1:], [[metric, *_errors(r)] for metric, r in found["all"].items() if r["n"]]),
         *(["## Row by row", *details] if details else []),
-        *decisions.section(),
+        *decisions.section(compared),
         *calculon_section(compared),
         "## What is skipped, and why",
         _skipped(compared),
