@@ -215,7 +215,7 @@ def decoder_layer(model: str, tokens: float, device: str = "a30") -> Design:
     """One layer's forward and backward pass over one sequence in fp16, looped under the study's power limit.
 
     The study states neither passes nor batch. Its time axis does: 40 to 120 ms of a layer of 13B, of which a forward
-    pass alone takes 6 to 28. Gradients stay in 16 bits, and a share of ``1 / LOOPS`` of an optimiser's step is left:
+    pass alone takes 7 to 27. Gradients stay in 16 bits, and a share of ``1 / LOOPS`` of an optimiser's step is left:
     with Adam's states a layer of 175B would not fit. The host is ahead, as the layer is looped.
     """
     return design(

@@ -32,7 +32,7 @@ Fröning's study looped one decoder layer on an A30 (memory at one clock, limit 
 1440 MHz. Compared are energy and time at the clock of least energy with those at the fastest. Assumed, as the study
 does not say: forward and backward pass over one sequence in fp16, gradients in 16 bits, no optimiser (its states of the
 largest layers would not fit), and a host that is ahead. The passes are told by the study's time axis, 40 to 120 ms of a
-layer of 13B: a forward pass alone takes 7 to 28 ms from the highest clock to the lowest, both passes 20 to 85. The
+layer of 13B: a forward pass alone takes 7 to 27 ms from the highest clock to the lowest, both passes 20 to 81. The
 eight figures like both passes as well as one. *Unseen*: by a fit without the row's own model and length. Four numbers
 are fitted to eight figures: they say how the chip answers to its clock, not which of its parts draws the power (matrix
 units and clock trees trade off)."""
