@@ -34,6 +34,7 @@ import dse
 from dse import catalog, plot
 from dse.designs import replace
 from dse.explanation import elasticities
+from dse.model.machine.technology import generate
 from dse.sweep import from_text
 
 root = Path.cwd() if Path("sweeps").is_dir() else Path.cwd().parent
@@ -121,6 +122,12 @@ axes.set(xlim=(0, 1), xlabel="share of the step that it bounds", title="GPT-3-17
 axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
 axes.spines[["top", "right"]].set_visible(False)
 
+# %%
+network = bound["network in the node"] + bound["network between nodes"]
+peaks = [float(generate(machine(held.sel(node=node)).system.accelerator).matrix_rate.bf16) for node in bound.index]
+assert 0.85 < bound.cores.iloc[0] < 0.95 and bound.cores.iloc[-1] < 0.4
+assert bound.memory.iloc[-1] + network.iloc[-1] > 0.5 and 6.5 < peaks[-1] / peaks[0] < 7.5
+
 # %% [markdown]
 # Nine tenths of the step follow the cores in 7 nm. With that memory and that network they are less than two fifths in
 # the last node: the cores are seven times as fast, and memory and network bound more than half.
@@ -149,6 +156,16 @@ pd.concat(
     }
 ).round(2)
 
+# %%
+for axis in ("memory", "scale_out"):
+    gains = [speed_ups(axis, others) for others in (old, new)]
+    assert gains[0].max() < 1.06 and 1.15 < gains[1].max() < 1.25
+on_offer = {}
+for name in ("hbm3e-8-0", "hbm4-8-0"):
+    point = results.sel(node="n5", memory=name, scale_out="infiniband-ndr", chip_clock_ratio=1.0)
+    on_offer[name] = float(generate(machine(point).system.accelerator).memory.bandwidth)
+assert speed_ups("memory", new)["hbm4-8-0"] < 1.0 and on_offer["hbm4-8-0"] < 4.4e12 < 6.1e12 < on_offer["hbm3e-8-0"]
+
 # %% [markdown]
 # HBM4 is the exception: the power budget leaves memory 160 W, which at its 4.7 pJ a bit move 4.3 of the 12.3 TB/s
 # that six stacks have, less than HBM3E's 6.1 TB/s. A chip for HBM4 would share its power out anew:
@@ -157,6 +174,10 @@ pd.concat(
 # ## Energy
 #
 # Every machine draws at most the same power, so that the faster one mostly needs less energy too.
+
+# %%
+steps = results[["step_time", "energy_per_step"]].to_dataframe()[["step_time", "energy_per_step"]]
+assert steps.corr("spearman").step_time.energy_per_step > 0.9
 
 # %%
 plot.energy(results)

@@ -17,6 +17,7 @@ import numpy as np
 
 from dse.calibrate import writing
 from dse.calibrate.fit import Fit, Minimum, Parameter, fit_at, gauss_newton, held_out, posterior
+from dse.calibrate.kernel_parameters import HIGHEST_THRESHOLD
 from dse.designs import replace
 from dse.errors import InputError
 from dse.measured.energy import METRICS, Study, StudyCase, read, summarise
@@ -35,7 +36,7 @@ _TOLERANCE = 1e-5
 
 _POWER = "system.accelerator.power."
 #: Power at rest over the limit as sold, as the kernels of other chips have it (the generic family).
-_REST = dict(uncore=0.143, leakage=0.0967, control=0.243)
+_REST = dict(uncore=0.155, leakage=0.083, control=0.264)
 
 
 #: The ends of the voltage curve, which chips of a family share.
@@ -61,7 +62,7 @@ class Chip(NamedTuple):
     def parameters(self) -> list[Parameter]:
         """Leaves that are."""
         return [
-            Parameter(_POWER + "threshold", 0.25, 0.5, upper=0.8),
+            Parameter(_POWER + "threshold", 0.25, 0.5, upper=HIGHEST_THRESHOLD),
             Parameter(_POWER + "lowest_voltage", 0.75, 0.15, upper=1.0),
             Parameter(_POWER + "matrix_energy", self.matrix_energy, 0.5),
             Parameter(_POWER + "control", _REST["control"] * self.tdp, 0.7),
@@ -70,9 +71,9 @@ class Chip(NamedTuple):
 
 #: Chips that were measured.
 CHIPS = {
-    "a30": Chip("ampere", 0.893e-12, 60.4e-12, 23.3e-12, 165.0),
-    "v100-pcie-32gb": Chip("volta", 1.72e-12, 116e-12, 23.3e-12, 250.0),
-    "p100-pcie-16gb": Chip("pascal", 1.72e-12, 116e-12, 23.3e-12, 250.0),
+    "a30": Chip("ampere", 0.991e-12, 61e-12, 33.6e-12, 165.0),
+    "v100-pcie-32gb": Chip("volta", 1.91e-12, 117e-12, 33.6e-12, 250.0),
+    "p100-pcie-16gb": Chip("pascal", 1.91e-12, 117e-12, 33.6e-12, 250.0),
 }
 
 

@@ -188,10 +188,18 @@ _MODEL = Table(
     needs=("n_layers", "hidden", "n_heads", "ffn_hidden", "vocab", "seq_len"),
 )  # fmt: skip
 
-#: A process of logic. ``delay`` is that of a gate over N7's at iso power, as claimed; the model does not use it.
+#: Operations whose energies a node may tell.
+OPERATIONS = (
+    "int8_add", "int32_add", "int8_multiply", "int32_multiply", "fp16_multiply", "fp32_multiply",
+    "sram_8kb", "sram_32kb", "sram_1mb", "memory_low", "memory_high",
+)  # fmt: skip
+
+#: A process of logic. ``delay`` is that of a gate over N7's at iso power, as claimed, ``operations`` are energies of an
+#: operation and of 64 bits read, as published; the model uses neither.
 _LOGIC_NODE = Table(
     _leaves(types.LogicNode) | _texts("foundry", "status")
-    | _numbers(year="1", supply=("V", POSITIVE), wafer_price="USD", defect_density="1/m^2", delay="1", bitcell="m^2"),
+    | _numbers(year="1", supply=("V", POSITIVE), wafer_price="USD", defect_density="1/m^2", delay="1", bitcell="m^2")
+    | {"operations": Table(_numbers(**dict.fromkeys(OPERATIONS, "J")))},
     needs=_stated(types.LogicNode),
 )  # fmt: skip
 

@@ -66,7 +66,7 @@ _USUAL = {
     "1/m^2": "'91.2e6 /mm2'", "B/m^2": "'3.1 MB/mm2'", "B/s/m": "'100 GB/s/mm'", "m": "'11 mm'", "V": "'0.75 V'",
     "K": "'77 K'",
     "W": "'700 W'", "Hz": "'1.98 GHz'", "m^2": "'814 mm2'", "J/B": "'6 pJ/bit'",
-    "J/FLOP": "'0.5 pJ/FLOP'", "USD": "'30000 USD'",
+    "J/FLOP": "'0.5 pJ/FLOP'", "J": "'20 pJ'", "USD": "'30000 USD'",
 }  # fmt: skip
 
 #: Units of the slow path. pint's own list holds bits to be dimensionless, so that GB would pass for a number.

@@ -11,7 +11,6 @@ from dse.errors import InputError
 from dse.plot.grid import Machines, axes_of, machines, thinned
 from dse.plot.style import (
     axis_label,
-    heading,
     laid_out,
     new_figure,
     scaled,
@@ -76,8 +75,8 @@ def clock(results: xr.Dataset) -> Figure:
         if along:
             handles, texts = figure.axes[0].get_legend_handles_labels()
             figure.legend(
-                handles, texts, loc="outside lower center", ncols=min(4, len(texts)), title=heading(along), fontsize=8,
-                title_fontsize=8,
+                handles, texts, loc="outside lower center", ncols=min(4, len(texts)), fontsize=8, title_fontsize=8,
+                title=wrapped(grid.heading(along)),
             )  # fmt: skip
         others = grid.others(name, *([along] if along else []))
         set_title(figure, grid.title, f"at {others}" if others else "")

@@ -13,7 +13,6 @@ from dse.plot.grid import Machines, machines
 from dse.plot.style import (
     FRONT,
     axis_label,
-    heading,
     laid_out,
     new_figure,
     plain_ticks,
@@ -64,8 +63,8 @@ def energy(results: xr.Dataset) -> Figure:
         axes.set_ylabel(wrapped(axis_label(joules, factors[1][1])))
         plain_ticks(axes.xaxis, axes.yaxis)
         axes.legend(
-            loc="upper left", bbox_to_anchor=(1.0, 1.0), title=heading(coloured_by), fontsize=8, title_fontsize=8,
-            handlelength=1.2, borderaxespad=0.0,
+            loc="upper left", bbox_to_anchor=(1.0, 1.0), title=wrapped(grid.heading(coloured_by)), fontsize=8,
+            title_fontsize=8, handlelength=1.2, borderaxespad=0.0,
         )  # fmt: skip
         set_title(figure, grid.title, *_ends(grid, front), _work(every))
         return laid_out(figure)

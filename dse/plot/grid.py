@@ -9,7 +9,7 @@ import xarray as xr
 
 from dse.errors import InputError
 from dse.plot import designs
-from dse.plot.style import labels, pair
+from dse.plot.style import heading, labels, pair
 
 _RATE = "tokens_per_second"
 
@@ -41,6 +41,10 @@ class Machines(NamedTuple):
     def tied(self, name: str) -> list[str]:
         """Axes that move together with one."""
         return [str(n) for n, values in self.points.coords.items() if values.dims == (name,) and n != name]
+
+    def heading(self, name: str) -> str:
+        """What an axis is called, with those that move together with it."""
+        return ", ".join(map(heading, [name, *self.tied(name)]))
 
     def labels(self, name: str) -> list[str]:
         """Values along an axis; equal ones with those of axes tied to it, as far as they tell them apart."""

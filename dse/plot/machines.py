@@ -14,7 +14,6 @@ from dse.plot.style import (
     OTHER,
     PALE,
     PARTS,
-    heading,
     laid_out,
     new_figure,
     plain,
@@ -151,5 +150,5 @@ def _draw(axes: Axes, grid: Machines, name: str, drawn: list[str]) -> None:
     axes.tick_params(axis="y", length=0)
     axes.tick_params(axis="x", labelsize=8)
     axes.spines["left"].set_visible(False)
-    title = textwrap.fill(", ".join(map(heading, [name, *grid.tied(name)])), _LETTERS)
+    title = textwrap.fill(grid.heading(name), _LETTERS)
     axes.set_title(title, fontsize=9, fontweight="bold", loc="left", pad=3)

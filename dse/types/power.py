@@ -11,6 +11,9 @@ class Power:
 
     Energies are those of the nominal clock, and with it of the nominal voltage; what clock and voltage make of
     them is :mod:`dse.model.machine.power`'s business. Voltages are relative to the nominal one.
+
+    ``polling``: a collective's kernel spins on its flags, one core a channel, of which NCCL opens 16 to 32 on chips of
+    108 to 148 cores (``NCCL_MAX_CTAS``), so 0.1 to 0.3 of the cores; those without work are gated.
     """
 
     matrix_energy: Scalar = metadata(
@@ -30,6 +33,10 @@ class Power:
     control: Scalar = metadata(
         "", "W", "power of clock trees and control of busy cores at the nominal clock", default=60.0
     )
+    polling: Scalar = metadata(
+        "", "1", "share of the cores that poll, and so have clocks, while a device waits for others", default=0.2,
+        bounds=SHARE,
+    )  # fmt: skip
     nominal_clock: Scalar = metadata(
         "", "Hz", "clock at which the accelerator's rates are stated", default=1.5e9, bounds=POSITIVE
     )

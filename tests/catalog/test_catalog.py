@@ -13,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dse import catalog, types
+from dse.calibrate.kernel_parameters import HIGHEST_THRESHOLD
+from dse.calibrate.power import CHIPS
 from dse.catalog import units
 from dse.errors import InputError
 
@@ -423,6 +425,40 @@ def test_an_accelerator_may_state_its_own_power(tmp_path):
     )
     own = catalog.accelerator("own", folder=tmp_path).power
     assert (own.uncore, own.limit, own.tdp) == (90.0, 500.0, 700.0)
+
+
+@pytest.mark.parametrize("slug", catalog.names("accelerator"))
+def test_voltage_curves_are_those_of_transistors(slug):
+    """A threshold of at most 0.35 V over 0.9 V; above it no clock but the highest would ever be frugal."""
+    power = catalog.accelerator(slug).power
+    assert 0.0 <= power.threshold <= HIGHEST_THRESHOLD
+    assert 0.65 <= power.lowest_voltage <= 0.9
+
+
+@pytest.mark.parametrize(("family", "node"), [("ampere", "n7"), ("volta", "n12"), ("ada", "n5"), ("cdna", "n5")])
+def test_families_without_readings_take_the_energies_of_hopper_by_their_node(family, node):
+    hopper, own = (catalog.entry("kernels", name) for name in ("hopper", family))
+    ratio = catalog.node(node).energy / catalog.node("n5").energy
+    for name in ("matrix_energy", "cache_energy"):
+        assert own.value(f"power.{name}") == pytest.approx(hopper.value(f"power.{name}") * ratio, rel=0.02), name
+
+
+@pytest.mark.parametrize(("slug", "plain"), [("a30", "a100-sxm-80gb"), ("v100-pcie-32gb", "v100-sxm-32gb")])
+def test_priors_of_the_fit_to_power_are_the_family_s(slug, plain):
+    prior, family = CHIPS[slug], catalog.accelerator(plain).power
+    for name in ("matrix_energy", "cache_energy", "memory_energy"):
+        assert getattr(prior, name) == pytest.approx(getattr(family, name), rel=0.01), name
+    control = next(p.prior for p in prior.parameters if p.path.endswith("control"))
+    for name, watts in (prior.fixed | dict(control=control)).items():
+        if not name.endswith("energy"):
+            assert watts / prior.tdp == pytest.approx(getattr(family, name) / family.tdp, rel=0.02), name
+
+
+def test_a_board_of_less_power_is_the_same_chip_under_a_limit():
+    """torchtitan's H100s of 500 W: what they lack of the 700 W module's clock is theirs, not their software's."""
+    small, whole = (catalog.accelerator(name).power for name in ("h100-sxm-96gb-hbm2e", "h100-sxm-80gb"))
+    assert (small.limit, small.tdp, whole.limit) == (500.0, 700.0, None)
+    assert small.uncore / small.tdp == pytest.approx(whole.uncore / whole.tdp, rel=0.05)
 
 
 def test_every_link_has_its_energy():

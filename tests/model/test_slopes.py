@@ -38,7 +38,7 @@ DESIGNS = {
     "bought": lambda: trained("selene"),
     "bought, 8 bits as fast as 16": lambda: replace(trained("gaudi-3"), {"mapping.precision": 4.0}),
     "nothing overlaps": lambda: trained("selene", "pytorch-eager"),
-    "limited as sold": lambda: limited("selene", 1.0),
+    "limited as sold": lambda: trained("selene", power__tdp=350.0, power__limit=350.0),  # layers would draw more
     "limited": lambda: limited("selene", 0.8),
     "limited, not throttled as sold": lambda: limited("h200-sxm-141gb", 0.6),
     "generated": lambda: trained("gpu", chip__node=catalog.node("n7")),

@@ -170,6 +170,14 @@ def test_the_clock_with_its_least(results):
     assert "memory\u00a0hbm4" in figure.get_suptitle()
 
 
+def test_legends_name_axes_that_move_together(results):
+    zipped = results.assign_coords(scale_out=("node", ["slow", "fast", "faster"]))
+    (clocks,) = plot.clock(zipped).legends
+    machines = plot.energy(zipped).axes[0].get_legend()
+    assert clocks.get_title().get_text() == machines.get_title().get_text() == "node, scale out"
+    assert plot.clock(results).legends[0].get_title().get_text() == "node"
+
+
 def test_lines_far_apart_are_relative(results):
     assert "over that at the highest clock" in plot.clock(results).axes[0].get_title(loc="left").replace("\n", " ")
     one = plot.clock(results.isel(node=[1], memory=[1]))

@@ -52,6 +52,20 @@ def test_every_variable_is_described(results):
                 assert named or variable.attrs["units"], name
 
 
+def test_designs_are_selected_by_parts_of_their_mapping(results):
+    """``sel`` where all mappings are kept, with an index where single designs are; of the best ones ``where``."""
+    dataset, _ = results
+    of_two = dataset.step_time.where(dataset.tp == 2.0)
+    assert of_two.notnull().any() and not of_two.where(dataset.tp != 2.0).notnull().any()
+    if "mapping" in dataset.dims:
+        found = dataset.step_time.sel(tp=2.0)
+    elif "design" in dataset.dims:
+        found = dataset.step_time.set_xindex("tp").sel(tp=2.0)
+    else:
+        return
+    np.testing.assert_array_equal(found.values[found.notnull()], of_two.values[of_two.notnull()])
+
+
 def test_plain_xarray_and_netcdf_read_it(results):
     dataset, path = results
     plain = xr.open_dataset(path)

@@ -79,6 +79,16 @@ def test_board_power_of_gemms(power, chip, label, median):
     assert np.median(own) < median
 
 
+@pytest.mark.parametrize(("chip", "median"), [(CHIPS[2], 0.04), (CHIPS[3], 0.05)])
+def test_board_power_of_gemms_that_a_sensor_can_tell(power, gemm, chip, median):
+    """GEMMs of 50 us or more, of which a reading over 100 ms holds few gaps; block-scaled ones wait for their host."""
+    seconds = {(k.device, k.values[:4]): k.measured for k in gemm[0]}
+    kernels, error = power
+    told = [k.device == chip and k.label != "fp8_block" and seconds[k.device, k.values[:4]] >= 50e-6 for k in kernels]
+    assert np.count_nonzero(told) > 300
+    assert np.median(error[told]) < median
+
+
 def test_gemms_at_the_power_limit_are_slowed_down_as_measured():
     columns, rows = read_table(TABLES / "aic_gemm_sustained_vs_burst.csv.gz")
     limited = [row for row in rows if float(row.get("power_w")) >= 0.97 * float(row.get("power_limit_w"))]

@@ -10,12 +10,12 @@ def main() -> None:
     """Do what the arguments say."""
     asked = with_fit(page_parser(__doc__)).parse_args()
     keep_compiled_programs()
-    from docs.make.energy import runs
+    from docs.make.energy import runs, savings
     from docs.make.energy.page import write_page
     from dse.calibrate import jobs
 
     found, *_ = jobs.run(asked.tables, asked.folds, asked.output, asked.catalog)
-    write_page(asked.page, found, command("docs.make.energy"), [runs.section()])
+    write_page(asked.page, found, command("docs.make.energy"), [runs.section(), savings.section()])
 
 
 if __name__ == "__main__":

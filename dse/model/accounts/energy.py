@@ -1,7 +1,8 @@
 """Energy and power of one training step: the work of operators and links, and the power that time costs.
 
 Every part is a sum over all devices, so that parts add up to the whole. Dynamic energy of the cores follows the
-square of their voltage; what device memory, links and hosts take does not.
+square of their voltage; what device memory, links and hosts take does not. A device that waits for a message or for
+another stage polls with some of its cores, whose clocks count under control; one that waits for its host does not.
 """
 
 from __future__ import annotations
@@ -58,15 +59,17 @@ class StepEnergy(NamedTuple):
     provisioned: Scalar  # watts of the same with every device at its limit
 
 
-def layer_power(layer: Demand, ratio: Scalar, power: Power) -> tuple[Scalar, Scalar]:
+def layer_power(layer: Demand, working: Scalar, ratio: Scalar, power: Power) -> tuple[Scalar, Scalar]:
     """Board power of a device that runs layers, and the share of its cores' dynamic power that the limit leaves.
+
+    ``working``: seconds of a layer for which all cores have clocks.
 
     Times of a step are measured ones with the clock that the chip's own limit allowed; where the nominal voltage
     would draw more than that limit, the chip ran at a lower one.
     """
     volts = voltage(ratio, power)
     period = jnp.maximum(layer.other_time, layer.host_time)
-    cold, controls = 1.0 + power.cooling, control_power(ratio, volts, power) * layer.other_time
+    cold, controls = 1.0 + power.cooling, control_power(ratio, volts, power) * working
     cores = cold * (layer.core_energy * volts * volts + controls) / period
     rest = power.uncore + cold * leakage_power(volts, power) + layer.other_energy / period
     left = (power_limit(power) - rest) / cores
@@ -91,7 +94,7 @@ def step_energy(
     beside_cores = (1.0 + power.memory_cooling) * a_layer.memory + links[Scope.layer]
     busy, share = layer_power(
         Demand(0.0, jnp.maximum(one.total, 1e-12), a_layer.cores, beside_cores, host_time=launch_time(design, layout)),
-        ratio, power,
+        one.working(power.polling), ratio, power,
     )  # fmt: skip
 
     often = executions(design, layout, work.parameters)
@@ -103,7 +106,7 @@ def step_energy(
     dynamic = share * volts * volts
     network = sum(count * links[scope] for scope, count in often.items())
     device_seconds = devices * seconds
-    running = devices * (seconds - time.bubble - time.host)
+    running = devices * (seconds - time.host - (1.0 - power.polling) * time.waiting)
     cores = dict(
         matrix=done.matrix * dynamic,
         vector=done.vector * dynamic,

@@ -35,6 +35,10 @@ class LayerTime(NamedTuple):
         """Sum of the parts."""
         return sum(self)
 
+    def working(self, polling: Scalar) -> Scalar:
+        """Seconds for which all cores have clocks: of exposed messages the share of the cores that poll."""
+        return self.total - (1.0 - polling) * (self.tensor_parallel + self.context_parallel)
+
 
 class LayerRun(NamedTuple):
     """One layer and micro-batch as its stage sees it."""

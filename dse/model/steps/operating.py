@@ -12,7 +12,7 @@ from dse.model.layout import Layout
 from dse.model.machine.messages import link_energy
 from dse.model.machine.operator_energy import operators_energy
 from dse.model.machine.power import Demand, at_clock, busy_power, clock_ratio, clock_under_limit, power_limit
-from dse.model.steps.layer import launch_time, layer_time
+from dse.model.steps.layer import LayerTime, launch_time, layer_time
 from dse.model.work.training import TrainingWork
 from dse.types import Accelerator, Design, Scalar, Scope
 
@@ -51,22 +51,24 @@ def operate(design: Design, layout: Layout, work: TrainingWork) -> Operating:
     if power.limit is None and not generated and accelerator.board is None:
         return Operating(with_accelerator(design, at_clock(accelerator, wanted)), wanted, above)
 
-    def seconds(ratio: float) -> Scalar:
+    def layer(ratio: float) -> LayerTime:
         slowed = with_accelerator(design, at_clock(accelerator, ratio))
-        return layer_time(slowed, layout, work).total
+        return layer_time(slowed, layout, work)
 
-    whole = jnp.maximum(seconds(1.0), 1e-12)
-    core = jnp.clip((seconds(_SLOW) - whole) / (1.0 / _SLOW - 1.0), 0.0, whole)
+    one = layer(1.0)
+    whole = jnp.maximum(one.total, 1e-12)
+    active = one.working(power.polling) / whole
+    core = jnp.clip((layer(_SLOW).total - whole) / (1.0 / _SLOW - 1.0), 0.0, whole)
     energy = operators_energy(work.layer, design, repeated=True)
     links = link_energy(work.messages, design.system, layout.full)[Scope.layer]
     other = (1.0 + power.memory_cooling) * energy.memory + links
     host = launch_time(design, layout)
     as_sold: Scalar = jnp.ones_like(whole)
     if power.limit is not None and not generated:
-        measured = Demand(jnp.zeros_like(whole), whole, energy.cores, other, host_time=host)
+        measured = Demand(jnp.zeros_like(whole), whole, energy.cores, other, active, host)
         bought = clock_under_limit(measured, power.tdp, as_sold, power)
         as_sold = bought if accelerator.board is None else jnp.where(accelerator.board.holds_clock > 0.0, 1.0, bought)
-    demand = Demand(core * as_sold, whole - core, energy.cores, other, host_time=host)
+    demand = Demand(core * as_sold, whole - core, energy.cores, other, active, host)
     limit = power_limit(power)
     limited = clock_under_limit(demand, limit, least(wanted, as_sold), power)
     # Clocks are exact to a thousandth, so that a limit is met to within a few.

@@ -41,6 +41,12 @@ class StepTime(NamedTuple):
         """Sum of the parts."""
         return sum(self)
 
+    @property
+    def waiting(self) -> Scalar:
+        """Seconds for which a device has no work but to poll for others: exposed messages, and the bubble."""
+        messages = self.tensor_parallel + self.context_parallel + self.pipeline_parallel + self.data_parallel
+        return messages + self.bubble
+
 
 class Intervals(NamedTuple):
     """Between two micro-batches on the slowest stage: how long it is, and what it is made of."""

@@ -127,6 +127,31 @@ def test_energy_of_work_follows_the_square_of_the_voltage():
     assert float(slow.energy_per_step_uncore) > float(fast.energy_per_step_uncore)
 
 
+@given(design=designs(), share=st.floats(0.0, 1.0))
+def test_a_device_that_waits_for_others_polls(design, share):
+    """Exposed messages and the bubble take the clocks of the polling cores, and nothing else of the energy changes."""
+    free = replace(design, {f"{POWER}.tdp": 1e5})  # no limit holds
+    polls, sleeps = (metrics_of(replace(free, {f"{POWER}.polling": value})) for value in (share, 0.0))
+    waits = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel", "bubble")
+    waited = sum(float(getattr(sleeps, f"step_time_{name}")) for name in waits)
+    power, mapping = design.system.accelerator.power, design.mapping
+    devices = float(mapping.tp * mapping.pp * mapping.dp * mapping.cp)
+    more = float(polls.energy_per_step_control) - float(sleeps.energy_per_step_control)
+    clocks = share * waited * devices * float(power.control)
+    assert more == pytest.approx(clocks, rel=1e-3, abs=1e-5 * sum(parts(polls)))
+    assert float(polls.step_time) == float(sleeps.step_time)
+    assert float(polls.energy_per_step_leakage) == float(sleeps.energy_per_step_leakage)
+
+
+def test_a_device_that_waits_draws_more_than_at_rest_and_less_than_at_work():
+    """A deep pipeline of few micro-batches waits most of its step."""
+    shallow, deep = (make_design(pp=pp, tp=1.0, dp=1.0, micro_batch=4.0) for pp in (1.0, 8.0))
+    work, wait = (float(metrics_of(one).device_power) for one in (shallow, deep))
+    idle = float(metrics_of(replace(deep, {f"{POWER}.polling": 0.0})).device_power)
+    power = deep.system.accelerator.power
+    assert float(power.uncore + power.leakage) < idle < wait < work
+
+
 @given(design=designs())
 def test_the_forward_alone_is_a_part_of_the_step(design):
     """No backward, recompute, gradients or optimiser; a third of the FLOPs; not more time, memory or energy.

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dse
-from docs.make.technology import AS_BUILT, FITTED, NODES, errors, iso_power_speed, page
+from docs.make.technology import AS_BUILT, FITTED, NODES, errors, iso_power_speed, operations, page, residuals
 from dse import catalog
 from dse.designs import CHIP, known_leaves, leaf, replace
 from dse.model.machine import technology
@@ -65,6 +65,28 @@ def test_iso_power_speed_follows_from_iso_speed_energy():
 
 def test_the_page_is_up_to_date():
     assert (Path(__file__).parents[3] / "docs" / "technology.md").read_text(encoding="utf-8") == page()
+
+
+#: pJ in 45 nm (Horowitz, ISSCC 2014) and in 7 nm (Jouppi et al., ISCA 2021).
+OPERATIONS = {
+    "int8_add": (0.03, 0.007), "int32_add": (0.1, 0.03), "int8_multiply": (0.2, 0.07), "int32_multiply": (3.1, 1.48),
+    "sram_8kb": (10.0, 7.5), "sram_32kb": (20.0, 8.5), "sram_1mb": (100.0, 14.0),
+}  # fmt: skip
+
+
+def test_energies_of_operations_are_the_published_ones():
+    found = operations()
+    for name, picojoules in OPERATIONS.items():
+        assert found[name] == pytest.approx([1e-12 * value for value in picojoules]), name
+
+
+def test_what_an_a100_draws_beyond_its_logic_is_moving_data():
+    """W over peak of 2.56, 1.28 and 0.64 pJ against 1.31, 0.34 and 0.07 of logic; most of 16-bit's rest is modelled."""
+    found = residuals()
+    for name, drawn, logic in (("tf32", 2.56, 1.31), ("fp16", 1.28, 0.34), ("int8", 0.64, 0.07)):
+        assert found[name] == pytest.approx((1e-12 * drawn, 1e-12 * logic), rel=0.005), name
+    whole, logic = found["fp16"]
+    assert logic < catalog.accelerator("a100-sxm-80gb").power.matrix_energy < whole
 
 
 # Laws
