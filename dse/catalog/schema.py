@@ -170,11 +170,15 @@ _SYSTEM = Table(
     needs=("accelerator", "scale_up", "scale_out", "software", "devices_per_node"),
 )  # fmt: skip
 
+#: Options of a mapping that a stack's file states for mappings that leave them open.
+LEFT_OPEN = ("zero_stage", "sequence_parallel", "overlap_dp", "overlap_tp")
+
 #: A stack, what it does where a mapping leaves it open, and in ``sources`` the measured sources that used it.
-#: ``family`` names the chips of a stack that nothing was measured of: it gets what their stacks share.
+#: ``family`` names the chips of a stack that nothing was measured of: it gets what their stacks share. ``can`` says
+#: what it has of the options of a mapping: all, where nothing is said.
 _SOFTWARE = Table(
-    _texts("family") | _leaves(types.Software) | _numbers(residual="1")
-    | _leaves(types.Mapping, "zero_stage", "sequence_parallel", "overlap_dp", "overlap_tp"),
+    _texts("family") | _leaves(types.Software) | _numbers(residual="1") | _leaves(types.Mapping, *LEFT_OPEN)
+    | {"can": Table(_leaves(types.Capabilities))},
     needs=_stated(types.Software),
 )  # fmt: skip
 

@@ -16,16 +16,18 @@ if TYPE_CHECKING:
     from dse.search.codesign.report import Report
 
 
-def codesign(specification: Path, as_json: bool) -> int:
+def codesign(specification: Path, as_json: bool, any_option: bool = False) -> int:
     """Solve a specification with a section ``[codesign]`` and print the result."""
     from dse.search.codesign import report as codesign_report
 
-    report = codesign_report.run(specification)
+    report = codesign_report.run(specification, any_option)
     if as_json:
         print(json.dumps(report.as_dict(), allow_nan=False, default=str))
         return 0
     out = show.console()
     out.print(Text(report.title))
+    if report.lacks:
+        out.print(Text(report.lacks, "yellow"), soft_wrap=True)
     for found in (_hardware(report), _workloads(report), _elasticities(report)):
         out.print(found)
     out.print(Text(f"held by: {'; '.join(report.active) or 'nothing'}"), soft_wrap=True)

@@ -62,6 +62,8 @@ def sweep(
 [system]
 {"" if "system =" in axes else 'name = "selene"'}
 {"" if "n_devices" in axes else system}
+[software]
+any_option = true
 [mapping]
 {mapping}
 [axes]

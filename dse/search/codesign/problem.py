@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,9 +37,11 @@ WATCHED = (
 )  # fmt: skip
 
 
-def read(path: str | Path) -> Problem:
-    """The problem of a TOML file; whatever is wrong with it is an InputError."""
-    return build(codesign_spec.read(path))
+def read(path: str | Path, any_option: bool = False) -> Problem:
+    """The problem of a TOML file, with options that the stack lacks if so asked; what is wrong is an InputError."""
+    spec = codesign_spec.read(path)
+    sweep = dataclasses.replace(spec.sweep, any_option=True) if any_option else spec.sweep
+    return build(spec._replace(sweep=sweep))
 
 
 def from_text(text: str, file: str = "codesign.toml") -> Problem:

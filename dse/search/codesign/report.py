@@ -59,16 +59,20 @@ class Report:
     starts: list[float]  #: the least objective that each start met
     evaluations: int  #: of the model, a gradient as ``GRADIENT_COST`` of them
     seconds: float
+    lacks: str = ""  #: what the stack lacks of the options that the specification lists
 
     def as_dict(self) -> dict[str, Any]:
         """Nested dictionaries and lists, ready for JSON."""
         return dataclasses.asdict(self) | {"elasticities": [row._asdict() for row in self.elasticities]}
 
 
-def run(path: str | Path) -> Report:
-    """Solve the co-design of a specification; bad input and hardware that runs nothing are InputErrors."""
+def run(path: str | Path, any_option: bool = False) -> Report:
+    """Solve the co-design of a specification; bad input and hardware that runs nothing are InputErrors.
+
+    ``any_option`` offers options that the stack lacks too, whatever the specification says.
+    """
     began = time.perf_counter()
-    problem = codesign_problem.read(path)
+    problem = codesign_problem.read(path, any_option)
     trace = codesign.search(problem)
     if not np.isfinite(trace.best):
         raise InputError(
@@ -103,6 +107,7 @@ def report(problem: Problem, trace: Trace, began: float) -> Report:
         starts=[float(best) ** objective.sign for best in trace.objective.min(axis=0)],
         evaluations=int(trace.evaluations[-1]),
         seconds=time.perf_counter() - began,
+        lacks=problem.inner.grid.lacks,
     )  # fmt: skip
 
 
