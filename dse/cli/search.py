@@ -46,6 +46,9 @@ def search(
     any_option: Annotated[
         bool, typer.Option("--any-option", help="Offer options of the mapping that the stack lacks too.")
     ] = False,
+    whole_stacks: Annotated[
+        bool, typer.Option("--whole-stacks", help="Of a co-design: report a chip with whole stacks of memory.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Search a space for its best designs; an interrupted search goes on where it stopped."""
@@ -59,7 +62,7 @@ def search(
     if is_codesign(specification):
         from dse.cli.codesign import codesign
 
-        return codesign(specification, as_json, any_option)
+        return codesign(specification, as_json, any_option, whole_stacks)
 
     out = show.console(stderr=as_json)
     problem = searches.plan(specification, any_option=any_option)

@@ -25,6 +25,8 @@ n_devices = 16
 [mapping]
 recompute = "full"
 zero_stage = 1
+overlap_dp = false
+overlap_tp = false
 
 [axes]
 tp = [8]

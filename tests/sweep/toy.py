@@ -62,8 +62,7 @@ def sweep(
 [system]
 {"" if "system =" in axes else 'name = "selene"'}
 {"" if "n_devices" in axes else system}
-[software]
-any_option = true
+{"" if "[software]" in more else "[software]" + chr(10) + "any_option = true"}
 [mapping]
 {mapping}
 [axes]
