@@ -207,7 +207,7 @@ def test_whole_stacks_are_the_better_of_both_roundings(problem, trace):
 def test_whole_stacks_need_stacks_that_may_change():
     text = SMALL.replace('"chip.stacks" = { from = 1, to = 8 }\n', "").replace("k = 4", "k = 4\nwhole_stacks = true")
     text = text.replace("1500 USD", "5000 USD")
-    with pytest.raises(InputError, match="chip.stacks between"):
+    with pytest.raises(InputError, match=r"chip\.stacks between"):
         codesign_problem.from_text(text)
 
 

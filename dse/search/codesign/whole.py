@@ -7,7 +7,7 @@ import math
 from typing import NamedTuple
 
 from dse.search.codesign.descent import Problem, Trace, objective_at
-from dse.search.codesign.hardware import STACKS
+from dse.search.codesign.hardware import STACKS, Coordinates
 
 #: A chip may cost so much more than its budget, relative, by rounding.
 _ROUNDING = 1e-5
@@ -42,7 +42,8 @@ def _with(problem: Problem, trace: Trace, count: int) -> Whole:
     bounds = {path: ends for path, ends in problem.hardware.bounds.items() if path != STACKS}
     fixed = problem.hardware.fixed | {STACKS: float(count)}
     hardware = dataclasses.replace(problem.hardware, bounds=bounds, fixed=fixed)
-    at = {path: float(value) for path, value in hardware.project(trace.coordinates | {STACKS: math.log(count)}).items()}
+    start: Coordinates = {**trace.coordinates, STACKS: math.log(count)}
+    at = {path: float(value) for path, value in hardware.project(start).items()}
     paid = hardware.price is None or float(hardware.cost(at)) <= hardware.budget * (1.0 + _ROUNDING)
     met = objective_at(problem, at) if paid else math.inf
     return Whole(count, met, met / trace.best - 1.0, at)
