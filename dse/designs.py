@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from dse import catalog
 from dse.errors import InputError, unknown_name
-from dse.types import GENERATED, Chip, Design, Mapping, Precision, paths
+from dse.types import GENERATED, Chip, Design, Mapping, Pods, Precision, paths
 
 R = TypeVar("R")
 
@@ -26,6 +26,9 @@ PLAIN_MAPPING = {
 }
 
 N_DEVICES = "system.n_devices"
+
+#: The record that an over-subscribed scale-out network has and others lack.
+PODS = "system.scale_out.pods"
 
 #: How the leaves begin that say what a stack can do.
 CAN = "software.can."
@@ -42,13 +45,18 @@ def leaves() -> dict[str, dict[str, Any]]:
 
 @functools.cache
 def known_leaves() -> dict[str, dict[str, Any]]:
-    """Every leaf that a design may have: those of any, and those of the chip that its accelerator is generated from."""
-    return leaves() | paths.leaves(Chip, f"{CHIP}.")
+    """Every leaf that a design may have.
+
+    Those of any, of the chip that its accelerator is generated from, and of the pods of an over-subscribed network.
+    """
+    return leaves() | paths.leaves(Chip, f"{CHIP}.") | paths.leaves(Pods, f"{PODS}.")
 
 
 def leaves_of(design: Design) -> dict[str, dict[str, Any]]:
     """Every leaf that ``design`` has, but for presets."""
-    return leaves() if design.system.accelerator.chip is None else known_leaves()
+    lacks = {CHIP: design.system.accelerator.chip is None, PODS: design.system.scale_out.pods is None}
+    prefixes = tuple(f"{path}." for path, absent in lacks.items() if absent)
+    return {path: about for path, about in known_leaves().items() if not (prefixes and path.startswith(prefixes))}
 
 
 def check_chip(path: str, generated: bool, where: str) -> None:

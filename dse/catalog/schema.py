@@ -11,7 +11,7 @@ from dse import types
 from dse.catalog import value
 from dse.catalog.value import Parser, Sourced
 from dse.errors import InputError, unknown_name
-from dse.types import NOT_NEGATIVE, POSITIVE, SHARE, Bounds, paths
+from dse.types import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Bounds, paths
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,17 +150,27 @@ _KERNELS = Table(_texts("family") | _leaves(types.Kernels) | {
     "alone": Table(_COLLECTIVE_KERNELS),
 })  # fmt: skip
 
+
+def _some_domain(values: dict[str, Sourced], where: str) -> None:
+    """A network states how many devices it joins, or the switches of a fat tree that does."""
+    if "domain" not in values and not {"radix", "levels"} <= values.keys():
+        raise _missing(f"{where}: domain", "domain, or radix and levels")
+
+
 #: One network level: what is built, and how near software comes to it (``fit``).
 _FIT = ("latency", "efficiency", "ramp", "processor_usage")
 _NETWORK = Table(
     _leaves(types.Network, "bandwidth", "domain", "in_network_reduction", "mesh")
     | _texts("family", "scope", "topology", "lanes") | _numbers(year="1", wire_latency="s", energy="J/B")
+    | _numbers(radix=("1", Bounds(low=2.0, whole=True)), levels=("1", COUNT))
     | {
         "fit": Table(_leaves(types.Network, *_FIT), needs=_FIT, plain=True),
         "volumes": Table(_leaves(types.Volumes)),
+        "pods": Table(_leaves(types.Pods), needs=tuple(paths.leaves(types.Pods))),
         "alone": Table(_COLLECTIVE_KERNELS),
     },
-    needs=("bandwidth", "domain", "fit"),
+    needs=("bandwidth", "fit"),
+    check=_some_domain,
 )  # fmt: skip
 
 #: A cluster of nodes; ``sources`` names the measured sources that ran there.

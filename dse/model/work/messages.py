@@ -167,7 +167,9 @@ def data_messages(design: Design, layout: Layout, parameters: Scalar) -> list[Me
     pieces = jnp.where(stage >= 3.0, layout.layers + 1.0, 1.0)
     dp, copies, sharded = layout.groups.dp, layout.groups.copies, stage >= 1.0
     # Without ZeRO every replica is a copy, of all of the state.
-    every_copy = Group(*(jnp.where(sharded, few, all_) for few, all_ in zip(copies, dp, strict=True)))
+    every_copy = Group(jnp.where(sharded, copies.size, dp.size), jnp.where(sharded, copies.local, dp.local))
+    if copies.share is not None and dp.share is not None:
+        every_copy = every_copy._replace(share=jnp.where(sharded, copies.share, dp.share))
 
     def message(name: str, kind: MessageKind, size: Scalar, times: Scalar, window: Window, group: Group) -> Message:
         return Message(name, kind, Dimension.data, Scope.weights, group, size, times, pieces, window)

@@ -52,7 +52,7 @@ def build(spec: SweepSpec) -> Grid:
     )
     owned = set(given) | (set() if parts.n_devices_given else {N_DEVICES})
     dimensions = tuple(_dimension(group, names, owned) for group in orthogonal)
-    base = _base(names, spec, parts)
+    base = _base(names, spec, parts, dimensions)
     orthogonal_paths = {path for dimension in dimensions for path in dimension.columns}
     settled = tuple(c for c in spec.constraints if set(c.names) <= {*DEGREES, *OPTIONS} - orthogonal_paths)
     shapes = tuple(_shapes(base, dimensions, spec.file))
@@ -216,11 +216,16 @@ def _as_stated(values: Values) -> Values:
     return kept | {inside + path: float(leaf(made, path)) for path in paths_}
 
 
-def _base(names: _Names, spec: SweepSpec, parts: Parts) -> Design:
-    """The design that every axis starts from: names first, then the leaves that the specification fixes."""
+def _base(names: _Names, spec: SweepSpec, parts: Parts, dimensions: tuple[Dimension, ...]) -> Design:
+    """The design that every axis starts from: names first, then the leaves that the specification fixes.
+
+    Axes bring the optional records that they have leaves of.
+    """
     values = PLAIN_MAPPING | names.base()
     values |= {path: axis.values[0] for path, axis in spec.fixed.items()}
     values |= {path: axis.values[0] for path, axis in parts.axes.items() if axis.values}
+    brought = (column for dimension in dimensions for column in dimension.columns.items())
+    values = {path: column[0] for path, column in brought} | values
     return built(Design, jax.tree.map(np.float32, values))
 
 
