@@ -155,3 +155,15 @@ def test_a_row_and_a_design_that_leave_the_same_open_are_the_same(stack, tmp_pat
     assert vars(mapping) == vars(made.mapping)
     row_s = dataclasses.replace(made, software=candidates.software, mapping=mapping)
     assert float(dse.evaluate(row_s).peak_memory) == float(dse.evaluate(made).peak_memory)
+
+
+@pytest.mark.parametrize(
+    ("any_option", "seconds", "best"),
+    [(False, 70.0, dict(tp=8, pp=64, dp=8, zero_stage=0)), (True, 62.7, dict(tp=8, pp=32, dp=16, zero_stage=1))],
+)
+def test_the_standard_sweep_with_its_own_stack_and_with_any_option(any_option, seconds, best):
+    """README: `make run`, and `dse run sweeps/megatron_1t_4096_a100.toml --any-option`."""
+    path = "sweeps/megatron_1t_4096_a100.toml"
+    _, summary = execute(path, output=False, keep="top:1", any_option=any_option)
+    assert summary.best[0].value == pytest.approx(seconds, rel=0.01)
+    assert {name: summary.best[0].labels[name] for name in best} == best
