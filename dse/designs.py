@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from dse import catalog
 from dse.errors import InputError, unknown_name
-from dse.types import GENERATED, Chip, Design, Mapping, Precision, paths
+from dse.types import GENERATED, Chip, Design, Mapping, Pods, Precision, paths
 
 R = TypeVar("R")
 
@@ -26,6 +26,12 @@ PLAIN_MAPPING = {
 }
 
 N_DEVICES = "system.n_devices"
+
+#: The record that an over-subscribed scale-out network has and others lack.
+PODS = "system.scale_out.pods"
+
+#: How the leaves begin that say what a stack can do.
+CAN = "software.can."
 
 #: The record that a generated accelerator has and an ordinary one lacks.
 CHIP = "system.accelerator.chip"
@@ -39,13 +45,18 @@ def leaves() -> dict[str, dict[str, Any]]:
 
 @functools.cache
 def known_leaves() -> dict[str, dict[str, Any]]:
-    """Every leaf that a design may have: those of any, and those of the chip that its accelerator is generated from."""
-    return leaves() | paths.leaves(Chip, f"{CHIP}.")
+    """Every leaf that a design may have.
+
+    Those of any, of the chip that its accelerator is generated from, and of the pods of an over-subscribed network.
+    """
+    return leaves() | paths.leaves(Chip, f"{CHIP}.") | paths.leaves(Pods, f"{PODS}.")
 
 
 def leaves_of(design: Design) -> dict[str, dict[str, Any]]:
     """Every leaf that ``design`` has, but for presets."""
-    return leaves() if design.system.accelerator.chip is None else known_leaves()
+    lacks = {CHIP: design.system.accelerator.chip is None, PODS: design.system.scale_out.pods is None}
+    prefixes = tuple(f"{path}." for path, absent in lacks.items() if absent)
+    return {path: about for path, about in known_leaves().items() if not (prefixes and path.startswith(prefixes))}
 
 
 def check_chip(path: str, generated: bool, where: str) -> None:
@@ -73,9 +84,14 @@ def _by_ending() -> dict[str, list[str]]:
 
 
 def path_endings(path: str) -> list[str]:
-    """Dotted endings that may mean a leaf; a chip's begin at ``chip`` or at its node, so that others stay unique."""
+    """Dotted endings that may mean a leaf.
+
+    A chip's begin at ``chip`` or at its node, those of what a stack can do at ``can``: so others stay unique.
+    """
     parts = path.split(".")
     endings = [".".join(parts[start:]) for start in range(len(parts))]
+    if path.startswith(CAN):  # named as the options that they limit
+        return [ending for ending in endings if "can." in ending]
     if not path.startswith(f"{CHIP}."):
         return endings
     return [ending for ending in endings if "chip." in ending or ending.startswith(("node.", "base_node."))]
@@ -168,12 +184,27 @@ def leaf(record: Any, path: str) -> Any:
     return functools.reduce(getattr, path.split("."), record)
 
 
+def stack_values(name: str, where: str = "software", any_option: bool = False) -> catalog.Values:
+    """All that a stack brings into a design: its own leaves, and options of a mapping that leaves them open.
+
+    Args:
+        name: of the stack, in the catalogue.
+        where: what errors name.
+        any_option: leave out what it can do, so that it can do all.
+    """
+    own = catalog.within("software", catalog.values("software", name, where))
+    if any_option:
+        own = {path: value for path, value in own.items() if not path.startswith(CAN)}
+    return own | catalog.within("mapping", catalog.mapping_defaults(name, where))
+
+
 def design(
     workload: str,
     system: str,
     software: str | None = None,
     n_devices: int | None = None,
     where: str = "design",
+    any_option: bool = False,
     **settings: Any,
 ) -> Design:
     """One design from catalogue names and leaf values.
@@ -184,11 +215,13 @@ def design(
         software: catalogue name of the training stack; by default the system's own.
         n_devices: devices used; by default ``tp cp pp dp``.
         where: how errors call the place these values come from.
+        any_option: let the mapping ask for options that the stack lacks.
         **settings: any leaf by its name or dotted ending (``tp=8``, ``recompute="full"``,
             ``**{"memory.bandwidth": "3.35 TB/s"}``); numbers are in SI units.
 
     Returns:
-        A design whose leaves are Python numbers in SI units. ``dp`` follows from ``n_devices`` when it is not given.
+        A design whose leaves are Python numbers in SI units. ``dp`` follows from ``n_devices`` when it is not given;
+        options of the mapping that are not given are as the stack has them (:func:`dse.catalog.mapping_defaults`).
 
     Raises:
         InputError: for unknown names, and for values with a wrong unit or out of bounds.
@@ -201,14 +234,15 @@ def design(
     for name, value in settings.items():
         path = leaf_path(name, where)
         stated[path] = leaf_value(path, value, f"{where}.{name}")
+    stack = software or catalog.default_software(system)
     values = (
         catalog.within("workload", catalog.values("workload", workload))
         | catalog.within("system", catalog.values("system", system))
-        | catalog.within("software", catalog.values("software", software or catalog.default_software(system)))
+        | stack_values(stack, "software", any_option)
     )
     for path in stated:
         check_chip(path, f"{CHIP}.die_area" in values, where)
-    values |= PLAIN_MAPPING | stated
+    values = PLAIN_MAPPING | values | stated
     model_parallel = values["mapping.tp"] * values["mapping.cp"] * values["mapping.pp"]
     if "mapping.dp" not in stated and n_devices is not None:
         if n_devices % model_parallel:

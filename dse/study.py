@@ -234,10 +234,21 @@ def _training_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str,
         ),
         "network_too_small": f"n_devices={system.n_devices:g}, the network joins {joined:g}",
         "host_memory": f"needs {metrics['host_memory'] / _GIB:.1f} GiB of {system.host.capacity / _GIB:.1f} GiB",
+        "stack_lacks": _lacked(design),
         "offload_too_few_layers": f"layers={w.n_layers:g}, pp={m.pp:g}",
         "power": f"limit {system.accelerator.power.limit or system.accelerator.power.tdp:g} W",
         "precision_unsupported": f"precision={Precision(int(m.precision)).name.replace('_', '-')}",
     }
+
+
+def _lacked(design: Design) -> str:
+    """What a design's mapping asks of its stack beside what the stack has."""
+    from dse.model.capabilities import asked, lacking
+
+    can, mapping = vars(design.software.can), vars(design.mapping)
+    wanted = asked(mapping)
+    lacks = [name for name, lacked in lacking(mapping, can).items() if lacked] or wanted
+    return ", ".join(f"{name} {float(wanted[name]):g} of at most {can[name]:g}" for name in lacks)
 
 
 #: Parts of a step that are intervals between micro-batches: in each, device and host have their launches to do.

@@ -20,8 +20,8 @@
 # number of memory stacks is generated in every node, with every memory and behind every network, and each of these
 # machines trains with its own best mapping.
 #
-# `sweeps/technology_nodes_training.toml` asks this of 1,400 machines and 92,022,000 designs. Here its axes of
-# machines are thinned to 240 of them; the mappings stay as they are, all 65,730 of each machine.
+# `sweeps/technology_nodes_training.toml` asks this of 1,400 machines and 60,883,200 designs. Here its axes of
+# machines are thinned to 240 of them; the mappings stay as they are, all 43,488 of each machine.
 
 # %%
 # %matplotlib inline

@@ -30,6 +30,9 @@ global_batch = 64
 name = "selene"
 n_devices = 16
 
+[software]
+any_option = true
+
 [axes]
 tp = [1, 2, 8]
 pp = [1, 2]

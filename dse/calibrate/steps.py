@@ -386,7 +386,7 @@ def _with(lookup: Lookup, solution: Solution) -> Lookup:
         before = lookup.software(stack)
         if stack in NOT_FITTED:
             return before
-        return dataclasses.replace(before, **solution.values(stack))
+        return replace(before, solution.values(stack))
 
     return Lookup(software=fitted)
 

@@ -28,6 +28,7 @@ from dse.catalog.entries import (
     within,
 )
 from dse.catalog.load import FOLDERS, Folder, catalog_root, file_of, find, known_names, paths, plain, shown
+from dse.catalog.schema import LEFT_OPEN
 from dse.catalog.units import quantity
 from dse.catalog.unverified import Constant, unverified_of
 from dse.catalog.value import Sourced, bounded, choice
@@ -35,9 +36,10 @@ from dse.errors import InputError, nearest, unknown_name
 from dse.types.paths import build
 
 __all__ = [
-    "FOLDERS", "Constant", "Entry", "Sourced", "Values", "accelerator", "bounded", "catalog_root", "check", "choice",
-    "default_software", "digest", "entry", "kinds", "memory", "names", "network", "node", "provenance", "quantity",
-    "resolve", "software", "system", "unverified", "used", "values", "within", "workload",
+    "FOLDERS", "LEFT_OPEN", "Constant", "Entry", "Sourced", "Values", "accelerator", "bounded", "catalog_root",
+    "check", "choice", "default_software", "digest", "entry", "kinds", "mapping_defaults", "memory", "names", "network",
+    "node", "provenance", "quantity", "resolve", "software", "system", "unverified", "used", "values", "within",
+    "workload",
 ]  # fmt: skip
 
 
@@ -187,6 +189,16 @@ def default_software(system_name: str, where: str = "system", folder: Folder = N
     """Slug of the stack that a system (or an accelerator as one) runs unless told otherwise."""
     found = entry("system", system_name, where, folder)
     return reference(found, "node.software" if found.kind == "accelerator" else "software", folder)[1]
+
+
+def mapping_defaults(name: str, where: str = "software", folder: Folder = None) -> Values:
+    """What a stack does where a mapping does not say: option of the mapping → value, 0 where its file is silent.
+
+    >>> mapping_defaults("nemo")
+    {'zero_stage': 1.0, 'sequence_parallel': 1.0, 'overlap_dp': 1.0, 'overlap_tp': 1.0}
+    """
+    found = entry("software", name, where, folder)
+    return {option: float(found.value(option, 0.0)) for option in LEFT_OPEN}
 
 
 # --- where values come from -------------------------------------------------------------------------------

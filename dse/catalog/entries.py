@@ -81,6 +81,8 @@ def load(kind: str, slug: str, folder: Folder = None) -> Entry:
         return dataclasses.replace(entry, values=_workload_defaults(entry))
     if kind == "accelerator":
         return dataclasses.replace(entry, values=_accelerator_defaults(entry, folder))
+    if kind == "network":
+        return dataclasses.replace(entry, values=_network_defaults(entry))
     return entry
 
 
@@ -122,6 +124,17 @@ def _workload_defaults(entry: Entry) -> dict[str, Sourced]:
             "correct one of the two",
         )  # fmt: skip
     return values
+
+
+def _network_defaults(entry: Entry) -> dict[str, Sourced]:
+    """Values of a network; of a fat tree of ``l`` levels of switches with ``k`` ports each it joins ``2 (k / 2)^l``.
+
+    Al-Fares et al., SIGCOMM 2008, has it for three levels.
+    """
+    if "domain" in entry.values:
+        return entry.values
+    joined = 2.0 * (entry.value("radix") / 2.0) ** entry.value("levels")
+    return {"domain": _default(joined, "1", "2 (radix / 2)^levels, a fat tree")} | entry.values
 
 
 def _accelerator_defaults(entry: Entry, folder: Folder) -> dict[str, Sourced]:
@@ -297,7 +310,8 @@ def _chip(found: Entry, folder: Folder) -> Values:
 
 def _network(found: Entry, folder: Folder, fine: bool) -> Values:
     """One level; with ``fine`` what its ``alone`` states, else what collectives of every network share."""
-    values = _stated(found, types.Network, absent=0.0) | _optional(found, types.Volumes, "volumes")
+    values = _stated(found, types.Network, absent=0.0)
+    values |= _optional(found, types.Volumes, "volumes") | _optional(found, types.Pods, "pods")
     if fine:
         restated = {path: found.value(f"alone.{path}") for path in leaves(types.Network)}
         values |= {path: value for path, value in restated.items() if value is not None}

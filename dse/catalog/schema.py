@@ -11,7 +11,7 @@ from dse import types
 from dse.catalog import value
 from dse.catalog.value import Parser, Sourced
 from dse.errors import InputError, unknown_name
-from dse.types import NOT_NEGATIVE, POSITIVE, SHARE, Bounds, paths
+from dse.types import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Bounds, paths
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,17 +150,27 @@ _KERNELS = Table(_texts("family") | _leaves(types.Kernels) | {
     "alone": Table(_COLLECTIVE_KERNELS),
 })  # fmt: skip
 
+
+def _some_domain(values: dict[str, Sourced], where: str) -> None:
+    """A network states how many devices it joins, or the switches of a fat tree that does."""
+    if "domain" not in values and not {"radix", "levels"} <= values.keys():
+        raise _missing(f"{where}: domain", "domain, or radix and levels")
+
+
 #: One network level: what is built, and how near software comes to it (``fit``).
 _FIT = ("latency", "efficiency", "ramp", "processor_usage")
 _NETWORK = Table(
     _leaves(types.Network, "bandwidth", "domain", "in_network_reduction", "mesh")
     | _texts("family", "scope", "topology", "lanes") | _numbers(year="1", wire_latency="s", energy="J/B")
+    | _numbers(radix=("1", Bounds(low=2.0, whole=True)), levels=("1", COUNT))
     | {
         "fit": Table(_leaves(types.Network, *_FIT), needs=_FIT, plain=True),
         "volumes": Table(_leaves(types.Volumes)),
+        "pods": Table(_leaves(types.Pods), needs=tuple(paths.leaves(types.Pods))),
         "alone": Table(_COLLECTIVE_KERNELS),
     },
-    needs=("bandwidth", "domain", "fit"),
+    needs=("bandwidth", "fit"),
+    check=_some_domain,
 )  # fmt: skip
 
 #: A cluster of nodes; ``sources`` names the measured sources that ran there.
@@ -170,14 +180,20 @@ _SYSTEM = Table(
     needs=("accelerator", "scale_up", "scale_out", "software", "devices_per_node"),
 )  # fmt: skip
 
+#: Options of a mapping that a stack's file states for mappings that leave them open.
+LEFT_OPEN = ("zero_stage", "sequence_parallel", "overlap_dp", "overlap_tp")
+
+#: What a stack has of the options of a mapping: all, where nothing is said.
+_CAPABILITIES: dict[str, Parser | Table] = {"can": Table(_leaves(types.Capabilities))}
+
 #: A stack, what it does where a mapping leaves it open, and in ``sources`` the measured sources that used it.
 #: ``selective`` is the policy that it calls selective recompute; ``lineage`` the code base it descends from, with which
 #: it shares what is fitted. ``family`` names the chips of a stack that nothing was measured of: it gets what their
 #: stacks share.
 _SOFTWARE = Table(
     _texts("family", "lineage") | _leaves(types.Software) | _numbers(residual="1")
-    | {"selective": _choice(types.Recompute)}
-    | _leaves(types.Mapping, "zero_stage", "sequence_parallel", "overlap_dp", "overlap_tp"),
+    | {"selective": _choice(types.Recompute)} | _CAPABILITIES
+    | _leaves(types.Mapping, *LEFT_OPEN),
     needs=_stated(types.Software),
 )  # fmt: skip
 

@@ -44,6 +44,9 @@ def evaluate(
         int | None, typer.Option("--n-devices", "-n", help="Devices used [default: tp cp pp dp].")
     ] = None,
     software: Annotated[str | None, typer.Option(help="Training stack [default: the system's own].")] = None,
+    any_option: Annotated[
+        bool, typer.Option("--any-option", help="Let the mapping ask for options that the stack lacks.")
+    ] = False,
     metric: Annotated[str, typer.Option(help="Metric whose elasticities are shown.")] = "step_time",
     uncertainty: Annotated[
         bool, typer.Option("--uncertainty", help="Also between what a time or rate lies, in 80 % of cases.")
@@ -57,7 +60,7 @@ def evaluate(
 
     values = _settings(settings or [])
     n_devices, software = _whole(values.pop("n_devices", n_devices)), values.pop("software", software)
-    made = design(workload, system, software, n_devices, where="--set", **values)
+    made = design(workload, system, software, n_devices, "--set", any_option, **values)
     explained = explain(made, metric)
     bounds = _bounds(made, software or default_software(system), explained) if uncertainty else {}
     if as_json:
@@ -133,13 +136,15 @@ def _told(workload: str, system: str, software: str | None, made: Design) -> str
 
 def _print(explained: Explanation, bounds: dict[str, Interval], made: Design) -> None:
     from dse.measured.uncertainty import surely_below
+    from dse.types import Infeasible
 
     out = show.console()
     metric = explained.elasticity_of.replace("_", " ")
     if explained.reasons:
         out.print(Text("cannot run", "bold red"))
         for reason in explained.reasons:
-            out.print(Text(f"  {reason.meaning}: {reason.numbers}"), soft_wrap=True)
+            fix = " (--any-option lets it)" if reason.name == Infeasible.stack_lacks.name else ""
+            out.print(Text(f"  {reason.meaning}: {reason.numbers}{fix}"), soft_wrap=True)
         out.print()
     if explained.caution:
         out.print(Text(explained.caution, "yellow"), soft_wrap=True)

@@ -36,6 +36,9 @@ def run(
         str | None, typer.Option(metavar="i/n", help="Run only share i of n; dse merge joins them.")
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Compute again what an earlier run has finished.")] = False,
+    any_option: Annotated[
+        bool, typer.Option("--any-option", help="Offer options of the mapping that the stack lacks too.")
+    ] = False,
     figure: Annotated[bool, typer.Option(help="Draw the figures that the results are suited to.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
@@ -48,8 +51,10 @@ def run(
 
         imported = time.perf_counter() - began
         out = show.console(stderr=as_json)
-        grid, kept = sweeps.plan(sweep, keep)
+        grid, kept = sweeps.plan(sweep, keep, any_option=any_option)
         out.print(Text(f"{grid.spec.title}\n{grid.describe()}, keeping {kept}"))
+        if grid.lacks:
+            out.print(Text(grid.lacks, "yellow"), soft_wrap=True)
         try:
             with sweeps.progress_bar() as progress:
                 options = {"keep": keep, "chunk": chunk, "fresh": fresh, "progress": progress}

@@ -43,6 +43,12 @@ def search(
         int | None, typer.Option(help="Budget of each seed of each method, in place of the file's.")
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Begin again, whatever an earlier run has done.")] = False,
+    any_option: Annotated[
+        bool, typer.Option("--any-option", help="Offer options of the mapping that the stack lacks too.")
+    ] = False,
+    whole_stacks: Annotated[
+        bool, typer.Option("--whole-stacks", help="Of a co-design: report a chip with whole stacks of memory.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Search a space for its best designs; an interrupted search goes on where it stopped."""
@@ -56,11 +62,13 @@ def search(
     if is_codesign(specification):
         from dse.cli.codesign import codesign
 
-        return codesign(specification, as_json)
+        return codesign(specification, as_json, any_option, whole_stacks)
 
     out = show.console(stderr=as_json)
-    problem = searches.plan(specification)
+    problem = searches.plan(specification, any_option=any_option)
     out.print(Text(f"{problem.spec.sweep.title}\n{size(problem)}"), soft_wrap=True)
+    if problem.grid.lacks:
+        out.print(Text(problem.grid.lacks, "yellow"), soft_wrap=True)
     try:
         with progress_bar() as progress:
             options = searches.Options(output, evaluations, seconds, fresh, progress)
@@ -69,7 +77,7 @@ def search(
         show.note(str(interruption))
         return INTERRUPTED
     if as_json:
-        show.document(_as_dict(found))
+        show.document(_as_dict(found) | {"lacks": problem.grid.lacks})
     else:
         _print(found, problem)
     return 0 if found.any_feasible else NOTHING_FEASIBLE

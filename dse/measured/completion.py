@@ -60,7 +60,8 @@ def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
         system, stack = _system(cells, lookup)
         software = lookup.software(stack)
         workload = _whole_batch(cells, _workload(cells, lookup, software), devices)
-        found = mappings(cells, workload, devices, lambda name: float(lookup.entry("software", stack).value(name, 0.0)))
+        selective = {"selective": float(lookup.entry("software", stack).value("selective", 0.0))}
+        found = mappings(cells, workload, devices, (lookup.mapping_defaults(stack) | selective).__getitem__)
     except InputError as error:
         raise Skip("not in the catalogue", str(error)) from None
     return Candidates(workload, dataclasses.replace(system, n_devices=devices), software, found, cells.completed, stack)

@@ -20,6 +20,7 @@ class Lookup:
         self.system: Callable[[str], System] = functools.cache(catalog.system)
         self.software: Callable[[str], Software] = functools.cache(software)
         self.default_software: Callable[[str], str] = functools.cache(catalog.default_software)
+        self.mapping_defaults: Callable[[str], catalog.Values] = functools.cache(catalog.mapping_defaults)
         self.entry: Callable[[str, str], catalog.Entry] = functools.cache(catalog.entry)
         self.resolve: Callable[[str, str], str] = functools.cache(self._resolve)
 

@@ -48,7 +48,7 @@ def predict_cases(
 
     Of what a row leaves open, a mapping takes the lightest recompute that fits memory, and of
     the mappings the fastest is taken. A row that states all that decides its memory did run: it is
-    predicted even above the capacity, and noted.
+    predicted even above the capacity, and noted; so is one that states what its stack is said to lack.
     """
     lookup = lookup or Lookup()
     open_cases: list[Candidates | Skip] = []
@@ -134,6 +134,9 @@ def _choose(
     # More stages that differ by a layer than the ends are only taken where a row states them: then they did run.
     stated = uneven & np.array([m.virtual_stages == 1.0 and m.pp <= layers for m in mappings])
     reason = np.where(stated, reason & ~study.reason_bits.get("layers_not_divisible", 0), reason)
+    lacks = study.reason_bits.get("stack_lacks", 0)
+    beyond = bool(np.all(reason & lacks))  # what a row states of its options its stack had
+    reason = reason & ~lacks if beyond else reason
     runs = (reason & ~int(study.memory_reasons)) == 0
     if not runs.any():
         skip = Skip("infeasible as stated", _sentence(int(reason[0]), study))
@@ -148,6 +151,8 @@ def _choose(
             return Prediction(case, completed=candidates.completed, skip=Skip("does not fit in memory", smallest))
         fits, note = runs & (need == need[runs].min()), "over capacity"
     chosen = _fastest(mappings, metrics[study.objective], fits)
+    if beyond:
+        note = "; ".join(filter(None, (note, "asks for what its stack is said to lack")))
     if uneven[chosen]:
         note = "; ".join(filter(None, (note, "stages differ by a layer")))
     return Prediction(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import ceiling, divides, even_part, power_of_two
+from dse.model.choice import ceiling, divides, even_part, least, power_of_two
 from dse.model.formats import activation_bytes, operand_bytes
 from dse.types import (
     Attention,
@@ -19,6 +19,7 @@ from dse.types import (
     Group,
     Mapping,
     Placement,
+    Pods,
     Recompute,
     Scalar,
     SequenceParallel,
@@ -110,7 +111,7 @@ def lay_out(design: Design) -> Layout:
         n_micro_batches=w.global_batch / (m.dp * m.micro_batch),
         replicas=m.dp * m.cp,
         devices=m.tp * m.cp * m.pp * m.dp,
-        groups=groups(m, design.system.scale_up.domain),
+        groups=in_pods(groups(m, design.system.scale_up.domain), m, design.system.scale_out.pods),
         element=Element(
             operand=operand_bytes(m.precision),
             activation=activation_bytes(m.precision),
@@ -193,9 +194,7 @@ def eager_softmax(batch: Scalar, software: Software) -> Scalar:
 def groups(mapping: Mapping, domain: Scalar) -> Groups:
     """Communicators of a mapping in scale-up domains of so many devices; the innermost dimension has stride 1."""
     tp, cp, pp, dp = mapping.tp, mapping.cp, mapping.pp, mapping.dp
-    dp_outermost = mapping.placement == float(Placement.tp_cp_pp_dp)
-    dp_stride = jnp.where(dp_outermost, tp * cp * pp, tp * cp)
-    pp_stride = jnp.where(dp_outermost, tp * cp, tp * cp * dp)
+    dp_stride, pp_stride = strides(mapping)
     copies = mapping.dp_replicate
     shards, local_cp = dp / copies, members_within(cp, tp, domain)
     return Groups(
@@ -205,6 +204,39 @@ def groups(mapping: Mapping, domain: Scalar) -> Groups:
         # All or none of these: one stage that leaves its domain sets the pace, and copies are apart by whole shards.
         copies=Group(copies, jnp.where(dp_stride * dp <= domain, copies, 1.0)),
         pp=Group(2.0, jnp.where(pp_stride * pp <= domain, 2.0, 1.0)),
+    )
+
+
+def strides(mapping: Mapping) -> tuple[Scalar, Scalar]:
+    """Devices from a member of a data parallel group to the next, and from a stage to the next."""
+    inner, outermost = mapping.tp * mapping.cp, mapping.placement == float(Placement.tp_cp_pp_dp)
+    return jnp.where(outermost, inner * mapping.pp, inner), jnp.where(outermost, inner, inner * mapping.dp)
+
+
+def in_pods(found: Groups, mapping: Mapping, pods: Pods | None) -> Groups:
+    """Groups with the share of their scale-out bandwidth that an over-subscribed level above pods leaves them.
+
+    Members ``s`` devices apart are ``m = max(P / s, 1)`` to a pod of ``P`` (shards: ``c m``, context parallelism lies
+    inside). A ring leaves a pod once, and as many rings as a pod has groups share what leads out of it, ``1 / o`` of
+    its links: each member has ``min(m / o, 1)`` of its own. A group within one pod has all of it. Groups of tp and cp
+    are taken to be within pods.
+    """
+    if pods is None:
+        return found
+    whole, above = pods.size, 1.0 / pods.oversubscription
+    dp_stride, pp_stride = strides(mapping)
+    dp_extent = dp_stride * mapping.dp
+    shards_extent = dp_extent / mapping.dp_replicate
+
+    def share(alone: Scalar, stride: Scalar, extent: Scalar) -> Scalar:
+        """Of a member's bandwidth: ``alone`` where one position of its group lies in a pod."""
+        leaving = least(alone * jnp.maximum(whole / stride, 1.0), 1.0)
+        return jnp.where(extent > whole, leaving, 1.0)
+
+    return found._replace(
+        dp=found.dp._replace(share=share(mapping.cp * above, dp_stride, shards_extent)),
+        copies=found.copies._replace(share=share(above, shards_extent, dp_extent)),
+        pp=found.pp._replace(share=share(above, pp_stride, pp_stride * mapping.pp)),
     )
 
 

@@ -71,9 +71,12 @@ def execute(
     return results.to_xarray(labelled), found
 
 
-def plan(spec: str | Path | SearchSpec, study: Study | None = None) -> Problem:
-    """The problem of a specification; bad input is an InputError."""
-    return problem.build(spec if isinstance(spec, SearchSpec) else read(spec, study), study)
+def plan(spec: str | Path | SearchSpec, study: Study | None = None, any_option: bool = False) -> Problem:
+    """The problem of a specification, with options that the stack lacks if so asked; bad input is an InputError."""
+    spec = spec if isinstance(spec, SearchSpec) else read(spec, study)
+    if any_option:
+        spec = dataclasses.replace(spec, sweep=dataclasses.replace(spec.sweep, any_option=True))
+    return problem.build(spec, study)
 
 
 def perform(task: Problem, options: Options) -> tuple[Labelled, Outcome]:

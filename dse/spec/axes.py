@@ -32,6 +32,7 @@ class Axis:
     labels: tuple[Label, ...] = ()  #: the values as results show them
     rule: str = ""  #: one of RULES, or "" when the values are given
     explicit: bool = False  #: every value was written out, so that each must be possible
+    most: float = math.inf  #: what a rule's values may be at most
 
     @property
     def units(self) -> str:

@@ -5,6 +5,7 @@
     [codesign]
     shares = [["chip.core_power", "chip.memory_power", "chip.link_power"]]  # each list keeps its sum
     weights = [1, 1]  # of the workloads, in their order
+    whole_stacks = true  # of the chip that is reported: rounded both ways, the better one
 
     [codesign.between]
     "chip.die_area" = { from = "200 mm2", to = "800 mm2" }
@@ -23,7 +24,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import Field
 
 from dse.spec import sweep as sweep_spec
-from dse.spec.document import Natural, Positive, Section, Whole, checked
+from dse.spec.document import Natural, Positive, Section, Truth, Whole, checked
 from dse.spec.sweep import SweepSpec
 
 SECTION = "codesign"
@@ -46,6 +47,7 @@ class Codesign(Section):
     weights: tuple[Positive, ...] | None = Field(None, title="one for each workload")
     between: Mapping[str, Any] = Field(default_factory=dict)
     budget: Budget = Budget()
+    whole_stacks: Truth = False
     starts: Whole | None = None
     steps: Whole | None = None
     seed: Natural | None = None

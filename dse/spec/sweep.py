@@ -45,6 +45,9 @@ _SECTIONS = {
     "software": {"name": "software"},
     "mapping": {},
 }
+#: Key of ``[software]`` that lets mappings ask for what the stack lacks.
+ANY_OPTION = "any_option"
+
 _KEYS = ("title", *_SECTIONS, "axes", "zip", "constraints", "objective", "output")
 COMPRESSIONS = ("auto", "zstd", "zlib", "none")
 KEEP_MODES = ("all", "feasible", "best", "pareto", "top")
@@ -94,6 +97,7 @@ class SweepSpec:
     limit: int
     compression: str
     histogram: int = 0  #: bins of every objective's histogram, 0 for none
+    any_option: bool = False  #: whether options are offered that the stack lacks
     energy: bool = False  #: whether the metrics of energy and power are wanted too
 
     @property
@@ -179,6 +183,7 @@ def from_document(document: dict[str, Any], text: str, file: str, study: Study |
     for key in set(document) - {"title"}:
         _expect_table(document[key], f"{file}: {key}")
     names, fixed = _fixed(document, file)
+    any_option = document.get("software", {}).get(ANY_OPTION, False)
     axes = tuple(_axes(document.get("axes", {}), file))
     _check_conflicts(names, fixed, axes)
     output = document.get("output", {})
@@ -203,6 +208,7 @@ def from_document(document: dict[str, Any], text: str, file: str, study: Study |
         limit=_limit(output.get("limit", DEFAULT_LIMIT), f"{file}: output.limit"),
         compression=_compression(output.get("compression", "auto"), f"{file}: output.compression"),
         histogram=_histogram(output.get("histogram", 0), f"{file}: output.histogram"),
+        any_option=_truth(any_option, f"{file}: software.{ANY_OPTION}", ANY_OPTION),
         energy=_energy(output.get("energy"), used, f"{file}: output.energy", study),
     )
 
@@ -244,6 +250,8 @@ def _fixed(document: dict[str, Any], file: str) -> tuple[dict[str, Axis], dict[s
     for section, own in _SECTIONS.items():
         for key, value in _flat(document.get(section, {})):
             where = f"{file}: {section}.{key}"
+            if (section, key) == ("software", ANY_OPTION):
+                continue
             if isinstance(value, list | dict):
                 raise InputError(where, repr(value), "a single value", f"move {key} to [axes] to sweep it")
             if key in own:
@@ -364,6 +372,10 @@ def _energy(value: Any, used: set[str], where: str, study: Study) -> bool:
     if value is None:
         metrics, leaves = study.group(ENERGY), study.optional.get(ENERGY, ())
         return any(name in metrics or name.startswith(leaves) for name in used)
+    return _truth(value, where, "energy")
+
+
+def _truth(value: Any, where: str, key: str) -> bool:
     if isinstance(value, bool):
         return value
-    raise InputError(where, repr(value), "true or false", "write energy = true")
+    raise InputError(where, repr(value), "true or false", f"write {key} = true")

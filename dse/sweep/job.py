@@ -30,6 +30,7 @@ class Options:
     fresh: bool = False  #: compute again what is finished, a whole file or the parts of an interrupted run
     progress: Callable[[Progress], None] | None = None  #: called after every block
     study: Study | None = None  #: what is evaluated, in place of what the specification asks for
+    any_option: bool = False  #: offer options that the stack lacks too, whatever the specification says
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +44,9 @@ class Job:
     target: Path | None
 
 
-def plan(spec: str | Path | SweepSpec, keep: str | None = None, study: Study | None = None) -> tuple[Grid, Keep]:
+def plan(
+    spec: str | Path | SweepSpec, keep: str | None = None, study: Study | None = None, any_option: bool = False
+) -> tuple[Grid, Keep]:
     """The grid of a sweep and what it keeps, checked against the limit; nothing large is allocated.
 
     Args:
@@ -51,6 +54,7 @@ def plan(spec: str | Path | SweepSpec, keep: str | None = None, study: Study | N
         keep: ``all feasible best pareto top:K`` in place of the specification's.
         study: what is evaluated, in place of what the specification asks for; its metrics must have the names that
             the specification uses.
+        any_option: offer options that the stack lacks too, whatever the specification says.
 
     Returns:
         The grid, which tells the size (``n_designs``, ``describe()``), and which designs are kept.
@@ -59,12 +63,14 @@ def plan(spec: str | Path | SweepSpec, keep: str | None = None, study: Study | N
 
     >>> grid, keep = plan("sweeps/megatron_1t_4096_a100.toml", keep="top:10")
     >>> grid.n_designs, str(keep)
-    (56946, 'top:10')
+    (4860, 'top:10')
     """
     if not isinstance(spec, SweepSpec):
         spec = read(spec, study)
     elif study:
         spec = dataclasses.replace(spec, study=study)
+    if any_option:
+        spec = dataclasses.replace(spec, any_option=True)
     grid = compose.build(spec)
     kept = parse_keep(keep, "keep") if keep else spec.keep
     if kept.mode == "pareto" and len(spec.objectives) < 2:
@@ -86,7 +92,7 @@ def prepared(spec: str | Path | SweepSpec, options: Options) -> Job:
     if options.chunk is not None and not 1 <= options.chunk <= LONGEST_CHUNK:
         raise InputError("chunk", str(options.chunk), f"1 to {LONGEST_CHUNK:,} designs", "leave it out")
     fuse_outputs()
-    grid, kept = plan(spec, options.keep, options.study)
+    grid, kept = plan(spec, options.keep, options.study, options.any_option)
     named = None if options.output in (None, True, False) else Path(str(options.output))
     target = None if options.output is False else named or grid.spec.output
     if target:

@@ -101,7 +101,7 @@ def _difference(keys: Any, headers: dict[str, dict[str, Any]]) -> str:
 def _same_sweep(output: Path, header: dict[str, Any], study: Study | None) -> tuple[Grid, Keep]:
     """The grid of the sweep as it is known here, which must be what the shards knew."""
     spec = from_text(header["specification"], header["file"], study)
-    grid, keep = plan(spec, header["sweep"]["keep"])
+    grid, keep = plan(spec, header["sweep"]["keep"], any_option=header["sweep"]["any_option"] == "yes")
     here = manifests.identity(grid, keep)
     differ = [name for name in _SAME_HERE if here[name] != header["sweep"][name]]
     if differ:

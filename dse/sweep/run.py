@@ -39,6 +39,7 @@ def run(
     chunk: int | None = None,
     fresh: bool = False,
     progress: Callable[[Progress], None] | None = None,
+    any_option: bool = False,
 ) -> xr.Dataset:
     """Run a sweep and write its results; see :func:`execute` for the summary too.
 
@@ -49,6 +50,7 @@ def run(
         chunk: designs evaluated at once.
         fresh: compute again what is finished, a whole file or the parts of an interrupted run.
         progress: called after every block.
+        any_option: offer options that the stack lacks too; without it they are left out.
 
     Returns:
         One variable a metric, with ``units`` and ``long_name``. Its dimensions are the orthogonal axes and
@@ -61,7 +63,7 @@ def run(
     >>> results.sizes["design"], results.step_time.attrs["units"]
     (3, 's')
     """
-    return execute(spec, output, keep=keep, chunk=chunk, fresh=fresh, progress=progress)[0]
+    return execute(spec, output, keep=keep, chunk=chunk, fresh=fresh, progress=progress, any_option=any_option)[0]
 
 
 def execute(

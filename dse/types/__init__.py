@@ -36,10 +36,10 @@ from dse.types.fields import (
 from dse.types.kernels import AttentionKernels, EfficiencySteps, FineKernels, Kernels, Steps
 from dse.types.machine import HOST, Accelerator, MatrixRate, MemoryTier, System
 from dse.types.metrics import Metrics
-from dse.types.network import CollectiveKernels, Network, Volumes
+from dse.types.network import CollectiveKernels, Network, Pods, Volumes
 from dse.types.operations import Dimension, Element, Group, Message, Operator, Scope, Window, Work
 from dse.types.power import Power
-from dse.types.software import Mapping, Software
+from dse.types.software import Capabilities, Mapping, Software
 from dse.types.technology import GENERATED, Board, Chip, LogicNode, MemoryTechnology
 from dse.types.workload import Workload
 
@@ -59,6 +59,7 @@ __all__ = [
     "AttentionKernels",
     "Board",
     "Bounds",
+    "Capabilities",
     "Chip",
     "Collective",
     "CollectiveKernels",
@@ -82,6 +83,7 @@ __all__ = [
     "Operator",
     "OperatorKind",
     "Placement",
+    "Pods",
     "Power",
     "Precision",
     "Recompute",

@@ -98,6 +98,7 @@ class Infeasible(IntFlag):
     offload_too_few_layers = 2048
     power = 4096
     shards_not_divisible = 8192
+    stack_lacks = 16384
 
 
 #: One sentence a bit, for tables and dataset attributes.
@@ -118,4 +119,5 @@ INFEASIBLE_MEANING = {
     Infeasible.offload_too_few_layers: "offload needs at least three layers a device",
     Infeasible.power: "no clock meets the power limit, or the one set is above the nominal one",
     Infeasible.shards_not_divisible: "dp_replicate does not divide dp",
+    Infeasible.stack_lacks: "the software stack lacks an option of the mapping",
 }

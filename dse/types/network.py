@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dse.types.fields import POSITIVE, POSITIVE_SHARE, SHARE, SIGNED, Scalar, metadata, record
+from dse.types.fields import COUNT, POSITIVE, POSITIVE_SHARE, SHARE, SIGNED, Bounds, Scalar, metadata, record
 
 
 @record
@@ -46,6 +46,20 @@ class CollectiveKernels:
 
 
 @record
+class Pods:
+    """Pods of a scale-out network whose top level, which joins them, has less bandwidth than they have below.
+
+    An optional part of :class:`Network`; a design without it has full bisection bandwidth and none of these leaves.
+    """
+
+    size: Scalar = metadata("P", "1", "devices that reach each other at full bandwidth", default=1.0, bounds=COUNT)
+    oversubscription: Scalar = metadata(
+        "o", "1", "bandwidth into a pod's devices over that out of the pod; 1: full bisection", default=1.0,
+        bounds=Bounds(low=1.0),
+    )  # fmt: skip
+
+
+@record
 class Network:
     """One level of the interconnect, as one device sees it."""
 
@@ -63,5 +77,6 @@ class Network:
         "", "1", "1 where each pair of devices has a link of its own (full mesh), 0 for a switch", default=0.0,
         bounds=SHARE,
     )  # fmt: skip
+    pods: Pods | None = None
     volumes: Volumes | None = None
     alone: CollectiveKernels | None = None

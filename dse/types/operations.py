@@ -68,10 +68,11 @@ class Element(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Members of a communicator: in all, and inside one scale-up domain."""
+    """Members of a communicator: in all, and inside one scale-up domain; ``share`` of scale-out bandwidth they have."""
 
     size: Scalar
     local: Scalar
+    share: Scalar | None = None  # 1 where it is not said
 
     @property
     def domains(self) -> Scalar:

@@ -3,7 +3,51 @@
 from __future__ import annotations
 
 from dse.types.choices import Attention, Collective, Placement, Precision, Recompute
-from dse.types.fields import COUNT, POSITIVE, SHARE, Bounds, Scalar, metadata, record
+from dse.types.fields import COUNT, POSITIVE, SHARE, YES_OR_NO, Bounds, Scalar, metadata, record
+
+#: As much of an option as any mapping asks for.
+_ANY = 2.0**20
+
+
+@record
+class Capabilities:
+    """What a training stack can do: the most that it offers of an option of the mapping, by default whatever there is.
+
+    A field has the name of the option that it limits, where there is one.
+    """
+
+    zero_stage: Scalar = metadata(
+        "", "1", "highest ZeRO stage that the stack has", default=3.0, bounds=Bounds(high=3.0, whole=True)
+    )
+    sequence_parallel: Scalar = metadata(
+        "", "1", "last variant of sequence parallelism that the stack has, 0 for none", default=3.0,
+        bounds=Bounds(high=3.0, whole=True),
+    )  # fmt: skip
+    overlap_dp: Scalar = metadata(
+        "", "1", "1 when the stack can overlap data-parallel communication", default=1.0, bounds=YES_OR_NO
+    )
+    overlap_tp: Scalar = metadata(
+        "", "1", "1 when the stack can overlap tensor-parallel communication", default=1.0, bounds=YES_OR_NO
+    )
+    cp: Scalar = metadata(
+        "", "1", "largest context parallel size of the stack, 1 where it has none", default=_ANY, bounds=COUNT
+    )
+    virtual_stages: Scalar = metadata(
+        "", "1", "most model chunks of a device, 1 where the stack's pipeline does not interleave", default=_ANY,
+        bounds=COUNT,
+    )  # fmt: skip
+    dp_replicate: Scalar = metadata(
+        "", "1", "most data parallel ranks with the same shard, 1 where the stack has no hybrid sharding", default=_ANY,
+        bounds=COUNT,
+    )  # fmt: skip
+    selective_recompute: Scalar = metadata(
+        "", "1", "1 when the stack can recompute the attention core alone, 2 operator by operator too", default=2.0,
+        bounds=Bounds(high=2.0, whole=True),
+    )  # fmt: skip
+    offload: Scalar = metadata(
+        "", "1", "1 when the stack can keep weights, activations or optimiser state on the host", default=1.0,
+        bounds=YES_OR_NO,
+    )  # fmt: skip
 
 
 @record
@@ -68,6 +112,7 @@ class Software:
     memory_spread: Scalar = metadata(
         "", "1", "standard deviation of the logarithm of measured over predicted peak memory", default=0.1, bounds=SHARE
     )
+    can: Capabilities = Capabilities()
 
 
 @record

@@ -165,6 +165,34 @@ def test_run(command, small_sweep, tmp_path):
     assert not (tmp_path / "out" / "r.nc.parts").exists()
 
 
+def test_run_tells_what_the_stack_lacks(command, small_sweep, tmp_path):
+    text = small_sweep.read_text().replace("any_option = true", "")
+    small_sweep.write_text(text)
+    arguments = ["run", small_sweep, "-o", tmp_path / "r.nc", "--no-figure"]
+    ended = command(*arguments)
+    assert ended.status == 0 and "24 designs" in ended.out
+    assert "megatron-2022 lacks overlap_dp yes: left out (--any-option offers everything)" in ended.out
+    whole = command(*arguments, "--any-option")
+    assert whole.status == 0 and "44 designs" in whole.out and "lacks" not in whole.out
+    assert json.loads(command(*arguments, "--json").out)["lacks"].startswith("megatron-2022 lacks overlap_dp")
+
+
+def test_evaluate_tells_what_the_stack_lacks(command):
+    asked = [*EVALUATE, "--set", "tp=8", "--set", "recompute=full", "--set", "overlap_tp=true"]
+    ended = command(*asked)
+    assert ended.status == 1 and "overlap_tp 1 of at most 0 (--any-option lets it)" in ended.out
+    assert command(*asked, "--any-option").status == 0
+
+
+def test_shards_with_any_option_merge(command, small_sweep, tmp_path):
+    small_sweep.write_text(small_sweep.read_text().replace("any_option = true", ""))
+    output = tmp_path / "r.nc"
+    for shard in ("1/2", "2/2"):
+        assert command("run", small_sweep, "-o", output, "--chunk", 4, "--any-option", "--shard", shard).status == 0
+    merged = command("merge", output)
+    assert merged.status == 0 and "16 of 44 designs can run" in merged.out
+
+
 def test_run_prints_json_alone(command, small_sweep, tmp_path):
     ended = command("run", small_sweep, "-o", tmp_path / "r.nc", "--json", "--no-figure", "--fresh", "--chunk", 16)
     document = json.loads(ended.out)

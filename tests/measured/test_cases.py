@@ -170,6 +170,12 @@ def test_a_stated_mapping_above_capacity_did_run(table):
     assert prediction.note == "over capacity" and prediction.skip is None
 
 
+def test_what_a_row_states_its_stack_had(table):
+    prediction = only(table(STATED | {"overlap_tp": "1"}))
+    assert prediction.design.mapping.overlap_tp == 1 and "said to lack" in prediction.note
+    assert "said to lack" not in only(table(STATED)).note
+
+
 def test_stages_that_differ_by_a_layer_are_noted(table):
     row = STATED | {"n_gpus": "56", "pp": "7", "dp": "1", "vp": "1", "recompute": "full"}
     prediction = only(table(row))

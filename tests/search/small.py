@@ -17,6 +17,8 @@ global_batch = 128
 [system]
 name = "selene"
 n_devices = 64
+[software]
+any_option = true
 [axes]
 tp = "divisors"
 pp = "divisors"

@@ -14,6 +14,7 @@ from dse.errors import InputError
 from dse.search.codesign import descent as codesign
 from dse.search.codesign import problem as codesign_problem
 from dse.search.codesign import report as codesign_report
+from dse.search.codesign import whole
 from dse.search.codesign.price import die_yield, dies_per_wafer, price
 
 CHIP = "system.accelerator.chip."
@@ -30,6 +31,7 @@ memory = "hbm4-8-0"
 
 [software]
 name = "megatron-core-te-hopper"
+any_option = true
 
 [mapping]
 precision = "bf16"
@@ -185,6 +187,36 @@ def test_report_is_what_the_model_says(problem, trace):
     json.dumps(report.as_dict())
 
 
+def test_whole_stacks_are_the_better_of_both_roundings(problem, trace):
+    wanted = problem._replace(whole_stacks=True)
+    stacks = math.exp(trace.coordinates[f"{CHIP}stacks"])
+    tried = whole.rounded(wanted, trace)
+    assert [one.stacks for one in tried] == sorted({math.floor(stacks), math.ceil(stacks)})
+    for one in tried:
+        within(problem, {path: np.array([value], np.float32) for path, value in one.coordinates.items()})
+        assert one.loss == pytest.approx(one.objective / trace.best - 1.0)
+    report = codesign_report.report(wanted, trace, 0.0)
+    best = min(tried, key=lambda one: one.objective)
+    assert report.value == pytest.approx(best.objective, rel=1e-4)
+    assert next(leaf.value for leaf in report.hardware if leaf.name == "chip.stacks") == pytest.approx(best.stacks)
+    assert report.cost <= 1500.0 * (1.0 + 1e-5)
+    assert [one["stacks"] for one in report.whole_stacks] == [one.stacks for one in tried]
+    json.dumps(report.as_dict(), allow_nan=False)
+
+
+def test_whole_stacks_need_stacks_that_may_change():
+    text = SMALL.replace('"chip.stacks" = { from = 1, to = 8 }\n', "").replace("k = 4", "k = 4\nwhole_stacks = true")
+    text = text.replace("1500 USD", "5000 USD")
+    with pytest.raises(InputError, match=r"chip\.stacks between"):
+        codesign_problem.from_text(text)
+
+
+def test_whole_stacks_that_cannot_be_leave_the_chip_as_it_is(trace):
+    nothing = [whole.Whole(3, math.inf, math.inf, {})]
+    assert whole.better(trace, nothing) is trace and whole.better(trace, []) is trace
+    assert nothing[0].as_dict() == {"stacks": 3, "loss": None}
+
+
 def test_energy_delay_is_an_objective_too():
     text = SMALL + '\n[objective]\nminimize = "step_time * energy_per_step"\n'
     problem = codesign_problem.from_text(text.replace("steps = 30", "steps = 3"))
@@ -210,6 +242,7 @@ def test_price_of_a_die():
         ('["chip.memory_area", "chip.link_area"]', '["chip.memory_area", "chip.core_power"]', "twice"),
         ('accelerator = "gpu"\nnode = "n3e"\nmemory = "hbm4-8-0"', "", "not generated"),
         ("k = 4", "k = 4\nweights = [1]", "2 numbers"),
+        ("k = 4", "k = 4\nwhole_stacks = 2", "whole_stacks"),
         ('"chip.stacks" = { from = 1, to = 8 }', '"chip.stacks" = { from = 8, to = 1 }', "from < to"),
         ('"chip.stacks" = { from = 1, to = 8 }', '"tp" = { from = 1, to = 8 }', "continuous leaves"),
     ],

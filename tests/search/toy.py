@@ -22,6 +22,8 @@ name = "gpt-3-125m"
 [system]
 name = "selene"
 {"" if "n_devices" in axes else system}
+[software]
+any_option = true
 [axes]
 {axes}
 {more}

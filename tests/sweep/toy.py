@@ -62,6 +62,7 @@ def sweep(
 [system]
 {"" if "system =" in axes else 'name = "selene"'}
 {"" if "n_devices" in axes else system}
+{"" if "[software]" in more else "[software]" + chr(10) + "any_option = true"}
 [mapping]
 {mapping}
 [axes]

@@ -1,12 +1,14 @@
-"""Why a design cannot run, as bits: divisibility, network reach, precision, memory."""
+"""Why a design cannot run, as bits: divisibility, network reach, precision, memory, what its stack can do."""
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 
 import jax.numpy as jnp
 
-from dse.model import divisibility
+from dse.model import capabilities, divisibility
 from dse.model.choice import divides
 from dse.model.layout import Layout
 from dse.model.machine.rates import matrix_rate
@@ -36,6 +38,7 @@ def infeasible_reason(
     """Bits of :class:`Infeasible`; 0 when the design can run. ``clock_infeasible``: no clock meets its power limit."""
     w, m, system = design.workload, design.mapping, design.system
     fits = divisibility.fits({**vars(w), **vars(m), "n_micro_batches": layout.n_micro_batches}, divides)
+    lacking = capabilities.lacking(vars(m), vars(design.software.can))
     reach = jnp.maximum(system.scale_up.domain, system.scale_out.domain)
     broken = {
         Infeasible.memory: memory > usable_memory(design),
@@ -47,5 +50,6 @@ def infeasible_reason(
         Infeasible.offload_too_few_layers: offload.anything(m)
         & (w.n_layers < (offload.BUFFERED_LAYERS + 1.0) * m.pp),
         Infeasible.power: clock_infeasible,
+        Infeasible.stack_lacks: functools.reduce(operator.or_, lacking.values()),
     }
     return sum(jnp.where(is_broken, jnp.int32(bit), jnp.int32(0)) for bit, is_broken in broken.items())

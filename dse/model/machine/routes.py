@@ -40,7 +40,7 @@ class Level:
 
     network: Network
     members: Scalar
-    share: Scalar | None = None  # of the bandwidth that leads to the other members
+    share: Scalar | None = None  # of the bandwidth that leads to the other members, all of it where None
 
     @cached_property
     def byte_time(self) -> Scalar:
@@ -110,7 +110,7 @@ class Route:
     @cached_property
     def across(self) -> Level:
         """The domains of the group, on the scale-out network."""
-        return Level(self.system.scale_out, self.group.domains)
+        return Level(self.system.scale_out, self.group.domains, self.group.share)
 
     @cached_property
     def leaves(self) -> Scalar:

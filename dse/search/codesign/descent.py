@@ -67,6 +67,7 @@ class Problem(NamedTuple):
     weights: np.ndarray  #: [workload] of the geometric mean, summing to 1
     schedule: Schedule
     title: str = ""
+    whole_stacks: bool = False  #: whether the chip that is reported has a whole number of stacks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -250,6 +251,11 @@ def best_mappings(problem: Problem, coordinates: dict[str, float]) -> list[tuple
         (int(mapping), math.exp(sign * float(value)))
         for mapping, value in zip(found.mapping[0], found.best[0], strict=True)
     ]
+
+
+def objective_at(problem: Problem, coordinates: dict[str, float]) -> float:
+    """The exact objective at one point."""
+    return float(objective(problem, _batched(problem, coordinates))[0][0])
 
 
 def _batched(problem: Problem, coordinates: dict[str, float]) -> Points:

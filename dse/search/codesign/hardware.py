@@ -26,7 +26,7 @@ Coordinates = dict[str, Scalar]
 #: Full path → value in SI units.
 Leaves = dict[str, Scalar]
 
-_DIE, _STACKS = f"{CHIP}.die_area", f"{CHIP}.stacks"
+_DIE, STACKS = f"{CHIP}.die_area", f"{CHIP}.stacks"
 
 #: Linearisations of the price by which a chip is brought into its budget; each squares the distance.
 _CUTS = 6
@@ -77,7 +77,7 @@ class Hardware:
         """USD of the chip; 0 where no budget of money is given."""
         if self.price is None:
             return jnp.zeros_like(next(iter(at.values())))
-        area, stacks = (jnp.exp(at[path]) if path in self.bounds else self.fixed[path] for path in (_DIE, _STACKS))
+        area, stacks = (jnp.exp(at[path]) if path in self.bounds else self.fixed[path] for path in (_DIE, STACKS))
         return self.price.chip(area, stacks)
 
     def project(self, at: Coordinates) -> Coordinates:
@@ -88,7 +88,7 @@ class Hardware:
         at = self._centred(self._boxed(at))
         if self.price is None:
             return at
-        paid = tuple(path for path in (_DIE, _STACKS) if path in self.bounds)
+        paid = tuple(path for path in (_DIE, STACKS) if path in self.bounds)
         goal = math.log(self.budget) - _SPARE
 
         def over(part: Coordinates) -> Scalar:
@@ -118,7 +118,7 @@ class Hardware:
             for path in self.bounds
         }  # fmt: skip
         slope = slope | {path: slope[path] * free[path] for path in free}
-        paid = [path for path in (_DIE, _STACKS) if path in self.bounds]
+        paid = [path for path in (_DIE, STACKS) if path in self.bounds]
         if self.price is None or not paid:
             return slope
         cost, normal = jax.value_and_grad(lambda part: jnp.log(self.cost(at | part)))({p: at[p] for p in paid})

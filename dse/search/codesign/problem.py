@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ from dse import catalog
 from dse.designs import CHIP, known_leaves, leaf, leaf_value
 from dse.errors import InputError
 from dse.search.codesign.descent import Problem, Schedule
-from dse.search.codesign.hardware import Hardware, Leaves
+from dse.search.codesign.hardware import STACKS, Hardware, Leaves
 from dse.search.codesign.inner import Inner
 from dse.search.codesign.price import Price, price
 from dse.spec import codesign as codesign_spec
@@ -36,9 +37,19 @@ WATCHED = (
 )  # fmt: skip
 
 
-def read(path: str | Path) -> Problem:
-    """The problem of a TOML file; whatever is wrong with it is an InputError."""
-    return build(codesign_spec.read(path))
+def read(path: str | Path, any_option: bool = False, whole_stacks: bool = False) -> Problem:
+    """The problem of a TOML file; whatever is wrong with it is an InputError.
+
+    Args:
+        path: of the file.
+        any_option: offer options that the stack lacks too, whatever the file says.
+        whole_stacks: report a chip with a whole number of stacks, whatever the file says.
+    """
+    sweep, section = codesign_spec.read(path)
+    return build(CodesignSpec(
+        dataclasses.replace(sweep, any_option=any_option or sweep.any_option),
+        section.model_copy(update={"whole_stacks": whole_stacks or section.whole_stacks}),
+    ))  # fmt: skip
 
 
 def from_text(text: str, file: str = "codesign.toml") -> Problem:
@@ -51,10 +62,13 @@ def build(spec: CodesignSpec) -> Problem:
     section, file, grid = spec.section, spec.sweep.file, compose.build(spec.sweep)
     _check(grid, file)
     hardware = _hardware(section, grid, file)
-    given = section.model_dump(exclude_none=True, exclude={"shares", "weights", "between", "budget"})
+    given = section.model_dump(exclude_none=True, exclude={"shares", "weights", "between", "budget", "whole_stacks"})
     schedule = Schedule(**given)
     inner = Inner(grid, tuple(dict.fromkeys((*hardware.names, *WATCHED))), schedule.k)
-    return Problem(hardware, inner, _weights(section, grid, file), schedule, grid.spec.title)
+    if section.whole_stacks and STACKS not in hardware.bounds:
+        where = f"{file}: {SECTION}.whole_stacks"
+        raise InputError(where, "true", "chip.stacks between two numbers", f"put it under [{SECTION}.between]")
+    return Problem(hardware, inner, _weights(section, grid, file), schedule, grid.spec.title, section.whole_stacks)
 
 
 def _check(grid: Grid, file: str) -> None:

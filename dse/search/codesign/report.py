@@ -14,6 +14,7 @@ from dse.errors import InputError
 from dse.explanation import short_name
 from dse.search.codesign import descent as codesign
 from dse.search.codesign import problem as codesign_problem
+from dse.search.codesign import whole
 from dse.search.codesign.descent import Problem, Trace
 from dse.spec.codesign import SECTION
 from dse.sweep.engine.chunks import evaluate_designs
@@ -59,16 +60,23 @@ class Report:
     starts: list[float]  #: the least objective that each start met
     evaluations: int  #: of the model, a gradient as ``GRADIENT_COST`` of them
     seconds: float
+    whole_stacks: list[dict[str, float | None]] = dataclasses.field(default_factory=list)
+    #: whole numbers of stacks that were tried, and what each loses to the chip of continuous size; None where it
+    #: cannot be built or runs nothing
+    lacks: str = ""  #: what the stack lacks of the options that the specification lists
 
     def as_dict(self) -> dict[str, Any]:
         """Nested dictionaries and lists, ready for JSON."""
         return dataclasses.asdict(self) | {"elasticities": [row._asdict() for row in self.elasticities]}
 
 
-def run(path: str | Path) -> Report:
-    """Solve the co-design of a specification; bad input and hardware that runs nothing are InputErrors."""
+def run(path: str | Path, any_option: bool = False, whole_stacks: bool = False) -> Report:
+    """Solve the co-design of a specification; bad input and hardware that runs nothing are InputErrors.
+
+    Options as of :func:`dse.search.codesign.problem.read`.
+    """
     began = time.perf_counter()
-    problem = codesign_problem.read(path)
+    problem = codesign_problem.read(path, any_option, whole_stacks)
     trace = codesign.search(problem)
     if not np.isfinite(trace.best):
         raise InputError(
@@ -80,6 +88,8 @@ def run(path: str | Path) -> Report:
 
 def report(problem: Problem, trace: Trace, began: float) -> Report:
     """The report of a finished search that began at this time of the performance counter."""
+    tried = whole.rounded(problem, trace) if problem.whole_stacks else []
+    trace = whole.better(trace, tried)
     spec, at = problem.inner.grid.spec, trace.coordinates
     points = codesign.leaves(problem.hardware, {path: np.array([value], np.float32) for path, value in at.items()})
     hardware = {path: float(value[0]) for path, value in points.items()}
@@ -103,6 +113,8 @@ def report(problem: Problem, trace: Trace, began: float) -> Report:
         starts=[float(best) ** objective.sign for best in trace.objective.min(axis=0)],
         evaluations=int(trace.evaluations[-1]),
         seconds=time.perf_counter() - began,
+        whole_stacks=[one.as_dict() for one in tried],
+        lacks=problem.inner.grid.lacks,
     )  # fmt: skip
 
 

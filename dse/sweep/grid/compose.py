@@ -8,6 +8,7 @@ import itertools
 import math
 import operator
 from collections import Counter
+from collections.abc import Container
 from typing import Any
 
 import jax
@@ -15,16 +16,16 @@ import numpy as np
 
 from dse import catalog
 from dse.catalog import Values
-from dse.designs import CHIP, N_DEVICES, PLAIN_MAPPING, check_chip, leaf
+from dse.designs import CAN, CHIP, N_DEVICES, PLAIN_MAPPING, check_chip, leaf, stack_values
 from dse.errors import InputError
 from dse.model.divisibility import SHAPE_PATHS, Shape
 from dse.model.machine import technology
 from dse.spec.axes import Axis, Label
 from dse.spec.sweep import NAMED, SweepSpec
-from dse.sweep.grid import mappings
+from dse.sweep.grid import mappings, offers
 from dse.sweep.grid.degrees import DEGREES, OPTIONS, Parts
 from dse.sweep.grid.grid import Dimension, Grid
-from dse.types import Accelerator, Board, Design
+from dse.types import Accelerator, Board, Capabilities, Design
 from dse.types.paths import build as built
 from dse.types.paths import leaves
 
@@ -37,20 +38,21 @@ _MOST_SHAPES = 100_000
 def build(spec: SweepSpec) -> Grid:
     """The grid of a specification; names, sizes and divisibility are checked here."""
     names = _Names(spec)
-    groups = _groups(spec)
+    offer = offers.offered(_groups(spec), spec.fixed, _capabilities(names, spec))
+    groups = offer.groups
     stacked = [group for group in groups if _is_mapping(group)]
     orthogonal = [group for group in groups if not _is_mapping(group)]
     given = {axis.key: axis for axis in (*spec.fixed.values(), *spec.axes)}
     parts = Parts(
-        axes={axis.key: axis for group in stacked for axis in group}
+        axes=names.mapping_defaults(given) | {axis.key: axis for group in stacked for axis in group}
         | {path: axis for path, axis in spec.fixed.items() if path in DEGREES[1:] + OPTIONS},
-        zips=tuple(group for group in stacked if len(group) > 1),
+        zips=tuple(group for group in stacked if len(group) > 1 and len(group[0].values) > 1),
         n_devices_given="mapping.dp" not in given or N_DEVICES in given,
         study=spec.study,
     )
     owned = set(given) | (set() if parts.n_devices_given else {N_DEVICES})
     dimensions = tuple(_dimension(group, names, owned) for group in orthogonal)
-    base = _base(names, spec, parts)
+    base = _base(names, spec, parts, dimensions)
     orthogonal_paths = {path for dimension in dimensions for path in dimension.columns}
     settled = tuple(c for c in spec.constraints if set(c.names) <= {*DEGREES, *OPTIONS} - orthogonal_paths)
     shapes = tuple(_shapes(base, dimensions, spec.file))
@@ -66,7 +68,18 @@ def build(spec: SweepSpec) -> Grid:
         parts=parts,
         shapes=shapes,
         used=names.used,
+        lacks=offers.told(offer, names.stacks),
     )
+
+
+def _capabilities(names: _Names, spec: SweepSpec) -> dict[str, float]:
+    """Capability → the most that any stack of a sweep has, as its files or the sweep itself say."""
+    stated = {axis.key: axis.values for axis in (*spec.fixed.values(), *spec.axes)}
+    stacks = [names.values(names.layers["software"], slug) for slug in names.stacks]
+    return {
+        field: max(stated.get(CAN + field, [stack.get(CAN + field, about["default"]) for stack in stacks]))
+        for field, about in leaves(Capabilities).items()
+    }
 
 
 # --- catalogue names --------------------------------------------------------------------------------------
@@ -93,6 +106,7 @@ class _Names:
 
     def __init__(self, spec: SweepSpec) -> None:
         self.layers = _layers(spec)
+        self.any_option = spec.any_option
         self.device = self.layers.get("accelerator", self.layers["system"])  #: says which accelerator it is
         stated = {slug: _chip_of(self._brought(self.device, slug)) for slug in map(str, self.device.labels)}
         self.generated = [slug for slug, chip in stated.items() if chip]
@@ -101,6 +115,8 @@ class _Names:
 
     def values(self, axis: Axis, slug: Label) -> Values:
         """Full path → value of all that a name sets; optional records that it does not have are left out."""
+        if axis.key == "software":
+            return stack_values(str(slug), axis.where, self.any_option)
         found = self._brought(axis, str(slug))
         if self.mixed and axis is self.device:
             found = _as_stated(found)
@@ -129,6 +145,27 @@ class _Names:
             path: np.array([record[path] for record in records])
             for path, first in records[0].items() if path not in owned and not isinstance(first, tuple)
         }  # fmt: skip
+
+    @property
+    def stacks(self) -> tuple[str, ...]:
+        """Slugs of the stacks."""
+        return tuple(map(str, self.layers["software"].labels))
+
+    def mapping_defaults(self, given: Container[str]) -> dict[str, Axis]:
+        """Full path → what the stacks do where the sweep does not say, fixed.
+
+        Where stacks differ, designs have each its own (a column along the stacks), and the table of mappings takes
+        what lets most of them pass: copies of shards need a ZeRO stage, split sequences a divisor.
+        """
+        axis = self.layers["software"]
+        found = {}
+        for option in catalog.LEFT_OPEN:
+            path = f"mapping.{option}"
+            values = {self.values(axis, slug)[path] for slug in axis.labels}
+            easiest = min(values) if option == "sequence_parallel" else max(values)
+            if path not in given:
+                found[path] = Axis(name=option, key=path, where="", values=(easiest,))
+        return found
 
     @property
     def used(self) -> tuple[tuple[str, str], ...]:
@@ -179,11 +216,16 @@ def _as_stated(values: Values) -> Values:
     return kept | {inside + path: float(leaf(made, path)) for path in paths_}
 
 
-def _base(names: _Names, spec: SweepSpec, parts: Parts) -> Design:
-    """The design that every axis starts from: names first, then the leaves that the specification fixes."""
+def _base(names: _Names, spec: SweepSpec, parts: Parts, dimensions: tuple[Dimension, ...]) -> Design:
+    """The design that every axis starts from: names first, then the leaves that the specification fixes.
+
+    Axes bring the optional records that they have leaves of.
+    """
     values = PLAIN_MAPPING | names.base()
     values |= {path: axis.values[0] for path, axis in spec.fixed.items()}
     values |= {path: axis.values[0] for path, axis in parts.axes.items() if axis.values}
+    brought = (column for dimension in dimensions for column in dimension.columns.items())
+    values = {path: column[0] for path, column in brought} | values
     return built(Design, jax.tree.map(np.float32, values))
 
 

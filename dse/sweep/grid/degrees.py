@@ -69,7 +69,8 @@ def _possible(path: str, shape: Shape, parts: Parts) -> list[int]:
     """Every value of a degree that may fit a shape."""
     rule = next(divisibility.rules_of(_name(path)))
     possible = {d for more in range(rule.extra + 1) for d in divisors(getattr(shape, rule.whole) + more)}
-    return [d for d in sorted(possible) if not _fault(path, d, shape, parts)]
+    most = parts.axis(path).most
+    return [d for d in sorted(possible) if d <= most and not _fault(path, d, shape, parts)]
 
 
 def check_listed(axis: Axis, parts: Parts, shapes: list[Shape]) -> None:

@@ -112,7 +112,7 @@ def option_columns(parts: Parts) -> Columns:
         if axis.rule:
             raise InputError(axis.where, repr(axis.rule), "a list of values", f"list the values of {axis.name}")
     if not axes:
-        path = "mapping.overlap_dp"
+        path = "mapping.placement"
         return {path: np.array(parts.axis(path).values)}
     table = np.array(list(itertools.product(*(axis.values for axis in axes))))
     columns = {axis.key: table[:, i] for i, axis in enumerate(axes)}

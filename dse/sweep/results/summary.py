@@ -52,6 +52,7 @@ class Summary:
     output: Path | None
     finished: str = ""  #: when the file was made, if it was there already
     shard: str = ""  #: the share of the sweep, if it was not the whole
+    lacks: str = ""  #: what the stacks lack of the options that the sweep lists, in one line
 
     @property
     def written(self) -> Path:
@@ -83,6 +84,7 @@ def of_part(grid: Grid, keep: Keep, part: Part, **others: Any) -> Summary:
         objective=grid.spec.objectives[0].expression.text,
         keep=str(keep),
         points=_points(grid),
+        lacks=grid.lacks,
         **others,
     )
 
@@ -98,6 +100,7 @@ def of_shard(grid: Grid, counts: np.ndarray, n_designs: int, shard: Shard, **oth
         objective=grid.spec.objectives[0].expression.text,
         keep="",
         points=_points(grid),
+        lacks=grid.lacks,
         shard=str(shard),
         **others,
     )
@@ -119,6 +122,7 @@ def of_file(grid: Grid, target: Path, attributes: dict[str, Any]) -> Summary:
         objective=str(attributes["objective"]),
         keep=str(attributes["keep"]),
         points=_points(grid),
+        lacks=grid.lacks,
         output=target,
         finished=str(attributes["created"]),
     )

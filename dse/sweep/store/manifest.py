@@ -51,6 +51,7 @@ def identity(grid: Grid, keep: Keep) -> dict[str, str]:
         "dtype": "float32",
         "keep": str(keep),
         "histogram": str(grid.spec.histogram or "none"),
+        "any_option": "yes" if grid.spec.any_option else "no",
     }
 
 

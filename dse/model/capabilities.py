@@ -1,0 +1,40 @@
+"""What a mapping asks of its software stack: one list, read by the infeasibility bit, tables of mappings and messages.
+
+The comparisons are plain arithmetic: values may be Python numbers, NumPy arrays or traced scalars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dse.types import Recompute
+
+#: Options of a mapping that a capability of the same name limits.
+LIMITED = ("zero_stage", "sequence_parallel", "overlap_dp", "overlap_tp", "cp", "virtual_stages", "dp_replicate")
+
+
+def asked(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """Capability → how much of it a mapping asks for; ``mapping`` is options and degrees by field."""
+    recompute = mapping["recompute"]
+    offloaded = mapping["offload_weights"] + mapping["offload_activations"] + mapping["offload_optimizer"]
+    return {name: mapping[name] for name in LIMITED} | {
+        "selective_recompute": (recompute == Recompute.selective) + 2.0 * (recompute == Recompute.selective_op),
+        "offload": offloaded / 3.0,
+    }
+
+
+def lacking(mapping: Mapping[str, Any], can: Mapping[str, Any]) -> dict[str, Any]:
+    """Capability → whether a mapping asks for more of it than a stack has.
+
+    Args:
+        mapping: options and degrees of a mapping by field.
+        can: :class:`dse.types.Capabilities` by field.
+
+    >>> mapping = dict(zero_stage=1, sequence_parallel=1, overlap_dp=0, overlap_tp=1, cp=1, virtual_stages=4)
+    >>> mapping |= dict(dp_replicate=1, recompute=1, offload_weights=0, offload_activations=0, offload_optimizer=0)
+    >>> from dse.types import Capabilities
+    >>> [name for name, lacks in lacking(mapping, vars(Capabilities(overlap_tp=0.0, zero_stage=1.0))).items() if lacks]
+    ['overlap_tp']
+    """
+    return {name: amount > can[name] for name, amount in asked(mapping).items()}

@@ -1,0 +1,57 @@
+"""Whole stacks of memory: a chip of continuous size rounded down and up, within what may be built and paid."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import NamedTuple
+
+from dse.search.codesign.descent import Problem, Trace, objective_at
+from dse.search.codesign.hardware import STACKS, Coordinates
+
+#: A chip may cost so much more than its budget, relative, by rounding.
+_ROUNDING = 1e-5
+
+
+class Whole(NamedTuple):
+    """A chip with a whole number of stacks, and what that costs."""
+
+    stacks: int
+    objective: float  #: made small, infinite where a workload has no mapping or the chip cannot be paid
+    loss: float  #: relative to the chip of continuous size
+    coordinates: dict[str, float]
+
+    def as_dict(self) -> dict[str, float | None]:
+        """What a report says of it; an objective that is none is None."""
+        known = math.isfinite(self.objective)
+        return {"stacks": self.stacks, "loss": self.loss if known else None}
+
+
+def rounded(problem: Problem, trace: Trace) -> list[Whole]:
+    """The best chip that a search met with its stacks rounded down and up, where bounds allow it.
+
+    Everything else stays, but a die that cannot be paid beside a stack more shrinks.
+    """
+    stacks = math.exp(trace.coordinates[STACKS])
+    low, high = problem.hardware.bounds[STACKS]
+    wanted = {math.floor(stacks * (1.0 + _ROUNDING)), math.ceil(stacks * (1.0 - _ROUNDING))}
+    return [_with(problem, trace, count) for count in sorted(wanted) if low <= count <= high]
+
+
+def _with(problem: Problem, trace: Trace, count: int) -> Whole:
+    bounds = {path: ends for path, ends in problem.hardware.bounds.items() if path != STACKS}
+    fixed = problem.hardware.fixed | {STACKS: float(count)}
+    hardware = dataclasses.replace(problem.hardware, bounds=bounds, fixed=fixed)
+    start: Coordinates = {**trace.coordinates, STACKS: math.log(count)}
+    at = {path: float(value) for path, value in hardware.project(start).items()}
+    paid = hardware.price is None or float(hardware.cost(at)) <= hardware.budget * (1.0 + _ROUNDING)
+    met = objective_at(problem, at) if paid else math.inf
+    return Whole(count, met, met / trace.best - 1.0, at)
+
+
+def better(trace: Trace, tried: list[Whole]) -> Trace:
+    """The search with its best chip taken from those tried; as it is where none of them can be built."""
+    least = min(tried, key=lambda one: one.objective, default=None)
+    if least is None or not math.isfinite(least.objective):
+        return trace
+    return dataclasses.replace(trace, coordinates=least.coordinates, best=least.objective)
