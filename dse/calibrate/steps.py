@@ -18,7 +18,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,6 +34,7 @@ from dse.measured import predict_cases, read_cases
 from dse.measured.comparison import Comparison, compare_predictions, is_timed, step_time
 from dse.measured.completion import SEARCHED
 from dse.measured.names import Lookup
+from dse.measured.prediction import alike
 from dse.types import Attention, Software
 
 #: What steps can tell, with what is believed before any step is seen, and the bounds.
@@ -113,17 +114,24 @@ def fitted_as(stack: str) -> str:
     return ALIKE.get(stack, stack)
 
 
+class Alike(NamedTuple):
+    """Designs of one structure (with a limit of power, say), as rows of leaves."""
+
+    members: list[int]  #: which rows these are
+    leaves: np.ndarray
+    structure: Any
+
+
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """Measured steps as arrays, one a row: leaves of the design chosen, and what is known of the measurement."""
+    """Measured steps as arrays, one a row: the designs chosen, and what is known of the measurements."""
 
-    leaves: np.ndarray
+    alike: list[Alike]
     measured: np.ndarray  #: log of the step time in seconds
     stacks: np.ndarray
     families: np.ndarray  #: of chips
     sources: np.ndarray
     groups: list[tuple[float, ...]]  #: rows of one configuration
-    structure: Any
     compared: list[Comparison]
 
     @property
@@ -156,15 +164,16 @@ def rows_of(compared: Sequence[Comparison], chips: dict[object, str]) -> Rows:
     if not kept:
         raise InputError("calibrate", "no measured step that can be predicted", "training rows", "see dse validate")
     designs = [c.prediction.design for c in kept if c.prediction.design is not None]
-    structure = jax.tree.structure(designs[0])
     return Rows(
-        leaves=np.array([jax.tree.leaves(d) for d in designs], np.float32),
+        alike=[
+            Alike(members, np.stack(jax.tree.leaves(stack), axis=1), jax.tree.structure(stack))
+            for members, stack in alike(designs)
+        ],
         measured=np.log([step_time(c) for c in kept]),
         stacks=np.array([c.prediction.completed["software"] for c in kept]),
         families=np.array([chips[d.system.accelerator.matrix_rate, d.system.accelerator.cores] for d in designs]),
         sources=np.array([c.source for c in kept]),
         groups=[tuple(float(_leaf(d, path)) for path in _CONFIGURATION) for d in designs],
-        structure=structure,
         compared=kept,
     )
 
@@ -178,6 +187,22 @@ def _log_step_time(row: jax.Array, z: jax.Array, structure: Any) -> jax.Array:
     design = jax.tree.unflatten(structure, list(row))
     values = {p.path: p.value(z[i]) for i, p in enumerate(PARAMETERS)}
     return jnp.log(evaluate(replace(design, values)).step_time)
+
+
+def log_step_times(rows: Rows, z: np.ndarray) -> np.ndarray:
+    """Log step times (rows) at ``z`` (rows x parameters)."""
+    found = np.zeros(len(rows.measured))
+    for members, leaves, structure in rows.alike:
+        found[members] = _log_step_times(leaves, z[members], structure)
+    return found
+
+
+def slopes_of(rows: Rows, z: np.ndarray) -> np.ndarray:
+    """Their derivatives (rows x parameters)."""
+    found = np.zeros(z.shape)
+    for members, leaves, structure in rows.alike:
+        found[members] = _slopes(leaves, z[members], structure)
+    return found
 
 
 @functools.partial(jax.jit, static_argnames="structure")
@@ -241,10 +266,10 @@ class Solution:
     def deviations(self, rows: Rows) -> np.ndarray:
         """Standard deviation of each row's log step time over the spread of its stack's values, to first order."""
         z = np.array([[self.at(stack, name) for name in NAMES] for stack in rows.stacks], np.float32)
-        slopes = _slopes(rows.leaves, z, rows.structure)
+        slopes = slopes_of(rows, z)
         units = {stack: [self.spread_alone(stack, name) / self._slope(stack, name) for name in NAMES]
                  for stack in set(rows.stacks)}  # fmt: skip
-        return np.sqrt(np.sum((np.asarray(slopes) * np.array([units[s] for s in rows.stacks])) ** 2, axis=1))
+        return np.sqrt(np.sum((slopes * np.array([units[s] for s in rows.stacks])) ** 2, axis=1))
 
     def narrowing(self, stack: str, name: str) -> float:
         """Posterior over prior spread of a stack's own deviation, 1 where it has none."""
@@ -273,10 +298,10 @@ def solve(
         return np.einsum("c,crp->rp", x, moves).astype(np.float32)
 
     def residuals(x: np.ndarray) -> np.ndarray:
-        return np.asarray(_log_step_times(rows.leaves, by_row(x), rows.structure), float) - rows.measured
+        return log_step_times(rows, by_row(x)) - rows.measured
 
     def slopes(x: np.ndarray, _: np.ndarray) -> np.ndarray:
-        return np.einsum("rp,crp->rc", np.asarray(_slopes(rows.leaves, by_row(x), rows.structure), float), moves)
+        return np.einsum("rp,crp->rc", slopes_of(rows, by_row(x)), moves)
 
     first = np.zeros(len(columns)) if start is None else start
     found = gauss_newton(residuals, slopes, first, weights, noise=NOISE, delta=DELTA, prior=prior)

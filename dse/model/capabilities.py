@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dse.types import Recompute
-
 #: Options of a mapping that a capability of the same name limits.
 LIMITED = ("zero_stage", "sequence_parallel", "overlap_dp", "overlap_tp", "cp", "virtual_stages", "dp_replicate")
 
@@ -19,7 +17,8 @@ def asked(mapping: Mapping[str, Any]) -> dict[str, Any]:
     recompute = mapping["recompute"]
     offloaded = mapping["offload_weights"] + mapping["offload_activations"] + mapping["offload_optimizer"]
     return {name: mapping[name] for name in LIMITED} | {
-        "selective_recompute": (recompute == Recompute.selective) + 2.0 * (recompute == Recompute.selective_op),
+        # Of code 1 it is 1, of code 3 between 1 and 2, of the others 0.
+        "selective_recompute": recompute * (2.0 - recompute) * (1.0 - 0.75 * (recompute - 1.0)),
         "offload": offloaded / 3.0,
     }
 

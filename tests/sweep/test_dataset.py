@@ -196,3 +196,21 @@ def test_write_rate():
     results, _ = perform(sweep(), output=False, study=toy.STUDY)
     rates = write_rate(results, size=4e6, repeats=1)
     assert {"zlib", "none"} <= set(rates) and min(rates.values()) > 5e6
+
+
+@pytest.mark.parametrize("name", ["recompute_share", "offload_activations"])
+def test_shares_keep_their_fractions(tmp_path, name):
+    axes = f'recompute = ["none", "full"]\n{name} = [0.25, 0.5, 1.0]\ntp = [1, 2]'
+    dataset, _ = execute(sweep(axes), output=tmp_path / "r.nc", study=toy.STUDY)
+    for found in (dataset, open_results(tmp_path / "r.nc")):
+        full = found[name].values[found["recompute"].values == "full"]
+        assert set(full.tolist()) == {0.25, 0.5, 1.0}
+
+
+def test_a_share_without_full_recompute_is_one_mapping(tmp_path):
+    axes = 'recompute = ["none", "selective", "full"]\nrecompute_share = [0.5, 1.0]\ntp = [1]'
+    dataset, _ = execute(sweep(axes), output=tmp_path / "r.nc", study=toy.STUDY)
+    pairs = sorted(zip(dataset["recompute"].values.tolist(), dataset["recompute_share"].values.tolist(), strict=True))
+    kinds = sorted(set(pairs))
+    assert kinds == [("full", 0.5), ("full", 1.0), ("none", 1.0), ("selective", 1.0)]
+    assert len(pairs) == len(kinds) * len(dataset["mapping"]) // len(kinds)

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import dse
+from docs.make.accuracy.breakdown import timed
 from docs.make.markdown import percent, table
 from dse import catalog
-from dse.measured.comparison import Comparison, is_timed
+from dse.measured.comparison import Comparison
 from dse.model.machine import collectives
 from dse.model.machine.routes import Route
 from dse.model.machine.technology import generated
@@ -142,7 +143,7 @@ def _clock() -> list[str]:
 def _memory(compared: Sequence[Comparison]) -> list[list[str]]:
     """Peak memory of FSDP, and runs that are said not to fit though they ran."""
     errors = [abs(c.error) for c in compared if c.source.startswith("torchtitan") and c.metric == "peak_memory"]
-    ran = [c for c in compared if is_timed(c) and "over capacity" in c.prediction.note]
+    ran = [c for c in timed(compared) if "over capacity" in c.prediction.note]
     mean = percent(statistics.fmean(errors)) if errors else "–"
     return [
         ["peak memory, mean error", f"torchtitan, {len(errors)} rows", "36.7 %", mean, "at most 10 %"],

@@ -139,8 +139,12 @@ def variable_name(axis: Axis) -> str:
 
 
 def part_label(axis: Axis, value: float) -> Label:
-    """How results show a part of the mapping: a whole number, a name or a truth value."""
+    """How results show a part of the mapping: a number (a whole one as such), a name or a truth value."""
     if axis.key in OPTIONS and value in axis.values:
         label = axis.labels[axis.values.index(value)]
-        return int(label) if type(label) is float else label
-    return int(value)
+        return _whole(label) if type(label) is float else label
+    return _whole(value)
+
+
+def _whole(value: float) -> float | int:
+    return int(value) if value == int(value) else value

@@ -163,9 +163,9 @@ def _shards_divide(lookup: Callable[[str], Any]) -> Any:
 
 
 def _recomputes_a_share(lookup: Callable[[str], Any]) -> Any:
-    """[row, column] whether recompute covers a share of the layers; of several shares that change nothing the least."""
+    """[row, column] whether recompute covers a share of the layers; of several shares that change nothing the most."""
     share = lookup("mapping.recompute_share")
-    return (lookup("mapping.recompute") == float(Recompute.full)) | (share == np.min(share))
+    return (lookup("mapping.recompute") == float(Recompute.full)) | (share == np.max(share))
 
 
 def distinct_pairs(degrees: Columns, options: Columns, study: Study) -> np.ndarray:

@@ -33,7 +33,7 @@ def labels(axis: Axis) -> np.ndarray:
 
 
 def part_labels(axis: Axis, values: np.ndarray) -> np.ndarray:
-    """Labels of a part of the mapping: whole numbers, names or truth values."""
+    """Labels of a part of the mapping: numbers (whole ones as integers where all are), names or truth values."""
     if axis.key in DEGREES:
         return values.astype(np.int32)
     known, code = np.unique(values, return_inverse=True)
