@@ -57,7 +57,7 @@ LINEAGE = {
 }  # fmt: skip
 
 #: How far a stack strays from its lineage.
-OWN = {name: 0.6 * stray for name, stray in LINEAGE.items()}
+OWN = {name: 0.8 * stray for name, stray in LINEAGE.items()}
 
 #: Stacks of which less is known beforehand: DeepSpeed of 2021 gathered tensor by tensor and copied each.
 WIDER = {("deepspeed", "communication_slowdown"): 6.0}
@@ -69,7 +69,7 @@ ALIKE = {
 }  # fmt: skip
 
 #: How far the stacks on one family of chips stray together: their clocks fall with the power that matrices draw.
-FAMILY = {"matrix_slowdown": 0.5, "flash_slowdown": 0.5}
+FAMILY = {"matrix_slowdown": 1.0, "flash_slowdown": 1.0}
 
 #: Stacks that stand for something else than measured steps: what is fitted to power assumes one of them.
 NOT_FITTED = ("calculon", "pytorch-eager", "superconducting-compiled")
@@ -87,8 +87,10 @@ FAMILIES = frozenset(catalog.names("kernels"))
 
 @functools.cache
 def lineage_of(stack: str) -> str:
-    """The lineage that a stack states; "" for none, and for what all stacks share."""
-    return stack and str(catalog.entry("software", stack).value("lineage", ""))
+    """The lineage that a stack states; "" for none, for one that is not in the catalogue and for what all share."""
+    if stack not in catalog.names("software"):
+        return ""
+    return str(catalog.entry("software", stack).value("lineage", ""))
 
 
 #: Lineages that stacks state.
