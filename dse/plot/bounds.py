@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _BATCH = 64
 
 #: Step times of a design in the results and built again that are the same: single precision differs by less.
-_SAME = 1e-3
+_SAME = 1e-4
 
 
 def bounds(results: xr.Dataset) -> Figure:

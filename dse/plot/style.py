@@ -39,7 +39,7 @@ PARTS = {
 BOUNDS = {
     "bound_by_compute": ("bound by compute", "#0b4f8a"),
     "bound_by_memory": ("by device memory", "#4d9d6f"),
-    "bound_by_network": ("by the network (exposed messages)", "#c8440a"),
+    "bound_by_network": ("by the network", "#c8440a"),
     "bound_by_rest": ("the rest", "#f7d37a"),
 }
 

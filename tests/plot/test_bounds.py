@@ -36,6 +36,7 @@ def test_along_the_axes_of_a_grid(grid_results):
     memory, compute = widths[LABELS["bound_by_memory"]], widths[LABELS["bound_by_compute"]]
     assert memory[0] > memory[1] > memory[2] and compute[0] < compute[2], "short of bandwidth: bound by it"
     np.testing.assert_allclose(np.sum(list(widths.values()), axis=0), 100.0, rtol=1e-4)
+    assert_readable(plot.bounds(results.isel(scale_out_bandwidth=[0])))
 
 
 def test_the_best_mappings_of_all_are_the_kept_ones(grid_results):
@@ -59,6 +60,8 @@ def test_of_a_plain_sweep_the_best_mappings(small_results):
 def test_what_is_no_result_of_this_model_is_told(small_results):
     results = small_results[0]
     with pytest.raises(dse.InputError, match="not the model's"):
-        plot.bounds(results.assign(step_time=1.1 * results.step_time))
+        plot.bounds(results.assign(step_time=("mapping", 1.1 * results.step_time.values)))
+    without = results.copy()
+    del without.attrs["specification"]
     with pytest.raises(dse.InputError, match="specification"):
-        plot.bounds(results.drop_attrs())
+        plot.bounds(without)

@@ -7,6 +7,7 @@ import pytest
 import dse
 from dse.sweep import execute, open_results
 from dse.sweep.results.rebuilding import designs_at, grid_of
+from tests.programs import metrics_of_many
 from tests.sweep import toy
 from tests.sweep.test_dataset import ALL_MODES, AXES
 from tests.sweep.toy import sweep
@@ -40,6 +41,14 @@ def test_rebuilt_designs_take_the_time_of_their_rows(axes, keep, tmp_path):
             np.testing.assert_allclose(getattr(found, metric), results[metric].values.ravel()[rows], rtol=1e-5)
 
 
+def test_of_the_real_model_too(small_results):
+    results = small_results[0]
+    rows = np.arange(results.sizes["mapping"])
+    found = metrics_of_many(designs_at(results, rows, grid_of(results)))
+    for metric in ("step_time", "peak_memory", "mfu"):
+        np.testing.assert_allclose(getattr(found, metric), results[metric], rtol=1e-5)
+
+
 def test_a_selection_is_rebuilt_by_its_labels():
     results, _ = execute(sweep(AXES), output=False, keep="best", study=toy.STUDY)
     chosen = results.isel(memory_bandwidth=1, collective=[0])
@@ -51,8 +60,10 @@ def test_a_selection_is_rebuilt_by_its_labels():
 def test_what_cannot_be_rebuilt_is_told():
     results, _ = execute(sweep(AXES), output=False, keep="best", study=toy.STUDY)
     grid = grid_of(results, toy.STUDY)
+    without = results.copy()
+    del without.attrs["specification"]
     with pytest.raises(dse.InputError, match="specification"):
-        grid_of(results.drop_attrs())
+        grid_of(without)
     with pytest.raises(dse.InputError, match="does not have"):
         designs_at(results.assign(tp=0 * results.tp), np.array([0]), grid)
     with pytest.raises(dse.InputError, match="memory_bandwidth"):
