@@ -1,8 +1,9 @@
-"""The doors into the model: ``train(design)`` gives the metrics of one training step."""
+"""The doors into the model: ``evaluate(design)`` gives the metrics of one training step, ``bounds`` what bounds it."""
 
 from __future__ import annotations
 
 from dse.model.accounts import energy, memory
+from dse.model.accounts.bounds import BoundBy, step_bounds
 from dse.model.accounts.feasibility import fits_probability, infeasible_reason
 from dse.model.accounts.throughput import throughput
 from dse.model.layout import lay_out
@@ -50,3 +51,16 @@ def evaluate(design: Design) -> Metrics:
         feasible=reason == 0,
         infeasible_reason=reason,
     )
+
+
+def bounds(design: Design) -> BoundBy:
+    """Seconds of one training step of ``design`` by what bounds them: compute, memory, network, the rest.
+
+    As pure as :func:`evaluate`, and a program of its own: sweeps do without it.
+    """
+    design = technology.generated(design)
+    layout = lay_out(design)
+    work = training_work(design, layout)
+    running = operate(design, layout, work).design
+    step, _ = step_time(running, layout, work)
+    return step_bounds(running, layout, work, step)

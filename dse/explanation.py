@@ -12,9 +12,10 @@ import jax.numpy as jnp
 
 from dse.designs import known_leaves, leaf, leaf_path, leaves_of, replace
 from dse.errors import InputError, unknown_name
+from dse.model.accounts.bounds import kernel_bound
 from dse.model.accounts.feasibility import usable_memory
 from dse.model.machine.rates import Rates, step_rates
-from dse.model.machine.roofline import operator_times, roofline_terms
+from dse.model.machine.roofline import operator_times
 from dse.model.machine.technology import generated
 from dse.study import TRAINING, Study
 from dse.types import Design, Operator, OperatorKind, Scalar, Work
@@ -173,8 +174,7 @@ def _shares(parts: dict[str, float]) -> list[Share]:
 
 def _row(section: str, operator: Operator, rates: Rates) -> OperatorRow:
     forward, *gradients = map(float, operator_times(operator, rates))
-    backward_works = [w for w in (operator.input_gradient, operator.weight_gradient) if w is not None]
-    works = [operator.forward, *backward_works]
+    works = [operator.forward, *operator.gradients]
     flops, moved = float(sum(w.flops for w in works)), float(sum(w.bytes for w in works))
     return OperatorRow(
         section=section,
@@ -186,16 +186,14 @@ def _row(section: str, operator: Operator, rates: Rates) -> OperatorRow:
         bytes=moved,
         intensity=flops / moved,
         forward_bound=_bound(operator.kind, [operator.forward], forward, rates),
-        backward_bound=_bound(operator.kind, backward_works, sum(gradients), rates),
+        backward_bound=_bound(operator.kind, operator.gradients, sum(gradients), rates),
     )
 
 
 def _bound(kind: OperatorKind, works: list[Work], time: float, rates: Rates) -> str:
     """What most of a pass's ``time`` is spent on."""
-    if len(works) * rates.kernels.kernel_floor > 0.5 * time:
-        return "kernel floor"
-    terms = [roofline_terms(kind, work, rates) for work in works]
-    return "compute" if sum(c for c, _ in terms) >= sum(m for _, m in terms) else "memory"
+    bound = kernel_bound(kind, works, time, rates)
+    return "kernel floor" if bound.floor else "compute" if bound.compute else "memory"
 
 
 # Elasticities

@@ -94,6 +94,8 @@ class Study:
     caution: Callable[[Mapping[str, float]], str] = lambda metrics: ""
     #: metrics by name → what a reader of them must know, in one line; empty where there is nothing
     inside: Callable[[Design], Inside] = lambda design: Inside(design)
+    bounds: Callable[[Design], Any] = lambda design: ()
+    #: seconds of the first total by what bounds them, a named tuple of scalars that add up to it; pure
     shown: tuple[Shown, ...] = ()  #: metrics in tables of the best designs
     breakdown: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     #: heading → parts of the first total whose shares such tables show together
@@ -176,6 +178,13 @@ def _train(design: Design) -> Metrics:
     from dse.evaluation import evaluate
 
     return evaluate(design)
+
+
+def _train_bounds(design: Design) -> Any:
+    """``dse.evaluation.bounds``, imported when it is first traced."""
+    from dse.evaluation import bounds
+
+    return bounds(design)
 
 
 def _training_shortfalls(design: Design, metrics: Metrics) -> dict[Infeasible, Scalar]:
@@ -292,6 +301,7 @@ TRAINING = Study(
     reason_numbers=_training_numbers,
     caution=_training_caution,
     inside=_training_inside,
+    bounds=_train_bounds,
     shown=(
         Shown("step", "step_time", "time"),
         Shown("MFU %", "mfu", "percent"),

@@ -19,6 +19,7 @@ class Kind(StrEnum):
     shares = "shares"
     energy = "energy"
     clock = "clock"
+    bounds = "bounds"
 
 
 @report_errors
@@ -31,7 +32,11 @@ def plot(
         Kind | None, typer.Option(help="Which figure [default: those that the results are suited to, or with -o one].")
     ] = None,
 ) -> None:
-    """Draw the figures of a results file."""
+    """Draw the figures of a results file.
+
+    breakdown: the best mappings; pareto: time against memory. Of a grid of machines: shares of the step time along each
+    axis; energy against time; metrics against the clock. bounds: what of the step is bound by compute, memory, network.
+    """
     from dse import plot as figures
     from dse.drawing import beside
     from dse.sweep import open_results

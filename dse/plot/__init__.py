@@ -1,7 +1,8 @@
 """Figures of a results dataset.
 
 ``breakdown`` of the step time of the best mappings; ``pareto``, time against memory of all; and of a grid of machines
-``shares`` of the step time along each axis, ``energy`` against time, and metrics against the ``clock``.
+``shares`` of the step time along each axis, ``energy`` against time, metrics against the ``clock``, and ``bounds``: the
+shares by what bounds them, compute, memory or network; of any other sweep they are told of its best mappings.
 ``suited`` tells which of them a dataset is for.
 """
 
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import xarray as xr
 
+from dse.plot.bounds import bounds
 from dse.plot.breakdown import breakdown
 from dse.plot.clock import clock, clock_axis
 from dse.plot.energy import ENERGY, energy
@@ -19,15 +21,16 @@ from dse.plot.grid import axes_of, is_work
 from dse.plot.machines import shares
 from dse.plot.pareto import pareto
 from dse.plot.style import save
+from dse.sweep.results.rebuilding import SPECIFICATION
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["KINDS", "breakdown", "clock", "energy", "pareto", "save", "shares", "suited"]
+__all__ = ["KINDS", "bounds", "breakdown", "clock", "energy", "pareto", "save", "shares", "suited"]
 
 #: Name on the command line → figure.
 KINDS: dict[str, Callable[[xr.Dataset], Figure]] = {
-    "breakdown": breakdown, "pareto": pareto, "shares": shares, "energy": energy, "clock": clock,
+    "breakdown": breakdown, "pareto": pareto, "shares": shares, "energy": energy, "clock": clock, "bounds": bounds,
 }  # fmt: skip
 
 
@@ -39,5 +42,6 @@ def suited(results: xr.Dataset) -> list[str]:
         "shares": is_grid,
         "energy": is_grid and ENERGY in results and not all(is_work(results[name]) for name in axes_of(results)),
         "clock": clock_axis(results) is not None,
+        "bounds": is_grid and SPECIFICATION in results.attrs,
     }
     return [kind for kind, yes in fits.items() if yes]

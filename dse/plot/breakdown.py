@@ -12,12 +12,12 @@ from dse.plot.designs import Columns
 from dse.plot.style import (
     GIB,
     INK,
-    OTHER,
     PALE,
     PARTS,
     laid_out,
     new_figure,
     pair,
+    part,
     plain,
     scaled,
     set_title,
@@ -55,7 +55,11 @@ def breakdown(results: xr.Dataset, within: float = 2.0, bars: int = 16, missing:
         missing: most (tp, pp) shown that do not fit into memory.
     """
     columns, title = designs.columns(results)
-    rows, unfit = _best_of_each(columns, within, bars, missing)
+    return draw_mappings(columns, title, *best_of_each(columns, within, bars, missing))
+
+
+def draw_mappings(columns: Columns, title: str, rows: list[int], unfit: list[int]) -> Figure:
+    """These rows by part, those that do not fit hatched below them."""
     shown = [*rows, *unfit]
     table, same = _table(columns, shown)
     with style():
@@ -79,7 +83,7 @@ def breakdown(results: xr.Dataset, within: float = 2.0, bars: int = 16, missing:
 # Rows
 
 
-def _best_of_each(columns: Columns, within: float, bars: int, missing: int) -> tuple[list[int], list[int]]:
+def best_of_each(columns: Columns, within: float, bars: int, missing: int) -> tuple[list[int], list[int]]:
     """Rows to show: the fastest of each group, and of groups where nothing fits the one that needs least memory."""
     if not columns.feasible.any():
         raise designs.nothing_feasible()
@@ -130,7 +134,7 @@ def _draw_times(axes: Axes, columns: Columns, rows: list[int], unfit: list[int])
     for name, values in in_legend_order(columns.parts).items():
         width = values[rows] * scale
         if width.max() >= 1e-3 * columns.time[rows].max() * scale:
-            label, colour = PARTS.get(name, (name.replace("_", " "), OTHER))
+            label, colour = part(name)
             axes.barh(at, width, left=left, height=0.74, color=colour, label=label, linewidth=0)
         left += width
     longest = [columns.time[[*rows, *unfit]].max() * scale * 1.05]

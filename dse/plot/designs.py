@@ -39,7 +39,7 @@ def columns(results: xr.Dataset) -> tuple[Columns, str]:
     Where each point of the orthogonal axes has many mappings, those of the point with the fastest design.
     """
     check(results)
-    point = _best_point(results) if results.sizes.get("mapping", 1) > 1 else {}
+    point = best_point(results)
     results = results.isel(point)
     shape = results.step_time
 
@@ -117,8 +117,10 @@ def _as_text(coordinate: xr.DataArray) -> xr.Variable:
     return xr.Variable(coordinate.dims, np.array(labels(coordinate), object))
 
 
-def _best_point(results: xr.Dataset) -> dict[str, int]:
-    """Where along the orthogonal axes the fastest feasible design lies."""
+def best_point(results: xr.Dataset) -> dict[str, int]:
+    """Where along the orthogonal axes the fastest feasible design lies, where each point has many mappings."""
+    if results.sizes.get("mapping", 1) == 1:
+        return {}
     kept = results.step_time.where(results.feasible)
     orthogonal = [d for d in kept.dims if d != "mapping"]
     if not orthogonal:

@@ -93,8 +93,7 @@ def machines(results: xr.Dataset) -> Machines:
     dims = results.step_time.dims
     wanted = [name for name, values in results.data_vars.items() if values.dims == dims and values.dtype.kind == "f"]
     points = results[[*wanted, "feasible"]].drop_vars(set(results.dims) - set(dims), errors="ignore").load()
-    if "mapping" in dims:
-        points = _best_mapping(points.drop_vars([n for n, c in points.coords.items() if "mapping" in c.dims]))
+    points = best_mappings(points)
     points = points.squeeze([d for d in points.dims if points.sizes[d] == 1], drop=True)
     points = points.where(points.feasible)
     if not bool(points.step_time.notnull().any()):
@@ -105,10 +104,14 @@ def machines(results: xr.Dataset) -> Machines:
     return Machines(points, axes, fastest, str(results.attrs.get("title", "")))
 
 
-def _best_mapping(points: xr.Dataset) -> xr.Dataset:
-    """The fastest feasible mapping of each point."""
-    time = points.step_time.where(points.feasible, np.inf)
-    return points.isel(mapping=time.argmin("mapping"))
+def best_mappings(results: xr.Dataset) -> xr.Dataset:
+    """The fastest feasible mapping of each point, with its parts as variables where all mappings were kept."""
+    if "mapping" not in results.step_time.dims:
+        return results
+    plain = results.reset_index("mapping") if "mapping" in results.indexes else results
+    plain = plain.reset_coords([name for name, values in plain.coords.items() if "mapping" in values.dims])
+    time = plain.step_time.where(plain.feasible, np.inf)
+    return plain.isel(mapping=time.argmin("mapping"))
 
 
 def thinned(count: int, most: int, kept: int) -> list[int]:

@@ -11,7 +11,6 @@ import xarray as xr
 from dse.plot.breakdown import in_legend_order
 from dse.plot.grid import Machines, machines, thinned
 from dse.plot.style import (
-    OTHER,
     PALE,
     PARTS,
     laid_out,
@@ -22,6 +21,7 @@ from dse.plot.style import (
     style,
     text_width,
 )
+from dse.plot.style import part as named
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,7 +46,11 @@ def shares(results: xr.Dataset) -> Figure:
 
     Every bar is the best mapping of its machine. The bound shows as the part that is left when one axis moves on.
     """
-    grid = machines(results)
+    return along_axes(machines(results))
+
+
+def along_axes(grid: Machines) -> Figure:
+    """The parts of the step time of a grid as shares along each axis."""
     with style():
         columns = _in_two_columns(grid)
         tallest = max(sum(_height(grid, name) for name in column) for column in columns)
@@ -95,6 +99,11 @@ def _height(grid: Machines, name: str) -> float:
     return _FRAME + _BAR * min(grid.points.sizes[name], _MOST_BARS)
 
 
+def bars(grid: Machines, name: str) -> list[int]:
+    """The positions of an axis that are drawn."""
+    return thinned(grid.points.sizes[name], _MOST_BARS, grid.at[name])
+
+
 def _parts(grid: Machines, name: str) -> dict[str, np.ndarray]:
     """Part of the step time → its share at each position of an axis."""
     line = grid.along(name)
@@ -116,7 +125,7 @@ def _drawn(grid: Machines) -> list[str]:
 
 def _named(part: str) -> tuple[str, str]:
     """Label and colour."""
-    return _COMPUTE if part == "compute" else PARTS.get(part, (part.replace("_", " "), OTHER))
+    return _COMPUTE if part == "compute" else named(part)
 
 
 def _legend(figure: Figure, drawn: list[str]) -> dict[str, Any]:
@@ -127,7 +136,7 @@ def _legend(figure: Figure, drawn: list[str]) -> dict[str, Any]:
 
 def _draw(axes: Axes, grid: Machines, name: str, drawn: list[str]) -> None:
     line, fastest = grid.along(name), grid.at[name]
-    places = thinned(line.sizes[name], _MOST_BARS, fastest)
+    places = bars(grid, name)
     parts, at = _parts(grid, name), np.arange(len(places))
     left = np.zeros(len(places))
     parts["other"] = sum((share for part, share in parts.items() if part not in drawn), np.zeros(line.sizes[name]))

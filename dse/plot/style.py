@@ -35,6 +35,14 @@ PARTS = {
     "offload": ("offload", "#b5a642"),
 }
 
+#: Part of the step time by what bounds it → the same.
+BOUNDS = {
+    "bound_by_compute": ("bound by compute", "#0b4f8a"),
+    "bound_by_memory": ("by device memory", "#4d9d6f"),
+    "bound_by_network": ("by the network", "#c8440a"),
+    "bound_by_rest": ("the rest", "#f7d37a"),
+}
+
 #: Colour of a part this module does not know, of text, of what stands in the background, and of Pareto fronts.
 OTHER, INK, PALE, FRONT = "#999999", "#1a1a1a", "#8a8a8a", "#c8440a"
 
@@ -108,6 +116,11 @@ def label(value: Any, units: str = "1") -> str:
 def labels(coordinate: xr.DataArray) -> list[str]:
     """The values of an axis at all of its points, with their units."""
     return [label(value, str(coordinate.attrs.get("units", "1"))) for value in coordinate.values.tolist()]
+
+
+def part(name: str) -> tuple[str, str]:
+    """Label and colour of a part of the step time."""
+    return (PARTS | BOUNDS).get(name) or (name.replace("_", " "), OTHER)
 
 
 def heading(name: str) -> str:

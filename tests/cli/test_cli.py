@@ -399,7 +399,7 @@ def test_catalog_check(command, tmp_path):
 
 def test_plot(command, small_results, tmp_path):
     _, path = small_results
-    for kind in ("breakdown", "pareto"):
+    for kind in ("breakdown", "pareto", "bounds"):
         ended = command("plot", path, "-o", tmp_path / f"{kind}.pdf", "--kind", kind)
         assert ended == (0, f"{tmp_path / kind}.pdf\n", "") and (tmp_path / f"{kind}.pdf").exists()
     (tmp_path / "r.nc").write_bytes(path.read_bytes())

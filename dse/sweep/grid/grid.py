@@ -109,6 +109,13 @@ class Grid:
         row, column = self.pairs[mapping].T
         return np.stack([*digits, row]), column
 
+    def values(self, index: np.ndarray) -> dict[str, np.ndarray]:
+        """Leaf path → its value at each of these designs, for all leaves that differ from the base's."""
+        digits, column = self.locate(index)
+        tables = zip([*(one.columns for one in self.dimensions), self.table.degrees], digits, strict=True)
+        found = {path: values[at] for table, at in tables for path, values in table.items()}
+        return found | {path: values[column] for path, values in self.table.options.items()}
+
     def mapping_values(self, axis: Axis) -> np.ndarray:
         """Value of a part of the mapping at each mapping."""
         row, column = self.pairs.T

@@ -1,0 +1,101 @@
+"""The step time by what bounds it: compute, device memory, the network, the rest.
+
+Results hold no such split: the designs that are drawn are built again from the specification that results carry, and
+the model is asked (:func:`dse.evaluation.bounds`).
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+import xarray as xr
+
+from dse.errors import InputError
+from dse.plot import designs
+from dse.plot.breakdown import best_of_each, draw_mappings
+from dse.plot.grid import axes_of, best_mappings, machines
+from dse.plot.machines import along_axes, bars
+from dse.sweep.engine.point import Program
+from dse.sweep.engine.programs import persistent_jit
+from dse.sweep.results.rebuilding import designs_at, grid_of
+from dse.types import Design
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+#: Designs that are evaluated at once: as many as most figures have.
+_BATCH = 64
+
+#: Step times of a design in the results and built again that are the same: single precision differs by less.
+_SAME = 1e-4
+
+
+def bounds(results: xr.Dataset) -> Figure:
+    """The step time by what bounds it: of a grid of machines as shares along each axis, else of the best mappings.
+
+    Kernels count for the side of the roofline that they are on, exposed messages for the network, the optimiser's
+    traffic for memory; the rest is the bubble, waits for the host, kernel floors and transfers to the host.
+    """
+    designs.check(results)
+    return _of_machines(results) if axes_of(results) else _of_mappings(results)
+
+
+def _of_machines(results: xr.Dataset) -> Figure:
+    """Along each axis, as :func:`dse.plot.shares` draws it."""
+    grid = machines(results)
+    time = grid.points.step_time
+    numbers = np.arange(time.size).reshape(time.shape)
+    lines = [numbers[tuple(bars(grid, d) if d == name else grid.at[d] for d in grid.axes)] for name in grid.axes]
+    shown = np.unique(np.concatenate([line.ravel() for line in lines]))
+    shown = shown[np.isfinite(time.values.ravel()[shown])]
+    # Where all mappings were kept, the metrics beside the step time are many and not needed.
+    kept = results[["step_time", "feasible"]].load() if "mapping" in results.step_time.dims else results
+    parts = {
+        f"step_time_{name}": (time.dims, seconds.reshape(time.shape))
+        for name, seconds in _parts(best_mappings(kept), shown, time.size).items()
+    }
+    others = [name for name in grid.points.data_vars if str(name).startswith("step_time_")]
+    return along_axes(grid._replace(points=grid.points.drop_vars(others).assign(parts)))
+
+
+def _of_mappings(results: xr.Dataset) -> Figure:
+    """The best mapping of each (tp, pp), as :func:`dse.plot.breakdown` draws it."""
+    columns, title = designs.columns(results)
+    rows, _ = best_of_each(columns, within=2.0, bars=16, missing=0)
+    parts = _parts(results.isel(designs.best_point(results)), np.array(rows), len(columns.time))
+    return draw_mappings(columns._replace(parts=parts), title, rows, [])
+
+
+def _parts(results: xr.Dataset, rows: np.ndarray, count: int) -> dict[str, np.ndarray]:
+    """Part by what bounds it → its seconds of each of ``count`` designs, missing where it is none of ``rows``."""
+    grid = grid_of(results)
+    found = _evaluated(designs_at(results, rows, grid), Program(grid.spec.study))
+    times = results.step_time.values.ravel()[rows]
+    if not np.allclose(sum(found.values()), times, rtol=_SAME):
+        raise InputError(
+            "results", "step times that are not the model's", "results of this version and this catalogue",
+            "run the sweep again with --fresh",
+        )  # fmt: skip
+    parts = {f"bound_by_{name}": np.full(count, np.nan) for name in found}
+    for name, seconds in found.items():
+        parts[f"bound_by_{name}"][rows] = seconds
+    return parts
+
+
+def _evaluated(stack: Design, program: Program) -> dict[str, np.ndarray]:
+    """Seconds of each design by what bounds them."""
+    count = np.size(stack.mapping.tp)
+    batches = []
+    for start in range(0, count, _BATCH):
+        chosen = np.minimum(np.arange(start, start + _BATCH), count - 1)  # the last one fills up
+        batches.append(jax.device_get(_run(jax.tree.map(operator.itemgetter(chosen), stack), program=program)))
+    return {name: np.concatenate([getattr(one, name) for one in batches])[:count] for name in batches[0]._fields}
+
+
+@persistent_jit("program", quickly=True)
+def _run(stack: Design, *, program: Program) -> Any:
+    """One batch."""
+    return jax.vmap(program.study.bounds)(stack)
