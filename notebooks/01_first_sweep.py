@@ -16,8 +16,8 @@
 # %% [markdown]
 # # A first sweep
 #
-# Which mapping of a trillion-parameter model trains fastest on up to 4,096 A100s? Megatron-LM's authors mapped theirs by
-# hand (Narayanan et al. 2021); here every mapping that their software offers is evaluated.
+# Which mapping of a trillion-parameter model trains fastest on up to 4,096 A100s? Megatron-LM's authors mapped theirs
+# by hand (Narayanan et al. 2021); here every mapping that their software offers is evaluated.
 
 # %%
 # %matplotlib inline
