@@ -46,11 +46,8 @@ def of_class(
 
 
 def of_unmeasured(sources: np.ndarray, errors: np.ndarray, deviations: np.ndarray, trust: np.ndarray) -> float:
-    """The residual of a stack without rows, from the errors of sources that a fit had not seen.
-
-    A source of ``n`` rows counts as the root of ``n`` sources of one, as in the fit.
-    """
-    return residual(errors, deviations, trust * np.sqrt(_alike(sources)))
+    """The residual of a stack without rows, from the errors of sources that a fit had not seen; each counts alike."""
+    return residual(errors, deviations, trust * _alike(sources))
 
 
 def _alike(sources: np.ndarray) -> np.ndarray:

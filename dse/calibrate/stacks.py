@@ -9,7 +9,17 @@ import numpy as np
 
 from dse import catalog
 from dse.calibrate import residuals, writing
-from dse.calibrate.steps import FAMILY, LINEAGE, NAMES, NOT_FITTED, Calibration, fitted_as, lineage_of, mean_error
+from dse.calibrate.steps import (
+    FAMILY,
+    LINEAGE,
+    NAMES,
+    NOT_FITTED,
+    Calibration,
+    fitted_as,
+    is_physical,
+    lineage_of,
+    mean_error,
+)
 from dse.errors import InputError
 from dse.types import Software, field_metadata
 
@@ -93,7 +103,14 @@ def toml(found: Calibration) -> str:
 
 
 def _origin(found: Calibration, stack: str, name: str) -> str:
-    """How a stack came by a value: fitted to its rows, or near what all stacks share because they told little."""
+    """How a stack came by a value, and whether that stands in for something else."""
+    value = found.values(stack)[name]
+    beyond = "" if is_physical(name, value) else "; beyond its physical range: absorbs what is not modelled"
+    return _how(found, stack, name) + beyond
+
+
+def _how(found: Calibration, stack: str, name: str) -> str:
+    """Fitted to its rows, or near what all stacks share because they told little."""
     if name not in found.own.get(fitted_as(stack), []):
         if name in FAMILY:
             return "shared by the stacks of a chip family"

@@ -42,7 +42,7 @@ PARAMETERS = (
     Parameter("software.matrix_slowdown", 1.15, 0.15, 0.7),
     Parameter("software.elementwise_slowdown", 1.2, 0.3, 0.5),
     Parameter("software.flash_slowdown", 1.0, 0.3, 0.3),
-    Parameter("software.communication_slowdown", 1.2, 0.4, 0.5),
+    Parameter("software.communication_slowdown", 1.2, 0.4, 0.8),  # links are known within a fifth
     Parameter("software.host_time", 1e-3, 0.5),
     Parameter("software.small_kernel_time", 1e-4, 1.0),
     Parameter("software.cp_overlap", 0.8, 0.3, 0.0, 1.0),
@@ -58,6 +58,12 @@ LINEAGE = {
 
 #: How far a stack strays from its lineage.
 OWN = {name: 0.8 * stray for name, stray in LINEAGE.items()}
+
+#: Between what a value is what its name says; beyond, it stands in for something that is not modelled.
+PHYSICAL = {
+    "matrix_slowdown": (1.0, 1.6), "elementwise_slowdown": (0.9, 3.0), "flash_slowdown": (0.8, 2.5),
+    "communication_slowdown": (1.0, 3.0), "cp_overlap": (0.5, 1.0), "pp_overlap": (0.3, 1.0),
+}  # fmt: skip
 
 #: Stacks of which less is known beforehand: DeepSpeed of 2021 gathered tensor by tensor and copied each.
 WIDER = {("deepspeed", "communication_slowdown"): 6.0}
@@ -319,6 +325,12 @@ def _prior(whose: str, name: str) -> float:
     if whose in FAMILIES:
         return FAMILY[name]
     return (LINEAGE if whose in LINEAGES else OWN)[name] * WIDER.get((whose, name), 1.0)
+
+
+def is_physical(name: str, value: float) -> bool:
+    """Whether a value is in the range in which it is what its name says."""
+    low, high = PHYSICAL.get(name, (0.0, np.inf))
+    return low <= value <= high
 
 
 @dataclasses.dataclass(frozen=True)

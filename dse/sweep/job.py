@@ -63,7 +63,7 @@ def plan(
 
     >>> grid, keep = plan("sweeps/megatron_1t_4096_a100.toml", keep="top:10")
     >>> grid.n_designs, str(keep)
-    (4860, 'top:10')
+    (34716, 'top:10')
     """
     if not isinstance(spec, SweepSpec):
         spec = read(spec, study)

@@ -8,7 +8,7 @@ import numpy as np
 
 from docs.make.markdown import document, percent, table
 from dse.calibrate import stacks
-from dse.calibrate.steps import NAMES, Calibration, fitted_as
+from dse.calibrate.steps import NAMES, PHYSICAL, Calibration, fitted_as, is_physical
 from dse.measured.uncertainty import quantile
 
 _ABOUT = """\
@@ -45,6 +45,8 @@ def page(found: Calibration, command: str) -> str:
         "A stack's own values with the standard deviation of their logarithm after the data; *rows tell little* where "
         "that is nearly what it was before. *Residual* is what they leave unexplained.",
         table(["stack", "rows", "residual", *NAMES], _stacks(found)),
+        "### Values beyond their physical range", _BEYOND,
+        table(["stack", "parameter", "value", "range"], _beyond(found)),
         f"A stack without rows has the shared values and a residual of {percent(found.residual(''))}.",
     ]  # fmt: skip
     return document(parts)
@@ -69,6 +71,21 @@ def _stacks(found: Calibration) -> Iterable[Sequence[str]]:
     for stack in found.stacks:
         count = sum(other == stack for other in found.rows.stacks)
         yield [stack, str(count), percent(found.residual(stack)), *(_own(found, stack, name) for name in NAMES)]
+
+
+_BEYOND = """\
+A value in its range is what its name says: matrices of a step are no faster than alone, say. One beyond it absorbs
+something that is not modelled, or the kernels of its chip are off; it serves machines like those of its rows only."""
+
+
+def _beyond(found: Calibration) -> Iterable[Sequence[str]]:
+    shared = ("all stacks", [name for name in NAMES if not any(name in names for names in found.own.values())])
+    for stack, names in [shared, *((stack, found.own.get(fitted_as(stack), [])) for stack in found.stacks)]:
+        for name in names:
+            value = found.solution.value("" if stack == "all stacks" else stack, name)
+            if not is_physical(name, value):
+                low, high = PHYSICAL[name]
+                yield [stack, f"`{name}`", _value(name, value), f"{low:g} to {high:g}"]
 
 
 def _own(found: Calibration, stack: str, name: str) -> str:
