@@ -129,6 +129,8 @@ def _told(workload: str, system: str, software: str | None, made: Design) -> str
     flags = [name for name in ("sequence_parallel", "overlap_dp", "overlap_tp") if getattr(m, name)]
     batch = f"{w.global_batch:g} sequences of {w.seq_len:g}, micro-batch {m.micro_batch:g}"
     recompute = Recompute(int(m.recompute)).name
+    if m.recompute == Recompute.full and m.recompute_share < 1.0:
+        recompute += f" of {show.percent(float(m.recompute_share))} of the layers"
     choices = ", ".join([f"v {m.virtual_stages:g}", f"recompute {recompute}", f"ZeRO {m.zero_stage:g}", *flags])
     first = "{} on {}, {}, {}".format(*names)
     return f"{first}\n{made.system.n_devices:g} devices = {split}; {batch}; {choices}\n"
