@@ -74,12 +74,11 @@ def evaluate(
 
 def _bounds(design: Design, software: str, explained: Explanation) -> dict[str, Interval]:
     """Metric → the interval in which it lies in 80 % of cases, for those that have one."""
-    from dse.measured.uncertainty import half_widths, interval, memory_interval, uncertainty_of
+    from dse.measured.uncertainty import half_widths, interval_of, uncertainty_of
 
     half_width = float(half_widths([design], [uncertainty_of(software)])[0])
-    found = {name: interval(name, explained.metrics[name], half_width) for name in _HEADLINE}
-    held = memory_interval(explained.metrics["peak_memory"], float(design.software.memory_spread))
-    return {name: ends for name, ends in {**found, "peak_memory": held}.items() if ends}
+    found = {name: interval_of(name, explained.metrics[name], half_width, design.software) for name in _HEADLINE}
+    return {name: ends for name, ends in found.items() if ends}
 
 
 def _settings(texts: list[str]) -> dict[str, Any]:

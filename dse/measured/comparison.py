@@ -271,18 +271,12 @@ def _predicted_cells(prediction: Prediction, half_width: float | None = None) ->
     for metric in _metrics(prediction):
         value = metric_value(prediction, metric) if prediction.skip is None else math.nan
         values[f"pred_{metric}"] = "" if math.isnan(value) else f"{value:.7g}"
-        bounds = None if math.isnan(value) or half_width is None else _bounds(prediction, metric, half_width)
+        if math.isnan(value) or half_width is None:
+            continue
+        bounds = uncertainty.interval_of(metric, value, half_width, prediction.chosen.software)
         if bounds:
             values |= {f"pred_{metric}_{end}": f"{bound:.7g}" for end, bound in bounds._asdict().items()}
     return values | _remarks(prediction, prediction.skip)
-
-
-def _bounds(prediction: Prediction, metric: str, half_width: float) -> uncertainty.Interval | None:
-    """The interval of a metric that has one."""
-    value = metric_value(prediction, metric)
-    if metric == "peak_memory":
-        return uncertainty.memory_interval(value, float(prediction.chosen.software.memory_spread))
-    return uncertainty.interval(metric, value, half_width)
 
 
 def _metrics(prediction: Prediction) -> Sequence[str]:

@@ -14,6 +14,7 @@ from dse.measured.completion import Candidates, complete
 from dse.measured.names import Lookup
 from dse.measured.table import Case, Skip
 from dse.study import TRAINING, Study
+from dse.sweep.engine.chunks import in_batches
 from dse.types import Design, Mapping, Precision, Recompute
 
 #: Designs a compiled call takes; the last call is padded, so that one program serves every table.
@@ -108,14 +109,7 @@ def alike(designs: Sequence[Design]) -> Iterator[tuple[list[int], Design]]:
 
 def evaluate_stack(stack: Design, study: Study = TRAINING) -> Any:
     """Metrics of a stack of designs (see :func:`alike`), each an array in their order."""
-    count = np.size(stack.mapping.tp)
-
-    def batch(start: int) -> Design:
-        chosen = np.minimum(np.arange(start, start + BATCH), count - 1)  # the last one fills up
-        return jax.tree.map(lambda leaf: leaf[chosen], stack)
-
-    parts = [_evaluate_batch(batch(start), study) for start in range(0, count, BATCH)]
-    return jax.tree.map(lambda *arrays: np.concatenate(arrays)[:count], *jax.device_get(parts))
+    return in_batches(lambda batch: _evaluate_batch(batch, study), stack, BATCH)
 
 
 @functools.partial(jax.jit, static_argnums=1)

@@ -22,7 +22,7 @@ import numpy as np
 
 from dse import catalog
 from dse.designs import leaf, leaves, replace
-from dse.types import Design
+from dse.types import Design, Software
 
 #: Probability of an interval, unless another is asked for.
 SHARE = 0.8
@@ -108,6 +108,13 @@ def memory_interval(peak: float, spread: float, share: float = SHARE) -> Interva
     """The interval of a peak memory, whose logarithm has this standard deviation (``memory_spread`` of the stack)."""
     factor = float(np.exp(quantile(share) * spread))
     return Interval(peak / factor, peak * factor)
+
+
+def interval_of(metric: str, value: float, half_width: float, software: Software) -> Interval | None:
+    """The interval of any metric of a design with this stack; arguments as of :func:`interval`."""
+    if metric == "peak_memory":
+        return memory_interval(value, float(software.memory_spread))
+    return interval(metric, value, half_width)
 
 
 def surely_below(usable: float, spread: float, chance: float = 0.9) -> float:

@@ -253,7 +253,7 @@ def largest_divisor(whole: Scalar, most: Scalar) -> Scalar:
     """The largest divisor of ``whole`` up to ``most`` (1 or more) among ``f 2^i`` with f = 1, 3 and the odd part.
 
     That is the largest of all where the odd part of ``whole`` is 1, 3, 9 or a prime; it grows with ``most``. Whole
-    numbers held in floats, below 2^24; ``most`` below 2^15.
+    numbers held in floats, below 2^24.
     """
     even, most_even = even_part(whole), power_of_two(most)
     odd = whole / even

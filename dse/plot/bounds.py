@@ -6,7 +6,6 @@ the model is asked (:func:`dse.evaluation.bounds`).
 
 from __future__ import annotations
 
-import operator
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -18,6 +17,7 @@ from dse.plot import designs
 from dse.plot.breakdown import best_of_each, draw_mappings
 from dse.plot.grid import axes_of, best_mappings, machines
 from dse.plot.machines import along_axes, bars
+from dse.sweep.engine.chunks import in_batches
 from dse.sweep.engine.point import Program
 from dse.sweep.engine.programs import persistent_jit
 from dse.sweep.results.rebuilding import designs_at, grid_of
@@ -72,7 +72,9 @@ def _of_mappings(results: xr.Dataset) -> Figure:
 def _parts(results: xr.Dataset, rows: np.ndarray, count: int) -> dict[str, np.ndarray]:
     """Part by what bounds it → its seconds of each of ``count`` designs, missing where it is none of ``rows``."""
     grid = grid_of(results)
-    found = _evaluated(designs_at(results, rows, grid), Program(grid.spec.study))
+    program = Program(grid.spec.study)
+    stack = designs_at(results, rows, grid)
+    found = in_batches(lambda batch: _run(batch, program=program), stack, _BATCH)._asdict()
     times = results.step_time.values.ravel()[rows]
     if not np.allclose(sum(found.values()), times, rtol=_SAME):
         raise InputError(
@@ -83,16 +85,6 @@ def _parts(results: xr.Dataset, rows: np.ndarray, count: int) -> dict[str, np.nd
     for name, seconds in found.items():
         parts[f"bound_by_{name}"][rows] = seconds
     return parts
-
-
-def _evaluated(stack: Design, program: Program) -> dict[str, np.ndarray]:
-    """Seconds of each design by what bounds them."""
-    count = np.size(stack.mapping.tp)
-    batches = []
-    for start in range(0, count, _BATCH):
-        chosen = np.minimum(np.arange(start, start + _BATCH), count - 1)  # the last one fills up
-        batches.append(jax.device_get(_run(jax.tree.map(operator.itemgetter(chosen), stack), program=program)))
-    return {name: np.concatenate([getattr(one, name) for one in batches])[:count] for name in batches[0]._fields}
 
 
 @persistent_jit("program", quickly=True)

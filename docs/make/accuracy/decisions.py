@@ -138,8 +138,6 @@ def _clock() -> list[str]:
             "at most what the cooling takes away"]  # fmt: skip
 
 
-
-
 def _memory(compared: Sequence[Comparison]) -> list[list[str]]:
     """Peak memory of FSDP, and runs that are said not to fit though they ran."""
     errors = [abs(c.error) for c in compared if c.source.startswith("torchtitan") and c.metric == "peak_memory"]

@@ -89,7 +89,7 @@ def step_energy(
     time, one = times
     seconds, volts = time.total, voltage(ratio, power)
 
-    a_layer = operators_energy(work.layer, design, repeated=True)
+    a_layer = operators_energy(work.layer, design, layout)
     links = link_energy(work.messages, system, layout.full)
     beside_cores = (1.0 + power.memory_cooling) * a_layer.memory + links[Scope.layer]
     busy, share = layer_power(

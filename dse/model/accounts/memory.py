@@ -67,9 +67,14 @@ def standing_buffer_bytes(design: Design, layout: Layout) -> Scalar:
     act = layout.element.activation
     gathered = jnp.where((layout.split > 0.0) & (m.tp > 1.0), 2.0 * act * layout.tokens * w.hidden, 0.0)
     cached = w.backward * design.software.gradient_cache * act * layer_matrix_parameters(w, m.tp)
-    layer, several = act * layer_parameters(w, m.tp), layout.groups.dp.size > 1.0
-    unreduced = jnp.where((layout.zero >= 2.0) & several, w.backward * layer, 0.0)
-    return gathered + cached + unreduced + jnp.where((layout.zero >= 3.0) & several, 2.0 * layer, 0.0)
+    layer = act * layer_parameters(w, m.tp)
+    unreduced = _where_split(layout, 2.0, w.backward * layer)
+    return gathered + cached + unreduced + _where_split(layout, 3.0, 2.0 * layer)
+
+
+def _where_split(layout: Layout, stage: float, size: Scalar) -> Scalar:
+    """Bytes that there are from a ZeRO stage on, where several devices share what it splits."""
+    return jnp.where((layout.zero >= stage) & (layout.groups.dp.size > 1.0), size, 0.0)
 
 
 class Stage(NamedTuple):
@@ -91,8 +96,7 @@ def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Stag
     w, m, state = design.workload, design.mapping, work.state
     layer = layer_parameters(w, m.tp)
     # FSDP's outermost unit, embedding and head, is gathered once and freed at the end.
-    is_split = (layout.zero >= 3.0) & (layout.groups.dp.size > 1.0)
-    whole = jnp.where(is_split, layout.element.activation * stage.parameters, 0.0)
+    whole = _where_split(layout, 3.0, layout.element.activation * stage.parameters)
     transient = jnp.maximum(layer_transient_bytes(design, layout, work) - stage.transient, 0.0)
     return Memory(
         weights=offload.resident(stage.layers, m.offload_weights) * (layer * state.weights),

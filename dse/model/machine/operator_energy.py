@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model.layout import Layout
 from dse.model.machine.power import flop_energy
-from dse.types import Design, Operator, OperatorKind, Power, Recompute, Scalar, Work
+from dse.types import Design, Operator, OperatorKind, Power, Scalar, Work
 
 
 class Joules(NamedTuple):
@@ -71,26 +72,21 @@ def work_done(works: list[tuple[OperatorKind, Scalar, Work | None]]) -> Done:
     )
 
 
-def operators_energy(operators: Sequence[Operator], design: Design, repeated: bool = False) -> Joules:
+def operators_energy(operators: Sequence[Operator], design: Design, again: Layout | None = None) -> Joules:
     """Joules of a list of operators, forward and backward, on one device for one micro-batch.
 
-    With ``repeated`` also of what the mapping's recompute policy runs again.
+    With a layout, ``again``, also of what recompute runs again under it.
     """
-    w, m, power = design.workload, design.mapping, design.system.accelerator.power
+    power = design.system.accelerator.power
     forward = work_done([(o.kind, o.present, o.forward) for o in operators])
     backward = work_done([(o.kind, o.present, work) for o in operators for work in o.gradients])
-
-    def where(policy: Recompute) -> Scalar:
-        return jnp.where(m.recompute == float(policy), w.backward, 0.0)
-
-    total = forward.plus(backward, w.backward)
-    if repeated:
+    total = forward.plus(backward, design.workload.backward)
+    if again is not None:
         core = work_done([(o.kind, o.present, o.forward) for o in operators if o.core])
         kept = work_done([(o.kind, o.present * o.kept, o.forward) for o in operators if o.is_kept])
-        full, selective, selective_op = map(where, (Recompute.full, Recompute.selective, Recompute.selective_op))
-        again = full * m.recompute_share + selective_op
-        total = total.plus(forward, again).plus(core, selective).plus(kept, -selective_op)
-    flop = flop_energies(m.precision, power)
+        total = total.plus(forward, again.full + again.selective_op)
+        total = total.plus(core, again.selective).plus(kept, -again.selective_op)
+    flop = flop_energies(design.mapping.precision, power)
     return Joules(
         matrix=flop.matrix * total.matrix + flop.sixteen * total.sixteen,
         vector=flop.vector * total.vector,

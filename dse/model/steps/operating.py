@@ -59,7 +59,7 @@ def operate(design: Design, layout: Layout, work: TrainingWork) -> Operating:
     whole = jnp.maximum(one.total, 1e-12)
     active = one.working(power.polling) / whole
     core = jnp.clip((layer(_SLOW).total - whole) / (1.0 / _SLOW - 1.0), 0.0, whole)
-    energy = operators_energy(work.layer, design, repeated=True)
+    energy = operators_energy(work.layer, design, layout)
     links = link_energy(work.messages, design.system, layout.full)[Scope.layer]
     other = (1.0 + power.memory_cooling) * energy.memory + links
     host = launch_time(design, layout)
