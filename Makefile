@@ -11,8 +11,9 @@ TABLES ?= tests/published/*.csv
 KERNELS ?= ../shared/reference/kernels/aic_*.csv.gz
 ENERGY ?= ../shared/reference/measured/energy.csv
 JOBS   ?= 2
+FUZZ   ?= 2000
 
-.PHONY: run test test-slow docs calibrate notebooks bench bench-check search-bench test-search lint clean help
+.PHONY: run test test-slow docs calibrate notebooks fuzz bench bench-check search-bench test-search lint clean help
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.installed  ## run the standard sweep (SWEEP=…)
@@ -43,6 +44,9 @@ bench: $(VENV)/.installed  ## measure the rates
 
 bench-check: $(VENV)/.installed  ## fail when a rate fell 20 % behind docs/benchmarks.json, in multiples of a plain loop
 	$(BIN)/python -m benchmarks.rates --check docs/benchmarks.json
+
+fuzz: $(VENV)/.installed-test  ## try FUZZ mutants of sweeps, searches, catalogue files and tables (FUZZ=20000)
+	$(BIN)/python -m tests.fuzz $(FUZZ)
 
 test-search: $(VENV)/.installed-test  ## run the tests of search that take long
 	$(BIN)/python -m pytest tests/search tests/benchmarks -m "slow or not slow"

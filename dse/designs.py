@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import numbers
 from collections.abc import Mapping as MappingABC
 from enum import IntEnum
 from typing import Any, TypeVar
@@ -97,6 +98,20 @@ def path_endings(path: str) -> list[str]:
     return [ending for ending in endings if "chip." in ending or ending.startswith(("node.", "base_node."))]
 
 
+#: The largest count of anything in a design: devices, sequences, tokens of a sequence.
+MOST = 10**9
+
+
+def is_number(value: Any) -> bool:
+    """Numbers alone: neither truth values nor texts are read as such."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def is_whole(value: Any, least: int = 1, most: int = MOST) -> bool:
+    """Whether a value is a whole number within bounds; 8.0 is one."""
+    return is_number(value) and least <= value <= most and value == int(value)
+
+
 def leaf_path(name: str, where: str = "design") -> str:
     """Full path of the leaf that a name means.
 
@@ -151,7 +166,7 @@ def leaf_value(path: str, value: Any, where: str = "design") -> float:
 def _choice(enum: type[IntEnum], value: Any, where: str) -> float:
     if isinstance(value, str):
         return catalog.choice(value.lower(), enum, where)
-    if value in set(enum):
+    if isinstance(value, int | float) and value in set(enum):
         return float(value)
     allowed = ", ".join(member.name.replace("_", "-") for member in enum)
     raise InputError(where, repr(value), allowed, f"use one of the names of {enum.__name__}")
@@ -244,6 +259,9 @@ def design(
         check_chip(path, f"{CHIP}.die_area" in values, where)
     values = PLAIN_MAPPING | values | stated
     model_parallel = values["mapping.tp"] * values["mapping.cp"] * values["mapping.pp"]
+    if n_devices is not None and not is_whole(n_devices):
+        allowed = f"a whole number, 1 to {MOST:,}"
+        raise InputError(f"{where}.n_devices", str(n_devices), allowed, "give the number of devices")
     if "mapping.dp" not in stated and n_devices is not None:
         if n_devices % model_parallel:
             raise InputError(

@@ -7,11 +7,27 @@ from collections.abc import Iterable
 
 
 class InputError(ValueError):
-    """Bad input, told in four parts; the command line prints it and exits with status 2."""
+    """Bad input, told in four parts; the command line prints it and exits with status 2.
+
+    What was got is somebody else's text: where it is long its middle is left out, and what a terminal would not show
+    (or would obey) is escaped.
+    """
 
     def __init__(self, where: str, got: str, allowed: str, fix: str):
-        self.where, self.got, self.allowed, self.fix = where, got, allowed, fix
-        super().__init__(f"{where}: got {got}; allowed {allowed}; {fix}")
+        self.where, self.got, self.allowed, self.fix = map(_shown, (where, got, allowed, fix))
+        super().__init__(f"{self.where}: got {self.got}; allowed {self.allowed}; {self.fix}")
+
+
+#: Characters of one part of an error.
+_LONGEST = 600
+
+
+def _shown(text: str) -> str:
+    """A text that fits a terminal: its middle left out where it is long, nothing in it that is not printable."""
+    if len(text) > _LONGEST:
+        left_out = len(text) - _LONGEST
+        text = f"{text[: _LONGEST // 2]} … ({left_out:,} characters) … {text[-_LONGEST // 2 :]}"
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -132,6 +133,7 @@ def explain(design: Design, metric: str = "", study: Study = TRAINING) -> Explan
     design = jax.tree.map(float, generated(stated))
     with _one_by_one():
         metrics = {name: float(value) for name, value in dataclasses.asdict(study.evaluate(design)).items()}
+        _check_finite(metrics)
         inside = study.inside(design)
         rates = step_rates(inside.design)
         return Explanation(
@@ -208,6 +210,16 @@ def continuous_leaves(design: Design) -> tuple[str, ...]:
         and "enum" not in meta
         and path.rpartition(".")[2] not in _WHOLE
     )
+
+
+def _check_finite(metrics: dict[str, float]) -> None:
+    """That single precision held all that came between leaves and metrics."""
+    lost = [name for name, value in metrics.items() if not math.isfinite(value)]
+    if lost:
+        raise InputError(
+            "design", f"sizes or rates whose {lost[0]} overflows", "numbers of machines and models that may exist",
+            "check values and units of what was set",
+        )  # fmt: skip
 
 
 def elasticities(design: Design, metric: str = "", study: Study = TRAINING) -> list[Elasticity]:

@@ -57,6 +57,17 @@ LONG = (
 QUICK_COMPILATION = "--xla_backend_extra_options=xla_cpu_use_multi_output_fusion --xla_backend_optimization_level=0"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """How long the tests that draw at random try: small in CI, as long as one likes otherwise."""
+    parser.addoption("--fuzz", type=int, default=None, metavar="N", help="random inputs, bit flips or kills to try")
+
+
+@pytest.fixture
+def fuzz_size(request: pytest.FixtureRequest) -> int:
+    """Random inputs that a test tries."""
+    return request.config.getoption("--fuzz") or 80
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Share compiled programs between processes and runs, then make JAX strict."""
     os.environ.setdefault("XLA_FLAGS", QUICK_COMPILATION)

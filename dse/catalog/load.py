@@ -6,11 +6,11 @@ import functools
 import itertools
 import os
 import re
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from dse import toml
 from dse.errors import InputError, unknown_name
 
 #: Kind → its folder in a catalogue.
@@ -116,15 +116,9 @@ def stamp(path: Path) -> tuple[int, int]:
 def _parse_cached(path: Path, *stamp: int) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
-        return tomllib.loads(text)
     except UnicodeDecodeError as error:
         raise InputError(shown(path), f"byte {error.start} is not UTF-8", "a TOML file", "save it as UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
-        at = re.search(r"line (\d+)", str(error))
-        line = at[1] if at else str(text.count("\n") + 1)
-        raise InputError(
-            f"{shown(path)}: line {line}", f"invalid TOML ({error})", "a TOML file", "complete or correct that line"
-        ) from None
+    return toml.parsed(text, shown(path))
 
 
 def shown(path: Path) -> str:

@@ -24,6 +24,7 @@ from typing import Any
 from dse.catalog.units import quantity
 from dse.errors import InputError, unknown_name
 from dse.types import POSITIVE_SHARE, Bounds
+from dse.types.fields import LARGEST, SMALLEST, has_usual_magnitude
 
 CONFIDENCES = ("datasheet", "paper", "estimate", "memory-unverified")
 
@@ -90,6 +91,9 @@ def number(raw: Any, units: str, bounds: Bounds, where: str) -> float:
 
 def bounded(value: float, raw: Any, bounds: Bounds, where: str) -> float:
     """``value`` where it is within bounds; what was written is ``raw``."""
+    if math.isfinite(value) and not has_usual_magnitude(value):
+        allowed = f"0, or a magnitude from {SMALLEST:g} to {LARGEST:g} in SI units"
+        raise InputError(where, repr(raw), allowed, "check the number and its unit")
     if value not in bounds:
         raise InputError(where, repr(raw), str(bounds), "check the number")
     if isinstance(raw, bool) and bounds.high == math.inf:

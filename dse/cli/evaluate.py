@@ -59,7 +59,7 @@ def evaluate(
     from dse.explanation import explain
 
     values = _settings(settings or [])
-    n_devices, software = _whole(values.pop("n_devices", n_devices)), values.pop("software", software)
+    n_devices, software = values.pop("n_devices", n_devices), values.pop("software", software)
     made = design(workload, system, software, n_devices, "--set", any_option, **values)
     explained = explain(made, metric)
     bounds = _bounds(made, software or default_software(system), explained) if uncertainty else {}
@@ -99,12 +99,6 @@ def _value(text: str) -> Any:
         return float(text)
     except ValueError:
         return text
-
-
-def _whole(value: Any) -> int | None:
-    if value is None or (isinstance(value, int | float) and value >= 1 and value == int(value)):
-        return None if value is None else int(value)
-    raise InputError("--set.n_devices", str(value), "a whole number, 1 or more", "give the number of devices")
 
 
 def _leaves(design: Design) -> dict[str, float]:

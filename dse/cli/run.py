@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from dse.sweep import Summary
 
 
+#: Shards that a sweep may be cut into; the names of their files have five digits.
+MOST_SHARDS = 99_999
+
+
 @report_errors
 def run(
     sweep: Annotated[Path, typer.Argument(metavar="SWEEP.toml", help="Specification of the sweep.")],
@@ -83,9 +87,11 @@ def finish(summary: Summary, imported: float, figure_process: FigureProcess | No
 def _shard(text: str) -> tuple[int, int]:
     """``i/n`` as two numbers."""
     number, slash, of = text.partition("/")
-    if slash and number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of):
+    plain = slash and number.isdecimal() and of.isdecimal() and len(of) <= len(str(MOST_SHARDS))
+    if plain and 1 <= int(number) <= int(of) <= MOST_SHARDS:
         return int(number), int(of)
-    raise InputError("--shard", repr(text), "i/n with 1 <= i <= n", "write --shard 1/4 … 4/4 for four jobs")
+    allowed = f"i/n with 1 <= i <= n <= {MOST_SHARDS:,}"
+    raise InputError("--shard", repr(text), allowed, "write --shard 1/4 … 4/4 for four jobs")
 
 
 def _as_dict(summary: Summary, seconds: dict[str, float], figures: list[Path]) -> dict[str, Any]:

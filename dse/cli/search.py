@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from dse.search.outcome import BestDesign
     from dse.study import Study
 
-#: Designs a second of ``dse run`` where only the best are kept, on two cores (docs/benchmarks.md: 57 to 134 million).
-ENUMERATION_RATE = 5e7
-
 #: Spaces that are smaller are better enumerated.
 ENUMERABLE = 1e9
 
@@ -85,6 +82,8 @@ def search(
 
 def size(problem: Problem) -> str:
     """How large the space is, and what enumerating it would take."""
+    from dse.sweep.job import ENUMERATION_RATE
+
     space, grid = problem.space, problem.grid
     parts = [f"{d.size:,} {d.name}" for d in grid.dimensions if d.axes[0].key not in space.paths]
     parts.append(f"{grid.table.n_mappings:,} mapping")

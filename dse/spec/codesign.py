@@ -23,8 +23,9 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
+from dse import toml
 from dse.spec import sweep as sweep_spec
-from dse.spec.document import Natural, Positive, Section, Truth, Whole, checked
+from dse.spec.document import Natural, Positive, Section, Truth, checked, counted
 from dse.spec.sweep import SweepSpec
 
 SECTION = "codesign"
@@ -48,10 +49,10 @@ class Codesign(Section):
     between: Mapping[str, Any] = Field(default_factory=dict)
     budget: Budget = Budget()
     whole_stacks: Truth = False
-    starts: Whole | None = None
-    steps: Whole | None = None
+    starts: counted(1, 10_000) | None = None  # type: ignore[valid-type]
+    steps: counted(1, 100_000) | None = None  # type: ignore[valid-type]
     seed: Natural | None = None
-    k: Whole | None = None
+    k: counted(1, 10_000) | None = None  # type: ignore[valid-type]
     rate: Positive | None = None
     last_rate: Positive | None = None
     temperature: Positive | None = None
@@ -69,7 +70,7 @@ class CodesignSpec(NamedTuple):
 
 def is_codesign(path: str | Path) -> bool:
     """Whether a file is a specification of co-design."""
-    return SECTION in sweep_spec.document_of(sweep_spec.text_of(path), str(path))
+    return SECTION in toml.parsed(sweep_spec.text_of(path), str(path))
 
 
 def read(path: str | Path) -> CodesignSpec:
@@ -79,6 +80,6 @@ def read(path: str | Path) -> CodesignSpec:
 
 def from_text(text: str, file: str = "codesign.toml") -> CodesignSpec:
     """The specification in a TOML text; ``file`` is what errors call it."""
-    document = copy.deepcopy(sweep_spec.document_of(text, file))
+    document = copy.deepcopy(toml.parsed(text, file))
     section = checked(Codesign, document.pop(SECTION, None), f"{file}: {SECTION}")
     return CodesignSpec(sweep_spec.from_document(document, text, file), section)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
+from dse.designs import MOST, is_number, is_whole
 from dse.errors import InputError, unknown_name
 
 
@@ -28,14 +29,20 @@ def _checking(fits: Callable[[Any], bool], allowed: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-def _is_number(value: Any) -> bool:
-    """Numbers alone: neither truth values nor texts are read as such."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
+#: The largest number that a specification may ask for: single precision holds it, and its square.
+LARGEST = 1e18
 
 
-Whole = Annotated[int, _checking(lambda v: _is_number(v) and v > 0 and v == int(v), "a whole number above 0")]
-Natural = Annotated[int, _checking(lambda v: _is_number(v) and v >= 0 and v == int(v), "a whole number from 0")]
-Positive = Annotated[float, _checking(lambda v: _is_number(v) and v > 0, "a number above 0")]
+def counted(least: int, most: int) -> Any:
+    """The type of a whole number within bounds."""
+    return Annotated[int, _checking(lambda v: is_whole(v, least, most), f"a whole number, {least:,} to {most:,}")]
+
+
+Whole = counted(1, MOST)
+Natural = counted(0, MOST)
+Positive = Annotated[
+    float, _checking(lambda v: is_number(v) and 0 < v <= LARGEST, f"a number above 0, up to {LARGEST:g}")
+]
 Truth = Annotated[bool, _checking(lambda v: isinstance(v, bool), "true or false")]
 
 Model = TypeVar("Model", bound=Section)

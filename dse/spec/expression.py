@@ -39,6 +39,12 @@ _COMPARE = {
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
     ast.Eq: operator.eq, ast.NotEq: operator.ne,
 }  # fmt: skip
+#: Characters and levels that an expression may have: what is read without hurry, and within Python's own stack.
+_LONGEST, _DEEPEST = 4_000, 100
+
+#: What designs, of single precision, can be compared with.
+_LARGEST = 1e38
+
 _ALLOWED = "numbers, texts, leaves, metrics, + - * / < <= > >= == != and or not"
 
 
@@ -92,20 +98,22 @@ def parse(text: Any, where: str, study: Study) -> Expression:
     """
     if not isinstance(text, str):
         raise InputError(where, repr(text), "a text such as 'tp <= 8'", "put the expression in quotes")
+    if len(text) > _LONGEST:
+        raise InputError(where, repr(text), f"at most {_LONGEST:,} characters", "split it: all constraints must hold")
     try:
         tree = _tree(text)
-    except (SyntaxError, ValueError, RecursionError) as error:
-        raise InputError(where, repr(text), _ALLOWED, f"this is no expression: {error.args[0]}") from None
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        reason = error.args[0] if error.args else "nested too deep"
+        raise InputError(where, repr(text), _ALLOWED, f"this is no expression: {reason}") from None
+    if _is_deeper(tree, _DEEPEST):
+        raise InputError(where, repr(text), f"at most {_DEEPEST} levels", "split it: all constraints must hold")
     names: dict[str, None] = {}
 
     def note(name: str) -> float:
         names[name] = None
         return np.float64(1.0)
 
-    try:
-        _Reading(study, note, where).value(tree)  # walks every node: nothing is short-circuited
-    except ZeroDivisionError:
-        raise InputError(where, repr(text), _ALLOWED, "it divides by zero") from None
+    _Reading(study, note, where).value(tree)  # walks every node: nothing is short-circuited
     return Expression(text, tuple(names), study, where)
 
 
@@ -125,15 +133,15 @@ class _Reading:
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             return ~_true(self.value(node.operand))
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            return -1.0 * self.value(node.operand)
+            return -1.0 * self._number(node.operand)
         if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
-            return _BINARY[type(node.op)](self.value(node.left), self.value(node.right))
+            return self._combined(type(node.op), self._number(node.left), self._number(node.right))
         if isinstance(node, ast.Compare) and all(type(op) in _COMPARE for op in node.ops):
             sides = itertools.pairwise(self._sides(node))
             steps = [_COMPARE[type(op)](a, b) for op, (a, b) in zip(node.ops, sides, strict=True)]
             return functools.reduce(operator.and_, steps)
         if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float):
-            return float(node.value)
+            return self._constant(node.value)
         dotted = _dotted(node)
         if dotted is not None:
             return self.lookup(self._full_name(dotted))
@@ -152,6 +160,28 @@ class _Reading:
         pairs = itertools.pairwise(jnp.asarray(side, jnp.float32) for side in self._sides(node))
         far = sum(jnp.abs(a - b) / jnp.maximum(jnp.abs(a) + jnp.abs(b), _LEAST_EXCESS) for a, b in pairs)
         return jnp.where(holds, 0.0, jnp.maximum(far, _LEAST_EXCESS))
+
+    def _constant(self, value: float) -> float:
+        """A number as it is written, if single precision holds it."""
+        if abs(value) > _LARGEST:
+            raise InputError(self.where, "a number beyond 1e38", "numbers up to 1e38", "check the number")
+        return float(value)
+
+    def _number(self, node: ast.expr) -> Scalar:
+        """The value of an operand of arithmetic."""
+        if _is_boolean(node):
+            raise InputError(
+                self.where, f"{ast.unparse(node)!r}, which is true or false", "numbers in arithmetic",
+                "compare the result: 'tp * pp <= 8'",
+            )  # fmt: skip
+        value: Any = self.value(node)
+        return value
+
+    def _combined(self, how: type[ast.operator], left: Scalar, right: Scalar) -> Scalar:
+        """Two numbers added, subtracted, multiplied or divided."""
+        if how is ast.Div and type(right) is float and right == 0.0:
+            raise InputError(self.where, "a division by zero", _ALLOWED, "divide by another number")
+        return _BINARY[how](left, right)
 
     def _sides(self, node: ast.Compare) -> list[Value]:
         """The sides of a comparison; a text takes the units or the enumeration of the name it is compared with."""
@@ -198,6 +228,14 @@ def _dotted(node: ast.expr) -> str | None:
         head = _dotted(node.value)
         return None if head is None else f"{head}.{node.attr}"
     return None
+
+
+def _is_deeper(tree: ast.expr, levels: int) -> bool:
+    """Whether nodes stand in one another on more levels."""
+    nodes: list[ast.AST] = [tree]
+    for _ in range(levels):
+        nodes = [child for node in nodes for child in ast.iter_child_nodes(node)]
+    return bool(nodes)
 
 
 def _is_boolean(node: ast.expr) -> bool:

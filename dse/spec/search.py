@@ -16,11 +16,12 @@ from typing import Any
 
 from pydantic import Field, create_model, field_validator
 
+from dse import toml
 from dse.designs import N_DEVICES, known_leaves, leaf_value
 from dse.errors import InputError, unknown_name
 from dse.spec import axes as axis_values
 from dse.spec import sweep as sweep_spec
-from dse.spec.document import Positive, Section, Truth, Whole, checked
+from dse.spec.document import Positive, Section, Truth, Whole, checked, counted
 from dse.spec.sweep import SweepSpec
 from dse.study import Study
 
@@ -43,6 +44,10 @@ METHOD_OPTIONS: Mapping[str, dict[str, int | float]] = {
 #: Options that say how many designs a method evaluates a step.
 BATCHES = ("population", "walkers", "starts")
 
+#: Designs that a method may look at in one step, and seeds that may go side by side.
+MOST_A_STEP, MOST_SEEDS = 100_000, 1_000
+_COUNT = counted(1, MOST_A_STEP)
+
 DEFAULT_METHOD = "evolution"
 DEFAULT_EVALUATIONS = 10_000
 DEFAULT_SEEDS = 4
@@ -51,7 +56,7 @@ DEFAULT_SEEDS = 4
 def _options_section(name: str, options: Mapping[str, int | float]) -> type[Section]:
     """The table of a method's options."""
     fields: dict[str, Any] = {
-        key: (Whole if isinstance(value, int) else Positive, Field(value, title=f"leave it out for {value}"))
+        key: (_COUNT if isinstance(value, int) else Positive, Field(value, title=f"leave it out for {value}"))
         for key, value in options.items()
     }
     return create_model(f"Options of {name}", __base__=Section, **fields)
@@ -64,8 +69,8 @@ class _Searching(Section):
     evaluations: Whole | None = None
     seconds: Positive | None = None
     seeds: tuple[int, ...] = Field(
-        tuple(range(DEFAULT_SEEDS)), description="a count, or a list of unlike whole numbers from 0",
-        title="write seeds = 4",
+        tuple(range(DEFAULT_SEEDS)), title="write seeds = 4",
+        description=f"a count up to {MOST_SEEDS:,}, or a list of so many unlike whole numbers below 2^32",
     )  # fmt: skip
     polish: Truth = True
 
@@ -74,7 +79,7 @@ class _Searching(Section):
     def _known_methods(cls, value: Any) -> Any:
         names = value if isinstance(value, list) else [value]
         for name in names:
-            if name not in METHOD_OPTIONS:
+            if not isinstance(name, str) or name not in METHOD_OPTIONS:
                 raise unknown_name("", str(name), METHOD_OPTIONS, "methods")
             if names.count(name) > 1:
                 raise InputError("", f"{name} twice", "each method once", "remove one of them")
@@ -86,10 +91,10 @@ class _Searching(Section):
     @classmethod
     def _unlike_seeds(cls, value: Any) -> Any:
         """Seeds by count or as a list."""
-        if type(value) is int and value >= 1:
+        if type(value) is int and 1 <= value <= MOST_SEEDS:
             return tuple(range(value))
         whole = isinstance(value, list) and all(type(seed) is int and 0 <= seed < 1 << 32 for seed in value)
-        if not whole or not value or len(set(value)) != len(value):
+        if not whole or not 1 <= len(value) <= MOST_SEEDS or len(set(value)) != len(value):
             raise ValueError("no seeds")
         return tuple(value)
 
@@ -141,7 +146,7 @@ class SearchSpec:
 
     def hash(self) -> str:
         """SHA-256 of what is searched; how, the title and the output do not count."""
-        document = sweep_spec.document_of(self.sweep.text, self.sweep.file)
+        document = toml.parsed(self.sweep.text, self.sweep.file)
         meaning = {key: value for key, value in document.items() if key not in ("title", "output", "search")}
         return hashlib.sha256(json.dumps(meaning, sort_keys=True, default=str).encode()).hexdigest()
 
@@ -182,7 +187,7 @@ def from_text(text: str, file: str = "search.toml", study: Study | None = None) 
     >>> spec.methods, spec.intervals[0].high, spec.options["random"]
     (('random', 'evolution'), 3000000000000.0, {'population': 64})
     """
-    document = copy.deepcopy(sweep_spec.document_of(text, file))
+    document = copy.deepcopy(toml.parsed(text, file))
     section = checked(_SearchSection, document.pop("search", {}), f"{file}: search")
     found: dict[str, dict[str, Any]] = {}
     if isinstance(document.get("axes"), dict):

@@ -10,12 +10,12 @@ import dataclasses
 import hashlib
 import itertools
 import json
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dse.designs import CHIP, known_leaves
+from dse import toml
+from dse.designs import CHIP, MOST, is_whole, known_leaves
 from dse.errors import InputError, nearest, unknown_name
 from dse.spec import axes as axis_values
 from dse.spec.axes import Axis
@@ -108,7 +108,7 @@ class SweepSpec:
 
     def hash(self) -> str:
         """SHA-256 of what the sweep computes; title and output do not count."""
-        document = tomllib.loads(self.text)
+        document = toml.parsed(self.text, self.file)
         meaning = {key: value for key, value in document.items() if key not in ("title", "output")}
         if self.energy:
             meaning["energy"] = True
@@ -163,15 +163,7 @@ def from_text(text: str, file: str = "sweep.toml", study: Study | None = None) -
     >>> [(axis.name, axis.values) for axis in spec.axes]
     [('tp', (1.0, 2.0, 4.0))]
     """
-    return from_document(document_of(text, file), text, file, study)
-
-
-def document_of(text: str, file: str) -> dict[str, Any]:
-    """What a TOML text says; one that is no TOML is an InputError."""
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(file, f"text that is not TOML: {error}", "TOML 1.0", "fix that line") from None
+    return from_document(toml.parsed(text, file), text, file, study)
 
 
 def from_document(document: dict[str, Any], text: str, file: str, study: Study | None = None) -> SweepSpec:
@@ -216,11 +208,16 @@ def from_document(document: dict[str, Any], text: str, file: str, study: Study |
 def parse_keep(text: Any, where: str) -> Keep:
     """``all feasible best pareto top:K`` as a :class:`Keep`."""
     mode, _, count = str(text).partition(":")
-    if mode == "top" and count.isdecimal() and int(count) > 0:
+    if mode == "top" and _is_count(count):
         return Keep("top", int(count))
     if mode in KEEP_MODES and mode != "top" and not count:
         return Keep(mode)
     raise InputError(where, repr(text), "all, feasible, best, pareto or top:K", "write top:100 for the best hundred")
+
+
+def _is_count(text: str) -> bool:
+    """Whether a text is a whole number from 1 to what may be kept at all."""
+    return text.isdecimal() and len(text) <= len(str(MOST)) and 1 <= int(text) <= MOST
 
 
 def _expect_table(value: Any, where: str) -> None:
@@ -350,9 +347,9 @@ def _objectives(table: dict[str, Any], where: str, study: Study) -> tuple[Object
 
 
 def _limit(value: Any, where: str) -> int:
-    if isinstance(value, int | float) and not isinstance(value, bool) and value >= 1:
+    if is_whole(value):
         return int(value)
-    raise InputError(where, repr(value), "a number of designs", f"leave it out for {DEFAULT_LIMIT:,}")
+    raise InputError(where, repr(value), f"a number of designs, up to {MOST:,}", f"leave it out for {DEFAULT_LIMIT:,}")
 
 
 def _compression(value: Any, where: str) -> str:

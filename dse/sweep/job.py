@@ -19,6 +19,12 @@ from dse.sweep.results import writing
 from dse.sweep.results.summary import Summary
 from dse.sweep.store import manifest
 
+#: Designs a second where only the best are kept, on two cores (docs/benchmarks.md: 57 to 134 million).
+ENUMERATION_RATE = 5e7
+
+#: Designs that a sweep may have: two days of sixty such machines.
+MOST_DESIGNS = 10**13
+
 
 @dataclasses.dataclass(frozen=True)
 class Options:
@@ -77,6 +83,12 @@ def plan(
         raise InputError(
             f"{spec.file}: objective", "one objective", "two or more with keep = \"pareto\"",
             f'write minimize = ["{spec.study.objective}", "{spec.study.memory}"]',
+        )  # fmt: skip
+    if grid.n_designs > MOST_DESIGNS:
+        hours = grid.n_designs / ENUMERATION_RATE / 3600.0
+        raise InputError(
+            f"{spec.file}: axes", f"{grid.describe()}, some {hours:,.0f} hours on two cores",
+            f"at most {MOST_DESIGNS:,} designs", "shorten the axes, or let dse search look for the best",
         )  # fmt: skip
     largest = {"all": grid.n_designs, "feasible": grid.n_designs, "best": grid.n_points, "top": kept.count, "pareto": 0}
     if largest[kept.mode] > spec.limit:

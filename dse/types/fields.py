@@ -14,8 +14,17 @@ T = TypeVar("T")
 Scalar: TypeAlias = float | jax.Array
 
 
+#: Magnitudes of SI numbers that leaves may have: single precision holds products of several of them.
+SMALLEST, LARGEST = 1e-24, 1e24
+
+
+def has_usual_magnitude(value: float) -> bool:
+    """Whether a number is 0 or of a magnitude that leaves may have; neither an infinity nor NaN is."""
+    return value == 0.0 or SMALLEST <= abs(value) <= LARGEST
+
+
 class Bounds(NamedTuple):
-    """The values that a leaf may have: finite numbers from ``low`` to ``high``, both included.
+    """The values that a leaf may have: from ``low`` to ``high``, both included, of a usual magnitude or 0.
 
     >>> 0.5 in SHARE, 1.5 in SHARE, 0.0 in POSITIVE, 2.5 in COUNT
     (True, False, False, False)
@@ -29,7 +38,9 @@ class Bounds(NamedTuple):
     whole: bool = False
 
     def __contains__(self, value: object) -> bool:
-        if not isinstance(value, int | float) or not math.isfinite(value) or (self.whole and value != int(value)):
+        if not isinstance(value, int | float) or not has_usual_magnitude(value):
+            return False
+        if self.whole and value != int(value):
             return False
         return value <= self.high and (value > self.low if self.above else value >= self.low)
 

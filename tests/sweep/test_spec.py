@@ -144,7 +144,7 @@ def test_bad_fixed_values(workload, system, mapping, where, wanted):
 @pytest.mark.parametrize(
     ("text", "where", "wanted"),
     [
-        ("[workload", "f.toml", "not TOML"),
+        ("[workload", "f.toml: line 1", "invalid TOML"),
         ("workload = 'gpt-3-13b'", "f.toml: workload", "a table"),
         ("[workload]\nname = 'gpt-3-13b'", "f.toml: system.name", "a system of the catalogue"),
         ("[system]\nname = 'selene'", "f.toml: workload.name", "a workload of the catalogue"),

@@ -16,7 +16,7 @@ import numpy as np
 
 from dse import catalog
 from dse.catalog import Values
-from dse.designs import CAN, CHIP, N_DEVICES, PLAIN_MAPPING, check_chip, leaf, stack_values
+from dse.designs import CAN, CHIP, MOST, N_DEVICES, PLAIN_MAPPING, check_chip, is_whole, leaf, stack_values
 from dse.errors import InputError
 from dse.model.divisibility import SHAPE_PATHS, Shape
 from dse.model.machine import technology
@@ -300,9 +300,9 @@ def _shapes(base: Design, dimensions: tuple[Dimension, ...], file: str) -> list[
     for combination in itertools.product(*choices):
         values = functools.reduce(operator.or_, combination, plain)
         for path, value in values.items():
-            if value < 1 or value != int(value):
+            if not is_whole(value):
                 name = path.rpartition(".")[2]
-                raise InputError(f"{file}: {name}", f"{value:g}", "a whole number, 1 or more", f"change {name}")
+                raise InputError(f"{file}: {name}", f"{value:g}", f"a whole number, 1 to {MOST:,}", f"change {name}")
         shapes.append(Shape(*(int(values[path]) for path in SHAPE_PATHS)))
     return shapes
 

@@ -46,6 +46,19 @@ class Parts(NamedTuple):
         return self.axes.get(path) or Axis(name=path.rpartition(".")[2], key=path, where="", values=(plain,))
 
 
+#: Rows, columns, or pairs of them, that a table of mappings may have.
+_MOST_MAPPINGS = 200_000_000
+
+
+def check_table_size(what: str, count: int) -> None:
+    """That a table of mappings can be held; the InputError tells its size before it is made."""
+    if count > _MOST_MAPPINGS:
+        raise InputError(
+            f"axes: {what}", f"{count:,} combinations", f"at most {_MOST_MAPPINGS:,}",
+            "list fewer values of the mapping's parts; dse search needs no table of them all",
+        )  # fmt: skip
+
+
 def divisors(number: int) -> list[int]:
     """All divisors of a positive whole number, ascending."""
     small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
@@ -104,8 +117,9 @@ def _named_candidates(path: str, parts: Parts, shape: Shape, removed: Counter[st
 
 
 def _cross(columns: Columns, path: str, values: np.ndarray) -> Columns:
-    """Every row with every value."""
+    """Every row with every value; more of them than a table of mappings may have is an InputError."""
     length = len(next(iter(columns.values()))) if columns else 1
+    check_table_size(f"degrees up to {_name(path)}", length * len(values))
     crossed = {name: np.repeat(column, len(values)) for name, column in columns.items()}
     return {**crossed, path: np.tile(values, length)}
 

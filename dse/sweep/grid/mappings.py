@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -28,6 +29,7 @@ from dse.sweep.grid.degrees import (
     Columns,
     Parts,
     check_listed,
+    check_table_size,
     degree_rows,
     together,
 )
@@ -78,6 +80,7 @@ def build(parts: Parts, shapes: Iterable[Shape], constraints: tuple[Expression, 
         rows.append(found)
         masks.append(mask)
     unique, inverse = np.unique(np.concatenate(rows), axis=0, return_inverse=True)
+    check_table_size("degrees x options", len(unique) * len(next(iter(options.values()))))
     distinct = np.zeros((len(unique), len(next(iter(options.values())))), bool)
     np.logical_or.at(distinct, inverse.reshape(-1), np.concatenate(masks))
     if not distinct.any():
@@ -97,6 +100,7 @@ def of_shape(
     What goes is counted in ``removed`` by reason.
     """
     found = degree_rows(parts, shape, removed)
+    check_table_size("degrees x options", len(found[DEGREES[0]]) * len(next(iter(options.values()))))
     rows = np.stack([found[path] for path in DEGREES], axis=1)
     return rows, _mask(found, options, parts, shape, constraints, removed)
 
@@ -114,6 +118,7 @@ def option_columns(parts: Parts) -> Columns:
     if not axes:
         path = "mapping.placement"
         return {path: np.array(parts.axis(path).values)}
+    check_table_size("options of the mapping", math.prod(len(axis.values) for axis in axes))
     table = np.array(list(itertools.product(*(axis.values for axis in axes))))
     columns = {axis.key: table[:, i] for i, axis in enumerate(axes)}
     for zipped in parts.zips:

@@ -1,0 +1,1 @@
+"""Mutants of the documents that users write, through the doors that read them."""

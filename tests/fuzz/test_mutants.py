@@ -1,0 +1,60 @@
+"""Documents made wrong are understood or refused in four parts: no traceback, no hang, nothing left behind.
+
+``pytest tests/fuzz --fuzz 2000`` (``make fuzz``) tries more of them.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.fuzz import doors, mutants
+from tests.fuzz.corpus import ROOT, faults
+
+
+def test_mutants_of_documents(fuzz_size, tmp_path):
+    found = list(faults(fuzz_size, seed=1, folder=tmp_path))
+    assert not found, "\n".join(f"{name}: {fault}\n{text[:400]}" for name, text, fault in found[:3])
+
+
+@pytest.mark.parametrize("expression", mutants.EXPRESSIONS)
+def test_expressions_that_are_none(expression, tmp_path):
+    sweep = (ROOT / "sweeps" / "megatron_1t_4096_a100.toml").read_text()
+    path = tmp_path / "sweep.toml"
+    path.write_text(f'{sweep}\n[constraints]\nall = ["{mutants.quoted(expression)}"]\n')
+    assert doors.fault_of(doors.sweep, path) == ""
+
+
+@pytest.mark.parametrize("place", ["global_batch", "n_devices", "name", "tp", "limit", "seeds", "evaluations"])
+def test_values_that_no_place_is_glad_of(place, fuzz_size, tmp_path):
+    text = (ROOT / "sweeps" / "search_gpt3_mapping.toml").read_text() + "\n[output]\nlimit = 10\n"
+    path = tmp_path / "search.toml"
+    rng = random.Random(place)
+    for value in rng.sample(mutants.TOML_VALUES, min(fuzz_size // 10, len(mutants.TOML_VALUES))):
+        lines = [f"{place} = {value}" if line.startswith(f"{place} =") else line for line in text.split("\n")]
+        path.write_text("\n".join(lines))
+        assert doors.fault_of(doors.search, path) == "", f"{place} = {value[:100]}"
+
+
+@pytest.mark.parametrize(
+    ("axes", "told"),
+    [
+        ('"memory.bandwidth" = { from = "1 TB/s", to = "9 TB/s", count = 100000 }\n'
+         '"memory.capacity" = { from = "10 GB", to = "900 GB", count = 100000 }\n'
+         '"scale_out.bandwidth" = { from = "10 GB/s", to = "90 GB/s", count = 100000 }', "hours"),
+        ('offload_optimizer = { from = 0.0, to = 1.0, count = 100000 }\n'
+         'recompute_share = { from = 0.1, to = 1.0, count = 100000 }', "combinations"),
+    ],
+)  # fmt: skip
+def test_grids_that_never_end_are_refused_at_once(axes, told, tmp_path):
+    path = tmp_path / "sweep.toml"
+    path.write_text(
+        '[workload]\nname = "gpt-3-13b"\n[system]\nname = "eos"\nn_devices = 64\n[output]\nkeep = "top:1"\n'
+        f'[axes]\ntp = "divisors"\n{axes}\n'
+    )
+    from dse.errors import InputError
+
+    with pytest.raises(InputError, match=told):
+        doors.sweep(path)
+    assert doors.fault_of(doors.sweep, path) == ""
