@@ -30,7 +30,7 @@ def _shown(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
-def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
+def nearest(name: str, known: Iterable[str], count: int = 3, cutoff: float = 0.5) -> list[str]:
     """The known names most like ``name``, best first; letters and digits alone are compared."""
 
     def plain(text: str) -> str:
@@ -39,7 +39,7 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     by_plain: dict[str, list[str]] = {}
     for candidate in known:
         by_plain.setdefault(plain(candidate), []).append(candidate)
-    matches = difflib.get_close_matches(plain(name), by_plain, n=count, cutoff=0.5)
+    matches = difflib.get_close_matches(plain(name), by_plain, n=count, cutoff=cutoff)
     return [candidate for match in matches for candidate in by_plain[match]][:count]
 
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 #: From the ground up. A module knows its own room and those below; rooms of one line do not know each other.
 LEVELS: list[tuple[str, ...]] = [
     ("dse",),  # the package itself: public names, imported when they are asked for
-    ("dse.errors", "dse.files", "dse.environment"),
+    ("dse.errors", "dse.files", "dse.environment", "dse.quantities"),
     ("dse.toml",),
     ("dse.types",),
     ("dse.catalog",),

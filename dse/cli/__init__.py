@@ -19,7 +19,8 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,  # rich would take [default: …] for markup, and cut names off where the terminal is narrow
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
 

@@ -27,7 +27,7 @@ def bench(
         show.document(measured)
     else:
         rows = [[name, f"{value:,.4g}" if isinstance(value, float) else str(value)] for name, value in measured.items()]
-        show.console().print(show.table(["", "measured"], rows, left=[""]))
+        show.print_table(show.console(), ["", "measured"], rows, left=[""])
 
 
 def _rates() -> ModuleType:

@@ -38,10 +38,7 @@ def show_best(out: Console, summary: Summary) -> None:
     while shares and _width(out, _table([*columns, *shares])) > out.width:
         shares.pop()
     table = _table([*columns, *shares])
-    room = out.width
-    out.width = max(room, _width(out, table))  # a terminal breaks lines that are too long; nothing is cut off
-    out.print(table, crop=False)
-    out.width = room
+    show.print_whole(out, table, _width(out, table))
 
 
 def _of_what(summary: Summary) -> str:

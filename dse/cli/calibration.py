@@ -8,34 +8,79 @@ from typing import Annotated, Any
 import typer
 
 from dse.cli import show
-from dse.cli.status import report_errors
+from dse.cli.status import NOTHING_FEASIBLE, report_errors
+
+
+def _show_columns(wanted: bool) -> None:
+    """Print what columns there are, and end."""
+    if not wanted:
+        return
+    from dse.measured.columns import READ, WRITTEN
+
+    out = show.console()
+    rows = [[", ".join(column.names), column.meaning, column.otherwise] for column in READ]
+    heads = ["column (or)", "what it says", "where it is empty"]
+    out.print("read from tables of training steps:", style="bold")
+    show.print_table(out, heads, rows, left=heads, prose=heads)
+    out.print("\nwritten:", style="bold")
+    heads = ["column", "what it says"]
+    show.print_table(out, heads, [[name, about] for name, about in WRITTEN.items()], left=heads, prose=heads[1:])
+    out.print("\nTables of kernels and of energy have columns of their own: docs/kernels.md, docs/energy.md.")
+    raise typer.Exit
+
+
+Columns = Annotated[
+    bool,
+    typer.Option("--columns", callback=_show_columns, is_eager=True, help="List the columns of the tables and exit."),
+]
 
 
 @report_errors
 def predict(
-    cases: Annotated[Path, typer.Argument(metavar="CASES.csv", help="Configurations, one a row.")],
+    cases: Annotated[Path, typer.Argument(metavar="CASES.csv", help="Configurations, one per row.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="CSV file to write.")],
     uncertainty: Annotated[
-        bool, typer.Option("--uncertainty", help="Add the bounds of 80 % intervals to times and rates.")
+        bool, typer.Option("--uncertainty", help="Add the ends of 80 % intervals of times, rates and peak memory.")
     ] = False,
-) -> None:
-    """Predict every row of a table; a bad row is marked as skipped with the reason."""
+    columns: Columns = False,
+) -> int:
+    """Predict every row of a table.
+
+    A row needs at least a model, a gpu (or a system), n_gpus, global_batch and seq_len; --columns lists all columns,
+    with what holds for a row that leaves one empty. The columns of the table are kept. Added are pred_<metric> in SI
+    units, completed (what the row left open, with the value taken), pred_note, and skipped (why there is none).
+
+    A bad row never stops the file. Exit status 1 when no row is predicted.
+    """
     from dse.measured.comparison import predict
 
-    counts = predict(cases, output, uncertainty)
-    print(f"{counts['predicted']} of {counts['rows']} rows predicted: {output}")
+    found = predict(cases, output, uncertainty)
+    print(f"{found.predicted} of {found.rows} rows predicted: {output}")
+    for name, meant in found.misspelt.items():
+        show.note(f"the column {name} is not read; did you mean {meant}?")
+    _print_skipped(found.skipped)
+    return 0 if found.predicted else NOTHING_FEASIBLE
 
 
 @report_errors
 def validate(
     cases: Annotated[list[Path], typer.Argument(metavar="CASES.csv …", help="Measured configurations.")],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="CSV file with every comparison.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="CSV file with every comparison [default: none].")
+    ] = None,
     uncertainty: Annotated[
         bool, typer.Option("--uncertainty", help="Also say which share of the rows lies in its 80 % interval.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-) -> None:
-    """Compare predictions with measurements: errors by source and metric."""
+    columns: Columns = False,
+) -> int:
+    """Compare predictions with measurements.
+
+    Prints the errors by source and metric. The tables have the columns of dse predict, and measured figures:
+    metric, value and unit, or columns such as iteration_ms_measured; --columns lists them.
+
+    A bad row never stops the file. Exit status 1 when no figure is predicted.
+    """
     from dse.measured.comparison import validate
 
     report = validate(cases, output, uncertainty)
@@ -43,7 +88,24 @@ def validate(
         show.document(report)
     else:
         _print(report)
+    return 0 if any(row["predicted"] for row in report["rows"]) else NOTHING_FEASIBLE
 
+
+def _print_skipped(skipped: dict[str, int]) -> None:
+    """How many rows were skipped for which reason."""
+    if not skipped:
+        return
+    out = show.console()
+    counted = sorted(skipped.items(), key=lambda item: -item[1])
+    rows = [[f"{count:,}", reason] for reason, count in counted[:_REASONS]]
+    if len(counted) > _REASONS:
+        rows.append([f"{sum(count for _, count in counted[_REASONS:]):,}", "other reasons: see the column skipped"])
+    out.print()
+    show.print_table(out, ["skipped", "because"], rows, left=["because"], prose=["because"])
+
+
+#: Reasons printed, at most.
+_REASONS = 20
 
 #: Column → field of the report; the last says what one constant utilisation a source would give.
 _ERRORS = {
@@ -55,19 +117,16 @@ def _print(report: dict[str, Any]) -> None:
     rows = [[row["source"], row["metric"], *_figures(row)] for row in report["rows"]]
     rows += [["all", metric, *_figures(row)] for metric, row in report["all"].items()]
     out = show.console()
-    out.print(show.table(["source", "metric", "rows", "predicted", *_ERRORS], rows, left=["source", "metric"]))
+    show.print_table(out, ["source", "metric", "rows", "predicted", *_ERRORS], rows, left=["source", "metric"], keys=2)
     skipped: dict[str, int] = {}
     for row in report["all"].values():
         for reason, count in row["skipped"].items():
             skipped[reason] = skipped.get(reason, 0) + count
-    if skipped:
-        counted = sorted(skipped.items(), key=lambda item: -item[1])
-        out.print()
-        out.print(show.table(["skipped", "because"], [[str(n), reason] for reason, n in counted], left=["because"]))
+    _print_skipped(skipped)
     if "coverage" in report:
         held = [[row["source"], str(row["n"]), show.percent(row["coverage"])] for row in report["coverage"]]
         out.print()
-        out.print(show.table(["source", "step times and rates", "in 80 % intervals"], held, left=["source"]))
+        show.print_table(out, ["source", "step times and rates", "in 80 % intervals"], held, left=["source"])
 
 
 def _figures(row: dict[str, Any]) -> list[str]:
@@ -88,7 +147,7 @@ def calibrate(
 
     _, summary, written = jobs.run(cases, folds, output, catalog)
     rows = [[show.percent(cell) if isinstance(cell, float) else str(cell) for cell in row] for row in summary.rows]
-    show.console().print(show.table(summary.header, rows, left=summary.header[:1]))
+    show.print_table(show.console(), summary.header, rows, left=summary.header[:1])
     if summary.note:
         print(summary.note)
     print(f"written: {', '.join(map(str, written))}")

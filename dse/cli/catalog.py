@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from dse.catalog import Entry
 
 app = typer.Typer(
-    help="The catalogue: accelerators, their technology, networks, systems, software, workloads.", no_args_is_help=True
+    help="The catalogue: accelerators, their technology, networks, systems, software, workloads.", no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
@@ -113,6 +114,7 @@ def _print(entry: Entry) -> None:
          f"[{sources.index(v.source) + 1}]"]
         for field, v in entry.values.items()
     ]  # fmt: skip
-    out.print(show.table(["field", "value", "spread", "confidence", "source"], rows, left=["field", "confidence"]))
+    columns = ["field", "value", "spread", "confidence", "source"]
+    show.print_table(out, columns, rows, left=["field", "confidence"])
     for number, source in enumerate(sources, start=1):
         out.print(Text(f"[{number}] {source}"), soft_wrap=True)

@@ -7,7 +7,6 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.table import Table
 from rich.text import Text
 
 from dse.cli import show
@@ -28,8 +27,10 @@ def codesign(specification: Path, as_json: bool, any_option: bool = False, whole
     out.print(Text(report.title))
     if report.lacks:
         out.print(Text(report.lacks, "yellow"), soft_wrap=True)
-    for found in (_hardware(report), _workloads(report), _elasticities(report)):
-        out.print(found)
+    for columns, rows in (_hardware(report), _workloads(report), _elasticities(report)):
+        out.print()
+        show.print_table(out, columns, rows, left=columns[:1])
+    out.print()
     out.print(Text(f"held by: {'; '.join(report.active) or 'nothing'}"), soft_wrap=True)
     if report.whole_stacks:
         out.print(Text(_whole(report)), soft_wrap=True)
@@ -50,34 +51,27 @@ def _whole(report: Report) -> str:
     return f"whole stacks, to the chip of continuous size: {', '.join(told)}; {shown}"
 
 
-def _table(*columns: str) -> Table:
-    table = Table(*columns)
-    for column in table.columns[1:]:
-        column.justify = "right"
-    return table
+#: Headings and cells.
+Listed = tuple[list[str], list[list[str]]]
 
 
-def _hardware(report: Report) -> Table:
-    table = _table("leaf", "value", "units")
-    for row in report.hardware:
-        area = row.units == "m^2"
-        table.add_row(row.name, f"{row.value * (1e6 if area else 1.0):.4g}", "mm2" if area else row.units)
+def _hardware(report: Report) -> Listed:
+    rows = [[row.name, show.setting(row.value, row.units)] for row in report.hardware]
     if report.cost is not None:
-        table.add_row("die and memory", f"{report.cost:.0f}", "USD")
-    return table
+        rows.append(["cost of die and memory", f"{report.cost:,.0f} USD"])
+    return ["leaf", "value"], rows
 
 
-def _workloads(report: Report) -> Table:
+def _workloads(report: Report) -> Listed:
     names = list(report.workloads[0].mapping)
-    table = _table("workload", *names, "step", "MFU %")
-    for row in report.workloads:
-        cells = [str(row.mapping[name]) for name in names]
-        table.add_row(row.workload, *cells, f"{row.metrics['step_time']:.3f} s", f"{100 * row.metrics['mfu']:.1f}")
-    return table
+    rows = [
+        [row.workload, *(str(row.mapping[name]) for name in names), show.seconds(row.metrics["step_time"]),
+         f"{100 * row.metrics['mfu']:.1f}"]
+        for row in report.workloads
+    ]  # fmt: skip
+    return ["workload", *names, "step", "MFU %"], rows
 
 
-def _elasticities(report: Report) -> Table:
-    table = _table("1 % more", "objective %, mappings held", "mappings anew")
-    for row in report.elasticities:
-        table.add_row(row.leaf, *row.shown)
-    return table
+def _elasticities(report: Report) -> Listed:
+    columns = ["1 % more", "objective %, same mappings", "with the best mappings anew"]
+    return columns, [[row.leaf, *row.shown] for row in report.elasticities]

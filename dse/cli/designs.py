@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from dse.cli import show
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Console
 
     from dse.study import Study
 
@@ -20,21 +20,18 @@ SHORT = {
 }  # fmt: skip
 
 
-def reasons_table(reasons: dict[str, int], study: Study) -> Table:
+def print_reasons(out: Console, reasons: dict[str, int], study: Study) -> None:
     """Designs by reason in words."""
     counted = sorted(reasons.items(), key=lambda item: -item[1])
     rows = [[f"{count:,}", study.reason_meanings[name]] for name, count in counted]
     because = "because (one design may have several reasons)"
-    return show.table(["cannot", because], rows, left=[because])
+    show.print_table(out, ["cannot", because], rows, left=[because], prose=[because])
 
 
 def label(name: str, value: Any) -> str:
     """What an axis is at a design, with its units."""
     from dse.designs import known_leaves, leaf_path
 
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if not isinstance(value, int | float):
-        return str(value)
-    units = known_leaves()[leaf_path(name)]["units"]
-    return f"{value:g}" if units == "1" else show.quantity(float(value), units)
+    if isinstance(value, bool | str):
+        return show.setting(value)
+    return show.setting(value, known_leaves()[leaf_path(name)]["units"])

@@ -14,7 +14,7 @@ from dse.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rich.table import Table
+    from rich.console import Console
 
     from dse.explanation import Explanation, OperatorRow, Share
     from dse.measured.uncertainty import Interval
@@ -144,25 +144,25 @@ def _print(explained: Explanation, bounds: dict[str, Interval], made: Design) ->
     if explained.caution:
         out.print(Text(explained.caution, "yellow"), soft_wrap=True)
     columns = ["metric", "value", *(["80 % between"] if bounds else [])]
-    out.print(show.table(columns, _headline(explained, bounds), left=["metric"]))
+    show.print_table(out, columns, _headline(explained, bounds), left=["metric"], prose=["metric"])
     show.heading(out, f"step time: {show.seconds(explained.metrics['step_time'])}")
-    out.print(_waterfall(explained.waterfalls["step_time"], show.seconds))
+    _print_waterfall(out, explained.waterfalls["step_time"], show.seconds)
     need, capacity = explained.metrics["peak_memory"], explained.memory_capacity
     fits = show.percent(explained.metrics["fits_probability"])
     sure = show.gib(surely_below(capacity, float(made.software.memory_spread)))
     show.heading(out, f"peak memory: {show.gib(need)} of {show.gib(capacity)}")
     out.print(Text(f"It fits with a chance of {fits}; up to {sure} predicted would fit with one of 90 %."))
-    out.print(_waterfall(explained.waterfalls["peak_memory"], show.gib))
+    _print_waterfall(out, explained.waterfalls["peak_memory"], show.gib)
     show.heading(out, f"energy of a step: {show.quantity(explained.metrics['energy_per_step'], 'J')}")
-    out.print(_waterfall(explained.waterfalls["energy_per_step"], lambda joules: show.quantity(joules, "J")))
+    _print_waterfall(out, explained.waterfalls["energy_per_step"], lambda joules: show.quantity(joules, "J"))
     out.print(Text(_power(explained.metrics, made)), soft_wrap=True)
     show.heading(out, "operators, one micro-batch on one device")
-    out.print(_operators(explained.operators))
+    _print_operators(out, explained.operators)
     layer = ", ".join(f"{p.name.replace('_', ' ')} {show.seconds(p.value)}" for p in explained.layer if p.value)
     bound = "launching its kernels holds it up (host-bound)" if explained.host_bound else "the device sets the pace"
     out.print(Text(f"One layer and micro-batch: {layer}; {bound}."), soft_wrap=True)
     show.heading(out, f"what {metric} depends on: d ln({metric}) / d ln(parameter)")
-    out.print(_elasticities(explained, metric))
+    _print_elasticities(out, explained, metric)
 
 
 def _headline(explained: Explanation, bounds: dict[str, Interval]) -> list[list[str]]:
@@ -189,13 +189,13 @@ def _by_weight(metrics: dict[str, float]) -> list[str]:
     return names
 
 
-def _waterfall(parts: list[Share], text: Callable[[float], str]) -> Table:
+def _print_waterfall(out: Console, parts: list[Share], text: Callable[[float], str]) -> None:
     rows = [
         [part.name.replace("_", " "), text(part.value), show.percent(part.share), "█" * round(40 * part.share)]
         for part in parts
         if part.value
     ]
-    return show.table(["part", "value", "share", ""], rows, left=["part", ""])
+    show.print_table(out, ["part", "value", "share", ""], rows, left=["part", ""], spare=[""])
 
 
 def _power(metrics: dict[str, float], made: Design) -> str:
@@ -209,30 +209,31 @@ def _power(metrics: dict[str, float], made: Design) -> str:
         f"{show.quantity(metrics['energy_per_token'], 'J')} a token. A device draws {watts('device_power')} in the "
         f"mean; the system {watts('average_power')}, {watts('peak_power')} while all run layers, and is provided for "
         f"{watts('provisioned_power')}: a megawatt feeds {fed[0]:.0f} devices by their limits, {fed[1]:.0f} by the "
-        f"peak, {fed[2]:.0f} by the mean. A run of {show.prefixed(float(made.workload.run_tokens)) + 'tokens'}: "
+        f"peak, {fed[2]:.0f} by the mean. A run of {show.prefixed(float(made.workload.run_tokens), 'tokens')}: "
         f"{metrics['run_time'] / 86400:.1f} days, {metrics['run_energy'] / 3.6e9:,.0f} MWh without failures."
     )
 
 
-def _operators(operators: list[OperatorRow]) -> Table:
+def _print_operators(out: Console, operators: list[OperatorRow]) -> None:
     rows = [
         [
             o.section, o.name.replace("_", " "), show.seconds(o.forward_time), o.forward_bound,
-            show.seconds(o.backward_time), o.backward_bound, show.prefixed(o.flops) + "FLOP",
-            show.prefixed(o.bytes) + "B", show.digits(o.intensity),
+            show.seconds(o.backward_time), o.backward_bound, show.prefixed(o.flops, "FLOP"),
+            show.prefixed(o.bytes, "B"), show.digits(o.intensity),
         ]
         for o in operators
     ]  # fmt: skip
     columns = ["of", "operator", "forward", "bound by", "backward", "bound by ", "work", "traffic", "FLOP/B"]
-    return show.table(columns, rows, left=["of", "operator", "bound by", "bound by "])
+    show.print_table(out, columns, rows, left=["of", "operator", "bound by", "bound by "], keys=2)
 
 
-def _elasticities(explained: Explanation, metric: str) -> Table:
+def _print_elasticities(out: Console, explained: Explanation, metric: str) -> None:
     rows = [
         [
-            e.parameter, show.quantity(e.value, e.units), f"{e.elasticity:+.3f}",
+            e.parameter, show.setting(e.value, e.units), f"{e.elasticity:+.3f}",
             f"1 % more: {e.elasticity:+.2f} % {metric}",
         ]
         for e in explained.elasticities[:_TOP]
     ]  # fmt: skip
-    return show.table(["parameter", "value", "elasticity", "in words"], rows, left=["parameter", "in words"])
+    columns = ["parameter", "value", "elasticity", "in words"]
+    show.print_table(out, columns, rows, left=["parameter", "in words"], spare=["in words"])

@@ -9,6 +9,15 @@ from typing import Annotated
 import typer
 
 from dse.cli.status import report_errors
+from dse.errors import InputError
+
+
+class Format(StrEnum):
+    """Formats of figures: their endings in :data:`dse.plot.ENDINGS`."""
+
+    png = "png"
+    svg = "svg"
+    pdf = "pdf"
 
 
 class Kind(StrEnum):
@@ -24,24 +33,35 @@ class Kind(StrEnum):
 
 @report_errors
 def plot(
-    results: Annotated[Path, typer.Argument(metavar="RESULTS.nc", help="What dse run wrote.")],
+    results: Annotated[Path, typer.Argument(metavar="RESULTS.nc", help="Results of dse run or dse search.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File; .png, .svg or .pdf [default: beside the results].")
+        Path | None,
+        typer.Option("--output", "-o", help="File ending in .png, .svg or .pdf [default: beside the results]."),
     ] = None,
     kind: Annotated[
-        Kind | None, typer.Option(help="Which figure [default: those that the results are suited to, or with -o one].")
+        Kind | None, typer.Option(help="Which figure [default: all that suit the results; with -o the breakdown].")
+    ] = None,
+    as_format: Annotated[
+        Format | None, typer.Option("--format", help="Format of figures beside the results [default: png].")
     ] = None,
 ) -> None:
     """Draw the figures of a results file.
 
-    breakdown: the best mappings; pareto: time against memory. Of a grid of machines: shares of the step time along each
-    axis; energy against time; metrics against the clock. bounds: what of the step is bound by compute, memory, network.
+    breakdown: step time of the best mappings, by part. pareto: the Pareto front of the objectives where it was kept,
+    else step time against peak memory. bounds: the share of the step time that is bound by compute, memory and network.
+
+    Of a grid of machines also: shares of the step time along each axis, energy against time, and metrics against the
+    clock.
     """
     from dse import plot as figures
     from dse.drawing import beside
+    from dse.plot.style import check_ending
     from dse.sweep import open_results
 
+    ending = f".{as_format or Format.png}"
+    if output and check_ending(output).suffix.lower() != ending and as_format:
+        raise InputError("--format", str(as_format), f"{output.suffix.lower()[1:]}, as -o ends", "leave --format out")
     with open_results(results) as dataset:
         kinds = [kind or Kind.breakdown] if kind or output else figures.suited(dataset)
         for one in kinds:
-            print(figures.save(figures.KINDS[one](dataset), output or beside(results, one, ".png")))
+            print(figures.save(figures.KINDS[one](dataset), output or beside(results, one, ending)))

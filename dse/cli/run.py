@@ -12,7 +12,7 @@ import typer
 from rich.text import Text
 
 from dse.cli import best, show
-from dse.cli.designs import reasons_table
+from dse.cli.designs import print_reasons
 from dse.cli.status import INTERRUPTED, NOTHING_FEASIBLE, report_errors
 from dse.drawing import FigureProcess
 from dse.errors import InputError
@@ -118,7 +118,7 @@ def _print(summary: Summary, seconds: dict[str, float], figures: list[Path]) -> 
     share = show.percent(summary.n_feasible / max(summary.n_designs, 1))
     show.heading(out, f"{summary.n_feasible:,} of {summary.n_designs:,} designs can run ({share})")
     if summary.reasons:
-        out.print(reasons_table(summary.reasons, summary.study))
+        print_reasons(out, summary.reasons, summary.study)
     out.print()
     split = ", ".join(f"{name} {seconds[name]:.2f}" for name in _SPLIT if name in seconds)
     out.print(Text(f"{summary.n_designs:,} designs{_origin(summary)}; seconds: {split}"), soft_wrap=True)

@@ -12,12 +12,12 @@ import typer
 from rich.text import Text
 
 from dse.cli import show
-from dse.cli.designs import SHORT, label, reasons_table
+from dse.cli.designs import SHORT, label, print_reasons
 from dse.cli.status import INTERRUPTED, NOTHING_FEASIBLE, report_errors
 from dse.errors import InputError
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Console
 
     from dse.search import Outcome, Problem
     from dse.search.outcome import BestDesign
@@ -108,22 +108,22 @@ def _print(found: Outcome, problem: Problem) -> None:
     objective = found.objectives[0].replace("_", " ")
     if found.any_feasible:
         show.heading(out, f"by method: gap of {objective} to the best found, over {len(problem.spec.seeds)} seeds")
-        out.print(_by_method(found))
+        _print_methods(out, found)
         show.heading(out, f"best by {objective}, the polish included")
     else:
         show.heading(out, "nothing feasible; the nearest misses")
-    out.print(_best(found, problem.study))
+    _print_best(out, found, problem.study)
     if found.front_size:
         out.print(Text(f"{found.front_size:,} designs on the front of {', '.join(found.objectives)}"))
     if found.reasons:
         show.heading(out, "evaluated designs that cannot run")
-        out.print(reasons_table(found.reasons, problem.study))
+        print_reasons(out, found.reasons, problem.study)
     if found.output:
         out.print()
         out.print(Text(str(found.output)), soft_wrap=True)
 
 
-def _by_method(found: Outcome) -> Table:
+def _print_methods(out: Console, found: Outcome) -> None:
     """What each method's seeds have come to, before and after the polish, and what it took."""
     rows = []
     for method, count in found.evaluations.items():
@@ -132,7 +132,7 @@ def _by_method(found: Outcome) -> Table:
         rows.append([method, *_spread(alone), *_spread(polished), f"{count:,}", show.seconds(found.seconds[method])])
     spread = ["median %", "worst %"]
     columns = ["method", "alone: best %", *spread, "polished: best %", *spread, "evaluations", "time"]
-    return show.table(columns, rows, left=["method"])
+    show.print_table(out, columns, rows, left=["method"])
 
 
 def _spread(gaps: list[float | None]) -> list[str]:
@@ -141,7 +141,7 @@ def _spread(gaps: list[float | None]) -> list[str]:
     return ["–" if math.isinf(gap) else f"{100 * gap:.3f}" for gap in (known[0], statistics.median(known), known[-1])]
 
 
-def _best(found: Outcome, study: Study) -> Table:
+def _print_best(out: Console, found: Outcome, study: Study) -> None:
     """The best designs, each once: what it is worth, its axes, and who has found it."""
     finders: dict[tuple[Any, ...], list[BestDesign]] = {}
     for design in found.designs:
@@ -149,16 +149,16 @@ def _best(found: Outcome, study: Study) -> Table:
     given = found.designs[0].labels
     names = [*(n for n in given if n not in SHORT), *(n for n in SHORT if n in given)]
     violated = not found.any_feasible
-    rows = []
+    rows: list[list[str]] = []
     for same in list(finders.values())[:_SHOWN]:
         design = same[0]
         gap = "infeasible" if design.gap is None else f"{100 * design.gap:.3f}"
         values = [_value(text, value, study) for text, value in zip(found.objectives, design.objectives, strict=True)]
         axes = [label(name, design.labels[name]) for name in names]
         methods = ", ".join(dict.fromkeys(d.method for d in same))
-        rows.append([*values, f"{design.violation:.3g}" if violated else gap, *axes, methods])
-    columns = [*found.objectives, "missed by" if violated else "gap %", *(SHORT.get(name, name) for name in names)]
-    return show.table([*columns, "found by"], rows, left=["found by"])
+        rows.append([str(len(rows) + 1), *values, f"{design.violation:.3g}" if violated else gap, *axes, methods])
+    columns = ["", *found.objectives, "missed by" if violated else "gap %", *(SHORT.get(name, name) for name in names)]
+    show.print_table(out, [*columns, "found by"], rows, left=["found by"])
 
 
 def _value(text: str, value: float, study: Study) -> str:

@@ -9,16 +9,21 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from dse.errors import InputError
+from dse.quantities import GIB, digits, gib, percent, prefixed, quantity, seconds, setting
 
-GIB = 2.0**30
+__all__ = [
+    "GIB", "console", "digits", "document", "error", "gib", "heading", "note", "percent", "prefixed", "print_table",
+    "print_whole", "quantity", "seconds", "setting", "table",
+]  # fmt: skip
 
-_LARGE = [(1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")]
-_SMALL = [(1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")]
+#: Columns between those of a table; columns of the terminal that prose wants at least.
+_GAP, _PROSE = 2, 24
 
 #: Width of tables where the output is no terminal.
 _FILE_WIDTH = 160
@@ -74,50 +79,59 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[
     return made
 
 
+def print_table(
+    out: Console, columns: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[str] = (), *,
+    keys: int = 1, prose: Sequence[str] = (), spare: Sequence[str] = (),
+) -> None:
+    """Print a table that loses nothing, however narrow the terminal is.
+
+    Where it is too wide, the columns in ``spare`` go first, for they say again what others say. Then it is parted into
+    several tables below one another, each with the first ``keys`` columns.
+
+    Args:
+        out: where to print.
+        columns: headings.
+        rows: cells, as many as there are headings.
+        left: columns that are aligned to the left.
+        keys: how many of the first columns name a row.
+        prose: columns whose cells may be broken into lines.
+        spare: columns to leave out where there is no room for them.
+    """
+    cells = [list(row) for row in rows]
+    widths = [max(cell_len(text) for text in column) for column in zip(columns, *cells, strict=True)]
+    widths = [min(width, _PROSE) if name in prose else width for name, width in zip(columns, widths, strict=True)]
+    for part in _parted(columns, widths, out.width, keys, spare):
+        made = table([columns[i] for i in part], [[row[i] for i in part] for row in cells], left)
+        for column, i in zip(made.columns, part, strict=True):
+            column.no_wrap, column.overflow = columns[i] not in prose, "fold"
+        print_whole(out, made, sum(widths[i] + _GAP for i in part))
+
+
+def _parted(
+    columns: Sequence[str], widths: Sequence[int], room: int, keys: int, spare: Sequence[str]
+) -> list[list[int]]:
+    """The columns of every table that a table is parted into."""
+    wanted = list(range(len(columns)))
+    for name in reversed(spare):
+        if sum(widths[i] + _GAP for i in wanted) > room + _GAP:
+            wanted.remove(list(columns).index(name))
+    names, parts = wanted[:keys], [wanted[:keys]]
+    for i in wanted[keys:]:
+        if len(parts[-1]) > keys and sum(widths[j] + _GAP for j in [*parts[-1], i]) > room + _GAP:
+            parts.append([*names])
+        parts[-1].append(i)
+    return parts
+
+
+def print_whole(out: Console, made: Table, width: int) -> None:
+    """Print a table that takes this many columns: a terminal breaks lines that are too long, nothing is cut off."""
+    room = out.width
+    out.width = max(room, width)
+    out.print(made, crop=False)
+    out.width = room
+
+
 def heading(out: Console, text: str) -> None:
     """An empty line and a bold one."""
     out.print()
     out.print(Text(text, "bold"))
-
-
-def seconds(value: float) -> str:
-    """A time in s, ms, µs or ns."""
-    if not value:
-        return "0 s"
-    scale, units = next((s for s in _SMALL if abs(value) >= s[0]), _SMALL[-1])
-    return f"{digits(value / scale)} {units}"
-
-
-def gib(value: float) -> str:
-    """Bytes in GiB."""
-    return f"{digits(value / GIB)} GiB"
-
-
-def percent(share: float | None) -> str:
-    """A share in per cent."""
-    return "–" if share is None else f"{100 * share:.1f} %"
-
-
-def quantity(value: float, units: str) -> str:
-    """A value in SI units as a person writes it."""
-    if units == "s":
-        return seconds(value)
-    if units == "B" and value >= 2**20:
-        return gib(value)
-    if units == "1":
-        return f"{value:,.4g}" if value < 1e6 else prefixed(value).strip()
-    return prefixed(value) + {"s-1": "/s"}.get(units, units)
-
-
-def prefixed(value: float) -> str:
-    """A number with an SI prefix: ``312 T``."""
-    scale, prefix = next((s for s in _LARGE if abs(value) >= s[0]), (1.0, ""))
-    return f"{digits(value / scale)} {prefix}"
-
-
-def digits(value: float) -> str:
-    """A number with three significant digits, without an exponent where it is readable."""
-    if not value or not math.isfinite(value):
-        return f"{value:g}"
-    places = 2 - math.floor(math.log10(abs(value)))
-    return f"{value:.3g}" if places > 6 else f"{value:,.{max(0, places)}f}"

@@ -21,6 +21,10 @@ STATED_FOR_ALL = {
 }
 
 
+#: How tables write truth values.
+_YES, _NO = {"1", "1.0", "true", "yes", "on"}, {"0", "0.0", "false", "no", "off", "none"}
+
+
 @dataclasses.dataclass
 class Cells:
     """The cells of a row, with what its source states for all rows; ``completed`` notes what was filled in."""
@@ -61,7 +65,9 @@ class Cells:
         text = self.text(*columns).lower()
         if text in ("", "nan"):
             return None
-        return float(text not in ("0", "0.0", "false", "no", "off", "none"))
+        if text not in _YES | _NO:
+            raise Skip("neither yes nor no", f"{columns[0]} = {text!r}")
+        return float(text in _YES)
 
     def complete(self, name: str, value: T) -> T:
         """``value``, noted as completed."""

@@ -8,11 +8,22 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.measured import Measurement, Prediction, Skip, energy, kernels, predict_cases, read_cases, uncertainty
+from dse.measured import (
+    Measurement,
+    Prediction,
+    Skip,
+    columns,
+    energy,
+    kernels,
+    predict_cases,
+    read_cases,
+    read_table,
+    uncertainty,
+)
 from dse.measured.prediction import peak_rate
 
 #: Metrics that ``predict`` adds as ``pred_<metric>`` columns.
@@ -57,18 +68,30 @@ class Comparison:
         return self.baseline / self.measured - 1.0
 
 
-def predict(cases_path: str | Path, output: str | Path, intervals: bool = False) -> dict[str, int]:
+class Predicted(NamedTuple):
+    """What became of the rows of a table."""
+
+    rows: int
+    predicted: int
+    skipped: dict[str, int]  #: rows by reason, with what is particular to them
+    misspelt: dict[str, str]  #: columns that are not read → the name they nearly have
+
+
+def predict(cases_path: str | Path, output: str | Path, intervals: bool = False) -> Predicted:
     """Predict every row of a table and write it with the columns added; a bad row never stops the file.
 
     Adds ``pred_<metric>`` (SI), ``completed`` (what the row left open, with the value taken), ``pred_note``
     and ``skipped`` (why there is no prediction); with ``intervals`` also ``pred_<metric>_low`` and ``_high``,
-    between which a step's times and rates lie in 80 % of cases. Returns the counts of rows and of rows predicted.
+    between which a step's times and rates lie in 80 % of cases. What a table of steps may hold:
+    :data:`dse.measured.columns.READ`.
     """
     reader = _reader(cases_path)
     predictions = reader(cases_path) if reader else predict_cases(read_cases(cases_path, measured=False))
     rows = _predicted_rows(predictions, half_widths(predictions) if intervals else {})
     _write(output, [line for _, line in sorted(rows, key=lambda item: item[0])])
-    return {"rows": len(rows), "predicted": sum(not line["skipped"] for _, line in rows)}
+    skipped = Counter(line["skipped"] for _, line in rows if line["skipped"])
+    wrong = {} if reader else columns.misspelt(read_table(cases_path)[0])
+    return Predicted(len(rows), len(rows) - skipped.total(), dict(skipped), wrong)
 
 
 def coverage(compared: Sequence[Comparison]) -> list[dict[str, Any]]:
@@ -307,8 +330,8 @@ def _compared_row(compared: Comparison) -> dict[str, Any]:
 
 def _write(path: str | Path, rows: list[dict[str, Any]]) -> None:
     """Rows as CSV; columns in the order in which they first appear."""
-    columns = list(dict.fromkeys(column for row in rows for column in row if column))
+    header = list(dict.fromkeys(column for row in rows for column in row if column))
     with Path(path).open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, columns, extrasaction="ignore", restval="", lineterminator="\n")
+        writer = csv.DictWriter(file, header, extrasaction="ignore", restval="", lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)

@@ -53,9 +53,8 @@ def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
         return _of_calculon(case, lookup)
     cells = Cells(case.row)
     _refuse(cells)
-    devices = cells.count("n_gpus", "n_devices")
-    if devices is None:
-        raise Skip("no number of devices stated")
+    _require(cells)
+    devices = cells.count("n_gpus", "n_devices") or 1.0
     try:
         system, stack = _system(cells, lookup)
         software = lookup.software(stack)
@@ -93,14 +92,32 @@ def _refuse(cells: Cells) -> None:
         raise Skip("fine-tuning row (LoRA or SFT)", tuned[0])
 
 
+#: What a row must state: the reason to skip it, and the columns of which one says it.
+_REQUIRED = (
+    ("no number of devices stated", ("n_gpus", "n_devices")),
+    ("no device stated", ("gpu", "accelerator", "system")),
+    ("no global batch stated", ("global_batch",)),
+    ("no sequence length stated", ("seq_len",)),
+    ("unknown shape", ("model", "workload", "layers_used", "layers", "n_layers")),
+)
+
+
+def _require(cells: Cells) -> None:
+    """Skip a row that leaves open what nothing tells, with all of it at once."""
+    missing = [(reason, columns) for reason, columns in _REQUIRED if not cells.text(*columns)]
+    if len(missing) == 1:
+        reason = missing[0][0]
+        raise Skip(reason, "no model named" if reason == "unknown shape" else "")
+    if missing:
+        raise Skip("several needed columns are empty", ", ".join(columns[0] for _, columns in missing))
+
+
 def _system(cells: Cells, lookup: Lookup) -> tuple[System, str]:
     """System and slug of the stack: as named, else by the source, else the accelerator's own."""
     device, named = cells.text("gpu", "accelerator"), cells.text("system")
-    if not device and not named:
-        raise Skip("no device stated")
     accelerator = lookup.resolve("accelerator", device)
-    if device and not named and not accelerator:
-        raise Skip("device not in the catalogue", device)
+    if device and not accelerator:
+        raise Skip("device not in the catalogue", lookup.suggestion("accelerator", device))
     source = cells.row.source
     slug = named or cells.complete("system", lookup.by_source("system", source, accelerator) or accelerator)
     stack = cells.text("software")
@@ -130,12 +147,9 @@ _SIZES = {
 }  # fmt: skip
 
 
-def _shape(cells: Cells, known: Workload | None) -> dict[str, Any]:
+def _shape(cells: Cells, known: Workload | None, lookup: Lookup) -> dict[str, Any]:
     """Sizes of the model and its batch from the row's columns, else from the catalogue's model."""
     shape: dict[str, Any] = {name: cells.count(*columns) for name, columns in _SIZES.items()}
-    for name, text in (("global_batch", "global batch"), ("seq_len", "sequence length")):
-        if shape[name] is None:
-            raise Skip(f"no {text} stated")
     same_heads = known is not None and all(
         shape[name] in (None, getattr(known, name)) for name in ("hidden", "n_heads", "n_kv_heads")
     )
@@ -143,7 +157,8 @@ def _shape(cells: Cells, known: Workload | None) -> dict[str, Any]:
         for name in ("n_layers", "hidden", "n_heads", "ffn_hidden", "vocab"):
             shape[name] = shape[name] or getattr(known, name)
     if not (shape["n_layers"] and shape["hidden"] and shape["n_heads"]):
-        raise Skip("unknown shape", cells.text("model", "workload") or "no model named")
+        name = cells.text("model", "workload")
+        raise Skip("unknown shape", lookup.suggestion("workload", name) if name else "no model named")
     heads = known if same_heads else None
     shape["ffn_hidden"] = shape["ffn_hidden"] or cells.complete("ffn", 4.0 * shape["hidden"])
     shape["vocab"] = shape["vocab"] or cells.complete("vocab", 51200.0)
@@ -161,7 +176,7 @@ def _workload(cells: Cells, lookup: Lookup, software: Software) -> Workload:
     name = cells.text("model", "workload")
     slug = lookup.resolve("workload", name)
     known = lookup.workload(slug) if slug else None
-    shape = _shape(cells, known)
+    shape = _shape(cells, known, lookup)
     relative = lookup.families.get(family(name))
     like = known or (lookup.workload(relative) if relative else None)
     if like is not None:

@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterator
 
+from dse.errors import nearest
 from dse.measured.cells import Cells
 from dse.measured.table import Skip
 from dse.model.divisibility import fault, keeps
@@ -73,7 +74,8 @@ def precision(cells: Cells) -> float:
         cells.complete("precision", "bf16")
         return float(Precision.bf16)
     if text not in PRECISIONS:
-        raise Skip("precision unknown", text)
+        close = nearest(text, PRECISIONS)
+        raise Skip("precision unknown", f"{text}; did you mean {' or '.join(close)}?" if close else text)
     return float(Precision[PRECISIONS[text]])
 
 
@@ -82,6 +84,8 @@ def zero_stage(cells: Cells, default: Default) -> float:
     if cells.text("zero_stage").lower() in ("fsdp", "hsdp"):
         return 3.0
     stage = cells.number("zero_stage", least=0.0)
+    if stage not in (None, 0.0, 1.0, 2.0, 3.0):
+        raise Skip("ZeRO stage unknown", f"{stage:g}; 0, 1, 2, 3 or fsdp")
     return stage if stage is not None else cells.complete("zero_stage", default("zero_stage"))
 
 
@@ -108,6 +112,8 @@ def recompute(cells: Cells, default: Default) -> list[tuple[float, float]]:
         if len(found) > 1:
             cells.search("recompute_share")
         return found
+    if stated not in ("", "nan"):
+        raise Skip("recompute unknown", f"{stated}; {', '.join(Recompute.__members__)}")
     cells.search("recompute")
     return [*policies["none"], *policies["selective"], (float(Recompute.full), 1.0)]
 

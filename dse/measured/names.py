@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 from dse import catalog
-from dse.errors import InputError
+from dse.errors import InputError, nearest
 from dse.types import Software, System, Workload
 
 
@@ -23,6 +23,7 @@ class Lookup:
         self.mapping_defaults: Callable[[str], catalog.Values] = functools.cache(catalog.mapping_defaults)
         self.entry: Callable[[str, str], catalog.Entry] = functools.cache(catalog.entry)
         self.resolve: Callable[[str, str], str] = functools.cache(self._resolve)
+        self.known: Callable[[str], dict[str, str]] = functools.cache(catalog.known_names)
 
     def _resolve(self, kind: str, name: str) -> str:
         """Slug of a name, an empty text when the catalogue has none."""
@@ -30,6 +31,12 @@ class Lookup:
             return catalog.resolve(kind, name) if name else ""
         except InputError:
             return ""
+
+    def suggestion(self, kind: str, name: str) -> str:
+        """A name that the catalogue does not have, with those that are like it."""
+        close = nearest(name, self.known(kind), count=6)
+        slugs = list(dict.fromkeys(self.known(kind)[known] for known in close))[:3]
+        return f"{name}; did you mean {' or '.join(slugs)}?" if slugs else name
 
     @functools.cached_property
     def chips(self) -> dict[object, str]:

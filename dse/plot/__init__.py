@@ -1,6 +1,7 @@
 """Figures of a results dataset.
 
-``breakdown`` of the step time of the best mappings; ``pareto``, time against memory of all; and of a grid of machines
+``breakdown`` of the step time of the best mappings; ``pareto``, the front of the objectives where a sweep or a search
+kept it, else time against memory of all; and of a grid of machines
 ``shares`` of the step time along each axis, ``energy`` against time, metrics against the ``clock``, and ``bounds``: the
 shares by what bounds them, compute, memory or network; of any other sweep they are told of its best mappings.
 ``suited`` tells which of them a dataset is for.
@@ -19,14 +20,14 @@ from dse.plot.clock import clock, clock_axis
 from dse.plot.energy import ENERGY, energy
 from dse.plot.grid import axes_of, is_work
 from dse.plot.machines import shares
-from dse.plot.pareto import pareto
-from dse.plot.style import save
+from dse.plot.pareto import front_of, pareto
+from dse.plot.style import ENDINGS, save
 from dse.sweep.results.rebuilding import SPECIFICATION
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["KINDS", "bounds", "breakdown", "clock", "energy", "pareto", "save", "shares", "suited"]
+__all__ = ["ENDINGS", "KINDS", "bounds", "breakdown", "clock", "energy", "pareto", "save", "shares", "suited"]
 
 #: Name on the command line → figure.
 KINDS: dict[str, Callable[[xr.Dataset], Figure]] = {
@@ -35,10 +36,14 @@ KINDS: dict[str, Callable[[xr.Dataset], Figure]] = {
 
 
 def suited(results: xr.Dataset) -> list[str]:
-    """The kinds of figures that tell most of a dataset: the breakdown, and of a grid of machines those of its axes."""
+    """The kinds of figures that tell most of a dataset.
+
+    The breakdown; of a sweep or a search that kept a front the front; of a grid of machines those of its axes.
+    """
     is_grid = bool(axes_of(results)) and results.sizes.get("mapping", 1) == 1
     fits = {
         "breakdown": True,
+        "pareto": front_of(results) is not None,
         "shares": is_grid,
         "energy": is_grid and ENERGY in results and not all(is_work(results[name]) for name in axes_of(results)),
         "clock": clock_axis(results) is not None,

@@ -39,6 +39,11 @@ def bounds(results: xr.Dataset) -> Figure:
     Kernels count for the side of the roofline that they are on, exposed messages for the network, the optimiser's
     traffic for memory; the rest is the bubble, waits for the host, kernel floors and transfers to the host.
     """
+    if designs.is_search(results):
+        raise InputError(
+            "results", "results of a search", "results of dse run",
+            "draw another kind, or run a sweep of its best designs",
+        )  # fmt: skip
     designs.check(results)
     return _of_machines(results) if axes_of(results) else _of_mappings(results)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,20 +12,21 @@ import xarray as xr
 from dse.plot import designs
 from dse.plot.designs import Columns
 from dse.plot.style import (
-    GIB,
     INK,
+    PAGE,
     PALE,
     PARTS,
+    SIZE,
     laid_out,
     new_figure,
     pair,
     part,
-    plain,
-    scaled,
     set_title,
     style,
     text_width,
 )
+from dse.quantities import GIB, digits, settings
+from dse.quantities import scale as scale_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,14 +37,14 @@ _MEMORY = "#5a6b7b"
 #: Bars of what does not fit.
 _HATCHED: dict[str, Any] = {"color": "white", "edgecolor": PALE, "hatch": "////", "linewidth": 0.6}
 
-#: Inches: the bars with their numbers, the narrowest figure, the gap between columns of the table beside them.
-_BARS, _NARROWEST, _GAP = 5.5, 7.6, 0.13
+#: Inches: the bars with their numbers, at least; the gap between columns of the table beside them; a line of text.
+_BARS, _GAP, _LINE = 3.2, 0.12, 0.135
 
-#: Inches of the panel of times, at least.
-_TIMES = 3.7
+#: Share of the bars that the panel of times has, and inches of the frame around panels.
+_TIMES, _FRAME = 0.6, 0.3
 
-#: Points of the table's text, and of the numbers behind bars.
-_SIZE, _SMALL = 8.0, 7.5
+#: Letters of the longest word that no line break parts.
+_WORD = 24
 
 
 def breakdown(results: xr.Dataset, within: float = 2.0, bars: int = 16, missing: int = 4) -> Figure:
@@ -63,12 +66,16 @@ def draw_mappings(columns: Columns, title: str, rows: list[int], unfit: list[int
     shown = [*rows, *unfit]
     table, same = _table(columns, shown)
     with style():
-        figure = new_figure(width=_NARROWEST, height=1.6 + 0.24 * len(shown))
-        widths = [max(text_width(figure, text, _SIZE) for text in (title, *cells)) for title, cells in table.items()]
-        figure.set_figwidth(max(_NARROWEST, _BARS + sum(widths) + _GAP * len(widths)))
-        time_axes, memory_axes = figure.subplots(1, 2, sharey=True, width_ratios=[4.0, 1.3])
+        figure = new_figure(width=PAGE, height=2.0)
+        table, widths = _fitted(figure, table)
+        lines = max(text.count("\n") + 1 for cells in table.values() for text in cells) if table else 1
+        figure.set_figheight(1.6 + (0.1 + _LINE * lines) * len(shown))
+        beside = sum(widths) + _GAP * len(widths)
+        bars = max(_BARS, PAGE - beside)
+        figure.set_figwidth(max(PAGE, _BARS + beside))
+        time_axes, memory_axes = figure.subplots(1, 2, sharey=True, width_ratios=[_TIMES, 1.0 - _TIMES])
         _write_mappings(time_axes, table, widths)
-        _draw_times(time_axes, columns, rows, unfit)
+        _draw_times(time_axes, columns, rows, unfit, _TIMES * bars - _FRAME)
         _draw_memory(memory_axes, columns, rows, unfit)
         time_axes.set_ylim(len(shown) - 0.4, -0.6)
         for axes in (time_axes, memory_axes):
@@ -107,9 +114,28 @@ def _first_of_each(columns: Columns, candidates: np.ndarray, by: np.ndarray) -> 
 
 def _table(columns: Columns, rows: list[int]) -> tuple[dict[str, list[str]], list[str]]:
     """Heading → what each row is; what all rows are stands apart, in words."""
-    table = {title: [str(value) for value in values[rows]] for title, values in columns.labels.items()}
+    table = {
+        title: settings(values[rows].tolist(), columns.units[title])
+        for title, values in columns.labels.items()
+    }
     same = [title for title, cells in table.items() if len(rows) > 1 and len(set(cells)) == 1]
     return {t: c for t, c in table.items() if t not in same}, [pair(title, table[title][0]) for title in same]
+
+
+def _fitted(figure: Figure, table: dict[str, list[str]]) -> tuple[dict[str, list[str]], list[float]]:
+    """The table and the inches of its columns, the widest cells in several lines until the bars have room."""
+    letters = {title: max(map(len, [title, *cells])) for title, cells in table.items()}
+    least = {
+        title: min(_WORD, max(len(word) + 1 for text in (title, *cells) for word in re.split(r"[\s-]", text)))
+        for title, cells in table.items()
+    }
+    while True:
+        shown = {textwrap.fill(t, letters[t]): [textwrap.fill(c, letters[t]) for c in table[t]] for t in table}
+        widths = [max(text_width(figure, text, SIZE) for text in (title, *cells)) for title, cells in shown.items()]
+        breakable = [title for title in letters if letters[title] > least[title]]
+        if sum(widths) + _GAP * len(widths) <= PAGE - _BARS or not breakable:
+            return shown, widths
+        letters[max(breakable, key=lambda title: letters[title])] -= 1
 
 
 # Drawing
@@ -121,29 +147,31 @@ def _write_mappings(axes: Axes, table: dict[str, list[str]], widths: list[float]
     for place, (title, cells) in zip(places, table.items(), strict=True):
         for row, text in enumerate([title, *cells], start=-1):
             axes.annotate(
-                text, (0.0, row), xycoords=("axes fraction", "data"), xytext=(-72.0 * place, 0.0),
-                textcoords="offset points", ha="right", va="center", fontsize=_SIZE, annotation_clip=False,
-                color=INK if row >= 0 else PALE,
+                text, (0.0, max(row, -0.6)), xycoords=("axes fraction", "data"),
+                xytext=(-72.0 * place, 0.0 if row >= 0 else 3.0), textcoords="offset points", ha="right",
+                va="center" if row >= 0 else "bottom", annotation_clip=False, color=INK if row >= 0 else PALE,
             )  # fmt: skip
 
 
-def _draw_times(axes: Axes, columns: Columns, rows: list[int], unfit: list[int]) -> None:
-    scale, units = scaled(columns.time[rows].min(), "s")
+def _draw_times(axes: Axes, columns: Columns, rows: list[int], unfit: list[int], inches: float) -> None:
+    """The bars of a panel of this width."""
+    scale, units = scale_of(columns.time[rows].min(), "s")
     at = np.arange(len(rows))
     left = np.zeros(len(rows))
     for name, values in in_legend_order(columns.parts).items():
         width = values[rows] * scale
         if width.max() >= 1e-3 * columns.time[rows].max() * scale:
-            label, colour = part(name)
-            axes.barh(at, width, left=left, height=0.74, color=colour, label=label, linewidth=0)
+            looks = part(name)
+            axes.barh(at, width, left=left, height=0.74, label=looks.label, **looks.fill)
         left += width
     longest = [columns.time[[*rows, *unfit]].max() * scale * 1.05]
     for i, row in enumerate(rows):
         total = columns.time[row] * scale
-        text = f"{plain(total)} {units} · {100 * columns.mfu[row]:.0f} %" + (" MFU" if i == 0 else "")
-        axes.annotate(text, (total, i), xytext=(3, 0), textcoords="offset points", va="center", fontsize=_SMALL)
+        text = f"{digits(total)} {units} · {100 * columns.mfu[row]:.0f} %" + (" MFU" if i == 0 else "")
+        axes.annotate(text, (total, i), xytext=(3, 0), textcoords="offset points", va="center")
         # Bar and number end inside the panel.
-        longest.append(total / (1.0 - (text_width(axes.figure, text, _SMALL) + _GAP) / _TIMES))
+        room = min((text_width(axes.figure, text, SIZE) + _GAP) / inches, 0.8)
+        longest.append(total / (1.0 - room))
     if unfit:
         below = len(rows) + np.arange(len(unfit))
         axes.barh(below, columns.time[unfit] * scale, height=0.74, label="does not fit in memory", **_HATCHED)
@@ -162,14 +190,14 @@ def _draw_memory(axes: Axes, columns: Columns, rows: list[int], unfit: list[int]
     for i, value in enumerate(needed):
         if value > edge:  # cut off: the number stands in the bar
             axes.text(
-                edge * 0.98, i, f"{value:,.0f} →", va="center", ha="right", fontsize=_SMALL,
+                edge * 0.98, i, f"{value:,.0f} →", va="center", ha="right",
                 bbox={"color": "white", "pad": 0.6},
             )  # fmt: skip
     if columns.capacity:
         axes.axvline(room, color=INK, linewidth=0.9, linestyle=(0, (4, 2)))
         axes.annotate(
             f"{room:.0f} GiB", (room, 1.0), xycoords=("data", "axes fraction"), xytext=(0, 2),
-            textcoords="offset points", ha="center", fontsize=8,
+            textcoords="offset points", ha="center",
         )  # fmt: skip
     axes.set_xlim(0, edge)
     axes.locator_params(axis="x", nbins=4)

@@ -10,15 +10,19 @@ import xarray as xr
 from dse.errors import InputError
 from dse.plot.grid import Machines, axes_of, machines, thinned
 from dse.plot.style import (
+    COLUMN,
+    PAGE,
     axis_label,
+    dash,
     laid_out,
+    marker,
     new_figure,
-    scaled,
     set_title,
     shades,
     style,
     wrapped,
 )
+from dse.quantities import scale as scale_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,13 +73,14 @@ def clock(results: xr.Dataset) -> Figure:
     metrics = [metric for metric in wanted if metric in grid.points][:_MOST_PANELS]
     along = "workload" if "workload" in grid.axes else grid.strongest(metrics[0], besides=(name,))
     with style():
-        figure = new_figure(width=max(4.0, 2.7 * len(metrics)), height=3.3 + 0.15 * (along is not None))
+        figure = new_figure(width=COLUMN if len(metrics) == 1 else PAGE, height=2.9 + 0.3 * (along is not None))
         for axes, metric in zip(np.ravel(figure.subplots(1, len(metrics))), metrics, strict=True):
-            _draw(axes, grid, metric, name, along)
+            _draw(axes, grid, metric, name, along, 0.8 * figure.get_figwidth() / len(metrics))
         if along:
             handles, texts = figure.axes[0].get_legend_handles_labels()
+            most = 4 if len(metrics) > 1 else 2
             figure.legend(
-                handles, texts, loc="outside lower center", ncols=min(4, len(texts)), fontsize=8, title_fontsize=8,
+                handles, texts, loc="outside lower center", ncols=min(most, len(texts)), handlelength=2.6,
                 title=wrapped(grid.heading(along)),
             )  # fmt: skip
         others = grid.others(name, *([along] if along else []))
@@ -83,25 +88,28 @@ def clock(results: xr.Dataset) -> Figure:
         return laid_out(figure)
 
 
-def _draw(axes: Axes, grid: Machines, metric: str, name: str, along: str | None) -> None:
+def _draw(axes: Axes, grid: Machines, metric: str, name: str, along: str | None, inches: float) -> None:
     line = grid.along(name, *([along] if along else []))
-    x_scale, x_units = scaled(float(line[name].max()), line[name].attrs.get("units", "1"))
+    x_scale, x_units = scale_of(float(line[name].max()), line[name].attrs.get("units", "1"))
     values = line[metric].transpose(*([along] if along else []), name).values.reshape(-1, line.sizes[name])
     shown = thinned(len(values), _MOST_LINES, grid.at[along] if along else 0)
     values, relative = _comparable(values[shown])
-    factor, units = (1.0, "") if relative else scaled(float(np.nanmin(values)), line[metric].attrs.get("units", "1"))
+    factor, units = (1.0, "") if relative else scale_of(float(np.nanmin(values)), line[metric].attrs.get("units", "1"))
     texts, highest = grid.labels(along) if along else [""], []
-    for row, place, colour in zip(values, shown, shades(len(shown)), strict=True):
+    for i, (row, place, colour) in enumerate(zip(values, shown, shades(len(shown)), strict=True)):
         x, y = line[name].values * x_scale, row * factor
-        axes.plot(x, y, color=colour, linewidth=1.4, label=texts[place], marker="." if len(x) <= 12 else None)
+        mark = marker(i) if len(x) <= 12 else None
+        axes.plot(
+            x, y, color=colour, linewidth=1.3, linestyle=dash(i), label=texts[place], marker=mark, markersize=3,
+        )  # fmt: skip
         minimum = _inner_minimum(y)
         if minimum is not None:
             axes.plot(x[minimum], y[minimum], color=colour, marker="o", markersize=6)
             highest.append(float(y[np.isfinite(y)][-1]))
     title = axis_label(line[metric], units or ("over that at the highest clock" if relative else ""))
-    axes.set_title(wrapped(title), fontsize=8.5, loc="left")
-    axes.set_xlabel(wrapped(axis_label(line[name], x_units)), fontsize=8.5)
-    axes.tick_params(labelsize=8)
+    axes.set_title(wrapped(title, inches), loc="left")
+    axes.set_xlabel(wrapped(axis_label(line[name], x_units), inches))
+    axes.locator_params(nbins=5)  # the same ticks whatever the layout makes of the panel
     axes.margins(y=0.08)
     if highest:  # the minimum is to be seen, not how far the line climbs on its left
         axes.set_ylim(top=min(axes.get_ylim()[1], _HIGHEST * max(highest)))

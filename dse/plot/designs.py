@@ -8,7 +8,8 @@ import numpy as np
 import xarray as xr
 
 from dse.errors import InputError
-from dse.plot.style import HEADINGS, heading, label, labels, pair
+from dse.plot.style import HEADINGS, heading, pair
+from dse.quantities import setting
 
 #: Coordinates that are parts of a mapping, or numbers of designs: they make no group of their own.
 _NO_LABELS = {"mapping", "design", "index", "sequence_parallel", "overlap_dp", "overlap_tp", "precision", "placement"}
@@ -29,6 +30,7 @@ class Columns(NamedTuple):
     memory_alone: np.ndarray  # infeasible for want of memory only
     parts: dict[str, np.ndarray]  # of the step time, by name
     labels: dict[str, np.ndarray]  # heading → what tells the designs apart
+    units: dict[str, str]  # heading → units of these values
     group: tuple[str, ...]  # headings of the labels that make a group: of each its best is shown
     capacity: float  # bytes of device memory; 0 where it is unknown or not the same for all
 
@@ -38,6 +40,7 @@ def columns(results: xr.Dataset) -> tuple[Columns, str]:
 
     Where each point of the orthogonal axes has many mappings, those of the point with the fastest design.
     """
+    results = single_designs(results)
     check(results)
     point = best_point(results)
     results = results.isel(point)
@@ -51,8 +54,8 @@ def columns(results: xr.Dataset) -> tuple[Columns, str]:
         if values.dims and set(values.dims) <= set(shape.dims) and name not in HEADINGS
         and (name not in _NO_LABELS or name in set(shape.dims) - {"mapping", "design"})
     ]  # fmt: skip
-    shown = {heading(name): _spread(_as_text(results[name]), shape) for name in moving}
-    shown |= {HEADINGS[name]: flat(name) for name in HEADINGS if name in results and results[name].dims}
+    named = {heading(name): name for name in moving}
+    named |= {HEADINGS[name]: name for name in HEADINGS if name in results and results[name].dims}
     memory, reason = flat("peak_memory"), flat("infeasible_reason") if "infeasible_reason" in results else None
     at = ", ".join(pair(name, _at_point(results[name])) for name in point if name in results.coords)
     title = str(results.attrs.get("title", ""))
@@ -63,10 +66,32 @@ def columns(results: xr.Dataset) -> tuple[Columns, str]:
         feasible=flat("feasible").astype(bool),
         memory_alone=np.zeros(shape.size, bool) if reason is None else reason == _MEMORY,
         parts={str(n).removeprefix("step_time_"): flat(str(n)) for n in results if str(n).startswith("step_time_")},
-        labels=shown,
-        group=(*map(heading, moving), *(n for n in ("tp", "pp") if n in shown)),
+        labels={title: flat(name) for title, name in named.items()},
+        units={title: str(results[name].attrs.get("units", "1")) for title, name in named.items()},
+        group=(*map(heading, moving), *(n for n in ("tp", "pp") if n in named)),
         capacity=max(float(results.attrs.get("memory_capacity_bytes", 0.0)), 0.0) or capacity(memory, reason),
     ), f"{title} ({at})" if at else title
+
+
+def is_search(results: xr.Dataset) -> bool:
+    """Whether a search wrote these results: the best design of each seed of each method, and a front."""
+    return "searcher" in results.dims
+
+
+def single_designs(results: xr.Dataset) -> xr.Dataset:
+    """Results of a search as single designs: its front where it has one, else the best of all methods and seeds."""
+    if not is_search(results):
+        return results
+    front = {str(name): str(name).removeprefix("front_") for name in results if str(name).startswith("front_")}
+    if front:
+        found = results[list(front)].rename(front)
+        found = found.assign(feasible=("design", np.ones(found.sizes["design"], bool)))
+    else:
+        best = results[[n for n, values in results.variables.items() if values.dims == ("searcher", "seed")]]
+        found = best.assign(feasible=best.violation == 0.0).stack(design=("searcher", "seed"), create_index=False)
+        found = found.isel(design=np.unique(found.step_time, return_index=True)[1]) if "step_time" in found else found
+    axes = [name for name, values in found.data_vars.items() if "axis" in values.attrs or "path" in values.attrs]
+    return found.drop_vars(["searcher", "seed"], errors="ignore").set_coords(axes)
 
 
 def check(results: xr.Dataset) -> None:
@@ -84,7 +109,7 @@ def nothing_feasible() -> InputError:
 
 def _at_point(coordinate: xr.DataArray) -> str:
     """What an axis is at the one point that is left of it."""
-    return label(coordinate.item(), str(coordinate.attrs.get("units", "1")))
+    return setting(coordinate.item(), str(coordinate.attrs.get("units", "1")))
 
 
 def capacity(memory: np.ndarray, reason: np.ndarray | None) -> float:
@@ -108,13 +133,6 @@ def _spread(values: xr.Variable, shape: xr.DataArray) -> np.ndarray:
     """Values of every design as a flat array."""
     whole = values.set_dims(dict(shape.sizes)).transpose(*shape.dims)  # quicker than with indices
     return np.ravel(whole.values)
-
-
-def _as_text(coordinate: xr.DataArray) -> xr.Variable:
-    """Labels along one axis as texts with their units; what names every design stays as it is."""
-    if coordinate.ndim != 1 or coordinate.dims in (("mapping",), ("design",)):
-        return coordinate.variable
-    return xr.Variable(coordinate.dims, np.array(labels(coordinate), object))
 
 
 def best_point(results: xr.Dataset) -> dict[str, int]:

@@ -12,16 +12,18 @@ from dse.plot import designs
 from dse.plot.grid import Machines, machines
 from dse.plot.style import (
     FRONT,
+    PAGE,
     axis_label,
     laid_out,
+    marker,
     new_figure,
     plain_ticks,
-    scaled,
     set_title,
     shades,
     style,
     wrapped,
 )
+from dse.quantities import scale as scale_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,10 +50,10 @@ def energy(results: xr.Dataset) -> Figure:
     time, joules = grid.points.step_time, grid.points[ENERGY]
     known = np.flatnonzero(np.isfinite(time.values.ravel()) & np.isfinite(joules.values.ravel()))
     front = known[designs.front(time.values.ravel()[known], joules.values.ravel()[known])]
-    factors = [scaled(float(values.median()), values.attrs.get("units", "1")) for values in (time, joules)]
+    factors = [scale_of(float(values.median()), values.attrs.get("units", "1")) for values in (time, joules)]
     x, y = (values.values.ravel() * factor for values, (factor, _) in zip((time, joules), factors, strict=True))
     with style():
-        figure = new_figure(width=6.2, height=4.0)
+        figure = new_figure(width=PAGE, height=3.6)
         axes = figure.subplots()
         _draw_machines(axes, grid, coloured_by, x, y)
         axes.plot(
@@ -63,8 +65,8 @@ def energy(results: xr.Dataset) -> Figure:
         axes.set_ylabel(wrapped(axis_label(joules, factors[1][1])))
         plain_ticks(axes.xaxis, axes.yaxis)
         axes.legend(
-            loc="upper left", bbox_to_anchor=(1.0, 1.0), title=wrapped(grid.heading(coloured_by)), fontsize=8,
-            title_fontsize=8, handlelength=1.2, borderaxespad=0.0,
+            loc="upper left", bbox_to_anchor=(1.0, 1.0), title=wrapped(grid.heading(coloured_by), 1.8),
+            handlelength=1.2, borderaxespad=0.0,
         )  # fmt: skip
         set_title(figure, grid.title, *_ends(grid, front), _work(every))
         return laid_out(figure)
@@ -86,7 +88,7 @@ def _draw_machines(axes: Axes, grid: Machines, name: str, x: np.ndarray, y: np.n
     for position, (text, colour) in enumerate(zip(texts, shades(len(texts)), strict=True)):
         one = place == position
         shown = text if len(texts) <= 12 or position % (len(texts) // 6) == 0 else None
-        axes.scatter(x[one], y[one], s=11, color=colour, linewidths=0, alpha=0.85, label=shown)
+        axes.scatter(x[one], y[one], s=11, color=colour, marker=marker(position), linewidths=0, alpha=0.85, label=shown)
 
 
 def _ends(grid: Machines, front: np.ndarray) -> list[str]:

@@ -76,7 +76,7 @@ def is_work(coordinate: xr.DataArray) -> bool:
 
 def axes_of(results: xr.Dataset) -> tuple[str, ...]:
     """The orthogonal axes of a dataset that have several positions; none where single designs were kept."""
-    if "step_time" not in results or "design" in results.step_time.dims:
+    if "step_time" not in results or "design" in results.step_time.dims or designs.is_search(results):
         return ()
     return tuple(str(d) for d, size in results.step_time.sizes.items() if d != "mapping" and size > 1)
 

@@ -10,35 +10,24 @@ import xarray as xr
 
 from dse.plot.breakdown import in_legend_order
 from dse.plot.grid import Machines, machines, thinned
-from dse.plot.style import (
-    PALE,
-    PARTS,
-    laid_out,
-    new_figure,
-    plain,
-    scaled,
-    set_title,
-    style,
-    text_width,
-)
+from dse.plot.style import COLUMN, PAGE, PALE, PARTS, Part, laid_out, new_figure, set_title, style, wrapped
 from dse.plot.style import part as named
+from dse.quantities import seconds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Parts of the step time drawn as one: name, label, colour.
+#: Parts of the step time drawn as one, and how.
 _TOGETHER = {"forward": "compute", "backward": "compute"}
-_COMPUTE = ("layers, forward and backward", PARTS["forward"][1])
+_COMPUTE = PARTS["forward"]._replace(label="layers, forward and backward")
 
-#: Most bars of an axis; the share up to which a part is one of the others; inches of a bar, and of a panel's frame.
-_MOST_BARS, _LEAST_SHARE, _BAR, _FRAME = 12, 0.01, 0.2, 0.5
+#: Most bars of an axis; the share up to which a part is one of the others; inches of a bar and of a line of text in
+#: it, and of a panel's frame.
+_MOST_BARS, _LEAST_SHARE, _BAR, _LINE, _FRAME = 12, 0.01, 0.07, 0.135, 0.5
 
-#: Inches of a column: its bars with their times, and the least with labels.
-_BARS, _NARROWEST = 2.7, 3.8
-
-#: Letters of a line of a panel's title, points of the labels.
-_LETTERS, _SIZE = 28, 8.0
+#: Inches of the bars with their times, at least; letters of a line of a panel's title.
+_BARS, _LETTERS = 2.1, 28
 
 
 def shares(results: xr.Dataset) -> Figure:
@@ -54,11 +43,9 @@ def along_axes(grid: Machines) -> Figure:
     with style():
         columns = _in_two_columns(grid)
         tallest = max(sum(_height(grid, name) for name in column) for column in columns)
-        figure = new_figure(width=_NARROWEST, height=1.0 + tallest)
-        widths = [_width(figure, grid, column) for column in columns]
-        figure.set_figwidth(sum(widths))
+        figure = new_figure(width=PAGE if len(columns) > 1 else COLUMN, height=1.0 + tallest)
         drawn = _drawn(grid)
-        outer = figure.add_gridspec(1, len(columns), width_ratios=widths)
+        outer = figure.add_gridspec(1, len(columns))
         for place, column in enumerate(columns):
             heights = [_height(grid, name) for name in column]
             spare = tallest - sum(heights)
@@ -69,7 +56,7 @@ def along_axes(grid: Machines) -> Figure:
                 axes = figure.add_subplot(inner[row])
                 _draw(axes, grid, name, drawn)
                 if row == len(column) - 1:
-                    axes.set_xlabel("share of the step time (%)", fontsize=8)
+                    axes.set_xlabel("share of the step time (%)")
         figure.set_layout_engine("constrained", w_pad=0.1)
         handles = _legend(figure, drawn)
         figure.legend(
@@ -88,15 +75,15 @@ def _in_two_columns(grid: Machines) -> list[list[str]]:
     return [column for column in columns if column]
 
 
-def _width(figure: Figure, grid: Machines, names: list[str]) -> float:
-    """Inches of a column of panels."""
-    longest = max(text_width(figure, text, _SIZE) for name in names for text in grid.labels(name))
-    return max(_NARROWEST, _BARS + longest)
+def _labels(grid: Machines, name: str) -> list[str]:
+    """Values along an axis, in lines that leave the bars their room."""
+    return [wrapped(text, COLUMN - _BARS) for text in grid.labels(name)]
 
 
 def _height(grid: Machines, name: str) -> float:
     """Inches of a panel."""
-    return _FRAME + _BAR * min(grid.points.sizes[name], _MOST_BARS)
+    lines = max(text.count("\n") + 1 for text in _labels(grid, name))
+    return _FRAME + (_BAR + _LINE * lines) * min(grid.points.sizes[name], _MOST_BARS)
 
 
 def bars(grid: Machines, name: str) -> list[int]:
@@ -123,15 +110,16 @@ def _drawn(grid: Machines) -> list[str]:
     return sorted(in_legend_order(seen), key="compute".__ne__)
 
 
-def _named(part: str) -> tuple[str, str]:
-    """Label and colour."""
+def _named(part: str) -> Part:
+    """The looks of a part."""
     return _COMPUTE if part == "compute" else named(part)
 
 
 def _legend(figure: Figure, drawn: list[str]) -> dict[str, Any]:
     """Label → its bars, in the order in which they are stacked."""
     found = {text: bar for axes in figure.axes for bar, text in zip(*axes.get_legend_handles_labels(), strict=True)}
-    return {text: found[text] for text, _ in map(_named, [*drawn, "other"]) if text in found}
+    labels = [_named(part).label for part in [*drawn, "other"]]
+    return {text: found[text] for text in labels if text in found}
 
 
 def _draw(axes: Axes, grid: Machines, name: str, drawn: list[str]) -> None:
@@ -141,23 +129,21 @@ def _draw(axes: Axes, grid: Machines, name: str, drawn: list[str]) -> None:
     left = np.zeros(len(places))
     parts["other"] = sum((share for part, share in parts.items() if part not in drawn), np.zeros(line.sizes[name]))
     for part in [*drawn, "other"]:
-        label, colour = _named(part)
+        looks = _named(part)
         width = 100.0 * parts[part][places]
         hidden = part == "other" and width.max() <= 100.0 * _LEAST_SHARE  # from the legend
-        axes.barh(at, width, left=left, height=0.78, color=colour, label="_" if hidden else label, linewidth=0)
+        axes.barh(at, width, left=left, height=0.78, label="_" if hidden else looks.label, **looks.fill)
         left += width
     times = line.step_time.values[places]
     for row, time in enumerate(times.tolist()):
-        scale, units = scaled(time, "s")
-        text = f"{plain(time * scale)} {units}" if np.isfinite(time) else "nothing fits"
+        text = seconds(time) if np.isfinite(time) else "nothing fits"
         axes.annotate(text, (100.0 if np.isfinite(time) else 0.0, row), xytext=(3, 0), textcoords="offset points",
-                      va="center", fontsize=7.5, color=PALE if not np.isfinite(time) else None)  # fmt: skip
-    texts = grid.labels(name)
-    axes.set_yticks(at, [texts[place] for place in places], fontsize=_SIZE)
+                      va="center", color=PALE if not np.isfinite(time) else None)  # fmt: skip
+    texts = _labels(grid, name)
+    axes.set_yticks(at, [texts[place] for place in places])
     axes.get_yticklabels()[places.index(fastest)].set_fontweight("bold")
     axes.set(xlim=(0, 100), ylim=(len(places) - 0.4, -0.6))
     axes.tick_params(axis="y", length=0)
-    axes.tick_params(axis="x", labelsize=8)
     axes.spines["left"].set_visible(False)
     title = textwrap.fill(grid.heading(name), _LETTERS)
-    axes.set_title(title, fontsize=9, fontweight="bold", loc="left", pad=3)
+    axes.set_title(title, fontweight="bold", loc="left", pad=3)

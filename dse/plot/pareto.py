@@ -1,46 +1,132 @@
-"""Step time against peak memory of all designs."""
+"""Pareto fronts: step time against peak memory of all designs, or the objectives of a sweep that kept their front."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 
 from dse.plot import designs
-from dse.plot.style import FRONT, GIB, INK, laid_out, new_figure, plain_ticks, scaled, set_title, style
+from dse.plot.style import (
+    COLUMN,
+    FITS,
+    FRONT,
+    INK,
+    TOO_LARGE,
+    axis_label,
+    laid_out,
+    new_figure,
+    plain_ticks,
+    set_title,
+    style,
+    wrapped,
+)
+from dse.quantities import GIB, scale
+from dse.spec import search, sweep
+from dse.sweep.results.rebuilding import SPECIFICATION
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_FITS, _TOO_LARGE = "#9dbfdb", "#d9d9d9"
-
 
 def pareto(results: xr.Dataset, points: int = 20_000) -> Figure:
-    """Step time against peak memory of all designs, with the front of those that no other beats in both.
+    """The front of a sweep or a search of several objectives, else step time against peak memory of all designs.
 
     At most ``points`` designs behind the front are drawn, evenly thinned.
     """
+    kept = front_of(results)
+    return _objectives(*kept) if kept else _time_and_memory(results, points)
+
+
+# The front that a sweep kept
+
+
+class Objective(NamedTuple):
+    """One objective of all designs that were kept."""
+
+    label: str
+    values: np.ndarray  # in the units of its label
+    sign: float  # 1 where less is better, -1 where more is
+
+
+def front_of(results: xr.Dataset) -> tuple[xr.Dataset, list[Objective]] | None:
+    """The designs of a front and their objectives, of results that hold a front of two objectives or more."""
+    of_search = designs.is_search(results)
+    if SPECIFICATION not in results.attrs or not (of_search or str(results.attrs.get("keep", "")) == "pareto"):
+        return None
+    text, file = results.attrs[SPECIFICATION], "specification of the results"
+    spec = search.from_text(text, file).sweep if of_search else sweep.from_text(text, file)
+    found = designs.single_designs(results)
+    known = {str(values.attrs.get("path", name)): values for name, values in found.variables.items()}
+
+    def lookup(name: str) -> Any:
+        return known[name].values
+
+    objectives = [
+        _objective(one.expression.text, np.asarray(one.expression(lookup)), one.sign, known)
+        for one in spec.objectives
+        if set(one.expression.names) <= set(known)
+    ]
+    return (found, objectives) if len(objectives) > 1 and "design" in found.sizes else None
+
+
+def _objective(text: str, values: np.ndarray, sign: float, known: dict[str, xr.Variable]) -> Objective:
+    more = "" if sign > 0.0 else ", more is better"
+    if text not in known:
+        return Objective(text.replace("_", " ") + more, values, sign)
+    variable = xr.DataArray(known[text], name=text)
+    factor, units = scale(float(np.nanmedian(values)), variable.attrs.get("units", "1"))
+    return Objective(axis_label(variable, units) + more, values * factor, sign)
+
+
+def _objectives(kept: xr.Dataset, objectives: list[Objective]) -> Figure:
+    """The first objective against the second; with more of them the front is seen along these two."""
+    first, second, *more = objectives
+    order = np.argsort(first.values, kind="stable")
+    x, y = first.values[order], second.values[order]
+    fits = np.isfinite(x) & np.isfinite(y)
+    if not fits.any():
+        raise designs.nothing_feasible()
+    with style():
+        figure = new_figure(width=COLUMN, height=3.2)
+        axes = figure.subplots()
+        line: dict[str, Any] = {"linestyle": ""} if more else {"drawstyle": "steps-post" if first.sign > 0.0 else "steps-pre"}
+        axes.plot(x[fits], y[fits], color=FRONT, marker="o", markersize=3.2, linewidth=1.2, **line)
+        axes.set_xlabel(wrapped(first.label))
+        axes.set_ylabel(wrapped(second.label))
+        positive = [(axis, values.min() > 0.0) for axis, values in (("x", x[fits]), ("y", y[fits]))]
+        axes.set(**{f"{axis}scale": "log" for axis, yes in positive if yes})
+        plain_ticks(*(getattr(axes, f"{axis}axis") for axis, yes in positive if yes))
+        also = f" of {len(objectives)} objectives, of which two are drawn" if more else ""
+        set_title(figure, str(kept.attrs.get("title", "")), f"Pareto front{also}: {fits.sum():,} designs")
+        return laid_out(figure)
+
+
+# Time against memory
+
+
+def _time_and_memory(results: xr.Dataset, points: int) -> Figure:
     columns, title = designs.columns(results)
     fits = np.flatnonzero(columns.feasible)
     if not len(fits):
         raise designs.nothing_feasible()
     front = fits[designs.front(columns.time[fits], columns.memory[fits])]
-    scale, units = scaled(columns.time[front].min(), "s")
+    factor, units = scale(columns.time[front].min(), "s")
     limit = 8.0 * columns.time[front].min()
     with style():
-        figure = new_figure(width=5.0, height=3.6)
+        figure = new_figure(width=COLUMN, height=3.4)
         axes = figure.subplots()
         too_large = _thin(np.flatnonzero(columns.memory_alone & (columns.time < limit)), points)
         behind = _thin(fits[columns.time[fits] < limit], points)
-        for rows, colour, name in ((too_large, _TOO_LARGE, "does not fit"), (behind, _FITS, "fits")):
+        for rows, colour, marker, name in ((too_large, TOO_LARGE, "s", "does not fit"), (behind, FITS, "o", "fits")):
             axes.scatter(
-                columns.time[rows] * scale, columns.memory[rows] / GIB, color=colour, label=name, s=5, linewidths=0,
-                rasterized=True,
+                columns.time[rows] * factor, columns.memory[rows] / GIB, color=colour, marker=marker, label=name, s=5,
+                linewidths=0, rasterized=True,
             )  # fmt: skip
         axes.step(
-            columns.time[front] * scale, columns.memory[front] / GIB, where="post", color=FRONT, linewidth=1.4,
+            columns.time[front] * factor, columns.memory[front] / GIB, where="post", color=FRONT, linewidth=1.4,
             marker="o", markersize=3.2, label="Pareto front",
         )  # fmt: skip
         if columns.capacity:
@@ -48,11 +134,14 @@ def pareto(results: xr.Dataset, points: int = 20_000) -> Figure:
             axes.axhline(capacity, color=INK, linewidth=0.9, linestyle=(0, (4, 2)))
             axes.annotate(
                 f"usable {capacity:.0f} GiB", (1.0, capacity), xycoords=("axes fraction", "data"),
-                xytext=(0, 3), textcoords="offset points", ha="right", fontsize=8,
+                xytext=(0, 3), textcoords="offset points", ha="right",
             )  # fmt: skip
         axes.set(xscale="log", yscale="log", xlabel=f"step time ({units})", ylabel="peak memory (GiB)")
         plain_ticks(axes.xaxis, axes.yaxis)
-        axes.legend(loc="upper right", markerscale=2, fontsize=8)
+        handles, labels = axes.get_legend_handles_labels()
+        figure.legend(
+            handles, labels, loc="outside lower center", ncols=3, markerscale=2, handlelength=1.2, columnspacing=1.2
+        )
         set_title(figure, title)
         return laid_out(figure)
 

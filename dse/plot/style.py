@@ -3,48 +3,67 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from dse.errors import InputError
+from dse.quantities import settings
 
 if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure, SubFigure
     from matplotlib.typing import RcKeyType
 
-GIB = 2.0**30
+#: Hatches tell apart what colours alone do not in grey: messages, and what moves data for the optimizer.
+_MESSAGES, _UPDATE = "/////", "....."
 
-#: Part of the step time → (label, colour): one hue a cause, told apart by colour-blind readers and in grey.
+
+class Part(NamedTuple):
+    """How a part of the step time is called and drawn."""
+
+    label: str
+    colour: str
+    hatch: str = ""
+
+    @property
+    def fill(self) -> dict[str, Any]:
+        """The same for bars of matplotlib."""
+        return {"facecolor": self.colour, "hatch": self.hatch, "edgecolor": "white", "linewidth": 0.0}
+
+
+#: Part of the step time → its looks. All pairs are told apart by readers without red or green cones, and in grey:
+#: tests/plot/test_colours.py measures them.
 PARTS = {
-    "forward": ("forward", "#0b4f8a"),
-    "backward": ("backward", "#3f8fc9"),
-    "recompute": ("recompute", "#a9d3ee"),
-    "embedding_and_head": ("embedding and head", "#5b5f97"),
-    "host": ("host launches", "#222222"),
-    "tensor_parallel": ("tensor parallel", "#c8440a"),
-    "context_parallel": ("context parallel", "#8c510a"),
-    "pipeline_parallel": ("pipeline messages", "#f28e2b"),
-    "bubble": ("pipeline bubble", "#f7d37a"),
-    "data_parallel": ("data parallel", "#8b4a9c"),
-    "optimizer": ("optimizer", "#4d9d6f"),
-    "offload": ("offload", "#b5a642"),
+    "forward": Part("forward", "#0e306e"),
+    "backward": Part("backward", "#3d93d1"),
+    "recompute": Part("recompute", "#b8def3"),
+    "embedding_and_head": Part("embedding and head", "#594e74"),
+    "host": Part("host launches", "#0f100e"),
+    "tensor_parallel": Part("tensor parallel", "#e45807", _MESSAGES),
+    "context_parallel": Part("context parallel", "#733900", _MESSAGES),
+    "pipeline_parallel": Part("pipeline messages", "#f99e2b", _MESSAGES),
+    "bubble": Part("pipeline bubble", "#c6ac77"),
+    "data_parallel": Part("data parallel", "#9248b1", _MESSAGES),
+    "optimizer": Part("optimizer", "#06784b", _UPDATE),
+    "offload": Part("offload", "#898d53", _UPDATE),
 }
 
 #: Part of the step time by what bounds it → the same.
 BOUNDS = {
-    "bound_by_compute": ("bound by compute", "#0b4f8a"),
-    "bound_by_memory": ("by device memory", "#4d9d6f"),
-    "bound_by_network": ("by the network", "#c8440a"),
-    "bound_by_rest": ("the rest", "#f7d37a"),
+    "bound_by_compute": Part("bound by compute", "#0e306e"),
+    "bound_by_memory": Part("by device memory", "#06784b"),
+    "bound_by_network": Part("by the network", "#e45807"),
+    "bound_by_rest": Part("the rest", "#c6ac77"),
 }
 
 #: Colour of a part this module does not know, of text, of what stands in the background, and of Pareto fronts.
-OTHER, INK, PALE, FRONT = "#999999", "#1a1a1a", "#8a8a8a", "#c8440a"
+OTHER, INK, PALE, FRONT = "#6d7270", "#1a1a1a", "#747474", "#c8440a"
+
+#: Colours of designs that fit into memory, and of those that do not.
+FITS, TOO_LARGE = "#6fa8d6", "#dcdcdc"
 
 #: Part of the mapping → its heading.
 HEADINGS = {
@@ -52,19 +71,23 @@ HEADINGS = {
     "zero_stage": "ZeRO", "recompute": "recompute",
 }  # fmt: skip
 
-_PREFIXES = [
-    (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"), (1e-12, "p"),
-]  # fmt: skip
+#: Inches: a column of a paper, and a page of two; points of all text in them.
+COLUMN, PAGE, SIZE = 3.4, 7.0, 8.0
 
-#: SI units → the ones that figures write them in, and the factor to these. Powers take no prefixes.
-_WRITTEN = {
-    "": (1.0, ""), "1": (1.0, ""), "K": (1.0, "K"), "m": (1e3, "mm"), "m^2": (1e6, "mm²"),
-    "1/m^2": (1e-12, "M/mm²"), "B/m^2": (1e-12, "MB/mm²"), "B/s/m": (1e-12, "GB/s/mm"),
-}  # fmt: skip
+#: Endings of files that figures are written to: for screens, for pages, for papers.
+ENDINGS = (".png", ".svg", ".pdf")
 
 _STYLE: dict[RcKeyType, Any] = {
     "font.family": "sans-serif",
-    "font.size": 9,
+    "font.size": SIZE,
+    **dict.fromkeys(
+        ("axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize",
+         "legend.title_fontsize", "figure.titlesize"), SIZE,
+    ),
+    # Titles and names are the user's: $ and _ stand for themselves.
+    "text.parse_math": False,
+    "text.usetex": False,
+    "axes.formatter.use_mathtext": False,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.linewidth": 0.8,
@@ -75,52 +98,21 @@ _STYLE: dict[RcKeyType, Any] = {
     "svg.hashsalt": "dse",
 }
 
-#: Letters of a title in an inch.
-_LETTERS_AN_INCH = 12
+#: Letters of a text of this size in an inch.
+_LETTERS_AN_INCH = 14
 
 
 # Numbers and names
 
 
-def plain(value: float | str) -> str:
-    """A number with three significant digits and no exponent."""
-    if isinstance(value, str):
-        return value
-    digits = max(0, 2 - math.floor(math.log10(abs(value)))) if value else 0
-    return f"{value:,.{digits}f}"
-
-
-def scaled(value: float, units: str) -> tuple[float, str]:
-    """Factor and name of the units in which a quantity of about ``value``, in SI units, is written."""
-    if units in _WRITTEN:
-        return _WRITTEN[units]
-    if units == "B" and value >= 2**20:
-        return 1.0 / GIB, "GiB"
-    if not abs(value) or not math.isfinite(value) or (units == "s" and value >= 1.0):
-        return 1.0, units
-    size, prefix = next((p for p in _PREFIXES if abs(value) >= 0.9999 * p[0]), _PREFIXES[-1])
-    return 1.0 / size, prefix + {"s-1": "/s"}.get(units, units)
-
-
-def label(value: Any, units: str = "1") -> str:
-    """The value of an axis at a point, with its units."""
-    if isinstance(value, bool | np.bool_):
-        return "yes" if value else "no"
-    if isinstance(value, str):
-        return value
-    factor, name = scaled(float(value), units)
-    number = float(value) * factor
-    return f"{number:.{4 if abs(number) < 1e4 else 6}g} {name}".rstrip()
-
-
 def labels(coordinate: xr.DataArray) -> list[str]:
     """The values of an axis at all of its points, with their units."""
-    return [label(value, str(coordinate.attrs.get("units", "1"))) for value in coordinate.values.tolist()]
+    return settings(coordinate.values.tolist(), str(coordinate.attrs.get("units", "1")))
 
 
-def part(name: str) -> tuple[str, str]:
-    """Label and colour of a part of the step time."""
-    return (PARTS | BOUNDS).get(name) or (name.replace("_", " "), OTHER)
+def part(name: str) -> Part:
+    """The looks of a part of the step time."""
+    return (PARTS | BOUNDS).get(name) or Part(name.replace("_", " "), OTHER)
 
 
 def heading(name: str) -> str:
@@ -139,9 +131,9 @@ def axis_label(variable: xr.DataArray, units: str) -> str:
     return f"{words} ({units})" if units else words
 
 
-def wrapped(text: str) -> str:
-    """A label of a panel in lines that fit beside or above it."""
-    return textwrap.fill(text, 36)
+def wrapped(text: str, inches: float = 2.6) -> str:
+    """A label in lines that fit beside or above a panel of this size."""
+    return textwrap.fill(text, int(_LETTERS_AN_INCH * inches))
 
 
 # Figures
@@ -169,11 +161,11 @@ def set_title(figure: Figure, *lines: str) -> None:
     room = int(_LETTERS_AN_INCH * figure.get_figwidth())
     text = "\n".join(textwrap.fill(line, room, break_on_hyphens=False) for line in lines if line)
     if text:
-        figure.suptitle(text, fontsize=10)
+        figure.suptitle(text)
 
 
 def laid_out(figure: Figure) -> Figure:
-    """The figure with its layout computed once, not each time it is written."""
+    """The figure with its layout computed now, not each time it is written."""
     if engine := figure.get_layout_engine():
         engine.execute(figure)
     figure.set_layout_engine(None)  # "none" would leave a place holder, for which each writing draws twice
@@ -196,30 +188,47 @@ def plain_ticks(*axes: Any) -> None:
 
 
 def shades(count: int) -> list[Any]:
-    """Colours of an ordered axis, dark to light: told apart by colour-blind readers and in grey."""
+    """Colours of an ordered axis, dark to light; of many, :func:`dash` and :func:`marker` tell neighbours apart."""
     from matplotlib import colormaps
 
     return [colormaps["viridis"](place) for place in np.linspace(0.0, 0.92, count)]
 
 
+def dash(place: int) -> Any:
+    """How the line of a position of an ordered axis is dashed."""
+    return ("-", (0, (5, 1.5)), (0, (1.5, 1.2)))[place % 3]
+
+
+def marker(place: int) -> str:
+    """The marker of a position of an ordered axis; circles are left to what a figure points out."""
+    return "s^Dv"[place % 4]
+
+
 def text_width(figure: Figure | SubFigure, text: str, size: float) -> float:
-    """Width of a text in inches."""
+    """Width of a text in inches, of several lines that of the longest."""
     from matplotlib.backends.backend_agg import RendererAgg
     from matplotlib.font_manager import FontProperties
 
     measure = RendererAgg(1, 1, figure.dpi)  # one pixel will do: nothing is drawn
-    pixels, _, _ = measure.get_text_width_height_descent(text, FontProperties(size=size), False)
-    return pixels / figure.dpi
+    font = FontProperties(size=size)
+    pixels = [measure.get_text_width_height_descent(line, font, False)[0] for line in text.split("\n")]
+    return max(pixels) / figure.dpi
+
+
+def check_ending(path: str | Path) -> Path:
+    """The path of a figure; InputError for an ending that figures are not written to."""
+    path = Path(path)
+    if path.suffix.lower() not in ENDINGS:
+        got = repr(path.suffix) if path.suffix else "no ending"
+        raise InputError(str(path), got, " ".join(ENDINGS), "give the file one of these endings")
+    return path
 
 
 def save(figure: Figure, path: str | Path) -> Path:
     """Write a figure; the ending (.png, .svg, .pdf) says how. The same results give the same file."""
-    path = Path(path)
-    endings = sorted(figure.canvas.get_supported_filetypes())
-    if path.suffix.lstrip(".").lower() not in endings:
-        allowed = " ".join(f".{e}" for e in endings)
-        raise InputError(str(path), repr(path.suffix), allowed, "give the file such an ending")
-    dated = {"Date": None} if path.suffix == ".svg" else {"CreationDate": None} if path.suffix == ".pdf" else {}
+    path = check_ending(path)
+    dates = {".svg": "Date", ".pdf": "CreationDate"}
+    dated = {name: None for ending, name in dates.items() if path.suffix.lower() == ending}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with style():

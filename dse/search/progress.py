@@ -20,10 +20,11 @@ class SearchProgress:
     evaluations: int  #: of all seeds
     best: float | None  #: best value of the first objective so far, as it is written
     objective: str
+    units: str = "1"  #: SI units of the objective
 
     def __str__(self) -> str:
-        best = best_so_far(self.best, self.objective)
-        return f"{self.method}: {self.evaluations:,} evaluations, {self.rate:,.0f}/s, {best}"
+        best = best_so_far(self.best, self.objective, self.units)
+        return f"{self.method}: {self.evaluations:,} evaluations, {self.rate:,.0f} designs/s, {best}"
 
 
 @contextlib.contextmanager

@@ -114,8 +114,11 @@ class _Tally:
         self._best = min(self._best, part.scores[0].min(initial=np.inf))
         if self._report:
             best = self._objective.sign * float(self._best) if np.isfinite(self._best) else None
-            text = self._objective.expression.text
-            self._report(Progress(self.done, self.total, self._seconds(), self._feasible, best, text, self.resumed))
+            expression, seconds = self._objective.expression, self._seconds()
+            units = expression.study.units.get(expression.text, "1")
+            self._report(
+                Progress(self.done, self.total, seconds, self._feasible, best, expression.text, self.resumed, units)
+            )
 
     def _seconds(self) -> float:
         return max(time.perf_counter() - self._began - (_compiling() - self._compiled), 1e-9)

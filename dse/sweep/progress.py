@@ -7,6 +7,8 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from dse.quantities import duration, quantity
+
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
@@ -19,6 +21,7 @@ class Progress:
     best: float | None  #: best value of the first objective so far
     objective: str  #: text of the first objective
     resumed: int = 0  #: designs found finished by an earlier run
+    units: str = "1"  #: SI units of the first objective
 
     @property
     def rate(self) -> float:
@@ -31,25 +34,44 @@ class Progress:
         return self.feasible / self.done if self.done else 0.0
 
     def __str__(self) -> str:
-        best = best_so_far(self.best, self.objective)
+        best = best_so_far(self.best, self.objective, self.units)
         return f"{self.rate:,.0f} designs/s, {self.feasible_share:.1%} feasible, {best}"
 
 
-def best_so_far(best: float | None, objective: str) -> str:
+def best_so_far(best: float | None, objective: str, units: str) -> str:
     """The best value of an objective in words; None where nothing feasible was met."""
-    return "none feasible yet" if best is None else f"best {objective} {best:.6g}"
+    return "none feasible yet" if best is None else f"best {objective.replace('_', ' ')} {quantity(best, units)}"
 
 
 @contextlib.contextmanager
 def bar_on_standard_error() -> Iterator[Any]:
-    """A bar of rich with share, time left and a text for every task."""
+    """A bar of rich with share, time left and a text for every task; only the text is ever broken into lines."""
     from rich.console import Console
-    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
     from rich.progress import Progress as Bar
+    from rich.table import Column
+    from rich.text import Text
 
-    share, state_text = TextColumn("{task.percentage:>3.0f} %"), TextColumn("{task.description}")
-    with Bar(BarColumn(), share, TimeRemainingColumn(), state_text, console=Console(stderr=True)) as bar:
+    class TimeLeft(ProgressColumn):
+        """The time to wait, in words."""
+
+        max_refresh = 0.5
+
+        def render(self, task: Task) -> Text:
+            return Text(time_left(task.finished, task.time_remaining, task.finished_time))
+
+    share = TextColumn("{task.percentage:>3.0f} %", table_column=Column(no_wrap=True, min_width=5))
+    left = TimeLeft(Column(no_wrap=True, min_width=12))
+    state_text = TextColumn("{task.description}", table_column=Column(overflow="fold", min_width=20))
+    with Bar(BarColumn(bar_width=20), share, left, state_text, console=Console(stderr=True)) as bar:
         yield bar
+
+
+def time_left(finished: bool, remaining: float | None, taken: float | None) -> str:
+    """What a bar says of time: how long there is to wait, at the end how long it took."""
+    if finished:
+        return f"in {duration(taken or 0.0)}"
+    return "" if remaining is None else f"{duration(remaining)} left"
 
 
 @contextlib.contextmanager

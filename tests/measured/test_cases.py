@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from docs.make.accuracy.page import write_page
 from dse.errors import InputError
-from dse.measured import evaluate_many, predict_cases, read_cases
+from dse.measured import Row, evaluate_many, predict_cases, read_cases
+from dse.measured.columns import READ
 from dse.measured.comparison import compare, predict, validate
 from dse.measured.prediction import BATCH, _evaluate_batch
+from dse.measured.table import WIDE
 
 #: GPT-22B of Korthikanti et al. 2022, everything stated.
 STATED = {
@@ -206,6 +208,10 @@ BAD_ROWS = {
     "infeasible as stated": {"gpu": "V100", "precision": "fp8"},
     "tp x pp x cp does not divide the devices": {"tp": "3"},
     "not in the catalogue": {"system": "atlantis"},
+    "several needed columns are empty": {"n_gpus": "", "global_batch": "", "seq_len": "", "gpu": ""},
+    "recompute unknown": {"recompute": "sometimes"},
+    "ZeRO stage unknown": {"zero_stage": "5"},
+    "neither yes nor no": {"seq_parallel": "perhaps"},
 }
 
 
@@ -215,10 +221,58 @@ def test_a_bad_row_is_skipped_with_its_reason_and_stops_nothing(table, tmp_path,
     row = {r["metric"]: r for r in validate(path)["rows"]}["step_time"]
     assert (row["n"], row["predicted"], row["skipped"]) == (2, 1, {reason: 1})
     counts = predict(path, tmp_path / "out.csv")
-    assert counts == {"rows": 2, "predicted": 1}
     bad, good = lines(tmp_path / "out.csv")
+    assert counts == (2, 1, {bad["skipped"]: 1}, {})
     assert bad["skipped"].startswith(reason) and not bad["pred_step_time"]
     assert not good["skipped"] and float(good["pred_step_time"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "wanted"),
+    [
+        ({"gpu": "H1000-SXM-80GB"}, "h100-sxm-80gb"),
+        ({"gpu": "H1000-SXM-80GB", "system": "selene"}, "h100-sxm-80gb"),
+        ({"model": "GPT-3-175C", "layers": "", "hidden": ""}, "gpt-3-175b"),
+        ({"software": "megatron-2202"}, "megatron-2022"),
+        ({"system": "selena"}, "selene"),
+        ({"precision": "bf61"}, "bf16"),
+        ({"recompute": "fulll"}, "full"),
+        ({"overlap_dp": "ja"}, "overlap_dp"),
+    ],
+)
+def test_an_unknown_word_is_never_replaced(table, tmp_path, change, wanted):
+    """The row is skipped, with the word and what it may have meant."""
+    counts = predict(table(STATED | change), tmp_path / "out.csv")
+    (row,) = lines(tmp_path / "out.csv")
+    assert counts.predicted == 0 and not row["pred_step_time"]
+    assert wanted in row["skipped"] and next(iter(change.values())) in row["skipped"]
+
+
+def test_all_missing_columns_are_named_at_once(table, tmp_path):
+    bare = {name: text for name, text in STATED.items() if name not in ("n_gpus", "global_batch", "seq_len", "gpu")}
+    predict(table(bare), tmp_path / "out.csv")
+    (row,) = lines(tmp_path / "out.csv")
+    assert row["skipped"] == "several needed columns are empty: n_gpus, gpu, global_batch, seq_len"
+
+
+def test_misspelt_columns_are_told(table, tmp_path):
+    wrong = {{"global_batch": "gobal_batch", "tp": "tq"}.get(name, name): text for name, text in STATED.items()}
+    assert predict(table(wrong), tmp_path / "out.csv").misspelt == {"gobal_batch": "global_batch"}
+    assert predict(table(STATED | {"my_remark": "x", "hidden_size": "1"}), tmp_path / "out.csv").misspelt == {}
+
+
+def test_every_column_that_is_read_is_documented(table, monkeypatch):
+    """And nothing else is."""
+    asked: set[str] = set()
+    get = Row.get
+    monkeypatch.setattr(Row, "get", lambda row, *columns: (asked.update(columns), get(row, *columns))[1])
+    for change in ({}, {"system": "selene", "software": "megatron-2022"}, {"recompute": "", "model": ""}):
+        only(table(STATED | change))
+    compare(table({k: v for k, v in STATED.items() if k != "metric"} | {"iteration_ms_measured": "1420"}))
+    documented = {name for column in READ for name in column.names}
+    assert asked - documented <= {*WIDE, "tensor_par_comm_type"}, "names of Calculon's output"
+    unread = documented - asked - {"source", "config_id"}  # these two are read from the cells
+    assert not unread
 
 
 @pytest.mark.parametrize(
@@ -336,7 +390,7 @@ def test_predictions_and_comparisons_are_written_beside_the_row(table, tmp_path)
 
 def test_rows_without_measurements_can_be_predicted(table, tmp_path):
     unmeasured = {k: v for k, v in STATED.items() if k not in ("metric", "value", "unit", "config_id")}
-    assert predict(table(unmeasured, unmeasured), tmp_path / "out.csv") == {"rows": 2, "predicted": 2}
+    assert predict(table(unmeasured, unmeasured), tmp_path / "out.csv") == (2, 2, {}, {})
 
 
 def test_one_compiled_program_serves_any_number_of_designs(table):

@@ -11,7 +11,7 @@ from dse.plot import style
 from tests.conftest import SMALL_SWEEP
 from tests.figures import assert_readable, bar_widths, legend_texts
 
-LABELS = {name: label for name, (label, _) in style.BOUNDS.items()}
+LABELS = {name: looks.label for name, looks in style.BOUNDS.items()}
 
 
 @pytest.fixture(scope="module")

@@ -69,7 +69,7 @@ def test_long_names_make_room(results):
     for kind in ("shares", "energy", "clock"):
         assert_readable(plot.KINDS[kind](named))
     nodes = panel(plot.shares(named), "node, matrix devices")
-    assert [text.get_text() for text in nodes.get_yticklabels()] == [
+    assert [text.get_text().replace("\n", "") for text in nodes.get_yticklabels()] == [
         "a-node-with-a-long-name, 2000", "a-node-with-a-long-name, 4500", "n5",
     ]  # fmt: skip
 

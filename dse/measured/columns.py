@@ -1,0 +1,89 @@
+"""The columns that tables of training steps may have: what ``dse predict`` and ``dse validate`` read, and write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from dse.errors import nearest
+from dse.measured.table import WIDE
+
+
+class Column(NamedTuple):
+    """What a column says, and what holds for a row that leaves it empty."""
+
+    names: tuple[str, ...]  # the first that is not empty counts
+    meaning: str
+    otherwise: str
+
+
+#: Share of letters that names have in common which differ by a slip.
+_ALIKE = 0.85
+
+#: A row that leaves one of these open is skipped.
+NEEDED = "needed"
+
+_OWN, _SEARCHED = "as the model of that name in the catalogue has it", "chosen: the fastest that fits in memory"
+_STACK = "as the stack does by itself"
+
+READ = (
+    Column(("model", "workload"), "model, a name or alias of the catalogue; any name beside a shape", "needs a shape"),
+    Column(("gpu", "accelerator"), "device, a name or alias of the catalogue", f"{NEEDED}, unless system is given"),
+    Column(("system",), "system of the catalogue", "the source's, else the device with its own node and network"),
+    Column(("software",), "stack of the catalogue", "the source's, else the system's"),
+    Column(("source",), "who measured it", "the name of the file"),
+    Column(("n_gpus", "n_devices"), "number of devices", NEEDED),
+    Column(("global_batch",), "sequences of a step, over all devices", NEEDED),
+    Column(("seq_len",), "tokens of a sequence", NEEDED),
+    Column(("tp",), "tensor-parallel size", _SEARCHED),
+    Column(("pp",), "pipeline stages", _SEARCHED),
+    Column(("cp",), "context-parallel size", "1"),
+    Column(("ep",), "expert-parallel size; rows above 1 are skipped", "1"),
+    Column(("micro_batch",), "sequences of a micro-batch", _SEARCHED),
+    Column(("vp", "virtual_stages"), "interleaved chunks of a pipeline stage", _SEARCHED),
+    Column(("recompute",), "none, selective or full", "chosen: the lightest that fits in memory"),
+    Column(("zero_stage",), "0, 1, 2 or 3, or fsdp", _STACK),
+    Column(("seq_parallel", "sequence_parallel"), "yes or no, or the number of a variant", _STACK),
+    Column(("overlap_dp",), "data-parallel messages overlapped: yes or no", _STACK),
+    Column(("overlap_tp",), "tensor-parallel messages overlapped: yes or no", _STACK),
+    Column(("offload_weights",), "weights kept on the host: yes or no", "no"),
+    Column(("offload_activations",), "activations kept on the host: yes or no", "no"),
+    Column(("offload_optimizer",), "optimizer state kept on the host: yes or no", "no"),
+    Column(("precision",), "precision of the matrix products: bf16, fp16, fp8, mxfp8, …", "bf16"),
+    Column(("layers_used", "layers", "n_layers"), "layers", _OWN),
+    Column(("hidden",), "hidden size", _OWN),
+    Column(("heads", "n_heads"), "attention heads", _OWN),
+    Column(("kv_heads", "n_kv_heads"), "key and value heads", f"{_OWN}, else as many as attention heads"),
+    Column(("head_dim",), "size of a head", f"{_OWN}, else hidden / heads"),
+    Column(("ffn", "ffn_hidden"), "hidden size of the feed-forward block", f"{_OWN}, else 4 × hidden"),
+    Column(("vocab",), "vocabulary", f"{_OWN}, else 51200"),
+    Column(("params_B",), "parameters in billions, to tell mixtures of experts, which are skipped", "dense"),
+    Column(("active_params_B",), "parameters a token uses in billions, for the same", "dense"),
+    Column(("n_experts",), "experts; rows above 1 are skipped", "dense"),
+    Column(("note",), "remarks; fine-tuning and asynchronous tensor parallelism are read from it", ""),
+    Column(("config_id",), "rows with the same id are measurements of one configuration", "each row stands alone"),
+    Column(("metric",), "what was measured, with value and unit beside it", "dse predict needs none"),
+    Column(("value",), "the measured value", ""),
+    Column(("unit",), "its unit", "the usual one of the metric"),
+    *(Column((name,), f"measured {metric.replace('_', ' ')} in {unit}", "dse predict needs none")
+      for name, (metric, unit) in WIDE.items() if name.endswith("_measured")),
+)  # fmt: skip
+
+#: Column that is written → what it says.
+WRITTEN = {
+    "pred_<metric>": "prediction in SI units: step_time (s), tokens_per_second, tokens_per_second_per_device, "
+    "peak_memory (B) and two parts of it, mfu, mfu_causal, hfu",
+    "pred_<metric>_low, pred_<metric>_high": "ends of the 80 % interval (--uncertainty)",
+    "completed": "what the row left open, with the value taken",
+    "pred_note": "what to know of the prediction: over capacity, uneven stages, …",
+    "skipped": "why there is no prediction; empty where there is one",
+}
+
+
+def misspelt(columns: Iterable[str]) -> dict[str, str]:
+    """Columns that are not read, but nearly have the name of one that is and that the table lacks → that name."""
+    given = set(columns)
+    known = {name for column in READ for name in column.names}
+    open_names = [name for column in READ if not given & set(column.names) for name in column.names if len(name) > 3]
+    close = {name: nearest(name, open_names, 1, _ALIKE) for name in sorted(given - known) if len(name) > 3}
+    return {name: found[0] for name, found in close.items() if found}

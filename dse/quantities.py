@@ -1,0 +1,165 @@
+"""Numbers as people write them: the one formatter of figures, tables and messages.
+
+SI inside, and on paper the unit that the field reads: ``3.35 TB/s``, ``814 mm²``, ``250 µs``. What the model computes
+of memory is in GiB (2^30 bytes); a capacity that somebody set is written as it is sold, ``141 GB`` or ``80 GiB``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+GIB = 2.0**30
+
+_PREFIXES = [
+    (1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"),
+    (1e-9, "n"), (1e-12, "p"),
+]  # fmt: skip
+
+#: SI units that take no prefix → factor to what they are written in, and its name.
+_WRITTEN = {
+    "K": (1.0, "K"), "USD": (1.0, "USD"), "m": (1e3, "mm"), "m^2": (1e6, "mm²"), "1/m^2": (1e-12, "M/mm²"),
+    "B/m^2": (1e-12, "MB/mm²"), "B/s/m": (1e-12, "GB/s/mm"),
+}  # fmt: skip
+
+#: Plain numbers below this are written out.
+_PLAIN = 1e6
+
+#: Whole numbers below this that somebody set are written out.
+_COUNT = 1e9
+
+#: Share of the largest value of an axis from which a value is written in the same unit.
+_READABLE = 0.01
+
+#: Rounding of single precision: values closer than this are the same.
+_SINGLE = 2e-7
+
+
+def scale(value: float, units: str) -> tuple[float, str]:
+    """Factor and name of the units in which a quantity of about ``value``, in SI ``units``, is written."""
+    if units in _WRITTEN:
+        return _WRITTEN[units]
+    if units == "B" and value >= 2**20:
+        return 1.0 / GIB, "GiB"
+    name = {"1": "", "s-1": "/s"}.get(units, units)
+    size = abs(value)
+    if not size or not math.isfinite(size) or (units == "s" and size >= 1.0) or (not name and size < _PLAIN):
+        return 1.0, name
+    unit, prefix = _prefix(size)
+    return 1.0 / unit, prefix + name
+
+
+def _prefix(size: float) -> tuple[float, str]:
+    """The largest unit that a number fills, but for rounding."""
+    return next((p for p in _PREFIXES if size >= 0.9999 * p[0]), _PREFIXES[-1])
+
+
+def sold(value: float) -> tuple[float, str]:
+    """The same of a memory that somebody set, in bytes: decimal units where the number is round in them."""
+    if not math.isfinite(value) or value < 1e6 or abs(float(f"{value:.5g}") / value - 1.0) > _SINGLE:
+        return scale(value, "B")
+    unit, prefix = _prefix(min(value, 1e9))
+    return 1.0 / unit, f"{prefix}B"
+
+
+def quantity(value: float, units: str) -> str:
+    """A result in SI ``units``, to three digits.
+
+    >>> quantity(2.039e12, "B/s"), quantity(63.25, "s"), quantity(80 * GIB, "B")
+    ('2.04 TB/s', '63.2 s', '80.0 GiB')
+    """
+    if not value:
+        return _joined("0", scale(value, units)[1])
+    if units == "1" and abs(value) < _PLAIN:
+        return f"{value:,.4g}"
+    factor, name = scale(value, units)
+    return _joined(digits(value * factor), name)
+
+
+def setting(value: Any, units: str = "1") -> str:
+    """A value that somebody set, in SI ``units``, with no more digits than it has.
+
+    >>> setting(141e9, "B"), setting(80 * GIB, "B"), setting(3.35e12, "B/s"), setting(8.14e-4, "m^2"), setting(True)
+    ('141 GB', '80 GiB', '3.35 TB/s', '814 mm²', 'yes')
+    """
+    if isinstance(value, bool) or type(value).__name__ in ("bool", "bool_"):  # numpy's, without importing it
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return value
+    number = float(value)
+    if units == "1" and abs(number) < _COUNT and number == int(number):
+        return f"{number:.0f}"
+    return _set(number, *(sold(number) if units == "B" else scale(number, units)))
+
+
+def settings(values: Sequence[Any], units: str = "1") -> list[str]:
+    """Values of one axis, all in the unit of the largest where the smallest can be read in it.
+
+    >>> settings([0.9e9, 1.41e9], "Hz"), settings([1e-9, 1.0], "s")
+    (['0.9 GHz', '1.41 GHz'], ['1 ns', '1 s'])
+    """
+    numbers = [abs(value) for value in values if isinstance(value, float) and value]
+    differs = not numbers or len(numbers) != len(values) or not min(numbers) >= _READABLE * max(numbers)
+    if differs or units in ("1", "B"):
+        return [setting(value, units) for value in values]
+    return [_set(value, *scale(max(numbers), units)) for value in values]
+
+
+def _set(number: float, factor: float, name: str) -> str:
+    number *= factor
+    return _joined(f"{number:.{4 if abs(number) < 1e4 else 6}g}", name)
+
+
+def seconds(value: float) -> str:
+    """A time in s, ms, µs or ns, to three digits."""
+    return quantity(value, "s")
+
+
+def duration(value: float) -> str:
+    """A time to wait, in its two largest units.
+
+    >>> duration(42.3), duration(80.0), duration(7500.0), duration(2e5)
+    ('42 s', '1 min 20 s', '2 h 5 min', '2 d 7 h')
+    """
+    whole = round(value)
+    units = [(86400, "d"), (3600, "h"), (60, "min"), (1, "s")]
+    for (large, name), (small, below) in itertools.pairwise(units):
+        if whole >= large:
+            rest = whole % large // small
+            return f"{whole // large:,} {name}" + (f" {rest} {below}" if rest else "")
+    return f"{whole} s"
+
+
+def gib(value: float) -> str:
+    """Bytes in GiB, to three digits."""
+    return f"{digits(value / GIB)} GiB"
+
+
+def percent(share: float | None) -> str:
+    """A share in per cent."""
+    return "–" if share is None else f"{100 * share:.1f} %"
+
+
+def prefixed(value: float, name: str) -> str:
+    """A count to three digits with an SI prefix: ``312 TFLOP``."""
+    unit, prefix = _prefix(abs(value)) if abs(value) >= 1.0 else (1.0, "")
+    return _joined(digits(value / unit), prefix + name)
+
+
+def digits(value: float) -> str:
+    """A number to three digits, without an exponent where it is readable.
+
+    >>> digits(1234.5), digits(0.0123), digits(1.5e-9)
+    ('1,234', '0.0123', '1.5e-09')
+    """
+    if not value or not math.isfinite(value):
+        return f"{value:g}"
+    places = 2 - math.floor(math.log10(abs(value)))
+    return f"{value:.3g}" if places > 6 else f"{value:,.{max(0, places)}f}"
+
+
+def _joined(number: str, name: str) -> str:
+    """Rates of things that have no name follow their prefix: ``12.3 k/s``."""
+    return f"{number} {name}".rstrip() if not name.startswith("/") else f"{number}{name}"
