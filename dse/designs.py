@@ -148,6 +148,24 @@ def leaf_value(path: str, value: Any, where: str = "design") -> float:
     return catalog.bounded(number, value, about["bounds"], where)
 
 
+def told_reading(name: str, path: str, *values: Any) -> str:
+    """How a plain number of a leaf that has units was read, in words; empty where all values say their units.
+
+    Args:
+        name: as written.
+        path: full path of the leaf.
+        *values: as written; the first plain number is told of.
+
+    >>> told_reading("power.limit", "system.accelerator.power.limit", "250 W", 300)
+    'power.limit = 300 has no unit: read as 300 W'
+    >>> told_reading("tp", "mapping.tp", 8)
+    ''
+    """
+    units = known_leaves()[path]["units"]
+    bare = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    return f"{name} = {bare[0]:g} has no unit: read as {bare[0]:g} {units}" if bare and units != "1" else ""
+
+
 def _choice(enum: type[IntEnum], value: Any, where: str) -> float:
     if isinstance(value, str):
         return catalog.choice(value.lower(), enum, where)

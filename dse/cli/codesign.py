@@ -26,8 +26,8 @@ def codesign(specification: Path, as_json: bool, any_option: bool = False, whole
         return 0
     out = show.console()
     out.print(Text(report.title))
-    if report.lacks:
-        out.print(Text(report.lacks, "yellow"), soft_wrap=True)
+    for told in filter(None, (*report.notes, report.lacks)):
+        out.print(Text(told, "yellow"), soft_wrap=True)
     for found in (_hardware(report), _workloads(report), _elasticities(report)):
         out.print(found)
     out.print(Text(f"held by: {'; '.join(report.active) or 'nothing'}"), soft_wrap=True)

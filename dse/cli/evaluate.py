@@ -55,13 +55,15 @@ def evaluate(
 ) -> int:
     """One design: time, memory, what bounds each operator, and what would change it."""
     from dse.catalog import default_software
-    from dse.designs import design
+    from dse.designs import design, leaf_path, told_reading
     from dse.explanation import explain
 
     values = _settings(settings or [])
     n_devices, software = _whole(values.pop("n_devices", n_devices)), values.pop("software", software)
     made = design(workload, system, software, n_devices, "--set", any_option, **values)
     explained = explain(made, metric)
+    for told in filter(None, (told_reading(name, leaf_path(name), value) for name, value in values.items())):
+        show.note(told)
     bounds = _bounds(made, software or default_software(system), explained) if uncertainty else {}
     if as_json:
         listed = {"intervals": {name: list(ends) for name, ends in bounds.items()}} if uncertainty else {}
