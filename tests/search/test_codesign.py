@@ -253,9 +253,9 @@ def test_bad_specifications_say_what_is_wrong(old, new, message):
 
 
 def test_numbers_without_their_unit_are_told_how_they_were_read():
-    text = SMALL.replace('"200 mm2"', "2e-4").replace("[codesign.budget]", "[codesign.budget]\npower = 900")
+    text = SMALL.replace('"200 mm2"', "2e-4").replace("[codesign.budget]", "[codesign.budget]\npower = 1500")
     assert codesign_problem.from_text(text).notes == (
-        "chip.die_area = 0.0002 has no unit: read as 0.0002 m^2", "budget.power = 900 has no unit: read as 900 W",
+        "chip.die_area = 0.0002 has no unit: read as 0.0002 m^2", "budget.power = 1500 has no unit: read as 1500 W",
     )  # fmt: skip
     assert codesign_problem.from_text(SMALL).notes == ()
     with pytest.raises(InputError, match="no unit"):
