@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from dse import catalog
 from dse.errors import InputError, unknown_name
-from dse.types import GENERATED, Chip, Design, Mapping, Pods, Precision, paths
+from dse.types import GENERATED, Chip, Design, Mapping, Pods, Precision, choice_name, paths
 
 R = TypeVar("R")
 
@@ -125,7 +125,7 @@ def leaf_value(path: str, value: Any, where: str = "design") -> float:
 
     Args:
         path: full path of the leaf.
-        value: a number in SI units, a name of its enumeration, a boolean or a text with units.
+        value: a number in SI units, a name or code of its enumeration, a boolean or a text with units.
         where: what the error names.
 
     Raises:
@@ -137,6 +137,7 @@ def leaf_value(path: str, value: Any, where: str = "design") -> float:
     2.0
     """
     about = known_leaves()[path]
+    value = value.item() if getattr(value, "shape", None) == () else value  # of NumPy, JAX or xarray
     if "enum" in about:
         return _choice(about["enum"], value, where)
     if isinstance(value, str):
@@ -171,7 +172,7 @@ def _choice(enum: type[IntEnum], value: Any, where: str) -> float:
         return catalog.choice(value.lower(), enum, where)
     if value in set(enum):
         return float(value)
-    allowed = ", ".join(member.name.replace("_", "-") for member in enum)
+    allowed = ", ".join(map(choice_name, enum))
     raise InputError(where, repr(value), allowed, f"use one of the names of {enum.__name__}")
 
 

@@ -119,17 +119,17 @@ def _leaves(design: Design) -> dict[str, float]:
 def _told(workload: str, system: str, software: str | None, made: Design) -> str:
     """The design in two lines, with what followed from the rest or was left at its plain value."""
     from dse import catalog
-    from dse.types import Precision, Recompute
+    from dse.types import Precision, Recompute, choice_name
 
     m, w = made.mapping, made.workload
     names = (
         catalog.resolve("workload", workload), system, software or catalog.default_software(system),
-        Precision(int(m.precision)).name.replace("_", "-"),
+        choice_name(Precision(int(m.precision))),
     )  # fmt: skip
     split = " x ".join(f"{name} {getattr(m, name):g}" for name in ("tp", "cp", "pp", "dp"))
     flags = [name for name in ("sequence_parallel", "overlap_dp", "overlap_tp") if getattr(m, name)]
     batch = f"{w.global_batch:g} sequences of {w.seq_len:g}, micro-batch {m.micro_batch:g}"
-    recompute = Recompute(int(m.recompute)).name
+    recompute = choice_name(Recompute(int(m.recompute)))
     if m.recompute == Recompute.full and m.recompute_share < 1.0:
         recompute += f" of {show.percent(float(m.recompute_share))} of the layers"
     choices = ", ".join([f"v {m.virtual_stages:g}", f"recompute {recompute}", f"ZeRO {m.zero_stage:g}", *flags])

@@ -11,6 +11,7 @@ from typing import Any
 from dse import catalog
 from dse.designs import known_leaves, leaf_path, leaf_value, path_endings, told_reading
 from dse.errors import InputError, unknown_name
+from dse.types import choice_name
 
 #: Rules that make an axis' values from what it must divide.
 RULES = ("divisors", "powers_of_two")
@@ -110,7 +111,7 @@ def listed(name: str, path: str, values: list[Any], where: str, explicit: bool =
 def _label(path: str, number: float) -> Label:
     """How results show a value: the name of a choice, or the number."""
     enum = known_leaves()[path].get("enum")
-    return enum(int(number)).name.replace("_", "-") if enum else number
+    return choice_name(enum(int(number))) if enum else number
 
 
 def _spread(path: str, table: dict[str, Any], where: str) -> list[float]:
