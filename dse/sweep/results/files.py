@@ -157,20 +157,20 @@ def _indexed(dataset: xr.Dataset) -> xr.Dataset:
         levels = [name for name in along if name not in _NUMBERS]
         if not levels:
             continue
-        attributes = {name: dataset[name].attrs for name in levels}
-        types = {name: dataset[name].dtype for name in levels}
-        index = pd.MultiIndex.from_arrays([dataset[name].values for name in levels], names=levels)
-        made = index_class(index, dim, level_coords_dtype=types)
-        variables = made.create_variables()
+        variables = {name: dataset.variables[name].load() for name in levels}
+        index = pd.MultiIndex.from_arrays([variable.values for variable in variables.values()], names=levels)
+        made = index_class(index, dim, level_coords_dtype={name: v.dtype for name, v in variables.items()})
+        variables[dim] = xr.IndexVariable(dim, np.arange(len(index)), _NUMBERED)
         coords = xr.Coordinates(variables, indexes=dict.fromkeys(variables, made))
         dataset = dataset.drop_vars([*levels, dim], errors="ignore").assign_coords(coords)
-        for name in levels:
-            dataset[name].attrs.update(attributes[name])
     return dataset
 
 
 #: Coordinates of mappings or designs that number them.
 _NUMBERS = (*_DESIGNS, "index")
+
+#: What the coordinate of such a dimension itself is.
+_NUMBERED = {"units": "1", "long_name": "number of the row"}
 
 
 @functools.cache
@@ -186,8 +186,8 @@ def _plain_levels() -> Any:
             made = super().create_variables(variables)
             count = np.arange(len(self.index))
             return {
-                name: xr.IndexVariable(level.dims, count, {"units": "1", "long_name": f"number of the {name}"})
-                if name == self.dim else xr.Variable(level.dims, np.asarray(level.values), level.attrs)
+                name: xr.IndexVariable(level.dims, count, _NUMBERED) if name == self.dim
+                else xr.Variable(level.dims, np.asarray(level.values), level.attrs)
                 for name, level in made.items()
             }  # fmt: skip
 
