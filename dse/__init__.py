@@ -19,6 +19,7 @@ _PUBLIC = {
     "evaluate": "dse.evaluation",
     "explain": "dse.explanation",
     "open_results": "dse.sweep.results.files",
+    "overview": "dse.sweep.results.files",
     "predict": "dse.measured.comparison",
     "run": "dse.sweep",
     "validate": "dse.measured.comparison",

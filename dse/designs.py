@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from dse import catalog
 from dse.errors import InputError, unknown_name
-from dse.types import GENERATED, Chip, Design, Mapping, Pods, Precision, paths
+from dse.types import GENERATED, Chip, Design, Mapping, Pods, Precision, choice_name, paths
 
 R = TypeVar("R")
 
@@ -140,7 +140,7 @@ def leaf_value(path: str, value: Any, where: str = "design") -> float:
 
     Args:
         path: full path of the leaf.
-        value: a number in SI units, a name of its enumeration, a boolean or a text with units.
+        value: a number in SI units, a name or code of its enumeration, a boolean or a text with units.
         where: what the error names.
 
     Raises:
@@ -152,6 +152,7 @@ def leaf_value(path: str, value: Any, where: str = "design") -> float:
     2.0
     """
     about = known_leaves()[path]
+    value = value.item() if getattr(value, "shape", None) == () else value  # of NumPy, JAX or xarray
     if "enum" in about:
         return _choice(about["enum"], value, where)
     if isinstance(value, str):
@@ -163,12 +164,30 @@ def leaf_value(path: str, value: Any, where: str = "design") -> float:
     return catalog.bounded(number, value, about["bounds"], where)
 
 
+def told_reading(name: str, path: str, *values: Any) -> str:
+    """How a plain number of a leaf that has units was read, in words; empty where all values say their units.
+
+    Args:
+        name: as written.
+        path: full path of the leaf.
+        *values: as written; the first plain number is told of.
+
+    >>> told_reading("power.limit", "system.accelerator.power.limit", "250 W", 300)
+    'power.limit = 300 has no unit: read as 300 W'
+    >>> told_reading("tp", "mapping.tp", 8)
+    ''
+    """
+    units = known_leaves()[path]["units"]
+    bare = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    return f"{name} = {bare[0]:g} has no unit: read as {bare[0]:g} {units}" if bare and units != "1" else ""
+
+
 def _choice(enum: type[IntEnum], value: Any, where: str) -> float:
     if isinstance(value, str):
         return catalog.choice(value.lower(), enum, where)
     if isinstance(value, int | float) and value in set(enum):
         return float(value)
-    allowed = ", ".join(member.name.replace("_", "-") for member in enum)
+    allowed = ", ".join(map(choice_name, enum))
     raise InputError(where, repr(value), allowed, f"use one of the names of {enum.__name__}")
 
 

@@ -5,6 +5,69 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+#: Our names → what other tools call them (Megatron-LM, DeepSpeed, Hugging Face, torchtitan, papers); letters and digits
+#: alone are compared. Of several of ours those that a place knows are offered.
+_THEIRS = {
+    "n_devices": "gpus n_gpus num_gpus number_of_gpus devices num_devices world_size n_procs accelerators",
+    "scale_up.domain": "gpus_per_node devices_per_node nproc_per_node nvlink_domain",
+    "micro_batch": "mbs micro_batch_size per_device_train_batch_size train_micro_batch_size_per_gpu",
+    "global_batch": "gbs global_batch_size train_batch_size batch_size batch bs",
+    "tp": "tensor_parallel tensor_parallelism tensor_parallel_size tensor_parallel_degree tensor_model_parallel_size "
+          "model_parallel model_parallel_size tp_size tp_degree",
+    "pp": "pipeline_parallel pipeline_parallelism pipeline_parallel_size pipeline_parallel_degree "
+          "pipeline_model_parallel_size pipeline_stages stages num_stages pp_size pp_degree",
+    "dp": "data_parallel data_parallelism data_parallel_size data_parallel_degree data_parallel_shard_degree dp_size",
+    "cp": "context_parallel context_parallelism context_parallel_size context_parallel_degree cp_size cp_degree",
+    "virtual_stages": "vpp vp vpp_size interleave virtual_pipeline_model_parallel_size virtual_pipeline_parallel_size",
+    "dp_replicate": "hsdp data_parallel_replicate_degree num_distributed_optimizer_instances",
+    "zero_stage": "zero zero_optimization fsdp distributed_optimizer use_distributed_optimizer",
+    "sequence_parallel": "sp",
+    "recompute": "activation_checkpointing activation_checkpoint gradient_checkpointing checkpointing recomputation "
+                 "recompute_granularity activation_recompute activation_recomputation remat",
+    "overlap_dp": "overlap_grad_reduce overlap_param_gather",
+    "overlap_tp": "tp_comm_overlap async_tp",
+    "precision": "dtype data_type mixed_precision torch_dtype",
+    "seq_len": "seq_length sequence_length context_length max_position_embeddings block_size",
+    "n_layers": "num_layers num_hidden_layers layers n_layer depth",
+    "hidden": "hidden_size d_model n_embd embed_dim model_dim width",
+    "n_heads": "num_attention_heads num_heads heads n_head",
+    "n_kv_heads": "num_key_value_heads num_query_groups kv_heads num_kv_heads",
+    "head_dim": "kv_channels head_size",
+    "ffn_hidden": "ffn_hidden_size intermediate_size d_ff n_inner mlp_dim",
+    "vocab": "vocab_size n_vocab padded_vocab_size",
+    "window": "sliding_window window_size",
+    "run_tokens": "train_tokens tokens",
+    "memory memory.bandwidth memory.capacity": "hbm dram vram device_memory gpu_memory",
+    "memory.capacity": "memory_size hbm_capacity hbm_size",
+    "memory.bandwidth": "hbm_bandwidth mem_bw hbm_bw",
+    "matrix_rate.bf16": "flops peak_flops tflops",
+    "scale_up scale_up.bandwidth": "nvlink nvswitch xgmi infinity_fabric",
+    "scale_up.bandwidth": "nvlink_bandwidth intra_node_bandwidth",
+    "scale_out scale_out.bandwidth": "infiniband ib nic ethernet roce",
+    "scale_out.bandwidth": "infiniband_bandwidth inter_node_bandwidth nic_bandwidth",
+    "power.limit": "power_cap",
+    "accelerator system": "gpu device chip gpu_type hardware",
+    "system": "cluster machine",
+    "workload name": "model model_name network",
+    "software": "framework stack",
+    "mapping": "parallelism parallel strategy",
+    "step_time": "iteration_time time_per_step",
+    "tokens_per_second": "throughput tokens_per_sec tps",
+    "bf16": "bfloat16 bfloat",
+    "fp16": "float16 half",
+    "fp32": "float32 single float",
+    "fp8": "float8 fp8_e4m3 fp8_hybrid",
+}
+
+
+def plain(text: str) -> str:
+    """A name as it is compared: its letters and digits, lower-case."""
+    return "".join(c for c in text.lower() if c.isalnum())
+
+
+#: What others call a thing → our names of it.
+ELSEWHERE = {plain(word): tuple(ours.split()) for ours, theirs in _THEIRS.items() for word in theirs.split()}
+
 
 class InputError(ValueError):
     """Bad input, told in four parts; the command line prints it and exits with status 2.
@@ -32,10 +95,6 @@ def _shown(text: str) -> str:
 
 def nearest(name: str, known: Iterable[str], count: int = 3, cutoff: float = 0.5) -> list[str]:
     """The known names most like ``name``, best first; letters and digits alone are compared."""
-
-    def plain(text: str) -> str:
-        return "".join(c for c in text.lower() if c.isalnum())
-
     by_plain: dict[str, list[str]] = {}
     for candidate in known:
         by_plain.setdefault(plain(candidate), []).append(candidate)
@@ -44,9 +103,9 @@ def nearest(name: str, known: Iterable[str], count: int = 3, cutoff: float = 0.5
 
 
 def unknown_name(where: str, name: str, known: Iterable[str], what: str) -> InputError:
-    """An :class:`InputError` for a misspelt name, suggesting the nearest known ones."""
+    """An :class:`InputError` for a name that is none: what it means if other tools have it, else the nearest known."""
     known = sorted(known)
-    close = nearest(name, known)
+    close = [ours for ours in ELSEWHERE.get(plain(name), ()) if ours in known] or nearest(name, known)
     shown = ", ".join(known[:12]) + (f" … ({len(known)} in all)" if len(known) > 12 else "")
     fix = f"did you mean {' or '.join(repr(c) for c in close)}?" if close else f"pick one of the {what} listed"
     return InputError(where, repr(name), shown, fix)

@@ -1,21 +1,27 @@
 """Texts with units to SI floats: ``quantity("3.35 TB/s", "B/s")`` is ``3.35e12``.
 
-The usual units are looked up in a table; anything else (``"12 * 50 Gbit/s"``) goes
-through pint, which is imported only then. Both give the same number: a test holds
-them to it. SI and binary prefixes differ: 1 GB is 1e9 bytes, 1 GiB is 2^30.
+The usual units are looked up in a table; anything else (``"12 * 50 Gbit/s"``) is read by a small grammar of numbers
+and units::
+
+    quantity = factor { ["*" | "/"] factor }
+    factor   = number | unit [("^" | "**") ["-"] digit] | "(" quantity ")"
+
+Nothing is evaluated, and only units have powers, of one digit: no text takes long. Both ways give the same number,
+which a test holds to pint's. SI and binary prefixes differ: 1 GB is 1e9 bytes, 1 GiB is 2^30.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 import re
+from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any
+from typing import NamedTuple
 
 from dse.errors import InputError, nearest
 
-_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_PLAIN = r"(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_NUMBER = rf"[-+]?{_PLAIN}"
 _QUANTITY = re.compile(rf"\s*({_NUMBER})\s*(\S*)\s*")
 
 # Factors are decimal so that "5 us" is the float nearest to 5e-6.
@@ -69,44 +75,28 @@ _USUAL = {
     "J/FLOP": "'0.5 pJ/FLOP'", "J": "'20 pJ'", "USD": "'30000 USD'",
 }  # fmt: skip
 
-#: Units of the slow path. pint's own list holds bits to be dimensionless, so that GB would pass for a number.
-_DEFINITIONS = """
-atto- = 1e-18 = a-
-femto- = 1e-15 = f-
-pico- = 1e-12 = p-
-nano- = 1e-9 = n-
-micro- = 1e-6 = u- = µ-
-milli- = 1e-3 = m-
-centi- = 1e-2 = c-
-kilo- = 1e3 = k-
-mega- = 1e6 = M-
-giga- = 1e9 = G-
-tera- = 1e12 = T-
-peta- = 1e15 = P-
-exa- = 1e18 = E-
-kibi- = 2**10 = Ki-
-mebi- = 2**20 = Mi-
-gibi- = 2**30 = Gi-
-tebi- = 2**40 = Ti-
-pebi- = 2**50 = Pi-
-second = [time] = s
-minute = 60 * second = min
-hour = 60 * minute = h
-day = 24 * hour
-year = 365.25 * day
-hertz = 1 / second = Hz
-meter = [length] = m
-volt = [voltage] = V
-kelvin = [temperature] = K
-joule = [energy] = J
-watt = joule / second = W
-watt_hour = watt * hour = Wh
-bit = [information]
-byte = 8 * bit = B
-operation = [operation] = FLOP = OP
-dollar = [currency] = USD
-percent = 0.01 = %
-"""
+_PREFIXES = {"c": Decimal("1e-2")} | _LARGE | _BINARY | _SMALL
+
+#: Base units, and the others in terms of them: a factor and exponents.
+_BASE = ("s", "m", "V", "K", "J", "B", "FLOP", "USD")
+_DERIVED: dict[str, tuple[str, dict[str, int]]] = {
+    "min": ("60", {"s": 1}), "h": ("3600", {"s": 1}), "day": ("86400", {"s": 1}), "year": ("31557600", {"s": 1}),
+    "Hz": ("1", {"s": -1}), "W": ("1", {"J": 1, "s": -1}), "Wh": ("3600", {"J": 1}), "bit": ("0.125", {"B": 1}),
+    "OP": ("1", {"FLOP": 1}), "%": ("0.01", {}),
+}  # fmt: skip
+
+#: Whole words in place of symbols.
+_WORDS = {
+    "second": "s", "seconds": "s", "minute": "min", "minutes": "min", "hour": "h", "hours": "h", "days": "day",
+    "years": "year", "hertz": "Hz", "meter": "m", "volt": "V", "kelvin": "K", "joule": "J", "joules": "J", "watt": "W",
+    "watts": "W", "bits": "bit", "byte": "B", "bytes": "B", "operation": "FLOP", "dollar": "USD", "percent": "%",
+}  # fmt: skip
+
+#: Longest text that is read; what a quantity takes is far shorter.
+_LONGEST = 100
+
+_TOKEN = re.compile(rf"\s*(?:(?P<number>{_PLAIN})|(?P<name>[A-Za-zµ%]+)|(?P<mark>\*\*|[-+*/^()]))")
+_POWER = re.compile(r"\s*(?:(?:\*\*|\^)\s*(-?\d)|(?<=m)([23]))(?![\d.eE])(?!\s*(?:\*\*|\^))")
 
 
 def quantity(text: str, units: str, where: str = "quantity") -> float:
@@ -115,14 +105,17 @@ def quantity(text: str, units: str, where: str = "quantity") -> float:
     Args:
         text: a number and its unit, ``"3.35 TB/s"``, ``"80 GiB"``, ``"826 mm2"``; a bare
             number only where ``units`` is ``"1"``.
-        units: ``1 B B/s FLOP FLOP/s s W J J/B Hz m m^2 V K USD`` and quotients of them, or what pint can convert to.
+        units: ``1 B B/s FLOP FLOP/s s W J J/B Hz m m^2 V K USD``, and products, powers and quotients of them.
         where: what the error names.
 
     A missing unit, a wrong dimension and an unreadable text are InputErrors.
     """
+    if len(text) > _LONGEST:
+        shown = f"{text[:20]!r} … ({len(text):,} characters)"
+        raise InputError(where, shown, _examples(units), f"write at most {_LONGEST} characters")
     match = _QUANTITY.fullmatch(text)
     if match is None or match[2] not in _UNITS:
-        return _finite(_by_pint(text, units, where), text, units, where)
+        return _finite(_by_grammar(text, units, where), text, units, where)
     factor, found = _UNITS[match[2]]
     if found == units:
         _finite(float(match[1]), text, units, where)
@@ -138,32 +131,100 @@ def _finite(value: float, text: str, units: str, where: str) -> float:
     raise InputError(where, repr(text), f"a finite number in {units}", "check the number")
 
 
-def _by_pint(text: str, units: str, where: str) -> float:
-    """The same through pint's parser, for units outside the table."""
-    registry = _registry()
-    target = registry.Unit("dimensionless" if units == "1" else units)
+# --- the grammar ------------------------------------------------------------------------------------------
+
+
+class _Amount(NamedTuple):
+    """A number of base units, each to an exponent."""
+
+    number: Decimal
+    exponents: Mapping[str, int]
+
+    def times(self, other: _Amount, sign: int) -> _Amount:
+        """The product, or with a ``sign`` of -1 the quotient."""
+        number = self.number * other.number if sign > 0 else self.number / other.number
+        names = {*self.exponents, *other.exponents}
+        summed = {name: self.exponents.get(name, 0) + sign * other.exponents.get(name, 0) for name in names}
+        return _Amount(number, {name: exponent for name, exponent in summed.items() if exponent})
+
+
+_ONE = _Amount(Decimal(1), {})
+
+
+def _by_grammar(text: str, units: str, where: str) -> float:
+    """The number of SI units that a text means, for units outside the table."""
     try:
-        value = registry.Quantity(_powers(text))
-        magnitude = float(value.to(target).magnitude) if value.is_compatible_with(target) else None
-    except Exception:  # pint's parser raises many kinds on a text that is no quantity
+        found, end = _product(text, 0)
+        wanted, _ = _product(units, 0)
+        if text[end:].strip():
+            raise ValueError(text)
+        if found.exponents == wanted.exponents:
+            return float(found.number / wanted.number)
+    except (ValueError, ArithmeticError):  # what Decimal says of numbers beyond its range is an ArithmeticError
         raise _unreadable(text, units, where) from None
-    if magnitude is None:
-        raise _wrong_dimension(text, units, where)
-    return magnitude
+    if not found.exponents:
+        raise InputError(where, f"{text!r} (no unit)", _examples(units), "write the unit after the number")
+    raise _wrong_dimension(text, units, where)
 
 
-def _powers(text: str) -> str:
-    """``mm2`` as pint writes it: ``mm**2``."""
-    return re.sub(r"\b([a-zA-Z]*m)([23])\b", r"\1**\2", text)
+def _product(text: str, at: int) -> tuple[_Amount, int]:
+    """The factors from a place on, up to the end or a closing bracket; ValueError for what is none."""
+    total, sign, due = _ONE, 1, True
+    while text[at:].strip():
+        token = _TOKEN.match(text, at)
+        if token is None:
+            raise ValueError(text)
+        mark = token["mark"]
+        if mark == ")":
+            break
+        if mark in ("*", "/") and not due:
+            sign, due, at = (-1 if mark == "/" else 1), True, token.end()
+            continue
+        factor, at = _factor(text, token)
+        total, sign, due = total.times(factor, sign), 1, False
+    if due:
+        raise ValueError(text)
+    return total, at
 
 
-@functools.cache
-def _registry() -> Any:
-    import pint
+def _factor(text: str, token: re.Match[str]) -> tuple[_Amount, int]:
+    """A number, a unit with its power, or what stands in brackets; and where it ends."""
+    end = token.end()
+    if token["mark"] == "(":
+        inner, end = _product(text, end)
+        close = _TOKEN.match(text, end)
+        if close is None or close["mark"] != ")":
+            raise ValueError(text)
+        return inner, close.end()
+    if token["number"]:
+        return _Amount(Decimal(token["number"]), {}), end
+    if token["name"] is None:  # a sign, or an operator too many
+        raise ValueError(text)
+    unit = _unit(token["name"])
+    power = _POWER.match(text, end)
+    if power is None:
+        return unit, end
+    exponent = int(power[1] or power[2])
+    raised = {name: exponent * own for name, own in unit.exponents.items() if exponent}
+    return _Amount(unit.number**exponent, raised), power.end()
 
-    registry: Any = pint.UnitRegistry(None)
-    registry.load_definitions(_DEFINITIONS.strip().splitlines())
-    return registry
+
+def _unit(name: str) -> _Amount:
+    """One unit with its prefix; ValueError for one that there is not."""
+    name = _WORDS.get(name, name)
+    for prefix, factor in _PREFIXES.items():
+        symbol = name.removeprefix(prefix)
+        if not name.startswith(prefix) or (prefix and symbol in ("min", "day", "year", "%")):
+            continue
+        if symbol in _BASE:
+            return _Amount(factor, {symbol: 1})
+        if symbol in _DERIVED:
+            number, exponents = _DERIVED[symbol]
+            return _Amount(factor * Decimal(number), exponents)
+    raise ValueError(name)
+
+
+# --- errors -----------------------------------------------------------------------------------------------
 
 
 def _examples(units: str) -> str:
@@ -177,6 +238,10 @@ def _wrong_dimension(text: str, units: str, where: str) -> InputError:
 
 def _unreadable(text: str, units: str, where: str) -> InputError:
     unit = re.sub(rf"^\s*{_NUMBER}\s*", "", text)
-    close = nearest(unit, [u for u, (_, si) in _UNITS.items() if si == units and u])
+    bits = re.sub(r"(?<![A-Za-z])([kMGTPE]i?)?b(?=/|p?s?$)", r"\1bit", unit)  # b may be a bit or a byte: offer both
+    rate = re.sub(r"ps$", "/s", bits)
+    known = [u for u, (_, si) in _UNITS.items() if si == units and u]
+    meant = [u for u in (rate, rate.replace("bit", "B")) if u != unit and u in known]
+    close = list(dict.fromkeys([*meant, *nearest(unit, known)]))[:3]
     fix = f"did you mean {' or '.join(repr(c) for c in close)}?" if close else "write a number and a unit"
     return InputError(where, repr(text), _examples(units), fix)

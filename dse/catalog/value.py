@@ -23,7 +23,7 @@ from typing import Any
 
 from dse.catalog.units import quantity
 from dse.errors import InputError, unknown_name
-from dse.types import POSITIVE_SHARE, Bounds
+from dse.types import POSITIVE_SHARE, Bounds, choice_name
 from dse.types.fields import LARGEST, SMALLEST, has_usual_magnitude
 
 CONFIDENCES = ("datasheet", "paper", "estimate", "memory-unverified")
@@ -111,7 +111,7 @@ def _si(raw: Any, units: str, where: str) -> float:
 
 def choice(raw: Any, enum: type[IntEnum], where: str) -> float:
     """The code of a choice from its name, dashes and underscores alike."""
-    names = {member.name.replace("_", "-"): float(member) for member in enum}
+    names = {choice_name(member): float(member) for member in enum}
     key = str(raw).replace("_", "-")
     if key not in names:
         raise unknown_name(where, str(raw), names, f"names of {enum.__name__}")

@@ -25,8 +25,8 @@ def codesign(specification: Path, as_json: bool, any_option: bool = False, whole
         return 0
     out = show.console()
     out.print(Text(report.title))
-    if report.lacks:
-        out.print(Text(report.lacks, "yellow"), soft_wrap=True)
+    for told in filter(None, (*report.notes, report.lacks)):
+        out.print(Text(told, "yellow"), soft_wrap=True)
     for columns, rows in (_hardware(report), _workloads(report), _elasticities(report)):
         out.print()
         show.print_table(out, columns, rows, left=columns[:1])

@@ -55,13 +55,15 @@ def evaluate(
 ) -> int:
     """One design: time, memory, what bounds each operator, and what would change it."""
     from dse.catalog import default_software
-    from dse.designs import design
+    from dse.designs import design, leaf_path, told_reading
     from dse.explanation import explain
 
     values = _settings(settings or [])
     n_devices, software = values.pop("n_devices", n_devices), values.pop("software", software)
     made = design(workload, system, software, n_devices, "--set", any_option, **values)
     explained = explain(made, metric)
+    for told in filter(None, (told_reading(name, leaf_path(name), value) for name, value in values.items())):
+        show.note(told)
     bounds = _bounds(made, software or default_software(system), explained) if uncertainty else {}
     if as_json:
         listed = {"intervals": {name: list(ends) for name, ends in bounds.items()}} if uncertainty else {}
@@ -111,17 +113,17 @@ def _leaves(design: Design) -> dict[str, float]:
 def _told(workload: str, system: str, software: str | None, made: Design) -> str:
     """The design in two lines, with what followed from the rest or was left at its plain value."""
     from dse import catalog
-    from dse.types import Precision, Recompute
+    from dse.types import Precision, Recompute, choice_name
 
     m, w = made.mapping, made.workload
     names = (
         catalog.resolve("workload", workload), system, software or catalog.default_software(system),
-        Precision(int(m.precision)).name.replace("_", "-"),
+        choice_name(Precision(int(m.precision))),
     )  # fmt: skip
     split = " x ".join(f"{name} {getattr(m, name):g}" for name in ("tp", "cp", "pp", "dp"))
     flags = [name for name in ("sequence_parallel", "overlap_dp", "overlap_tp") if getattr(m, name)]
     batch = f"{w.global_batch:g} sequences of {w.seq_len:g}, micro-batch {m.micro_batch:g}"
-    recompute = Recompute(int(m.recompute)).name
+    recompute = choice_name(Recompute(int(m.recompute)))
     if m.recompute == Recompute.full and m.recompute_share < 1.0:
         recompute += f" of {show.percent(float(m.recompute_share))} of the layers"
     choices = ", ".join([f"v {m.virtual_stages:g}", f"recompute {recompute}", f"ZeRO {m.zero_stage:g}", *flags])

@@ -57,8 +57,8 @@ def run(
         out = show.console(stderr=as_json)
         grid, kept = sweeps.plan(sweep, keep, any_option=any_option)
         out.print(Text(f"{grid.spec.title}\n{grid.describe()}, keeping {kept}"))
-        if grid.lacks:
-            out.print(Text(grid.lacks, "yellow"), soft_wrap=True)
+        for told in filter(None, (*grid.spec.notes, grid.lacks)):
+            out.print(Text(told, "yellow"), soft_wrap=True)
         try:
             with sweeps.progress_bar() as progress:
                 options = {"keep": keep, "chunk": chunk, "fresh": fresh, "progress": progress}

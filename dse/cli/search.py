@@ -64,8 +64,8 @@ def search(
     out = show.console(stderr=as_json)
     problem = searches.plan(specification, any_option=any_option)
     out.print(Text(f"{problem.spec.sweep.title}\n{size(problem)}"), soft_wrap=True)
-    if problem.grid.lacks:
-        out.print(Text(problem.grid.lacks, "yellow"), soft_wrap=True)
+    for told in filter(None, (*problem.spec.notes, problem.grid.lacks)):
+        out.print(Text(told, "yellow"), soft_wrap=True)
     try:
         with progress_bar() as progress:
             options = searches.Options(output, evaluations, seconds, fresh, progress)

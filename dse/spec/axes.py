@@ -9,8 +9,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from dse import catalog
-from dse.designs import known_leaves, leaf_path, leaf_value, path_endings
+from dse.designs import known_leaves, leaf_path, leaf_value, path_endings, told_reading
 from dse.errors import InputError, unknown_name
+from dse.types import choice_name
 
 #: Rules that make an axis' values from what it must divide.
 RULES = ("divisors", "powers_of_two")
@@ -33,6 +34,7 @@ class Axis:
     rule: str = ""  #: one of RULES, or "" when the values are given
     explicit: bool = False  #: every value was written out, so that each must be possible
     most: float = math.inf  #: what a rule's values may be at most
+    note: str = ""  #: how a value without its unit was read
 
     @property
     def units(self) -> str:
@@ -83,7 +85,8 @@ def leaf(name: str, path: str, value: Any, where: str) -> Axis:
     if isinstance(value, list):
         return listed(name, path, value, where)
     if is_range(value):
-        return listed(name, path, _spread(path, value, where), where, explicit=False)
+        note = told_reading(name, path, *(value.get(key) for key in ("from", "to", "step")))
+        return dataclasses.replace(listed(name, path, _spread(path, value, where), where, explicit=False), note=note)
     if isinstance(value, str) and value in RULES:
         return Axis(name=name, key=path, where=where, rule=value)
     if isinstance(value, str) and value.replace("_", "").isalpha():
@@ -101,13 +104,14 @@ def listed(name: str, path: str, values: list[Any], where: str, explicit: bool =
     labels = tuple(_label(path, number) for number in numbers)
     if all(isinstance(value, bool) for value in values):
         labels = tuple(bool(number) for number in numbers)
-    return Axis(name=name, key=path, where=where, values=numbers, labels=labels, explicit=explicit)
+    note = told_reading(name, path, *values)
+    return Axis(name=name, key=path, where=where, values=numbers, labels=labels, explicit=explicit, note=note)
 
 
 def _label(path: str, number: float) -> Label:
     """How results show a value: the name of a choice, or the number."""
     enum = known_leaves()[path].get("enum")
-    return enum(int(number)).name.replace("_", "-") if enum else number
+    return choice_name(enum(int(number))) if enum else number
 
 
 def _spread(path: str, table: dict[str, Any], where: str) -> list[float]:

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import Field, create_model, field_validator
 
 from dse import toml
-from dse.designs import N_DEVICES, known_leaves, leaf_value
+from dse.designs import N_DEVICES, known_leaves, leaf_value, told_reading
 from dse.errors import InputError, unknown_name
 from dse.spec import axes as axis_values
 from dse.spec import sweep as sweep_spec
@@ -124,6 +124,7 @@ class Interval:
     low: float  #: SI
     high: float
     log: bool  #: whether positions are spaced evenly in the logarithm
+    note: str = ""  #: how an end without its unit was read
 
     @property
     def units(self) -> str:
@@ -143,6 +144,11 @@ class SearchSpec:
     seconds: float | None  #: budget of each method
     seeds: tuple[int, ...]
     polish: bool
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How values without their units were read, in words."""
+        return tuple(dict.fromkeys((*self.sweep.notes, *(one.note for one in self.intervals if one.note))))
 
     def hash(self) -> str:
         """SHA-256 of what is searched; how, the title and the output do not count."""
@@ -235,7 +241,8 @@ def _interval(name: str, table: dict[str, Any], sweep: SweepSpec, where: str) ->
     log = low > 0 if said.log is None else said.log
     if log and low <= 0:
         raise InputError(f"{where}.from", f"{low:g}", "above 0 where log = true", "write log = false")
-    return Interval(path=path, name=name, low=low, high=high, log=log)
+    note = told_reading(name, path, said.from_, said.to)
+    return Interval(path=path, name=name, low=low, high=high, log=log, note=note)
 
 
 def _options(section: _Searching, file: str) -> dict[str, dict[str, Any]]:

@@ -10,12 +10,12 @@ import dataclasses
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from dse import toml
-from dse.designs import CHIP, MOST, is_whole, known_leaves
+from dse.designs import CHIP, MOST, is_whole, known_leaves, told_reading
 from dse.errors import InputError, nearest, unknown_name
 from dse.spec import axes as axis_values
 from dse.spec.axes import Axis
@@ -105,6 +105,11 @@ class SweepSpec:
         """Names of the metrics that results hold, in the model's order."""
         left_out = frozenset() if self.energy else self.study.group(ENERGY)
         return tuple(name for name in self.study.units if name not in left_out)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How values without their units were read, in words."""
+        return tuple(axis.note for axis in (*self.fixed.values(), *self.axes) if axis.note)
 
     def hash(self) -> str:
         """SHA-256 of what the sweep computes; title and output do not count."""
@@ -231,11 +236,11 @@ def _check_keys(table: dict[str, Any], allowed: tuple[str, ...], where: str) -> 
             raise unknown_name(where, key, allowed, "keys")
 
 
-def _flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Dotted keys and values of nested tables (TOML reads ``memory.bandwidth`` as nested); ranges stay whole."""
     for key, value in table.items():
         if isinstance(value, dict) and not axis_values.is_range(value):
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 
@@ -245,7 +250,7 @@ def _fixed(document: dict[str, Any], file: str) -> tuple[dict[str, Axis], dict[s
     names: dict[str, Axis] = {}
     fixed: dict[str, Axis] = {}
     for section, own in _SECTIONS.items():
-        for key, value in _flat(document.get(section, {})):
+        for key, value in flat(document.get(section, {})):
             where = f"{file}: {section}.{key}"
             if (section, key) == ("software", ANY_OPTION):
                 continue
@@ -255,7 +260,8 @@ def _fixed(document: dict[str, Any], file: str) -> tuple[dict[str, Axis], dict[s
                 names[own[key]] = axis_values.named(own[key], NAMED[own[key]][0], [value], where)
             else:
                 path = _leaf_of(section, key, own, where)
-                fixed[path] = axis_values.listed(path.rpartition(".")[2], path, [value], where)
+                axis = axis_values.listed(path.rpartition(".")[2], path, [value], where)
+                fixed[path] = dataclasses.replace(axis, note=told_reading(key, path, value))
     return names, fixed
 
 
@@ -269,7 +275,7 @@ def _leaf_of(section: str, key: str, own: dict[str, str], where: str) -> str:
 
 
 def _axes(table: dict[str, Any], file: str) -> Iterator[Axis]:
-    for key, value in _flat(table):
+    for key, value in flat(table):
         where = f"{file}: axes.{key}"
         if key in NAMED:
             yield axis_values.named(key, NAMED[key][0], value, where)

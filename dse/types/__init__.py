@@ -17,6 +17,7 @@ from dse.types.choices import (
     Precision,
     Recompute,
     SequenceParallel,
+    choice_name,
 )
 from dse.types.design import Design
 from dse.types.fields import (
@@ -97,6 +98,7 @@ __all__ = [
     "Window",
     "Work",
     "Workload",
+    "choice_name",
     "field_metadata",
     "metadata",
     "record",

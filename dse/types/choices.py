@@ -1,8 +1,20 @@
-"""Categorical choices, as the integer codes that designs carry; kinds of work; why a design cannot run."""
+"""Categorical choices, as the integer codes that designs carry; kinds of work; why a design cannot run.
+
+The codes stand in results files too: a choice is added at the end, never renumbered, never given another name.
+"""
 
 from __future__ import annotations
 
 from enum import IntEnum, IntFlag, StrEnum
+
+
+def choice_name(choice: IntEnum) -> str:
+    """A choice as files and specifications write it.
+
+    >>> choice_name(Precision.fp8_block)
+    'fp8-block'
+    """
+    return choice.name.replace("_", "-")
 
 
 class Precision(IntEnum):

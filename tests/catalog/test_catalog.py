@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import shutil
+import time
 from pathlib import Path
 
 import jax
@@ -17,6 +18,7 @@ from dse.calibrate.kernel_parameters import HIGHEST_THRESHOLD
 from dse.calibrate.power import CHIPS
 from dse.catalog import units
 from dse.errors import InputError
+from tests.oracles.units import by_pint
 
 REFERENCE = Path(__file__).resolve().parents[3] / "shared" / "reference" / "hardware"
 
@@ -56,7 +58,41 @@ def write(folder: Path, name: str, text: str) -> Path:
 def test_the_table_of_units_agrees_with_pint(number, unit):
     _, si = units._UNITS[unit]
     text = f"{number!r} {unit}"
-    assert units.quantity(text, si) == pytest.approx(units._by_pint(text, si, ""), rel=1e-12)
+    assert units.quantity(text, si) == pytest.approx(by_pint(text, si), rel=1e-12)
+    assert units._by_grammar(text, si, "") == pytest.approx(by_pint(text, si), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("text", "si"),
+    [
+        ("12 * 50 Gbit/s", "B/s"), ("3 kWh", "J"), ("2 hours", "s"), ("90 min", "s"), ("6 pJ / 8 bit", "J * B"),
+        ("91.2e6 / mm**2", "1/m^2"), ("3 (GB / s) / cm", "B/s/m"), ("5 cm^2", "m^2"), ("2 W h", "J"), ("1 J/s/%", "W"),
+        ("4 MiB*OP/m3", "B * FLOP / m**3"), ("8 / us", "Hz"), ("3 V^-1 V^2", "V"), ("20 USD / year", "USD/s"),
+    ],
+)  # fmt: skip
+def test_the_grammar_of_units_agrees_with_pint(text, si):
+    assert units.quantity(text, si) == pytest.approx(by_pint(text, si), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["9**9**9 B", "9**9**9", "2**64 B", "9^9^9 B", "B**9**9", "B^99", "9" * 10_000_000 + " B", "9" * 90 + "e" + "9" * 8,
+     "1e999999999 B", "1e99999 * 1e99999 B", "1 / 0 B", "1 B / (0 / 1)", "(" * 99, "((((1 B)", "1 B)", "* B", "B *",
+     "1 // B", "1 + 1 B", "B 1 ; 2", "__import__('os').getcwd() B", "lambda: 1", "1" + " " * 98, "1 B" + "\0"],
+    ids=lambda text: text[:20].replace("\0", "0"),
+)  # fmt: skip
+def test_what_is_no_quantity_is_refused_at_once(text):
+    began = time.perf_counter()
+    with pytest.raises(InputError) as caught:
+        units.quantity(text, "B")
+    assert time.perf_counter() - began < 0.2, "microseconds on a quiet machine"
+    assert len(str(caught.value)) < 400
+
+
+def test_a_bit_written_b_is_offered_first():
+    for text in ("400 Gb/s", "400 Gbps"):
+        with pytest.raises(InputError, match="did you mean 'Gbit/s' or 'GB/s'"):
+            units.quantity(text, "B/s")
 
 
 @given(number=st.floats(0, 1e300, allow_subnormal=False))

@@ -435,3 +435,10 @@ def test_calibrate_refuses_a_table_of_something_else(command, tmp_path):
     table.write_text("gpu,isl,metric,value\nA100,1,ttft,1\n")
     assert_four_parts(command("calibrate", table, "-o", tmp_path / "fitted.toml"), "training rows")
     assert not (tmp_path / "fitted.toml").exists()
+
+
+def test_a_number_without_its_unit_is_told_how_it_was_read(command):
+    settings = ["--set", "power.limit=300", "--set", "tp=8", "--set", "power.clock=1 GHz"]
+    ended = command("evaluate", "-w", "gpt-3-13b", "-s", "selene", *settings, "--json")
+    assert ended.err == "power.limit = 300 has no unit: read as 300 W\n"
+    assert json.loads(ended.out)["design"]["system.accelerator.power.limit"] == 300.0

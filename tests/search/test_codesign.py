@@ -252,6 +252,16 @@ def test_bad_specifications_say_what_is_wrong(old, new, message):
         codesign_problem.from_text(SMALL.replace(old, new))
 
 
+def test_numbers_without_their_unit_are_told_how_they_were_read():
+    text = SMALL.replace('"200 mm2"', "2e-4").replace("[codesign.budget]", "[codesign.budget]\npower = 1500")
+    assert codesign_problem.from_text(text).notes == (
+        "chip.die_area = 0.0002 has no unit: read as 0.0002 m^2", "budget.power = 1500 has no unit: read as 1500 W",
+    )  # fmt: skip
+    assert codesign_problem.from_text(SMALL).notes == ()
+    with pytest.raises(InputError, match="no unit"):
+        codesign_problem.from_text(SMALL.replace('"1500 USD"', "1500"))
+
+
 def test_an_elasticity_where_no_such_chip_can_be_is_a_dash():
     assert codesign.Elasticity("clock", 1.0, -0.5, None).shown == ("-0.500", "–")
     assert codesign.Elasticity("clock", 1.0, -0.5, 0.25).shown == ("-0.500", "+0.250")

@@ -11,7 +11,7 @@ import dse
 from dse.errors import InputError
 from dse.sweep import execute, open_results, perform
 from dse.sweep.results.writing import usable, write_rate
-from dse.types import Infeasible
+from dse.types import Infeasible, Precision, Recompute, choice_name
 from tests.sweep import toy
 from tests.sweep.toy import MAPPING_AXES, sweep
 
@@ -42,6 +42,14 @@ def test_reopening_gives_the_same(results):
         xr.testing.assert_identical(again.load(), dataset)
 
 
+def both(results):
+    """What a run gave, and its file reopened."""
+    dataset, path = results
+    yield dataset
+    with open_results(path) as again:
+        yield again
+
+
 def test_every_variable_is_described(results):
     dataset, path = results
     for source in (dataset, xr.open_dataset(path)):
@@ -53,17 +61,80 @@ def test_every_variable_is_described(results):
 
 
 def test_designs_are_selected_by_parts_of_their_mapping(results):
-    """``sel`` where all mappings are kept, with an index where single designs are; of the best ones ``where``."""
-    dataset, _ = results
-    of_two = dataset.step_time.where(dataset.tp == 2.0)
-    assert of_two.notnull().any() and not of_two.where(dataset.tp != 2.0).notnull().any()
-    if "mapping" in dataset.dims:
-        found = dataset.step_time.sel(tp=2.0)
-    elif "design" in dataset.dims:
-        found = dataset.step_time.set_xindex("tp").sel(tp=2.0)
-    else:
-        return
-    np.testing.assert_array_equal(found.values[found.notnull()], of_two.values[of_two.notnull()])
+    """``sel`` where all mappings or single designs are kept; of the best ones of a grid ``where``."""
+    for source in both(results):
+        kind = source.recompute.values[source.tp.values == 2][0]
+        of_two = source.step_time.where((source.tp == 2.0) & (source.recompute == kind))
+        if {"mapping", "design"} & set(source.dims):
+            found = source.step_time.sel(tp=2.0, recompute=kind)
+            assert source.sel(tp=2).tp == 2
+        else:
+            found = of_two
+        np.testing.assert_array_equal(found.values[found.notnull()], of_two.values[of_two.notnull()])
+
+
+def test_designs_are_grouped_by_parts_of_their_mapping(results):
+    for source in both(results):
+        for name in ("tp", "recompute"):
+            known = source.set_coords([name])  # of the best mappings of a grid they are variables
+            time = known.step_time.where(known.feasible)
+            found = time.groupby(name).min()
+            for label in np.unique(source[name]):
+                wanted = time.where(source[name] == label)
+                if label != "" and wanted.notnull().any():
+                    assert found.sel({name: label}).min() == wanted.min(), (name, label)
+
+
+def test_a_choice_has_one_code(results):
+    """In the file as plain xarray reads it, in ``dse.design`` and in a specification."""
+    dataset, path = results
+    with xr.open_dataset(path) as plain:
+        plain.load()
+    for name, enum in (("recompute", Recompute), ("precision", Precision)):
+        names = dataset[name].values.ravel()
+        codes = plain[name].values.ravel()
+        if codes.dtype.kind not in "iu":
+            assert name in plain.dims  # along a dimension of its own: a text
+            continue
+        for label, code in zip(names, codes, strict=True):
+            assert (code == -1) if label == "" else choice_name(enum(code)) == label
+        made = dse.design("gpt-3-13b", "selene", **{name: plain[name].isel(dict.fromkeys(plain[name].dims, 0))})
+        assert getattr(made.mapping, name) == codes[0]
+        assert sweep(f"tp = [1]\n{name} = [{codes[0]}]").axes[1].labels == (names[0],)
+
+
+def test_written_again_by_xarray_it_is_the_same(results, tmp_path):
+    """``open_results(f).to_netcdf(g)``; reopened by us and by plain xarray. The overview is a dataset of its own."""
+    dataset, path = results
+    with open_results(path) as first:
+        first.to_netcdf(tmp_path / "again.nc")
+    with open_results(tmp_path / "again.nc") as again, xr.open_dataset(tmp_path / "again.nc") as plain:
+        xr.testing.assert_equal(again.load(), dataset)
+        assert set(plain.data_vars) == set(dataset.data_vars)
+        np.testing.assert_array_equal(plain.step_time, dataset.step_time)
+        np.testing.assert_array_equal(plain.recompute, dataset.recompute)
+        assert plain.attrs["specification_hash"] == dataset.attrs["specification_hash"]
+    dse.overview(path).to_netcdf(tmp_path / "again.nc", mode="a", group="overview")
+    xr.testing.assert_identical(dse.overview(tmp_path / "again.nc"), dse.overview(path))
+
+
+def test_a_table_of_results_has_a_row_a_design(results):
+    for source in both(results):
+        table = source.to_dataframe()
+        assert len(table) == source.step_time.size
+        assert {"step_time", "mfu", "n_layers"} <= set(table.columns)
+
+
+def test_the_overview_stands_apart(results):
+    dataset, path = results
+    ours = dse.overview(dataset)
+    for source in (path, str(path), *both(results)):
+        xr.testing.assert_identical(dse.overview(source), ours)
+    with xr.open_dataset(path, group="overview") as plain:
+        xr.testing.assert_equal(plain, ours)
+    assert not [name for name in dataset.variables if str(name).startswith(("best_", "by_"))]
+    with pytest.raises(InputError, match="before selecting"):
+        dse.overview(dataset.where(dataset.feasible))
 
 
 def test_plain_xarray_and_netcdf_read_it(results):
@@ -74,9 +145,9 @@ def test_plain_xarray_and_netcdf_read_it(results):
     with netCDF4.Dataset(path) as file:
         assert file.Conventions == "CF-1.11" and file.data_model == "NETCDF4"
         recompute, feasible = file["recompute"], file["feasible"]
-        assert recompute.flag_meanings.split() == sorted(
-            {"none", "selective", "full"} & set(recompute.flag_meanings.split())
-        )
+        assert dict(zip(recompute.flag_meanings.split(), recompute.flag_values, strict=True)) == {
+            choice_name(choice): choice for choice in Recompute
+        }
         assert (feasible.flag_meanings, list(feasible.flag_values)) == ("false true", [0, 1])
         if feasible.size > 1:
             filters = file["step_time"].filters()

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import xarray as xr
 
+import dse
 from dse.errors import InputError
-from dse.sweep import execute, from_text, open_results, plan
+from dse.sweep import execute, from_text, plan
 from dse.sweep.engine.engine import Engine
 from dse.sweep.engine.programs import CompileClock
 from dse.sweep.engine.reductions import count_below
@@ -38,36 +39,38 @@ def values_of(dataset):
 @pytest.mark.parametrize("bins", [4, 12, 256])
 def test_counts_are_those_of_all_feasible_designs(bins):
     dataset, summary = found_by("all", bins=bins)
+    told = dse.overview(dataset)
     for name, values in values_of(dataset).items():
-        counts = dataset[f"count_by_{name}"]
-        first, last = dataset[f"bin_of_{name}_from"].values, dataset[f"bin_of_{name}_to"].values
+        counts = told[f"count_by_{name}"]
+        first, last = told[f"bin_of_{name}_from"].values, told[f"bin_of_{name}_to"].values
         np.testing.assert_array_equal(first[1:], last[:-1])
         place = np.clip(np.searchsorted(first, values, side="right") - 1, 0, bins - 1)
         np.testing.assert_array_equal(counts, np.bincount(place, minlength=bins))
         assert counts.dims == ("bin",) and counts.sum() == summary.n_feasible > 0
         ratio, difference = last / first, last - first
         assert np.ptp(difference if first[0] <= 0 else ratio) < 1e-3 * (last[-1] - first[0] if first[0] <= 0 else 1)
-    assert dataset.bin_of_step_time_from.units == "s" and dataset.count_by_step_time.attrs["units"] == "1"
+    assert told.bin_of_step_time_from.units == "s" and told.count_by_step_time.attrs["units"] == "1"
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_modes_and_chunks_count_alike(monkeypatch, mode):
     names = [f"{word}{name}{end}" for name in NAMES
              for word, end in (("count_by_", ""), ("bin_of_", "_from"), ("bin_of_", "_to"))]  # fmt: skip
-    whole = found_by("all")[0][names].drop_attrs()
+    whole = dse.overview(found_by("all")[0])[names].drop_attrs()
     monkeypatch.setattr("dse.sweep.reduce.keep._CHUNKS_A_BLOCK", 2)
     for chunk in (None, 700, 5000):
-        xr.testing.assert_identical(found_by(mode, chunk)[0][names].drop_attrs(), whole)
+        xr.testing.assert_identical(dse.overview(found_by(mode, chunk)[0])[names].drop_attrs(), whole)
 
 
 def test_no_histogram_unless_asked_for(tmp_path):
     found, _ = execute(sweep(AXES), output=False, keep="top:3", study=toy.STUDY)
-    assert "bin" not in found.sizes and not [name for name in found.coords if str(name).startswith("count_by")]
+    told = dse.overview(found)
+    assert "bin" not in told.sizes and not [name for name in told if str(name).startswith("count_by")]
     assert not found_by("top:3", output=tmp_path / "r.nc")[1].finished
     assert found_by("top:3", output=tmp_path / "r.nc")[1].finished
     assert not found_by("top:3", output=tmp_path / "r.nc", bins=13)[1].finished, "other bins, other results"
-    with open_results(tmp_path / "r.nc") as again:
-        assert again.sizes["bin"] == 13 and "count_by_mfu" in again.coords
+    again = dse.overview(tmp_path / "r.nc")
+    assert again.sizes["bin"] == 13 and "count_by_mfu" in again
 
 
 @pytest.mark.parametrize("bins", ["3", "257", "true", "'many'", "-1"])
@@ -80,7 +83,8 @@ def test_nothing_feasible():
     axes = 'tp = [1, 2]\nmemory.capacity = ["1 kB"]\nrecompute = ["none", "full"]'
     for mode in MODES:
         found, _ = found_by(mode, axes=axes)
-        assert found.count_by_step_time.sum() == 0 and np.isfinite(found.bin_of_step_time_from).all()
+        told = dse.overview(found)
+        assert told.count_by_step_time.sum() == 0 and np.isfinite(told.bin_of_step_time_from).all()
 
 
 def test_one_program_counts_for_all_edges():

@@ -8,6 +8,7 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import dse
 from dse.sweep import execute, open_results, plan
 from dse.sweep.engine.engine import Engine
 from dse.sweep.engine.nesting import Nest
@@ -40,7 +41,7 @@ def brute(dataset, axis, values, how):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("chunk", [None, 700])
 def test_every_objective_by_every_axis(everything, mode, chunk):
-    found, _ = found_by(mode, chunk)
+    found = dse.overview(found_by(mode, chunk)[0])
     axes = [*everything.indexes["mapping"].names, "memory_bandwidth", "memory_capacity"]
     assert len(axes) == 12
     for axis in axes:
@@ -57,35 +58,31 @@ def test_every_objective_by_every_axis(everything, mode, chunk):
     assert found.best_step_time_by_tp.units == "s"
 
 
-def overview_of(dataset):
-    return dataset[[name for name in dataset.coords if name.startswith(("best_", "by_"))]].reset_coords().drop_attrs()
-
-
 @pytest.mark.parametrize("mode", ["best", "top:7", "pareto"])
 def test_chunks_and_nests_change_no_bit(monkeypatch, mode):
-    whole = overview_of(found_by(mode)[0])
+    whole = dse.overview(found_by(mode)[0])
     for chunk in (123, 5000):
-        xr.testing.assert_identical(overview_of(found_by(mode, chunk)[0]), whole)
+        xr.testing.assert_identical(dse.overview(found_by(mode, chunk)[0]), whole)
     monkeypatch.setattr("dse.sweep.reduce.keep._CHUNKS_A_BLOCK", 1)
-    xr.testing.assert_identical(overview_of(found_by(mode, 700)[0]), whole)
+    xr.testing.assert_identical(dse.overview(found_by(mode, 700)[0]), whole)
     grid, _ = plan(sweep(AXES, more=OBJECTIVE))
     for dimensions, options in [((), ()), ((1,), (0, 2)), ((0, 1), (0, 1, 2, 3, 4))]:
         nest = Nest(grid, () if mode == "best" else dimensions, options)
         monkeypatch.setattr(Engine, "_nests", (nest, nest))
-        xr.testing.assert_allclose(overview_of(found_by(mode, 700)[0]), whole, rtol=1e-6)
+        xr.testing.assert_allclose(dse.overview(found_by(mode, 700)[0]), whole, rtol=1e-6)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_found_by_name_after_reopening(tmp_path, mode):
-    found, _ = found_by(mode, output=tmp_path / "r.nc")
-    for again in (open_results(tmp_path / "r.nc"), xr.open_dataset(tmp_path / "r.nc")):
-        assert again.best_step_time_by_tp.sel(by_tp=2) == found.best_step_time_by_tp.sel(by_tp=2)
-        assert again.best_mfu_by_recompute.sel(by_recompute="full") > 0
-        assert again.best_mfu_by_overlap_dp.sel(by_overlap_dp=True) > 0
-        assert again.best_step_time_by_memory_bandwidth.sel(by_memory_bandwidth=2e12) > 0
-        chosen = again.where(again.feasible)
-        assert chosen.best_step_time_by_tp.dims == ("by_tp",), "what is told of all designs stays as it is"
-        assert set(again.data_vars) == set(found.data_vars) and not set(again.data_vars) & set(overview_of(again))
+    found = dse.overview(found_by(mode, output=tmp_path / "r.nc")[0])
+    with xr.open_dataset(tmp_path / "r.nc", group="overview") as plain, open_results(tmp_path / "r.nc") as ours:
+        for again in (dse.overview(ours), dse.overview(tmp_path / "r.nc"), plain):
+            assert again.best_step_time_by_tp.sel(by_tp=2) == found.best_step_time_by_tp.sel(by_tp=2)
+            assert again.best_mfu_by_recompute.sel(by_recompute="full") > 0
+            assert again.best_mfu_by_overlap_dp.sel(by_overlap_dp=True) > 0
+            assert again.best_step_time_by_memory_bandwidth.sel(by_memory_bandwidth=2e12) > 0
+            assert set(again.variables) == set(found.variables)
+        assert not set(ours.variables) & set(found.variables)
 
 
 def test_zipped_axes_and_expressions():
@@ -93,7 +90,7 @@ def test_zipped_axes_and_expressions():
     axes += "overlap_tp = [false, true]"
     more = '[objective]\nmaximize = ["mfu / step_time", "mfu/step_time"]\n[zip]\n'
     more += 'groups = [["workload", "n_devices"], ["overlap_dp", "overlap_tp"]]'
-    found, _ = found_by("top:3", axes=axes, more=more)
+    found = dse.overview(found_by("top:3", axes=axes, more=more)[0])
     assert found.best_mfu_step_time_by_workload.sel(by_workload="gpt-3-125m") > 0
     assert "units" not in found.best_mfu_step_time_by_workload.attrs
     np.testing.assert_array_equal(found.best_mfu_step_time_by_tp, found.best_mfu_step_time_2_by_tp)
@@ -104,7 +101,7 @@ def test_an_objective_that_is_no_number_cannot_be_best():
     for mode in ("feasible", "top:3"):
         found, summary = found_by(mode, more='[objective]\nminimize = "step_time * (tp - 2) / (tp - 2)"')
         assert summary.n_feasible > 0
-        best = found.best_step_time_tp_2_tp_2_by_tp
+        best = dse.overview(found).best_step_time_tp_2_tp_2_by_tp
         assert np.isnan(best.sel(by_tp=2)) and best.sel(by_tp=1) > 0 and best.sel(by_tp=4) > 0
 
 

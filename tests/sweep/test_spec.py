@@ -166,3 +166,14 @@ def test_unreadable_files(tmp_path):
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(InputError, match="UTF-8"):
         read(tmp_path / "binary.toml")
+
+
+def test_numbers_without_their_unit_are_told_how_they_were_read():
+    axes = 'memory.bandwidth = { from = 1e12, to = "2 TB/s", count = 2 }\ntp = [1, 2]\nmemory.capacity = ["8 GB", 9e9]'
+    told = sweep(axes, system="power.limit = 300\nhost_power = '300 W'\nn_devices = 16").notes
+    assert told == (
+        "power.limit = 300 has no unit: read as 300 W",
+        "memory.bandwidth = 1e+12 has no unit: read as 1e+12 B/s",
+        "memory.capacity = 9e+09 has no unit: read as 9e+09 B",
+    )
+    assert sweep('memory.bandwidth = ["1 TB/s"]\noverlap_dp = [true]\nrecompute = [1]').notes == ()

@@ -68,6 +68,7 @@ class Problem(NamedTuple):
     schedule: Schedule
     title: str = ""
     whole_stacks: bool = False  #: whether the chip that is reported has a whole number of stacks
+    notes: tuple[str, ...] = ()  #: how values of the specification without their units were read
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dse import catalog
-from dse.designs import CHIP, known_leaves, leaf, leaf_value
+from dse.designs import CHIP, known_leaves, leaf, leaf_value, told_reading
 from dse.errors import InputError
 from dse.search.codesign.descent import Problem, Schedule
 from dse.search.codesign.hardware import STACKS, Hardware, Leaves
@@ -20,6 +20,7 @@ from dse.search.codesign.price import Price, price
 from dse.spec import codesign as codesign_spec
 from dse.spec.axes import find_leaf
 from dse.spec.codesign import SECTION, Budget, Codesign, CodesignSpec
+from dse.spec.sweep import flat
 from dse.sweep.grid import compose
 from dse.sweep.grid.grid import Grid
 
@@ -68,7 +69,16 @@ def build(spec: CodesignSpec) -> Problem:
     if section.whole_stacks and STACKS not in hardware.bounds:
         where = f"{file}: {SECTION}.whole_stacks"
         raise InputError(where, "true", "chip.stacks between two numbers", f"put it under [{SECTION}.between]")
-    return Problem(hardware, inner, _weights(section, grid, file), schedule, grid.spec.title, section.whole_stacks)
+    weights, notes = _weights(section, grid, file), (*grid.spec.notes, *_notes(section, file))
+    return Problem(hardware, inner, weights, schedule, grid.spec.title, section.whole_stacks, notes)
+
+
+def _notes(section: Codesign, file: str) -> Iterator[str]:
+    """How values of the section without their units were read, in words."""
+    said = [(name, _path(name, file), list(value.values())) for name, value in flat(section.between)]
+    budget = section.budget.model_dump(exclude_none=True).items()
+    said += [(f"budget.{key}", path, [value]) for key, value in budget if (path := _BUDGETS[key])]
+    return filter(None, (told_reading(name, path, *values) for name, path, values in said))
 
 
 def _check(grid: Grid, file: str) -> None:
@@ -92,7 +102,7 @@ def _hardware(section: Codesign, grid: Grid, file: str) -> Hardware:
     where = f"{file}: {SECTION}"
     budget = _budget(section.budget, f"{where}.budget")
     simplices = tuple(tuple(_path(name, f"{where}.shares") for name in names) for names in section.shares)
-    bounds = dict(_bounds(section.between, f"{where}.between", ""))
+    bounds = dict(_bounds(section.between, f"{where}.between"))
     taken = [path for simplex in simplices for path in simplex]
     for path in taken:
         if taken.count(path) > 1 or path in bounds:
@@ -117,18 +127,15 @@ def _budget(budget: Budget, where: str) -> dict[str, float]:
     found = {}
     for key, value in budget.model_dump(exclude_none=True).items():
         path = _BUDGETS[key]
-        found[key] = leaf_value(path, value, f"{where}.{key}") if path else catalog.quantity(value, "USD", where)
+        found[key] = leaf_value(path, value, f"{where}.{key}") if path else catalog.quantity(str(value), "USD", where)
     return found
 
 
-def _bounds(table: Mapping[str, Any], where: str, prefix: str) -> list[tuple[str, tuple[float, float]]]:
+def _bounds(table: Mapping[str, Any], where: str) -> list[tuple[str, tuple[float, float]]]:
     """Full path → least and largest value, of dotted keys or nested tables."""
     found = []
-    for key, value in table.items():
-        name, here = f"{prefix}{key}", f"{where}.{prefix}{key}"
-        if isinstance(value, dict) and not {"from", "to"} & set(value):
-            found += _bounds(value, where, f"{name}.")
-            continue
+    for name, value in flat(table):
+        here = f"{where}.{name}"
         if not isinstance(value, dict) or set(value) != {"from", "to"}:
             raise InputError(here, repr(value), "{ from, to }", 'write { from = "200 mm2", to = "800 mm2" }')
         path = _path(name, here)

@@ -64,6 +64,7 @@ class Report:
     #: whole numbers of stacks that were tried, and what each loses to the chip of continuous size; None where it
     #: cannot be built or runs nothing
     lacks: str = ""  #: what the stack lacks of the options that the specification lists
+    notes: tuple[str, ...] = ()  #: how values without their units were read
 
     def as_dict(self) -> dict[str, Any]:
         """Nested dictionaries and lists, ready for JSON."""
@@ -115,6 +116,7 @@ def report(problem: Problem, trace: Trace, began: float) -> Report:
         seconds=time.perf_counter() - began,
         whole_stacks=[one.as_dict() for one in tried],
         lacks=problem.inner.grid.lacks,
+        notes=problem.notes,
     )  # fmt: skip
 
 

@@ -15,9 +15,9 @@ from dse.spec.sweep import Keep
 from dse.study import Study
 from dse.sweep.grid.grid import Grid, variable_name
 from dse.sweep.reduce.keep import Part
+from dse.sweep.results import overview
 from dse.sweep.results.files import Labelled, Variable
 from dse.sweep.results.labels import BOOLEAN, coordinate, labels, part_labels
-from dse.sweep.results.overview import overview
 
 
 def build(grid: Grid, keep: Keep, part: Part, attributes: dict[str, Any]) -> Labelled:
@@ -25,7 +25,8 @@ def build(grid: Grid, keep: Keep, part: Part, attributes: dict[str, Any]) -> Lab
     layout = {"all": _whole, "best": _best}.get(keep.mode, _single_designs)
     found = layout(grid, part)
     fixed = {variable_name(axis): coordinate((), axis, labels(axis)[0]) for axis in grid.fixed}
-    return dataclasses.replace(found, coords=fixed | found.coords | overview(grid, part), attrs=attributes)
+    told = overview.build(grid, part)
+    return dataclasses.replace(found, coords=fixed | found.coords, attrs=attributes, overview=told)
 
 
 def _whole(grid: Grid, part: Part) -> Labelled:
@@ -37,7 +38,7 @@ def _whole(grid: Grid, part: Part) -> Labelled:
     dims = (*(dimension.name for dimension in grid.dimensions), "mapping")
     shape = (*grid.shape, grid.table.n_mappings)
     data = {name: Variable(dims, values.reshape(shape), attrs) for name, values, attrs in _metrics(grid, part)}
-    return Labelled(data, _dimension_coordinates(grid) | levels, tuple(levels))
+    return Labelled(data, _dimension_coordinates(grid) | levels)
 
 
 def _single_designs(grid: Grid, part: Part) -> Labelled:

@@ -2,11 +2,18 @@
 
 xarray takes a third of a second to import and is imported where it is used;
 :mod:`dse.sweep.results.writing` does without it.
+
+What a file holds: every metric, along the axes of the sweep and ``mapping`` or along ``design``; the labels of axes and
+parts of the mapping as coordinates; in the group ``overview`` what is told of all designs, whichever are kept. A label
+that is a text along ``mapping`` or ``design`` is an integer with its meaning beside it (``flag_values`` and
+``flag_meanings``, as CF has them; -1 is none). Of an enumeration (``recompute``, ``precision``, …) the integers are the
+codes of :mod:`dse.types.choices`, the same in every file, in :func:`dse.design` and in specifications.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,8 +24,11 @@ from dse.errors import InputError, nearest
 if TYPE_CHECKING:
     import xarray as xr
 
-#: Global attribute that names the levels of the ``mapping`` multi-index.
-LEVELS = "mapping_levels"
+#: Group of a file, and key of a dataset's encoding, that hold what is told of all designs.
+OVERVIEW = "overview"
+
+#: Dimensions of single mappings: their coordinates are selected by.
+_DESIGNS = ("mapping", "design")
 
 
 class Variable(NamedTuple):
@@ -35,8 +45,8 @@ class Labelled:
 
     data: dict[str, Variable]
     coords: dict[str, Variable]
-    levels: tuple[str, ...] = ()  #: coordinates of the dimension ``mapping`` that together are its index
     attrs: dict[str, Any] = dataclasses.field(default_factory=dict)
+    overview: Labelled | None = None  #: what is told of all designs, whichever are kept
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -46,25 +56,64 @@ class Labelled:
 
 
 def to_xarray(results: Labelled) -> xr.Dataset:
-    """The dataset of labelled results, the parts of the mapping as levels of a ``mapping`` multi-index."""
+    """The dataset of labelled results, as :func:`open_results` gives it."""
     import xarray as xr
 
     data = {name: xr.Variable(*variable) for name, variable in results.data.items()}
     coords = {name: xr.Variable(*variable) for name, variable in results.coords.items()}
-    return _stacked(xr.Dataset(data, coords, results.attrs), list(results.levels))
+    dataset = _indexed(xr.Dataset(data, coords, results.attrs))
+    if results.overview:
+        dataset.encoding[OVERVIEW] = to_xarray(results.overview)
+    return dataset
 
 
 def open_results(path: str | Path) -> xr.Dataset:
-    """The results of a sweep, lazily read, with the ``mapping`` multi-index and readable labels restored.
+    """The results of a sweep, lazily read, with labels as texts and designs that are selected by them.
 
     Args:
-        path: netCDF4 file that ``dse run`` has written.
+        path: netCDF4 file that ``dse run`` has written, or ``to_netcdf`` of what this function gave.
 
     Returns:
-        The dataset; every variable has ``units`` and ``long_name``, attributes tell where it comes from.
+        The dataset; every variable has ``units`` and ``long_name``, attributes tell where it comes from. Parts of the
+        mapping (of single designs all axes) are levels of an index: ``results.sel(tp=8, recompute="full")``. Of the
+        best mappings of a grid they are variables: ``results.where(results.tp == 8)``.
 
     Raises InputError for a file that is not there or is no netCDF4.
     """
+    return _indexed(_with_texts(_opened(path)))
+
+
+def overview(results: xr.Dataset | str | Path) -> xr.Dataset:
+    """What the results of a sweep tell of all its designs, whichever were kept.
+
+    Args:
+        results: what :func:`dse.run` or :func:`open_results` gave, or the path of a results file.
+
+    Returns:
+        ``best_<objective>_by_<axis>`` along ``by_<axis>``: the best value of the objective among the designs that can
+        run, at each value of every axis. With ``histogram`` in the specification ``count_by_<objective>`` along ``bin``
+        too: how many of them lie from ``bin_of_<objective>_from`` up to ``bin_of_<objective>_to``.
+
+    Raises InputError for a dataset that was made of another by a selection, and for a file without an overview.
+
+    >>> found = overview(dse.run("sweeps/megatron_1t_4096_a100.toml", output=False, keep="top:3"))
+    >>> bool(found.best_step_time_by_tp.sel(by_tp=8) < found.best_step_time_by_tp.sel(by_tp=1))
+    True
+    """
+    if not isinstance(results, str | Path) and OVERVIEW in results.encoding:
+        return results.encoding[OVERVIEW]
+    path = results if isinstance(results, str | Path) else results.encoding.get("source")
+    if path:
+        with _opened(path, OVERVIEW) as found:
+            return found.load()
+    raise InputError(
+        "results", "a dataset without its overview", "what dse.run or dse.open_results gave, or the path of its file",
+        "ask for the overview before selecting designs",
+    )  # fmt: skip
+
+
+def _opened(path: str | Path, group: str | None = None) -> xr.Dataset:
+    """A results file, or a group of it, as it is written; InputError for what is none."""
     import xarray as xr
 
     path = Path(path)
@@ -73,36 +122,73 @@ def open_results(path: str | Path) -> xr.Dataset:
         fix = f"did you mean {path.parent / near[0]}?" if near else "run the sweep first: dse run SWEEP.toml"
         raise InputError(str(path), "no such file", "a results file (netCDF4)", fix)
     try:
-        dataset = xr.open_dataset(path, engine="netcdf4")
+        return xr.open_dataset(path, engine="netcdf4", group=group)
     except OSError as error:
         raise InputError(
             str(path), str(error.strerror or error), "a netCDF4 file", "give the output of dse run"
         ) from None
+
+
+def _with_texts(dataset: xr.Dataset) -> xr.Dataset:
+    """The dataset with the texts that flags stand for."""
     texts = {
         name: _from_flags(variable) for name, variable in dataset.variables.items() if "flag_values" in variable.attrs
         and variable.dtype.kind == "i"
     }  # fmt: skip
-    dataset = dataset.assign(texts)
-    return _stacked(dataset, dataset.attrs.pop(LEVELS, "").split())
+    return dataset.assign(texts)
 
 
 def _from_flags(variable: xr.Variable) -> xr.Variable:
-    words = np.array([*variable.attrs["flag_meanings"].split(), ""])
+    codes, words = np.atleast_1d(variable.attrs["flag_values"]), variable.attrs["flag_meanings"].split()
+    table = np.full(codes.max(initial=0) + 2, "", np.array([*words, ""]).dtype)  # the last one is that of -1
+    table[codes] = words
     attrs = {key: value for key, value in variable.attrs.items() if not key.startswith("flag_")}
-    return type(variable)(variable.dims, words[variable.values], attrs)
+    return type(variable)(variable.dims, table[variable.values], attrs)
 
 
-def _stacked(dataset: xr.Dataset, levels: list[str]) -> xr.Dataset:
-    """The dataset with these coordinates of ``mapping`` as levels of its multi-index."""
-    if not levels:
-        return dataset
+def _indexed(dataset: xr.Dataset) -> xr.Dataset:
+    """The dataset with an index over all labels of its mappings or designs."""
     import pandas as pd
     import xarray as xr
 
-    index = pd.MultiIndex.from_arrays([dataset[name].values for name in levels], names=levels)
-    attributes = {name: dataset[name].attrs for name in levels}
-    plain = dataset.drop_vars(levels)
-    stacked = plain.assign_coords(xr.Coordinates.from_pandas_multiindex(index, "mapping"))
-    for name in levels:
-        stacked[name].attrs.update(attributes[name])
-    return stacked
+    index_class = _plain_levels()
+    for dim in _DESIGNS:
+        along = (str(name) for name, values in dataset.coords.items() if values.dims == (dim,))
+        levels = [name for name in along if name not in _NUMBERS]
+        if not levels:
+            continue
+        variables = {name: dataset.variables[name].load() for name in levels}
+        index = pd.MultiIndex.from_arrays([variable.values for variable in variables.values()], names=levels)
+        made = index_class(index, dim, level_coords_dtype={name: v.dtype for name, v in variables.items()})
+        variables[dim] = xr.IndexVariable(dim, np.arange(len(index)), _NUMBERED)
+        coords = xr.Coordinates(variables, indexes=dict.fromkeys(variables, made))
+        dataset = dataset.drop_vars([*levels, dim], errors="ignore").assign_coords(coords)
+    return dataset
+
+
+#: Coordinates of mappings or designs that number them.
+_NUMBERS = (*_DESIGNS, "index")
+
+#: What the coordinate of such a dimension itself is.
+_NUMBERED = {"units": "1", "long_name": "number of the row"}
+
+
+@functools.cache
+def _plain_levels() -> Any:
+    """A multi-index of xarray whose coordinates are plain arrays, so that a file can hold them."""
+    import xarray as xr
+    from xarray.indexes import PandasMultiIndex
+
+    class PlainLevels(PandasMultiIndex):
+        """Levels as plain coordinates; that of the dimension itself numbers the rows."""
+
+        def create_variables(self, variables: Any = None) -> Any:
+            made = super().create_variables(variables)
+            count = np.arange(len(self.index))
+            return {
+                name: xr.IndexVariable(level.dims, count, _NUMBERED) if name == self.dim
+                else xr.Variable(level.dims, np.asarray(level.values), level.attrs)
+                for name, level in made.items()
+            }  # fmt: skip
+
+    return PlainLevels

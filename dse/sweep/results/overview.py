@@ -1,7 +1,6 @@
 """What is told of all designs, whichever are kept: best values along every axis, and histograms.
 
-They are coordinates, on dimensions of their own, so that ``results.where(…)`` and means along ``design`` or ``mapping``
-leave them alone.
+They are along dimensions of their own and stand apart from the designs: :func:`dse.sweep.results.files.overview`.
 """
 
 from __future__ import annotations
@@ -15,13 +14,15 @@ from dse.spec.sweep import Objective
 from dse.sweep.grid.grid import Grid, variable_name
 from dse.sweep.reduce.keep import Part
 from dse.sweep.reduce.minima import axes_of
-from dse.sweep.results.files import Variable
+from dse.sweep.results.files import Labelled, Variable
 from dse.sweep.results.labels import coordinate, labels, part_labels
 
 
-def overview(grid: Grid, part: Part) -> dict[str, Variable]:
+def build(grid: Grid, part: Part) -> Labelled:
     """``best_<objective>_by_<axis>`` along ``by_<axis>``, and ``count_by_<objective>`` along ``bin``."""
-    return _best_by_axis(grid, part.least) | (_histograms(grid, part) if part.edges.size else {})
+    found = _best_by_axis(grid, part.least) | (_histograms(grid, part) if part.edges.size else {})
+    along = {name: variable for name, variable in found.items() if name in variable.dims}
+    return Labelled({name: variable for name, variable in found.items() if name not in along}, along)
 
 
 def objective_names(objectives: tuple[Objective, ...]) -> list[str]:

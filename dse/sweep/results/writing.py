@@ -1,7 +1,6 @@
 """Labelled results to netCDF4, compressed; whole or not there.
 
-On disk the parts of the mapping are plain coordinates and texts along a dimension are CF flags
-(``flag_values``, ``flag_meanings``), so that any netCDF reader understands the file.
+What a file holds, and how texts are coded: :mod:`dse.sweep.results.files`.
 
 zstd writes several times faster than zlib. netCDF4's wheels bring its filter, and so do most builds of the C library
 since 4.9; a reader without it cannot open the file. ``auto`` takes zstd where this machine can write and read it,
@@ -21,9 +20,11 @@ from typing import Any
 import netCDF4
 import numpy as np
 
+from dse.designs import known_leaves
 from dse.errors import InputError
 from dse.files import unique_suffix
-from dse.sweep.results.files import LEVELS, Labelled, Variable
+from dse.sweep.results.files import OVERVIEW, Labelled, Variable
+from dse.types import choice_name
 
 _CHUNK = 1 << 15  # values of a chunk on disk: shuffled and compressed within the processor's cache
 _FILTERS: dict[str, dict[str, Any]] = {
@@ -129,18 +130,9 @@ def _fill(file: netCDF4.Dataset, results: Labelled, filters: dict[str, Any]) -> 
         own = [n for n, v in results.coords.items() if n not in v.dims and set(v.dims) <= set(variable.dims)]
         named = {"coordinates": " ".join(own)} if own else {}
         _put(file, name, variable._replace(attrs=variable.attrs | named), filters)
-    levels = {LEVELS: " ".join(results.levels)} if results.levels else {}
-    file.setncatts(results.attrs | levels | _coordinates_of_none(results))
-
-
-def _coordinates_of_none(results: Labelled) -> dict[str, str]:
-    """The global attribute by which xarray knows coordinates that no variable names."""
-    dims = [set(variable.dims) for variable in results.data.values()]
-    found = [
-        name for name, variable in results.coords.items()
-        if name not in variable.dims and not any(set(variable.dims) <= of_one for of_one in dims)
-    ]  # fmt: skip
-    return {"coordinates": " ".join(found)} if found else {}
+    file.setncatts(results.attrs)
+    if results.overview:
+        _fill(file.createGroup(OVERVIEW), results.overview, filters)
 
 
 def _put(file: netCDF4.Dataset, name: str, variable: Variable, filters: dict[str, Any]) -> None:
@@ -166,12 +158,13 @@ def _on_disk(name: str, variable: Variable) -> Variable:
 
 
 def _as_flags(variable: Variable) -> Variable:
-    """Texts as codes; -1 stands for no text."""
-    words, code = np.unique(variable.values, return_inverse=True)
-    shift = int(len(words) > 0 and words[0] == "")
-    code = code.reshape(variable.values.shape).astype(np.int32) - np.int32(shift)
-    words = words[shift:]
-    flags = {"flag_values": np.arange(len(words), dtype=np.int32), "flag_meanings": " ".join(words)}
+    """Texts as codes, those of an enumeration as it has them; -1 stands for no text."""
+    words, position = np.unique(variable.values, return_inverse=True)
+    enum = known_leaves().get(variable.attrs.get("path", ""), {}).get("enum", ())
+    known = {choice_name(member): int(member) for member in enum}
+    codes = known or {word: code for code, word in enumerate(word for word in words if word)}
+    code = np.array([codes[word] if word else -1 for word in words], np.int32)[position.reshape(variable.values.shape)]
+    flags = {"flag_values": np.array([*codes.values()], np.int32), "flag_meanings": " ".join(codes)}
     return Variable(variable.dims, code, variable.attrs | flags)
 
 

@@ -1,0 +1,68 @@
+"""Names of other tools are told ours, wherever a name may be written; the table knows only names that exist."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+import dse
+from dse.cli import app
+from dse.designs import known_leaves, path_endings
+from dse.errors import ELSEWHERE, InputError, plain
+from dse.spec.sweep import NAMED, from_text
+from dse.study import of_document
+from dse.types import Precision
+
+OURS = {
+    "gpus": "n_devices", "world_size": "n_devices", "mbs": "micro_batch", "gbs": "global_batch",
+    "micro_batch_size": "micro_batch", "global_batch_size": "global_batch", "tensor_parallel": "tp",
+    "tensor_model_parallel_size": "tp", "pipeline_model_parallel_size": "pp", "vpp": "virtual_stages",
+    "seq_length": "seq_len", "num_layers": "n_layers", "hidden_size": "hidden", "num_attention_heads": "n_heads",
+    "ffn_hidden_size": "ffn_hidden", "vocab_size": "vocab", "activation_checkpointing": "recompute",
+    "zero": "zero_stage", "hbm": "memory.bandwidth", "nvlink": "scale_up.bandwidth", "--num-layers": "n_layers",
+}  # fmt: skip
+
+
+def known() -> set[str]:
+    """Every name that some place knows."""
+    endings = {ending for path in known_leaves() for ending in path_endings(path)}
+    return endings | set(NAMED) | set(of_document({}).units) | {"name", "mapping"} | {p.name for p in Precision}
+
+
+def test_the_table_holds_names_of_others_for_names_of_ours():
+    ours = known()
+    assert {name for names in ELSEWHERE.values() for name in names} <= ours
+    assert not set(ELSEWHERE) & set(map(plain, ours))
+
+
+@pytest.mark.parametrize(("theirs", "ours"), OURS.items())
+def test_a_name_of_another_tool_is_told_ours(theirs, ours):
+    with pytest.raises(InputError) as raised:
+        dse.design("gpt-3-13b", "selene", **{theirs: 8})
+    assert raised.value.fix.startswith("did you mean") and repr(ours) in raised.value.fix
+    sweep = '[workload]\nname = "gpt-3-13b"\n[system]\nname = "selene"\n'
+    for text in (f"{sweep}[axes]\n{theirs} = [8]", f"{sweep}[mapping]\n{theirs} = 8"):
+        with pytest.raises(InputError) as raised:
+            from_text(text)
+        assert raised.value.fix.startswith("did you mean") and repr(ours) in raised.value.fix
+        assert theirs in raised.value.where
+
+
+def test_the_command_line_tells_it_too():
+    done = CliRunner().invoke(app, ["evaluate", "-w", "gpt-3-13b", "-s", "selene", "--set", "world_size=8"])
+    assert done.exit_code == 2 and "did you mean 'n_devices'?" in done.output
+
+
+@pytest.mark.parametrize(
+    ("text", "ours"),
+    [
+        ("[model]\nname = 1", "workload"), ("[parallelism]\ntp = 1", "mapping"), ("[hardware]\n", "system"),
+        ("[workload]\nmodel = 'x'", "name"), ("[constraints]\nall = ['throughput > 1']", "tokens_per_second"),
+        ("[mapping]\nprecision = 'bfloat16'", "bf16"), ("[axes]\nnvlink = ['x']", "scale_up"),
+        ("[axes]\ngpu = ['h100']", "accelerator"),
+    ],
+)  # fmt: skip
+def test_sections_and_words_of_others(text, ours):
+    with pytest.raises(InputError) as raised:
+        from_text(text)
+    assert repr(ours) in raised.value.fix
