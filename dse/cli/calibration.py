@@ -18,11 +18,12 @@ def predict(
     uncertainty: Annotated[
         bool, typer.Option("--uncertainty", help="Add the bounds of 80 % intervals to times and rates.")
     ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")] = False,
 ) -> None:
     """Predict every row of a table; a bad row is marked as skipped with the reason."""
     from dse.measured.comparison import predict
 
-    counts = predict(cases, output, uncertainty)
+    counts = predict(cases, output, uncertainty, force)
     print(f"{counts['predicted']} of {counts['rows']} rows predicted: {output}")
 
 
@@ -33,12 +34,13 @@ def validate(
     uncertainty: Annotated[
         bool, typer.Option("--uncertainty", help="Also say which share of the rows lies in its 80 % interval.")
     ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Compare predictions with measurements: errors by source and metric."""
     from dse.measured.comparison import validate
 
-    report = validate(cases, output, uncertainty)
+    report = validate(cases, output, uncertainty, force)
     if as_json:
         show.document(report)
     else:
@@ -82,11 +84,12 @@ def calibrate(
     catalog: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Also replace the fitted values of this catalogue.")
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")] = False,
 ) -> None:
     """Fit parameters to measurements: of chips and networks to kernels or power limits, of software stacks to steps."""
     from dse.calibrate import jobs
 
-    _, summary, written = jobs.run(cases, folds, output, catalog)
+    _, summary, written = jobs.run(cases, folds, output, catalog, force=force)
     rows = [[show.percent(cell) if isinstance(cell, float) else str(cell) for cell in row] for row in summary.rows]
     show.console().print(show.table(summary.header, rows, left=summary.header[:1]))
     if summary.note:

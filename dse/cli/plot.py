@@ -31,17 +31,22 @@ def plot(
     kind: Annotated[
         Kind | None, typer.Option(help="Which figure [default: those that the results are suited to, or with -o one].")
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")] = False,
 ) -> None:
     """Draw the figures of a results file.
 
     breakdown: the best mappings; pareto: time against memory. Of a grid of machines: shares of the step time along each
     axis; energy against time; metrics against the clock. bounds: what of the step is bound by compute, memory, network.
     """
+    from dse import outputs
     from dse import plot as figures
     from dse.drawing import beside
     from dse.sweep import open_results
 
     with open_results(results) as dataset:
         kinds = [kind or Kind.breakdown] if kind or output else figures.suited(dataset)
-        for one in kinds:
-            print(figures.save(figures.KINDS[one](dataset), output or beside(results, one, ".png")))
+        places = {one: output or beside(results, one, ".png") for one in kinds}
+        for place in places.values():
+            outputs.checked(place, force, [results])
+        for one, place in places.items():
+            print(figures.save(figures.KINDS[one](dataset), place, force, [results]))

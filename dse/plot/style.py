@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import math
 import textwrap
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dse import outputs
 from dse.errors import InputError
+from dse.files import MARK
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -212,20 +215,23 @@ def text_width(figure: Figure | SubFigure, text: str, size: float) -> float:
     return pixels / figure.dpi
 
 
-def save(figure: Figure, path: str | Path) -> Path:
-    """Write a figure; the ending (.png, .svg, .pdf) says how. The same results give the same file."""
+#: Ending → metadata of a figure: who has written it, and no date.
+_METADATA: dict[str, dict[str, str | None]] = {
+    ".png": {"Software": MARK}, ".svg": {"Creator": MARK, "Date": None}, ".pdf": {"Creator": MARK, "CreationDate": None}
+}
+
+
+def save(figure: Figure, path: str | Path, force: bool = False, inputs: Iterable[str | Path] = ()) -> Path:
+    """Write a figure; the ending (.png, .svg, .pdf) says how. The same results give the same file.
+
+    See :func:`dse.outputs.checked` for which files are replaced.
+    """
     path = Path(path)
     endings = sorted(figure.canvas.get_supported_filetypes())
     if path.suffix.lstrip(".").lower() not in endings:
         allowed = " ".join(f".{e}" for e in endings)
         raise InputError(str(path), repr(path.suffix), allowed, "give the file such an ending")
-    dated = {"Date": None} if path.suffix == ".svg" else {"CreationDate": None} if path.suffix == ".pdf" else {}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with style():
-            figure.savefig(path, dpi=200, metadata=dated)
-    except OSError as error:
-        raise InputError(
-            str(path), error.strerror or str(error), "a file that can be written", "choose another with -o"
-        ) from None
+    ending = path.suffix.lower()
+    with outputs.replacing(path, force, inputs) as partial, style():
+        figure.savefig(partial, format=ending[1:], dpi=200, metadata=_METADATA.get(ending))
     return path

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from dse import inputs
 from dse.errors import InputError, nearest
+from dse.files import is_sealed
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -63,15 +65,21 @@ def open_results(path: str | Path) -> xr.Dataset:
     Returns:
         The dataset; every variable has ``units`` and ``long_name``, attributes tell where it comes from.
 
-    Raises InputError for a file that is not there or is no netCDF4.
+    Raises InputError for a file that is not there, is no netCDF4 or is not as it was written.
     """
     import xarray as xr
 
     path = Path(path)
-    if not path.is_file():
+    if not path.exists():
         near = nearest(path.name, [p.name for p in path.parent.glob("*.nc")]) if path.parent.is_dir() else []
         fix = f"did you mean {path.parent / near[0]}?" if near else "run the sweep first: dse run SWEEP.toml"
         raise InputError(str(path), "no such file", "a results file (netCDF4)", fix)
+    inputs.checked(path, inputs.RESULTS, "a results file (netCDF4)")
+    if is_sealed(path) is False:
+        raise InputError(
+            str(path), "a damaged file: its content is not what its checksum says", "results as dse wrote them",
+            "run the sweep again, dse run SWEEP.toml, or take an undamaged copy",
+        )  # fmt: skip
     try:
         dataset = xr.open_dataset(path, engine="netcdf4")
     except OSError as error:
