@@ -45,7 +45,7 @@ def checked(path: str | Path, force: bool = False, inputs: Iterable[str | Path] 
             raise InputError(f"output {path}", kind, "a file name", "give another file with --output")
         for one in inputs:
             if os.path.exists(one) and os.path.samefile(path, one):
-                raise InputError(f"output {path}", "what is read", "another file", "give another file with --output")
+                raise InputError(f"output {path}", "a file that is read", "another one", "give --output another name")
         if not (force or is_own(path)):
             raise InputError(
                 f"output {path}", "a file that dse has not written, or that was changed since",
