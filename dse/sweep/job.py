@@ -17,6 +17,7 @@ from dse.sweep.grid.grid import Grid
 from dse.sweep.progress import Progress
 from dse.sweep.results import summary as summaries
 from dse.sweep.results import writing
+from dse.sweep.results.files import COMPRESSION
 from dse.sweep.results.summary import Summary
 from dse.sweep.store import manifest
 
@@ -110,7 +111,7 @@ def finished(job: Job) -> Summary | None:
         return None
     attributes = writing.attributes(job.target)
     compression = writing.usable(job.grid.spec.compression)
-    same = job.identity | {"title": job.grid.spec.title, writing.COMPRESSION: compression}
+    same = job.identity | {"title": job.grid.spec.title, COMPRESSION: compression}
     if any(attributes.get(name) != value for name, value in same.items()):
         return None
     return summaries.of_file(job.grid, job.target, attributes)

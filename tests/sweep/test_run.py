@@ -12,7 +12,6 @@ from dse.errors import InputError
 from dse.sweep import Interrupted, Progress, execute, open_results, plan, run
 from dse.sweep.engine.programs import CompileClock
 from dse.sweep.results import writing
-from dse.sweep.results.writing import COMPRESSION
 from dse.sweep.store.parts import PartStore, opened
 from tests.sweep import toy
 from tests.sweep.toy import MAPPING_AXES, sweep
@@ -63,11 +62,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch, how,
 
 
 def assert_identical(one, other):
-    written = (COMPRESSION,)  # of files alone
-    xr.testing.assert_identical(one.drop_attrs(deep=False), other.drop_attrs(deep=False))
-    assert {k: v for k, v in one.attrs.items() if k not in written} == {
-        k: v for k, v in other.attrs.items() if k not in written
-    }
+    xr.testing.assert_identical(one, other)
 
 
 def names_in(folder):

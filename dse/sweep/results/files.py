@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 #: Global attribute that names the levels of the ``mapping`` multi-index.
 LEVELS = "mapping_levels"
 
+#: Global attribute of a file that tells how it is compressed.
+COMPRESSION = "compression"
+
 
 class Variable(NamedTuple):
     """Values along named dimensions, and what they are."""
@@ -91,6 +94,8 @@ def open_results(path: str | Path) -> xr.Dataset:
         and variable.dtype.kind == "i"
     }  # fmt: skip
     dataset = dataset.assign(texts)
+    if COMPRESSION in dataset.attrs:  # of the file, not of what it tells
+        dataset.encoding[COMPRESSION] = dataset.attrs.pop(COMPRESSION)
     return _stacked(dataset, dataset.attrs.pop(LEVELS, "").split())
 
 

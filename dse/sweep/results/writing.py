@@ -31,10 +31,7 @@ import numpy as np
 from dse import outputs
 from dse.errors import InputError
 from dse.files import is_sealed, seal
-from dse.sweep.results.files import LEVELS, Labelled, Variable
-
-#: Global attribute that tells how a file is compressed.
-COMPRESSION = "compression"
+from dse.sweep.results.files import COMPRESSION, LEVELS, Labelled, Variable
 
 _CHUNK = 1 << 15  # values of a chunk on disk: shuffled and compressed within the processor's cache
 _FILTERS: dict[str, dict[str, Any]] = {
