@@ -11,8 +11,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+from dse import outputs
+from dse.errors import InputError
+
 #: For screens and for papers.
 ENDINGS = (".png", ".svg")
+
+#: Kinds of figures that a grid of machines alone is suited to (:func:`dse.plot.suited`).
+_OF_MACHINES = ("shares", "energy", "clock", "bounds")
 
 
 class FigureProcess:
@@ -34,19 +40,38 @@ class FigureProcess:
             self._process.kill()
             self._process.communicate()
 
-    def draw(self, results: Path) -> list[Path]:
-        """The figures that results are suited to, beside them."""
+    def draw(self, results: Path, force: bool = False) -> list[Path]:
+        """The figures that results are suited to, beside them; ``force`` replaces files that dse has not written."""
         process = self._process
         if process and process.stdin and process.stdout:
             try:
-                print(json.dumps(str(results)), file=process.stdin, flush=True)
+                print(json.dumps([str(results), force]), file=process.stdin, flush=True)
                 return list(map(Path, json.loads(process.stdout.readline())))
             except (OSError, ValueError):
                 pass  # whatever went wrong there goes wrong here again, and is reported
-        return draw(results)
+        return draw(results, force)
 
 
-def draw(results: Path) -> list[Path]:
+def check(results: Path, force: bool, machines: bool) -> None:
+    """InputError where a figure that may be drawn beside results must not be written.
+
+    Args:
+        results: file of the results, which need not be there yet.
+        force: replace files that dse has not written.
+        machines: whether these are results of a grid of machines, which have figures of several kinds.
+    """
+    for kind in ("breakdown", *_OF_MACHINES) if machines else ("breakdown",):
+        for ending in ENDINGS:
+            path = beside(results, kind, ending)
+            if path == results:
+                raise InputError(
+                    f"output {results}", f"the name of a figure ({ending})", "a results file (.nc)",
+                    f"write {results.with_suffix('.nc')}",
+                )  # fmt: skip
+            outputs.checked(path, force)
+
+
+def draw(results: Path, force: bool = False) -> list[Path]:
     """Draw the figures that a results file is suited to, beside it."""
     from dse import plot
     from dse.sweep.results.files import open_results
@@ -54,7 +79,9 @@ def draw(results: Path) -> list[Path]:
     with open_results(results) as dataset:
         figures = {kind: plot.KINDS[kind](dataset) for kind in plot.suited(dataset)}
     return [
-        plot.save(figure, beside(results, kind, ending)) for kind, figure in figures.items() for ending in ENDINGS
+        plot.save(figure, beside(results, kind, ending), force, [results])
+        for kind, figure in figures.items()
+        for ending in ENDINGS
     ]
 
 
@@ -84,7 +111,8 @@ def main() -> None:
     _warm_up()
     request = sys.stdin.readline()
     if request:
-        print(json.dumps(list(map(str, draw(Path(json.loads(request)))))), flush=True)
+        results, force = json.loads(request)
+        print(json.dumps(list(map(str, draw(Path(results), force)))), flush=True)
 
 
 if __name__ == "__main__":

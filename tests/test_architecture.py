@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 LEVELS: list[tuple[str, ...]] = [
     ("dse",),  # the package itself: public names, imported when they are asked for
     ("dse.errors", "dse.files", "dse.environment", "dse.quantities"),
-    ("dse.toml",),
+    ("dse.inputs", "dse.outputs", "dse.toml"),
     ("dse.types",),
     ("dse.catalog",),
     ("dse.references",),

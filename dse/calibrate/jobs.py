@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dse import outputs
 from dse.calibrate import kernel_tables, kernels, power, stacks, steps
 from dse.errors import InputError
 from dse.measured import energy
@@ -26,7 +27,7 @@ class Job(NamedTuple):
     """One kind of calibration."""
 
     fit: Callable[[Sequence[str | Path], int, Callable[[str], None]], Any]  #: tables, folds, progress → what is found
-    write: Callable[[Any, str | Path], None]  #: to a TOML file of its own
+    write: Callable[[Any, str | Path, bool], None]  #: to a TOML file of its own, whatever is there or not
     write_catalog: Callable[[Any, str | Path], list[Path]]  #: into a catalogue folder; the files that it changed
     summary: Callable[[Any], Summary]
 
@@ -42,7 +43,7 @@ def job_for(tables: Sequence[str | Path]) -> Job:
 
 def run(
     tables: Sequence[str | Path], folds: int, output: str | Path, catalog: str | Path | None = None,
-    progress: Callable[[str], None] = print,
+    progress: Callable[[str], None] = print, force: bool = False,
 ) -> tuple[Any, Summary, list[Path]]:  # fmt: skip
     """Fit the job of some tables and write what it found.
 
@@ -52,13 +53,15 @@ def run(
         output: TOML file to write.
         catalog: folder of a catalogue whose fitted values are replaced too.
         progress: told what is going on.
+        force: replace an output that dse has not written.
 
     Returns:
         What the job found, its errors, and the files that were written.
     """
+    outputs.checked(output, force, tables)
     job = job_for(tables)
     found = job.fit(tables, folds, progress)
-    job.write(found, output)
+    job.write(found, output, force)
     changed = job.write_catalog(found, catalog) if catalog else []
     return found, job.summary(found), [Path(output), *changed]
 

@@ -123,11 +123,11 @@ def _in_order(found: FittedJob, values: dict[str, Value]) -> dict[str, Value]:
     return values | ({"crowding": _NONE} if level else {})
 
 
-def write(found: Sequence[FittedJob], path: str | Path) -> None:
+def write(found: Sequence[FittedJob], path: str | Path, force: bool = False) -> None:
     """All tables in one TOML file, each headed by the file of the catalogue that it belongs to."""
     about = "Fitted by dse calibrate; spread is the standard deviation of a value's logarithm."
     parts = {f"{one.slug}.{one.name}": one.entries for job in found for one in tables(job)}
-    writing.write(path, writing.document(parts, about))
+    writing.write(path, writing.document(parts, about), force)
 
 
 def write_catalog(found: Sequence[FittedJob], folder: str | Path) -> list[Path]:

@@ -233,9 +233,9 @@ def _written(name: str, value: float) -> str:
     return writing.number(value, field_metadata(Power, name)["units"])
 
 
-def write(found: Sequence[FittedChip], path: str | Path) -> None:
+def write(found: Sequence[FittedChip], path: str | Path, force: bool = False) -> None:
     """All tables in one TOML file, each headed by the accelerator that it belongs to."""
-    writing.write(path, writing.document({f"{one.slug}.power": entries(one) for one in found}))
+    writing.write(path, writing.document({f"{one.slug}.power": entries(one) for one in found}), force)
 
 
 def write_catalog(found: Sequence[FittedChip], folder: str | Path) -> list[Path]:

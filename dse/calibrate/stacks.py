@@ -129,9 +129,9 @@ def catalog_units(name: str) -> str:
     return field_metadata(Software, name)["units"]
 
 
-def write(found: Calibration, path: str | Path) -> None:
+def write(found: Calibration, path: str | Path, force: bool = False) -> None:
     """:func:`toml` in a file."""
-    writing.write(path, toml(found))
+    writing.write(path, toml(found), force)
 
 
 def write_catalog(found: Calibration, folder: str | Path | None = None) -> list[Path]:

@@ -14,8 +14,10 @@ from typing import Any, cast
 
 import tomlkit
 
+from dse import outputs
 from dse.catalog.load import FOLDERS
 from dse.errors import InputError
+from dse.files import MARK, whole_or_absent
 
 #: SI units → what one of them is in the unit that the catalogue writes, and that unit.
 _UNITS = {
@@ -73,12 +75,10 @@ def document(tables: Tables, about: str = "") -> str:
     return "\n".join(parts).lstrip("\n") + "\n"
 
 
-def write(path: str | Path, text: str) -> None:
-    """Write a file; InputError where it cannot be written."""
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(str(path), error.strerror or str(error), "a file that can be written", "check -o") from None
+def write(path: str | Path, text: str, force: bool = False) -> None:
+    """Write a file of our own, which says so first; InputError where it must not or cannot be written."""
+    with outputs.replacing(path, force) as partial:
+        partial.write_text(f"# {MARK}\n{text}", encoding="utf-8")
 
 
 def catalog_file(folder: str | Path, kind: str, slug: str) -> Path:
@@ -107,4 +107,5 @@ def revise(path: Path, values: Mapping[str, str], table: str = "", drop: tuple[s
             del place[name]
     for name, value in values.items():
         place[name] = tomlkit.value(value)
-    path.write_text(tomlkit.dumps(whole), encoding="utf-8")
+    with outputs.disk_errors(path), whole_or_absent(outputs.resolved(path)) as partial:
+        partial.write_text(tomlkit.dumps(whole), encoding="utf-8")

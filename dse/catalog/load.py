@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dse import toml
+from dse import inputs, toml
 from dse.errors import InputError, unknown_name
 
 #: Kind → its folder in a catalogue.
@@ -115,7 +115,7 @@ def stamp(path: Path) -> tuple[int, int]:
 @functools.lru_cache(maxsize=4096)
 def _parse_cached(path: Path, *stamp: int) -> dict[str, Any]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = inputs.text(path, "a TOML file")
     except UnicodeDecodeError as error:
         raise InputError(shown(path), f"byte {error.start} is not UTF-8", "a TOML file", "save it as UTF-8") from None
     return toml.parsed(text, shown(path))

@@ -42,6 +42,7 @@ def predict(
     uncertainty: Annotated[
         bool, typer.Option("--uncertainty", help="Add the ends of 80 % intervals of times, rates and peak memory.")
     ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")] = False,
     columns: Columns = False,
 ) -> int:
     """Predict every row of a table.
@@ -54,7 +55,7 @@ def predict(
     """
     from dse.measured.comparison import predict
 
-    found = predict(cases, output, uncertainty)
+    found = predict(cases, output, uncertainty, force)
     print(f"{found.predicted} of {found.rows} rows predicted: {output}")
     for name, meant in found.misspelt.items():
         show.note(f"the column {name} is not read; did you mean {meant}?")
@@ -71,6 +72,7 @@ def validate(
     uncertainty: Annotated[
         bool, typer.Option("--uncertainty", help="Also say which share of the rows lies in its 80 % interval.")
     ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     columns: Columns = False,
 ) -> int:
@@ -83,7 +85,7 @@ def validate(
     """
     from dse.measured.comparison import validate
 
-    report = validate(cases, output, uncertainty)
+    report = validate(cases, output, uncertainty, force)
     if as_json:
         show.document(report)
     else:
@@ -141,11 +143,12 @@ def calibrate(
     catalog: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Also replace the fitted values of this catalogue.")
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")] = False,
 ) -> None:
     """Fit parameters to measurements: of chips and networks to kernels or power limits, of software stacks to steps."""
     from dse.calibrate import jobs
 
-    _, summary, written = jobs.run(cases, folds, output, catalog)
+    _, summary, written = jobs.run(cases, folds, output, catalog, force=force)
     rows = [[show.percent(cell) if isinstance(cell, float) else str(cell) for cell in row] for row in summary.rows]
     show.print_table(show.console(), summary.header, rows, left=summary.header[:1])
     if summary.note:

@@ -10,12 +10,13 @@ import typer
 
 from dse.cli.run import finish
 from dse.cli.status import report_errors
-from dse.drawing import FigureProcess
+from dse.drawing import FigureProcess, check
 
 
 @report_errors
 def merge(
     output: Annotated[Path, typer.Argument(metavar="OUTPUT.nc", help="Results file that dse run --shard was given.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")] = False,
     figure: Annotated[bool, typer.Option(help="Draw the figures that the results are suited to.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
@@ -25,5 +26,7 @@ def merge(
         from dse import sweep as sweeps
 
         imported = time.perf_counter() - began
-        _, summary = sweeps.merge(output)
-        return finish(summary, imported, figure_process if figure else None, as_json)
+        if figure:
+            check(output, force, machines=False)
+        _, summary = sweeps.merge(output, force=force)
+        return finish(summary, imported, figure_process if figure else None, as_json, force)

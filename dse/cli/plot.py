@@ -44,6 +44,7 @@ def plot(
     as_format: Annotated[
         Format | None, typer.Option("--format", help="Format of figures beside the results [default: png].")
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")] = False,
 ) -> None:
     """Draw the figures of a results file.
 
@@ -53,6 +54,7 @@ def plot(
     Of a grid of machines also: shares of the step time along each axis, energy against time, and metrics against the
     clock.
     """
+    from dse import outputs
     from dse import plot as figures
     from dse.drawing import beside
     from dse.plot.style import check_ending
@@ -63,5 +65,8 @@ def plot(
         raise InputError("--format", str(as_format), f"{output.suffix.lower()[1:]}, as -o ends", "leave --format out")
     with open_results(results) as dataset:
         kinds = [kind or Kind.breakdown] if kind or output else figures.suited(dataset)
-        for one in kinds:
-            print(figures.save(figures.KINDS[one](dataset), output or beside(results, one, ending)))
+        places = {one: output or beside(results, one, ending) for one in kinds}
+        for place in places.values():
+            outputs.checked(place, force, [results])
+        for one, place in places.items():
+            print(figures.save(figures.KINDS[one](dataset), place, force, [results]))

@@ -14,7 +14,7 @@ from rich.text import Text
 from dse.cli import best, show
 from dse.cli.designs import print_reasons
 from dse.cli.status import INTERRUPTED, NOTHING_FEASIBLE, report_errors
-from dse.drawing import FigureProcess
+from dse.drawing import FigureProcess, check
 from dse.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def run(
         str | None, typer.Option(metavar="i/n", help="Run only share i of n; dse merge joins them.")
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Compute again what an earlier run has finished.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")] = False,
     any_option: Annotated[
         bool, typer.Option("--any-option", help="Offer options of the mapping that the stack lacks too.")
     ] = False,
@@ -59,9 +60,11 @@ def run(
         out.print(Text(f"{grid.spec.title}\n{grid.describe()}, keeping {kept}"))
         for told in filter(None, (*grid.spec.notes, grid.lacks)):
             out.print(Text(told, "yellow"), soft_wrap=True)
+        if figure_process:
+            check(output or grid.spec.output, force, machines=kept.mode == "best")
         try:
             with sweeps.progress_bar() as progress:
-                options = {"keep": keep, "chunk": chunk, "fresh": fresh, "progress": progress}
+                options = {"keep": keep, "chunk": chunk, "fresh": fresh, "progress": progress, "force": force}
                 if share:
                     summary = sweeps.perform_shard(grid.spec, sweeps.Shard(*share), output, **options)
                 else:
@@ -69,18 +72,28 @@ def run(
         except sweeps.Interrupted as interruption:
             show.note(str(interruption))
             return INTERRUPTED
-        return finish(summary, imported, figure_process, as_json)
+        return finish(summary, imported, figure_process, as_json, force)
 
 
-def finish(summary: Summary, imported: float, figure_process: FigureProcess | None, as_json: bool) -> int:
-    """Draw and print what a sweep found; gives the exit status."""
+def finish(
+    summary: Summary, imported: float, figure_process: FigureProcess | None, as_json: bool, force: bool = False
+) -> int:
+    """Print what a sweep found, draw, tell where everything is; gives the exit status.
+
+    What was found is told whatever becomes of the figures.
+    """
     began = time.perf_counter()
-    figures = figure_process.draw(summary.written) if figure_process and summary.n_feasible else []
-    seconds = {"import": imported} | summary.seconds | {"figure": time.perf_counter() - began}
-    if as_json:
-        show.document(_as_dict(summary, seconds, figures))
-    else:
-        _print(summary, seconds, figures)
+    figures: list[Path] = []
+    if not as_json:
+        _print(summary)
+    try:
+        figures += figure_process.draw(summary.written, force) if figure_process and summary.n_feasible else []
+    finally:
+        seconds = {"import": imported} | summary.seconds | {"figure": time.perf_counter() - began}
+        if as_json:
+            show.document(_as_dict(summary, seconds, figures))
+        else:
+            _print_end(summary, seconds, figures)
     return 0 if summary.n_feasible or summary.shard else NOTHING_FEASIBLE
 
 
@@ -109,7 +122,8 @@ def _as_dict(summary: Summary, seconds: dict[str, float], figures: list[Path]) -
 _SPLIT = ("import", "trace", "compile", "run", "write", "figure")
 
 
-def _print(summary: Summary, seconds: dict[str, float], figures: list[Path]) -> None:
+def _print(summary: Summary) -> None:
+    """The best designs, and why others cannot run."""
     out = show.console()
     if summary.best:
         best.show_best(out, summary)
@@ -119,6 +133,11 @@ def _print(summary: Summary, seconds: dict[str, float], figures: list[Path]) -> 
     show.heading(out, f"{summary.n_feasible:,} of {summary.n_designs:,} designs can run ({share})")
     if summary.reasons:
         print_reasons(out, summary.reasons, summary.study)
+
+
+def _print_end(summary: Summary, seconds: dict[str, float], figures: list[Path]) -> None:
+    """What it took, and where everything is."""
+    out = show.console()
     out.print()
     split = ", ".join(f"{name} {seconds[name]:.2f}" for name in _SPLIT if name in seconds)
     out.print(Text(f"{summary.n_designs:,} designs{_origin(summary)}; seconds: {split}"), soft_wrap=True)
@@ -131,9 +150,12 @@ def _print(summary: Summary, seconds: dict[str, float], figures: list[Path]) -> 
 
 def _origin(summary: Summary) -> str:
     """What of it this run has computed."""
+    if summary.damaged:
+        return f", all computed again: {summary.output} was damaged, {summary.rate:,.0f} designs/s"
     if summary.finished:
         return f", finished by a run on {summary.finished} (--fresh computes them again)"
     if summary.resumed == summary.n_designs:
         return ", all of them found finished"
     found = f", {summary.resumed:,} of them from an interrupted run" if summary.resumed else ""
+    found += f", {summary.redone:,} computed again because their parts were damaged" if summary.redone else ""
     return f"{found}, {summary.rate:,.0f} designs/s"

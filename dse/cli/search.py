@@ -40,6 +40,7 @@ def search(
         int | None, typer.Option(help="Budget of each seed of each method, in place of the file's.")
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Begin again, whatever an earlier run has done.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")] = False,
     any_option: Annotated[
         bool, typer.Option("--any-option", help="Offer options of the mapping that the stack lacks too.")
     ] = False,
@@ -68,7 +69,7 @@ def search(
         out.print(Text(told, "yellow"), soft_wrap=True)
     try:
         with progress_bar() as progress:
-            options = searches.Options(output, evaluations, seconds, fresh, progress)
+            options = searches.Options(output, evaluations, seconds, fresh, progress, force=force)
             _, found = searches.perform(problem, options)
     except searches.Interrupted as interruption:
         show.note(str(interruption))

@@ -44,7 +44,7 @@ def _status(command: Callable[[], int | None]) -> int:
         return 0
     except OSError as error:
         if not error.filename:
-            raise
+            return _unwritable_output(error)
         show.error(
             InputError(str(error.filename), error.strerror or str(error), "a file that can be used", "check the path")
         )
@@ -52,3 +52,10 @@ def _status(command: Callable[[], int | None]) -> int:
     except KeyboardInterrupt as interruption:
         show.note(str(interruption) or "interrupted")
         return INTERRUPTED
+
+
+def _unwritable_output(error: OSError) -> int:
+    """Standard output is a file on a full disk, say; Python is kept from writing to it once more when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    show.error(InputError("standard output", error.strerror or str(error), "space to print to", "free some space"))
+    return BAD_INPUT

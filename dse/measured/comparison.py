@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dse import outputs
 from dse.measured import (
     Measurement,
     Prediction,
@@ -77,18 +78,19 @@ class Predicted(NamedTuple):
     misspelt: dict[str, str]  #: columns that are not read → the name they nearly have
 
 
-def predict(cases_path: str | Path, output: str | Path, intervals: bool = False) -> Predicted:
+def predict(cases_path: str | Path, output: str | Path, intervals: bool = False, force: bool = False) -> Predicted:
     """Predict every row of a table and write it with the columns added; a bad row never stops the file.
 
     Adds ``pred_<metric>`` (SI), ``completed`` (what the row left open, with the value taken), ``pred_note``
     and ``skipped`` (why there is no prediction); with ``intervals`` also ``pred_<metric>_low`` and ``_high``,
     between which a step's times and rates lie in 80 % of cases. What a table of steps may hold:
-    :data:`dse.measured.columns.READ`.
+    :data:`dse.measured.columns.READ`. ``force`` replaces an output that dse has not written.
     """
+    outputs.checked(output, force, [cases_path])
     reader = _reader(cases_path)
     predictions = reader(cases_path) if reader else predict_cases(read_cases(cases_path, measured=False))
     rows = _predicted_rows(predictions, half_widths(predictions) if intervals else {})
-    _write(output, [line for _, line in sorted(rows, key=lambda item: item[0])])
+    _write(output, [line for _, line in sorted(rows, key=lambda item: item[0])], force)
     skipped = Counter(line["skipped"] for _, line in rows if line["skipped"])
     wrong = {} if reader else columns.misspelt(read_table(cases_path)[0])
     return Predicted(len(rows), len(rows) - skipped.total(), dict(skipped), wrong)
@@ -111,18 +113,22 @@ def coverage(compared: Sequence[Comparison]) -> list[dict[str, Any]]:
 
 
 def validate(
-    paths: str | Path | Sequence[str | Path], output: str | Path | None = None, intervals: bool = False
-) -> Report:
+    paths: str | Path | Sequence[str | Path], output: str | Path | None = None, intervals: bool = False,
+    force: bool = False,
+) -> Report:  # fmt: skip
     """Compare predictions with what the tables measured; see :func:`report` for what comes back.
 
     With ``intervals``, the report has the :func:`coverage` of the predictions' intervals too.
 
     With ``output``, writes one line a measured figure: the row's own columns, then ``table``, ``metric_compared``,
     ``measured``, ``predicted``, ``error``, ``baseline_error``, ``completed``, ``pred_note`` and ``skipped``.
+    ``force`` replaces a file that dse has not written.
     """
+    if output is not None:
+        outputs.checked(output, force, [paths] if isinstance(paths, str | Path) else paths)
     compared = compare(paths)
     if output is not None:
-        _write(output, [_compared_row(c) for c in compared])
+        _write(output, [_compared_row(c) for c in compared], force)
     return report(compared) | ({"coverage": coverage(compared)} if intervals else {})
 
 
@@ -328,10 +334,10 @@ def _compared_row(compared: Comparison) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _write(path: str | Path, rows: list[dict[str, Any]]) -> None:
+def _write(path: str | Path, rows: list[dict[str, Any]], force: bool) -> None:
     """Rows as CSV; columns in the order in which they first appear."""
     header = list(dict.fromkeys(column for row in rows for column in row if column))
-    with Path(path).open("w", encoding="utf-8", newline="") as file:
+    with outputs.replacing(path, force) as partial, partial.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, header, extrasaction="ignore", restval="", lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)

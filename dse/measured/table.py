@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import gzip
+import io
 import math
 import re
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
+from dse import inputs
 from dse.errors import InputError
 
 MEASURED = "…_measured columns, or metric, value and unit"
@@ -133,15 +135,14 @@ class Case:
 def read_table(path: str | Path) -> tuple[list[str], list[Row]]:
     """(columns, rows) of a CSV file, gzipped or not; InputError for one that cannot be read or has no rows."""
     path = Path(path)
-    opener = gzip.open if path.suffix == ".gz" else open
     try:
-        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            columns = [name for name in reader.fieldnames or [] if name]
-            rows = [_row(path, reader.line_num, line) for line in reader]
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
-        text = getattr(error, "strerror", None) or str(error)
-        raise InputError(str(path), text, "a CSV file, plain or gzipped", "check the path and the file") from None
+        text = inputs.content(path, inputs.TABLE, "a CSV file, plain or gzipped", unpack=True).decode("utf-8-sig")
+        reader = csv.DictReader(io.StringIO(text, newline=""))
+        columns = [name for name in reader.fieldnames or [] if name]
+        rows = [_row(path, reader.line_num, line) for line in reader]
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
+        got = getattr(error, "strerror", None) or str(error)
+        raise InputError(str(path), got, "a CSV file, plain or gzipped", "check the path and the file") from None
     if not columns or not rows:
         raise InputError(str(path), "no rows", "a header line and at least one row", "check that the file is complete")
     return columns, rows

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import textwrap
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from dse import outputs
 from dse.errors import InputError
+from dse.files import MARK
 from dse.quantities import settings
 
 if TYPE_CHECKING:
@@ -224,17 +227,19 @@ def check_ending(path: str | Path) -> Path:
     return path
 
 
-def save(figure: Figure, path: str | Path) -> Path:
-    """Write a figure; the ending (.png, .svg, .pdf) says how. The same results give the same file."""
+#: Ending → metadata of a figure: who has written it, and no date.
+_METADATA: dict[str, dict[str, str | None]] = {
+    ".png": {"Software": MARK}, ".svg": {"Creator": MARK, "Date": None}, ".pdf": {"Creator": MARK, "CreationDate": None}
+}
+
+
+def save(figure: Figure, path: str | Path, force: bool = False, inputs: Iterable[str | Path] = ()) -> Path:
+    """Write a figure; the ending (.png, .svg, .pdf) says how. The same results give the same file.
+
+    See :func:`dse.outputs.checked` for which files are replaced.
+    """
     path = check_ending(path)
-    dates = {".svg": "Date", ".pdf": "CreationDate"}
-    dated = {name: None for ending, name in dates.items() if path.suffix.lower() == ending}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with style():
-            figure.savefig(path, dpi=200, metadata=dated)
-    except OSError as error:
-        raise InputError(
-            str(path), error.strerror or str(error), "a file that can be written", "choose another with -o"
-        ) from None
+    ending = path.suffix.lower()
+    with outputs.replacing(path, force, inputs) as partial, style():
+        figure.savefig(partial, format=ending[1:], dpi=200, metadata=_METADATA[ending])
     return path

@@ -6,14 +6,13 @@ name and then renamed: what is there is whole.
 
 from __future__ import annotations
 
-import os
 import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.files import unique_suffix
+from dse.files import is_sealed, seal, whole_or_absent
 from dse.sweep.store.parts import parts_folder
 
 _HISTORY = ("violation", "value", "objectives", "feasible")
@@ -45,18 +44,17 @@ def save(file_path: Path, key: str, found: Progressed) -> None:
     arrays |= {f"state_{i:03d}": array for i, array in enumerate(found.state)}
     arrays |= {f"told_{i}": array for i, array in enumerate(found.told or ())}
     file_path.parent.mkdir(parents=True, exist_ok=True)
-    partial = file_path.with_suffix(f".{unique_suffix()}")
-    try:
+    with whole_or_absent(file_path) as partial:
         with partial.open("wb") as file:
             np.savez(file, **arrays)
-        os.replace(partial, file_path)
-    finally:
-        partial.unlink(missing_ok=True)
+        seal(partial, file_path.name)
 
 
 def load(file_path: Path, key: str) -> Progressed | None:
-    """The checkpoint of this very search, if it is there and whole."""
+    """The checkpoint of this very search, if it is there and as it was saved."""
     try:
+        if not is_sealed(file_path, file_path.name):
+            return None
         with file_path.open("rb") as file, np.load(file) as arrays:
             if str(arrays["key"]) != key:
                 return None

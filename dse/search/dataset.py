@@ -109,7 +109,7 @@ def _designs(
 def _attributes(
     problem: Problem, found: list[MethodResult], summary: Outcome, identity: dict[str, str]
 ) -> dict[str, Any]:
-    """Global attributes: what was searched, with what, when, and on whose data it rests."""
+    """Global attributes: what was searched, with what, and on whose data it rests."""
     return {
         "title": problem.spec.sweep.title,
         "Conventions": "CF-1.11",
@@ -119,7 +119,6 @@ def _attributes(
         "objective": summary.objectives[0],
         "objectives": json.dumps(summary.objectives),
         "size": float(summary.size),
-        "seconds": summary.seconds["total"],
         "infeasible_by_reason": json.dumps(summary.reasons),
         **provenance(problem.grid),
     }

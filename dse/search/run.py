@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from dse import outputs
 from dse.files import search_digest
 from dse.search import checkpoint, outcome, pareto, problem
 from dse.search import dataset as datasets
@@ -28,7 +29,7 @@ from dse.search.space import leaf_paths
 from dse.spec.search import SearchSpec, read
 from dse.spec.sweep import Keep
 from dse.study import Study
-from dse.sweep.evaluation import output_errors, stoppable
+from dse.sweep.evaluation import stoppable
 from dse.sweep.results import files as results
 from dse.sweep.results import writing
 from dse.sweep.results.files import Labelled
@@ -53,6 +54,7 @@ class Options:
     progress: Callable[[SearchProgress], None] | None = None  #: called between chunks
     study: Study | None = None  #: what is evaluated, in place of what the specification asks for
     between_checkpoints: float = 2.0  #: seconds
+    force: bool = False  #: replace an output that dse has not written
 
 
 def run(spec: str | Path | SearchSpec, output: str | Path | bool | None = None, **options: Any) -> xr.Dataset:
@@ -85,14 +87,18 @@ def perform(task: Problem, options: Options) -> tuple[Labelled, Outcome]:
     task = _with_budget(task, options)
     named = None if options.output in (None, True, False) else Path(str(options.output))
     target = None if options.output is False else named or task.spec.sweep.output
-    with output_errors(target), opened(target) if target else contextlib.nullcontext(), stoppable():
+    if target:
+        for path in (target, outputs.note_path(target)):
+            outputs.checked(path, options.force, [task.spec.sweep.file])
+    with outputs.disk_errors(target), opened(target) if target else contextlib.nullcontext(), stoppable():
         found, seconds = _searched(task, target, options)
         outcome.verify(task, _best_of_all(found))
         found = outcome.with_metrics(task, found)
         summary = outcome.of_methods(task, found, seconds | {"total": time.perf_counter() - began}, target)
         labelled = datasets.build(task, found, summary, identity(task))
         if target:
-            writing.write(labelled, target, task.spec.sweep.compression)
+            writing.write(labelled, target, task.spec.sweep.compression, options.force, [task.spec.sweep.file])
+            writing.write_making(target, summary.seconds)
     return labelled, summary
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dse import toml
+from dse import inputs, toml
 from dse.designs import CHIP, MOST, is_whole, known_leaves, told_reading
 from dse.errors import InputError, nearest, unknown_name
 from dse.spec import axes as axis_values
@@ -139,7 +139,7 @@ def text_of(path: str | Path) -> str:
     """The text of a specification's file; one that cannot be read is an InputError."""
     path = Path(path)
     try:
-        return path.read_text(encoding="utf-8")
+        return inputs.text(path, "a TOML file")
     except (OSError, UnicodeDecodeError) as error:
         near = nearest(path.name, [p.name for p in path.parent.glob("*.toml")])
         fix = f"did you mean {path.parent / near[0]}?" if near else "give the path of a sweep specification"

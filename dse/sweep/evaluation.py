@@ -10,11 +10,10 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.errors import InputError
 from dse.sweep.engine.engine import Engine
 from dse.sweep.engine.programs import CompileClock
 from dse.sweep.grid.grid import Grid
@@ -39,48 +38,44 @@ class Interrupted(Exception):  # noqa: N818 - what happened, not an error
         super().__init__(f"interrupted after {done:,} of {total:,} designs; {kept}")
 
 
-@contextlib.contextmanager
-def output_errors(target: Path | None) -> Iterator[None]:
-    """What the disk refuses is an InputError; finished parts stay."""
-    try:
-        yield
-    except OSError as error:
-        raise InputError(
-            f"output {target}", error.strerror or str(error), "space and write permission",
-            "free some space and run again: what is finished is kept",
-        ) from error  # fmt: skip
+class Earlier(NamedTuple):
+    """Designs that an earlier run has left."""
+
+    resumed: int  #: taken as they are
+    redone: int  #: whose parts were not as they had been saved, computed again
 
 
 def evaluate_blocks(
     job: Job, engine: Engine, blocks: list[range], store: PartStore | None, take: Callable[[Part], None],
     shard: Shard = _WHOLE,
-) -> int:  # fmt: skip
+) -> Earlier:  # fmt: skip
     """Hand what is kept of each block to ``take``; how many designs an earlier run had finished."""
+    blocks = store.fitted(blocks) if store else blocks
     finished = {block for block in blocks if store and store.has(block)}
     computed = keeping.parts(engine, job.keep, [block for block in blocks if block not in finished])
     kept = _Kept(store, Manifest(store.folder, store.key, shard)) if store else None
     if kept:
         kept.record.begin(job.grid, job.identity, blocks, shard)
-    tally = _Tally(job, sum(designs_in(job.grid, block) for block in blocks))
+    tally = _Tally(job, sum(keeping.designs_in(engine, job.keep, block) for block in blocks))
 
     with stoppable(), ThreadPoolExecutor(1) as writer:
         saving = None
         try:
             for block in blocks:
-                if kept and block in finished:
-                    part = kept.store.load(block) or next(keeping.parts(engine, job.keep, [block]))
-                else:
-                    part = _next(computed, block, kept)
+                found = kept.store.load(block) if kept and block in finished else None
+                again = found is None and block in finished
+                part = found or _next(keeping.parts(engine, job.keep, [block]) if again else computed, block, kept)
+                if found is None:
                     if saving:
                         saving.result()  # so that no more than one part waits in memory
                     saving = writer.submit(kept.save, block, part) if kept else None
                 take(part)
-                tally.add(designs_in(job.grid, block), part, block in finished)
+                tally.add(keeping.designs_in(engine, job.keep, block), part, found is not None, again)
             if saving:
                 saving.result()
         except KeyboardInterrupt:
             raise Interrupted(tally.done, tally.total, store.folder if store else None) from None
-    return tally.resumed
+    return Earlier(tally.resumed, tally.redone)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,15 +96,16 @@ class _Tally:
 
     def __init__(self, job: Job, total: int) -> None:
         self.total = total
-        self.done = self.resumed = self._feasible = 0
+        self.done = self.resumed = self.redone = self._feasible = 0
         self._best = np.inf
         self._report, self._objective = job.options.progress, job.grid.spec.objectives[0]
         self._began, self._compiled = time.perf_counter(), _compiling()
 
-    def add(self, n_designs: int, part: Part, resumed: bool) -> None:
+    def add(self, n_designs: int, part: Part, resumed: bool, redone: bool) -> None:
         """Count a block and report it."""
         self.done += n_designs
         self.resumed += n_designs * resumed
+        self.redone += n_designs * redone
         self._feasible += int(part.counts[0])
         self._best = min(self._best, part.scores[0].min(initial=np.inf))
         if self._report:
@@ -140,19 +136,18 @@ def _next(computed: Iterator[Part], block: range, kept: _Kept | None) -> Part:
         raise
 
 
-def write_results(labelled: Labelled, grid: Grid, store: PartStore) -> None:
-    """Write the results, then remove the parts; when stopped before that, all parts stay."""
+def write_results(
+    labelled: Labelled, grid: Grid, store: PartStore, seconds: dict[str, float], force: bool = False
+) -> None:
+    """Write the results and the note of their making, then remove the parts; when stopped before, all parts stay."""
+    began = time.perf_counter()
     with stoppable():
         try:
-            writing.write(labelled, store.output, grid.spec.compression)
+            writing.write(labelled, store.output, grid.spec.compression, force, [grid.spec.file])
         except KeyboardInterrupt:
             raise Interrupted(grid.n_designs, grid.n_designs, store.folder) from None
+    writing.write_making(store.output, seconds | {"write": time.perf_counter() - began})
     store.remove()
-
-
-def designs_in(grid: Grid, block: range) -> int:
-    """Designs of a block of outer indices."""
-    return grid.first_design(block.stop) - grid.first_design(block.start)
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
+from dse import outputs
 from dse.environment import fuse_outputs
 from dse.errors import InputError
 from dse.spec.sweep import Keep, SweepSpec, parse_keep, read
@@ -16,6 +17,7 @@ from dse.sweep.grid.grid import Grid
 from dse.sweep.progress import Progress
 from dse.sweep.results import summary as summaries
 from dse.sweep.results import writing
+from dse.sweep.results.files import COMPRESSION
 from dse.sweep.results.summary import Summary
 from dse.sweep.store import manifest
 
@@ -37,6 +39,7 @@ class Options:
     progress: Callable[[Progress], None] | None = None  #: called after every block
     study: Study | None = None  #: what is evaluated, in place of what the specification asks for
     any_option: bool = False  #: offer options that the stack lacks too, whatever the specification says
+    force: bool = False  #: replace an output that dse has not written
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,15 +112,23 @@ def prepared(spec: str | Path | SweepSpec, options: Options) -> Job:
     target = None if options.output is False else named or grid.spec.output
     if target:
         writing.usable(grid.spec.compression)
+        for path in (target, outputs.note_path(target)):
+            outputs.checked(path, options.force, [grid.spec.file])
     return Job(grid, kept, options, manifest.identity(grid, kept), target)
 
 
 def finished(job: Job) -> Summary | None:
     """The summary of an earlier run of the same sweep, if its file is there and is not to be made afresh."""
-    if job.options.fresh or job.target is None:
+    if job.options.fresh or job.target is None or not writing.is_whole(job.target):
         return None
     attributes = writing.attributes(job.target)
-    same = job.identity | {"title": job.grid.spec.title}
+    compression = writing.usable(job.grid.spec.compression)
+    same = job.identity | {"title": job.grid.spec.title, COMPRESSION: compression}
     if any(attributes.get(name) != value for name, value in same.items()):
         return None
     return summaries.of_file(job.grid, job.target, attributes)
+
+
+def is_damaged(job: Job) -> bool:
+    """Whether there are results that are not as they were written."""
+    return job.target is not None and job.target.is_file() and writing.is_whole(job.target) is False

@@ -7,10 +7,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from dse import outputs
 from dse.errors import InputError
 from dse.spec.sweep import Keep, from_text
 from dse.study import Study
-from dse.sweep.evaluation import output_errors, write_results
+from dse.sweep.evaluation import write_results
 from dse.sweep.grid.grid import Grid
 from dse.sweep.job import plan
 from dse.sweep.reduce.collection import Collection
@@ -25,12 +26,13 @@ from dse.sweep.store.parts import PartStore, opened, parts_folder, ranges
 _SAME_HERE = ("specification_hash", "catalog_digest", "code_version", "code_digest")
 
 
-def merge(output: str | Path, study: Study | None = None) -> tuple[Labelled, Summary]:
+def merge(output: str | Path, study: Study | None = None, force: bool = False) -> tuple[Labelled, Summary]:
     """Write the results that one run would have written from the parts that its shards have left.
 
     Args:
         output: the file that the shards were given; their parts lie beside it in ``<output>.parts/``.
         study: what the shards were told to evaluate, if it was not what the specification asks for.
+        force: replace a file that dse has not written.
 
     Returns:
         The labelled results and their summary; the parts are gone.
@@ -39,24 +41,26 @@ def merge(output: str | Path, study: Study | None = None) -> tuple[Labelled, Sum
     """
     began = time.perf_counter()
     output = Path(output)
+    for path in (output, outputs.note_path(output)):
+        outputs.checked(path, force)
     key, header = _the_sweep(output)
     grid, keep = _same_sweep(output, header, study)
     store = PartStore(output, key)
-    with output_errors(output), opened(output):
-        blocks = _whole(output, ranges(store.folder)[key], grid.n_outer)
+    with outputs.disk_errors(output), opened(output):
+        blocks = _whole(store, ranges(store.folder)[key], grid.n_outer)
         found = Collection(grid, keep)
         for block in blocks:
             part = store.load(block)
             if part is None:
-                raise _incomplete(output, block, "a part that cannot be read")
+                raise _incomplete(store, block, "a damaged part")
             found.add(part)
         part = found.result()
         joined = time.perf_counter()
-        numbers = {"seconds": {}, "n_programs": 0, "resumed": grid.n_designs, "output": output}
+        numbers = {"seconds": {}, "n_programs": 0, "resumed": grid.n_designs, "redone": 0, "output": output}
         summary = summaries.of_part(grid, keep, part, **numbers)
-        attributes = summaries.attributes(grid, summary, header["sweep"], joined - began)
+        attributes = summaries.attributes(grid, summary, header["sweep"])
         labelled = datasets.build(grid, keep, part, attributes)
-        write_results(labelled, grid, store)
+        write_results(labelled, grid, store, {"run": joined - began}, force)
     summary.seconds.update(run=joined - began, write=time.perf_counter() - joined, total=time.perf_counter() - began)
     return labelled, summary
 
@@ -112,20 +116,57 @@ def _same_sweep(output: Path, header: dict[str, Any], study: Study | None) -> tu
     return grid, keep
 
 
-def _whole(output: Path, blocks: list[range], n_outer: int) -> list[range]:
-    """The blocks, which must hold every index exactly once."""
+def _whole(store: PartStore, blocks: list[range], n_outer: int) -> list[range]:
+    """Of the blocks those that hold every index exactly once: other divisions of the same sweep may have left some."""
+    onward = {n_outer: range(n_outer, n_outer)}  # where the rest is there → the block that begins there
+    for block in sorted(blocks, key=lambda one: -one.start):
+        if block.stop in onward:
+            onward[block.start] = block
+    if 0 not in onward:
+        raise _incomplete(store, _gap(blocks, n_outer), "nothing")
+    found = [onward[0]]
+    while found[-1].stop < n_outer:
+        found.append(onward[found[-1].stop])
+    return found
+
+
+def _gap(blocks: list[range], n_outer: int) -> range:
+    """The first indices that no block has, or what two divisions leave between them."""
     reached = 0
-    for block in [*blocks, range(n_outer, n_outer)]:
+    for block in blocks:
         if block.start > reached:
-            raise _incomplete(output, range(reached, block.start), "nothing")
-        if block.start < reached:
-            raise _incomplete(output, range(block.start, reached), "two parts")
-        reached = block.stop
-    return blocks
+            return range(reached, block.start)
+        reached = max(reached, block.stop)
+    return range(reached if reached < n_outer else 0, n_outer)
 
 
-def _incomplete(output: Path, block: range, got: str) -> InputError:
+def _incomplete(store: PartStore, block: range, got: str) -> InputError:
+    """What is missing, by the shards that should have left it."""
+    told = _missing_shards(store, block)
     return InputError(
-        f"output {output}", f"{got} for the outer indices {block.start:,} to {block.stop - 1:,}",
-        "each index exactly once", "run the missing shard again, then merge",
+        f"output {store.output}", f"{got} for the outer indices {block.start:,} to {block.stop - 1:,}{told}",
+        "each index exactly once", "run the missing shard again (dse run … --shard i/n), then merge",
     )  # fmt: skip
+
+
+def _missing_shards(store: PartStore, block: range) -> str:
+    """Shards that have not run, and those that have begun what is missing, by their manifests."""
+    begun = {
+        tuple(map(int, line["shard"].split("/"))): line["blocks"]
+        for path in sorted(store.folder.glob(f"{store.key}-*.jsonl")) for line in _headers(path)
+    }  # fmt: skip
+    told = []
+    for of in sorted({of for _, of in begun if of > 1}):
+        absent = [f"{i}/{of}" for i in range(1, of + 1) if (i, of) not in begun]
+        broken = [
+            f"{i}/{n}" for (i, n), had in sorted(begun.items())
+            if n == of and had and had[0] < block.stop and block.start < had[1]
+        ]  # fmt: skip
+        told += [f"have not run: {_some(absent)}"] if absent else []
+        told += [f"are incomplete: {_some(broken)}"] if broken else []
+    return f"; shards that {'; '.join(told)}" if told else ""
+
+
+def _some(names: list[str]) -> str:
+    """The first of many names, and how many there are."""
+    return ", ".join(names[:20]) + (f" … ({len(names):,} in all)" if len(names) > 20 else "")

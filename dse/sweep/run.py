@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dse.errors import InputError
+from dse.outputs import disk_errors
 from dse.spec.sweep import SweepSpec
 from dse.sweep.engine.engine import Engine
 from dse.sweep.engine.programs import CompileClock
-from dse.sweep.evaluation import designs_in, evaluate_blocks, output_errors, write_results
-from dse.sweep.job import Options, finished, prepared
+from dse.sweep.evaluation import evaluate_blocks, write_results
+from dse.sweep.job import Options, finished, is_damaged, prepared
 from dse.sweep.progress import Progress
 from dse.sweep.reduce import keep as keeping
 from dse.sweep.reduce.collection import Collection
@@ -102,23 +103,24 @@ def perform(
     if summary := finished(job):
         clear_up(job.target)
         return None, summary
+    damaged = is_damaged(job)
     before, started = CompileClock.read(), time.perf_counter()
-    with output_errors(job.target), opened(job.target) if job.target else contextlib.nullcontext():
+    with disk_errors(job.target), opened(job.target) if job.target else contextlib.nullcontext():
         engine = Engine(job.grid, job.options.chunk)
         blocks = keeping.blocks(engine, job.keep)
         store = PartStore(job.target, manifest.key(job.identity, blocks)) if job.target else None
         if store and job.options.fresh:
             store.remove_parts()
         found = Collection(job.grid, job.keep)
-        resumed = evaluate_blocks(job, engine, blocks, store, found.add)
+        earlier = evaluate_blocks(job, engine, blocks, store, found.add)
         part = found.result()
         seconds, programs, evaluated = _spent(before, started)
-        numbers = {"seconds": seconds, "n_programs": programs, "resumed": resumed, "output": job.target}
-        summary = summaries.of_part(job.grid, job.keep, part, **numbers)
-        attributes = summaries.attributes(job.grid, summary, job.identity, evaluated - began)
+        numbers = {"seconds": seconds, "n_programs": programs, "output": job.target, "damaged": damaged}
+        summary = summaries.of_part(job.grid, job.keep, part, **numbers, **earlier._asdict())
+        attributes = summaries.attributes(job.grid, summary, job.identity)
         labelled = datasets.build(job.grid, job.keep, part, attributes)
         if store:
-            write_results(labelled, job.grid, store)
+            write_results(labelled, job.grid, store, seconds, job.options.force)
     ended = time.perf_counter()
     seconds |= {"write": ended - evaluated, "total": ended - began}
     return labelled, dataclasses.replace(summary, seconds=seconds)
@@ -152,19 +154,25 @@ def perform_shard(
     def count(part: Part) -> None:
         counts.__iadd__(part.counts)
 
-    with output_errors(job.target), opened(job.target, shared=True):
+    with disk_errors(job.target), opened(job.target, shared=True):
         engine = Engine(job.grid, job.options.chunk)
         whole = keeping.blocks(engine, job.keep)
-        blocks = shard.share(whole)
+        blocks = _within(whole, keeping.share(engine, job.keep, *shard))
         store = PartStore(job.target, manifest.key(job.identity, whole))
         if job.options.fresh:
             store.forget(blocks)
-        resumed = evaluate_blocks(job, engine, blocks, store, count, shard)
+        earlier = evaluate_blocks(job, engine, blocks, store, count, shard)
     seconds, programs, evaluated = _spent(before, started)
     seconds |= {"write": 0.0, "total": evaluated - began}
-    n_designs = sum(designs_in(job.grid, block) for block in blocks)
-    numbers = {"seconds": seconds, "n_programs": programs, "resumed": resumed, "output": store.folder}
-    return summaries.of_shard(job.grid, counts, n_designs, shard, **numbers)
+    n_designs = sum(keeping.designs_in(engine, job.keep, block) for block in blocks)
+    numbers = {"seconds": seconds, "n_programs": programs, "output": store.folder}
+    return summaries.of_shard(job.grid, counts, n_designs, shard, **numbers, **earlier._asdict())
+
+
+def _within(blocks: list[range], wanted: range) -> list[range]:
+    """What of these blocks lies within a range."""
+    pieces = (range(max(block.start, wanted.start), min(block.stop, wanted.stop)) for block in blocks)
+    return [piece for piece in pieces if piece]
 
 
 def _spent(before: tuple[float, float, int], started: float) -> tuple[dict[str, float], int, float]:

@@ -129,7 +129,7 @@ def test_the_file_holds_history_and_best_designs_with_units(tmp_path):
         assert found.memory_bandwidth.attrs["path"] == "system.accelerator.memory.bandwidth"
         assert all("long_name" in variable.attrs for variable in found.variables.values())
         assert found.attrs["title"] == "search" and found.attrs["specification"] == spec.sweep.text
-        assert {"created", "sources", "specification_hash", "code_digest", "seconds"} <= set(found.attrs)
+        assert {"source", "sources", "specification_hash", "code_digest"} <= set(found.attrs)
         assert float(found.step_time.min()) == pytest.approx(outcome.designs[0].objectives[0])
         assert np.array_equal(found.tp, made.tp)
 

@@ -1,4 +1,4 @@
-"""Shards and their merging, and runs that are killed: the data is that of one undisturbed run."""
+"""Shards and their merging, and runs that are killed: the file is that of one undisturbed run, byte for byte."""
 
 import random
 import shutil
@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 
-import netCDF4
 import numpy as np
 import pytest
 
@@ -35,23 +34,13 @@ def shard(output, number, of, **options):
     return perform_shard(spec(), Shard(number, of), output, study=toy.STUDY, **({"chunk": CHUNK} | options))
 
 
-def content(path):
-    """Everything in a file, bytes of the values and attributes; the times of the run apart."""
-    with netCDF4.Dataset(path) as file:
-        file.set_auto_maskandscale(False)
-        attributes = {name: file.getncattr(name) for name in file.ncattrs() if name not in ("created", "seconds")}
-        return attributes, {name: described(variable) for name, variable in file.variables.items()}
-
-
-def described(variable):
-    values = np.asarray(variable[...])
-    attributes = {name: np.asarray(variable.getncattr(name)).tolist() for name in variable.ncattrs()}
-    return variable.dimensions, values.dtype, values.tolist() if variable.dtype is str else values.tobytes(), attributes
+def names_in(folder):
+    return sorted(path.name for path in folder.iterdir())
 
 
 def undisturbed(folder, **options):
     perform(spec(), folder / "whole.nc", study=toy.STUDY, **({"chunk": CHUNK} | options))
-    return content(folder / "whole.nc")
+    return (folder / "whole.nc").read_bytes()
 
 
 @pytest.mark.parametrize("keep", ["all", "feasible", "best", "top:20", "pareto"])
@@ -60,8 +49,8 @@ def test_merged_shards_are_the_undisturbed_run(tmp_path, keep):
     found = [shard(output, i, 3, keep=keep) for i in (3, 1, 2)]
     assert not output.exists()
     _, merged = merge(output)
-    assert content(output) == undisturbed(tmp_path, keep=keep)
-    assert [path.name for path in output.parent.iterdir()] == ["r.nc"], "parts are gone"
+    assert output.read_bytes() == undisturbed(tmp_path, keep=keep)
+    assert names_in(output.parent) == ["r.nc", "r.nc.dse.json"], "parts are gone"
     assert sum(one.n_designs for one in found) == merged.n_designs
     assert sum(one.n_feasible for one in found) == merged.n_feasible > 0
     assert all(one.shard and one.n_designs for one in found)
@@ -69,16 +58,17 @@ def test_merged_shards_are_the_undisturbed_run(tmp_path, keep):
 
 def test_more_shards_than_blocks(tmp_path):
     found = [shard(tmp_path / "r.nc", i, 4, chunk=1 << 20) for i in (1, 2, 3, 4)]
-    assert sorted(one.n_designs for one in found)[:3] == [0, 0, 0]
+    sizes = [one.n_designs for one in found]
+    assert max(sizes) < 1.1 * min(sizes), "none is empty, all are alike"
     merge(tmp_path / "r.nc")
-    assert content(tmp_path / "r.nc") == undisturbed(tmp_path, chunk=1 << 20)
+    assert (tmp_path / "r.nc").read_bytes() == undisturbed(tmp_path, chunk=1 << 20)
 
 
 def test_a_run_of_the_whole_goes_on_from_shards(tmp_path):
     done = shard(tmp_path / "r.nc", 2, 3)
     _, summary = perform(spec(), tmp_path / "r.nc", chunk=CHUNK, study=toy.STUDY)
     assert summary.resumed == done.n_designs
-    assert content(tmp_path / "r.nc") == undisturbed(tmp_path)
+    assert (tmp_path / "r.nc").read_bytes() == undisturbed(tmp_path)
     assert shard(tmp_path / "r.nc", 1, 3).finished
 
 
@@ -96,13 +86,14 @@ def test_a_missing_shard_is_told(tmp_path):
         merge(output)
     shard(output, 1, 3)
     shard(output, 3, 3)
-    with pytest.raises(InputError, match=r"got nothing for the outer indices [\d,]+ to [\d,]+; .*missing shard"):
+    told = r"nothing for the outer indices [\d,]+ to [\d,]+; shards that have not run: 2/3;"
+    with pytest.raises(InputError, match=told):
         merge(output)
     assert not output.exists() and shard(output, 2, 3).resumed == 0
     shutil.copy(sorted(output.with_name("r.nc.parts").glob("*.npz"))[0], tmp_path / "kept")
     first = sorted(output.with_name("r.nc.parts").glob("*.npz"))[0]
     first.write_bytes(first.read_bytes()[:100])
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match=r"damaged part.*incomplete: 1/3"):
         merge(output)
     shutil.copy(tmp_path / "kept", first)
     merge(output)
@@ -197,7 +188,7 @@ def parts_of(output):
 
 
 def test_killed_at_any_moment(tmp_path):
-    """SIGKILL loses at most the running block; no half-written file ever has a final name; the data is the same."""
+    """SIGKILL loses at most the running block; no half-written file ever has a final name; the file is the same."""
     expected = undisturbed(tmp_path)
     output = tmp_path / "out" / "r.nc"
     moments = random.Random(7)
@@ -219,7 +210,7 @@ def test_killed_at_any_moment(tmp_path):
         if running.returncode == 0:
             break
         killed += 1
-        assert not output.exists() or content(output) == expected
-    assert running.returncode == 0 and content(output) == expected
+        assert not output.exists() or output.read_bytes() == expected
+    assert running.returncode == 0 and output.read_bytes() == expected
     assert killed and (int(told) > 0)
-    assert [path.name for path in output.parent.iterdir()] == ["r.nc"]
+    assert names_in(output.parent) == ["r.nc", "r.nc.dse.json"]

@@ -27,7 +27,7 @@ def draw(compared: Sequence[Comparison], path: Path) -> bool:
     with style.style():
         figure = style.new_figure(7.2, 1.2 + 0.22 * len(by_source))
         _panel(figure.subplots(), by_source)
-        style.save(figure, path)
+        style.save(figure, path, force=True)
     return True
 
 

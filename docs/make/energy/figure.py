@@ -32,7 +32,7 @@ def draw(found: Sequence[FittedChip], path: Path) -> None:
         _draw_limits(power, limits, "relative_power", "power over that under the highest limit")
         for axes in (clock, time, power):
             axes.tick_params(labelsize=7)
-        style.save(figure, path)
+        style.save(figure, path, force=True)
 
 
 def _draw_clocks(axes: Axes, found: Sequence[FittedChip]) -> None:

@@ -52,7 +52,7 @@ def draw(document: dict[str, Any], path: Path) -> Path:
         known = [name for name in _LINES if name.replace("_", " ") in handles]
         shown = [name.replace("_", " ") for name in known]
         figure.legend([handles[name] for name in shown], shown, loc="outside lower center", ncols=4, handlelength=2.4)
-        return style.save(style.laid_out(figure), path)
+        return style.save(style.laid_out(figure), path, force=True)
 
 
 def _panel(axes: Axes, reading: Reading, name: str) -> None:

@@ -93,10 +93,13 @@ class Engine:
             default = CHUNK_SHORT
         return max(1, (self._chunk or default) // (nest.outer_a_line * nest.n_inner))
 
-    def outer(self, nest: Nest, line: int, count: int) -> tuple[dict[str, Array], Array]:
-        """Dispatch the outer values of ``count`` lines from ``line``, and a few more for devices to share evenly."""
+    def outer(self, nest: Nest, line: int, count: int, stop: int | None = None) -> tuple[dict[str, Array], Array]:
+        """Dispatch the outer values of ``count`` lines from ``line``, and a few more for devices to share evenly.
+
+        Nothing is a mapping from the line ``stop`` on.
+        """
         start = np.array(nest.start_digits(line), np.int32)
-        n_valid = np.int32(min(count, nest.n_lines - line) * nest.outer_a_line)
+        n_valid = np.int32(min(count, (nest.n_lines if stop is None else stop) - line) * nest.outer_a_line)
         together = len(jax.local_devices()) * (_GROUP if count * nest.outer_a_line > _GROUPED else 1)
         padded = -(-count * nest.outer_a_line // together) * together
         return outer_chunk(self.tables(nest), start, n_valid, count=padded, sharding=over_devices("outer"))
@@ -107,14 +110,16 @@ class Engine:
         return evaluate_chunk(self.tables(self.full_nest), values, program=self.program)
 
     def scores(
-        self, nest: Nest, line: int, count: int, pivots: np.ndarray, thresholds: np.ndarray | None = None
-    ) -> Scores:
+        self, nest: Nest, line: int, count: int, pivots: np.ndarray, thresholds: np.ndarray | None = None,
+        stop: int | None = None,
+    ) -> Scores:  # fmt: skip
         """Dispatch the scores of ``count`` lines from ``line``, by as many objectives as the pivots have.
 
-        ``thresholds`` [objective, threshold] asks how many scores are below each.
+        Nothing is a mapping from the line ``stop`` on. ``thresholds`` [objective, threshold] asks how many scores are
+        below each.
         """
         program = dataclasses.replace(self.program, objectives=self.program.objectives[: pivots.shape[1]])
-        scores, reasons = score_chunk(self.tables(nest), *self.outer(nest, line, count), program=program)
+        scores, reasons = score_chunk(self.tables(nest), *self.outer(nest, line, count, stop), program=program)
         found = summarise(scores, reasons, pivots, feasible_bit=self.program.study.feasible_bit)
         return found if thresholds is None else found._replace(below=count_below(scores, thresholds))
 

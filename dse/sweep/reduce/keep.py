@@ -9,6 +9,7 @@ Counts by reason, minima by axis and histograms are of all designs, in every mod
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -50,6 +51,38 @@ def blocks(engine: Engine, keep: Keep) -> list[range]:
     step = engine.lines(nest, CHUNK_FULL) if _in_full(keep) else engine.lines(nest, CHUNK_SCORES) * _CHUNKS_A_BLOCK
     total, step = engine.grid.n_outer, step * nest.points_a_line
     return [range(start, min(start + step, total)) for start in range(0, total, step)]
+
+
+def share(engine: Engine, keep: Keep, number: int, of: int) -> range:
+    """The outer indices of share ``number``, from 1, of so many: as many designs each as whole lines allow.
+
+    While there are lines enough, no share is empty.
+    """
+    nest = _nest(engine, keep)
+    lines, reached = nest.n_lines, 0
+    for i in range(1, number + 1):
+        first, ideal = reached, _line_at(engine.grid, nest, engine.grid.n_designs * i // of)
+        reached = min(max(ideal, first + 1), min(lines, i + max(lines - of, 0)))
+    return range(first * nest.points_a_line, reached * nest.points_a_line)
+
+
+def designs_in(engine: Engine, keep: Keep, block: range) -> int:
+    """Designs of a block."""
+    nest = _nest(engine, keep)
+    return _designs_before(engine.grid, nest, block.stop) - _designs_before(engine.grid, nest, block.start)
+
+
+def _designs_before(grid: Grid, nest: Nest, outer: int) -> int:
+    """Designs before an outer index, at which a line begins: the rows of its lines, at each of their points."""
+    return grid.first_design(outer // nest.points_a_line) * nest.points_a_line
+
+
+def _line_at(grid: Grid, nest: Nest, designs: int) -> int:
+    """The line before which there are about so many designs."""
+    a_line = nest.points_a_line
+    after = bisect.bisect_left(range(nest.n_lines), designs, key=lambda line: grid.first_design(line) * a_line)
+    around = [line for line in (after - 1, after) if line >= 0]
+    return min(around, key=lambda line: abs(grid.first_design(line) * a_line - designs))
 
 
 def _nest(engine: Engine, keep: Keep) -> Nest:
@@ -146,10 +179,11 @@ def _winning(engine: Engine, keep: Keep, block: range, edges: np.ndarray) -> Par
     counts, minima = no_counts(engine.program.study), Minima(nest, len(objectives))
     thresholds = histograms.thresholds(edges, objectives) if edges.size else None
     below = np.zeros((len(objectives), engine.grid.spec.histogram), np.int64)
-    starts = range(block.start // nest.points_a_line, block.stop // nest.points_a_line, lines)
+    stop = block.stop // nest.points_a_line
+    starts = range(block.start // nest.points_a_line, stop, lines)
 
     def dispatch(line: int) -> Scores:
-        return engine.scores(nest, line, lines, _pivots(keep, winners), thresholds)
+        return engine.scores(nest, line, lines, _pivots(keep, winners), thresholds, stop)
 
     ahead = dispatch(starts[0])
     for this, following in zip(starts, [*starts[1:], None], strict=True):

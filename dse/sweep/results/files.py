@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from dse import inputs
 from dse.errors import InputError, nearest
+from dse.files import is_sealed
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -29,6 +31,9 @@ OVERVIEW = "overview"
 
 #: Dimensions of single mappings: their coordinates are selected by.
 _DESIGNS = ("mapping", "design")
+
+#: Global attribute of a file that tells how it is compressed.
+COMPRESSION = "compression"
 
 
 class Variable(NamedTuple):
@@ -78,7 +83,7 @@ def open_results(path: str | Path) -> xr.Dataset:
         mapping (of single designs all axes) are levels of an index: ``results.sel(tp=8, recompute="full")``. Of the
         best mappings of a grid they are variables: ``results.where(results.tp == 8)``.
 
-    Raises InputError for a file that is not there or is no netCDF4.
+    Raises InputError for a file that is not there, is no netCDF4 or is not as it was written.
     """
     return _indexed(_with_texts(_opened(path)))
 
@@ -117,10 +122,16 @@ def _opened(path: str | Path, group: str | None = None) -> xr.Dataset:
     import xarray as xr
 
     path = Path(path)
-    if not path.is_file():
+    if not path.exists():
         near = nearest(path.name, [p.name for p in path.parent.glob("*.nc")]) if path.parent.is_dir() else []
         fix = f"did you mean {path.parent / near[0]}?" if near else "run the sweep first: dse run SWEEP.toml"
         raise InputError(str(path), "no such file", "a results file (netCDF4)", fix)
+    inputs.checked(path, inputs.RESULTS, "a results file (netCDF4)")
+    if is_sealed(path) is False:
+        raise InputError(
+            str(path), "a damaged file: its content is not what its checksum says", "results as dse wrote them",
+            "run the sweep again, dse run SWEEP.toml, or take an undamaged copy",
+        )  # fmt: skip
     try:
         return xr.open_dataset(path, engine="netcdf4", group=group)
     except OSError as error:
@@ -135,7 +146,10 @@ def _with_texts(dataset: xr.Dataset) -> xr.Dataset:
         name: _from_flags(variable) for name, variable in dataset.variables.items() if "flag_values" in variable.attrs
         and variable.dtype.kind == "i"
     }  # fmt: skip
-    return dataset.assign(texts)
+    dataset = dataset.assign(texts)
+    if COMPRESSION in dataset.attrs:  # of the file, not of what it tells
+        dataset.encoding[COMPRESSION] = dataset.attrs.pop(COMPRESSION)
+    return dataset
 
 
 def _from_flags(variable: xr.Variable) -> xr.Variable:

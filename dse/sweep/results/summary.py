@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import dse
 from dse import catalog
 from dse.model.accounts.feasibility import usable_memory
 from dse.references import bibliography
@@ -19,6 +19,7 @@ from dse.spec.sweep import Keep
 from dse.study import Study
 from dse.sweep.grid.grid import Grid
 from dse.sweep.reduce.keep import Part
+from dse.sweep.results import writing
 from dse.sweep.store.manifest import Shard, reasons
 
 _BEST_SHOWN = 10
@@ -45,6 +46,7 @@ class Summary:
     seconds: dict[str, float]  #: trace, compile, run (evaluation and selection), write, total
     n_programs: int  #: programs compiled for it
     resumed: int  #: designs found finished by an earlier run
+    redone: int  #: designs computed again because what an earlier run had left of them was damaged
     best: tuple[BestDesign, ...]  #: by the first objective
     objective: str
     keep: str  #: which designs are kept
@@ -53,6 +55,7 @@ class Summary:
     finished: str = ""  #: when the file was made, if it was there already
     shard: str = ""  #: the share of the sweep, if it was not the whole
     lacks: str = ""  #: what the stacks lack of the options that the sweep lists, in one line
+    damaged: bool = False  #: whether there were results that were not as they had been written
 
     @property
     def written(self) -> Path:
@@ -118,13 +121,14 @@ def of_file(grid: Grid, target: Path, attributes: dict[str, Any]) -> Summary:
         seconds=dict.fromkeys(("trace", "compile", "run", "write", "total"), 0.0),
         n_programs=0,
         resumed=int(attributes["designs"]),
+        redone=0,
         best=tuple(_read_designs(grid, target, dict(zip(best, values, strict=True)))),
         objective=str(attributes["objective"]),
         keep=str(attributes["keep"]),
         points=_points(grid),
         lacks=grid.lacks,
         output=target,
-        finished=str(attributes["created"]),
+        finished=writing.created(target),
     )
 
 
@@ -185,18 +189,18 @@ def _capacity(grid: Grid) -> dict[str, float]:
 
 
 def provenance(grid: Grid) -> dict[str, Any]:
-    """Global attributes that tell when results were made and on whose data they rest."""
+    """Global attributes that tell what has made results and on whose data they rest."""
     sources = [source for kind, slug in grid.used for source, _ in catalog.provenance(kind, slug)]
     return {
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "source": f"dse {dse.__version__}",
         "sources": "\n".join(dict.fromkeys(sources)),
         "bibliography": bibliography(grid.used),
         "unverified_constants": "\n".join(_unverified(grid)),
     }
 
 
-def attributes(grid: Grid, summary: Summary, identity: dict[str, str], seconds: float) -> dict[str, Any]:
-    """Global attributes: what was run, with what, when, and on whose data it rests."""
+def attributes(grid: Grid, summary: Summary, identity: dict[str, str]) -> dict[str, Any]:
+    """Global attributes: what was run, with what, and on whose data it rests; nothing that differs from run to run."""
     return {
         "title": grid.spec.title,
         "Conventions": "CF-1.11",
@@ -204,7 +208,6 @@ def attributes(grid: Grid, summary: Summary, identity: dict[str, str], seconds: 
         **identity,
         **_capacity(grid),
         "objective": summary.objective,
-        "seconds": seconds,
         "designs": summary.n_designs,
         "feasible_designs": summary.n_feasible,
         "infeasible_by_reason": json.dumps(summary.reasons),

@@ -1,4 +1,7 @@
-"""Labelled results to netCDF4, compressed; whole or not there.
+"""Labelled results to netCDF4, compressed; whole or not there, and the same bytes for the same results.
+
+Every chunk has a checksum of its own (fletcher32), and behind all that netCDF reads the file has one of the whole,
+which is looked at before a library is given the file. When, where and in what time it was made tells a note beside it.
 
 What a file holds, and how texts are coded: :mod:`dse.sweep.results.files`.
 
@@ -9,21 +12,26 @@ and zlib level 1, which every reader knows, elsewhere.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
+import socket
 import statistics
 import tempfile
 import time
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import netCDF4
 import numpy as np
 
+from dse import outputs
 from dse.designs import known_leaves
 from dse.errors import InputError
-from dse.files import unique_suffix
-from dse.sweep.results.files import OVERVIEW, Labelled, Variable
+from dse.files import is_sealed, seal
+from dse.sweep.results.files import COMPRESSION, OVERVIEW, Labelled, Variable
 from dse.types import choice_name
 
 _CHUNK = 1 << 15  # values of a chunk on disk: shuffled and compressed within the processor's cache
@@ -34,19 +42,40 @@ _FILTERS: dict[str, dict[str, Any]] = {
 }
 
 
-def write(results: Labelled, path: Path, compression: str = "auto") -> None:
-    """Write netCDF4 under a temporary name, then rename: the file is whole or not there."""
-    filters = _FILTERS[usable(compression)]
-    partial = path.with_name(f".{path.name}.{unique_suffix()}")
-    cache = netCDF4.get_chunk_cache()
-    try:
-        netCDF4.set_chunk_cache(_CHUNK * 8)  # one chunk a variable: they are written once, in order
-        with netCDF4.Dataset(partial, "w", format="NETCDF4") as file:
-            _fill(file, results, filters)
-        os.replace(partial, path)
-    finally:
-        netCDF4.set_chunk_cache(*cache)
-        partial.unlink(missing_ok=True)
+def write(
+    results: Labelled, path: Path, compression: str = "auto", force: bool = False, inputs: Iterable[str | Path] = ()
+) -> None:
+    """Write netCDF4: the file is whole or not there. See :func:`dse.outputs.checked` for what is replaced."""
+    used = usable(compression)
+    results = dataclasses.replace(results, attrs=results.attrs | {COMPRESSION: used})
+    with outputs.replacing(path, force, inputs) as partial:
+        cache = netCDF4.get_chunk_cache()
+        try:
+            netCDF4.set_chunk_cache(_CHUNK * 8)  # one chunk a variable: they are written once, in order
+            with netCDF4.Dataset(partial, "w", format="NETCDF4") as file:
+                _fill(file, results, _FILTERS[used] | {"fletcher32": True})
+        except RuntimeError as error:  # netCDF's own, whatever the disk has said
+            raise OSError(f"{_disk_says(partial)}: {error}") from error
+        finally:
+            netCDF4.set_chunk_cache(*cache)
+        seal(partial)
+
+
+def write_making(path: Path, seconds: dict[str, float]) -> None:
+    """Write the note of when, where and in how many seconds results were made."""
+    made = {"created": datetime.now(UTC).isoformat(timespec="seconds"), "host": socket.gethostname()}
+    outputs.write_note(path, made | {"seconds": {name: round(value, 3) for name, value in seconds.items()}})
+
+
+def created(path: Path) -> str:
+    """When results were made, as their note tells, or else the date of the file."""
+    noted = outputs.note_of(path).get("created")
+    return str(noted or datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds"))
+
+
+def is_whole(path: Path) -> bool | None:
+    """Whether a results file is as it was written; None where dse has not written it, or it is not there."""
+    return is_sealed(path) if path.is_file() else None
 
 
 def attributes(path: Path) -> dict[str, Any]:
@@ -56,6 +85,18 @@ def attributes(path: Path) -> dict[str, Any]:
             return {name: file.getncattr(name) for name in file.ncattrs()}
     except OSError:
         return {}
+
+
+def _disk_says(path: Path) -> str:
+    """Why a file cannot be written to, as far as a write of our own can tell."""
+    try:
+        with path.open("ab") as file:
+            file.write(b"\0" * (1 << 16))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error.strerror or str(error)
+    return "netCDF cannot write"
 
 
 # --- compression ------------------------------------------------------------------------------------------

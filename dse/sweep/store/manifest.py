@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -20,20 +21,18 @@ from dse.study import Study
 from dse.sweep.grid.grid import Grid
 from dse.sweep.reduce.keep import Part
 
+#: Name of the checksum in a line.
+_CHECK = "check"
+
 
 class Shard(NamedTuple):
-    """One of so many equal shares of a sweep's blocks."""
+    """One of so many equal shares of a sweep."""
 
     number: int = 1  #: from 1
     of: int = 1
 
     def __str__(self) -> str:
         return f"{self.number}/{self.of}"
-
-    def share(self, blocks: list[range]) -> list[range]:
-        """The contiguous blocks that are this shard's."""
-        first, last = (len(blocks) * i // self.of for i in (self.number - 1, self.number))
-        return blocks[first:last]
 
 
 def identity(grid: Grid, keep: Keep) -> dict[str, str]:
@@ -99,7 +98,7 @@ class Manifest:
 
     def _append(self, line: dict[str, Any]) -> None:
         with self.path.open("ab") as file:
-            file.write(json.dumps(line).encode() + b"\n")
+            file.write(json.dumps(line | {_CHECK: _checksum(line)}).encode() + b"\n")
 
     def _end_broken_line(self) -> None:
         if self.path.exists() and not self.path.read_bytes().endswith(b"\n"):
@@ -108,14 +107,19 @@ class Manifest:
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of a manifest, those that are whole."""
+    """The lines of a manifest, those that are whole and as they were written."""
     found = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            continue
+    for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        with contextlib.suppress(ValueError, RecursionError):
+            line = json.loads(text)
+            if isinstance(line, dict) and line.pop(_CHECK, None) == _checksum(line):
+                found.append(line)
     return found
+
+
+def _checksum(line: dict[str, Any]) -> str:
+    """Of everything else that a line says."""
+    return hashlib.sha256(json.dumps(line).encode()).hexdigest()[:16]
 
 
 def _now() -> str:

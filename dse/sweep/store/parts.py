@@ -1,13 +1,15 @@
 """Finished blocks on disk, so that an interrupted sweep goes on where it stopped.
 
 A part's file name holds the hash of everything its content depends on and its range. It is
-written under another name and then renamed: what is there is whole.
+written under another name and then renamed: what is there is whole. It ends with a checksum of its name and content:
+what was damaged, put in another's place or made by somebody else is no part.
 """
 
 from __future__ import annotations
 
 import contextlib
 import glob
+import itertools
 import os
 import re
 import zipfile
@@ -17,11 +19,15 @@ from pathlib import Path
 import numpy as np
 
 from dse.errors import InputError
-from dse.files import unique_suffix
+from dse.files import is_sealed, seal, unique_suffix, whole_or_absent
+from dse.outputs import resolved
 from dse.sweep.reduce.keep import Part
 
 _NAME = re.compile(r"([0-9a-f]{16})-(\d{15})-(\d{15})\.npz")
 _KEY = 16  # digits of the hash in names
+
+#: Names of what dse leaves in a folder of parts; whatever else is there is not touched.
+_OWN = re.compile(rf"{_NAME.pattern}|[0-9a-f]{{16}}-\d{{5,}}-of-\d{{5,}}\.jsonl|search-\w+\.npz|.*\.\d+\.tmp")
 
 
 class PartStore:
@@ -37,39 +43,51 @@ class PartStore:
         return self.folder / f"{self.key}-{block.start:015d}-{block.stop:015d}.npz"
 
     def has(self, block: range) -> bool:
-        """Whether the part of a block is there, as far as its table of contents tells."""
-        return zipfile.is_zipfile(self.path(block))
+        """Whether a part of a block is there; :meth:`load` tells whether it may be believed."""
+        return self.path(block).is_file()
 
     def load(self, block: range) -> Part | None:
-        """The part of a block, if it is there and whole."""
+        """The part of a block, if it is there and as it was saved."""
+        path = self.path(block)
         try:
-            with self.path(block).open("rb") as file, np.load(file) as arrays:
+            if not is_sealed(path, path.name):
+                return None
+            with path.open("rb") as file, np.load(file) as arrays:
                 return Part(*(arrays[name] for name in Part._fields))
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             return None
 
     def save(self, block: range, part: Part) -> None:
         """Write the part of a block."""
-        whole = self.path(block)
-        partial = whole.with_suffix(f".{unique_suffix()}")
-        with partial.open("wb") as file:
-            np.savez(file, **part._asdict())
-        os.replace(partial, whole)
+        path = self.path(block)
+        with whole_or_absent(path) as partial:
+            with partial.open("wb") as file:
+                np.savez(file, **part._asdict())
+            seal(partial, path.name)
+
+    def fitted(self, blocks: list[range]) -> list[range]:
+        """The same indices, the blocks cut where parts of another division begin and end."""
+        cuts, reached = set[int](), 0
+        for found in ranges(self.folder).get(self.key, []):
+            if found.start >= reached:
+                cuts |= {found.start, found.stop}
+                reached = found.stop
+        return [piece for block in blocks for piece in _cut(block, cuts)]
 
     def forget(self, blocks: list[range]) -> None:
         """Remove the parts of these blocks, and of every sweep but this one."""
         unwanted = {self.path(block).name for block in blocks}
         for file in self.folder.glob("*.npz"):
-            if file.name in unwanted or not file.name.startswith(self.key):
+            if file.name in unwanted or (_OWN.fullmatch(file.name) and not file.name.startswith(self.key)):
                 file.unlink(missing_ok=True)
         for file in self.folder.glob("*.jsonl"):
-            if not file.name.startswith(self.key):
+            if _OWN.fullmatch(file.name) and not file.name.startswith(self.key):
                 file.unlink(missing_ok=True)
 
     def remove_parts(self) -> None:
         """Remove all parts with their manifests."""
-        for pattern in ("*.npz", "*.tmp", "*.jsonl"):
-            for file in self.folder.glob(pattern):
+        for file in self.folder.iterdir():
+            if _OWN.fullmatch(file.name):
                 file.unlink(missing_ok=True)
 
     def remove(self) -> None:
@@ -98,8 +116,6 @@ def opened(output: Path, shared: bool = False) -> Iterator[None]:
         output: the file of the results.
         shared: shards of a sweep may have the folder at once; a run of the whole sweep wants it alone.
     """
-    if output.is_dir():
-        raise InputError(f"output {output}", "a folder", "a file name", "add a name such as results.nc")
     folder = parts_folder(output)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -119,9 +135,11 @@ def opened(output: Path, shared: bool = False) -> Iterator[None]:
 
 def _sweep_up(output: Path) -> None:
     """Remove the temporary files of runs that were killed; nobody else is writing now."""
-    unfinished = output.parent.glob(f".{glob.escape(output.name)}.*.tmp")
+    target = resolved(output)
+    unfinished = target.parent.glob(f".{glob.escape(target.name)}.*.tmp")
     for file in (*unfinished, *parts_folder(output).glob("*.tmp")):
-        file.unlink(missing_ok=True)
+        if _OWN.fullmatch(file.name):
+            file.unlink(missing_ok=True)
 
 
 def parts_folder(output: Path) -> Path:
@@ -136,6 +154,12 @@ def ranges(folder: Path) -> dict[str, list[range]]:
         if name := _NAME.fullmatch(file.name):
             found.setdefault(name[1], []).append(range(int(name[2]), int(name[3])))
     return found
+
+
+def _cut(block: range, cuts: set[int]) -> list[range]:
+    """A block in pieces."""
+    ends = sorted({block.start, block.stop} | {cut for cut in cuts if block.start < cut < block.stop})
+    return [range(*pair) for pair in itertools.pairwise(ends)]
 
 
 @contextlib.contextmanager
