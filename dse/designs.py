@@ -135,6 +135,15 @@ def leaf_path(name: str, where: str = "design") -> str:
     raise unknown_name(where, name, _by_ending(), "leaves of a design")
 
 
+def short_name(path: str) -> str:
+    """The shortest ending of a leaf's path that means it alone.
+
+    >>> short_name("system.accelerator.memory.bandwidth")
+    'memory.bandwidth'
+    """
+    return next(name for name in reversed(path_endings(path)) if _by_ending()[name] == [path])
+
+
 def leaf_value(path: str, value: Any, where: str = "design") -> float:
     """A leaf's value in SI units.
 

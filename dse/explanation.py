@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from dse.designs import known_leaves, leaf, leaf_path, leaves_of, replace
+from dse.designs import known_leaves, leaf, leaves_of, replace, short_name
 from dse.errors import InputError, unknown_name
 from dse.model.accounts.bounds import kernel_bound
 from dse.model.accounts.feasibility import usable_memory
@@ -248,17 +248,6 @@ def elasticities(design: Design, metric: str = "", study: Study = TRAINING) -> l
 
 
 @functools.cache
-def short_name(path: str) -> str:
-    """The shortest ending of a leaf's path that means it alone."""
-    parts = path.split(".")
-    for start in range(len(parts) - 1, 0, -1):
-        name = ".".join(parts[start:])
-        with contextlib.suppress(InputError):
-            if leaf_path(name) == path:
-                return name
-    return path
-
-
 # Reasons
 
 

@@ -41,7 +41,7 @@ LEVELS: list[tuple[str, ...]] = [
     ("dse.sweep.merge", "dse.sweep.run"),
     ("dse.sweep",),
     ("dse.explanation", "dse.measured"),
-    ("dse.search", "dse.calibrate"),
+    ("dse.search", "dse.calibrate", "dse.listing"),
     ("dse.plot",),
     ("dse.drawing",),
     ("dse.cli",),

@@ -9,8 +9,8 @@ import math
 import pytest
 
 import dse
-from dse.designs import known_leaves, leaf, leaf_path, replace
-from dse.explanation import continuous_leaves, elasticities, explain, short_name
+from dse.designs import known_leaves, leaf, leaf_path, replace, short_name
+from dse.explanation import continuous_leaves, elasticities, explain
 from dse.types import INFEASIBLE_MEANING, Infeasible
 
 from .designs import make_design

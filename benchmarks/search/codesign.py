@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.designs import CHIP, leaf
-from dse.explanation import short_name
+from dse.designs import CHIP, leaf, short_name
 from dse.search.codesign import descent as codesign
 from dse.search.codesign import problem as codesign_problem
 from dse.search.codesign import report as codesign_report

@@ -10,14 +10,13 @@ from typing import Annotated
 import typer
 
 import dse
-from dse.cli import bench, calibration, catalog, evaluate, merge, plot, run, search
+from dse.cli import bench, calibration, catalog, evaluate, merge, names, plot, run, search
 from dse.environment import fuse_outputs, keep_compiled_programs
 
 app = typer.Typer(
     name="dse",
     help="Explore the design space of LLM training systems.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # rich would take [default: …] for markup, and cut names off where the terminal is narrow
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -48,6 +47,7 @@ app.command()(calibration.predict)
 app.command()(calibration.validate)
 app.command()(calibration.calibrate)
 app.command()(plot.plot)
+app.command("list")(names.names)
 app.command()(bench.bench)
 app.add_typer(catalog.app, name="catalog")
 

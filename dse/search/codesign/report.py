@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from dse.designs import known_leaves
+from dse.designs import known_leaves, short_name
 from dse.errors import InputError
-from dse.explanation import short_name
 from dse.search.codesign import descent as codesign
 from dse.search.codesign import problem as codesign_problem
 from dse.search.codesign import whole

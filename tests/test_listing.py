@@ -1,0 +1,54 @@
+"""What may be named: everything is listed, once, by a name that works, and the page of the docs is up to date."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from dse.cli import app
+from dse.designs import known_leaves, leaf_path
+from dse.errors import InputError
+from dse.listing import KINDS, listing
+from dse.study import TRAINING
+
+
+def test_every_leaf_is_listed_by_a_name_that_means_it():
+    rows = listing("leaves").rows
+    assert {leaf_path(row[0]): row[-1] for row in rows} == {path: path for path in known_leaves()}
+
+
+def test_every_metric_is_listed_with_its_unit():
+    assert [row[0] for row in listing("metrics").rows] == list(TRAINING.units)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_name_is_told(kind):
+    made = listing(kind)
+    assert made.rows and all(len(row) == len(made.columns) for row in made.rows)
+    assert all(row[made.columns.index("meaning")] for row in made.rows)
+
+
+def test_patterns():
+    assert [row[0] for row in listing("leaves", "memory.*width").rows] == ["memory.bandwidth"]
+    assert listing("metrics", "MFU").rows[0][0] == "mfu"
+    assert not listing("metrics", "furlong").rows
+    with pytest.raises(InputError, match="leaves"):
+        listing("leafs")
+
+
+def test_the_command():
+    done = CliRunner().invoke(app, ["list", "leaves", "zero_stage", "--json"])
+    assert json.loads(done.stdout)[0] | {"meaning": ""} == {
+        "name": "zero_stage", "unit": "", "meaning": "", "allowed": "a whole number, 0 or more, at most 3", "default": "the stack's",
+        "path": "mapping.zero_stage",
+    }  # fmt: skip
+    assert CliRunner().invoke(app, ["list", "metrics", "furlong"]).exit_code == 1
+
+
+def test_the_page_is_up_to_date():
+    from docs.make.reference import page
+
+    assert Path("docs/reference.md").read_text(encoding="utf-8") == page(), "run: make docs"
