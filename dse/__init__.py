@@ -32,7 +32,7 @@ _PUBLIC = {
 }  # fmt: skip
 
 #: Public modules.
-_MODULES = ("catalog", "cli", "errors", "measured", "model", "plot", "spec", "sweep", "types")
+_MODULES = ("catalog", "cli", "errors", "measured", "model", "plot", "search", "spec", "sweep", "types")
 
 __all__ = ["__version__", *_PUBLIC, *_MODULES]
 

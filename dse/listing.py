@@ -89,8 +89,8 @@ def _axes(_: Study) -> Listing:
 
 def _constraints(study: Study) -> Listing:
     what = (
-        "names of expressions, for [constraints] and [objective]: with + - * / < <= > >= == != and or not; a text beside "
-        "a name takes its unit or choice: peak_memory <= '70 GiB', recompute == 'full'"
+        "names of expressions, for [constraints] and [objective]: with + - * / < <= > >= == != and or not; a text "
+        "beside a name takes its unit or choice: peak_memory <= '70 GiB', recompute == 'full'"
     )
     metrics = ((name, _unit(units), "metric", study.long_names[name]) for name, units in study.units.items())
     leaves = (

@@ -19,7 +19,7 @@ import numpy as np
 from dse.designs import CHIP, leaf, short_name
 from dse.search.codesign import descent as codesign
 from dse.search.codesign import problem as codesign_problem
-from dse.search.codesign import report as codesign_report
+from dse.search.codesign import run as codesign_run
 from dse.search.codesign.descent import Problem, Trace
 from dse.search.codesign.hardware import Hardware
 from dse.search.codesign.inner import GRADIENT_COST
@@ -38,7 +38,7 @@ _SPLIT = (0.6, 0.95)
 
 def measure(path: str | Path = SPECIFICATION, seeds: int = 5) -> dict[str, Any]:
     """All figures: the design that is found, the comparisons by seed, and the grid."""
-    report = codesign_report.run(path)
+    _, report = codesign_run.perform(path, codesign_run.Options(output=False))
     problem = codesign_problem.read(path)
     inner = problem.inner
     a_gradient = 1.0 + GRADIENT_COST * problem.schedule.k * inner.grid.n_points / inner.evaluations_a_point

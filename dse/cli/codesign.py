@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from dse.search.codesign.report import Report
 
 
-def codesign(specification: Path, as_json: bool, any_option: bool = False, whole_stacks: bool = False) -> int:
-    """Solve a specification with a section ``[codesign]`` and print the result."""
-    from dse.search.codesign import report as codesign_report
+def codesign(specification: Path, as_json: bool, **options: Any) -> int:
+    """Solve a specification with a section ``[codesign]`` and print the result; options of its :class:`Options`."""
+    from dse.search.codesign import run as codesign_run
 
-    report = codesign_report.run(specification, any_option, whole_stacks)
+    _, report = codesign_run.perform(specification, codesign_run.Options(**options))
     if as_json:
         print(json.dumps(report.as_dict(), allow_nan=False, default=str))
         return 0
@@ -39,6 +39,10 @@ def codesign(specification: Path, as_json: bool, any_option: bool = False, whole
         f"{report.objective}, geometric mean: {report.value:.5g}; {report.evaluations:,} evaluations, "
         f"{starts} of {len(report.starts)} starts with a mapping of every workload, {report.seconds:.1f} s"
     )
+    if report.finished:
+        out.print(Text(f"finished by a run on {report.finished} (--fresh solves it again)"), soft_wrap=True)
+    if report.output:
+        out.print(Text(str(report.output)), soft_wrap=True)
     return 0
 
 

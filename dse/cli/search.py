@@ -60,7 +60,12 @@ def search(
     if is_codesign(specification):
         from dse.cli.codesign import codesign
 
-        return codesign(specification, as_json, any_option, whole_stacks)
+        return codesign(
+            specification, as_json, output=output, evaluations=evaluations, seconds=seconds, fresh=fresh, force=force,
+            any_option=any_option, whole_stacks=whole_stacks,
+        )  # fmt: skip
+    if whole_stacks:
+        raise InputError("--whole-stacks", "a search", "a co-design", "leave it out, or add a section [codesign]")
 
     out = show.console(stderr=as_json)
     problem = searches.plan(specification, any_option=any_option)

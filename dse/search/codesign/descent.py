@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import time
 from typing import Any, NamedTuple
 
 import jax
@@ -123,7 +124,24 @@ def gradient(
     return jax.tree.map(np.asarray, _pull_back(coordinates, by_leaf, hardware=_Static(problem.hardware))), exact
 
 
-def search(problem: Problem, starts: Points | None = None, by_differences: float = 0.0) -> Trace:
+class Budget(NamedTuple):
+    """What a search may take, where its schedule would take more."""
+
+    evaluations: int | None = None  #: of the model, all starts together
+    seconds: float | None = None
+
+    def is_over(self, seconds: float) -> bool:
+        """Whether a search that has taken so long is to stop."""
+        return self.seconds is not None and seconds >= self.seconds
+
+    def steps(self, planned: int, evaluations: int) -> int:
+        """Steps that there are evaluations for, of those planned, where the first has taken so many."""
+        return planned if self.evaluations is None else max(1, min(planned, self.evaluations // max(evaluations, 1)))
+
+
+def search(
+    problem: Problem, starts: Points | None = None, by_differences: float = 0.0, budget: Budget = Budget()  # noqa: B008
+) -> Trace:
     """Adam from many starts side by side.
 
     Args:
@@ -131,14 +149,16 @@ def search(problem: Problem, starts: Points | None = None, by_differences: float
         starts: coordinates to begin from, random ones by default.
         by_differences: a step in coordinates for one-sided finite differences of the exact inner minimum in
             place of the envelope gradient, which is what the gradient is compared with; 0 for the gradient.
+        budget: evaluations shorten the schedule, which is run through all the same; seconds cut it off.
     """
     schedule, static = problem.schedule, _Static(problem.hardware)
     at = problem.hardware.random(schedule.seed, schedule.starts) if starts is None else starts
     state = _adam().init(at)
     met, spent = [], []
     best, best_at = math.inf, {path: float(values[0]) for path, values in at.items()}
-    began = problem.inner.evaluations
-    for step in range(schedule.steps):
+    began, started = problem.inner.evaluations, time.perf_counter()
+    step = 0
+    while step < schedule.steps and not (step and budget.is_over(time.perf_counter() - started)):
         rate, temperature, stiffness = schedule.at(step)
         if by_differences:
             slope, exact = differences(problem, at, by_differences)
@@ -146,6 +166,9 @@ def search(problem: Problem, starts: Points | None = None, by_differences: float
             slope, exact = gradient(problem, at, temperature, stiffness)
         met.append(exact)
         spent.append(problem.inner.evaluations - began)
+        if step == 0:
+            schedule = dataclasses.replace(schedule, steps=budget.steps(schedule.steps, spent[0]))
+        step += 1
         if exact.min() < best:
             best, place = float(exact.min()), int(exact.argmin())
             best_at = {path: float(values[place]) for path, values in at.items()}

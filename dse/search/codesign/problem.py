@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -38,19 +37,9 @@ WATCHED = (
 )  # fmt: skip
 
 
-def read(path: str | Path, any_option: bool = False, whole_stacks: bool = False) -> Problem:
-    """The problem of a TOML file; whatever is wrong with it is an InputError.
-
-    Args:
-        path: of the file.
-        any_option: offer options that the stack lacks too, whatever the file says.
-        whole_stacks: report a chip with a whole number of stacks, whatever the file says.
-    """
-    sweep, section = codesign_spec.read(path)
-    return build(CodesignSpec(
-        dataclasses.replace(sweep, any_option=any_option or sweep.any_option),
-        section.model_copy(update={"whole_stacks": whole_stacks or section.whole_stacks}),
-    ))  # fmt: skip
+def read(path: str | Path) -> Problem:
+    """The problem of a TOML file; whatever is wrong with it is an InputError."""
+    return build(codesign_spec.read(path))
 
 
 def from_text(text: str, file: str = "codesign.toml") -> Problem:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dse.designs import known_leaves, short_name
-from dse.errors import InputError
 from dse.search.codesign import descent as codesign
-from dse.search.codesign import problem as codesign_problem
 from dse.search.codesign import whole
 from dse.search.codesign.descent import Problem, Trace
-from dse.spec.codesign import SECTION
 from dse.sweep.engine.chunks import evaluate_designs
 
 #: Metrics of each workload that are told beside the objective.
@@ -63,27 +61,13 @@ class Report:
     #: whole numbers of stacks that were tried, and what each loses to the chip of continuous size; None where it
     #: cannot be built or runs nothing
     lacks: str = ""  #: what the stack lacks of the options that the specification lists
-    notes: tuple[str, ...] = ()  #: how values without their units were read
+    notes: Sequence[str] = ()  #: how values without their units were read
+    output: Path | None = None  #: the file that holds it
+    finished: str = ""  #: when an earlier run has found it; empty where this one did
 
     def as_dict(self) -> dict[str, Any]:
         """Nested dictionaries and lists, ready for JSON."""
         return dataclasses.asdict(self) | {"elasticities": [row._asdict() for row in self.elasticities]}
-
-
-def run(path: str | Path, any_option: bool = False, whole_stacks: bool = False) -> Report:
-    """Solve the co-design of a specification; bad input and hardware that runs nothing are InputErrors.
-
-    Options as of :func:`dse.search.codesign.problem.read`.
-    """
-    began = time.perf_counter()
-    problem = codesign_problem.read(path, any_option, whole_stacks)
-    trace = codesign.search(problem)
-    if not np.isfinite(trace.best):
-        raise InputError(
-            f"{path}: {SECTION}", "no hardware that runs every workload", "one mapping of each that fits",
-            "raise the budgets, allow more stacks, or widen the axes of the mapping",
-        )  # fmt: skip
-    return report(problem, trace, began)
 
 
 def report(problem: Problem, trace: Trace, began: float) -> Report:
