@@ -53,13 +53,14 @@ class FigureProcess:
 
 
 def check(results: Path, force: bool, machines: bool) -> None:
-    """InputError where a figure that may be drawn beside results must not be written.
+    """InputError where results must not be written, or a figure that may be drawn beside them.
 
     Args:
         results: file of the results, which need not be there yet.
         force: replace files that dse has not written.
         machines: whether these are results of a grid of machines, which have figures of several kinds.
     """
+    outputs.checked(results, force)
     for kind in ("breakdown", *_OF_MACHINES) if machines else ("breakdown",):
         for ending in ENDINGS:
             path = beside(results, kind, ending)

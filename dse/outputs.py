@@ -28,14 +28,18 @@ def resolved(path: str | Path) -> Path:
 
 
 def checked(path: str | Path, force: bool = False, inputs: Iterable[str | Path] = ()) -> Path:
-    """The file that is written when ``path`` is; InputError where it must not be.
+    """The file that is written when ``path`` is; InputError where it, or its note, must not be.
 
     Args:
         path: of the output, which need not exist.
         force: replace a regular file that dse has not written.
         inputs: files that the same command reads; those that do not exist do not count.
     """
-    path = Path(path)
+    _checked(note_path(path), force, ())
+    return _checked(Path(path), force, inputs)
+
+
+def _checked(path: Path, force: bool, inputs: Iterable[str | Path]) -> Path:
     with disk_errors(path):
         try:
             kind = strange_kind(path)
@@ -72,7 +76,7 @@ def replacing(path: str | Path, force: bool = False, inputs: Iterable[str | Path
             yield partial
             note = None if bears_mark(partial) else {"sha256": digest(partial)}
         if note:
-            write_note(target, note)
+            write_note(target, note, force)
         elif is_noted(target):
             note_path(target).unlink()  # of what was there before
 
@@ -126,8 +130,8 @@ def is_noted(path: str | Path) -> bool:
     return bool(note_of(path))
 
 
-def write_note(path: str | Path, facts: Mapping[str, Any]) -> None:
+def write_note(path: str | Path, facts: Mapping[str, Any], force: bool = False) -> None:
     """Write the note beside a file."""
-    place = checked(note_path(path))
+    place = _checked(note_path(path), force, ())
     with disk_errors(place), whole_or_absent(place) as partial:
         partial.write_text(json.dumps({"note": MARK, **facts}, indent=1) + "\n", encoding="utf-8")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dse import inputs, outputs
-from dse.calibrate import writing
+from dse.calibrate import jobs, writing
 from dse.catalog.load import parse
 from dse.errors import InputError
 from dse.files import MARK, bears_mark, is_sealed, seal
@@ -279,6 +279,26 @@ def test_a_full_disk_under_tables_and_figures(command, small_results, cases, tmp
             ended = command(*arguments)
         assert_four_parts(ended, "File too large")
     assert everything_in(tmp_path) == {cases: cases.read_bytes()}
+
+
+def test_a_fit_survives_a_full_disk(tmp_path, monkeypatch):
+    """It took minutes: what cannot be written where it was asked for goes to the folder of temporary files."""
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "cases.csv").write_text(CASES)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+
+    def write(found, path, force):
+        if Path(path).name == "full.toml":
+            raise InputError("output", "No space left on device", "space", "free some")
+        writing.write(path, found, force)
+
+    job = jobs.Job(lambda *_: "x = 1\n", write, lambda *_: [], lambda _: jobs.Summary([], []))
+    monkeypatch.setattr(jobs, "job_for", lambda _: job)
+    told = []
+    with pytest.raises(InputError, match="No space"):
+        jobs.run([tmp_path / "cases.csv"], 0, tmp_path / "full.toml", progress=told.append)
+    (kept,) = (tmp_path / "tmp").rglob("fitted.toml")
+    assert kept.read_text().endswith("x = 1\n") and str(kept) in told[0]
 
 
 def test_the_table_is_printed_before_figures_are_drawn(command, small_sweep, small_results, tmp_path):  # noqa: F811

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -61,9 +62,20 @@ def run(
     outputs.checked(output, force, tables)
     job = job_for(tables)
     found = job.fit(tables, folds, progress)
-    job.write(found, output, force)
+    _written(job, found, output, force, progress)
     changed = job.write_catalog(found, catalog) if catalog else []
     return found, job.summary(found), [Path(output), *changed]
+
+
+def _written(job: Job, found: Any, output: str | Path, force: bool, progress: Callable[[str], None]) -> None:
+    """Write what was found; where the disk refuses, to a folder of temporary files: fits take minutes."""
+    try:
+        job.write(found, output, force)
+    except InputError:
+        rescue = Path(tempfile.mkdtemp(prefix="dse-")) / "fitted.toml"
+        job.write(found, rescue, False)
+        progress(f"what was fitted is in {rescue}")
+        raise
 
 
 def _kind(path: str | Path) -> str:

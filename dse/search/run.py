@@ -88,8 +88,7 @@ def perform(task: Problem, options: Options) -> tuple[Labelled, Outcome]:
     named = None if options.output in (None, True, False) else Path(str(options.output))
     target = None if options.output is False else named or task.spec.sweep.output
     if target:
-        for path in (target, outputs.note_path(target)):
-            outputs.checked(path, options.force, [task.spec.sweep.file])
+        outputs.checked(target, options.force, [task.spec.sweep.file])
     with outputs.disk_errors(target), opened(target) if target else contextlib.nullcontext(), stoppable():
         found, seconds = _searched(task, target, options)
         outcome.verify(task, _best_of_all(found))
@@ -98,7 +97,7 @@ def perform(task: Problem, options: Options) -> tuple[Labelled, Outcome]:
         labelled = datasets.build(task, found, summary, identity(task))
         if target:
             writing.write(labelled, target, task.spec.sweep.compression, options.force, [task.spec.sweep.file])
-            writing.write_making(target, summary.seconds)
+            writing.write_making(target, summary.seconds, options.force)
     return labelled, summary
 
 

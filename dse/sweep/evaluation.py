@@ -146,7 +146,7 @@ def write_results(
             writing.write(labelled, store.output, grid.spec.compression, force, [grid.spec.file])
         except KeyboardInterrupt:
             raise Interrupted(grid.n_designs, grid.n_designs, store.folder) from None
-    writing.write_making(store.output, seconds | {"write": time.perf_counter() - began})
+    writing.write_making(store.output, seconds | {"write": time.perf_counter() - began}, force)
     store.remove()
 
 

@@ -112,8 +112,7 @@ def prepared(spec: str | Path | SweepSpec, options: Options) -> Job:
     target = None if options.output is False else named or grid.spec.output
     if target:
         writing.usable(grid.spec.compression)
-        for path in (target, outputs.note_path(target)):
-            outputs.checked(path, options.force, [grid.spec.file])
+        outputs.checked(target, options.force, [grid.spec.file])
     return Job(grid, kept, options, manifest.identity(grid, kept), target)
 
 

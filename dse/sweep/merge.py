@@ -41,8 +41,7 @@ def merge(output: str | Path, study: Study | None = None, force: bool = False) -
     """
     began = time.perf_counter()
     output = Path(output)
-    for path in (output, outputs.note_path(output)):
-        outputs.checked(path, force)
+    outputs.checked(output, force)
     key, header = _the_sweep(output)
     grid, keep = _same_sweep(output, header, study)
     store = PartStore(output, key)

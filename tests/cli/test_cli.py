@@ -223,7 +223,9 @@ def test_shards_and_merge(command, small_sweep, tmp_path):
     assert json.loads(command(*arguments, "2/2", "--json").out)["shard"] == "2/2"
     merged = command("merge", output)
     assert merged.status == 0 and "16 of 44 designs can run" in merged.out
-    assert [path.name for path in sorted(tmp_path.iterdir())] == ["r.nc", "r.png", "r.svg", "small.toml"]
+    assert [path.name for path in sorted(tmp_path.iterdir())] == [
+        "r.nc", "r.nc.dse.json", "r.png", "r.svg", "small.toml",
+    ]  # fmt: skip
     for wrong in ("3/2", "0/2", "1", "a/b"):
         assert_four_parts(command(*arguments, wrong), "--shard", repr(wrong))
 

@@ -46,6 +46,7 @@ def test_a_run_is_its_first_half_and_the_rest(method, more, tmp_path):
     toy_run(spec, tmp_path / "parts.nc", evaluations=320)
     parts, _ = toy_run(spec, tmp_path / "parts.nc", evaluations=640)
     same_variables(whole, parts)
+    assert (tmp_path / "whole.nc").read_bytes() == (tmp_path / "parts.nc").read_bytes()
     files = [checkpoint.path(tmp_path / name, method).read_bytes() for name in ("whole.nc", "parts.nc")]
     assert files[0] == files[1]
 

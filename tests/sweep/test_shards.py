@@ -1,5 +1,6 @@
 """Shards and their merging, and runs that are killed: the file is that of one undisturbed run, byte for byte."""
 
+import itertools
 import random
 import shutil
 import signal
@@ -11,7 +12,9 @@ import numpy as np
 import pytest
 
 from dse.errors import InputError
-from dse.sweep import Interrupted, Shard, merge, perform, perform_shard
+from dse.sweep import Interrupted, Shard, merge, perform, perform_shard, plan
+from dse.sweep.engine.engine import Engine
+from dse.sweep.reduce import keep as keeping
 from dse.sweep.store.manifest import lines
 from tests.sweep import toy
 from tests.sweep.test_run import raise_interrupt
@@ -62,6 +65,32 @@ def test_more_shards_than_blocks(tmp_path):
     assert max(sizes) < 1.1 * min(sizes), "none is empty, all are alike"
     merge(tmp_path / "r.nc")
     assert (tmp_path / "r.nc").read_bytes() == undisturbed(tmp_path, chunk=1 << 20)
+
+
+@pytest.mark.parametrize("keep", ["all", "best", "top:20"])
+def test_shares_are_equal_and_whole(keep):
+    """To within a line, the least that can be evaluated; every design is in one share; none is empty without need."""
+    grid, kept = plan(spec(), keep, study=toy.STUDY)
+    engine = Engine(grid)
+    lines = keeping.share(engine, kept, 1, 10**6).stop  # one line: no share could be smaller
+    largest = max(keeping.designs_in(engine, kept, range(i, i + lines)) for i in range(0, grid.n_outer, lines))
+    for of in (1, 2, 3, 4, 7, grid.n_outer // lines, grid.n_outer // lines + 3):
+        shares = [keeping.share(engine, kept, i, of) for i in range(1, of + 1)]
+        sizes = [keeping.designs_in(engine, kept, one) for one in shares]
+        assert shares[0].start == 0 and shares[-1].stop == grid.n_outer and sum(sizes) == grid.n_designs
+        assert all(one.stop == other.start for one, other in itertools.pairwise(shares))
+        assert sum(size > 0 for size in sizes) == min(of, grid.n_outer // lines)
+        assert max(sizes) - min(sizes) <= 2 * largest
+
+
+@pytest.mark.parametrize(("first", "then"), [(2, 3), (3, 2)])
+def test_shards_of_two_divisions_are_one_sweep(tmp_path, first, then):
+    """Parts of a division that was given up stay of use, and never count twice."""
+    shard(tmp_path / "r.nc", 1, first)
+    for i in range(1, then + 1):
+        shard(tmp_path / "r.nc", i, then)
+    merge(tmp_path / "r.nc")
+    assert (tmp_path / "r.nc").read_bytes() == undisturbed(tmp_path)
 
 
 def test_a_run_of_the_whole_goes_on_from_shards(tmp_path):

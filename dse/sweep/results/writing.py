@@ -61,10 +61,10 @@ def write(
         seal(partial)
 
 
-def write_making(path: Path, seconds: dict[str, float]) -> None:
+def write_making(path: Path, seconds: dict[str, float], force: bool = False) -> None:
     """Write the note of when, where and in how many seconds results were made."""
     made = {"created": datetime.now(UTC).isoformat(timespec="seconds"), "host": socket.gethostname()}
-    outputs.write_note(path, made | {"seconds": {name: round(value, 3) for name, value in seconds.items()}})
+    outputs.write_note(path, made | {"seconds": {name: round(value, 3) for name, value in seconds.items()}}, force)
 
 
 def created(path: Path) -> str:
