@@ -83,7 +83,7 @@ def draw_mappings(columns: Columns, title: str, rows: list[int], unfit: list[int
             axes.spines["left"].set_visible(False)
         handles, labels = time_axes.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=4, handlelength=1.1, columnspacing=1.6)
-        set_title(figure, title, f"all with {', '.join(same)}" if same else "")
+        set_title(figure, title, f"same for all: {', '.join(same)}" if same else "")
         return laid_out(figure)
 
 

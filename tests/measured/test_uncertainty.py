@@ -105,7 +105,7 @@ def told(capsys, *arguments):
 
 def test_commands_tell_intervals(capsys):
     options = ["-w", "gpt-3-13b", "-s", "selene", "--set", "tp=8", "--set", "recompute=full", "--uncertainty"]
-    assert "80 % between" in told(capsys, "evaluate", *options)
+    assert "80 % interval" in told(capsys, "evaluate", *options)
     document = json.loads(told(capsys, "evaluate", *options, "--json"))
     low, high = document["intervals"]["step_time"]
     assert low < document["metrics"]["step_time"] < high
