@@ -40,7 +40,7 @@ class Metrics:
     peak_memory_activations: Scalar = metadata("", "B", "activations that the layers keep for the backward pass")
     peak_memory_logits: Scalar = metadata("", "B", "activations of embedding and head: logits and cross-entropy")
     peak_memory_buffers: Scalar = metadata("", "B", "temporaries: gathered weights and activations, gradients")
-    fits_probability: Scalar = metadata("", "1", "probability that the peak memory fits, as its prediction is uncertain")
+    fits_probability: Scalar = metadata("", "1", "probability that the (uncertain) peak memory fits")
     host_memory: Scalar = metadata("", "B", "host memory that a device of the first stage uses")
     energy_per_step: Scalar = metadata("E", "J", "energy of one step, whole system with its facility", group=ENERGY)
     energy_per_step_matrix: Scalar = metadata("", "J", "matrix units", group=ENERGY)
