@@ -99,7 +99,7 @@ def size(problem: Problem) -> str:
         return f"{text}, and continuous {names}: the space is infinite"
     if space.n_designs < ENUMERABLE:
         spent, million = show.seconds(grid.n_designs / ENUMERATION_RATE), ENUMERATION_RATE / 1e6
-        text += f"\nprefer dse run: it enumerates this space in about {spent}, at {million:.0f} million designs/s"
+        text += f"\nbetter: dse run enumerates it exactly, in about {spent} at {million:.0f} million designs/s"
     return text
 
 
@@ -136,8 +136,8 @@ def _print_methods(out: Console, found: Outcome) -> None:
         own = [design for design in found.designs if design.method == method]
         alone, polished = ([getattr(d, name) for d in own] for name in ("gap_unpolished", "gap"))
         rows.append([method, *_spread(alone), *_spread(polished), f"{count:,}", show.seconds(found.seconds[method])])
-    spread = ["median %", "worst %"]
-    columns = ["method", "search: best %", *spread, "polished: best %", *spread, "evaluations", "time"]
+    gaps = [f"{stage}: {which} %" for stage in ("search", "polished") for which in ("best", "median", "worst")]
+    columns = ["method", *gaps, "evaluations", "time"]
     show.print_table(out, columns, rows, left=["method"])
 
 
