@@ -83,7 +83,7 @@ def test_predict_adds_bounds(tmp_path):
     from dse.measured.comparison import predict
 
     table, output = "tests/published/narayanan_2021.csv", tmp_path / "out.csv"
-    assert predict(table, output, intervals=True)["predicted"] == 16
+    assert predict(table, output, intervals=True).predicted == 16
     rows = _rows(output)
     for row in rows:
         low, value, high = (float(row[f"pred_step_time{end}"]) for end in ("_low", "", "_high"))
