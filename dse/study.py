@@ -241,7 +241,7 @@ def _training_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str,
             f"virtual_stages={m.virtual_stages:g}, pp={m.pp:g}, "
             f"micro-batches={w.global_batch / (m.dp * m.micro_batch):g}"
         ),
-        "network_too_small": f"n_devices={system.n_devices:g}, the network joins {joined:g}",
+        "network_too_small": f"n_devices={system.n_devices:g}, the network connects {joined:g}",
         "host_memory": f"needs {metrics['host_memory'] / _GIB:.1f} GiB of {system.host.capacity / _GIB:.1f} GiB",
         "stack_lacks": _lacked(design),
         "offload_too_few_layers": f"layers={w.n_layers:g}, pp={m.pp:g}",
@@ -281,7 +281,7 @@ def _training_caution(metrics: Mapping[str, float]) -> str:
         return ""
     return (
         f"host launch time (software.host_time) sets {100 * share:.0f} % of the step, whatever the device: "
-        "is it this machine's own?"
+        "is it measured on this machine?"
     )
 
 

@@ -69,3 +69,11 @@ def test_accuracy_is_current():
     (table,) = re.findall(r"\| claim \| rows \| source left out .*?\n.*?\n(.*?)\n\n", README, re.DOTALL)
     for row in table.splitlines():
         assert row.removesuffix("|") in page, f"run make docs and copy the table of claims: {row}"
+
+
+def test_table_of_configurations_is_predicted(tmp_path, capsys):
+    (text,) = blocks("csv")
+    (tmp_path / "cases.csv").write_text(text)
+    with pytest.raises(SystemExit) as ended:
+        app(["predict", str(tmp_path / "cases.csv"), "-o", str(tmp_path / "out.csv")])
+    assert not ended.value.code and capsys.readouterr().out.startswith("1 of 1 rows predicted")

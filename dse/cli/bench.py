@@ -18,10 +18,13 @@ from dse.errors import InputError
 
 @report_errors
 def bench(
-    starts: Annotated[bool, typer.Option(help="Also time fresh processes, cold and warm.")] = True,
+    starts: Annotated[bool, typer.Option(help="Also time new processes, with a cold and a warm cache.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Measure rates and start-up times of the standard sweep; needs a source checkout."""
+    """Measure how fast dse is here.
+
+    Rates and start-up times of the standard sweep. Needs a source checkout.
+    """
     measured = _rates().bench(starts=starts)
     if as_json:
         show.document(measured)

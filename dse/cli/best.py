@@ -32,7 +32,7 @@ def show_best(out: Console, summary: Summary) -> None:
     show.heading(out, f"best by {summary.objective.replace('_', ' ')}{_of_what(summary)}")
     axes, same = _axes(summary.best)
     if same:
-        out.print(Text("all: " + ", ".join(same)), soft_wrap=True)
+        out.print(Text("same for all: " + ", ".join(same)), soft_wrap=True)
     columns = [*axes, *_objective(summary), *_metrics(summary)]
     shares = _shares(summary)
     while shares and _width(out, _table([*columns, *shares])) > out.width:
@@ -44,7 +44,7 @@ def show_best(out: Console, summary: Summary) -> None:
 def _of_what(summary: Summary) -> str:
     if summary.keep != "best" or not summary.points:
         return ""
-    return f"; each row is the best mapping of another ({', '.join(summary.points)})"
+    return f"; each row is the best mapping of one ({', '.join(summary.points)})"
 
 
 def _table(columns: Sequence[Column]) -> Table:

@@ -70,7 +70,7 @@ def validate(
         Path | None, typer.Option("--output", "-o", help="CSV file with every comparison [default: none].")
     ] = None,
     uncertainty: Annotated[
-        bool, typer.Option("--uncertainty", help="Also say which share of the rows lies in its 80 % interval.")
+        bool, typer.Option("--uncertainty", help="Also print the share of rows within their 80 % intervals.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
@@ -128,7 +128,7 @@ def _print(report: dict[str, Any]) -> None:
     if "coverage" in report:
         held = [[row["source"], str(row["n"]), show.percent(row["coverage"])] for row in report["coverage"]]
         out.print()
-        show.print_table(out, ["source", "step times and rates", "in 80 % intervals"], held, left=["source"])
+        show.print_table(out, ["source", "step times and rates", "within 80 % intervals"], held, left=["source"])
 
 
 def _figures(row: dict[str, Any]) -> list[str]:
@@ -139,13 +139,17 @@ def _figures(row: dict[str, Any]) -> list[str]:
 def calibrate(
     cases: Annotated[list[Path], typer.Argument(metavar="CASES.csv …", help="Measured configurations.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="TOML file to write.")],
-    folds: Annotated[int, typer.Option(min=0, max=20, help="Cross-validate over so many groups of shapes.")] = 0,
+    folds: Annotated[int, typer.Option(min=0, max=20, help="Cross-validate over this many groups of shapes.")] = 0,
     catalog: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Also replace the fitted values of this catalogue.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Also replace the fitted values in this catalogue [default: none]."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")] = False,
 ) -> None:
-    """Fit parameters to measurements: of chips and networks to kernels or power limits, of software stacks to steps."""
+    """Fit parameters to measurements.
+
+    Parameters of chips and networks are fitted to kernels or power limits, those of software stacks to training steps.
+    """
     from dse.calibrate import jobs
 
     _, summary, written = jobs.run(cases, folds, output, catalog, force=force)

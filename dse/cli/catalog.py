@@ -17,22 +17,26 @@ if TYPE_CHECKING:
     from dse.catalog import Entry
 
 app = typer.Typer(
-    help="The catalogue: accelerators, their technology, networks, systems, software, workloads.", no_args_is_help=True,
+    help="Show and check the catalogue.\n\nIt holds accelerators and their technology, networks, systems, software and "
+    "workloads.",
+    no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-Folder = Annotated[Path | None, typer.Option("--folder", help="A catalogue folder to search first.")]
+Folder = Annotated[
+    Path | None, typer.Option("--folder", help="A catalogue folder to search first [default: $DSE_CATALOG].")
+]
 
 
 @app.command("list")
 @report_errors
 def list_names(
-    kind: Annotated[str | None, typer.Argument(help="Only this kind.")] = None,
+    kind: Annotated[str | None, typer.Argument(help="Only this kind.", show_default="all kinds")] = None,
     folder: Folder = None,
     as_json: Json = False,
 ) -> None:
-    """Names of all entries, by kind."""
+    """List the names of all entries, by kind."""
     from dse import catalog
 
     names = {k: catalog.names(k, folder) for k in ([kind] if kind else catalog.kinds())}
@@ -48,11 +52,11 @@ def list_names(
 @report_errors
 def show_entry(
     name: Annotated[str, typer.Argument(help="A name or alias.")],
-    kind: Annotated[str | None, typer.Option(help="Only this kind.")] = None,
+    kind: Annotated[str | None, typer.Option(help="Only this kind [default: all kinds].")] = None,
     folder: Folder = None,
     as_json: Json = False,
 ) -> None:
-    """Every value of an entry with its source and confidence."""
+    """Show every value of an entry, with its source and confidence."""
     found = _entries(name, kind, folder)
     if as_json:
         show.document([_as_dict(entry) for entry in found])
@@ -64,7 +68,7 @@ def show_entry(
 @app.command()
 @report_errors
 def check(folder: Folder = None) -> int:
-    """Check every file; exit status 2 when something is wrong."""
+    """Check every file. Exit status 2 when something is wrong."""
     from dse import catalog
 
     problems = catalog.check(folder)

@@ -31,13 +31,13 @@ def codesign(specification: Path, as_json: bool, **options: Any) -> int:
         out.print()
         show.print_table(out, columns, rows, left=columns[:1])
     out.print()
-    out.print(Text(f"held by: {'; '.join(report.active) or 'nothing'}"), soft_wrap=True)
+    out.print(Text(f"active limits: {'; '.join(report.active) or 'nothing'}"), soft_wrap=True)
     if report.whole_stacks:
         out.print(Text(_whole(report)), soft_wrap=True)
     starts = sum(math.isfinite(value) for value in report.starts)
     out.print(
-        f"{report.objective}, geometric mean: {report.value:.5g}; {report.evaluations:,} evaluations, "
-        f"{starts} of {len(report.starts)} starts with a mapping of every workload, {report.seconds:.1f} s"
+        f"{report.objective}, geometric mean: {report.value:.5g}; {report.evaluations:,} evaluations in "
+        f"{show.seconds(report.seconds)}; {starts} of {len(report.starts)} starts have a mapping of every workload"
     )
     if report.finished:
         out.print(Text(f"finished by a run on {report.finished} (--fresh solves it again)"), soft_wrap=True)
@@ -49,10 +49,10 @@ def codesign(specification: Path, as_json: bool, **options: Any) -> int:
 def _whole(report: Report) -> str:
     """What whole numbers of stacks lose to the chip of continuous size, and which one is shown."""
     losses = {one["stacks"]: one["loss"] for one in report.whole_stacks}
-    told = [f"{n:.0f} {'cannot be' if loss is None else f'loses {100 * loss:.2f} %'}" for n, loss in losses.items()]
+    told = [f"{n:.0f} {'is infeasible' if loss is None else f'loses {100 * loss:.2f} %'}" for n, loss in losses.items()]
     known = {n: loss for n, loss in losses.items() if loss is not None}
-    shown = f"shown with {min(known, key=lambda n: known[n]):.0f}" if known else "shown as it is"
-    return f"whole stacks, to the chip of continuous size: {', '.join(told)}; {shown}"
+    shown = f"shown with {min(known, key=lambda n: known[n]):.0f} stacks" if known else "shown with the continuous size"
+    return f"whole memory stacks, compared with the chip of continuous size: {', '.join(told)}; {shown}"
 
 
 #: Headings and cells.

@@ -34,26 +34,29 @@ _HEADLINE = (
 
 @report_errors
 def evaluate(
-    workload: Annotated[str, typer.Option("--workload", "-w", help="Workload: a name of the catalogue.")],
-    system: Annotated[str, typer.Option("--system", "-s", help="System (or accelerator): a name of the catalogue.")],
+    workload: Annotated[str, typer.Option("--workload", "-w", help="Workload, by its name in the catalogue.")],
+    system: Annotated[str, typer.Option("--system", "-s", help="System or accelerator, by its name in the catalogue.")],
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Any value of the design: tp=8, recompute=full, …"),
+        typer.Option("--set", metavar="NAME=VALUE", help="Set any value of the design: tp=8, recompute=full, …"),
     ] = None,
     n_devices: Annotated[
-        int | None, typer.Option("--n-devices", "-n", help="Devices used [default: tp cp pp dp].")
+        int | None, typer.Option("--n-devices", "-n", help="Number of devices [default: tp x cp x pp x dp].")
     ] = None,
-    software: Annotated[str | None, typer.Option(help="Training stack [default: the system's own].")] = None,
+    software: Annotated[str | None, typer.Option(help="Software stack [default: the system's own].")] = None,
     any_option: Annotated[
-        bool, typer.Option("--any-option", help="Let the mapping ask for options that the stack lacks.")
+        bool, typer.Option("--any-option", help="Allow mapping options that the software stack lacks.")
     ] = False,
     metric: Annotated[str, typer.Option(help="Metric whose elasticities are shown.")] = "step_time",
     uncertainty: Annotated[
-        bool, typer.Option("--uncertainty", help="Also between what a time or rate lies, in 80 % of cases.")
+        bool, typer.Option("--uncertainty", help="Add 80 % intervals of times, rates and peak memory.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """One design: time, memory, what bounds each operator, and what would change it."""
+    """Explain one design.
+
+    Prints time, memory and energy by part, what bounds each operator, and what the metric depends on most.
+    """
     from dse.catalog import default_software
     from dse.designs import design, leaf_path, told_reading
     from dse.explanation import explain
@@ -140,12 +143,12 @@ def _print(explained: Explanation, bounds: dict[str, Interval], made: Design) ->
     if explained.reasons:
         out.print(Text("cannot run", "bold red"))
         for reason in explained.reasons:
-            fix = " (--any-option lets it)" if reason.name == Infeasible.stack_lacks.name else ""
+            fix = " (--any-option allows it)" if reason.name == Infeasible.stack_lacks.name else ""
             out.print(Text(f"  {reason.meaning}: {reason.numbers}{fix}"), soft_wrap=True)
         out.print()
     if explained.caution:
         out.print(Text(explained.caution, "yellow"), soft_wrap=True)
-    columns = ["metric", "value", *(["80 % between"] if bounds else [])]
+    columns = ["metric", "value", *(["80 % interval"] if bounds else [])]
     show.print_table(out, columns, _headline(explained, bounds), left=["metric"], prose=["metric"])
     show.heading(out, f"step time: {show.seconds(explained.metrics['step_time'])}")
     _print_waterfall(out, explained.waterfalls["step_time"], show.seconds)
@@ -153,17 +156,17 @@ def _print(explained: Explanation, bounds: dict[str, Interval], made: Design) ->
     fits = show.percent(explained.metrics["fits_probability"])
     sure = show.gib(surely_below(capacity, float(made.software.memory_spread)))
     show.heading(out, f"peak memory: {show.gib(need)} of {show.gib(capacity)}")
-    out.print(Text(f"It fits with a chance of {fits}; up to {sure} predicted would fit with one of 90 %."))
+    out.print(Text(f"Chance that it fits: {fits}. A prediction of up to {sure} would fit with a chance of 90 %."))
     _print_waterfall(out, explained.waterfalls["peak_memory"], show.gib)
-    show.heading(out, f"energy of a step: {show.quantity(explained.metrics['energy_per_step'], 'J')}")
+    show.heading(out, f"energy per step: {show.quantity(explained.metrics['energy_per_step'], 'J')}")
     _print_waterfall(out, explained.waterfalls["energy_per_step"], lambda joules: show.quantity(joules, "J"))
     out.print(Text(_power(explained.metrics, made)), soft_wrap=True)
-    show.heading(out, "operators, one micro-batch on one device")
+    show.heading(out, "operators: one micro-batch on one device")
     _print_operators(out, explained.operators)
     layer = ", ".join(f"{p.name.replace('_', ' ')} {show.seconds(p.value)}" for p in explained.layer if p.value)
-    bound = "launching its kernels holds it up (host-bound)" if explained.host_bound else "the device sets the pace"
-    out.print(Text(f"One layer and micro-batch: {layer}; {bound}."), soft_wrap=True)
-    show.heading(out, f"what {metric} depends on: d ln({metric}) / d ln(parameter)")
+    bound = "kernel launches set the pace (host-bound)" if explained.host_bound else "the device sets the pace"
+    out.print(Text(f"Per layer and micro-batch: {layer}; {bound}."), soft_wrap=True)
+    show.heading(out, f"what {metric} depends on most: elasticities d ln({metric}) / d ln(parameter)")
     _print_elasticities(out, explained, metric)
 
 
@@ -177,7 +180,7 @@ def _headline(explained: Explanation, bounds: dict[str, Interval]) -> list[list[
         def text(value: float, units: str = meta["units"], share: bool = name in ("mfu", "mfu_causal", "hfu")) -> str:
             return show.percent(value) if share else show.quantity(value, units)
 
-        between = " and ".join(map(text, bounds[name])) if name in bounds else ""
+        between = " to ".join(map(text, bounds[name])) if name in bounds else ""
         rows.append([meta["long_name"], text(explained.metrics[name]), *([between] if bounds else [])])
     return rows
 
@@ -201,18 +204,19 @@ def _print_waterfall(out: Console, parts: list[Share], text: Callable[[float], s
 
 
 def _power(metrics: dict[str, float], made: Design) -> str:
-    """Power of a device and of the system, what a megawatt feeds, and what a run takes."""
+    """Power of a device and of the system, how many devices a megawatt feeds, and what a run takes."""
 
     def watts(name: str) -> str:
         return show.quantity(metrics[name], "W")
 
     fed = [1e6 * made.system.n_devices / metrics[f"{name}_power"] for name in ("provisioned", "peak", "average")]
     return (
-        f"{show.quantity(metrics['energy_per_token'], 'J')} a token. A device draws {watts('device_power')} in the "
-        f"mean; the system {watts('average_power')}, {watts('peak_power')} while all run layers, and is provided for "
-        f"{watts('provisioned_power')}: a megawatt feeds {fed[0]:.0f} devices by their limits, {fed[1]:.0f} by the "
-        f"peak, {fed[2]:.0f} by the mean. A run of {show.prefixed(float(made.workload.run_tokens), 'tokens')}: "
-        f"{metrics['run_time'] / 86400:.1f} days, {metrics['run_energy'] / 3.6e9:,.0f} MWh without failures."
+        f"{show.quantity(metrics['energy_per_token'], 'J')} per token. A device draws {watts('device_power')} on "
+        f"average. The system draws {watts('average_power')} on average and {watts('peak_power')} at its peak, and is "
+        f"provisioned for {watts('provisioned_power')}. One megawatt feeds {fed[0]:,.0f} devices by provisioned power, "
+        f"{fed[1]:,.0f} by peak power and {fed[2]:,.0f} by average power. "
+        f"A run of {show.prefixed(float(made.workload.run_tokens), 'tokens')}: "
+        f"{metrics['run_time'] / 86400:.1f} days and {metrics['run_energy'] / 3.6e9:,.0f} MWh, without failures."
     )
 
 

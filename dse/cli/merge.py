@@ -15,12 +15,17 @@ from dse.drawing import FigureProcess, check
 
 @report_errors
 def merge(
-    output: Annotated[Path, typer.Argument(metavar="OUTPUT.nc", help="Results file that dse run --shard was given.")],
+    output: Annotated[
+        Path, typer.Argument(metavar="OUTPUT.nc", help="The file that dse run --shard was given with -o.")
+    ],
     force: Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")] = False,
-    figure: Annotated[bool, typer.Option(help="Draw the figures that the results are suited to.")] = True,
+    figure: Annotated[bool, typer.Option(help="Draw the figures that suit the results.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Join what dse run --shard 1/n … n/n has left beside OUTPUT.nc."""
+    """Join the shards of a sweep into one file.
+
+    The shards are what dse run --shard 1/n … n/n left beside OUTPUT.nc.
+    """
     with FigureProcess() as figure_process:
         began = time.perf_counter()
         from dse import sweep as sweeps

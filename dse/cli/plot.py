@@ -12,14 +12,6 @@ from dse.cli.status import report_errors
 from dse.errors import InputError
 
 
-class Format(StrEnum):
-    """Formats of figures: their endings in :data:`dse.plot.ENDINGS`."""
-
-    png = "png"
-    svg = "svg"
-    pdf = "pdf"
-
-
 class Kind(StrEnum):
     """Figures, by their name in :data:`dse.plot.KINDS`."""
 
@@ -42,7 +34,8 @@ def plot(
         Kind | None, typer.Option(help="Which figure [default: all that suit the results; with -o the breakdown].")
     ] = None,
     as_format: Annotated[
-        Format | None, typer.Option("--format", help="Format of figures beside the results [default: png].")
+        str | None,
+        typer.Option("--format", metavar="png|svg|pdf", help="Format of figures beside the results [default: png]."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")] = False,
 ) -> None:
@@ -60,9 +53,11 @@ def plot(
     from dse.plot.style import check_ending
     from dse.sweep import open_results
 
-    ending = f".{as_format or Format.png}"
+    ending = f".{as_format or 'png'}"
+    if ending not in figures.ENDINGS:
+        raise InputError("--format", repr(as_format), " ".join(e[1:] for e in figures.ENDINGS), "choose one of these")
     if output and check_ending(output).suffix.lower() != ending and as_format:
-        raise InputError("--format", str(as_format), f"{output.suffix.lower()[1:]}, as -o ends", "leave --format out")
+        raise InputError("--format", repr(as_format), f"{output.suffix.lower()[1:]}, as -o ends", "leave --format out")
     with open_results(results) as dataset:
         kinds = [kind or Kind.breakdown] if kind or output else figures.suited(dataset)
         places = {one: output or beside(results, one, ending) for one in kinds}

@@ -33,21 +33,30 @@ def run(
         Path | None, typer.Option("--output", "-o", help="Results file [default: results/SWEEP.nc].")
     ] = None,
     keep: Annotated[
-        str | None, typer.Option(metavar="all|feasible|best|pareto|top:K", help="Which designs are kept.")
+        str | None, typer.Option(
+            metavar="all|feasible|best|pareto|top:K",
+            help="Which designs are kept [default: as the sweep says, else all].",
+        ),
     ] = None,
-    chunk: Annotated[int | None, typer.Option(help="Designs evaluated at once.")] = None,
+    chunk: Annotated[
+        int | None, typer.Option(help="Designs evaluated at once [default: what suits the sweep].")
+    ] = None,
     shard: Annotated[
-        str | None, typer.Option(metavar="i/n", help="Run only share i of n; dse merge joins them.")
+        str | None,
+        typer.Option(metavar="i/n", help="Run only share i of n; dse merge joins them [default: the whole sweep]."),
     ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Compute again what an earlier run has finished.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start over, whatever an earlier run has finished.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")] = False,
     any_option: Annotated[
-        bool, typer.Option("--any-option", help="Offer options of the mapping that the stack lacks too.")
+        bool, typer.Option("--any-option", help="Also offer mapping options that the software stack lacks.")
     ] = False,
-    figure: Annotated[bool, typer.Option(help="Draw the figures that the results are suited to.")] = True,
+    figure: Annotated[bool, typer.Option(help="Draw the figures that suit the results.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Evaluate every design of a sweep; an interrupted one goes on where it stopped."""
+    """Evaluate every design of a sweep.
+
+    An interrupted sweep resumes where it stopped. Prints the best designs and why the others cannot run.
+    """
     share = _shard(shard) if shard else None
     with contextlib.ExitStack() as stack:
         figure_process = stack.enter_context(FigureProcess()) if figure and not share else None
@@ -139,11 +148,11 @@ def _print_end(summary: Summary, seconds: dict[str, float], figures: list[Path])
     """What it took, and where everything is."""
     out = show.console()
     out.print()
-    split = ", ".join(f"{name} {seconds[name]:.2f}" for name in _SPLIT if name in seconds)
-    out.print(Text(f"{summary.n_designs:,} designs{_origin(summary)}; seconds: {split}"), soft_wrap=True)
+    split = ", ".join(f"{name} {seconds[name]:.2f} s" for name in _SPLIT if name in seconds)
+    out.print(Text(f"{summary.n_designs:,} designs{_origin(summary)}; {split}"), soft_wrap=True)
     if summary.shard:
         merged = summary.written.with_suffix("")
-        out.print(Text(f"shard {summary.shard}; when all have run: dse merge {merged}"), soft_wrap=True)
+        out.print(Text(f"shard {summary.shard}; when all shards have run: dse merge {merged}"), soft_wrap=True)
     for path in [summary.written, *figures]:
         out.print(Text(str(path)), soft_wrap=True)
 
@@ -153,9 +162,9 @@ def _origin(summary: Summary) -> str:
     if summary.damaged:
         return f", all computed again: {summary.output} was damaged, {summary.rate:,.0f} designs/s"
     if summary.finished:
-        return f", finished by a run on {summary.finished} (--fresh computes them again)"
+        return f", computed by a run on {summary.finished} (--fresh computes them again)"
     if summary.resumed == summary.n_designs:
-        return ", all of them found finished"
+        return ", all of them from an earlier run"
     found = f", {summary.resumed:,} of them from an interrupted run" if summary.resumed else ""
     found += f", {summary.redone:,} computed again because their parts were damaged" if summary.redone else ""
     return f"{found}, {summary.rate:,.0f} designs/s"

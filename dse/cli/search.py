@@ -35,24 +35,29 @@ def search(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Results file [default: results/SEARCH.nc].")
     ] = None,
-    seconds: Annotated[float | None, typer.Option(help="Budget of each method, in place of the file's.")] = None,
-    evaluations: Annotated[
-        int | None, typer.Option(help="Budget of each seed of each method, in place of the file's.")
+    seconds: Annotated[
+        float | None, typer.Option(help="Time budget of each method [default: as the file says].")
     ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Begin again, whatever an earlier run has done.")] = False,
+    evaluations: Annotated[
+        int | None, typer.Option(help="Evaluation budget of each seed of each method [default: as the file says].")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start over, whatever an earlier run has finished.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")] = False,
     any_option: Annotated[
-        bool, typer.Option("--any-option", help="Offer options of the mapping that the stack lacks too.")
+        bool, typer.Option("--any-option", help="Also offer mapping options that the software stack lacks.")
     ] = False,
     whole_stacks: Annotated[
-        bool, typer.Option("--whole-stacks", help="Of a co-design: report a chip with whole stacks of memory.")
+        bool, typer.Option("--whole-stacks", help="For co-design: report a chip with a whole number of memory stacks.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Search a space for its best designs; an interrupted search goes on where it stopped."""
+    """Search a space for its best designs.
+
+    For continuous axes and for spaces too large to enumerate. An interrupted search resumes where it stopped.
+    """
     for name, value in (("--seconds", seconds), ("--evaluations", evaluations)):
         if value is not None and not value > 0:
-            raise InputError(name, str(value), "a number above 0", "leave it out for the specification's")
+            raise InputError(name, str(value), "a number above 0", "leave it out to use that of the file")
     from dse import search as searches
     from dse.search.progress import progress_bar
     from dse.spec.codesign import is_codesign
@@ -92,14 +97,14 @@ def size(problem: Problem) -> str:
 
     space, grid = problem.space, problem.grid
     parts = [f"{d.size:,} {d.name}" for d in grid.dimensions if d.axes[0].key not in space.paths]
-    parts.append(f"{grid.table.n_mappings:,} mapping")
+    parts.append(f"{grid.table.n_mappings:,} mappings")
     text = f"{' x '.join(parts)}: {space.n_designs:,} designs"
     if space.paths:
         names = ", ".join(interval.name for interval in problem.spec.intervals)
         return f"{text}, and continuous {names}: the space is infinite"
     if space.n_designs < ENUMERABLE:
         spent, million = show.seconds(grid.n_designs / ENUMERATION_RATE), ENUMERATION_RATE / 1e6
-        text += f"\ndse run enumerates it exactly, in about {spent} at {million:.0f} million designs/s: prefer that"
+        text += f"\nbetter: dse run enumerates it exactly, in about {spent} at {million:.0f} million designs/s"
     return text
 
 
@@ -113,16 +118,16 @@ def _print(found: Outcome, problem: Problem) -> None:
     out = show.console()
     objective = found.objectives[0].replace("_", " ")
     if found.any_feasible:
-        show.heading(out, f"by method: gap of {objective} to the best found, over {len(problem.spec.seeds)} seeds")
+        show.heading(out, f"gap of {objective} to the best found, by method, over {len(problem.spec.seeds)} seeds")
         _print_methods(out, found)
-        show.heading(out, f"best by {objective}, the polish included")
+        show.heading(out, f"best designs by {objective}, after polishing")
     else:
-        show.heading(out, "nothing feasible; the nearest misses")
+        show.heading(out, "no feasible design found; the nearest misses")
     _print_best(out, found, problem.study)
     if found.front_size:
-        out.print(Text(f"{found.front_size:,} designs on the front of {', '.join(found.objectives)}"))
+        out.print(Text(f"{found.front_size:,} designs on the Pareto front of {', '.join(found.objectives)}"))
     if found.reasons:
-        show.heading(out, "evaluated designs that cannot run")
+        show.heading(out, "evaluated designs that cannot run, by reason")
         print_reasons(out, found.reasons, problem.study)
     if found.output:
         out.print()
@@ -136,8 +141,8 @@ def _print_methods(out: Console, found: Outcome) -> None:
         own = [design for design in found.designs if design.method == method]
         alone, polished = ([getattr(d, name) for d in own] for name in ("gap_unpolished", "gap"))
         rows.append([method, *_spread(alone), *_spread(polished), f"{count:,}", show.seconds(found.seconds[method])])
-    spread = ["median %", "worst %"]
-    columns = ["method", "alone: best %", *spread, "polished: best %", *spread, "evaluations", "time"]
+    gaps = [f"{stage}: {which} %" for stage in ("search", "polished") for which in ("best", "median", "worst")]
+    columns = ["method", *gaps, "evaluations", "time"]
     show.print_table(out, columns, rows, left=["method"])
 
 

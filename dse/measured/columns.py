@@ -23,14 +23,14 @@ _ALIKE = 0.85
 #: A row that leaves one of these open is skipped.
 NEEDED = "needed"
 
-_OWN, _SEARCHED = "as the model of that name in the catalogue has it", "chosen: the fastest that fits in memory"
-_STACK = "as the stack does by itself"
+_OWN, _SEARCHED = "from the model in the catalogue", "chosen: the fastest that fits in memory"
+_STACK = "the default of the stack"
 
 READ = (
     Column(("model", "workload"), "model, a name or alias of the catalogue; any name beside a shape", "needs a shape"),
     Column(("gpu", "accelerator"), "device, a name or alias of the catalogue", f"{NEEDED}, unless system is given"),
-    Column(("system",), "system of the catalogue", "the source's, else the device with its own node and network"),
-    Column(("software",), "stack of the catalogue", "the source's, else the system's"),
+    Column(("system",), "system of the catalogue", "that of the source, else the device with its own node and network"),
+    Column(("software",), "stack of the catalogue", "that of the source, else of the system"),
     Column(("source",), "who measured it", "the name of the file"),
     Column(("n_gpus", "n_devices"), "number of devices", NEEDED),
     Column(("global_batch",), "sequences of a step, over all devices", NEEDED),
@@ -58,7 +58,7 @@ READ = (
     Column(("ffn", "ffn_hidden"), "hidden size of the feed-forward block", f"{_OWN}, else 4 × hidden"),
     Column(("vocab",), "vocabulary", f"{_OWN}, else 51200"),
     Column(("params_B",), "parameters in billions, to tell mixtures of experts, which are skipped", "dense"),
-    Column(("active_params_B",), "parameters a token uses in billions, for the same", "dense"),
+    Column(("active_params_B",), "parameters per token in billions, for the same", "dense"),
     Column(("n_experts",), "experts; rows above 1 are skipped", "dense"),
     Column(("note",), "remarks; fine-tuning and asynchronous tensor parallelism are read from it", ""),
     Column(("config_id",), "rows with the same id are measurements of one configuration", "each row stands alone"),

@@ -64,7 +64,7 @@ RULES = (
     # then the first, has a layer less (account_for_loss_in_pipeline_split, account_for_embedding_in_pipeline_split).
     Rule(
         Infeasible.layers_not_divisible, ("pp", "virtual_stages"), "n_layers",
-        "layers (even with loss, or loss and embedding, as one each)", extra=2,
+        "layers (nor the layers plus loss, or plus loss and embedding)", extra=2,
     ),
     Rule(Infeasible.batch_not_divisible, ("dp", "micro_batch"), "global_batch", "sequences of a global batch"),
     Rule(Infeasible.shards_not_divisible, ("dp_replicate",), "dp", "data parallel ranks"),

@@ -40,8 +40,8 @@ _HATCHED: dict[str, Any] = {"color": "white", "edgecolor": PALE, "hatch": "////"
 #: Inches: the bars with their numbers, at least; the gap between columns of the table beside them; a line of text.
 _BARS, _GAP, _LINE = 3.2, 0.12, 0.135
 
-#: Share of the bars that the panel of times has, and inches of the frame around panels.
-_TIMES, _FRAME = 0.6, 0.3
+#: Inches of the panel of memory, and of the frame around panels.
+_MEMORY_PANEL, _FRAME = 1.28, 0.3
 
 #: Letters of the longest word that no line break parts.
 _WORD = 24
@@ -73,9 +73,9 @@ def draw_mappings(columns: Columns, title: str, rows: list[int], unfit: list[int
         beside = sum(widths) + _GAP * len(widths)
         bars = max(_BARS, PAGE - beside)
         figure.set_figwidth(max(PAGE, _BARS + beside))
-        time_axes, memory_axes = figure.subplots(1, 2, sharey=True, width_ratios=[_TIMES, 1.0 - _TIMES])
+        time_axes, memory_axes = figure.subplots(1, 2, sharey=True, width_ratios=[bars - _MEMORY_PANEL, _MEMORY_PANEL])
         _write_mappings(time_axes, table, widths)
-        _draw_times(time_axes, columns, rows, unfit, _TIMES * bars - _FRAME)
+        _draw_times(time_axes, columns, rows, unfit, bars - _MEMORY_PANEL - _FRAME)
         _draw_memory(memory_axes, columns, rows, unfit)
         time_axes.set_ylim(len(shown) - 0.4, -0.6)
         for axes in (time_axes, memory_axes):
@@ -83,7 +83,7 @@ def draw_mappings(columns: Columns, title: str, rows: list[int], unfit: list[int
             axes.spines["left"].set_visible(False)
         handles, labels = time_axes.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=4, handlelength=1.1, columnspacing=1.6)
-        set_title(figure, title, f"all with {', '.join(same)}" if same else "")
+        set_title(figure, title, f"same for all: {', '.join(same)}" if same else "")
         return laid_out(figure)
 
 

@@ -66,7 +66,7 @@ def clock(results: xr.Dataset) -> Figure:
     name = clock_axis(results)
     if name is None:
         raise InputError(
-            "results", "no axis of three clocks or more", "an axis power.clock or chip.clock_ratio", "sweep a clock"
+            "results", "no axis of three clocks or more", "an axis power.clock or chip.clock_ratio", "sweep the clock"
         )
     grid = machines(results)
     wanted = dict.fromkeys([str(results.attrs.get("objective", "")), *_METRICS])
@@ -106,7 +106,7 @@ def _draw(axes: Axes, grid: Machines, metric: str, name: str, along: str | None,
         if minimum is not None:
             axes.plot(x[minimum], y[minimum], color=colour, marker="o", markersize=6)
             highest.append(float(y[np.isfinite(y)][-1]))
-    title = axis_label(line[metric], units or ("over that at the highest clock" if relative else ""))
+    title = axis_label(line[metric], units or ("relative to the highest clock" if relative else ""))
     axes.set_title(wrapped(title, inches), loc="left")
     axes.set_xlabel(wrapped(axis_label(line[name], x_units), inches))
     axes.locator_params(nbins=5)  # the same ticks whatever the layout makes of the panel

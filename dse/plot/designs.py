@@ -99,12 +99,14 @@ def check(results: xr.Dataset) -> None:
     for name in _NEEDED:
         if name not in results:
             given = f"no variable {name!r}"
-            raise InputError("results", given, ", ".join(_NEEDED), "give a dataset that dse run wrote")
+            raise InputError("results", given, ", ".join(_NEEDED), "use results that dse run wrote")
 
 
 def nothing_feasible() -> InputError:
     """There is nothing to draw."""
-    return InputError("results", "no feasible design", "one or more", "widen the sweep, or see why with dse run")
+    return InputError(
+        "results", "no feasible design", "one or more", "widen the sweep; dse run tells why designs cannot run"
+    )
 
 
 def _at_point(coordinate: xr.DataArray) -> str:

@@ -40,13 +40,16 @@ def energy(results: xr.Dataset) -> Figure:
     """
     if ENERGY not in results:
         raise InputError(
-            "results", f"no variable {ENERGY!r}", "results of energy", "write energy = true under [output] of the sweep"
-        )
+            "results", f"no variable {ENERGY!r}", "results with energy",
+            "write energy = true under [output] in the sweep",
+        )  # fmt: skip
     every = machines(results)
     grid = every.of_one_work()
     coloured_by = grid.strongest(ENERGY)
     if coloured_by is None:
-        raise InputError("results", "one machine", "two or more machines of one workload", "sweep the machine, too")
+        raise InputError(
+            "results", "one machine", "two or more machines for one workload", "sweep an axis of the machine too"
+        )
     time, joules = grid.points.step_time, grid.points[ENERGY]
     known = np.flatnonzero(np.isfinite(time.values.ravel()) & np.isfinite(joules.values.ravel()))
     front = known[designs.front(time.values.ravel()[known], joules.values.ravel()[known])]
@@ -97,6 +100,6 @@ def _ends(grid: Machines, front: np.ndarray) -> list[str]:
     names = [str(d) for d in shape.dims]
     ends = [dict(zip(names, map(int, np.unravel_index(int(i), shape.shape)), strict=True)) for i in front[[0, -1]]]
     if len(front) == 1:
-        return [f"Fastest and of the least energy: {grid._replace(at=ends[0]).others()}"]
+        return [f"Fastest and lowest energy: {grid._replace(at=ends[0]).others()}"]
     fastest, least = (grid._replace(at=end).others() for end in ends)
-    return [f"Fastest: {fastest}", f"Least energy: {least}"]
+    return [f"Fastest: {fastest}", f"Lowest energy: {least}"]

@@ -19,7 +19,7 @@ class Machines(NamedTuple):
 
     points: xr.Dataset  # variables along the axes alone; missing where nothing is feasible
     axes: tuple[str, ...]  # dimensions with several positions
-    at: dict[str, int]  # the fastest machine: the one of the most tokens a second
+    at: dict[str, int]  # the fastest machine: the one of the most tokens per second
     title: str
 
     def along(self, *axes: str) -> xr.Dataset:

@@ -63,7 +63,7 @@ def along_axes(grid: Machines) -> Figure:
             handles.values(), handles, loc="outside lower center", ncols=min(4, 2 * len(columns)), handlelength=1.1,
             columnspacing=1.6,
         )  # fmt: skip
-        set_title(figure, grid.title, f"Along each axis from the fastest machine (bold): {grid.others()}")
+        set_title(figure, grid.title, f"One axis at a time, from the fastest machine (bold): {grid.others()}")
         return laid_out(figure)
 
 

@@ -92,7 +92,8 @@ def _objectives(kept: xr.Dataset, objectives: list[Objective]) -> Figure:
     with style():
         figure = new_figure(width=COLUMN, height=3.2)
         axes = figure.subplots()
-        line: dict[str, Any] = {"linestyle": ""} if more else {"drawstyle": "steps-post" if first.sign > 0.0 else "steps-pre"}
+        steps = "steps-post" if first.sign > 0.0 else "steps-pre"
+        line: dict[str, Any] = {"linestyle": ""} if more else {"drawstyle": steps}
         axes.plot(x[fits], y[fits], color=FRONT, marker="o", markersize=3.2, linewidth=1.2, **line)
         axes.set_xlabel(wrapped(first.label))
         axes.set_ylabel(wrapped(second.label))

@@ -57,9 +57,9 @@ PARTS = {
 #: Part of the step time by what bounds it → the same.
 BOUNDS = {
     "bound_by_compute": Part("bound by compute", "#0e306e"),
-    "bound_by_memory": Part("by device memory", "#06784b"),
-    "bound_by_network": Part("by the network", "#e45807"),
-    "bound_by_rest": Part("the rest", "#c6ac77"),
+    "bound_by_memory": Part("bound by device memory", "#06784b"),
+    "bound_by_network": Part("bound by the network", "#e45807"),
+    "bound_by_rest": Part("other", "#c6ac77"),
 }
 
 #: Colour of a part this module does not know, of text, of what stands in the background, and of Pareto fronts.

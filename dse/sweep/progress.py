@@ -9,6 +9,9 @@ from typing import Any
 
 from dse.quantities import duration, quantity
 
+#: Columns of a terminal that has room for a bar beside the words.
+_WIDE = 72
+
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
@@ -63,7 +66,9 @@ def bar_on_standard_error() -> Iterator[Any]:
     share = TextColumn("{task.percentage:>3.0f} %", table_column=Column(no_wrap=True, min_width=5))
     left = TimeLeft(Column(no_wrap=True, min_width=12))
     state_text = TextColumn("{task.description}", table_column=Column(overflow="fold", min_width=20))
-    with Bar(BarColumn(bar_width=20), share, left, state_text, console=Console(stderr=True)) as bar:
+    console = Console(stderr=True)
+    drawn = [BarColumn(bar_width=20)] if console.width >= _WIDE else []
+    with Bar(*drawn, share, left, state_text, console=console) as bar:
         yield bar
 
 

@@ -119,17 +119,17 @@ INFEASIBLE_MEANING = {
     Infeasible.heads_not_divisible: "tp does not divide the attention heads (or the key/value heads it splits)",
     Infeasible.width_not_divisible: "tp does not divide the feed-forward width",
     Infeasible.layers_not_divisible: (
-        "pp x virtual_stages does not divide the layers, even with loss, or loss and embedding, as one each"
+        "pp x virtual_stages does not divide the layers, nor the layers plus loss, or plus loss and embedding"
     ),
     Infeasible.batch_not_divisible: "dp x micro_batch does not divide the global batch",
     Infeasible.sequence_not_divisible: "cp (or tp with sequence parallelism) does not divide the sequence",
     Infeasible.device_count_mismatch: "tp x cp x pp x dp is not the number of devices",
     Infeasible.interleave_not_divisible: "virtual stages need pp > 1 and micro-batches that pp divides",
-    Infeasible.network_too_small: "the system has no network that joins that many devices",
+    Infeasible.network_too_small: "the system has no network that connects that many devices",
     Infeasible.precision_unsupported: "the accelerator has no matrix rate at this precision",
     Infeasible.host_memory: "what is offloaded exceeds the host memory of a device",
-    Infeasible.offload_too_few_layers: "offload needs at least three layers a device",
-    Infeasible.power: "no clock meets the power limit, or the one set is above the nominal one",
+    Infeasible.offload_too_few_layers: "offloading needs at least three layers per device",
+    Infeasible.power: "no clock meets the power limit, or the clock that is set exceeds the nominal one",
     Infeasible.shards_not_divisible: "dp_replicate does not divide dp",
     Infeasible.stack_lacks: "the software stack lacks an option of the mapping",
 }

@@ -60,16 +60,16 @@ def test_columns_of_time_go_first(summary):
 
 def test_what_is_the_same_is_said_once(summary):
     lines = printed(summary, 200)
-    same = next(line for line in lines if line.startswith("all: "))
+    same = next(line for line in lines if line.startswith("same for all: "))
     assert "recompute full" in same
     assert not any("recompute" in line for line in lines if line is not same)
     alone = dataclasses.replace(summary, best=summary.best[:1])
-    assert not any(line.startswith("all: ") for line in printed(alone, 200))
+    assert not any(line.startswith("same for all: ") for line in printed(alone, 200))
 
 
 def test_rows_of_machines_are_told(summary):
     heading = " ".join(printed(summary, 200)[:2])
-    assert "each row is the best mapping of another (node, chip.power_budget)" in heading
+    assert "each row is the best mapping of one (node, chip.power_budget)" in heading
     assert "each row" not in " ".join(printed(dataclasses.replace(summary, keep="all"), 200))
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import typer
 
 import dse
 from dse.cli import app, show
@@ -68,6 +69,34 @@ def test_starts_without_the_slow_imports():
 def test_help_and_version(command):
     assert all(name in command("--help").out for name in ("run", "evaluate", "predict", "validate", "catalog", "plot"))
     assert command("--version").out == f"dse {dse.__version__}\n"
+
+
+def commands(group=None, path=()):
+    """(words, command) of every command."""
+    group = group or typer.main.get_command(app)
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_help_shows_defaults_and_loses_no_name(command, monkeypatch, width):
+    """Every option of every command: its name whole, and its default where it is no switch that is off."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    for words, known in commands():
+        text = command(*words, "--help").out
+        told = " ".join(text.split())
+        for option in known.params:
+            if option.param_type_name != "option":
+                continue
+            assert all(name in text for name in option.opts), (words, option.opts)
+            section = told.split(f" {option.opts[0]}", 1)[1].split(" --", 1)[0]
+            if not option.is_flag and not option.required and not option.multiple:
+                assert "[default: " in section, (words, option.opts)
+    summaries = command("--help").out.partition("Commands:")[2]
+    assert "..." not in summaries or width < 80, "a summary that is cut off"
 
 
 def test_runs_as_a_module():
@@ -180,7 +209,7 @@ def test_run_tells_what_the_stack_lacks(command, small_sweep, tmp_path):
 def test_evaluate_tells_what_the_stack_lacks(command):
     asked = [*EVALUATE, "--set", "tp=8", "--set", "recompute=full", "--set", "overlap_tp=true"]
     ended = command(*asked)
-    assert ended.status == 1 and "overlap_tp 1 of at most 0 (--any-option lets it)" in ended.out
+    assert ended.status == 1 and "overlap_tp 1 of at most 0 (--any-option allows it)" in ended.out
     assert command(*asked, "--any-option").status == 0
 
 
@@ -207,7 +236,7 @@ def test_a_finished_sweep_is_shown_again(command, small_sweep, tmp_path):
     first = command(*arguments)
     (tmp_path / "r.png").unlink()
     again = command(*arguments)
-    assert again.status == 0 and "finished by a run on 20" in again.out and "--fresh" in again.out
+    assert again.status == 0 and "computed by a run on 20" in again.out and "--fresh" in again.out
     assert first.out.split("seconds:")[0].splitlines()[:-1] == again.out.split("seconds:")[0].splitlines()[:-1]
     assert (tmp_path / "r.png").exists()
     assert "finished by" not in command(*arguments, "--fresh", "--no-figure").out
@@ -354,6 +383,30 @@ def test_predict(command, cases, tmp_path):
     assert "pred_step_time" in header and "skipped" in header and "unheard-of" in bad
 
 
+@pytest.mark.parametrize("name", ["predict", "validate"])
+def test_nothing_predicted_is_status_1(command, cases, tmp_path, name):
+    """With the reason, and what the unknown word may have meant."""
+    header, good, _ = CASES.splitlines()
+    cases.write_text(f"{header}\n{good.replace('A100-SXM', 'A1000-SXM')}\n")
+    ended = command(name, cases, "-o", tmp_path / "out.csv")
+    assert ended.status == 1 and "device not in the catalogue" in ended.out
+    assert "did you mean a100-sxm-80gb" in (tmp_path / "out.csv").read_text()
+
+
+def test_predict_tells_misspelt_columns(command, cases, tmp_path):
+    cases.write_text(CASES.replace("recompute", "recompue"))
+    ended = command("predict", cases, "-o", tmp_path / "out.csv")
+    assert "the column recompue is not read; did you mean recompute?" in " ".join(ended.err.split())
+
+
+@pytest.mark.parametrize("name", ["predict", "validate"])
+def test_columns_are_listed(command, name):
+    ended = command(name, "--columns")
+    assert ended.status == 0 and ended.err == ""
+    for text in ("n_gpus, n_devices", "needed", "pred_<metric>", "skipped", "iteration_ms_measured", "bf16"):
+        assert text in ended.out
+
+
 def test_validate(command, cases):
     ended = command("validate", cases)
     assert ended.status == 0 and "Narayanan2021" in ended.out and "MAPE" in ended.out and "skipped" in ended.out
@@ -407,7 +460,11 @@ def test_plot(command, small_results, tmp_path):
     (tmp_path / "r.nc").write_bytes(path.read_bytes())
     assert command("plot", tmp_path / "r.nc") == (0, f"{tmp_path / 'r.png'}\n", ""), "what the results are suited to"
     assert_four_parts(command("plot", path, "--kind", "shares"), "no axes beside the mapping", "--keep best")
-    assert_four_parts(command("plot", path, "-o", tmp_path / "figure.doc"), ".png")
+    for ending in (".doc", ".eps", ""):
+        assert_four_parts(command("plot", path, "-o", tmp_path / f"figure{ending}"), ".png .svg .pdf")
+    assert_four_parts(command("plot", path, "--format", "eps"), "'eps'", "png svg pdf")
+    assert_four_parts(command("plot", path, "--format", "svg", "-o", tmp_path / "figure.png"), "as -o ends")
+    assert command("plot", tmp_path / "r.nc", "--format", "svg").out == f"{tmp_path / 'r.svg'}\n"
     assert_four_parts(command("plot", path.with_name("smal.nc")), "small.nc")
 
 

@@ -86,7 +86,7 @@ def test_what_cannot_be_compared_says_why(table, changes, reason):
 
 def test_predict_adds_the_relative_figures(table, tmp_path):
     counts = predict(table(*LIMITS), tmp_path / "out.csv")
-    assert counts == {"rows": 4, "predicted": 2}
+    assert counts == (4, 2, {"the reference of its group": 2}, {})
     with (tmp_path / "out.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert float(rows[0]["pred_relative_time"]) >= 1.0

@@ -97,7 +97,7 @@ def test_a_row_with_power_is_compared_in_both(table, tmp_path):
     ]  # fmt: skip
     assert lines[0]["mape"] < 0.1
     output = tmp_path / "out.csv"
-    assert predict(table(row), output) == {"rows": 1, "predicted": 1}
+    assert predict(table(row), output) == (1, 1, {}, {})
     (line,) = csv.DictReader(output.read_text().splitlines())
     assert 500.0 < float(line["pred_kernel_power"]) < 720.0
     assert float(line["pred_kernel_time"]) > 0.0
@@ -105,7 +105,7 @@ def test_a_row_with_power_is_compared_in_both(table, tmp_path):
 
 def test_predict_adds_the_time(table, tmp_path):
     output = tmp_path / "out.csv"
-    assert predict(table(GEMM, GEMM | {"system": "abacus"}), output) == {"rows": 2, "predicted": 1}
+    assert predict(table(GEMM, GEMM | {"system": "abacus"}), output) == (2, 1, {"unknown accelerator: abacus": 1}, {})
     first, second = csv.DictReader(output.read_text().splitlines())
     assert 1e-4 < float(first["pred_kernel_time"]) < 4e-4
     assert second["skipped"] == "unknown accelerator: abacus"

@@ -83,7 +83,7 @@ def test_predict_adds_bounds(tmp_path):
     from dse.measured.comparison import predict
 
     table, output = "tests/published/narayanan_2021.csv", tmp_path / "out.csv"
-    assert predict(table, output, intervals=True)["predicted"] == 16
+    assert predict(table, output, intervals=True).predicted == 16
     rows = _rows(output)
     for row in rows:
         low, value, high = (float(row[f"pred_step_time{end}"]) for end in ("_low", "", "_high"))
@@ -105,7 +105,7 @@ def told(capsys, *arguments):
 
 def test_commands_tell_intervals(capsys):
     options = ["-w", "gpt-3-13b", "-s", "selene", "--set", "tp=8", "--set", "recompute=full", "--uncertainty"]
-    assert "80 % between" in told(capsys, "evaluate", *options)
+    assert "80 % interval" in told(capsys, "evaluate", *options)
     document = json.loads(told(capsys, "evaluate", *options, "--json"))
     low, high = document["intervals"]["step_time"]
     assert low < document["metrics"]["step_time"] < high

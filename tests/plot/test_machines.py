@@ -141,7 +141,7 @@ def test_energy_against_time(results):
     for time, energy in zip(x, y, strict=True):
         beaten = (times <= time) & (joules <= energy) & ((times < time) | (joules < energy))
         assert not beaten.any()
-    assert "Fastest: node\u00a0extrapolated-a5" in figure.get_suptitle() and "Least energy" in figure.get_suptitle()
+    assert "Fastest: node\u00a0extrapolated-a5" in figure.get_suptitle() and "Lowest energy" in figure.get_suptitle()
 
 
 def test_energy_of_one_work(results):
@@ -180,7 +180,7 @@ def test_legends_name_axes_that_move_together(results):
 
 
 def test_lines_far_apart_are_relative(results):
-    assert "over that at the highest clock" in plot.clock(results).axes[0].get_title(loc="left").replace("\n", " ")
+    assert "relative to the highest clock" in plot.clock(results).axes[0].get_title(loc="left").replace("\n", " ")
     one = plot.clock(results.isel(node=[1], memory=[1]))
     assert not one.legends and "(s)" in one.axes[0].get_title(loc="left")
     (line,) = one.axes[0].get_lines()

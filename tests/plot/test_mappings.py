@@ -125,7 +125,7 @@ def test_labels_do_not_overlap(results):
 def test_what_all_rows_share_is_in_the_title(results):
     full = results.isel(mapping=np.flatnonzero((results.recompute == "full").values))
     figure = plot.breakdown(full)
-    assert "all with" in figure.get_suptitle() and "recompute\u00a0full" in figure.get_suptitle()
+    assert "same for all: " in figure.get_suptitle() and "recompute\u00a0full" in figure.get_suptitle()
     assert "recompute" not in texts(figure) and "tp" in texts(figure)
 
 

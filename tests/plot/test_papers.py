@@ -50,7 +50,7 @@ def grid(nodes: int) -> xr.Dataset:
         "step_time_forward": (dims, time - 1.0), "step_time_tensor_parallel": (dims, np.ones_like(time)),
         "peak_memory": (dims, np.full_like(time, 5e10)), "mfu": (dims, 0.4 / time), "feasible": (dims, time > 0),
         "energy_per_step": (dims, 1e6 * time, {"units": "J", "long_name": "energy of one step, whole system"}),
-        "device_power": (dims, 300.0 + 0.0 * time, {"units": "W", "long_name": "mean board power of a device"}),
+        "device_power": (dims, 300.0 + 0.0 * time, {"units": "W", "long_name": "average board power of a device"}),
     })  # fmt: skip
     attrs = {"path": "system.accelerator.power.clock", "units": "Hz", "long_name": "clock of the cores"}
     return made.assign_coords(

@@ -175,7 +175,7 @@ def test_a_mapping_is_there_when_one_workload_takes_it():
     spec = sweep('tp = "divisors"\nn_heads = [6, 8]', workload="n_kv_heads = 1\nffn_hidden = 24")
     assert [m["tp"] for m in table(spec)] == [1, 2, 4, 8]  # 6 heads take tp = 1, 2 on 16 devices
     grid, _ = plan(spec)
-    assert grid.describe() == "2 n_heads x 4 mapping = 8 designs"
+    assert grid.describe() == "2 n_heads x 4 mappings = 8 designs"
 
 
 def test_constraints_on_the_mapping_shorten_the_table():

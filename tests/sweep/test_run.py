@@ -127,7 +127,7 @@ def test_too_large_a_sweep_says_how_to_narrow_it(tmp_path):
     spec = sweep(axes.replace("from = 0, to = 1,", 'from = "0 s", to = "1 s",'))
     for keep in ("all", "feasible"):
         with pytest.raises(
-            InputError, match=r"1,000 matrix_slowdown x 1,000 host_time x [\d,]+ mapping = [\d,]+ designs"
+            InputError, match=r"1,000 matrix_slowdown x 1,000 host_time x [\d,]+ mappings = [\d,]+ designs"
         ):
             run(spec, output=tmp_path / "r.nc", keep=keep)
     assert list(tmp_path.iterdir()) == []

@@ -106,7 +106,7 @@ BAD = [
     ("tp = [1]", "[output]\nkeep = 'top:0'", "output.keep", "top:100"),
     ("tp = [1]", "[output]\nkeep = 'pareto'", "objective", "two or more"),
     ("tp = [1]", "[output]\nlimit = 'many'", "output.limit", "a number of designs"),
-    ("tp = [1, 2]", "[output]\nlimit = 1", "axes", "2 mapping = 2 designs"),
+    ("tp = [1, 2]", "[output]\nlimit = 1", "axes", "2 mappings = 2 designs"),
     ("tp = [8]\npp = [4]", "", "axes", "tp x cp x pp does not divide the number of devices"),
     ("tp = [1, 2]", "[constraints]\nall = ['tp > 8']", "axes", "2 x constraint 'tp > 8'"),
 ]

@@ -55,7 +55,7 @@ CLAIMS = (
         rows=8, mean=0.10, worst=0.22,
     ),
     Claim(
-        "torchtitan_2024-12", "tokens_per_second_per_device", "torchtitan, FSDP on 8 to 512 H100: tokens a second",
+        "torchtitan_2024-12", "tokens_per_second_per_device", "torchtitan, FSDP on 8 to 512 H100: tokens per second",
         "torchtitan_2024", rows=8, mean=0.08, worst=0.12,
     ),
 )  # fmt: skip

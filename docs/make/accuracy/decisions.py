@@ -17,7 +17,7 @@ from dse.model.machine.technology import generated
 from dse.types import Collective, Design, Group
 
 _ABOUT = """\
-Most decisions are about machines and mappings that no row tells of. Each line holds what the model says now against
+Most decisions are about machines and mappings that no row covers. Each line holds what the model says now against
 what it said before the fault behind it was mended (figures of that revision, not computed here). Laws in the tests
 hold the direction: a larger domain is never slower (`tests/properties/test_laws.py`), slopes are those of a side
 (`tests/model/test_slopes.py`), a generated chip keeps its highest clock and heat flux

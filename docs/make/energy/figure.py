@@ -49,7 +49,7 @@ def _draw_clocks(axes: Axes, found: Sequence[FittedChip]) -> None:
     axes.axvspan(620.0, 1030.0, color="#f0f0f0", zorder=0)
     axes.set_ylim(0.6, 1.6)
     axes.set_xlabel("clock of the cores in MHz", fontsize=8)
-    axes.set_ylabel("energy over that at the fastest clock", fontsize=8)
+    axes.set_ylabel("energy relative to the fastest clock", fontsize=8)
     axes.set_title("A30, one decoder layer (line: model; dot: measured)", fontsize=8)
     axes.legend(fontsize=6.5, frameon=False)
 

@@ -104,7 +104,7 @@ def _sizes(reading: Reading) -> str:
         rows.append([f"{size:.0e}".replace("+0", "").replace("+", ""), *times, better])
     continuous = ["any, with continuous axes", "–", "–", "search, or co-design by gradient"]
     return (
-        f"By size alone, at the {rates[fastest] / 1e6:.3g} million designs a second of `{fastest}`, where most axes "
+        f"By size alone, at the {rates[fastest] / 1e6:.3g} million designs per second of `{fastest}`, where most axes "
         f"leave most of the model as it is, and the {rates[slowest] / 1e6:.3g} of `{slowest}`:\n\n"
         + table(["designs", "like the one", "like the other", "note"], [*rows, continuous])
         + "\n\nSearch is for what cannot be listed: continuous hardware, more than some 1e9 to 1e10 designs, or a "

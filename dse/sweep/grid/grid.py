@@ -136,7 +136,8 @@ class Grid:
 
     def describe(self) -> str:
         """The size in one line, before anything is allocated."""
-        sizes = [f"{d.size:,} {d.name}" for d in self.dimensions] + [f"{self.table.n_mappings:,} mapping"]
+        mappings = f"{self.table.n_mappings:,} mapping{'s' if self.table.n_mappings > 1 else ''}"
+        sizes = [*(f"{d.size:,} {d.name}" for d in self.dimensions), mappings]
         return f"{' x '.join(sizes)} = {self.n_designs:,} designs"
 
 
