@@ -81,6 +81,7 @@ class Study:
     memory_reasons: IntFlag  #: the reasons that only say that something does not fit
     shortfalls: Callable[[Design, Any], dict[Any, Scalar]]
     #: (design, metrics) → reason → logarithm of what is needed over what there is, for the reasons that have a degree
+    rate: str = ""  #: the metric made large where workloads are compared, which the objective does not tell apart
     totals: tuple[str, ...] = ()  #: metrics that are the sum of their parts ``<metric>_<part>``
     steps: tuple[str, ...] = ()  #: metrics that vary in steps or not at all: nothing is differentiated by them
     optional: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
@@ -293,6 +294,7 @@ TRAINING = Study(
     reasons=Infeasible,
     meanings=INFEASIBLE_MEANING,
     objective="step_time",
+    rate="tokens_per_second",
     memory="peak_memory",
     memory_reasons=Infeasible.memory | Infeasible.host_memory,
     shortfalls=_training_shortfalls,

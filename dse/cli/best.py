@@ -42,6 +42,8 @@ def show_best(out: Console, summary: Summary) -> None:
 
 
 def _of_what(summary: Summary) -> str:
+    if summary.ranking:
+        return f"; {summary.ranking}"
     if summary.keep != "best" or not summary.points:
         return ""
     return f"; each row is the best mapping of one ({', '.join(summary.points)})"

@@ -67,7 +67,7 @@ def run(
         out = show.console(stderr=as_json)
         grid, kept = sweeps.plan(sweep, keep, any_option=any_option)
         out.print(Text(f"{grid.spec.title}\n{grid.describe()}, keeping {kept}"))
-        for told in filter(None, (*grid.spec.notes, grid.lacks)):
+        for told in filter(None, (*grid.spec.notes, grid.nodes, grid.lacks)):
             out.print(Text(told, "yellow"), soft_wrap=True)
         if figure_process:
             check(output or grid.spec.output, force, machines=kept.mode == "best")
@@ -121,6 +121,7 @@ def _as_dict(summary: Summary, seconds: dict[str, float], figures: list[Path]) -
         "study": summary.study.name,
         "rate": summary.rate,
         "caution": summary.caution,
+        "ranking": summary.ranking,
         "seconds": seconds,
         "output": str(summary.output),
         "figures": list(map(str, figures)),

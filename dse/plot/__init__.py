@@ -17,8 +17,9 @@ import xarray as xr
 from dse.plot.bounds import bounds
 from dse.plot.breakdown import breakdown
 from dse.plot.clock import clock, clock_axis
+from dse.plot.designs import is_work
 from dse.plot.energy import ENERGY, energy
-from dse.plot.grid import axes_of, is_work
+from dse.plot.grid import axes_of
 from dse.plot.machines import shares
 from dse.plot.pareto import front_of, pareto
 from dse.plot.style import ENDINGS, save

@@ -16,6 +16,8 @@ _NO_LABELS = {"mapping", "design", "index", "sequence_parallel", "overlap_dp", "
 
 _NEEDED = ("step_time", "peak_memory", "mfu", "feasible")
 
+_RATE = "tokens_per_second"
+
 #: Bit of ``infeasible_reason`` for want of memory.
 _MEMORY = 1
 
@@ -137,14 +139,24 @@ def _spread(values: xr.Variable, shape: xr.DataArray) -> np.ndarray:
     return np.ravel(whole.values)
 
 
+def is_work(coordinate: xr.DataArray) -> bool:
+    """Whether an axis moves what is computed, rather than what computes it."""
+    return str(coordinate.attrs.get("path", "")).partition(".")[0] == "workload"
+
+
+def slowness(results: xr.Dataset) -> xr.DataArray:
+    """What the fastest design has least of: the most tokens a second, for steps of unlike workloads do not compare."""
+    return -results[_RATE] if _RATE in results else results.step_time
+
+
 def best_point(results: xr.Dataset) -> dict[str, int]:
     """Where along the orthogonal axes the fastest feasible design lies, where each point has many mappings."""
     if results.sizes.get("mapping", 1) == 1:
         return {}
-    kept = results.step_time.where(results.feasible)
-    orthogonal = [d for d in kept.dims if d != "mapping"]
+    kept = slowness(results).where(results.feasible)
+    orthogonal = [str(d) for d in kept.dims if d != "mapping"]
     if not orthogonal:
         return {}
     if not bool(results.feasible.any()):
         return dict.fromkeys(orthogonal, 0)
-    return {d: int(i) for d, i in kept.argmin(...).items() if d in orthogonal}
+    return {str(d): int(i) for d, i in kept.argmin(...).items() if d in orthogonal}

@@ -11,8 +11,6 @@ from dse.errors import InputError
 from dse.plot import designs
 from dse.plot.style import heading, labels, pair
 
-_RATE = "tokens_per_second"
-
 
 class Machines(NamedTuple):
     """The points of all orthogonal axes, each with its best mapping; most are machines."""
@@ -28,7 +26,7 @@ class Machines(NamedTuple):
 
     def of_one_work(self) -> Machines:
         """The machines with the work of the fastest one alone: axes of the workload are held."""
-        held = {name: self.at[name] for name in self.axes if is_work(self.points[name])}
+        held = {name: self.at[name] for name in self.axes if designs.is_work(self.points[name])}
         left = tuple(name for name in self.axes if name not in held)
         at = {name: place for name, place in self.at.items() if name not in held}
         return self._replace(points=self.points.isel(held), axes=left, at=at)
@@ -69,11 +67,6 @@ class Machines(NamedTuple):
         return max((name for name in self.axes if name not in besides), key=span, default=None)
 
 
-def is_work(coordinate: xr.DataArray) -> bool:
-    """Whether an axis moves what is computed, rather than what computes it."""
-    return str(coordinate.attrs.get("path", "")).partition(".")[0] == "workload"
-
-
 def axes_of(results: xr.Dataset) -> tuple[str, ...]:
     """The orthogonal axes of a dataset that have several positions; none where single designs were kept."""
     if "step_time" not in results or "design" in results.step_time.dims or designs.is_search(results):
@@ -99,7 +92,7 @@ def machines(results: xr.Dataset) -> Machines:
     if not bool(points.step_time.notnull().any()):
         raise designs.nothing_feasible()
     points = points.assign_coords({name: np.arange(points.sizes[name]) for name in axes if name not in points.coords})
-    slowness = -points[_RATE] if _RATE in points else points.step_time
+    slowness = designs.slowness(points)
     fastest = {str(name): int(place) for name, place in slowness.argmin(...).items()}
     return Machines(points, axes, fastest, str(results.attrs.get("title", "")))
 

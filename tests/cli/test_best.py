@@ -100,3 +100,54 @@ def test_what_is_maximised_has_its_own_sign(tmp_path):
 
 def test_capacity_is_no_attribute_where_a_chip_makes_it(summary):
     assert "memory_capacity_bytes" not in dse.open_results(summary.output).attrs
+
+
+WORK = """
+title = "batches"
+[workload]
+name = "gpt-3-13b"
+[system]
+name = "selene"
+n_devices = 64
+[axes]
+global_batch = [64, 128, 256]
+tp = [4, 8]
+recompute = ["none", "full"]
+"""
+
+
+@pytest.fixture(scope="module", params=["all", "best", "feasible", "top:4"])
+def batches(request, tmp_path_factory) -> tuple[Summary, Summary, str]:
+    """Of a sweep over batches: as it ends, as its file tells it, and what was kept."""
+    file, keep = tmp_path_factory.mktemp("work") / "r.nc", request.param
+    first, again = (execute(from_text(WORK), file, keep=keep)[1] for _ in range(2))
+    assert again.finished
+    return first, again, keep
+
+
+def test_each_workload_has_its_best(batches):
+    """By the time of a step the smallest batch would win every place."""
+    for summary in batches[:2]:
+        if batches[2].startswith("top"):
+            assert {design.labels["global_batch"] for design in summary.best} == {64} and len(summary.best) > 1
+            assert summary.ranking.startswith("all kept are of global_batch 64; maximize")
+            continue
+        assert [design.labels["global_batch"] for design in summary.best] == [256, 128, 64]
+        rates = [design.metrics["tokens_per_second"] for design in summary.best]
+        assert rates == sorted(rates, reverse=True)
+        heading = " ".join(printed(summary, 200)[:2])
+        assert "the best of each workload (global_batch), most tokens per second first" in heading
+        alone = execute(from_text(WORK.replace("[64, 128, 256]", "[128]")), False)[1]
+        assert alone.ranking == "" and summary.best[1].value == alone.best[0].value
+
+
+def test_another_objective_ranks_the_best_of_each_workload():
+    summary = execute(from_text(WORK + '[objective]\nmaximize = "mfu"'), False)[1]
+    values = [design.value for design in summary.best]
+    assert len(values) == 3 and values == sorted(values, reverse=True)
+    assert summary.ranking == "the best of each workload (global_batch)"
+
+
+def test_a_workload_alone_that_can_run_is_told():
+    text = WORK + '[constraints]\nall = ["global_batch > 200"]'
+    assert execute(from_text(text), False)[1].ranking == "global_batch 256: designs of no other workload can run"

@@ -32,6 +32,9 @@ from dse.types.paths import leaves
 #: The one leaf of the scale-up network that its name does not set.
 _DOMAIN = "system.scale_up.domain"
 
+#: How the leaves begin that an accelerator's own node brings; the network between nodes stays the system's.
+_NODE = ("system.scale_up.", "system.host.", "system.host_power")
+
 _MOST_SHAPES = 100_000
 
 
@@ -69,6 +72,7 @@ def build(spec: SweepSpec) -> Grid:
         shapes=shapes,
         used=names.used,
         lacks=offers.told(offer, names.stacks),
+        nodes=names.told(),
     )
 
 
@@ -94,11 +98,30 @@ def _layers(spec: SweepSpec) -> dict[str, Axis]:
                 f"{spec.file}: {key}.name", "nothing", f"a {key} of the catalogue", f"see: dse catalog list {key}"
             )
     if "software" not in named:
-        system = named["system"]
-        stacks = tuple(catalog.default_software(str(slug), system.where) for slug in system.labels)
-        named["software"] = dataclasses.replace(system, name="software", key="software", labels=stacks)
+        brings = named["accelerator" if _own_nodes(named, spec) else "system"]
+        stacks = tuple(catalog.default_software(str(slug), brings.where) for slug in brings.labels)
+        named["software"] = dataclasses.replace(brings, name="software", key="software", labels=stacks)
     order = ("workload", "system", "accelerator", "node", "memory", "scale_up", "scale_out", "software")
     return {key: named[key] for key in order if key in named}
+
+
+def _own_nodes(named: dict[str, Axis], spec: SweepSpec) -> bool:
+    """Whether accelerators bring their own nodes and stacks: those that are compared on one system do.
+
+    Those of one axis must all have a switched node whose links have the same leaves.
+    """
+    if "accelerator" not in {axis.key for axis in spec.axes} or len(named["system"].labels) > 1:
+        return False
+    devices = list(map(str, named["accelerator"].labels))
+    if any(catalog.entry("accelerator", slug).value("node.scale_up") == "none" for slug in devices):
+        return False
+    return len({frozenset(_node(slug)) for slug in devices}) == 1
+
+
+def _node(slug: str) -> Values:
+    """Full path → value of the node of an accelerator: how its devices are linked, and their host."""
+    found = catalog.within("system", catalog.values("system", slug))
+    return {path: value for path, value in found.items() if path.startswith(_NODE)}
 
 
 class _Names:
@@ -107,6 +130,7 @@ class _Names:
     def __init__(self, spec: SweepSpec) -> None:
         self.layers = _layers(spec)
         self.any_option = spec.any_option
+        self.own_nodes = "accelerator" in self.layers and _own_nodes(self.layers, spec)
         self.device = self.layers.get("accelerator", self.layers["system"])  #: says which accelerator it is
         stated = {slug: _chip_of(self._brought(self.device, slug)) for slug in map(str, self.device.labels)}
         self.generated = [slug for slug, chip in stated.items() if chip]
@@ -124,6 +148,8 @@ class _Names:
             del found[_DOMAIN]
         order = list(self.layers)
         later = tuple(f"{NAMED[key][1]}." for key in order[order.index(axis.key) + 1 :])
+        if axis.key == "system" and self.own_nodes:
+            later += _NODE
         return {path: value for path, value in found.items() if path == _DOMAIN or not path.startswith(later)}
 
     def columns(self, axis: Axis, owned: set[str]) -> dict[str, np.ndarray]:
@@ -181,7 +207,28 @@ class _Names:
 
     def _brought(self, axis: Axis, slug: str) -> Values:
         kind, prefix = NAMED[axis.key]
-        return catalog.within(prefix, catalog.values(kind, slug, axis.where))
+        found = catalog.within(prefix, catalog.values(kind, slug, axis.where))
+        return found | _node(slug) if axis.key == "accelerator" and self.own_nodes else found
+
+    def told(self) -> str:
+        """In which nodes and with which stacks accelerators stand, in words; empty where the system has its own."""
+        if "accelerator" not in self.layers:
+            return ""
+        devices, system = self.layers["accelerator"], self.layers["system"]
+        stacks = self.layers["software"]
+        if not self.own_nodes:
+            names = ", ".join(dict.fromkeys(map(str, devices.labels)))
+            whose = "its system" if len(system.labels) > 1 else str(system.labels[0])
+            stack = " and its stack" if stacks.where == system.where else ""
+            return f"{names}: in the nodes of {whose}, with its links{stack}"
+        parts = dict.fromkeys(self._told_of(slug, stacks, devices) for slug in map(str, devices.labels))
+        between = f"the network between nodes is that of {system.labels[0]}"
+        return f"each accelerator in its own node: {', '.join(parts)}; {between}"
+
+    def _told_of(self, slug: str, stacks: Axis, devices: Axis) -> str:
+        links = () if "scale_up" in self.layers else (catalog.entry("accelerator", slug).value("node.scale_up"),)
+        stack = (catalog.default_software(slug),) if stacks.where == devices.where else ()
+        return f"{slug} ({', '.join((f'{_node(slug)[_DOMAIN]:g} a node', *links, *stack))})"
 
     def _check(self, spec: SweepSpec) -> None:
         """That what is said of accelerators is theirs to say, of generated ones and of those of stated rates."""
@@ -265,7 +312,7 @@ def _check_group(group: tuple[Axis, ...], file: str) -> None:
 
 
 def _dimension(group: tuple[Axis, ...], names: _Names, owned: set[str]) -> Dimension:
-    """An orthogonal dimension; a system brings its own software unless that is given."""
+    """An orthogonal dimension; a system or accelerator brings its own software unless that is given."""
     columns: dict[str, np.ndarray] = {}
     axes = list(group)
     for axis in group:
@@ -278,7 +325,7 @@ def _dimension(group: tuple[Axis, ...], names: _Names, owned: set[str]) -> Dimen
             continue
         columns |= names.columns(axis, owned)
         own_software = names.layers["software"]
-        if axis.key == "system" and own_software.where == axis.where:
+        if axis.key in ("system", "accelerator") and own_software.where == axis.where:
             columns |= names.columns(own_software, owned)
             axes.append(own_software)
     return Dimension(tuple(axes), columns)

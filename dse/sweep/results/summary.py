@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import dse
 from dse import catalog
 from dse.model.accounts.feasibility import usable_memory
 from dse.references import bibliography
-from dse.spec.axes import Label
+from dse.spec.axes import Axis, Label
 from dse.spec.sweep import Keep
 from dse.study import Study
 from dse.sweep.grid.grid import Grid
@@ -47,10 +48,11 @@ class Summary:
     n_programs: int  #: programs compiled for it
     resumed: int  #: designs found finished by an earlier run
     redone: int  #: designs computed again because what an earlier run had left of them was damaged
-    best: tuple[BestDesign, ...]  #: by the first objective
+    best: tuple[BestDesign, ...]  #: by the first objective; where axes move the workload the best of each
     objective: str
     keep: str  #: which designs are kept
     points: tuple[str, ...]  #: axes beside the mapping: of ``keep = "best"`` each of their points has one design
+    works: tuple[str, ...]  #: those of them that move the workload, and so what a step does
     output: Path | None
     finished: str = ""  #: when the file was made, if it was there already
     shard: str = ""  #: the share of the sweep, if it was not the whole
@@ -63,6 +65,29 @@ class Summary:
         if self.output is None:
             raise ValueError("the results of this run were not written")
         return self.output
+
+    @property
+    def each_work(self) -> bool:
+        """Whether ``best`` holds one design of each workload: by a step's time the least work would win all."""
+        return len({tuple(design.labels[name] for name in self.works) for design in self.best}) > 1
+
+    @property
+    def ranking(self) -> str:
+        """How the best designs are ranked where axes move the workload, in words; empty where none does."""
+        if not self.works or not self.best:
+            return ""
+        names = ", ".join(self.works)
+        if self.each_work:
+            rate = self.study.rate.replace("_", " ")
+            order = f", most {rate} first" if _by_rate(self.study, self.objective) else ""
+            return f"the best of each workload ({names}){order}"
+        at = {name: self.best[0].labels[name] for name in self.works}
+        texts = (f"{label:g}" if isinstance(label, float) else str(label) for label in at.values())
+        one = ", ".join(map(" ".join, zip(at, texts, strict=True)))
+        if self.keep.partition(":")[0] not in ("top", "pareto"):
+            return f"{one}: designs of no other workload can run"
+        other = f'; maximize = "{self.study.rate}" compares workloads' if _by_rate(self.study, self.objective) else ""
+        return f'all kept are of {one}{other}; keep = "best" has the best of each'
 
     @property
     def caution(self) -> str:
@@ -87,6 +112,7 @@ def of_part(grid: Grid, keep: Keep, part: Part, **others: Any) -> Summary:
         objective=grid.spec.objectives[0].expression.text,
         keep=str(keep),
         points=_points(grid),
+        works=_works(grid),
         lacks=grid.lacks,
         **others,
     )
@@ -103,6 +129,7 @@ def of_shard(grid: Grid, counts: np.ndarray, n_designs: int, shard: Shard, **oth
         objective=grid.spec.objectives[0].expression.text,
         keep="",
         points=_points(grid),
+        works=_works(grid),
         lacks=grid.lacks,
         shard=str(shard),
         **others,
@@ -126,6 +153,7 @@ def of_file(grid: Grid, target: Path, attributes: dict[str, Any]) -> Summary:
         objective=str(attributes["objective"]),
         keep=str(attributes["keep"]),
         points=_points(grid),
+        works=_works(grid),
         lacks=grid.lacks,
         output=target,
         finished=writing.created(target),
@@ -137,17 +165,57 @@ def _points(grid: Grid) -> tuple[str, ...]:
     return tuple(axis.name for one in grid.dimensions for axis in one.axes if one.size > 1)
 
 
+def _works(grid: Grid) -> tuple[str, ...]:
+    """Names of the axes with several values that move the workload."""
+    return tuple(axis.name for one in grid.dimensions if one.size > 1 for axis in one.axes if _is_work(axis))
+
+
+def _is_work(axis: Axis) -> bool:
+    return axis.key.partition(".")[0] == "workload"
+
+
+def _by_rate(study: Study, objective: str) -> bool:
+    """Whether unlike workloads are ranked by the study's rate in place of its objective."""
+    return bool(study.rate) and objective == study.objective
+
+
 def _best_designs(grid: Grid, part: Part) -> Iterator[BestDesign]:
-    """The best designs by the first objective, of equals the one with the lowest index first."""
-    scores = part.scores[0]
+    """The best designs by the first objective, of equals the one with the lowest index first.
+
+    Where designs of several workloads are kept, the best one of each: the least work would win all places.
+    """
+    scores, study, objective = part.scores[0], grid.spec.study, grid.spec.objectives[0]
     near = np.flatnonzero(np.isfinite(scores))
+    works = _work_of(grid, part.index[near])
+    if len(near) and np.ptp(works) > 0:
+        near = _least_of_each(works, scores[near], part.index[near], near)
+        if _by_rate(study, objective.expression.text):
+            scores = -part.values[grid.spec.metrics.index(study.rate)]
     if len(near) > _BEST_SHOWN:
         bound = np.partition(scores[near], _BEST_SHOWN)[_BEST_SHOWN]
         near = near[scores[near] <= bound]
     for position in near[np.lexsort((part.index[near], scores[near]))][:_BEST_SHOWN]:
         metrics = dict(zip(grid.spec.metrics, map(float, part.values[:, position]), strict=True))
         index = int(part.index[position])
-        yield BestDesign(index, grid.labels(index), metrics, grid.spec.objectives[0].sign * float(scores[position]))
+        yield BestDesign(index, grid.labels(index), metrics, objective.sign * float(part.scores[0, position]))
+
+
+def _work_of(grid: Grid, index: np.ndarray) -> np.ndarray:
+    """Number of the workload of each of these designs."""
+    sizes = [one.size if any(map(_is_work, one.axes)) else 1 for one in grid.dimensions]
+    if math.prod(sizes) == 1:
+        return np.zeros(len(index), int)
+    digits = np.unravel_index(index // grid.table.n_mappings, grid.shape)
+    return np.ravel_multi_index([digit % size for digit, size in zip(digits, sizes, strict=True)], sizes)
+
+
+def _least_of_each(group: np.ndarray, scores: np.ndarray, index: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Of each group the row with the least score, of equals the one with the lowest index."""
+    least = np.full(group.max() + 1, np.inf)
+    np.minimum.at(least, group, scores)
+    best = np.flatnonzero(scores == least[group].astype(scores.dtype))
+    best = best[np.lexsort((index[best], group[best]))]
+    return rows[best[np.unique(group[best], return_index=True)[1]]]
 
 
 def _read_designs(grid: Grid, target: Path, wanted: dict[int, float]) -> Iterator[BestDesign]:

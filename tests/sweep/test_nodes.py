@@ -1,0 +1,107 @@
+"""Accelerators compared on one system: each in its own node with its own stack, unless the sweep says otherwise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dse import catalog
+from dse.sweep import execute, from_text, plan
+from tests.sweep import toy
+
+CHIPS = ["a100-sxm-80gb", "h100-sxm-80gb", "gb200-nvl72"]
+
+
+def spec(axes: str, system: str = "eos", fixed: str = "", software: str = ""):
+    return from_text(f"""
+[workload]
+name = "gpt-3-13b"
+global_batch = 128
+[system]
+name = "{system}"
+n_devices = 64
+{fixed}
+[software]
+{software}
+[axes]
+{axes}
+tp = [8]
+micro_batch = [1]
+""")
+
+
+COMPARED = f"accelerator = {CHIPS}"
+
+
+def columns(*arguments, **options):
+    grid = plan(spec(*arguments, **options))[0]
+    return grid, grid.dimensions[0].columns
+
+
+def test_each_has_its_own_node_and_stack():
+    grid, found = columns(COMPARED)
+    alone = [catalog.system(chip) for chip in CHIPS]
+    for path in ("scale_up.bandwidth", "scale_up.latency", "scale_up.domain", "host.bandwidth", "host_power"):
+        head, _, rest = path.partition(".")
+        wanted = [getattr(getattr(one, head), rest) if rest else getattr(one, head) for one in alone]
+        np.testing.assert_allclose(found[f"system.{path}"], wanted, err_msg=path)
+    assert [axis.name for axis in grid.dimensions[0].axes] == ["accelerator", "software"]
+    assert grid.dimensions[0].axes[1].labels == tuple(map(catalog.default_software, CHIPS))
+    assert not [path for path in found if path.startswith("system.scale_out")]
+    assert grid.base.system.scale_out.bandwidth == catalog.system("eos").scale_out.bandwidth
+
+
+def test_a_chip_is_as_fast_as_on_its_own():
+    """The figures of one axis are those of each chip as the system, on the same network between nodes."""
+    together, _ = execute(spec(COMPARED), output=False, study=toy.STUDY)
+    for chip in CHIPS:
+        alone, _ = execute(
+            spec("pp = [1]", system=chip, fixed='scale_out = "infiniband-ndr"'), output=False, study=toy.STUDY
+        )
+        one = together.sel(accelerator=chip)
+        assert one.software == alone.software
+        np.testing.assert_allclose(one.step_time.squeeze(), alone.step_time.squeeze(), rtol=1e-6)
+
+
+def test_what_the_sweep_says_stays():
+    grid, found = columns(COMPARED, fixed='scale_up = "nvlink-4"\nhost_power = "100 W"', software='name = "nemo"')
+    assert "system.scale_up.bandwidth" not in found and "system.host_power" not in found
+    assert grid.base.system.scale_up.bandwidth == np.float32(450e9)
+    assert found["system.scale_up.domain"].tolist() == [8, 8, 72], "how many a node joins is not the link's"
+    assert [axis.name for axis in grid.dimensions[0].axes] == ["accelerator"]
+    assert {axis.key: axis.labels for axis in grid.fixed}["software"] == ("nemo",)
+    _, found = columns(COMPARED, fixed="scale_up.domain = 16")
+    assert "system.scale_up.domain" not in found and "system.scale_up.bandwidth" in found
+
+
+def test_it_is_told():
+    assert columns(COMPARED)[0].nodes == (
+        "each accelerator in its own node: a100-sxm-80gb (8 a node, nvlink-3, megatron-core-te-ampere), "
+        "h100-sxm-80gb (8 a node, nvlink-4, megatron-core-te-hopper), "
+        "gb200-nvl72 (72 a node, nvlink-5, megatron-core-te-blackwell); the network between nodes is that of eos"
+    )
+    told = columns(COMPARED, fixed='scale_up = "nvlink-4"', software='name = "nemo"')[0].nodes
+    assert "a100-sxm-80gb (8 a node), h100-sxm-80gb (8 a node), gb200-nvl72 (72 a node)" in told
+    assert plan(spec("pp = [1]"))[0].nodes == ""
+
+
+@pytest.mark.parametrize(
+    ("axes", "fixed", "told"),
+    [
+        ("pp = [1]", 'accelerator = "h200"', "h200-sxm-141gb: in the nodes of eos, with its links and its stack"),
+        ('accelerator = ["h100", "tpu-v4"]', "",
+         "h100-sxm-80gb, tpu-v4: in the nodes of eos, with its links and its stack"),
+    ],
+)  # fmt: skip
+def test_what_keeps_the_nodes_of_its_system_is_told(axes, fixed, told):
+    """One that is fixed is a part of its system, and links of a torus form no switched node."""
+    grid = plan(spec(axes, fixed=fixed))[0]
+    assert grid.nodes == told
+    assert grid.base.system.scale_up.domain == 8.0
+    assert grid.base.software.host_time == np.float32(catalog.software("nemo").host_time)
+
+
+def test_a_generated_accelerator_has_links_as_fast_as_its_chip_drives():
+    gpu = catalog.system("gpu")
+    assert gpu.scale_up.bandwidth == gpu.accelerator.chip.link_bandwidth == 900e9
+    assert gpu.scale_out.bandwidth == 100e9 and gpu.scale_up.domain == 8.0
