@@ -1,6 +1,7 @@
 """Every test runs under JAX's strict promotion rules; a small sweep that several test files share.
 
-Property tests are small and the same in every run; ``--hypothesis-profile=fuzz`` makes them long.
+Property tests are small and the same in every run; ``--hypothesis-profile=fuzz`` makes them long. Tests that spoil or
+kill real runs try a few of many; ``DSE_FULL_SIZE=1`` makes them try all.
 """
 
 from __future__ import annotations
@@ -57,14 +58,22 @@ LONG = (
 QUICK_COMPILATION = "--xla_backend_extra_options=xla_cpu_use_multi_output_fusion --xla_backend_optimization_level=0"
 
 
+def full_size(few: int, many: int) -> int:
+    """How many a test tries."""
+    return many if os.environ.get("DSE_FULL_SIZE") else few
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Share compiled programs between processes and runs, then make JAX strict."""
     os.environ.setdefault("XLA_FLAGS", QUICK_COMPILATION)
-    os.environ.setdefault("DSE_CACHE", str(config.rootpath / ".cache" / "jax"))
+    kept = config.rootpath / ".cache"
+    os.environ.setdefault("DSE_CACHE", str(kept / "dse"))
+    for name, value in (("COMPILATION_CACHE_DIR", kept / "jax"), ("PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", 0),
+                        ("PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", -1)):  # fmt: skip
+        os.environ.setdefault(f"JAX_{name}", str(value))
     os.environ.pop("DSE_CATALOG", None)
-    from dse.environment import fuse_outputs, keep_compiled_programs
+    from dse.environment import fuse_outputs
 
-    keep_compiled_programs()
     fuse_outputs()
     import jax
 

@@ -11,7 +11,7 @@ import typer
 
 import dse
 from dse.cli import bench, calibration, catalog, evaluate, merge, plot, run, search
-from dse.environment import fuse_outputs, keep_compiled_programs
+from dse.environment import fuse_outputs
 
 app = typer.Typer(
     name="dse",
@@ -35,7 +35,6 @@ def _options(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    keep_compiled_programs()
     fuse_outputs()
 
 
