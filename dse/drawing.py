@@ -11,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from dse import interruption
+
 #: For screens and for papers.
 ENDINGS = (".png", ".svg")
 
@@ -27,10 +29,13 @@ class FigureProcess:
             )  # fmt: skip
 
     def __enter__(self) -> FigureProcess:
+        if self._process:
+            interruption.CHILDREN.append(self._process)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._process:
+            interruption.CHILDREN.remove(self._process)
             self._process.kill()
             self._process.communicate()
 

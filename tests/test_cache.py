@@ -1,20 +1,17 @@
 """What is kept between processes: only what this user has written is read, and whatever is wrong only costs time."""
 
-import hashlib
 import multiprocessing
 import os
 import pickle
 import random
 import shutil
 import stat
-import subprocess
-import sys
 
-import netCDF4
 import pytest
 
 from dse import cache
 from tests.conftest import SMALL_SWEEP, full_size
+from tests.processes import data_of, start
 
 
 @pytest.fixture(autouse=True)
@@ -190,13 +187,9 @@ def run_small(folder, kept):
     """(exit status, digest of the data, standard error) of a small sweep in a fresh process."""
     sweep, output = folder / "small.toml", folder / "small.nc"
     sweep.write_text(SMALL_SWEEP)
-    command = [sys.executable, "-m", "dse", "run", str(sweep), "-o", str(output), "--fresh", "--no-figure"]
-    environment = {n: v for n, v in os.environ.items() if not n.startswith("JAX_")} | {"DSE_CACHE": str(kept)}
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True)
-    with netCDF4.Dataset(output) as file:
-        file.set_auto_maskandscale(False)
-        data = b"".join(file[name][...].tobytes() for name in sorted(file.variables) if file[name].dtype is not str)
-    return ended.returncode, hashlib.sha256(data).hexdigest(), ended.stderr
+    running = start("run", sweep, "-o", output, "--fresh", "--no-figure", kept=kept)
+    _, err = running.communicate()
+    return running.returncode, data_of(output), err
 
 
 def test_flipped_bits_only_cost_time(tmp_path):

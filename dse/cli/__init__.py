@@ -1,6 +1,6 @@
 """The command line: parses, calls, prints. Each command is a file of its own.
 
-Exit status: 0 done, 1 nothing feasible, 2 bad input, 130 interrupted.
+Exit status: 0 done, 1 nothing feasible, 2 bad input, 130 interrupted, 143 terminated.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import typer
 import dse
 from dse.cli import bench, calibration, catalog, evaluate, merge, plot, run, search
 from dse.environment import fuse_outputs
+from dse.interruption import end
 
 app = typer.Typer(
     name="dse",
@@ -51,5 +52,9 @@ app.add_typer(catalog.app, name="catalog")
 
 
 def main() -> None:
-    """Entry point of the command ``dse``."""
-    app()
+    """Do what the arguments say and end the process."""
+    try:
+        app()
+    except SystemExit as ended:
+        end(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
+    end(0)

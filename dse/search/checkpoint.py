@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.files import unique_suffix
+from dse.interruption import changing
 from dse.sweep.store.parts import parts_folder
 
 _HISTORY = ("violation", "value", "objectives", "feasible")
@@ -49,7 +50,8 @@ def save(file_path: Path, key: str, found: Progressed) -> None:
     try:
         with partial.open("wb") as file:
             np.savez(file, **arrays)
-        os.replace(partial, file_path)
+        with changing():
+            os.replace(partial, file_path)
     finally:
         partial.unlink(missing_ok=True)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from dse import interruption
 from dse.errors import InputError
 from dse.sweep.engine.engine import Engine
 from dse.sweep.engine.programs import CompileClock
@@ -25,7 +26,7 @@ from dse.sweep.reduce.keep import Part
 from dse.sweep.results import writing
 from dse.sweep.results.files import Labelled
 from dse.sweep.store.manifest import Manifest, Shard
-from dse.sweep.store.parts import PartStore
+from dse.sweep.store.parts import PartStore, ranges
 
 _WHOLE = Shard()
 
@@ -37,6 +38,16 @@ class Interrupted(Exception):  # noqa: N818 - what happened, not an error
         self.done, self.total, self.parts = done, total, parts
         kept = f"what is finished is in {parts}; run again to go on" if parts else "without an output nothing is kept"
         super().__init__(f"interrupted after {done:,} of {total:,} designs; {kept}")
+
+
+def kept_parts(blocks: list[range], store: PartStore | None) -> str:
+    """What a command that ends now leaves of its blocks, after the word "interrupted": what is on disk."""
+    if not store:
+        return "; without an output nothing is kept"
+    found = ranges(store.folder).get(store.key, [])
+    done = sum(blocks[0].start <= one.start and one.stop <= blocks[-1].stop for one in found) if blocks else 0
+    kept = f"they are in {store.folder}; the same command goes on from there" if done else "nothing is kept"
+    return f" after {done:,} of {len(blocks):,} parts; {kept}"
 
 
 @contextlib.contextmanager
@@ -154,8 +165,8 @@ def designs_in(grid: Grid, block: range) -> int:
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[None]:
-    """SIGTERM stops a sweep as Ctrl-C does; elsewhere than in the main thread signals are not ours."""
-    if threading.current_thread() is not threading.main_thread():
+    """SIGTERM stops a sweep as Ctrl-C does; in a command, and elsewhere than in the main thread, signals are not ours."""
+    if interruption.is_armed() or threading.current_thread() is not threading.main_thread():
         yield
         return
 

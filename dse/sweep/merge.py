@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dse.errors import InputError
+from dse.interruption import telling
 from dse.spec.sweep import Keep, from_text
 from dse.study import Study
 from dse.sweep.evaluation import output_errors, write_results
@@ -42,7 +43,8 @@ def merge(output: str | Path, study: Study | None = None) -> tuple[Labelled, Sum
     key, header = _the_sweep(output)
     grid, keep = _same_sweep(output, header, study)
     store = PartStore(output, key)
-    with output_errors(output), opened(output):
+    kept = f"; every part is still in {store.folder}: the same command joins them"
+    with output_errors(output), opened(output), telling(lambda: kept):
         blocks = _whole(output, ranges(store.folder)[key], grid.n_outer)
         found = Collection(grid, keep)
         for block in blocks:

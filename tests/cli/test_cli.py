@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -281,7 +280,7 @@ def slow(self, block, part):
     time.sleep(0.5)
 PartStore.save = slow
 sys.argv[0] = "dse"
-from dse.cli import main
+from dse.__main__ import main
 main()
 """
 

@@ -23,6 +23,7 @@ import numpy as np
 
 from dse.errors import InputError
 from dse.files import unique_suffix
+from dse.interruption import changing
 from dse.sweep.results.files import LEVELS, Labelled, Variable
 
 _CHUNK = 1 << 15  # values of a chunk on disk: shuffled and compressed within the processor's cache
@@ -42,7 +43,8 @@ def write(results: Labelled, path: Path, compression: str = "auto") -> None:
         netCDF4.set_chunk_cache(_CHUNK * 8)  # one chunk a variable: they are written once, in order
         with netCDF4.Dataset(partial, "w", format="NETCDF4") as file:
             _fill(file, results, filters)
-        os.replace(partial, path)
+        with changing(path):
+            os.replace(partial, path)
     finally:
         netCDF4.set_chunk_cache(*cache)
         partial.unlink(missing_ok=True)

@@ -18,6 +18,7 @@ import numpy as np
 
 from dse.errors import InputError
 from dse.files import unique_suffix
+from dse.interruption import changing
 from dse.sweep.reduce.keep import Part
 
 _NAME = re.compile(r"([0-9a-f]{16})-(\d{15})-(\d{15})\.npz")
@@ -54,7 +55,8 @@ class PartStore:
         partial = whole.with_suffix(f".{unique_suffix()}")
         with partial.open("wb") as file:
             np.savez(file, **part._asdict())
-        os.replace(partial, whole)
+        with changing():
+            os.replace(partial, whole)
 
     def forget(self, blocks: list[range]) -> None:
         """Remove the parts of these blocks, and of every sweep but this one."""
