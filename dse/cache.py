@@ -1,9 +1,9 @@
 """Values that outlive the process, compiled programs above all. What is read back is what this user has written.
 
 Where
-    ``$DSE_CACHE``, else ``$XDG_CACHE_HOME/dse``, else ``~/.cache/dse``; in it a folder for each user, ``kept-UID``, with
-    a file a value and the file ``key``. ``DSE_CACHE=0`` keeps nothing. JAX's own cache of compilations, which believes
-    what it finds, is not used unless the user has set it up for JAX.
+    ``$DSE_CACHE``, else ``$XDG_CACHE_HOME/dse``, else ``~/.cache/dse``; in it a folder for each user, ``kept-UID``,
+    with a file a value and the file ``key``. ``DSE_CACHE=0`` keeps nothing. JAX's own cache of compilations, which
+    believes what it finds, is not used unless the user has set it up for JAX.
 
 Threats
     A kept program is machine code in a pickle: who can write one runs code as whoever loads it, and one flipped bit

@@ -5,21 +5,21 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from typing import Any, NamedTuple
+import math
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from dse.designs import known_leaves, leaf, leaf_path, leaves_of, replace
+from dse.designs import known_leaves, leaf, leaf_path, leaves_of, path_endings, replace
 from dse.errors import InputError, unknown_name
-from dse.model.accounts.bounds import KernelBound, kernel_bound
-from dse.model.accounts.feasibility import usable_memory
-from dse.model.machine.rates import Rates, step_rates
-from dse.model.machine.roofline import operator_times
-from dse.model.machine.technology import generated
 from dse.scalars import ScalarFunction
 from dse.study import TRAINING, Study
 from dse.types import Design, Operator, OperatorKind, Scalar
+
+if TYPE_CHECKING:
+    from dse.model.machine.rates import Rates
 
 #: Numbers of a system or a stack that only come whole, or as yes and no: no slope is asked of them.
 _WHOLE = frozenset({
@@ -138,8 +138,8 @@ def explain(design: Design, metric: str = "", study: Study = TRAINING) -> Explan
         memory_capacity=float(numbers.capacity),
         layer=_shares({name: float(value) for name, value in numbers.layer.items()}),
         operators=[
-            _row(*operator, kernels)
-            for operator, kernels in zip(inside, numbers.kernels, strict=True)
+            _row(section, name, kind, kernels)
+            for (section, name, kind), kernels in zip(inside, numbers.kernels, strict=True)
             if kernels.present
         ],
         elasticity_of=metric,
@@ -157,8 +157,8 @@ class _Kernels(NamedTuple):
     backward_time: Scalar
     flops: Scalar
     bytes: Scalar
-    forward_bound: KernelBound
-    backward_bound: KernelBound
+    forward_bound: tuple[Scalar, ...]  #: compute, memory, kernel floor
+    backward_bound: tuple[Scalar, ...]
 
 
 class _Numbers(NamedTuple):
@@ -184,6 +184,11 @@ def _numbers_of(study: Study, metric: str) -> ScalarFunction:
 
 
 def _numbers(study: Study, metric: str, stated: Design) -> tuple[_Numbers, list[_Operator]]:
+    """What is traced; the model is imported here, which an explanation whose operations are kept does not need."""
+    from dse.model.accounts.feasibility import usable_memory
+    from dse.model.machine.rates import step_rates
+    from dse.model.machine.technology import generated
+
     slopes, metrics = _slopes(study, metric, stated)
     design = generated(stated)
     inside = study.inside(design)
@@ -209,10 +214,18 @@ def _shares(parts: dict[str, float]) -> list[Share]:
     return [Share(name, value, value / total if total else 0.0) for name, value in parts.items()]
 
 
+def surely_below(usable: float, spread: float, chance: float = 0.9) -> float:
+    """The predicted peak that fits ``usable`` bytes with this chance, where its logarithm varies by ``spread``."""
+    return usable * math.exp(-NormalDist().inv_cdf(chance) * spread)
+
+
 # Operators
 
 
 def _kernels(operator: Operator, rates: Rates) -> _Kernels:
+    from dse.model.accounts.bounds import kernel_bound
+    from dse.model.machine.roofline import operator_times
+
     forward, *gradients = operator_times(operator, rates)
     works = [operator.forward, *operator.gradients]
     return _Kernels(
@@ -221,8 +234,8 @@ def _kernels(operator: Operator, rates: Rates) -> _Kernels:
         backward_time=sum(gradients),
         flops=sum(w.flops for w in works),
         bytes=sum(w.bytes for w in works),
-        forward_bound=kernel_bound(operator.kind, [operator.forward], forward, rates),
-        backward_bound=kernel_bound(operator.kind, operator.gradients, sum(gradients), rates),
+        forward_bound=tuple(kernel_bound(operator.kind, [operator.forward], forward, rates)),
+        backward_bound=tuple(kernel_bound(operator.kind, operator.gradients, sum(gradients), rates)),
     )
 
 
@@ -242,9 +255,10 @@ def _row(section: str, name: str, kind: OperatorKind, kernels: _Kernels) -> Oper
     )
 
 
-def _bound(bound: KernelBound) -> str:
+def _bound(bound: tuple[Scalar, ...]) -> str:
     """What most of a pass's time is spent on."""
-    return "kernel floor" if bound.floor else "compute" if bound.compute else "memory"
+    compute, _, floor = bound
+    return "kernel floor" if floor else "compute" if compute else "memory"
 
 
 # Elasticities
@@ -301,9 +315,7 @@ def _elasticities(design: Design, slopes: dict[str, Scalar]) -> list[Elasticity]
 @functools.cache
 def short_name(path: str) -> str:
     """The shortest ending of a leaf's path that means it alone."""
-    parts = path.split(".")
-    for start in range(len(parts) - 1, 0, -1):
-        name = ".".join(parts[start:])
+    for name in reversed(path_endings(path)):
         with contextlib.suppress(InputError):
             if leaf_path(name) == path:
                 return name
@@ -315,6 +327,6 @@ def short_name(path: str) -> str:
 
 def reasons(design: Design, metrics: dict[str, float], study: Study = TRAINING) -> list[Reason]:
     """Why ``design`` cannot run, in words and with its numbers; empty when it can."""
-    numbers = study.reason_numbers(design, metrics)
-    found = study.reasons_in(int(metrics["infeasible_reason"]))
+    found = list(study.reasons_in(int(metrics["infeasible_reason"])))
+    numbers = study.reason_numbers(design, metrics) if found else {}
     return [Reason(name, study.reason_meanings[name], numbers.get(name, "")) for name in found]

@@ -1,10 +1,10 @@
 """Ctrl-C and SIGTERM at any time of a command: it ends at once, and tells truly what is kept.
 
-An exception out of a signal handler goes astray: swallowed by a destructor or a callback, a traceback while modules are
-imported or the interpreter shuts down, a crash amid compiled code; and it comes only when compiled code returns.
-Nothing here needs one. What a command has finished is whole on disk at any time, because files are written under another
-name and then renamed. So a thread waits for the signal, tells what is there and ends the process, without unwinding
-anything; and a command that is through ends without the interpreter's shutdown (:func:`end`).
+An exception out of a signal handler goes astray: swallowed by a destructor or a callback, a traceback while modules
+are imported or the interpreter shuts down, a crash amid compiled code; and it comes only when compiled code returns.
+Nothing here needs one. What a command has finished is whole on disk at any time, because files are written under
+another name and then renamed. So a thread waits for the signal, tells what is there and ends the process, without
+unwinding anything; and a command that is through ends without the interpreter's shutdown (:func:`end`).
 
 Only the command line does so, from :func:`arm` on; whoever calls from Python gets a ``KeyboardInterrupt``, which sweeps
 and searches turn into their ``Interrupted``. Before :func:`arm`, while Python itself starts, a signal is Python's.
@@ -76,7 +76,10 @@ def is_armed() -> bool:
 
 @contextlib.contextmanager
 def telling(report: Callable[[], str]) -> Iterator[None]:
-    """While this is on, ``report`` tells what of the work is on disk, in what follows "interrupted"; asked at the end alone."""
+    """While this is on, ``report`` tells what of the work is on disk, in what follows the word "interrupted".
+
+    It is asked once, when a signal has come, by another thread.
+    """
     _reports.append(report)
     try:
         yield

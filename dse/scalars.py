@@ -2,9 +2,9 @@
 
 JAX evaluates one design in seconds: operation by operation most of the time goes into dispatch, and compiling the model
 with its gradient takes a quarter of a minute. Here a function of scalars is traced once, and its equations (those of
-:mod:`dse.sweep.engine.equations`) are run in single precision on NumPy's numbers, as XLA runs them: the same operations in
-the same order, so that only exponentials and logarithms may differ, by the last bit. The list of operations is kept
-(:mod:`dse.cache`), so that a second process does not trace either.
+:mod:`dse.sweep.engine.equations`) are run in single precision on NumPy's numbers: what XLA computes but for the last
+bits of exponentials and logarithms. The list of operations is kept (:mod:`dse.cache`), so that a second process does
+not trace either.
 """
 
 from __future__ import annotations
@@ -20,18 +20,14 @@ import numpy as np
 
 from dse import cache
 from dse.files import code_digest, files_digest
+from dse.types import Design, Metrics
 
 if TYPE_CHECKING:
     from dse.sweep.engine.equations import Equation, Equations
 
 
-class Operation(NamedTuple):
-    """One operation: its name and what else it needs, positions of its inputs and of its output."""
-
-    name: str
-    parameters: tuple[Any, ...]
-    inputs: tuple[int, ...]
-    output: int
+#: Name of an operation and what else it needs, positions of its inputs and of its output. Plain: there are many.
+Operation = tuple[str, tuple[Any, ...], tuple[int, ...], int]
 
 
 class Operations(NamedTuple):
@@ -101,8 +97,35 @@ class ScalarFunction:
 
 @functools.cache
 def _circumstances() -> str:
-    here = Path(__file__).parent
-    return f"{files_digest([Path(__file__), here / 'explanation.py'], code_digest())} {jax.__version__} {np.__version__}"
+    code = files_digest([Path(__file__), Path(__file__).with_name("explanation.py")], code_digest())
+    return f"{code} {jax.__version__} {np.__version__}"
+
+
+def evaluate(design: Design) -> Metrics:
+    """Time, memory, energy and feasibility of one training step of ``design``.
+
+    A pure function of scalars: ``jit``, ``vmap`` and ``grad`` it as you like. Never raises and never
+    returns NaN; a design that cannot run has ``feasible = False`` and the bits of its reasons. It is
+    :func:`dse.evaluation.evaluate`, whose operations are kept where all leaves are plain numbers.
+
+    Args:
+        design: one point of the design space; leaves are plain numbers or traced scalars in SI units.
+
+    Returns:
+        Metrics of scalars in SI units (see :class:`dse.types.Metrics`); parts add up to their total.
+    """
+    if all(isinstance(leaf, int | float | np.number) for leaf in jax.tree.leaves(design)):
+        return _evaluate(design)[0]
+    return _model(design)[0]
+
+
+def _model(design: Design) -> tuple[Metrics, None]:
+    from dse.evaluation import evaluate
+
+    return evaluate(design), None
+
+
+_evaluate = ScalarFunction(_model, "evaluate")
 
 
 # --- from equations to operations --------------------------------------------------------------------------
@@ -132,10 +155,10 @@ def _lowered(found: Equations, structure: Any, static: Any) -> Operations:
         return at if at < n_inputs else at + shift
 
     operations = [
-        Operation(*_named(equation), tuple(map(placed, inputs)), placed(equation.outputs[0]))
+        (*_named(equation), tuple(map(placed, inputs)), placed(equation.outputs[0]))
         for equation, inputs in zip(found.equations, read, strict=True)
     ]
-    n_values = max([n_inputs + shift, *(one.output + 1 for one in operations)])
+    n_values = max([n_inputs + shift, *(output + 1 for *_, output in operations)])
     return Operations(values, operations, n_values, list(map(placed, outputs)), structure, static)
 
 

@@ -165,7 +165,7 @@ def designs_in(grid: Grid, block: range) -> int:
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[None]:
-    """SIGTERM stops a sweep as Ctrl-C does; in a command, and elsewhere than in the main thread, signals are not ours."""
+    """SIGTERM stops a sweep as Ctrl-C does; in a command, and but in the main thread, signals are not ours."""
     if interruption.is_armed() or threading.current_thread() is not threading.main_thread():
         yield
         return
