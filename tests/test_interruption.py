@@ -20,7 +20,7 @@ from tests.processes import data_of, start
 
 SEARCH = SMALL_SWEEP.replace("a small sweep", "a small search") + """
 [search]
-methods = ["random"]
+method = "random"
 evaluations = 20000
 seeds = 2
 """
@@ -116,7 +116,7 @@ def test_other_commands_end_as_well(tmp_path, name):
     cases.write_text(CASES)
     arguments = {
         "evaluate": ["evaluate", "-w", "gpt-3-13b", "-s", "selene", "--set", "tp=8"],
-        "predict": ["predict", cases],
+        "predict": ["predict", cases, "-o", tmp_path / "predicted.csv"],
         "catalog": ["catalog", "list"],
         "help": ["--help"],
     }[name]
