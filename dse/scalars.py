@@ -75,12 +75,21 @@ class ScalarFunction:
         return self._bound[structure](leaves)
 
     def _found(self, structure: Any) -> Callable[[Sequence[Any]], tuple[Any, Any]]:
-        if self._made_from is None:
-            return self._traced(structure).bound()
-        made_from = f"operations {_circumstances()} {self._made_from} {structure}"
-        return Operations(*cache.value(made_from, lambda: tuple(self._traced(structure)))).bound()
+        try:
+            if self._made_from is None:
+                return _lowered(*self._traced(structure)).bound()
+            made_from = f"operations {_circumstances()} {self._made_from} {structure}"
+            return Operations(*cache.value(made_from, lambda: tuple(_lowered(*self._traced(structure))))).bound()
+        except NotImplementedError:
+            return self._by_jax(structure)
 
-    def _traced(self, structure: Any) -> Operations:
+    def _by_jax(self, structure: Any) -> Callable[[Sequence[Any]], tuple[Any, Any]]:
+        """The same by JAX, equation by equation: for models of others with operations that are none of ours."""
+        found, outputs, static = self._traced(structure)
+        return lambda leaves: (jax.tree.unflatten(outputs, found(*map(np.float32, leaves))), static)
+
+    def _traced(self, structure: Any) -> tuple[Equations, Any, Any]:
+        """Equations, structure of the outputs, what comes beside."""
         from dse.sweep.engine import equations
 
         static: list[Any] = []
@@ -92,7 +101,7 @@ class ScalarFunction:
 
         inputs = jax.tree.unflatten(structure, [jax.ShapeDtypeStruct((), np.float32)] * structure.num_leaves)
         found, outputs = equations.trace(numbers, *inputs)
-        return _lowered(found, outputs, static[0])
+        return found, outputs, static[0]
 
 
 @functools.cache

@@ -75,9 +75,10 @@ def test_every_operation_is_that_of_xla(x, y):
         assert found[name] == pytest.approx(np.asarray(value)[()], rel=2e-6, nan_ok=True), name
 
 
-def test_operations_of_another_kind_are_told():
-    with pytest.raises(NotImplementedError, match="sin"):
-        ScalarFunction(lambda x: (jnp.sin(x), None), None)(1.0)
+@pytest.mark.parametrize("made_from", [None, "sine"])
+def test_operations_of_another_kind_are_left_to_jax(made_from):
+    found, beside = ScalarFunction(lambda x: ({"sine": 2.0 * jnp.sin(x)}, "beside"), made_from)(1.0)
+    assert float(found["sine"]) == pytest.approx(2.0 * np.sin(1.0)) and beside == "beside"
 
 
 SNIPPET = """
