@@ -14,7 +14,7 @@ from pathlib import Path
 def code_digest() -> str:
     """SHA-256 of the source files that decide what a sweep computes."""
     package = Path(__file__).parent
-    files = [package / "designs.py", package / "evaluation.py", package / "study.py"]
+    files = [package / f"{name}.py" for name in ("designs", "equations", "evaluation", "study")]
     rooms = ("types", "model", "spec", "sweep")
     return files_digest([*files, *(file for room in rooms for file in sources(package / room))])
 

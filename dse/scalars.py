@@ -2,7 +2,7 @@
 
 JAX evaluates one design in seconds: operation by operation most of the time goes into dispatch, and compiling the model
 with its gradient takes a quarter of a minute. Here a function of scalars is traced once, and its equations (those of
-:mod:`dse.sweep.engine.equations`) are run in single precision on NumPy's numbers: what XLA computes but for the last
+:mod:`dse.equations`) are run in single precision on NumPy's numbers: what XLA computes but for the last
 bits of exponentials and logarithms. The list of operations is kept (:mod:`dse.cache`), so that a second process does
 not trace either.
 """
@@ -23,7 +23,7 @@ from dse.files import code_digest, files_digest
 from dse.types import Design, Metrics
 
 if TYPE_CHECKING:
-    from dse.sweep.engine.equations import Equation, Equations
+    from dse.equations import Equation, Equations
 
 
 #: Name of an operation and what else it needs, positions of its inputs and of its output. Plain: there are many.
@@ -90,7 +90,7 @@ class ScalarFunction:
 
     def _traced(self, structure: Any) -> tuple[Equations, Any, Any]:
         """Equations, structure of the outputs, what comes beside."""
-        from dse.sweep.engine import equations
+        from dse import equations
 
         static: list[Any] = []
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 #: From the ground up. A module knows its own room and those below; rooms of one line do not know each other.
 LEVELS: list[tuple[str, ...]] = [
     ("dse",),  # the package itself: public names, imported when they are asked for
-    ("dse.errors", "dse.files", "dse.environment", "dse.interruption"),
+    ("dse.errors", "dse.files", "dse.environment", "dse.equations", "dse.interruption"),
     ("dse.cache",),
     ("dse.types",),
     ("dse.catalog",),
@@ -28,6 +28,7 @@ LEVELS: list[tuple[str, ...]] = [
     ("dse.model.steps",),
     ("dse.model.accounts",),
     ("dse.evaluation",),
+    ("dse.scalars",),
     ("dse.study",),
     ("dse.spec",),
     ("dse.sweep.progress",),
@@ -40,7 +41,6 @@ LEVELS: list[tuple[str, ...]] = [
     ("dse.sweep.evaluation",),
     ("dse.sweep.merge", "dse.sweep.run"),
     ("dse.sweep",),
-    ("dse.scalars",),
     ("dse.explanation", "dse.measured"),
     ("dse.search", "dse.calibrate"),
     ("dse.plot",),
