@@ -16,7 +16,7 @@ __version__ = "0.1.0"
 #: Public name → the module that defines it.
 _PUBLIC = {
     "design": "dse.designs",
-    "evaluate": "dse.evaluation",
+    "evaluate": "dse.scalars",
     "explain": "dse.explanation",
     "open_results": "dse.sweep.results.files",
     "overview": "dse.sweep.results.files",

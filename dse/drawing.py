@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from dse import outputs
+from dse import interruption, outputs
 from dse.errors import InputError
 
 #: For screens and for papers.
@@ -33,10 +33,13 @@ class FigureProcess:
             )  # fmt: skip
 
     def __enter__(self) -> FigureProcess:
+        if self._process:
+            interruption.CHILDREN.append(self._process)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._process:
+            interruption.CHILDREN.remove(self._process)
             self._process.kill()
             self._process.communicate()
 

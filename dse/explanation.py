@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import math
-from typing import Any, NamedTuple
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from dse.designs import known_leaves, leaf, leaves_of, replace, short_name
 from dse.errors import InputError, unknown_name
-from dse.model.accounts.bounds import kernel_bound
-from dse.model.accounts.feasibility import usable_memory
-from dse.model.machine.rates import Rates, step_rates
-from dse.model.machine.roofline import operator_times
-from dse.model.machine.technology import generated
+from dse.scalars import ScalarFunction
 from dse.study import TRAINING, Study
-from dse.types import Design, Operator, OperatorKind, Scalar, Work
+from dse.types import Design, Operator, OperatorKind, Scalar
+
+if TYPE_CHECKING:
+    from dse.model.machine.rates import Rates
 
 #: Numbers of a system or a stack that only come whole, or as yes and no: no slope is asked of them.
 _WHOLE = frozenset({
@@ -129,37 +128,81 @@ def explain(design: Design, metric: str = "", study: Study = TRAINING) -> Explan
     metric = metric or study.objective
     if metric not in study.smooth:
         raise unknown_name("explain.metric", metric, study.smooth, "metrics")
-    stated = jax.tree.map(float, design)
-    design = jax.tree.map(float, generated(stated))
-    with _one_by_one():
-        metrics = {name: float(value) for name, value in dataclasses.asdict(study.evaluate(design)).items()}
-        _check_finite(metrics)
-        inside = study.inside(design)
-        rates = step_rates(inside.design)
-        return Explanation(
-            metrics=metrics,
-            waterfalls={total: _parts(metrics, total, study) for total in study.totals},
-            memory_capacity=float(usable_memory(design)),
-            layer=_shares({name: float(value) for name, value in inside.layer.items()}),
-            operators=[
-                _row(section, operator, rates)
-                for section, operators in inside.sections.items()
-                for operator in operators
-                if operator.present
-            ],
-            elasticity_of=metric,
-            elasticities=elasticities(stated, metric, study),
-            reasons=reasons(design, metrics, study),
-            caution=study.caution(metrics),
-        )
+    numbers, inside = _numbers_of(study, metric)(design)
+    built = jax.tree.map(float, numbers.design)
+    metrics = {name: float(value) for name, value in numbers.metrics.items()}
+    _check_finite(metrics)
+    return Explanation(
+        metrics=metrics,
+        waterfalls={total: _parts(metrics, total, study) for total in study.totals},
+        memory_capacity=float(numbers.capacity),
+        layer=_shares({name: float(value) for name, value in numbers.layer.items()}),
+        operators=[
+            _row(section, name, kind, kernels)
+            for (section, name, kind), kernels in zip(inside, numbers.kernels, strict=True)
+            if kernels.present
+        ],
+        elasticity_of=metric,
+        elasticities=_elasticities(design, numbers.slopes),
+        reasons=reasons(built, metrics, study),
+        caution=study.caution(metrics),
+    )
 
 
-def _one_by_one() -> contextlib.AbstractContextManager[None]:
-    """Where one design is evaluated: operation by operation on the host.
+class _Kernels(NamedTuple):
+    """Numbers of an operator: seconds of each pass, its work, and what bounds the passes (1 for what does)."""
 
-    Compiling the model and its gradient takes 15 s for a single call that runs in 2 s uncompiled.
-    """
-    return jax.default_device(jax.local_devices(backend="cpu")[0])
+    present: Scalar
+    forward_time: Scalar
+    backward_time: Scalar
+    flops: Scalar
+    bytes: Scalar
+    forward_bound: tuple[Scalar, ...]  #: compute, memory, kernel floor
+    backward_bound: tuple[Scalar, ...]
+
+
+class _Numbers(NamedTuple):
+    """Everything about one design that is a number."""
+
+    design: Any  #: as its accelerator is generated
+    metrics: dict[str, Scalar]
+    slopes: dict[str, Scalar]  #: leaf path → d ln(metric) / d leaf
+    capacity: Scalar
+    layer: dict[str, Scalar]
+    kernels: list[_Kernels]
+
+
+#: Section, name and kind of an operator.
+_Operator = tuple[str, str, OperatorKind]
+
+
+@functools.cache
+def _numbers_of(study: Study, metric: str) -> ScalarFunction:
+    """Design → its :class:`_Numbers`, and what operators these are of."""
+    made_from = f"explanation {study.name} {metric}" if study.is_own else None
+    return ScalarFunction(functools.partial(_numbers, study, metric), made_from)
+
+
+def _numbers(study: Study, metric: str, stated: Design) -> tuple[_Numbers, list[_Operator]]:
+    """What is traced; the model is imported here, which an explanation whose operations are kept does not need."""
+    from dse.model.accounts.feasibility import usable_memory
+    from dse.model.machine.rates import step_rates
+    from dse.model.machine.technology import generated
+
+    slopes, metrics = _slopes(study, metric, stated)
+    design = generated(stated)
+    inside = study.inside(design)
+    rates = step_rates(inside.design)
+    operators = [(section, operator) for section, listed in inside.sections.items() for operator in listed]
+    numbers = _Numbers(
+        design=design,
+        metrics={name: getattr(metrics, name) for name in study.units},
+        slopes=slopes,
+        capacity=usable_memory(design),
+        layer=dict(inside.layer),
+        kernels=[_kernels(operator, rates) for _, operator in operators],
+    )
+    return numbers, [(section, operator.name, operator.kind) for section, operator in operators]
 
 
 def _parts(metrics: dict[str, float], total: str, study: Study) -> list[Share]:
@@ -171,31 +214,51 @@ def _shares(parts: dict[str, float]) -> list[Share]:
     return [Share(name, value, value / total if total else 0.0) for name, value in parts.items()]
 
 
+def surely_below(usable: float, spread: float, chance: float = 0.9) -> float:
+    """The predicted peak that fits ``usable`` bytes with this chance, where its logarithm varies by ``spread``."""
+    return usable * math.exp(-NormalDist().inv_cdf(chance) * spread)
+
+
 # Operators
 
 
-def _row(section: str, operator: Operator, rates: Rates) -> OperatorRow:
-    forward, *gradients = map(float, operator_times(operator, rates))
+def _kernels(operator: Operator, rates: Rates) -> _Kernels:
+    from dse.model.accounts.bounds import kernel_bound
+    from dse.model.machine.roofline import operator_times
+
+    forward, *gradients = operator_times(operator, rates)
     works = [operator.forward, *operator.gradients]
-    flops, moved = float(sum(w.flops for w in works)), float(sum(w.bytes for w in works))
-    return OperatorRow(
-        section=section,
-        name=operator.name,
-        kind=operator.kind,
+    return _Kernels(
+        present=operator.present,
         forward_time=forward,
         backward_time=sum(gradients),
-        flops=flops,
-        bytes=moved,
-        intensity=flops / moved,
-        forward_bound=_bound(operator.kind, [operator.forward], forward, rates),
-        backward_bound=_bound(operator.kind, operator.gradients, sum(gradients), rates),
+        flops=sum(w.flops for w in works),
+        bytes=sum(w.bytes for w in works),
+        forward_bound=tuple(kernel_bound(operator.kind, [operator.forward], forward, rates)),
+        backward_bound=tuple(kernel_bound(operator.kind, operator.gradients, sum(gradients), rates)),
     )
 
 
-def _bound(kind: OperatorKind, works: list[Work], time: float, rates: Rates) -> str:
-    """What most of a pass's ``time`` is spent on."""
-    bound = kernel_bound(kind, works, time, rates)
-    return "kernel floor" if bound.floor else "compute" if bound.compute else "memory"
+def _row(section: str, name: str, kind: OperatorKind, kernels: _Kernels) -> OperatorRow:
+    flops, moved = float(kernels.flops), float(kernels.bytes)
+    return OperatorRow(
+        section=section,
+        name=name,
+        kind=kind,
+        forward_time=float(kernels.forward_time),
+        backward_time=float(kernels.backward_time),
+        flops=flops,
+        bytes=moved,
+        intensity=flops / moved,
+        forward_bound=_bound(kernels.forward_bound),
+        backward_bound=_bound(kernels.backward_bound),
+    )
+
+
+def _bound(bound: tuple[Scalar, ...]) -> str:
+    """What most of a pass's time is spent on."""
+    compute, _, floor = bound
+    return "kernel floor" if floor else "compute" if compute else "memory"
 
 
 # Elasticities
@@ -232,13 +295,25 @@ def elasticities(design: Design, metric: str = "", study: Study = TRAINING) -> l
     ``metric``: the study's objective unless it is named.
     """
     metric = metric or study.objective
-    present = {path: leaf(design, path) for path in continuous_leaves(design)}
-    values = {path: float(value) for path, value in present.items() if value is not None}
+    made_from = f"slopes {study.name} {metric}" if study.is_own else None
+    slopes, _ = ScalarFunction(lambda stated: (_slopes(study, metric, stated)[0], None), made_from)(design)
+    return _elasticities(design, slopes)
 
-    def log_metric(values: dict[str, Scalar]) -> Scalar:
-        return jnp.log(getattr(study.evaluate(replace(design, values)), metric))
 
-    slopes = jax.grad(log_metric)(values)  # one reverse pass over a tree of scalars
+def _slopes(study: Study, metric: str, stated: Design) -> tuple[dict[str, Scalar], Any]:
+    """Leaf path → ``d ln(metric) / d leaf`` of the continuous leaves that a design has; and its metrics."""
+    present = {path: leaf(stated, path) for path in continuous_leaves(stated)}
+
+    def log_metric(values: dict[str, Scalar]) -> tuple[Scalar, Any]:
+        metrics = study.evaluate(replace(stated, values))
+        return jnp.log(getattr(metrics, metric)), metrics
+
+    values = {path: value for path, value in present.items() if value is not None}
+    return jax.grad(log_metric, has_aux=True)(values)  # one reverse pass over a tree of scalars
+
+
+def _elasticities(design: Design, slopes: dict[str, Scalar]) -> list[Elasticity]:
+    values = {path: float(leaf(design, path)) for path in slopes}
     found = [
         Elasticity(short_name(path), value, known_leaves()[path]["units"], value * float(slopes[path]))
         for path, value in values.items()
@@ -247,12 +322,11 @@ def elasticities(design: Design, metric: str = "", study: Study = TRAINING) -> l
     return sorted((e for e in found if abs(e.elasticity) > 1e-6), key=lambda e: -abs(e.elasticity))
 
 
-@functools.cache
 # Reasons
 
 
 def reasons(design: Design, metrics: dict[str, float], study: Study = TRAINING) -> list[Reason]:
     """Why ``design`` cannot run, in words and with its numbers; empty when it can."""
-    numbers = study.reason_numbers(design, metrics)
-    found = study.reasons_in(int(metrics["infeasible_reason"]))
+    found = list(study.reasons_in(int(metrics["infeasible_reason"])))
+    numbers = study.reason_numbers(design, metrics) if found else {}
     return [Reason(name, study.reason_meanings[name], numbers.get(name, "")) for name in found]

@@ -12,6 +12,8 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from dse.interruption import changing
+
 #: What every file of dse's own making says of itself.
 MARK = "Written by dse, which may replace this file"
 
@@ -30,7 +32,7 @@ _SEAL_LENGTH = len(_SEAL) + 64 + 1
 def code_digest() -> str:
     """SHA-256 of the source files that decide what a sweep computes."""
     package = Path(__file__).parent
-    files = [package / "designs.py", package / "evaluation.py", package / "study.py"]
+    files = [package / f"{name}.py" for name in ("designs", "equations", "evaluation", "study")]
     rooms = ("types", "model", "spec", "sweep")
     return files_digest([*files, *(file for room in rooms for file in sources(package / room))])
 
@@ -79,7 +81,8 @@ def whole_or_absent(path: Path) -> Iterator[Path]:
     os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))  # ours: no link that someone has laid
     try:
         yield partial
-        os.replace(partial, path)
+        with changing():
+            os.replace(partial, path)
     finally:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)

@@ -1,6 +1,7 @@
 """Every test runs under JAX's strict promotion rules; a small sweep that several test files share.
 
-Property tests are small and the same in every run; ``--hypothesis-profile=fuzz`` makes them long.
+Property tests are small and the same in every run; ``--hypothesis-profile=fuzz`` makes them long. Tests that spoil or
+kill real runs try a few of many; ``DSE_FULL_SIZE=1`` makes them try all.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from hypothesis import HealthCheck, settings
 #: How long an example takes says more about the machine than about the strategy.
 _ANY_SPEED = dict(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
-settings.register_profile("dse", **_ANY_SPEED, max_examples=40, derandomize=True)
+#: Examples of a property in CI.
+_EXAMPLES = 40
+
+settings.register_profile("dse", **_ANY_SPEED, max_examples=_EXAMPLES, derandomize=True)
 settings.register_profile("fuzz", **_ANY_SPEED, max_examples=2000)
 settings.load_profile("dse")
 
@@ -57,25 +61,22 @@ LONG = (
 QUICK_COMPILATION = "--xla_backend_extra_options=xla_cpu_use_multi_output_fusion --xla_backend_optimization_level=0"
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """How long the tests that draw at random try: small in CI, as long as one likes otherwise."""
-    parser.addoption("--fuzz", type=int, default=None, metavar="N", help="random inputs, bit flips or kills to try")
-
-
-@pytest.fixture
-def fuzz_size(request: pytest.FixtureRequest) -> int:
-    """Random inputs that a test tries."""
-    return request.config.getoption("--fuzz") or 80
+def full_size(few: int, many: int) -> int:
+    """How many a test tries: many under ``--hypothesis-profile=fuzz``, as property tests do."""
+    return many if settings().max_examples > _EXAMPLES else few
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Share compiled programs between processes and runs, then make JAX strict."""
     os.environ.setdefault("XLA_FLAGS", QUICK_COMPILATION)
-    os.environ.setdefault("DSE_CACHE", str(config.rootpath / ".cache" / "jax"))
+    kept = config.rootpath / ".cache"
+    os.environ.setdefault("DSE_CACHE", str(kept / "dse"))
+    for name, value in (("COMPILATION_CACHE_DIR", kept / "jax"), ("PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", 0),
+                        ("PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", -1)):  # fmt: skip
+        os.environ.setdefault(f"JAX_{name}", str(value))
     os.environ.pop("DSE_CATALOG", None)
-    from dse.environment import fuse_outputs, keep_compiled_programs
+    from dse.environment import fuse_outputs
 
-    keep_compiled_programs()
     fuse_outputs()
     import jax
 

@@ -20,10 +20,9 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Do what the arguments say."""
-    from dse.environment import fuse_outputs, keep_compiled_programs
+    from dse.environment import fuse_outputs
 
     fuse_outputs()
-    keep_compiled_programs()
     asked = _arguments()
     _measure(asked, asked.record)
 

@@ -35,6 +35,7 @@ from dse.measured.comparison import Comparison, compare_predictions, is_timed, s
 from dse.measured.completion import SEARCHED
 from dse.measured.names import Lookup
 from dse.measured.prediction import alike
+from dse.sweep.engine.programs import persistent_jit
 from dse.types import Attention, Software
 
 #: What steps can tell, with what is believed before any step is seen, and the bounds.
@@ -201,7 +202,7 @@ def log_step_times(rows: Rows, z: np.ndarray) -> np.ndarray:
     """Log step times (rows) at ``z`` (rows x parameters)."""
     found = np.zeros(len(rows.measured))
     for members, leaves, structure in rows.alike:
-        found[members] = _log_step_times(leaves, z[members], structure)
+        found[members] = _log_step_times(leaves, z[members], structure=structure)
     return found
 
 
@@ -209,18 +210,18 @@ def slopes_of(rows: Rows, z: np.ndarray) -> np.ndarray:
     """Their derivatives (rows x parameters)."""
     found = np.zeros(z.shape)
     for members, leaves, structure in rows.alike:
-        found[members] = _slopes(leaves, z[members], structure)
+        found[members] = _slopes(leaves, z[members], structure=structure)
     return found
 
 
-@functools.partial(jax.jit, static_argnames="structure")
-def _log_step_times(leaves: jax.Array, z: jax.Array, structure: Any) -> jax.Array:
+@persistent_jit("structure")
+def _log_step_times(leaves: jax.Array, z: jax.Array, *, structure: Any) -> jax.Array:
     """Log step times (rows) at ``z`` (rows x parameters)."""
     return jax.vmap(functools.partial(_log_step_time, structure=structure))(leaves, z)
 
 
-@functools.partial(jax.jit, static_argnames="structure")
-def _slopes(leaves: jax.Array, z: jax.Array, structure: Any) -> jax.Array:
+@persistent_jit("structure")
+def _slopes(leaves: jax.Array, z: jax.Array, *, structure: Any) -> jax.Array:
     """Their derivatives (rows x parameters)."""
     return jax.vmap(jax.jacfwd(functools.partial(_log_step_time, structure=structure), argnums=1))(leaves, z)
 

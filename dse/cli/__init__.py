@@ -1,6 +1,6 @@
 """The command line: parses, calls, prints. Each command is a file of its own.
 
-Exit status: 0 done, 1 nothing feasible, 2 bad input, 130 interrupted.
+Exit status: 0 done, 1 nothing feasible, 2 bad input, 130 interrupted, 143 terminated.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import typer
 
 import dse
 from dse.cli import bench, calibration, catalog, evaluate, merge, names, plot, run, search
-from dse.environment import fuse_outputs, keep_compiled_programs
+from dse.environment import fuse_outputs
+from dse.interruption import end
 
 app = typer.Typer(
     name="dse",
@@ -35,7 +36,6 @@ def _options(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    keep_compiled_programs()
     fuse_outputs()
 
 
@@ -53,5 +53,9 @@ app.add_typer(catalog.app, name="catalog")
 
 
 def main() -> None:
-    """Entry point of the command ``dse``."""
-    app()
+    """Do what the arguments say and end the process."""
+    try:
+        app()
+    except SystemExit as ended:
+        end(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
+    end(0)

@@ -135,7 +135,7 @@ def _told(workload: str, system: str, software: str | None, made: Design) -> str
 
 
 def _print(explained: Explanation, bounds: dict[str, Interval], made: Design) -> None:
-    from dse.measured.uncertainty import surely_below
+    from dse.explanation import surely_below
     from dse.types import Infeasible
 
     out = show.console()

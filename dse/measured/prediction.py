@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,6 +14,8 @@ from dse.measured.names import Lookup
 from dse.measured.table import Case, Skip
 from dse.study import TRAINING, Study
 from dse.sweep.engine.chunks import in_batches
+from dse.sweep.engine.point import Program
+from dse.sweep.engine.programs import persistent_jit
 from dse.types import Design, Mapping, Precision, Recompute
 
 #: Designs a compiled call takes; the last call is padded, so that one program serves every table.
@@ -109,13 +110,14 @@ def alike(designs: Sequence[Design]) -> Iterator[tuple[list[int], Design]]:
 
 def evaluate_stack(stack: Design, study: Study = TRAINING) -> Any:
     """Metrics of a stack of designs (see :func:`alike`), each an array in their order."""
-    return in_batches(lambda batch: _evaluate_batch(batch, study), stack, BATCH)
+    program = Program(study)
+    return in_batches(lambda batch: _evaluate_batch(batch, program=program), stack, BATCH)
 
 
-@functools.partial(jax.jit, static_argnums=1)
-def _evaluate_batch(stack: Design, study: Study) -> Any:
+@persistent_jit("program")
+def _evaluate_batch(stack: Design, *, program: Program) -> Any:
     """Metrics of one batch."""
-    return jax.vmap(study.evaluate)(stack)
+    return jax.vmap(program.study.evaluate)(stack)
 
 
 def _choose(

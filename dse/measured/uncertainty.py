@@ -115,8 +115,3 @@ def interval_of(metric: str, value: float, half_width: float, software: Software
     if metric == "peak_memory":
         return memory_interval(value, float(software.memory_spread))
     return interval(metric, value, half_width)
-
-
-def surely_below(usable: float, spread: float, chance: float = 0.9) -> float:
-    """The predicted peak that fits ``usable`` bytes with this chance."""
-    return usable * float(np.exp(-NormalDist().inv_cdf(chance) * spread))

@@ -21,11 +21,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from dse import equations
 from dse.designs import replace
 from dse.search import space as spaces
 from dse.search.judging import Evaluation, logarithm, scalar
 from dse.search.space import Point, Space
-from dse.sweep.engine import equations
 from dse.sweep.engine.point import Program, evaluate_point
 from dse.sweep.engine.programs import PersistentFunction, persistent_jit
 from dse.types import Design, Scalar

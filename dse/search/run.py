@@ -16,6 +16,7 @@ import numpy as np
 
 from dse import outputs
 from dse.files import search_digest
+from dse.interruption import telling
 from dse.search import checkpoint, outcome, pareto, problem
 from dse.search import dataset as datasets
 from dse.search import polish as polishing
@@ -34,7 +35,7 @@ from dse.sweep.results import files as results
 from dse.sweep.results import writing
 from dse.sweep.results.files import Labelled
 from dse.sweep.store import manifest
-from dse.sweep.store.parts import opened
+from dse.sweep.store.parts import opened, parts_folder
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -89,7 +90,8 @@ def perform(task: Problem, options: Options) -> tuple[Labelled, Outcome]:
     target = None if options.output is False else named or task.spec.sweep.output
     if target:
         outputs.checked(target, options.force, [task.spec.sweep.file])
-    with outputs.disk_errors(target), opened(target) if target else contextlib.nullcontext(), stoppable():
+    opening = opened(target) if target else contextlib.nullcontext()
+    with outputs.disk_errors(target), opening, stoppable(), telling(lambda: _kept(task, target)):
         found, seconds = _searched(task, target, options)
         outcome.verify(task, _best_of_all(found))
         found = outcome.with_metrics(task, found)
@@ -115,12 +117,21 @@ def _searched(
                 found.append(_method(task, name, one, target, options))
                 seconds[name] = time.perf_counter() - started
     except KeyboardInterrupt:
-        where = f"run again to go on from {checkpoint.path(target, name).parent}" if target else "nothing is kept"
-        raise Interrupted(f"interrupted; {where}") from None
+        raise Interrupted(f"interrupted{_kept(task, target)}") from None
     finally:
         release()
         polishing.release()
     return found, seconds
+
+
+def _kept(task: Problem, target: Path | None) -> str:
+    """What a search that ends now leaves, after the word "interrupted": the checkpoints that are on disk."""
+    if not target:
+        return "; without an output nothing is kept"
+    of_methods = {checkpoint.path(target, name): _key(task, name) for name in task.spec.methods}
+    if not any(checkpoint.load(path, key) for path, key in of_methods.items()):
+        return "; nothing is kept"
+    return f"; its steps are in {parts_folder(target)}; the same command goes on from there"
 
 
 def _with_budget(task: Problem, options: Options) -> Problem:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dse import interruption
 from dse.sweep.engine.engine import Engine
 from dse.sweep.engine.programs import CompileClock
 from dse.sweep.grid.grid import Grid
@@ -24,7 +25,7 @@ from dse.sweep.reduce.keep import Part
 from dse.sweep.results import writing
 from dse.sweep.results.files import Labelled
 from dse.sweep.store.manifest import Manifest, Shard
-from dse.sweep.store.parts import PartStore
+from dse.sweep.store.parts import PartStore, ranges
 
 _WHOLE = Shard()
 
@@ -43,6 +44,16 @@ class Earlier(NamedTuple):
 
     resumed: int  #: taken as they are
     redone: int  #: whose parts were not as they had been saved, computed again
+
+
+def kept_parts(blocks: list[range], store: PartStore | None) -> str:
+    """What a command that ends now leaves of its blocks, after the word "interrupted": what is on disk."""
+    if not store:
+        return "; without an output nothing is kept"
+    found = ranges(store.folder).get(store.key, [])
+    done = sum(blocks[0].start <= one.start and one.stop <= blocks[-1].stop for one in found) if blocks else 0
+    kept = f"they are in {store.folder}; the same command goes on from there" if done else "nothing is kept"
+    return f" after {done:,} of {len(blocks):,} parts; {kept}"
 
 
 def evaluate_blocks(
@@ -152,8 +163,8 @@ def write_results(
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[None]:
-    """SIGTERM stops a sweep as Ctrl-C does; elsewhere than in the main thread signals are not ours."""
-    if threading.current_thread() is not threading.main_thread():
+    """SIGTERM stops a sweep as Ctrl-C does; in a command, and but in the main thread, signals are not ours."""
+    if interruption.is_armed() or threading.current_thread() is not threading.main_thread():
         yield
         return
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from dse import outputs
 from dse.errors import InputError
+from dse.interruption import telling
 from dse.spec.sweep import Keep, from_text
 from dse.study import Study
 from dse.sweep.evaluation import write_results
@@ -45,7 +46,8 @@ def merge(output: str | Path, study: Study | None = None, force: bool = False) -
     key, header = _the_sweep(output)
     grid, keep = _same_sweep(output, header, study)
     store = PartStore(output, key)
-    with outputs.disk_errors(output), opened(output):
+    kept = f"; every part is still in {store.folder}: the same command joins them"
+    with outputs.disk_errors(output), opened(output), telling(lambda: kept):
         blocks = _whole(store, ranges(store.folder)[key], grid.n_outer)
         found = Collection(grid, keep)
         for block in blocks:

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dse.errors import InputError
+from dse.interruption import complete, telling
 from dse.outputs import disk_errors
 from dse.spec.sweep import SweepSpec
 from dse.sweep.engine.engine import Engine
 from dse.sweep.engine.programs import CompileClock
-from dse.sweep.evaluation import evaluate_blocks, write_results
+from dse.sweep.evaluation import evaluate_blocks, kept_parts, write_results
 from dse.sweep.job import Options, finished, is_damaged, prepared
 from dse.sweep.progress import Progress
 from dse.sweep.reduce import keep as keeping
@@ -101,16 +102,19 @@ def perform(
     began = time.perf_counter()
     job = prepared(spec, Options(output, **options))
     if summary := finished(job):
+        complete(summary.written)
         clear_up(job.target)
         return None, summary
     damaged = is_damaged(job)
     before, started = CompileClock.read(), time.perf_counter()
-    with disk_errors(job.target), opened(job.target) if job.target else contextlib.nullcontext():
+    opening = opened(job.target) if job.target else contextlib.nullcontext()
+    with disk_errors(job.target), opening, contextlib.ExitStack() as stack:
         engine = Engine(job.grid, job.options.chunk)
         blocks = keeping.blocks(engine, job.keep)
         store = PartStore(job.target, manifest.key(job.identity, blocks)) if job.target else None
         if store and job.options.fresh:
             store.remove_parts()
+        stack.enter_context(telling(lambda: kept_parts(blocks, store)))
         found = Collection(job.grid, job.keep)
         earlier = evaluate_blocks(job, engine, blocks, store, found.add)
         part = found.result()
@@ -154,13 +158,14 @@ def perform_shard(
     def count(part: Part) -> None:
         counts.__iadd__(part.counts)
 
-    with disk_errors(job.target), opened(job.target, shared=True):
+    with disk_errors(job.target), opened(job.target, shared=True), contextlib.ExitStack() as stack:
         engine = Engine(job.grid, job.options.chunk)
         whole = keeping.blocks(engine, job.keep)
         blocks = _within(whole, keeping.share(engine, job.keep, *shard))
         store = PartStore(job.target, manifest.key(job.identity, whole))
         if job.options.fresh:
             store.forget(blocks)
+        stack.enter_context(telling(lambda: kept_parts(blocks, store)))
         earlier = evaluate_blocks(job, engine, blocks, store, count, shard)
     seconds, programs, evaluated = _spent(before, started)
     seconds |= {"write": 0.0, "total": evaluated - began}

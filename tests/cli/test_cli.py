@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -102,23 +101,6 @@ def test_help_shows_defaults_and_loses_no_name(command, monkeypatch, width):
 def test_runs_as_a_module():
     done = subprocess.run([sys.executable, "-m", "dse", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"dse {dse.__version__}\n"
-
-
-def test_cache_folder(monkeypatch, tmp_path):
-    from dse.environment import keep_compiled_programs
-
-    for name in ("DSE_CACHE", "JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS",
-                 "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"):  # fmt: skip
-        monkeypatch.setenv(name, "")  # so that it is restored
-        monkeypatch.delenv(name)
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))  # no folder can be made there
-    keep_compiled_programs()
-    assert "JAX_COMPILATION_CACHE_DIR" not in os.environ
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    keep_compiled_programs()
-    assert os.environ["JAX_COMPILATION_CACHE_DIR"] == str(tmp_path / "cache" / "dse")
-    assert os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] == "-1"
 
 
 @pytest.mark.parametrize("arguments", [["run"], ["evaluate"], ["nonsense"], ["run", "a.toml", "--chunk", "many"]])
@@ -329,7 +311,7 @@ def slow(self, block, part):
     time.sleep(0.5)
 PartStore.save = slow
 sys.argv[0] = "dse"
-from dse.cli import main
+from dse.__main__ import main
 main()
 """
 

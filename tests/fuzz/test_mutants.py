@@ -1,6 +1,6 @@
 """Documents made wrong are understood or refused in four parts: no traceback, no hang, nothing left behind.
 
-``pytest tests/fuzz --fuzz 2000`` (``make fuzz``) tries more of them.
+``make fuzz`` tries more of them, and so does ``--hypothesis-profile=fuzz``.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ import random
 
 import pytest
 
+from tests.conftest import full_size
 from tests.fuzz import doors, mutants
 from tests.fuzz.corpus import ROOT, faults
 
 
-def test_mutants_of_documents(fuzz_size, tmp_path):
-    found = list(faults(fuzz_size, seed=1, folder=tmp_path))
+def test_mutants_of_documents(tmp_path):
+    found = list(faults(full_size(80, 2000), seed=1, folder=tmp_path))
     assert not found, "\n".join(f"{name}: {fault}\n{text[:400]}" for name, text, fault in found[:3])
 
 
@@ -27,11 +28,11 @@ def test_expressions_that_are_none(expression, tmp_path):
 
 
 @pytest.mark.parametrize("place", ["global_batch", "n_devices", "name", "tp", "limit", "seeds", "evaluations"])
-def test_values_that_no_place_is_glad_of(place, fuzz_size, tmp_path):
+def test_values_that_no_place_is_glad_of(place, tmp_path):
     text = (ROOT / "sweeps" / "search_gpt3_mapping.toml").read_text() + "\n[output]\nlimit = 10\n"
     path = tmp_path / "search.toml"
     rng = random.Random(place)
-    for value in rng.sample(mutants.TOML_VALUES, min(fuzz_size // 10, len(mutants.TOML_VALUES))):
+    for value in rng.sample(mutants.TOML_VALUES, full_size(8, len(mutants.TOML_VALUES))):
         lines = [f"{place} = {value}" if line.startswith(f"{place} =") else line for line in text.split("\n")]
         path.write_text("\n".join(lines))
         assert doors.fault_of(doors.search, path) == "", f"{place} = {value[:100]}"

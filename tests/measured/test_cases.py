@@ -395,10 +395,10 @@ def test_rows_without_measurements_can_be_predicted(table, tmp_path):
 
 def test_one_compiled_program_serves_any_number_of_designs(table):
     design = only(table(STATED)).design
-    one, programs = evaluate_many([design]), _evaluate_batch._cache_size()
+    one, programs = evaluate_many([design]), len(_evaluate_batch._loaded)
     many = evaluate_many([design] * (BATCH + 3))
     assert len(many["step_time"]) == BATCH + 3 and set(many["step_time"]) == set(one["step_time"])
-    assert _evaluate_batch._cache_size() == programs
+    assert len(_evaluate_batch._loaded) == programs
 
 
 def test_the_accuracy_page_tells_errors_skips_and_how_to_read_them(table, tmp_path):

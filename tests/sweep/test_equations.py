@@ -9,8 +9,8 @@ import pytest
 from jax import lax
 
 import dse
+from dse import equations
 from dse.sweep import execute, plan
-from dse.sweep.engine import equations
 from tests.sweep import toy
 from tests.sweep.toy import sweep
 

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 
+from dse import cache
 from dse.sweep import execute, plan
 from dse.sweep.engine import programs
 from dse.sweep.engine.engine import Engine
@@ -19,8 +20,6 @@ from tests.sweep.toy import sweep
 
 _RUN = """
 import sys
-from dse.environment import keep_compiled_programs
-keep_compiled_programs()
 import jax
 from dse.sweep import execute
 from tests.sweep import toy
@@ -61,8 +60,8 @@ def test_a_second_process_neither_traces_nor_compiles(tmp_path, flags, first_run
 
 def test_broken_programs_are_made_again(tmp_path, first_run):
     kept, first = first_run
-    shutil.copytree(kept / "programs", tmp_path / "programs")
-    for file in (tmp_path / "programs").iterdir():
+    shutil.copytree(kept, tmp_path, dirs_exist_ok=True)
+    for file in tmp_path.rglob("?" * 64):
         file.write_bytes(b"broken")
     again = run(tmp_path)
     assert again[0] == first[0] and again[3]
@@ -71,15 +70,15 @@ def test_broken_programs_are_made_again(tmp_path, first_run):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(programs, "_folder", lambda: tmp_path / "programs")
-    return tmp_path / "programs"
+    monkeypatch.setenv("DSE_CACHE", str(tmp_path))
+    return cache.folder()
 
 
 def test_models_of_others_are_not_kept(folder):
     execute(sweep("tp = [1, 2]"), output=False, study=toy.STUDY)
-    kept = len(list(folder.glob("*")))
+    kept = len(list(folder.glob("?" * 64)))
     execute(sweep("tp = [1, 2]"), output=False)
-    assert len(list(folder.glob("*"))) == kept + 2  # the model's program, and the choice of its nest
+    assert len(list(folder.glob("?" * 64))) == kept + 2  # the model's program, and the choice of its nest
 
 
 def test_a_program_depends_on_constraints_objectives_and_circumstances(monkeypatch):
@@ -98,24 +97,16 @@ def test_a_program_depends_on_constraints_objectives_and_circumstances(monkeypat
     programs._circumstances.cache_clear()
 
 
-def test_only_so_many_are_kept(folder, monkeypatch):
-    monkeypatch.setattr(programs, "_MOST_KEPT", 3)
-    for i in range(5):
-        programs.save(f"value {i}", i)
-    assert len(list(folder.iterdir())) == 3
-    assert programs.load("value 4") == 4
-
-
 def test_a_disk_that_refuses_keeps_nothing(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr(programs, "_folder", lambda: tmp_path / "file" / "programs")
+    monkeypatch.setenv("DSE_CACHE", str(tmp_path / "file"))
     assert programs.persistent_value("seven", lambda: 7) == 7
     doubled = programs.persistent_jit()(lambda x: 2.0 * x)
     np.testing.assert_array_equal(doubled(np.float32(3.0)), 6.0)
 
 
 def test_without_a_folder_programs_are_plain_jit(monkeypatch):
-    monkeypatch.setattr(programs, "_folder", lambda: None)
+    monkeypatch.setenv("DSE_CACHE", "0")
     doubled = programs.persistent_jit("times")(lambda x, *, times: times * x)
     assert float(doubled(np.float32(3.0), times=2)) == 6.0
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from docs.make.command import command, page_parser
-from dse.environment import keep_compiled_programs
 
 
 def main() -> None:
@@ -13,7 +12,6 @@ def main() -> None:
     parser = page_parser(__doc__)
     parser.add_argument("tables", type=Path, nargs="+", metavar="CASES.csv", help="measured configurations")
     asked = parser.parse_args()
-    keep_compiled_programs()
     from docs.make.accuracy.page import write_page
 
     write_page(asked.page, asked.tables, command("docs.make.accuracy"))

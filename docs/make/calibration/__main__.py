@@ -8,13 +8,11 @@ from __future__ import annotations
 import json
 
 from docs.make.command import command, page_parser, with_fit
-from dse.environment import keep_compiled_programs
 
 
 def main() -> None:
     """Do what the arguments say."""
     asked = with_fit(page_parser(__doc__)).parse_args()
-    keep_compiled_programs()
     from docs.make.calibration.page import page
     from dse.calibrate import jobs, stacks
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from docs.make.command import command, page_parser, with_fit
-from dse.environment import keep_compiled_programs
 
 
 def main() -> None:
     """Do what the arguments say."""
     asked = with_fit(page_parser(__doc__)).parse_args()
-    keep_compiled_programs()
     from docs.make.energy import runs, savings
     from docs.make.energy.page import write_page
     from dse.calibrate import jobs

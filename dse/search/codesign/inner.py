@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from dse import equations
 from dse.designs import leaf, replace
 from dse.model.accounts.feasibility import usable_memory
 from dse.model.machine.technology import generated
-from dse.sweep.engine import equations
 from dse.sweep.engine.point import Program, evaluate_point
 from dse.sweep.engine.programs import persistent_jit
 from dse.sweep.grid.grid import Grid

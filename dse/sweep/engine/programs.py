@@ -2,16 +2,14 @@
 
 JAX's own cache of compilations asks for the traced program first, which takes longer than a small sweep. Here a
 program is found by what it is made from: the code of this package, versions, device, flags and the shapes
-of its arguments. Programs lie in the folder of JAX's cache, if there is one; one that cannot be read is made again.
+of its arguments. Where programs lie, and which of them are believed, is told in :mod:`dse.cache`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import os
-import pickle
 import platform
 import threading
 import time
@@ -24,10 +22,8 @@ import jaxlib
 from jax.experimental import serialize_executable
 from jax.experimental.compilation_cache import compilation_cache
 
-from dse.files import code_digest, folder_digest, unique_suffix
-
-#: Programs kept at most; the oldest go first.
-_MOST_KEPT = 250
+from dse import cache
+from dse.files import code_digest, folder_digest
 
 #: Options of XLA for CPUs under which compiling takes two thirds of the time.
 _QUICKLY = {"xla_backend_optimization_level": 0}
@@ -87,7 +83,7 @@ class PersistentFunction:
 
     def compiled(self, *arguments: Any, **static: Any) -> Callable[..., Any]:
         """The program for arguments like these, to be called with them alone and without another look at them."""
-        if _folder() is None or not all(getattr(value, "can_be_kept", True) for value in static.values()):
+        if cache.folder() is None or not all(getattr(value, "can_be_kept", True) for value in static.values()):
             return functools.partial(self.jitted, **static)
         leaves, structure = jax.tree.flatten(arguments)
         shapes = tuple(map(jax.typeof, leaves))
@@ -95,8 +91,8 @@ class PersistentFunction:
         if key not in self._loaded:
             named = ((name, str(static[name])) for name in sorted(static))
             name = self._function.__module__, self._function.__qualname__
-            made_from = (*name, self._digest, structure, shapes, *named)
-            self._loaded[key] = self._found(str(made_from), arguments, static)
+            made_from = _circumstances() + str((*name, self._digest, structure, shapes, *named))
+            self._loaded[key] = self._found(made_from, arguments, static)
         return self._loaded[key]
 
     def forget(self) -> None:
@@ -115,7 +111,7 @@ class PersistentFunction:
     def _found(self, made_from: str, arguments: tuple[Any, ...], static: dict[str, Any]) -> Callable[..., Any]:
         """The kept program, else a new one, which is kept."""
         with CompileClock.loading():
-            found = load(made_from)
+            found = cache.load(made_from)
             if found is not None:
                 with contextlib.suppress(Exception):  # of another machine's making, say: then it is made again
                     return serialize_executable.deserialize_and_load(*found)
@@ -125,7 +121,7 @@ class PersistentFunction:
         if traced.jaxpr.effects:  # it calls back into this process
             return compiled
         with contextlib.suppress(ValueError):  # some devices' programs cannot be kept
-            save(made_from, serialize_executable.serialize(compiled))
+            cache.save(made_from, serialize_executable.serialize(compiled))
         return compiled
 
 
@@ -169,18 +165,7 @@ def persistent_jit(*static: str, quickly: bool = False) -> Callable[[Callable[..
 
 def persistent_value(made_from: str, find: Callable[[], Any]) -> Any:
     """A picklable value that depends on nothing but the code and ``made_from``."""
-    found = load(made_from)
-    if found is None:
-        found = find()
-        save(made_from, found)
-    return found
-
-
-def _folder() -> Path | None:
-    """Where programs are kept: beside JAX's compilations, nowhere when there is no such folder."""
-    enabled = _Anew.kept if _Anew.threads else _setting("jax_enable_compilation_cache")
-    folder = _setting("jax_compilation_cache_dir") if enabled else None
-    return Path(folder) / "programs" if folder else None
+    return cache.value(_circumstances() + made_from, find)
 
 
 def _setting(name: str) -> Any:
@@ -205,39 +190,3 @@ def _processor() -> str:
     except OSError:
         return platform.processor() or platform.machine()
     return str(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
-
-
-def _file(made_from: str) -> Path | None:
-    folder = _folder()
-    return folder and folder / hashlib.sha256((_circumstances() + made_from).encode()).hexdigest()
-
-
-def load(made_from: str) -> Any:
-    """What was saved under this description, None where there is nothing that can be read."""
-    file = _file(made_from)
-    if file is None:
-        return None
-    try:
-        found = pickle.loads(file.read_bytes())  # the user's own folder, as JAX's compilations are
-        os.utime(file)
-    except Exception:  # whatever is wrong with the file, it can be made again
-        return None
-    return found
-
-
-def save(made_from: str, value: Any) -> None:
-    """Keep a value, where there is a folder; a full or read-only disk keeps nothing."""
-    file = _file(made_from)
-    if file is None:
-        return
-    temporary = file.with_name(f"{file.name}.{unique_suffix()}")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(pickle.dumps(value))
-        temporary.replace(file)
-        by_age = sorted(file.parent.iterdir(), key=lambda path: path.stat().st_mtime)
-        for old in by_age[:-_MOST_KEPT]:
-            old.unlink(missing_ok=True)
-    except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink()

@@ -1,0 +1,117 @@
+"""The model by NumPy is the model: every operation, every metric, and the second process traces nothing."""
+
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import dse
+from dse import evaluation, scalars
+from dse.scalars import ScalarFunction
+from dse.types import Metrics
+
+DESIGNS = {
+    "dense": dict(workload="megatron-1t", system="selene", n_devices=3072, tp=8, pp=64, recompute="full"),
+    "generated": dict(workload="llama-3-70b", system="gpu", tp=8, dp=8, recompute="full"),
+    "cannot run": dict(workload="megatron-1t", system="selene", n_devices=84, tp=12, pp=7, dp=2, precision="fp8"),
+}
+
+
+@pytest.fixture(params=DESIGNS)
+def design(request):
+    return dse.design(**DESIGNS[request.param])
+
+
+def test_metrics_are_those_of_compiled_programs(design):
+    """To single precision; what is whole or true is equal."""
+    quick = dse.evaluate(design)
+    compiled = jax.device_get(jax.jit(evaluation.evaluate)(jax.tree.map(np.float32, design)))
+    assert isinstance(quick, Metrics)
+    for name, value in vars(compiled).items():
+        assert getattr(quick, name) == pytest.approx(value, rel=3e-6, abs=1e-30), name
+    assert quick.feasible == compiled.feasible and quick.infeasible_reason == compiled.infeasible_reason
+
+
+def test_what_is_traced_goes_to_the_model(design):
+    def step_time(clock):
+        return dse.evaluate(jax.tree.map(lambda leaf: leaf * clock, design)).step_time
+
+    assert isinstance(dse.evaluate(jax.tree.map(jnp.float32, design)).step_time, jax.Array)
+    assert jax.make_jaxpr(step_time)(jnp.float32(1.0)).eqns
+
+
+def everything(x, y):
+    """Every operation that there is, of numbers of any sign."""
+    whole, some = lax.convert_element_type(x, jnp.int32), x > y
+    return {
+        "arithmetic": x + y - x * y / (y + 3.0), "sign": -jnp.sign(x) + jnp.abs(y), "max": jnp.maximum(x, y),
+        "min": jnp.minimum(x, y), "roots": jnp.sqrt(jnp.abs(x)), "exp": jnp.exp(y) + jnp.exp2(y) + jnp.expm1(y),
+        "log": jnp.log(jnp.abs(x)) + jnp.log1p(jnp.abs(y)), "tanh": jnp.tanh(x), "power": jnp.abs(x) ** y,
+        "square": jnp.square(x), "floor": jnp.floor(x) - jnp.ceil(y), "remainder": lax.rem(x, y),
+        "clamp": lax.clamp(jnp.float32(-1.0), x, jnp.float32(1.0)),
+        "even": lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
+        "away": lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO), "select": jnp.where(some, x, y), "whole": whole // 3,
+        "powers": lax.integer_pow(x, 5) + lax.integer_pow(y, -3) + lax.integer_pow(x, 0),
+        "compared": (x == y) | (x != y) & ~(x <= y) ^ (x >= y), "bits": lax.bitcast_convert_type(x, jnp.int32) & 255,
+        "finite": jnp.isfinite(1.0 / (x - x)), "held": lax.stop_gradient(x), "infinite": y / (x - x),
+        "too large": lax.convert_element_type(x * 1e30, jnp.int32),
+        "nowhere": lax.convert_element_type((x - x) / (y - y), jnp.int32),
+        "slope": jax.grad(lambda at: at**3 * y)(x),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("x", [-7.5, -0.5, 0.5, 2.5, 1e9])
+@pytest.mark.parametrize("y", [-3.25, 0.75, 11.0])
+def test_every_operation_is_that_of_xla(x, y):
+    found, _ = ScalarFunction(lambda x, y: (everything(x, y), None), None)(x, y)
+    expected = jax.jit(everything)(np.float32(x), np.float32(y))
+    for name, value in expected.items():
+        assert found[name].dtype == value.dtype, name
+        assert found[name] == pytest.approx(np.asarray(value)[()], rel=2e-6, nan_ok=True), name
+
+
+@pytest.mark.parametrize("made_from", [None, "sine"])
+def test_operations_of_another_kind_are_left_to_jax(made_from):
+    found, beside = ScalarFunction(lambda x: ({"sine": 2.0 * jnp.sin(x)}, "beside"), made_from)(1.0)
+    assert float(found["sine"]) == pytest.approx(2.0 * np.sin(1.0)) and beside == "beside"
+
+
+SNIPPET = """
+import jax
+traced = []
+jax.monitoring.register_event_duration_secs_listener(lambda event, seconds, **_: traced.append(event))
+import dse
+design = dse.design("gpt-3-13b", "selene", n_devices=16, tp=8, pp=2, recompute="full")
+print(dse.evaluate(design).step_time, dse.explain(design).elasticities)
+results = dse.run("small.toml", output=False)
+print(results.step_time.values.tobytes().hex())
+print(sum("compile" in event and "time_sec" not in event for event in traced))
+"""
+
+
+def test_a_second_process_has_it_all(small_sweep):
+    """From Python as from the command line: README's snippet traces and compiles once."""
+    told = []
+    for _ in range(2):
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+        environment |= {"DSE_CACHE": str(small_sweep.parent / "kept"), "PYTHONPATH": os.pathsep.join(sys.path)}
+        done = subprocess.run(
+            [sys.executable, "-c", SNIPPET], cwd=small_sweep.parent, env=environment, capture_output=True, text=True,
+            check=True,
+        )  # fmt: skip
+        told.append(done.stdout.splitlines())
+    assert told[0][:-1] == told[1][:-1]
+    assert int(told[0][-1]) > 0 and int(told[1][-1]) == 0
+
+
+def test_models_of_others_are_not_kept(monkeypatch):
+    def kept(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(scalars.cache, "value", kept)
+    assert ScalarFunction(lambda x: (2.0 * x, "beside"), None)(3.0) == (6.0, "beside")
