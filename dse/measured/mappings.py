@@ -24,6 +24,10 @@ LARGEST_MICRO_BATCH, LARGEST_TP, LARGEST_PP, LARGEST_STAGES = 64, 8, 64, 128
 #: Shares of the layers that are run again, where a stack calls that selective: every fourth, third, second one …
 SOME_LAYERS = [1 / 4, 1 / 3, 1 / 2, 2 / 3, 3 / 4, 4 / 5, 1.0]
 
+#: Words for recompute that say none of ours: no word, and policies of MaxText that keep the matrix products. The policy
+#: is then chosen, and told among what was completed.
+_LEFT_OPEN = ("", "nan", "minimal", "minimal_flash")
+
 #: How remarks call tensor-parallel messages that overlap the products they feed.
 _ASYNCHRONOUS = re.compile(r"async\w*[ -]?tp\b", re.IGNORECASE)
 
@@ -112,7 +116,7 @@ def recompute(cells: Cells, default: Default) -> list[tuple[float, float]]:
         if len(found) > 1:
             cells.search("recompute_share")
         return found
-    if stated not in ("", "nan"):
+    if stated not in _LEFT_OPEN:
         raise Skip("recompute unknown", f"{stated}; {', '.join(Recompute.__members__)}")
     cells.search("recompute")
     return [*policies["none"], *policies["selective"], (float(Recompute.full), 1.0)]
