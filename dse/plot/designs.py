@@ -153,10 +153,11 @@ def best_point(results: xr.Dataset) -> dict[str, int]:
     """Where along the orthogonal axes the fastest feasible design lies, where each point has many mappings."""
     if results.sizes.get("mapping", 1) == 1:
         return {}
-    kept = slowness(results).where(results.feasible)
-    orthogonal = [str(d) for d in kept.dims if d != "mapping"]
+    orthogonal = [str(d) for d in results.step_time.dims if d != "mapping"]
     if not orthogonal:
         return {}
+    unlike = any(is_work(results[name]) for name in orthogonal if name in results.coords)
+    kept = (slowness(results) if unlike else results.step_time).where(results.feasible)
     if not bool(results.feasible.any()):
         return dict.fromkeys(orthogonal, 0)
     return {str(d): int(i) for d, i in kept.argmin(...).items() if d in orthogonal}

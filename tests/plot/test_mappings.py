@@ -89,6 +89,15 @@ def test_orthogonal_axes_show_the_best_point(results):
     assert any(f"{fastest:.2f} s" in text for text in texts(figure))
 
 
+def test_of_several_workloads_the_one_of_most_tokens_a_second_is_shown(results):
+    """The least work has the shortest step, whatever it gets done."""
+    more = results.assign(step_time=("mapping", 2 * results.step_time.values))
+    more = more.assign(tokens_per_second=("mapping", 1.5 * results.tokens_per_second.values))
+    batches = xr.DataArray([64, 192], dims="batch", name="batch", attrs={"path": "workload.global_batch"})
+    figure = plot.breakdown(xr.concat([results, more], batches))
+    assert figure.get_suptitle().splitlines()[0].replace("\u00a0", " ") == "a small sweep (batch 192)"
+
+
 def test_single_designs_can_be_drawn(results):
     kept = results.reset_index("mapping").isel(mapping=np.flatnonzero(results.feasible)).rename(mapping="design")
     assert plot.suited(kept) == ["breakdown"]

@@ -101,8 +101,9 @@ def overview(results: xr.Dataset | str | Path) -> xr.Dataset:
 
     Raises InputError for a dataset that was made of another by a selection, and for a file without an overview.
 
+    >>> import dse
     >>> found = overview(dse.run("sweeps/megatron_1t_4096_a100.toml", output=False, keep="top:3"))
-    >>> bool(found.best_step_time_by_tp.sel(by_tp=8) < found.best_step_time_by_tp.sel(by_tp=1))
+    >>> bool(found.best_step_time_by_tp.sel(by_tp=8) < found.best_step_time_by_tp.sel(by_tp=4))
     True
     """
     if not isinstance(results, str | Path) and OVERVIEW in results.encoding:
