@@ -17,6 +17,7 @@ from typing import Any
 
 from dse.errors import InputError
 from dse.files import MARK, bears_mark, digest, strange_kind, whole_or_absent
+from dse.interruption import complete
 
 #: Notes are small; what is larger is none.
 _LARGEST_NOTE = 1 << 20
@@ -79,6 +80,7 @@ def replacing(path: str | Path, force: bool = False, inputs: Iterable[str | Path
             write_note(target, note, force)
         elif is_noted(target):
             note_path(target).unlink()  # of what was there before
+    complete(Path(path))
 
 
 @contextlib.contextmanager

@@ -31,7 +31,6 @@ from dse import outputs
 from dse.designs import known_leaves
 from dse.errors import InputError
 from dse.files import is_sealed, seal
-from dse.interruption import complete
 from dse.sweep.results.files import COMPRESSION, OVERVIEW, Labelled, Variable
 from dse.types import choice_name
 
@@ -60,7 +59,6 @@ def write(
         finally:
             netCDF4.set_chunk_cache(*cache)
         seal(partial)
-    complete(path)
 
 
 def write_making(path: Path, seconds: dict[str, float], force: bool = False) -> None:
