@@ -132,7 +132,7 @@ def leaf_path(name: str, where: str = "design") -> str:
         return found[0]
     if found:
         raise InputError(where, repr(name), " or ".join(found), "write enough of the path to make it unique")
-    raise unknown_name(where, name, _by_ending(), "leaves of a design")
+    raise unknown_name(where, name, _by_ending(), "leaves of a design", "dse list leaves")
 
 
 def short_name(path: str) -> str:

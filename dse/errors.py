@@ -102,10 +102,14 @@ def nearest(name: str, known: Iterable[str], count: int = 3, cutoff: float = 0.5
     return [candidate for match in matches for candidate in by_plain[match]][:count]
 
 
-def unknown_name(where: str, name: str, known: Iterable[str], what: str) -> InputError:
-    """An :class:`InputError` for a name that is none: what it means if other tools have it, else the nearest known."""
+def unknown_name(where: str, name: str, known: Iterable[str], what: str, command: str = "") -> InputError:
+    """An :class:`InputError` for a name that is none: what it means if other tools have it, else the nearest known.
+
+    ``command`` lists the names that are too many to be told.
+    """
     known = sorted(known)
     close = [ours for ours in ELSEWHERE.get(plain(name), ()) if ours in known] or nearest(name, known)
     shown = ", ".join(known[:12]) + (f" … ({len(known)} in all)" if len(known) > 12 else "")
+    shown = f"{what}: see {command}" if command else shown
     fix = f"did you mean {' or '.join(repr(c) for c in close)}?" if close else f"pick one of the {what} listed"
     return InputError(where, repr(name), shown, fix)

@@ -48,14 +48,17 @@ class Axis:
         return about["long_name"] if about else f"{self.key.replace('_', '-')} (catalogue name)"
 
 
-def find_leaf(name: str, where: str, others: Iterable[str], what: str) -> str:
-    """Full path of the leaf ``name`` means; an InputError suggests leaves and ``others``, which count as names too."""
+def find_leaf(name: str, where: str, others: Iterable[str], what: str, kind: str = "leaves") -> str:
+    """Full path of the leaf ``name`` means; an InputError suggests leaves and ``others``, which count as names too.
+
+    ``kind`` is what ``dse list`` calls all that may stand there.
+    """
     try:
         return leaf_path(name, where)
     except InputError as error:
         if name in _endings():  # ambiguous: the message says how to tell them apart
             raise
-        raise unknown_name(error.where, name, {*others, *_endings()}, what) from None
+        raise unknown_name(error.where, name, {*others, *_endings()}, what, f"dse list {kind}") from None
 
 
 @functools.cache

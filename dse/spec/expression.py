@@ -206,7 +206,7 @@ class _Reading:
         """A metric's name as it is, or the full path of the leaf meant."""
         if name in self.study.units:
             return name
-        return find_leaf(name, self.where, self.study.units, "leaves and metrics")
+        return find_leaf(name, self.where, self.study.units, "leaves and metrics", "constraints")
 
 
 #: A comparison that fails by nothing (``a < a``) is still missed by this.

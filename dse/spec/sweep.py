@@ -280,7 +280,7 @@ def _axes(table: dict[str, Any], file: str) -> Iterator[Axis]:
         if key in NAMED:
             yield axis_values.named(key, NAMED[key][0], value, where)
             continue
-        path = axis_values.find_leaf(key, where, NAMED, "leaves of a design and catalogue names")
+        path = axis_values.find_leaf(key, where, NAMED, "leaves of a design and catalogue names", "axes")
         yield axis_values.leaf(key, path, value, where)
 
 

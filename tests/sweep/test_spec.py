@@ -83,7 +83,7 @@ BAD = [
     ("workload = ['gpt-3-175']", "", "axes.workload", "gpt-3-175b"),
     ("workload = 'divisors'", "", "axes.workload", "dse catalog list"),
     ("workload = { from = 1, to = 2, step = 1 }", "", "axes.workload", "catalogue names"),
-    ("tp = [1]\ntensor = [3]", "", "axes.tensor", "in all"),
+    ("tp = [1]\ntensor = [3]", "", "axes.tensor", "dse list axes"),
     ("seq_len = [64]", "", "axes.seq_len", "one place"),
     ("seq_len = [64.5]", "", "seq_len", "whole number"),
     ("tp = [3]", "", "axes.tp", "got 3, which does not divide 8 heads; allowed 1 2 4 8"),
@@ -161,7 +161,7 @@ def test_unreadable_files(tmp_path):
     (tmp_path / "fine.toml").write_text("")
     with pytest.raises(InputError, match=re.escape("fine.toml")):
         read(tmp_path / "fin.toml")
-    with pytest.raises(InputError, match="directory"):
+    with pytest.raises(InputError, match="a folder"):
         read(tmp_path)
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(InputError, match="UTF-8"):
