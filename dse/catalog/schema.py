@@ -36,22 +36,41 @@ _HEADERS = {"workload": (*_HEADER, "n_experts"), "system": (*_HEADER, "sources")
 def _leaves(record: type, *names: str) -> dict[str, Parser]:
     """The leaves of a record itself: all, or those named."""
     return {
-        name: _choice(about["enum"]) if "enum" in about else _number(about["units"], about["bounds"])
+        name: Choice(about["enum"], about["long_name"]) if "enum" in about
+        else Number(about["units"], about["bounds"], about["long_name"], about.get("default"))
         for name, about in paths.leaves(record).items()
         if "." not in name and (not names or name in names)
     }
 
 
-def _choice(enum: type[IntEnum]) -> Parser:
-    return lambda raw, where: (value.choice(raw, enum, where), "1")
+@dataclasses.dataclass(frozen=True)
+class Number:
+    """Reads a number of a unit within bounds; with ``meaning`` and ``default`` where it is a leaf of a design."""
+
+    units: str
+    bounds: Bounds = NOT_NEGATIVE
+    meaning: str = ""
+    default: float | None = None
+
+    def __call__(self, raw: Any, where: str) -> tuple[float, str]:
+        """The number in SI units, and the units."""
+        return value.number(raw, self.units, self.bounds, where), self.units
 
 
-def _number(units: str, bounds: Bounds = NOT_NEGATIVE) -> Parser:
-    return lambda raw, where: (value.number(raw, units, bounds, where), units)
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """Reads a name of an enumeration."""
+
+    enum: type[IntEnum]
+    meaning: str = ""
+
+    def __call__(self, raw: Any, where: str) -> tuple[float, str]:
+        """The code of the choice; it has no units."""
+        return value.choice(raw, self.enum, where), "1"
 
 
 def _numbers(**units: str | tuple[str, Bounds]) -> dict[str, Parser]:
-    return {name: _number(*([unit] if isinstance(unit, str) else unit)) for name, unit in units.items()}
+    return {name: Number(*([unit] if isinstance(unit, str) else unit)) for name, unit in units.items()}
 
 
 def _texts(*names: str) -> dict[str, Parser]:
@@ -192,7 +211,7 @@ _CAPABILITIES: dict[str, Parser | Table] = {"can": Table(_leaves(types.Capabilit
 #: stacks share.
 _SOFTWARE = Table(
     _texts("family", "lineage") | _leaves(types.Software) | _numbers(residual="1")
-    | {"selective": _choice(types.Recompute)} | _CAPABILITIES
+    | {"selective": Choice(types.Recompute)} | _CAPABILITIES
     | _leaves(types.Mapping, *LEFT_OPEN),
     needs=_stated(types.Software),
 )  # fmt: skip

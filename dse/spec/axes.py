@@ -16,7 +16,7 @@ from dse.types import choice_name
 #: Rules that make an axis' values from what it must divide.
 RULES = ("divisors", "powers_of_two")
 
-_RANGE_KEYS = ("from", "to", "factor", "step", "count")
+RANGE_KEYS = ("from", "to", "factor", "step", "count")
 _LONGEST = 1_000_000
 
 Label = float | int | bool | str
@@ -117,8 +117,8 @@ def _label(path: str, number: float) -> Label:
 def _spread(path: str, table: dict[str, Any], where: str) -> list[float]:
     """The values of a range: both ends included, by a factor, a step or a count."""
     for key in table:
-        if key not in _RANGE_KEYS:
-            raise unknown_name(where, key, _RANGE_KEYS, "keys of a range")
+        if key not in RANGE_KEYS:
+            raise unknown_name(where, key, RANGE_KEYS, "keys of a range")
     ways = [key for key in ("factor", "step", "count") if key in table]
     if not {"from", "to"} <= set(table) or len(ways) != 1:
         raise InputError(

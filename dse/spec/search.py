@@ -103,10 +103,10 @@ _tables: dict[str, Any] = {
     name: (_options_section(name, options) | None, None) for name, options in METHOD_OPTIONS.items()
 }
 #: ``[search]`` with a table of options a method.
-_SearchSection = create_model("SearchSection", __base__=_Searching, **_tables)
+SearchSection = create_model("SearchSection", __base__=_Searching, **_tables)
 
 
-class _Continuous(Section):
+class ContinuousAxis(Section):
     """A continuous axis."""
 
     from_: Any = Field(alias="from")
@@ -194,7 +194,7 @@ def from_text(text: str, file: str = "search.toml", study: Study | None = None) 
     (('random', 'evolution'), 3000000000000.0, {'population': 64})
     """
     document = copy.deepcopy(toml.parsed(text, file))
-    section = checked(_SearchSection, document.pop("search", {}), f"{file}: search")
+    section = checked(SearchSection, document.pop("search", {}), f"{file}: search")
     found: dict[str, dict[str, Any]] = {}
     if isinstance(document.get("axes"), dict):
         _take_continuous(document["axes"], "", found)
@@ -224,7 +224,7 @@ def _take_continuous(table: dict[str, Any], prefix: str, found: dict[str, dict[s
 
 def _interval(name: str, table: dict[str, Any], sweep: SweepSpec, where: str) -> Interval:
     """A continuous axis from its TOML table."""
-    said = checked(_Continuous, table, where)
+    said = checked(ContinuousAxis, table, where)
     if not said.continuous:
         raise InputError(where, "continuous = false", "continuous = true", "leave the axis to its list of values")
     axis = next(axis for axis in sweep.axes if axis.name == name)

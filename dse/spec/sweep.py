@@ -48,7 +48,16 @@ _SECTIONS = {
 #: Key of ``[software]`` that lets mappings ask for what the stack lacks.
 ANY_OPTION = "any_option"
 
-_KEYS = ("title", *_SECTIONS, "axes", "zip", "constraints", "objective", "output")
+#: Section → the keys of its own; leaves and catalogue names are keys of some besides.
+KEYS = {
+    **{section: tuple(own) for section, own in _SECTIONS.items()},
+    "software": ("name", ANY_OPTION),
+    "axes": (),
+    "zip": ("groups",),
+    "constraints": ("all",),
+    "objective": ("minimize", "maximize"),
+    "output": ("keep", "file", "limit", "compression", "histogram", "energy"),
+}
 COMPRESSIONS = ("auto", "zstd", "zlib", "none")
 KEEP_MODES = ("all", "feasible", "best", "pareto", "top")
 
@@ -175,8 +184,8 @@ def from_document(document: dict[str, Any], text: str, file: str, study: Study |
     """The specification in a parsed TOML text; ``text`` is what results carry and what is hashed."""
     study = study or of_document(document)
     for key in document:
-        if key not in _KEYS:
-            raise unknown_name(file, key, _KEYS, "sections")
+        if key not in ("title", *KEYS):
+            raise unknown_name(file, key, ("title", *KEYS), "sections")
     for key in set(document) - {"title"}:
         _expect_table(document[key], f"{file}: {key}")
     names, fixed = _fixed(document, file)
@@ -184,7 +193,7 @@ def from_document(document: dict[str, Any], text: str, file: str, study: Study |
     axes = tuple(_axes(document.get("axes", {}), file))
     _check_conflicts(names, fixed, axes)
     output = document.get("output", {})
-    _check_keys(output, ("keep", "file", "limit", "compression", "histogram", "energy"), f"{file}: output")
+    _check_keys(output, KEYS["output"], f"{file}: output")
     constraints = _constraints(document.get("constraints", {}), f"{file}: constraints", study)
     objectives = _objectives(document.get("objective", {}), f"{file}: objective", study)
     used = {*fixed, *(axis.key for axis in axes), *itertools.chain(*(c.names for c in constraints))}
@@ -296,7 +305,7 @@ def _check_conflicts(names: dict[str, Axis], fixed: dict[str, Axis], axes: tuple
 
 
 def _zips(table: dict[str, Any], axes: tuple[Axis, ...], where: str) -> tuple[tuple[str, ...], ...]:
-    _check_keys(table, ("groups",), where)
+    _check_keys(table, KEYS["zip"], where)
     by_name = {axis.name: axis for axis in axes}
     groups = table.get("groups", [])
     where = f"{where}.groups"
@@ -321,7 +330,7 @@ def _zips(table: dict[str, Any], axes: tuple[Axis, ...], where: str) -> tuple[tu
 
 
 def _constraints(table: dict[str, Any], where: str, study: Study) -> tuple[Expression, ...]:
-    _check_keys(table, ("all",), where)
+    _check_keys(table, KEYS["constraints"], where)
     texts = table.get("all", [])
     if not isinstance(texts, list):
         raise InputError(f"{where}.all", repr(texts), "a list of texts", 'write all = ["tp <= 8"]')
@@ -333,7 +342,7 @@ def _constraints(table: dict[str, Any], where: str, study: Study) -> tuple[Expre
 
 
 def _objectives(table: dict[str, Any], where: str, study: Study) -> tuple[Objective, ...]:
-    _check_keys(table, ("minimize", "maximize"), where)
+    _check_keys(table, KEYS["objective"], where)
     found = []
     for key, sign in (("minimize", 1.0), ("maximize", -1.0)):
         texts = table.get(key, [])

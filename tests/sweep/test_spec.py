@@ -161,7 +161,7 @@ def test_unreadable_files(tmp_path):
     (tmp_path / "fine.toml").write_text("")
     with pytest.raises(InputError, match=re.escape("fine.toml")):
         read(tmp_path / "fin.toml")
-    with pytest.raises(InputError, match="directory"):
+    with pytest.raises(InputError, match="folder"):
         read(tmp_path)
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(InputError, match="UTF-8"):
