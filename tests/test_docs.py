@@ -134,3 +134,68 @@ def test_stated_limits_are_those_of_the_code():
     numbers += (search.DEFAULT_EVALUATIONS, search.MOST_SEEDS)
     assert all(f"{number:,}" in FILES for number in numbers)
     assert f"{sweep.FEWEST_BINS} to {sweep.MOST_BINS}" in FILES
+
+
+# --- recipes.md -------------------------------------------------------------------------------------------
+
+RECIPES = (DOCS / "recipes.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def kitchen(tmp_path_factory):
+    """A folder in which the files of the recipes are."""
+    folder = tmp_path_factory.mktemp("kitchen")
+    for text in blocks(RECIPES):
+        if FILE.match(text):
+            place(text, folder / "my_catalog")
+        else:
+            (folder / "my_sweep.toml").write_text(text, encoding="utf-8")
+    (config,) = blocks(RECIPES, "json")
+    (folder / "config.json").write_text(config, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def in_kitchen(kitchen, monkeypatch):
+    monkeypatch.chdir(kitchen)
+    monkeypatch.setenv("DSE_CATALOG", "my_catalog")
+
+
+def commands(page: str, name: str) -> list[str]:
+    return re.findall(rf"^\$ dse ({name}\b.*)$", page, re.MULTILINE)
+
+
+@pytest.mark.usefixtures("in_kitchen")
+def test_recipes_work():
+    from typer.testing import CliRunner
+
+    from dse.cli import app
+
+    evaluated = commands(RECIPES, "evaluate")
+    assert len(evaluated) == 4
+    for line in [*commands(RECIPES, "catalog"), *(f"{line} --json" for line in evaluated)]:
+        done = CliRunner().invoke(app, line.split())
+        assert done.exit_code == 0, (line, done.output)
+    assert catalog.check() == []
+
+
+@pytest.mark.usefixtures("in_kitchen")
+def test_the_sweep_of_the_recipes_has_a_million_designs():
+    grid, keep = dse.sweep.plan("my_sweep.toml")
+    assert 1e6 <= grid.n_designs <= 1e8 and str(keep) == "best"
+
+
+def test_the_types_that_are_read_are_on_the_page():
+    from dse.catalog.huggingface import FAMILIES
+
+    assert {f"`{name}`" for name in FAMILIES} <= set(re.findall(r"`\w+`", RECIPES))
+
+
+# --- all --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", ["files", "recipes"])
+def test_links_of_pages_exist(page):
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    for link in re.findall(r"\]\(([^)#:]+)\)", text):
+        assert (DOCS / link).exists(), link
