@@ -28,6 +28,7 @@ test-slow: $(VENV)/.installed-test  ## run the slow tests alone (TESTS=…)
 docs: $(VENV)/.installed-test  ## regenerate docs/reference.md, docs/files.md, docs/accuracy.md, docs/technology.md and docs/benchmarks.md (TABLES=…)
 	$(BIN)/python -m docs.make.reference docs/reference.md
 	$(BIN)/python -m docs.make.files docs/files.md
+	$(BIN)/python -m docs.make.files docs/glossary.md
 	$(BIN)/python -m docs.make.accuracy docs/accuracy.md $(TABLES)
 	$(BIN)/python -m docs.make.technology docs/technology.md
 	$(BIN)/python -m docs.make.benchmarks docs/benchmarks.md

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -11,11 +12,14 @@ import dse
 from dse import catalog, toml
 from dse.catalog.schema import SCHEMAS, Table
 from dse.catalog.value import CONFIDENCES
+from dse.designs import leaf_path
 from dse.search import plan as plan_search
 from dse.search.codesign import problem as codesign
 from dse.spec import search, sweep
 from dse.spec.axes import RANGE_KEYS, RULES
 from dse.spec.codesign import Budget, Codesign
+from dse.study import TRAINING
+from dse.types import Mapping, Recompute, choice_name
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -45,10 +49,12 @@ SPECIFICATIONS = [text for text in blocks(FILES) if not FILE.match(text)]
 ENTRIES = [text for text in blocks(FILES) if FILE.match(text)]
 
 
-def test_the_page_of_files_is_up_to_date():
+@pytest.mark.parametrize("page", ["files", "glossary"])
+def test_tables_are_up_to_date(page):
     from docs.make.files import filled
 
-    assert filled(FILES) == FILES, "run: python -m docs.make.files docs/files.md"
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    assert filled(text) == text, f"run: python -m docs.make.files docs/{page}.md"
 
 
 def known_keys() -> dict[str, set[str]]:
@@ -191,10 +197,30 @@ def test_the_types_that_are_read_are_on_the_page():
     assert {f"`{name}`" for name in FAMILIES} <= set(re.findall(r"`\w+`", RECIPES))
 
 
+# --- glossary.md ------------------------------------------------------------------------------------------
+
+
+def test_the_glossary_has_every_word_of_tables():
+    """Parts of a mapping, kinds of recompute, modes of keep, columns of tables of designs, confidences."""
+    marked = set(re.findall(r"`([^`\n]+)`", (DOCS / "glossary.md").read_text(encoding="utf-8")))
+    words = {field.name for field in dataclasses.fields(Mapping)} | {choice_name(one) for one in Recompute}
+    words |= {mode if mode != "top" else "top:K" for mode in sweep.KEEP_MODES} | {*TRAINING.breakdown, *CONFIDENCES}
+    words |= {one.metric for one in TRAINING.shown} | {one.heading for one in TRAINING.shown if one.style != "percent"}
+    assert words <= marked, words - marked
+
+
+def test_metrics_and_leaves_of_the_glossary_exist():
+    """Every name in the second column of its tables."""
+    text = (DOCS / "glossary.md").read_text(encoding="utf-8").partition("## Sweeps and searches")[0]
+    cells = [row.split(" | ")[1] for row in text.splitlines() if row.count(" | ") == 2]
+    for name in {name for cell in cells for name in re.findall(r"`([\w.]+)`", cell)} - set(TRAINING.units):
+        assert name in {*sweep.NAMED, "chip", "kernels"} or leaf_path(name)
+
+
 # --- all --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("page", ["files", "recipes"])
+@pytest.mark.parametrize("page", ["files", "recipes", "glossary"])
 def test_links_of_pages_exist(page):
     text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
     for link in re.findall(r"\]\(([^)#:]+)\)", text):

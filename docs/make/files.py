@@ -1,7 +1,7 @@
-"""The tables of the page of the docs on files: methods of searches, schedule of co-design, fields of the catalogue.
+"""Tables of the pages of the docs on files and terms: methods, schedule of co-design, fields of the catalogue, names.
 
-``python -m docs.make.files docs/files.md`` writes them in place, between ``<!-- table: NAME -->`` and
-``<!-- end of table -->``; the text around them is written by hand.
+``python -m docs.make.files PAGE.md`` (``docs/files.md`` or ``docs/glossary.md``) writes them in place, between
+``<!-- table: NAME -->`` and ``<!-- end of table -->``; the text around them is written by hand.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from docs.make.markdown import table
 from dse import quantities
 from dse.catalog.schema import OPERATIONS, SCHEMAS, Choice, Number, Table
 from dse.catalog.value import Parser, text
+from dse.errors import THEIRS
 from dse.search.codesign.descent import Schedule
 from dse.search.methods import METHODS
 from dse.spec.search import BATCHES, METHOD_OPTIONS, MOST_A_STEP
@@ -34,7 +35,7 @@ def filled(page: str) -> str:
 def tables() -> dict[str, str]:
     """Name → table."""
     kinds = {kind: table(_COLUMNS, _rows(kind), words=_COLUMNS) for kind in SCHEMAS}
-    return kinds | {"methods": _methods(), "schedule": _schedule()}
+    return kinds | {"methods": _methods(), "schedule": _schedule(), "elsewhere": _elsewhere()}
 
 
 # --- searches ---------------------------------------------------------------------------------------------
@@ -91,6 +92,19 @@ def _schedule() -> str:
     rows = [[f"`{name}`", f"{value:g}", SCHEDULE[name]] for name, value in defaults.items()]
     header = ("key", "default", "what")
     return table(header, rows, words=header)
+
+
+# --- names of other tools ---------------------------------------------------------------------------------
+
+
+def _elsewhere() -> str:
+    rows = [[_listed(ours), _listed(theirs)] for ours, theirs in THEIRS.items()]
+    header = ("ours", "elsewhere")
+    return table(header, rows, words=header)
+
+
+def _listed(names: str) -> str:
+    return ", ".join(f"`{name}`" for name in names.split())
 
 
 # --- the catalogue ----------------------------------------------------------------------------------------
