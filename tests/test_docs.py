@@ -217,6 +217,20 @@ def test_metrics_and_leaves_of_the_glossary_exist():
         assert name in {*sweep.NAMED, "chip", "kernels"} or leaf_path(name)
 
 
+# --- completion -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("typed", "offered"), [("dse ca", "catalog"), ("dse list le", "leaves")])
+def test_shells_complete(typed, offered):
+    """As the script that ``dse --install-completion`` installs in bash asks for it."""
+    from typer.testing import CliRunner
+
+    from dse.cli import app
+
+    words = {"_DSE_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
+    assert offered in CliRunner().invoke(app, prog_name="dse", env=words).output.split()
+
+
 # --- all --------------------------------------------------------------------------------------------------
 
 
