@@ -249,7 +249,7 @@ def _about(kind: str, key: str, field: Parser, needed: bool) -> tuple[str, str, 
         return unit, "`true` or `false`" if field.bounds == YES_OR_NO else str(field.bounds), absent, meaning
     if isinstance(field, Choice):
         return "", ", ".join(f"`{choice_name(one)}`" for one in field.enum), absent, meaning
-    return "", "a text" if field == text else "pairs of a size and a share", absent, meaning
+    return "", "a string" if field == text else "pairs of a size and a share", absent, meaning
 
 
 def _absent(kind: str, key: str, field: Parser) -> str:

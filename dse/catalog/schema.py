@@ -112,7 +112,7 @@ def _stated_or_generated(values: dict[str, Sourced], where: str) -> None:
     tables = {field.partition(".")[0] for field in values}
     for name in ("matrix_rate", "memory"):
         if {"chip", name} <= tables:
-            allowed, fix = f"{name} or a chip that makes it", f"remove [{name}] or [chip]"
+            allowed, fix = f"either {name}, or a chip that it follows from", f"remove [{name}] or [chip]"
             raise InputError(f"{where}: {name}", "both", allowed, fix)
         if not {"chip", name} & tables:
             raise _missing(f"{where}: {name}", name)
@@ -292,9 +292,9 @@ def _check_header(data: dict[str, Any], file: str) -> None:
     for key in ("aliases", "sources"):
         texts = data.get(key, [])
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            raise InputError(f"{file}: {key}", repr(texts), "a list of texts", f'write {key} = ["…"]')
+            raise InputError(f"{file}: {key}", repr(texts), "a list of strings", f'write {key} = ["…"]')
     if data.get("n_experts", 1) != 1:
-        fix = "mixture of experts is not modelled yet: use a dense model"
+        fix = "mixtures of experts are not modelled yet: use a dense model"
         raise InputError(f"{file}: n_experts", repr(data["n_experts"]), "1 or absent", fix)
 
 

@@ -99,7 +99,7 @@ def leaf(name: str, path: str, value: Any, where: str) -> Axis:
 def listed(name: str, path: str, values: list[Any], where: str, explicit: bool = True) -> Axis:
     """An axis of one leaf with these values."""
     if not values:
-        raise InputError(where, "an empty list", "one value or more", "list values, or remove the axis")
+        raise InputError(where, "an empty list", "one value or more", "list some values, or remove the axis")
     numbers = tuple(leaf_value(path, value, where) for value in values)
     labels = tuple(_label(path, number) for number in numbers)
     if all(isinstance(value, bool) for value in values):
@@ -147,7 +147,7 @@ def _points(first: float, last: float, how: str, by: Any, where: str) -> list[fl
     elif first > 0:
         count = int(math.log(last / first) / math.log(by) + 1e-9) + 1
     else:
-        raise InputError(f"{where}.from", repr(first), "a number above 0", "a factor never leaves 0")
+        raise InputError(f"{where}.from", repr(first), "a number above 0", "multiplying 0 by a factor gives 0 again")
     if count > _LONGEST:
         raise InputError(where, f"{count:,} values", f"at most {_LONGEST:,}", "take a larger step")
     if how == "factor":

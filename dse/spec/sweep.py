@@ -39,7 +39,11 @@ NAMED = {
 _SECTIONS = {
     "workload": {"name": "workload"},
     "system": {
-        "name": "system", "accelerator": "accelerator", "node": "node", "memory": "memory", "scale_up": "scale_up",
+        "name": "system",
+        "accelerator": "accelerator",
+        "node": "node",
+        "memory": "memory",
+        "scale_up": "scale_up",
         "scale_out": "scale_out",
     },
     "software": {"name": "software"},
@@ -299,7 +303,7 @@ def _check_conflicts(names: dict[str, Axis], fixed: dict[str, Axis], axes: tuple
     for axis in axes:
         if axis.key in said:
             raise InputError(
-                axis.where, f"{axis.name} twice", "one place", f"remove it here or at {said[axis.key].where}"
+                axis.where, f"{axis.name} twice", "each once", f"remove it here or at {said[axis.key].where}"
             )
         said[axis.key] = axis
 
@@ -318,13 +322,21 @@ def _zips(table: dict[str, Any], axes: tuple[Axis, ...], where: str) -> tuple[tu
         if members.count(name) > 1:
             raise InputError(where, f"{name} twice", "each axis once", "remove one of them")
         if by_name[name].rule:
-            raise InputError(where, f"{name}, which is {by_name[name].rule!r}", "axes with values", f"list {name}")
+            raise InputError(
+                where,
+                f"{name}, which is {by_name[name].rule!r}",
+                "axes with listed values",
+                f"list the values of {name}",
+            )
     for group in groups:
         lengths = {name: len(by_name[name].values) for name in group}
         if len(set(lengths.values())) > 1:
             shown = ", ".join(f"{name}: {length}" for name, length in lengths.items())
             raise InputError(
-                where, f"axes of different lengths ({shown})", "equal lengths", "list as many values of each"
+                where,
+                f"axes of different lengths ({shown})",
+                "equal lengths",
+                "list the same number of values for each",
             )
     return tuple(tuple(map(str, group)) for group in groups)
 
@@ -333,7 +345,7 @@ def _constraints(table: dict[str, Any], where: str, study: Study) -> tuple[Expre
     _check_keys(table, KEYS["constraints"], where)
     texts = table.get("all", [])
     if not isinstance(texts, list):
-        raise InputError(f"{where}.all", repr(texts), "a list of texts", 'write all = ["tp <= 8"]')
+        raise InputError(f"{where}.all", repr(texts), "a list of strings", 'write all = ["tp <= 8"]')
     found = tuple(parse(text, f"{where}.all[{i}]", study) for i, text in enumerate(texts))
     for expression in found:
         if not expression.is_comparison:
@@ -350,7 +362,10 @@ def _objectives(table: dict[str, Any], where: str, study: Study) -> tuple[Object
             expression = parse(text, f"{where}.{key}", study)
             if expression.is_comparison:
                 raise InputError(
-                    expression.where, repr(text), "a number to compare", f"name a metric such as {study.objective}"
+                    expression.where,
+                    repr(text),
+                    "a number, not a comparison",
+                    f"name a metric such as {study.objective}",
                 )
             if not set(expression.names) & set(study.units):
                 raise InputError(
@@ -370,7 +385,7 @@ def _limit(value: Any, where: str) -> int:
 def _compression(value: Any, where: str) -> str:
     if value in COMPRESSIONS:
         return value
-    raise InputError(where, repr(value), ", ".join(COMPRESSIONS), "leave it out: auto takes what is fastest here")
+    raise InputError(where, repr(value), ", ".join(COMPRESSIONS), "leave it out: auto takes the fastest one available")
 
 
 def _histogram(value: Any, where: str) -> int:

@@ -144,3 +144,26 @@ def test_a_name_stays_a_name(tmp_path):
     made = tmp_path / "workloads" / "made.toml"
     made.write_text(huggingface.as_toml(LLAMA_3_8B, 'a "name"\n\x7f\\', "con\x1bfig.json"))
     assert catalog.entry("workload", "made", folder=tmp_path).name == 'a "name"\\'
+
+
+ODD = (
+    None, True, False, 0, 1, -1, 2**63, 10**400, 0.5, 1e308, float("inf"), float("nan"), "", "8", "\x1b[31m", [], [8],
+    {}, {"original_max_position_embeddings": -1}, {"a": []}, [["sliding_attention"]] * 32,
+)  # fmt: skip
+MORE_KEYS = ("layer_types", "use_sliding_window", "max_window_layers", "rope_scaling", "alibi", "head_dim")
+
+
+@pytest.mark.parametrize("slug", KNOWN)
+def test_odd_values_are_read_or_refused(slug, tmp_path):
+    """What is read is a file of the catalogue that dse can use."""
+    made = tmp_path / "workloads" / "made.toml"
+    made.parent.mkdir()
+    for key in {*KNOWN[slug], *huggingface._FOREIGN, *MORE_KEYS}:
+        for odd in ODD:
+            try:
+                text = huggingface.as_toml(KNOWN[slug] | {key: odd}, "made")
+            except InputError as error:
+                assert all((error.where, error.got, error.allowed, error.fix)), (key, odd)
+                continue
+            made.write_text(text)
+            assert catalog.workload("made", folder=tmp_path).n_layers >= 1
