@@ -66,7 +66,7 @@ def check_chip(path: str, generated: bool, where: str) -> None:
     if path.startswith(f"{CHIP}.") and not generated:
         raise InputError(
             where, inner.rstrip("."), "leaves of an accelerator that is not generated",
-            "name a generated one as the system or accelerator, such as gpu",
+            "name a generated accelerator, such as gpu, as the system or accelerator",
         )  # fmt: skip
     if generated and inner != path and any(inner == name or inner.startswith(f"{name}.") for name in GENERATED):
         raise InputError(
@@ -131,7 +131,7 @@ def leaf_path(name: str, where: str = "design") -> str:
     if len(found) == 1:
         return found[0]
     if found:
-        raise InputError(where, repr(name), " or ".join(found), "write enough of the path to make it unique")
+        raise InputError(where, repr(name), " or ".join(found), "write more of the path")
     raise unknown_name(where, name, _by_ending(), "leaves of a design", "dse list leaves")
 
 
@@ -169,7 +169,7 @@ def leaf_value(path: str, value: Any, where: str = "design") -> float:
     elif isinstance(value, bool | int | float):
         number = float(value)
     else:
-        raise InputError(where, repr(value), f"a number or a text in {about['units']}", "write a single value")
+        raise InputError(where, repr(value), f"a number, or a string in {about['units']}", "write a single value")
     return catalog.bounded(number, value, about["bounds"], where)
 
 
@@ -197,7 +197,7 @@ def _choice(enum: type[IntEnum], value: Any, where: str) -> float:
     if isinstance(value, int | float) and value in set(enum):
         return float(value)
     allowed = ", ".join(map(choice_name, enum))
-    raise InputError(where, repr(value), allowed, f"use one of the names of {enum.__name__}")
+    raise InputError(where, repr(value), allowed, "use one of these names")
 
 
 def replace(record: R, values: MappingABC[str, Any]) -> R:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 #: Our names → what other tools call them (Megatron-LM, DeepSpeed, Hugging Face, torchtitan, papers); letters and digits
 #: alone are compared. Of several of ours those that a place knows are offered.
-_THEIRS = {
+THEIRS = {
     "n_devices": "gpus n_gpus num_gpus number_of_gpus devices num_devices world_size n_procs accelerators",
     "scale_up.domain": "gpus_per_node devices_per_node nproc_per_node nvlink_domain",
     "micro_batch": "mbs micro_batch_size per_device_train_batch_size train_micro_batch_size_per_gpu",
@@ -66,7 +66,7 @@ def plain(text: str) -> str:
 
 
 #: What others call a thing → our names of it.
-ELSEWHERE = {plain(word): tuple(ours.split()) for ours, theirs in _THEIRS.items() for word in theirs.split()}
+ELSEWHERE = {plain(word): tuple(ours.split()) for ours, theirs in THEIRS.items() for word in theirs.split()}
 
 
 class InputError(ValueError):

@@ -89,7 +89,7 @@ def _axes(_: Study) -> Listing:
 
 def _constraints(study: Study) -> Listing:
     what = (
-        "names of expressions, for [constraints] and [objective]: with + - * / < <= > >= == != and or not; a text "
+        "names of expressions, for [constraints] and [objective]: with + - * / < <= > >= == != and or not; a string "
         "beside a name takes its unit or choice: peak_memory <= '70 GiB', recompute == 'full'"
     )
     metrics = ((name, _unit(units), "metric", study.long_names[name]) for name, units in study.units.items())

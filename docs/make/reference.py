@@ -14,7 +14,7 @@ _INTRODUCTION = """\
 
 Generated from the engine's own records by `python -m docs.make.reference docs/reference.md`; `dse list KIND [PATTERN]`
 prints the same, or a part of it. A leaf may be named by its path or by any ending of the path that is unique; the
-shortest one is listed. Numbers are SI; texts carry units, such as `"3.35 TB/s"`. How the files are written in which
+shortest one is listed. Numbers are SI; strings carry units, such as `"3.35 TB/s"`. How the files are written in which
 these names stand: [files.md](files.md)."""
 
 #: Kinds on the page with their headings; names of expressions are leaves and metrics again.

@@ -253,7 +253,7 @@ def check(folder: Folder = None) -> list[str]:
             problems.append(str(error))
             continue
         if slug != slug.lower() or not slug.replace("-", "").isalnum():
-            problems.append(f"{shown(found.path)}: a slug is lower-case words joined by '-'")
+            problems.append(f"{shown(found.path)}: a slug consists of lower-case words joined by '-'")
     return list(dict.fromkeys(problems))
 
 
@@ -270,5 +270,5 @@ def _ambiguous(kind: str, folder: Folder) -> list[str]:
             for known in (slug, found.name, *found.aliases):
                 owner = owners.setdefault(plain(known), slug)
                 if owner != slug:
-                    problems.append(f"{shown(path)}: aliases: {known!r} is a name of {owner!r} too")
+                    problems.append(f"{shown(path)}: aliases: {known!r} is also a name of {owner!r}")
     return problems

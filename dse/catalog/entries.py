@@ -203,7 +203,7 @@ def _kernels(slug: str, folder: Folder, within: tuple[str, ...] = ()) -> dict[st
     _, parent = reference(entry, "family", folder)
     if parent in (*within, slug):
         where = f"{shown(entry.path)}: family"
-        raise InputError(where, repr(named), "a family that stands on its own", "break the circle")
+        raise InputError(where, repr(named), "a family that does not lead back here", "break the cycle")
     own = {field: value for field, value in entry.values.items() if field != "family"}
     return _kernels(parent, folder, (*within, slug)) | own
 
@@ -329,7 +329,7 @@ def _system(found: Entry, folder: Folder, fine: bool) -> Values:
     if alone and found.value("node.scale_up") == NO_NETWORK:
         raise InputError(
             f"{file}: node.scale_up", "'none'", "a switched network",
-            f"links of {found.slug} form no switched node, which alone is modelled yet: name another system",
+            f"only switched nodes are modelled yet, and the links of {found.slug} do not form one: name another system",
         )  # fmt: skip
     device = found if alone else load(*reference(found, "accelerator", folder), folder)
     values = within("accelerator", _accelerator(device, folder, fine))

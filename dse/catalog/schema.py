@@ -36,22 +36,41 @@ _HEADERS = {"workload": (*_HEADER, "n_experts"), "system": (*_HEADER, "sources")
 def _leaves(record: type, *names: str) -> dict[str, Parser]:
     """The leaves of a record itself: all, or those named."""
     return {
-        name: _choice(about["enum"]) if "enum" in about else _number(about["units"], about["bounds"])
+        name: Choice(about["enum"], about["long_name"]) if "enum" in about
+        else Number(about["units"], about["bounds"], about["long_name"], about.get("default"))
         for name, about in paths.leaves(record).items()
         if "." not in name and (not names or name in names)
     }
 
 
-def _choice(enum: type[IntEnum]) -> Parser:
-    return lambda raw, where: (value.choice(raw, enum, where), "1")
+@dataclasses.dataclass(frozen=True)
+class Number:
+    """Reads a number of a unit within bounds; with ``meaning`` and ``default`` where it is a leaf of a design."""
+
+    units: str
+    bounds: Bounds = NOT_NEGATIVE
+    meaning: str = ""
+    default: float | None = None
+
+    def __call__(self, raw: Any, where: str) -> tuple[float, str]:
+        """The number in SI units, and the units."""
+        return value.number(raw, self.units, self.bounds, where), self.units
 
 
-def _number(units: str, bounds: Bounds = NOT_NEGATIVE) -> Parser:
-    return lambda raw, where: (value.number(raw, units, bounds, where), units)
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """Reads a name of an enumeration."""
+
+    enum: type[IntEnum]
+    meaning: str = ""
+
+    def __call__(self, raw: Any, where: str) -> tuple[float, str]:
+        """The code of the choice; it has no units."""
+        return value.choice(raw, self.enum, where), "1"
 
 
 def _numbers(**units: str | tuple[str, Bounds]) -> dict[str, Parser]:
-    return {name: _number(*([unit] if isinstance(unit, str) else unit)) for name, unit in units.items()}
+    return {name: Number(*([unit] if isinstance(unit, str) else unit)) for name, unit in units.items()}
 
 
 def _texts(*names: str) -> dict[str, Parser]:
@@ -93,7 +112,7 @@ def _stated_or_generated(values: dict[str, Sourced], where: str) -> None:
     tables = {field.partition(".")[0] for field in values}
     for name in ("matrix_rate", "memory"):
         if {"chip", name} <= tables:
-            allowed, fix = f"{name} or a chip that makes it", f"remove [{name}] or [chip]"
+            allowed, fix = f"either {name}, or a chip that it follows from", f"remove [{name}] or [chip]"
             raise InputError(f"{where}: {name}", "both", allowed, fix)
         if not {"chip", name} & tables:
             raise _missing(f"{where}: {name}", name)
@@ -192,7 +211,7 @@ _CAPABILITIES: dict[str, Parser | Table] = {"can": Table(_leaves(types.Capabilit
 #: stacks share.
 _SOFTWARE = Table(
     _texts("family", "lineage") | _leaves(types.Software) | _numbers(residual="1")
-    | {"selective": _choice(types.Recompute)} | _CAPABILITIES
+    | {"selective": Choice(types.Recompute)} | _CAPABILITIES
     | _leaves(types.Mapping, *LEFT_OPEN),
     needs=_stated(types.Software),
 )  # fmt: skip
@@ -273,9 +292,9 @@ def _check_header(data: dict[str, Any], file: str) -> None:
     for key in ("aliases", "sources"):
         texts = data.get(key, [])
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            raise InputError(f"{file}: {key}", repr(texts), "a list of texts", f'write {key} = ["…"]')
+            raise InputError(f"{file}: {key}", repr(texts), "a list of strings", f'write {key} = ["…"]')
     if data.get("n_experts", 1) != 1:
-        fix = "mixture of experts is not modelled yet: use a dense model"
+        fix = "mixtures of experts are not modelled yet: use a dense model"
         raise InputError(f"{file}: n_experts", repr(data["n_experts"]), "1 or absent", fix)
 
 

@@ -233,7 +233,9 @@ def _examples(units: str) -> str:
 
 
 def _wrong_dimension(text: str, units: str, where: str) -> InputError:
-    return InputError(where, f"{text!r}, another dimension", _examples(units), "write the value in one of these units")
+    return InputError(
+        where, f"{text!r}, which has another dimension", _examples(units), "write the value in one of these units"
+    )
 
 
 def _unreadable(text: str, units: str, where: str) -> InputError:

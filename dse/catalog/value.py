@@ -105,7 +105,7 @@ def _si(raw: Any, units: str, where: str) -> float:
     if isinstance(raw, str):
         return quantity(raw, units, where)
     if not isinstance(raw, int | float):
-        raise InputError(where, repr(raw), f"a text with units ({units})", "write a single value")
+        raise InputError(where, repr(raw), f"a string with a unit ({units})", "write a single value")
     return quantity(str(raw), units, where) if units != "1" else float(raw)
 
 
@@ -121,7 +121,7 @@ def choice(raw: Any, enum: type[IntEnum], where: str) -> float:
 def text(raw: Any, where: str) -> tuple[str, str]:
     """A text as it is."""
     if not isinstance(raw, str):
-        raise InputError(where, repr(raw), "a text", "put it in quotes")
+        raise InputError(where, repr(raw), "a string", "put it in quotes")
     return raw, ""
 
 
@@ -132,11 +132,13 @@ def steps(units: str) -> Parser:
         if not isinstance(raw, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in raw):
             raise InputError(where, repr(raw), "pairs of a size and an efficiency", 'write [["1 GFLOP", 0.5], …]')
         if not 1 <= len(raw) <= MOST_STEPS:
-            raise InputError(where, f"{len(raw)} steps", f"1 to {MOST_STEPS}", "merge steps that differ least")
+            raise InputError(where, f"{len(raw)} steps", f"1 to {MOST_STEPS}", "merge the steps that differ least")
         shares = [number(share, "1", POSITIVE_SHARE, where) for _, share in raw]
         pairs = sorted(zip((_si(size, units, where) for size, _ in raw), shares, strict=True))
         if pairs[0][0] != 0.0:
-            raise InputError(where, f"a least size of {pairs[0][0]:g}", "a step from 0 on", f'add ["0 {units}", …]')
+            raise InputError(
+                where, f"a least size of {pairs[0][0]:g}", "a step that begins at 0", f'add ["0 {units}", …]'
+            )
         return (*pairs, *[(math.inf, pairs[-1][1])] * (MOST_STEPS - len(pairs))), ""  # a table has no one unit
 
     return parse

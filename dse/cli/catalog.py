@@ -79,6 +79,30 @@ def check(folder: Folder = None) -> int:
     return BAD_INPUT if problems else 0
 
 
+@app.command("from-config")
+@report_errors
+def from_config(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG.json", help="The config.json of a model on Hugging Face.")],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="FILE.toml", help="File to write, in workloads/ of a catalogue."),
+    ],
+    name: Annotated[str | None, typer.Option(help="Name of the workload [default: that of the file].")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")] = False,
+) -> None:
+    """Write a workload from a config.json of Hugging Face.
+
+    The shape is read from it; set seq_len and global_batch to those of your training. Dense decoders only.
+    """
+    from dse import outputs
+    from dse.catalog import huggingface
+
+    text = huggingface.as_toml(huggingface.read(config), name or output.stem, config.name)
+    with outputs.replacing(output, force, [config]) as partial:
+        partial.write_text(text, encoding="utf-8")
+    print(f"written: {output}")
+
+
 def _entries(name: str, kind: str | None, folder: Path | None) -> list[Entry]:
     """The entries of a name, of one kind or of all."""
     from dse import catalog

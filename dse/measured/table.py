@@ -144,7 +144,7 @@ def read_table(path: str | Path) -> tuple[list[str], list[Row]]:
         got = getattr(error, "strerror", None) or str(error)
         raise InputError(str(path), got, "a CSV file, plain or gzipped", "check the path and the file") from None
     if not columns or not rows:
-        raise InputError(str(path), "no rows", "a header line and at least one row", "check that the file is complete")
+        raise InputError(str(path), "no rows", "a header and at least one row", "check that the file is complete")
     return columns, rows
 
 

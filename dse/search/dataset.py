@@ -76,7 +76,7 @@ def _best(problem: Problem, found: list[MethodResult]) -> dict[str, Variable]:
     metrics = {name: np.concatenate([one.metrics[name] for one in found]) for name in problem.spec.sweep.metrics}
     data = _designs(problem, points, metrics, ("searcher", "seed"), (len(found), n), "")
     counts = np.stack([one.evaluations + one.polish_evaluations for one in found]).astype(np.int64)
-    about = {"units": "1", "long_name": "evaluations of a seed, the polish included"}
+    about = {"units": "1", "long_name": "evaluations of a seed, including polishing"}
     violation = np.stack([one.polished.evaluation.violation for one in found])
     distance = {"units": "1", "long_name": "violation of the best design, 0 when feasible"}
     return data | {

@@ -131,7 +131,7 @@ def _kept(task: Problem, target: Path | None) -> str:
     of_methods = {checkpoint.path(target, name): _key(task, name) for name in task.spec.methods}
     if not any(checkpoint.load(path, key) for path, key in of_methods.items()):
         return "; nothing is kept"
-    return f"; its steps are in {parts_folder(target)}; the same command goes on from there"
+    return f"; its steps are in {parts_folder(target)}; the same command continues from there"
 
 
 def _with_budget(task: Problem, options: Options) -> Problem:

@@ -16,7 +16,7 @@ from dse.types import choice_name
 #: Rules that make an axis' values from what it must divide.
 RULES = ("divisors", "powers_of_two")
 
-_RANGE_KEYS = ("from", "to", "factor", "step", "count")
+RANGE_KEYS = ("from", "to", "factor", "step", "count")
 _LONGEST = 1_000_000
 
 Label = float | int | bool | str
@@ -102,7 +102,7 @@ def leaf(name: str, path: str, value: Any, where: str) -> Axis:
 def listed(name: str, path: str, values: list[Any], where: str, explicit: bool = True) -> Axis:
     """An axis of one leaf with these values."""
     if not values:
-        raise InputError(where, "an empty list", "one value or more", "list values, or remove the axis")
+        raise InputError(where, "an empty list", "one value or more", "list some values, or remove the axis")
     numbers = tuple(leaf_value(path, value, where) for value in values)
     labels = tuple(_label(path, number) for number in numbers)
     if all(isinstance(value, bool) for value in values):
@@ -120,8 +120,8 @@ def _label(path: str, number: float) -> Label:
 def _spread(path: str, table: dict[str, Any], where: str) -> list[float]:
     """The values of a range: both ends included, by a factor, a step or a count."""
     for key in table:
-        if key not in _RANGE_KEYS:
-            raise unknown_name(where, key, _RANGE_KEYS, "keys of a range")
+        if key not in RANGE_KEYS:
+            raise unknown_name(where, key, RANGE_KEYS, "keys of a range")
     ways = [key for key in ("factor", "step", "count") if key in table]
     if not {"from", "to"} <= set(table) or len(ways) != 1:
         raise InputError(
@@ -150,7 +150,7 @@ def _points(first: float, last: float, how: str, by: Any, where: str) -> list[fl
     elif first > 0:
         count = int(math.log(last / first) / math.log(by) + 1e-9) + 1
     else:
-        raise InputError(f"{where}.from", repr(first), "a number above 0", "a factor never leaves 0")
+        raise InputError(f"{where}.from", repr(first), "a number above 0", "multiplying 0 by a factor gives 0 again")
     if count > _LONGEST:
         raise InputError(where, f"{count:,} values", f"at most {_LONGEST:,}", "take a larger step")
     if how == "factor":

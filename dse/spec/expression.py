@@ -41,11 +41,12 @@ _COMPARE = {
 }  # fmt: skip
 #: Characters and levels that an expression may have: what is read without hurry, and within Python's own stack.
 _LONGEST, _DEEPEST = 4_000, 100
+_SPLIT = "split it into several constraints: all of them must hold"
 
 #: What designs, of single precision, can be compared with.
 _LARGEST = 1e38
 
-_ALLOWED = "numbers, texts, leaves, metrics, + - * / < <= > >= == != and or not"
+_ALLOWED = "numbers, strings, leaves, metrics, + - * / < <= > >= == != and or not"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,16 +98,16 @@ def parse(text: Any, where: str, study: Study) -> Expression:
     False
     """
     if not isinstance(text, str):
-        raise InputError(where, repr(text), "a text such as 'tp <= 8'", "put the expression in quotes")
+        raise InputError(where, repr(text), "a string such as 'tp <= 8'", "put the expression in quotes")
     if len(text) > _LONGEST:
-        raise InputError(where, repr(text), f"at most {_LONGEST:,} characters", "split it: all constraints must hold")
+        raise InputError(where, repr(text), f"at most {_LONGEST:,} characters", _SPLIT)
     try:
         tree = _tree(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         reason = error.args[0] if error.args else "nested too deep"
-        raise InputError(where, repr(text), _ALLOWED, f"this is no expression: {reason}") from None
+        raise InputError(where, repr(text), _ALLOWED, f"this is not an expression: {reason}") from None
     if _is_deeper(tree, _DEEPEST):
-        raise InputError(where, repr(text), f"at most {_DEEPEST} levels", "split it: all constraints must hold")
+        raise InputError(where, repr(text), f"at most {_DEEPEST} levels of nesting", _SPLIT)
     names: dict[str, None] = {}
 
     def note(name: str) -> float:
@@ -145,7 +146,7 @@ class _Reading:
         dotted = _dotted(node)
         if dotted is not None:
             return self.lookup(self._full_name(dotted))
-        raise InputError(self.where, repr(ast.unparse(node)), _ALLOWED, "write it with these")
+        raise InputError(self.where, repr(ast.unparse(node)), _ALLOWED, "use only these")
 
     def excess(self, node: ast.expr, wanted: bool) -> Scalar:
         """By how much a node fails to be ``wanted``."""
@@ -164,7 +165,7 @@ class _Reading:
     def _constant(self, value: float) -> float:
         """A number as it is written, if single precision holds it."""
         if abs(value) > _LARGEST:
-            raise InputError(self.where, "a number beyond 1e38", "numbers up to 1e38", "check the number")
+            raise InputError(self.where, "a number above 1e38", "numbers up to 1e38", "check the number")
         return float(value)
 
     def _number(self, node: ast.expr) -> Scalar:
@@ -196,7 +197,7 @@ class _Reading:
     def _text(self, text: str, named: list[str]) -> Scalar:
         """A text beside these names."""
         if not named:
-            raise InputError(self.where, repr(text), "a text beside a leaf or metric", "compare a name with it")
+            raise InputError(self.where, repr(text), "a string beside a leaf or metric", "compare it with one")
         name = self._full_name(named[0])
         if name in self.study.units:
             return catalog.quantity(text, self.study.units[name], self.where)

@@ -70,7 +70,7 @@ class _Searching(Section):
     seconds: Positive | None = None
     seeds: tuple[int, ...] = Field(
         tuple(range(DEFAULT_SEEDS)), title="write seeds = 4",
-        description=f"a count up to {MOST_SEEDS:,}, or a list of so many unlike whole numbers below 2^32",
+        description=f"a count up to {MOST_SEEDS:,}, or a list of at most as many different whole numbers below 2^32",
     )  # fmt: skip
     polish: Truth = True
 
@@ -103,10 +103,10 @@ _tables: dict[str, Any] = {
     name: (_options_section(name, options) | None, None) for name, options in METHOD_OPTIONS.items()
 }
 #: ``[search]`` with a table of options a method.
-_SearchSection = create_model("SearchSection", __base__=_Searching, **_tables)
+SearchSection = create_model("SearchSection", __base__=_Searching, **_tables)
 
 
-class _Continuous(Section):
+class ContinuousAxis(Section):
     """A continuous axis."""
 
     from_: Any = Field(alias="from")
@@ -194,7 +194,7 @@ def from_text(text: str, file: str = "search.toml", study: Study | None = None) 
     (('random', 'evolution'), 3000000000000.0, {'population': 64})
     """
     document = copy.deepcopy(toml.parsed(text, file))
-    section = checked(_SearchSection, document.pop("search", {}), f"{file}: search")
+    section = checked(SearchSection, document.pop("search", {}), f"{file}: search")
     found: dict[str, dict[str, Any]] = {}
     if isinstance(document.get("axes"), dict):
         _take_continuous(document["axes"], "", found)
@@ -224,17 +224,17 @@ def _take_continuous(table: dict[str, Any], prefix: str, found: dict[str, dict[s
 
 def _interval(name: str, table: dict[str, Any], sweep: SweepSpec, where: str) -> Interval:
     """A continuous axis from its TOML table."""
-    said = checked(_Continuous, table, where)
+    said = checked(ContinuousAxis, table, where)
     if not said.continuous:
-        raise InputError(where, "continuous = false", "continuous = true", "leave the axis to its list of values")
+        raise InputError(where, "continuous = false", "continuous = true", "list the values of the axis")
     axis = next(axis for axis in sweep.axes if axis.name == name)
     path = axis.key
     if path not in known_leaves() or path.startswith(("mapping.", "workload.")) or path == N_DEVICES:
-        raise InputError(where, name, "real leaves of a system, its software or its chip", "list the values")
+        raise InputError(where, name, "real-valued leaves of the system, its software or its chip", "list the values")
     if known_leaves()[path].get("enum"):
         raise InputError(where, "a range of names", "a list of names", "write a list")
     if any(name in group for group in sweep.zips):
-        raise InputError(where, "a continuous axis that moves with others", "an axis of its own", "take it out of zip")
+        raise InputError(where, "a continuous axis in a group", "axes that are not zipped", "take it out of [zip]")
     low, high = axis.values[0], leaf_value(path, said.to, f"{where}.to")
     if not low < high:
         raise InputError(where, f"to = {said.to}", f"above from = {said.from_}", "swap them")

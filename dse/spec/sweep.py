@@ -39,7 +39,11 @@ NAMED = {
 _SECTIONS = {
     "workload": {"name": "workload"},
     "system": {
-        "name": "system", "accelerator": "accelerator", "node": "node", "memory": "memory", "scale_up": "scale_up",
+        "name": "system",
+        "accelerator": "accelerator",
+        "node": "node",
+        "memory": "memory",
+        "scale_up": "scale_up",
         "scale_out": "scale_out",
     },
     "software": {"name": "software"},
@@ -48,7 +52,16 @@ _SECTIONS = {
 #: Key of ``[software]`` that lets mappings ask for what the stack lacks.
 ANY_OPTION = "any_option"
 
-_KEYS = ("title", *_SECTIONS, "axes", "zip", "constraints", "objective", "output")
+#: Section → the keys of its own; leaves and catalogue names are keys of some besides.
+KEYS = {
+    **{section: tuple(own) for section, own in _SECTIONS.items()},
+    "software": ("name", ANY_OPTION),
+    "axes": (),
+    "zip": ("groups",),
+    "constraints": ("all",),
+    "objective": ("minimize", "maximize"),
+    "output": ("keep", "file", "limit", "compression", "histogram", "energy"),
+}
 COMPRESSIONS = ("auto", "zstd", "zlib", "none")
 KEEP_MODES = ("all", "feasible", "best", "pareto", "top")
 
@@ -175,8 +188,8 @@ def from_document(document: dict[str, Any], text: str, file: str, study: Study |
     """The specification in a parsed TOML text; ``text`` is what results carry and what is hashed."""
     study = study or of_document(document)
     for key in document:
-        if key not in _KEYS:
-            raise unknown_name(file, key, _KEYS, "sections")
+        if key not in ("title", *KEYS):
+            raise unknown_name(file, key, ("title", *KEYS), "sections")
     for key in set(document) - {"title"}:
         _expect_table(document[key], f"{file}: {key}")
     names, fixed = _fixed(document, file)
@@ -184,7 +197,7 @@ def from_document(document: dict[str, Any], text: str, file: str, study: Study |
     axes = tuple(_axes(document.get("axes", {}), file))
     _check_conflicts(names, fixed, axes)
     output = document.get("output", {})
-    _check_keys(output, ("keep", "file", "limit", "compression", "histogram", "energy"), f"{file}: output")
+    _check_keys(output, KEYS["output"], f"{file}: output")
     constraints = _constraints(document.get("constraints", {}), f"{file}: constraints", study)
     objectives = _objectives(document.get("objective", {}), f"{file}: objective", study)
     used = {*fixed, *(axis.key for axis in axes), *itertools.chain(*(c.names for c in constraints))}
@@ -290,13 +303,13 @@ def _check_conflicts(names: dict[str, Axis], fixed: dict[str, Axis], axes: tuple
     for axis in axes:
         if axis.key in said:
             raise InputError(
-                axis.where, f"{axis.name} twice", "one place", f"remove it here or at {said[axis.key].where}"
+                axis.where, f"{axis.name} twice", "each once", f"remove it here or at {said[axis.key].where}"
             )
         said[axis.key] = axis
 
 
 def _zips(table: dict[str, Any], axes: tuple[Axis, ...], where: str) -> tuple[tuple[str, ...], ...]:
-    _check_keys(table, ("groups",), where)
+    _check_keys(table, KEYS["zip"], where)
     by_name = {axis.name: axis for axis in axes}
     groups = table.get("groups", [])
     where = f"{where}.groups"
@@ -309,22 +322,30 @@ def _zips(table: dict[str, Any], axes: tuple[Axis, ...], where: str) -> tuple[tu
         if members.count(name) > 1:
             raise InputError(where, f"{name} twice", "each axis once", "remove one of them")
         if by_name[name].rule:
-            raise InputError(where, f"{name}, which is {by_name[name].rule!r}", "axes with values", f"list {name}")
+            raise InputError(
+                where,
+                f"{name}, which is {by_name[name].rule!r}",
+                "axes with listed values",
+                f"list the values of {name}",
+            )
     for group in groups:
         lengths = {name: len(by_name[name].values) for name in group}
         if len(set(lengths.values())) > 1:
             shown = ", ".join(f"{name}: {length}" for name, length in lengths.items())
             raise InputError(
-                where, f"axes of different lengths ({shown})", "equal lengths", "list as many values of each"
+                where,
+                f"axes of different lengths ({shown})",
+                "equal lengths",
+                "list the same number of values for each",
             )
     return tuple(tuple(map(str, group)) for group in groups)
 
 
 def _constraints(table: dict[str, Any], where: str, study: Study) -> tuple[Expression, ...]:
-    _check_keys(table, ("all",), where)
+    _check_keys(table, KEYS["constraints"], where)
     texts = table.get("all", [])
     if not isinstance(texts, list):
-        raise InputError(f"{where}.all", repr(texts), "a list of texts", 'write all = ["tp <= 8"]')
+        raise InputError(f"{where}.all", repr(texts), "a list of strings", 'write all = ["tp <= 8"]')
     found = tuple(parse(text, f"{where}.all[{i}]", study) for i, text in enumerate(texts))
     for expression in found:
         if not expression.is_comparison:
@@ -333,7 +354,7 @@ def _constraints(table: dict[str, Any], where: str, study: Study) -> tuple[Expre
 
 
 def _objectives(table: dict[str, Any], where: str, study: Study) -> tuple[Objective, ...]:
-    _check_keys(table, ("minimize", "maximize"), where)
+    _check_keys(table, KEYS["objective"], where)
     found = []
     for key, sign in (("minimize", 1.0), ("maximize", -1.0)):
         texts = table.get(key, [])
@@ -341,7 +362,10 @@ def _objectives(table: dict[str, Any], where: str, study: Study) -> tuple[Object
             expression = parse(text, f"{where}.{key}", study)
             if expression.is_comparison:
                 raise InputError(
-                    expression.where, repr(text), "a number to compare", f"name a metric such as {study.objective}"
+                    expression.where,
+                    repr(text),
+                    "a number, not a comparison",
+                    f"name a metric such as {study.objective}",
                 )
             if not set(expression.names) & set(study.units):
                 raise InputError(
@@ -361,7 +385,7 @@ def _limit(value: Any, where: str) -> int:
 def _compression(value: Any, where: str) -> str:
     if value in COMPRESSIONS:
         return value
-    raise InputError(where, repr(value), ", ".join(COMPRESSIONS), "leave it out: auto takes what is fastest here")
+    raise InputError(where, repr(value), ", ".join(COMPRESSIONS), "leave it out: auto takes the fastest one available")
 
 
 def _histogram(value: Any, where: str) -> int:

@@ -35,7 +35,9 @@ class Interrupted(Exception):  # noqa: N818 - what happened, not an error
 
     def __init__(self, done: int, total: int, parts: Path | None) -> None:
         self.done, self.total, self.parts = done, total, parts
-        kept = f"what is finished is in {parts}; run again to go on" if parts else "without an output nothing is kept"
+        kept = (
+            f"what is finished is in {parts}; run again to continue" if parts else "without an output nothing is kept"
+        )
         super().__init__(f"interrupted after {done:,} of {total:,} designs; {kept}")
 
 
@@ -52,7 +54,7 @@ def kept_parts(blocks: list[range], store: PartStore | None) -> str:
         return "; without an output nothing is kept"
     found = ranges(store.folder).get(store.key, [])
     done = sum(blocks[0].start <= one.start and one.stop <= blocks[-1].stop for one in found) if blocks else 0
-    kept = f"they are in {store.folder}; the same command goes on from there" if done else "nothing is kept"
+    kept = f"they are in {store.folder}; the same command continues from there" if done else "nothing is kept"
     return f" after {done:,} of {len(blocks):,} parts; {kept}"
 
 

@@ -90,8 +90,8 @@ def plan(
     if grid.n_designs > MOST_DESIGNS:
         hours = grid.n_designs / ENUMERATION_RATE / 3600.0
         raise InputError(
-            f"{spec.file}: axes", f"{grid.describe()}, some {hours:,.0f} hours on two cores",
-            f"at most {MOST_DESIGNS:,} designs", "shorten the axes, or let dse search look for the best",
+            f"{spec.file}: axes", f"{grid.describe()}, about {hours:,.0f} hours on two cores",
+            f"at most {MOST_DESIGNS:,} designs", "shorten the axes, or use dse search",
         )  # fmt: skip
     largest = {"all": grid.n_designs, "feasible": grid.n_designs, "best": grid.n_points, "top": kept.count, "pareto": 0}
     if largest[kept.mode] > spec.limit:

@@ -79,7 +79,7 @@ def _the_sweep(output: Path) -> tuple[str, dict[str, Any]]:
         raise InputError(
             f"output {output}", f"parts of {len(found)} different sweeps{_difference(found, headers)}",
             "shards of one specification, --keep, --chunk, code, catalogue and device",
-            f"run the shards again with --fresh, or remove what is old from {folder}",
+            f"run the shards again with --fresh, or remove the old parts from {folder}",
         )  # fmt: skip
     (key,) = found
     if key not in headers:
@@ -111,7 +111,7 @@ def _same_sweep(output: Path, header: dict[str, Any], study: Study | None) -> tu
     differ = [name for name in _SAME_HERE if here[name] != header["sweep"][name]]
     if differ:
         raise InputError(
-            f"output {output}", f"parts with another {', '.join(differ)} than here", "the same code and catalogue",
+            f"output {output}", f"parts made with another {', '.join(differ)}", "the same code and catalogue",
             "merge where the shards ran, or run them again here with --fresh",
         )  # fmt: skip
     return grid, keep

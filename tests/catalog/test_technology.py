@@ -100,7 +100,7 @@ def test_a_chip_of_ten_lines(folder):
         ('"n3e"', '"n3x"', "'n3e'"),
         ('architecture = "gpu"', "", "architecture"),
         ("stacks = 6", "stakcs = 6", "did you mean 'chip.stacks'"),
-        ("[chip]", '[matrix_rate]\nbf16 = "1 PFLOP/s"\n\n[chip]', "matrix_rate or a chip"),
+        ("[chip]", '[matrix_rate]\nbf16 = "1 PFLOP/s"\n\n[chip]', "either matrix_rate, or a chip"),
         ('"700 mm2"', '"700 mm"', "another dimension"),
         ("stacks = 6", "stacks = 6\nmatrix_area = 1.2", "at most 1"),
         ("stacks = 6", "", "chip.stacks"),

@@ -207,7 +207,7 @@ def test_whole_stacks_are_the_better_of_both_roundings(problem, trace):
 def test_whole_stacks_need_stacks_that_may_change():
     text = SMALL.replace('"chip.stacks" = { from = 1, to = 8 }\n', "").replace("k = 4", "k = 4\nwhole_stacks = true")
     text = text.replace("1500 USD", "5000 USD")
-    with pytest.raises(InputError, match=r"chip\.stacks between"):
+    with pytest.raises(InputError, match=r"chip\.stacks as a variable"):
         codesign_problem.from_text(text)
 
 
@@ -237,7 +237,7 @@ def test_price_of_a_die():
     [
         ('cost = "1500 USD"', 'cost = "100 USD"', "USD or more"),
         ('cost = "1500 USD"', 'money = "1500 USD"', "money"),
-        ("starts = 6", "starts = 0", "above 0"),
+        ("starts = 6", "starts = 0", "1 to 10,000"),
         ("starts = 6", "begins = 6", "begins"),
         ('["chip.memory_area", "chip.link_area"]', '["chip.memory_area", "chip.core_power"]', "twice"),
         ('accelerator = "gpu"\nnode = "n3e"\nmemory = "hbm4-8-0"', "", "not generated"),

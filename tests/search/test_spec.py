@@ -85,5 +85,5 @@ def test_what_is_wrong_is_told(axes, keys, where):
 
 def test_a_continuous_axis_moves_alone():
     axes = 'pue = { from = 1, to = 2, continuous = true }\n"memory.bandwidth" = [1e12]'
-    with pytest.raises(InputError, match="of its own"):
+    with pytest.raises(InputError, match="not zipped"):
         search(axes, more='[zip]\ngroups = [["pue", "memory.bandwidth"]]')

@@ -66,5 +66,5 @@ def test_systems_unlike_in_an_optional_record_are_swept_apart(tmp_path):
         "[axes]\n", '[axes]\nsystem = ["selene", "calculon-a100-80g"]\n'
     )
     path.write_text(text)
-    with pytest.raises(InputError, match=r"unlike in accelerator\.kernels\.steps"):
+    with pytest.raises(InputError, match=r"which differ in accelerator\.kernels\.steps"):
         dse.run(path, output=tmp_path / "mixed.nc")

@@ -143,7 +143,7 @@ def test_parts_of_other_code_are_not_merged(tmp_path, monkeypatch):
     monkeypatch.setattr("dse.sweep.store.manifest.code_digest", lambda: "other")
     shard(tmp_path / "r.nc", 1, 1)
     monkeypatch.undo()
-    with pytest.raises(InputError, match="another code_digest than here"):
+    with pytest.raises(InputError, match="made with another code_digest"):
         merge(tmp_path / "r.nc")
 
 

@@ -57,7 +57,7 @@ def build(spec: CodesignSpec) -> Problem:
     inner = Inner(grid, tuple(dict.fromkeys((*hardware.names, *WATCHED))), schedule.k)
     if section.whole_stacks and STACKS not in hardware.bounds:
         where = f"{file}: {SECTION}.whole_stacks"
-        raise InputError(where, "true", "chip.stacks between two numbers", f"put it under [{SECTION}.between]")
+        raise InputError(where, "true", "chip.stacks as a variable", f"put it under [{SECTION}.between]")
     weights, notes = _weights(section, grid, file), (*grid.spec.notes, *_notes(section, file))
     return Problem(hardware, inner, weights, schedule, grid.spec.title, section.whole_stacks, notes)
 
@@ -74,10 +74,15 @@ def _check(grid: Grid, file: str) -> None:
     """One objective, a generated accelerator, and no dimension but workloads."""
     if grid.base.system.accelerator.chip is None:
         raise InputError(
-            f"{file}: system", "an accelerator that is not generated", "one with a chip", 'write accelerator = "gpu"'
+            f"{file}: system", "an accelerator that is not generated", "a generated one", 'write accelerator = "gpu"'
         )
     if len(grid.spec.objectives) != 1:
-        raise InputError(f"{file}: objective", f"{len(grid.spec.objectives)} objectives", "one", "write their product")
+        raise InputError(
+            f"{file}: objective",
+            f"{len(grid.spec.objectives)} objectives",
+            "one",
+            "combine them in one expression, such as their product",
+        )
     for dimension in grid.dimensions:
         if any(path.startswith(f"{CHIP}.") for path in dimension.columns):
             raise InputError(
@@ -97,7 +102,7 @@ def _hardware(section: Codesign, grid: Grid, file: str) -> Hardware:
         if taken.count(path) > 1 or path in bounds:
             raise InputError(f"{where}.shares", f"{_short(path)} twice", "each leaf once", "remove one of them")
     if not taken and not bounds:
-        raise InputError(where, "nothing that may change", "shares or between", f"write [{SECTION}.between]")
+        raise InputError(where, "nothing that may change", "shares, between or both", f"write [{SECTION}.between]")
     fixed: Leaves = {path: float(leaf(grid.base, path)) for path in (f"{CHIP}.die_area", f"{CHIP}.stacks")}
     _cap(bounds, budget, grid, f"{where}.budget")
     hardware = Hardware(
@@ -158,14 +163,17 @@ def _cap(bounds: dict[str, tuple[float, float]], budget: dict[str, float], grid:
 def _price(grid: Grid, where: str) -> Price:
     """Prices of the node and the memory that the design names, or its accelerator does."""
     if float(leaf(grid.base, f"{CHIP}.base_area")) > 0.0:
-        raise InputError(where, "a chip with base dies", "one without", "base dies have no price: leave cost out")
+        raise InputError(where, "a chip with base dies", "one without", "leave cost out: base dies have no price")
     used = dict(grid.used)
     device = catalog.entry("accelerator", used["accelerator"], where) if "accelerator" in used else None
-    node, memory = (
-        used.get(kind) or (device.value(f"chip.{kind}") if device else None) for kind in ("node", "memory")
-    )
+    node, memory = (used.get(kind) or (device.value(f"chip.{kind}") if device else None) for kind in ("node", "memory"))
     if not (node and memory):
-        raise InputError(where, "a node or memory without a name", "both named", "name node and memory under [system]")
+        raise InputError(
+            where,
+            "a node or memory without a name",
+            "a node and a memory of the catalogue",
+            "name node and memory under [system]",
+        )
     return price(node, memory, where)
 
 
@@ -175,7 +183,9 @@ def _check_cheapest(hardware: Hardware, where: str) -> None:
     at = {path: math.log(low) for path, (low, _) in hardware.bounds.items()}
     least = float(hardware.cost({**dict.fromkeys(hardware.names, 0.0), **at}))
     if least > hardware.budget:
-        raise InputError(where, f"{hardware.budget:g} USD", f"{least:.0f} USD or more", "raise it or lower from")
+        raise InputError(
+            where, f"{hardware.budget:g} USD", f"{least:.0f} USD or more", "raise the budget, or lower from"
+        )
 
 
 def _weights(section: Codesign, grid: Grid, file: str) -> np.ndarray:

@@ -91,7 +91,7 @@ def perform(spec: str | Path | CodesignSpec, options: Options) -> tuple[Labelled
         if not np.isfinite(trace.best):
             raise InputError(
                 f"{spec.sweep.file}: {SECTION}", "no hardware that runs every workload",
-                "one mapping of each that fits",
+                "hardware with a feasible mapping of each",
                 "raise the budgets, allow more stacks, or widen the axes of the mapping",
             )  # fmt: skip
         found = dataclasses.replace(report.report(problem, trace, began), output=target)
@@ -168,7 +168,7 @@ def _labelled(problem: Problem, trace: Trace, found: Report, identity: dict[str,
         ),
         "elasticity": Variable(
             ("parameter",), np.array([row.elasticity for row in found.elasticities]),
-            {"units": "1", "long_name": f"d ln {found.objective} / d ln parameter, mappings held"},
+            {"units": "1", "long_name": f"d ln {found.objective} / d ln parameter, mappings held fixed"},
         ),
     }  # fmt: skip
     for name in found.workloads[0].metrics:

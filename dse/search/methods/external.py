@@ -44,7 +44,9 @@ def available(name: str, where: str) -> ModuleType:
         return importlib.import_module(name)
     except ImportError:
         fix = "install the extra: pip install 'dse[search]'"
-        raise InputError(where, f"a method of {name}, which is not installed", "methods without it", fix) from None
+        raise InputError(
+            where, f"a method that needs {name}, which is not installed", "methods that do not need it", fix
+        ) from None
 
 
 class Sobol:
@@ -169,7 +171,5 @@ class NonDominatedSorting:
 
 
 SOBOL = Method("sobol", "Sobol's sequence, shifted for each seed", Sobol, external=True)
-CMAES = Method(
-    "cmaes", "CMA-ES with margin, restarted with a larger population", CovarianceAdaptation, external=True
-)
+CMAES = Method("cmaes", "CMA-ES with margin, restarted with a larger population", CovarianceAdaptation, external=True)
 NSGA2 = Method("nsga2", "NSGA-II of pymoo, for several objectives", NonDominatedSorting, external=True)

@@ -47,7 +47,8 @@ def build(spec: SweepSpec) -> Grid:
     orthogonal = [group for group in groups if not _is_mapping(group)]
     given = {axis.key: axis for axis in (*spec.fixed.values(), *spec.axes)}
     parts = Parts(
-        axes=names.mapping_defaults(given) | {axis.key: axis for group in stacked for axis in group}
+        axes=names.mapping_defaults(given)
+        | {axis.key: axis for group in stacked for axis in group}
         | {path: axis for path, axis in spec.fixed.items() if path in DEGREES[1:] + OPTIONS},
         zips=tuple(group for group in stacked if len(group) > 1 and len(group[0].values) > 1),
         n_devices_given="mapping.dp" not in given or N_DEVICES in given,
@@ -164,8 +165,8 @@ class _Names:
             if path not in owned and fixed and any(one != brought[0] for one in brought):
                 optional = path.removeprefix(f"{NAMED[axis.key][1]}.").rpartition(".")[0] or path
                 raise InputError(
-                    axis.where, f"{', '.join(map(str, axis.labels))}: unlike in {optional}",
-                    "names that agree in it", "sweep each alone",
+                    axis.where, f"{', '.join(map(str, axis.labels))}, which differ in {optional}",
+                    "names that have the same", "sweep each of them separately",
                 )  # fmt: skip
         return {
             path: np.array([record[path] for record in records])
@@ -303,7 +304,7 @@ def _check_group(group: tuple[Axis, ...], file: str) -> None:
         raise InputError(
             f"{file}: zip.groups", " with ".join(axis.name for axis in group),
             "degrees together, options together, or other axes (n_devices too) together",
-            "take the mapping's parts out of this group",
+            "take the parts of the mapping out of this group",
         )  # fmt: skip
     positions = Counter(zip(*(axis.labels if axis.key in NAMED else axis.values for axis in group), strict=True))
     for position, count in positions.items():
@@ -342,7 +343,12 @@ def _shapes(base: Design, dimensions: tuple[Dimension, ...], file: str) -> list[
             choices.append([dict(zip(paths, row, strict=True)) for row in rows])
     count = math.prod(map(len, choices))
     if count > _MOST_SHAPES:
-        raise InputError(f"{file}: axes", f"{count:,} shapes to map", f"at most {_MOST_SHAPES:,}", "shorten the axes")
+        raise InputError(
+            f"{file}: axes",
+            f"{count:,} combinations of what the mapping must divide",
+            f"at most {_MOST_SHAPES:,}",
+            "shorten the axes",
+        )
     shapes = []
     for combination in itertools.product(*choices):
         values = functools.reduce(operator.or_, combination, plain)

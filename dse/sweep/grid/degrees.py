@@ -55,7 +55,7 @@ def check_table_size(what: str, count: int) -> None:
     if count > _MOST_MAPPINGS:
         raise InputError(
             f"axes: {what}", f"{count:,} combinations", f"at most {_MOST_MAPPINGS:,}",
-            "list fewer values of the mapping's parts; dse search needs no table of them all",
+            "list fewer values for the parts of the mapping",
         )  # fmt: skip
 
 

@@ -130,7 +130,7 @@ def _opened(path: str | Path, group: str | None = None) -> xr.Dataset:
     inputs.checked(path, inputs.RESULTS, "a results file (netCDF4)")
     if is_sealed(path) is False:
         raise InputError(
-            str(path), "a damaged file: its content is not what its checksum says", "results as dse wrote them",
+            str(path), "a damaged file: its content does not match its checksum", "results as dse wrote them",
             "run the sweep again, dse run SWEEP.toml, or take an undamaged copy",
         )  # fmt: skip
     try:

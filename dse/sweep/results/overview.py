@@ -59,7 +59,7 @@ def _histograms(grid: Grid, part: Part) -> dict[str, Variable]:
     rows = zip(objective_names(objectives), objectives, part.edges, part.histogram, strict=True)
     for name, objective, edges, counts in rows:
         text, along = objective.expression.text, ("bin",)
-        about = f"feasible designs by {text}; the first and the last bin hold what lies beyond too"
+        about = f"feasible designs by {text}; the first and the last bin also hold what lies beyond"
         found[f"count_by_{name}"] = Variable(along, counts, {"units": "1", "long_name": about})
         for word, values, bound in (("from", edges[:-1], "least"), ("to", edges[1:], "just above the largest")):
             attrs = _units(objective) | {"long_name": f"{bound} {text} of a bin"}

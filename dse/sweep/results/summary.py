@@ -87,7 +87,7 @@ class Summary:
         if self.keep.partition(":")[0] not in ("top", "pareto"):
             return f"{one}: designs of no other workload can run"
         other = f'; maximize = "{self.study.rate}" compares workloads' if _by_rate(self.study, self.objective) else ""
-        return f'all kept are of {one}{other}; keep = "best" has the best of each'
+        return f'all designs that are kept have {one}{other}; keep = "best" keeps the best of each'
 
     @property
     def caution(self) -> str:

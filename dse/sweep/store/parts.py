@@ -177,7 +177,7 @@ def _locked(path: Path, shared: bool, output: Path) -> Iterator[None]:
                 fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise InputError(
-                    f"output {output}", "another run that is writing it", "one run of a sweep, or its shards, at once",
+                    f"output {output}", "another run that is writing it", "one run of a sweep at a time, or its shards",
                     "wait for it, or give another file with --output",
                 ) from None  # fmt: skip
             except OSError:  # a file system without locks

@@ -1,0 +1,272 @@
+"""Workloads from the ``config.json`` of a model on Hugging Face.
+
+The keys of a configuration give the shape. What no key says (whether the feed-forward has a gate, how positions are
+told, whether embeddings are tied where nothing is said) follows from ``model_type``, as the classes of transformers
+have it. What a dense decoder cannot represent is an InputError that names the key.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dse import inputs
+from dse.errors import InputError, unknown_name
+
+#: A parsed configuration.
+Config = Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """What the models of a type have in common."""
+
+    gated: bool = True
+    positions: str = "rotary"  #: ``rotary``, ``learned`` or ``alibi``, which has no parameters
+    tied: bool = False  #: whether embeddings are tied where the configuration does not say
+    local: str = ""  #: which layers have the window: ``all``, ``others`` (every other one), ``late``, ``five of six``
+
+
+#: ``model_type`` → its family.
+FAMILIES = {
+    "llama": Family(),
+    "mistral": Family(local="all"),
+    "qwen2": Family(local="late"),
+    "qwen3": Family(local="late"),
+    "olmo2": Family(),
+    "phi3": Family(local="all"),
+    "gemma": Family(tied=True),
+    "gemma2": Family(tied=True, local="others"),
+    "gemma3_text": Family(tied=True, local="five of six"),
+    "nemotron": Family(gated=False),
+    "gpt2": Family(gated=False, positions="learned", tied=True),
+    "gpt_neox": Family(gated=False),
+    "opt": Family(gated=False, positions="learned", tied=True),
+    "bloom": Family(gated=False, positions="alibi", tied=True),
+    "falcon": Family(gated=False, tied=True),
+}
+
+#: Field of a workload → the keys that hold it.
+_KEYS = {
+    "n_layers": ("num_hidden_layers", "n_layer"),
+    "hidden": ("hidden_size", "n_embd", "n_embed"),
+    "n_heads": ("num_attention_heads", "n_head"),
+    "n_kv_heads": ("num_key_value_heads", "num_kv_heads"),
+    "head_dim": ("head_dim",),
+    "ffn_hidden": ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"),
+    "vocab": ("vocab_size",),
+    "window": ("sliding_window",),
+    "max_seq_len": ("max_position_embeddings", "n_positions", "n_ctx", "seq_length"),
+}
+
+#: Families whose feed-forward is four times as wide as the model where the configuration does not say.
+_FOUR_TIMES = ("gpt2", "bloom", "falcon")
+
+#: What a file must be, and a model.
+_WANTED, _DENSE = "a config.json of Hugging Face", "a dense decoder"
+
+_NOT_YET = "such models are not modelled yet"
+
+#: Key → what it means; a configuration that sets it (to anything but false, 0, 1 or null) is not a dense decoder.
+_FOREIGN = {
+    "is_encoder_decoder": "an encoder and a decoder",
+    "add_cross_attention": "cross-attention",
+    "vision_config": "a vision model beside the decoder",
+    "audio_config": "an audio model beside the decoder",
+    "text_config": "several models in one",
+    "num_local_experts": "a mixture of experts",
+    "num_experts": "a mixture of experts",
+    "n_routed_experts": "a mixture of experts",
+    "moe_intermediate_size": "a mixture of experts",
+    "moe_num_experts": "a mixture of experts",
+    "kv_lora_rank": "multi-head latent attention",
+    "q_lora_rank": "multi-head latent attention",
+    "state_size": "a state-space model",
+    "ssm_cfg": "a state-space model",
+    "mamba_d_state": "state-space layers",
+    "linear_conv_kernel_dim": "linear attention",
+    "quantization_config": "quantised weights, which are not trained",
+}
+
+#: Numbers of a shape: what is larger is none.
+_MOST = 10**9
+
+
+def read(path: str | Path) -> dict[str, Any]:
+    """A parsed ``config.json``; InputError for one that cannot be read or is no JSON object."""
+    try:
+        found = json.loads(inputs.text(path, "a config.json"))
+    except OSError as error:
+        raise InputError(str(path), error.strerror or str(error), _WANTED, "check the path") from None
+    except RecursionError:
+        raise InputError(str(path), "brackets nested too deep", _WANTED, "check the file") from None
+    except ValueError as error:  # of bytes that are no text, of a text that is no JSON, and of endless numbers
+        raise InputError(str(path), f"not JSON ({error})", _WANTED, "download the file again") from None
+    if not isinstance(found, dict):
+        raise InputError(str(path), f"a JSON {type(found).__name__}", "a JSON object", "give the model's config.json")
+    return found
+
+
+def workload(config: Config, where: str = "config.json") -> dict[str, int | float | bool]:
+    """Fields of a workload file from a configuration.
+
+    Args:
+        config: as parsed.
+        where: how errors call it.
+
+    Raises:
+        InputError: for a model that is no dense decoder, of an unknown type, or without a part of its shape.
+
+    >>> small = dict(model_type="gpt2", n_layer=12, n_embd=768, n_head=12, vocab_size=50257, n_positions=1024)
+    >>> found = workload(small)
+    >>> found["ffn_hidden"], found["tied_embeddings"], found["seq_len"]
+    (3072, True, 1024)
+    """
+    _check_dense(config, where)
+    kind = config.get("model_type")
+    if not isinstance(kind, str) or kind not in FAMILIES:
+        if kind is None:
+            allowed = ", ".join(FAMILIES)
+            raise InputError(f"{where}: model_type", "nothing", allowed, "add the type that the model is built like")
+        raise unknown_name(f"{where}: model_type", str(kind), FAMILIES, "types")
+    family = FAMILIES[kind]
+    found = {field: value for field in _KEYS if (value := _whole(config, field, where)) is not None}
+    if kind in _FOUR_TIMES and "hidden" in found:
+        found.setdefault("ffn_hidden", 4 * found["hidden"])
+    if kind == "falcon":
+        found |= _falcon_heads(config, found)
+    for field in ("n_layers", "hidden", "n_heads", "ffn_hidden", "vocab", "max_seq_len"):
+        if field not in found:
+            key = _KEYS[field][0]
+            raise InputError(f"{where}: {key}", "nothing", "a whole number", f"add {' or '.join(_KEYS[field])}")
+    _check_heads(found, where)
+    positions = "alibi" if config.get("alibi") is True else family.positions
+    shape: dict[str, int | float | bool] = {name: found[name] for name in _KEYS if name in found and name != "window"}
+    shape |= {
+        "gated": family.gated, "tied_embeddings": _tied(config, family, where), "rotary": positions == "rotary",
+        "learned_positions": positions == "learned", "dropout": _drops(config),
+        "seq_len": _trained_length(config, found),
+    }  # fmt: skip
+    return shape | _window(config, family, found)
+
+
+def _check_dense(config: Config, where: str) -> None:
+    for key, meaning in _FOREIGN.items():
+        value = config.get(key)
+        if value is True or (value is not None and value not in (False, 0, 1)):
+            got = "a table" if isinstance(value, dict | list) else json.dumps(value)
+            fix = "give that table alone as a file" if key == "text_config" else _NOT_YET
+            raise InputError(f"{where}: {key}", f"{got}: {meaning}", _DENSE, fix)
+    width = config.get("word_embed_proj_dim")
+    if width is not None and width != config.get("hidden_size"):
+        raise InputError(f"{where}: word_embed_proj_dim", repr(width), "the value of hidden_size", _NOT_YET)
+
+
+def _whole(config: Config, field: str, where: str) -> int | None:
+    """The whole number of a field, by whichever of its keys is there; None where none is."""
+    key = next((key for key in _KEYS[field] if config.get(key) is not None), None)
+    if key is None:
+        return None
+    value = config[key]
+    if type(value) is not int or not 1 <= value <= _MOST:
+        allowed = f"one whole number for all layers, 1 to {_MOST:,}"
+        raise InputError(f"{where}: {key}", repr(value), allowed, "models whose layers differ are not modelled yet")
+    return value
+
+
+def _falcon_heads(config: Config, found: Mapping[str, int]) -> dict[str, int]:
+    """Key/value heads of Falcon: one where ``multi_query`` holds; its newer layers have a key of their own."""
+    if config.get("new_decoder_architecture") is True:
+        return {}
+    return {"n_kv_heads": 1 if config.get("multi_query", True) is True else found.get("n_heads", 1)}
+
+
+def _check_heads(found: Mapping[str, int], where: str) -> None:
+    heads, groups = found["n_heads"], found.get("n_kv_heads", 1)
+    if heads % groups:
+        raise InputError(
+            f"{where}: num_key_value_heads", str(groups), f"divisors of num_attention_heads = {heads}",
+            "correct one of the two",
+        )  # fmt: skip
+    if "head_dim" not in found and found["hidden"] % heads:
+        raise InputError(
+            f"{where}: hidden_size", str(found["hidden"]), f"multiples of num_attention_heads = {heads}", "add head_dim"
+        )
+
+
+def _tied(config: Config, family: Family, where: str) -> bool:
+    value = config.get("tie_word_embeddings")
+    if value is None:
+        return family.tied
+    if not isinstance(value, bool):
+        raise InputError(f"{where}: tie_word_embeddings", repr(value), "true or false", "correct it")
+    return value
+
+
+def _drops(config: Config) -> bool:
+    """Whether any activation is dropped in training."""
+    keys = ("attention_dropout", "hidden_dropout", "resid_pdrop", "attn_pdrop", "dropout", "resid_dropout")
+    return any(isinstance(config.get(key), int | float) and config[key] > 0 for key in keys)
+
+
+def _trained_length(config: Config, found: Mapping[str, int]) -> int:
+    """The length that a stretched context was stretched from, else the longest one."""
+    scaling = config.get("rope_scaling") or config.get("rope_parameters")
+    before = scaling.get("original_max_position_embeddings") if isinstance(scaling, dict) else None
+    before = before or config.get("original_max_position_embeddings")
+    return before if type(before) is int and 1 <= before <= found["max_seq_len"] else found["max_seq_len"]
+
+
+def _window(config: Config, family: Family, found: Mapping[str, int]) -> dict[str, int | float]:
+    """The window, and the share of the layers that have it; nothing where all attend to the whole sequence."""
+    layers, kinds = found["n_layers"], config.get("layer_types")
+    if "window" not in found or not family.local or config.get("use_sliding_window") is False:
+        return {}
+    if isinstance(kinds, list) and len(kinds) == layers:
+        local = sum(kind == "sliding_attention" for kind in kinds)
+    elif family.local == "late":  # only where it is asked for, from one layer on
+        if config.get("use_sliding_window") is not True:
+            return {}
+        first = config.get("max_window_layers")
+        local = max(layers - first, 0) if type(first) is int and first >= 0 else layers
+    else:
+        whole_every = {"all": 0, "others": 2, "five of six": 6}[family.local]
+        local = layers - layers // whole_every if whole_every else layers
+    return {"window": found["window"], "local_layers": round(local / layers, 6)} if local else {}
+
+
+def as_toml(config: Config, name: str, where: str = "config.json") -> str:
+    """The text of a workload file.
+
+    Args:
+        config: as parsed.
+        name: of the workload.
+        where: how errors, and the source of the file, call the configuration.
+    """
+    fields = workload(config, where)
+    length = fields.pop("seq_len")
+    origin = "longest context of the configuration"
+    origin += ", before it was extended" if length != fields["max_seq_len"] else ""
+    lines = [
+        f"name = {_quoted(name)}",
+        f"source = {_quoted(f'{where} of Hugging Face')}",
+        'confidence = "paper"',
+        "",
+        *(f"{field} = {_plain(value)}" for field, value in fields.items() if value is not False),
+        "",
+        "# the length and the batch of your training: a config.json does not have them",
+        f'seq_len = {{ value = {length}, confidence = "estimate", source = "{origin}" }}',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _plain(value: float) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"{value}"
+
+
+def _quoted(text: str) -> str:
+    """A string of TOML of what of a text can be printed."""
+    return json.dumps("".join(c for c in text if c.isprintable()), ensure_ascii=False)

@@ -1,0 +1,241 @@
+"""The pages for users: complete, up to date, and every block of them works as it stands."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+import dse
+from dse import catalog, toml
+from dse.catalog.schema import SCHEMAS, Table
+from dse.catalog.value import CONFIDENCES
+from dse.designs import leaf_path
+from dse.search import plan as plan_search
+from dse.search.codesign import problem as codesign
+from dse.spec import search, sweep
+from dse.spec.axes import RANGE_KEYS, RULES
+from dse.spec.codesign import Budget, Codesign
+from dse.study import TRAINING
+from dse.types import Mapping, Recompute, choice_name
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+FILES = (DOCS / "files.md").read_text(encoding="utf-8")
+
+#: First line of a block that is a file of a catalogue.
+FILE = re.compile(r"# ([a-z]+/[\w-]+\.toml)")
+
+
+def blocks(page: str, language: str = "toml") -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
+
+
+def place(text: str, folder: Path) -> Path:
+    """A block that is a file of a catalogue, written there."""
+    named = FILE.match(text)
+    assert named, text
+    path = folder / named[1]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+# --- files.md ---------------------------------------------------------------------------------------------
+
+SPECIFICATIONS = [text for text in blocks(FILES) if not FILE.match(text)]
+ENTRIES = [text for text in blocks(FILES) if FILE.match(text)]
+
+
+@pytest.mark.parametrize("page", ["files", "glossary"])
+def test_tables_are_up_to_date(page):
+    from docs.make.files import filled
+
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    assert filled(text) == text, f"run: python -m docs.make.files docs/{page}.md"
+
+
+def known_keys() -> dict[str, set[str]]:
+    """What the code knows, by where."""
+    methods = {option for options in search.METHOD_OPTIONS.values() for option in options}
+    own = set(search.SearchSection.model_fields) - set(search.METHOD_OPTIONS)
+    continuous = {field.alias or name for name, field in search.ContinuousAxis.model_fields.items()}
+    return {
+        "sections": {"title"}, **{section: set(keys) for section, keys in sweep.KEYS.items()},
+        "names": set(sweep.NAMED), "ranges": set(RANGE_KEYS), "rules": {f'"{rule}"' for rule in RULES},
+        "keep": {f'"{mode}"' for mode in sweep.KEEP_MODES if mode != "top"} | {'"top:100"'},
+        "compression": {f'"{name}"' for name in sweep.COMPRESSIONS},
+        "search": own, "methods": {*search.METHOD_OPTIONS, *methods}, "continuous": continuous,
+        "codesign": set(Codesign.model_fields), "budget": set(Budget.model_fields),
+        "values": {"value", "source", "confidence", "spread", *CONFIDENCES, "n_experts", "sources", "aliases"},
+        "folders": set(),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("where", known_keys())
+def test_every_key_is_on_the_page(where):
+    prose = re.sub(r"```.*?```", "", FILES, flags=re.DOTALL)
+    marked = {name.strip() for code in re.findall(r"`([^`\n]+)`", prose) for name in (code, *code.split(","))}
+    assert known_keys()[where] <= marked
+
+
+def test_every_section_has_a_heading_and_an_example():
+    for section in sweep.KEYS:
+        assert f"### [{section}]\n" in FILES
+        _, _, after = FILES.partition(f"### [{section}]\n")
+        assert f"[{section}]" in blocks(after)[0]
+    examples = {"search": "## Searches", "codesign": "## Co-design"}
+    for section, heading in examples.items():
+        assert f"[{section}]" in blocks(FILES.partition(heading)[2])[0]
+    for kind, folder in catalog.FOLDERS.items():
+        assert f"### {folder}/\n" in FILES and f"<!-- table: {kind} -->" in FILES
+
+
+def test_every_field_of_the_catalogue_is_on_the_page():
+    """In the table of its kind, or behind the line that stands for a table shown elsewhere."""
+    from docs.make.files import _ELSEWHERE
+
+    def paths(table: Table, at: str = ""):
+        for key, field in table.fields.items():
+            yield from paths(field, f"{at}{key}.") if isinstance(field, Table) else [(at, key, field)]
+
+    for kind, table in SCHEMAS.items():
+        shown = FILES.partition(f"<!-- table: {kind} -->")[2].partition("<!-- end of table -->")[0]
+        for at, key, field in paths(table):
+            other = _ELSEWHERE.get(f"{kind}.{at[:-1]}")
+            assert f"| `{at}{key}` |" in shown or (other and other[0].fields[key] == field), (kind, at, key)
+
+
+@pytest.mark.parametrize("text", SPECIFICATIONS, ids=lambda text: text.strip().splitlines()[0])
+def test_every_specification_plans(text):
+    document = toml.parsed(text, "files.md")
+    if "codesign" in document:
+        assert codesign.from_text(text).hardware.dimensions
+    elif "search" in document:
+        assert plan_search(search.from_text(text)).grid.n_designs
+    else:
+        grid, _ = dse.sweep.plan(sweep.from_text(text))
+        assert grid.n_designs
+
+
+def test_every_entry_is_one(tmp_path):
+    for text in ENTRIES:
+        place(text, tmp_path)
+    assert catalog.check(tmp_path) == []
+    assert {path.parent.name for path in tmp_path.rglob("*.toml")} == {*catalog.FOLDERS.values()} - {"architectures"}
+
+
+def test_stated_limits_are_those_of_the_code():
+    from dse.spec.axes import _LONGEST
+    from dse.spec.expression import _DEEPEST
+    from dse.spec.expression import _LONGEST as CHARACTERS
+    from dse.sweep.grid.compose import _MOST_SHAPES
+    from dse.sweep.grid.degrees import _MOST_MAPPINGS
+    from dse.sweep.job import MOST_DESIGNS
+
+    assert MOST_DESIGNS == 1e13 and "at most 1e13 designs" in FILES
+    numbers = (_LONGEST, CHARACTERS, _DEEPEST, _MOST_SHAPES, _MOST_MAPPINGS, sweep.DEFAULT_LIMIT)
+    numbers += (search.DEFAULT_EVALUATIONS, search.MOST_SEEDS)
+    assert all(f"{number:,}" in FILES for number in numbers)
+    assert f"{sweep.FEWEST_BINS} to {sweep.MOST_BINS}" in FILES
+
+
+# --- recipes.md -------------------------------------------------------------------------------------------
+
+RECIPES = (DOCS / "recipes.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def kitchen(tmp_path_factory):
+    """A folder in which the files of the recipes are."""
+    folder = tmp_path_factory.mktemp("kitchen")
+    for text in blocks(RECIPES):
+        if FILE.match(text):
+            place(text, folder / "my_catalog")
+        else:
+            (folder / "my_sweep.toml").write_text(text, encoding="utf-8")
+    (config,) = blocks(RECIPES, "json")
+    (folder / "config.json").write_text(config, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def in_kitchen(kitchen, monkeypatch):
+    monkeypatch.chdir(kitchen)
+    monkeypatch.setenv("DSE_CATALOG", "my_catalog")
+
+
+def commands(page: str, name: str) -> list[str]:
+    return re.findall(rf"^\$ dse ({name}\b.*)$", page, re.MULTILINE)
+
+
+@pytest.mark.usefixtures("in_kitchen")
+def test_recipes_work():
+    from typer.testing import CliRunner
+
+    from dse.cli import app
+
+    evaluated = commands(RECIPES, "evaluate")
+    assert len(evaluated) == 4
+    for line in [*commands(RECIPES, "catalog"), *(f"{line} --json" for line in evaluated)]:
+        done = CliRunner().invoke(app, line.split())
+        assert done.exit_code == 0, (line, done.output)
+    assert catalog.check() == []
+
+
+@pytest.mark.usefixtures("in_kitchen")
+def test_the_sweep_of_the_recipes_has_a_million_designs():
+    grid, keep = dse.sweep.plan("my_sweep.toml")
+    assert 1e6 <= grid.n_designs <= 1e8 and str(keep) == "best"
+
+
+def test_the_types_that_are_read_are_on_the_page():
+    from dse.catalog.huggingface import FAMILIES
+
+    assert {f"`{name}`" for name in FAMILIES} <= set(re.findall(r"`\w+`", RECIPES))
+
+
+# --- glossary.md ------------------------------------------------------------------------------------------
+
+
+def test_the_glossary_has_every_word_of_tables():
+    """Parts of a mapping, kinds of recompute, modes of keep, columns of tables of designs, confidences."""
+    marked = set(re.findall(r"`([^`\n]+)`", (DOCS / "glossary.md").read_text(encoding="utf-8")))
+    words = {field.name for field in dataclasses.fields(Mapping)} | {choice_name(one) for one in Recompute}
+    words |= {mode if mode != "top" else "top:K" for mode in sweep.KEEP_MODES} | {*TRAINING.breakdown, *CONFIDENCES}
+    words |= {one.metric for one in TRAINING.shown} | {one.heading for one in TRAINING.shown if one.style != "percent"}
+    assert words <= marked, words - marked
+
+
+def test_metrics_and_leaves_of_the_glossary_exist():
+    """Every name in the second column of its tables."""
+    text = (DOCS / "glossary.md").read_text(encoding="utf-8").partition("## Sweeps and searches")[0]
+    cells = [row.split(" | ")[1] for row in text.splitlines() if row.count(" | ") == 2]
+    for name in {name for cell in cells for name in re.findall(r"`([\w.]+)`", cell)} - set(TRAINING.units):
+        assert name in {*sweep.NAMED, "chip", "kernels"} or leaf_path(name)
+
+
+# --- completion -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("typed", "offered"), [("dse ca", "catalog"), ("dse list le", "leaves")])
+def test_shells_complete(typed, offered):
+    """As the script that ``dse --install-completion`` installs in bash asks for it."""
+    from typer.testing import CliRunner
+
+    from dse.cli import app
+
+    words = {"_DSE_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
+    assert offered in CliRunner().invoke(app, prog_name="dse", env=words).output.split()
+
+
+# --- all --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", ["files", "recipes", "glossary"])
+def test_links_of_pages_exist(page):
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    for link in re.findall(r"\]\(([^)#:]+)\)", text):
+        assert (DOCS / link).exists(), link
