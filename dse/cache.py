@@ -30,6 +30,7 @@ import logging
 import os
 import pickle
 import secrets
+import shutil
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -74,6 +75,7 @@ def save(made_from: str, value: Any) -> None:
     content = pickle.dumps(value)
     with contextlib.suppress(OSError):
         with _temporary(file, _signature(key, file, content) + content) as made:
+            _clear(file)
             made.replace(file)
         kept = [path for path in file.parent.iterdir() if path.name != _KEY]
         for old in sorted(kept, key=lambda path: path.stat().st_mtime)[:-_MOST_KEPT]:
@@ -158,6 +160,7 @@ def _secret(file: Path) -> bytes | None:
     if found is not None and len(found) == _KEY_BYTES:
         return found
     if was_there:  # not another process's that has come meanwhile
+        _clear(file)
         file.unlink(missing_ok=True)
     return None
 
@@ -188,6 +191,12 @@ def _read(file: Path, secret: bool = False) -> bytes | None:
             return opened.read() if usable else None
     except OSError:
         return None
+
+
+def _clear(file: Path) -> None:
+    """Remove a folder that bears the name of a file: nothing else in the user's own folder stands in the way."""
+    if file.is_dir() and not file.is_symlink():
+        shutil.rmtree(file)
 
 
 @contextlib.contextmanager

@@ -277,7 +277,7 @@ def design(
     for name, value in settings.items():
         path = leaf_path(name, where)
         stated[path] = leaf_value(path, value, f"{where}.{name}")
-    stack = software or catalog.default_software(system)
+    stack = catalog.default_software(system) if software is None else software
     values = (
         catalog.within("workload", catalog.values("workload", workload))
         | catalog.within("system", catalog.values("system", system))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -26,10 +27,12 @@ class FigureProcess:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
+        # -P: modules are those of this process, not what lies in the folder where the user works.
+        own_path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
         with contextlib.suppress(OSError):
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "dse.drawing"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL, text=True,
+                [sys.executable, "-P", "-m", "dse.drawing"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL, text=True, env=os.environ | {"PYTHONPATH": own_path},
             )  # fmt: skip
 
     def __enter__(self) -> FigureProcess:

@@ -111,7 +111,7 @@ class Explanation:
         }
 
 
-def explain(design: Design, metric: str = "", study: Study = TRAINING) -> Explanation:
+def explain(design: Design, metric: str | None = None, study: Study = TRAINING) -> Explanation:
     """Metrics, waterfalls, what bounds each operator, and the elasticities of ``metric``.
 
     Args:
@@ -125,7 +125,7 @@ def explain(design: Design, metric: str = "", study: Study = TRAINING) -> Explan
 
     Raises InputError for a metric that the study does not have or that varies in steps.
     """
-    metric = metric or study.objective
+    metric = study.objective if metric is None else metric
     if metric not in study.smooth:
         raise unknown_name("explain.metric", metric, study.smooth, "metrics")
     numbers, inside = _numbers_of(study, metric)(design)
@@ -285,7 +285,7 @@ def _check_finite(metrics: dict[str, float]) -> None:
         )  # fmt: skip
 
 
-def elasticities(design: Design, metric: str = "", study: Study = TRAINING) -> list[Elasticity]:
+def elasticities(design: Design, metric: str | None = None, study: Study = TRAINING) -> list[Elasticity]:
     """Elasticities of ``metric`` to the continuous parameters of system and software, largest first; zeros left out.
 
     Where a parameter stands at a limit, its elasticity is that of the side to which it can move: of a clock at the
@@ -294,7 +294,7 @@ def elasticities(design: Design, metric: str = "", study: Study = TRAINING) -> l
 
     ``metric``: the study's objective unless it is named.
     """
-    metric = metric or study.objective
+    metric = study.objective if metric is None else metric
     made_from = f"slopes {study.name} {metric}" if study.is_own else None
     slopes, _ = ScalarFunction(lambda stated: (_slopes(study, metric, stated)[0], None), made_from)(design)
     return _elasticities(design, slopes)

@@ -108,6 +108,8 @@ def seal(path: Path, about: str = "") -> None:
 
 def is_sealed(path: Path, about: str = "") -> bool | None:
     """Whether a file is as it was sealed; None where it bears no seal, not even a broken one."""
+    if strange_kind(path):  # a pipe would be waited for
+        return None
     size = path.stat().st_size
     with path.open("rb") as file:
         file.seek(max(0, size - 2 * _SEAL_LENGTH))

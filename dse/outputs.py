@@ -36,8 +36,9 @@ def checked(path: str | Path, force: bool = False, inputs: Iterable[str | Path] 
         force: replace a regular file that dse has not written.
         inputs: files that the same command reads; those that do not exist do not count.
     """
+    target = _checked(Path(path), force, inputs)
     _checked(note_path(path), force, ())
-    return _checked(Path(path), force, inputs)
+    return target
 
 
 def _checked(path: Path, force: bool, inputs: Iterable[str | Path]) -> Path:
@@ -61,7 +62,10 @@ def _checked(path: Path, force: bool, inputs: Iterable[str | Path]) -> Path:
 
 def is_own(path: Path) -> bool:
     """Whether dse has written a file, or there is nothing in it that could be lost."""
-    return path.stat().st_size == 0 or bears_mark(path) or note_of(path).get("sha256") == digest(path)
+    if path.stat().st_size == 0 or bears_mark(path):
+        return True
+    noted = note_of(path).get("sha256")
+    return bool(noted) and noted == digest(path)  # a stranger's file without a note is not read, however long it is
 
 
 @contextlib.contextmanager

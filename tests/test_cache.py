@@ -111,7 +111,7 @@ def test_another_users_key_is_not_taken(folder, monkeypatch):
 
 @pytest.mark.parametrize("spoil", [
     lambda key: key.chmod(0o644), lambda key: key.unlink(), lambda key: key.write_bytes(b"short"),
-    lambda key: (key.rename(key.with_name("other")), key.symlink_to("other")),
+    lambda key: (key.rename(key.with_name("other")), key.symlink_to("other")), lambda key: (key.unlink(), key.mkdir()),
 ])  # fmt: skip
 def test_a_key_that_others_may_know_makes_all_foreign(folder, spoil):
     cache.save("seven", 7)
@@ -145,7 +145,7 @@ def test_a_kept_file_is_a_regular_one(folder, stands):
     (file,) = kept(folder)
     whole = file.rename(file.with_name("whole"))
     {"a link": lambda: file.symlink_to(whole), "a pipe": lambda: os.mkfifo(file), "a folder": file.mkdir}[stands]()
-    assert cache.value("seven", lambda: 8) == 8
+    assert cache.value("seven", lambda: 8) == 8 == cache.load("seven")  # healed
 
 
 def test_a_full_disk_only_costs_time(folder, monkeypatch):

@@ -60,6 +60,8 @@ def run(
         What the job found, its errors, and the files that were written.
     """
     outputs.checked(output, force, tables)
+    if catalog is not None and not Path(catalog).is_dir():
+        raise InputError("calibrate --catalog", str(catalog), "the folder of a catalogue", "check the path")
     job = job_for(tables)
     found = job.fit(tables, folds, progress)
     _written(job, found, output, force, progress)

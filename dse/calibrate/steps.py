@@ -408,6 +408,7 @@ def calibrate(
     start = None
     for number in range(rounds):
         rows = rows_of(compare_predictions(predict_cases(cases, lookup)), lookup.chips)
+        _check_enough(rows, k)
         own = {stack: own_names(lookup.software(stack)) for stack in sorted(set(map(fitted_as, rows.stacks)))}
         solution = solve(rows, own, rows.weights, start)
         start = solution.z
@@ -417,6 +418,16 @@ def calibrate(
     unseen = _held_out(rows, own, solution, [folded == fold for fold in range(k)])
     foreign = _held_out(rows, own, solution, [rows.sources == source for source in sorted(set(rows.sources))])
     return Calibration(rows, own, solution, unseen, foreign, folded)
+
+
+def _check_enough(rows: Rows, k: int) -> None:
+    """That the rows can be divided: errors are those of folds and of sources that a fit has not seen."""
+    n_sources, n_folds = len(set(rows.sources)), len(set(folds(rows.groups, k)))
+    if n_sources < 2 or n_folds < 2:
+        raise InputError(
+            "calibrate", f"predicted step times of {len(set(rows.groups))} configurations from {n_sources} sources",
+            "two sources or more, and several configurations", "add tables; dse validate tells which rows are skipped",
+        )  # fmt: skip
 
 
 def _with(lookup: Lookup, solution: Solution) -> Lookup:

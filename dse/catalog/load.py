@@ -57,7 +57,7 @@ def paths(kind: str, folder: Folder = None) -> dict[str, Path]:
 def file_of(kind: str, slug: str, folder: Folder = None) -> Path:
     """File of an existing entry, the user's before the package's."""
     files = (root / FOLDERS[kind] / f"{slug}.toml" for root in roots(folder))
-    return next(file for file in files if file.is_file())
+    return next(file for file in files if os.path.lexists(file))  # a pipe is told of, not passed by
 
 
 def plain(name: str) -> str:

@@ -11,11 +11,13 @@ import typer
 
 import dse
 from dse.cli import bench, calibration, catalog, evaluate, merge, names, plot, run, search
+from dse.cli.usage import Commands
 from dse.environment import fuse_outputs
 from dse.interruption import end
 
 app = typer.Typer(
     name="dse",
+    cls=Commands,
     help="Explore the design space of LLM training systems.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

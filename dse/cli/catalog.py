@@ -39,7 +39,7 @@ def list_names(
     """List the names of all entries, by kind."""
     from dse import catalog
 
-    names = {k: catalog.names(k, folder) for k in ([kind] if kind else catalog.kinds())}
+    names = {k: catalog.names(k, folder) for k in (catalog.kinds() if kind is None else [kind])}
     if as_json:
         show.document(names)
         return
@@ -108,7 +108,7 @@ def _entries(name: str, kind: str | None, folder: Path | None) -> list[Entry]:
     from dse import catalog
 
     found, known = [], []
-    for candidate in [kind] if kind else catalog.kinds():
+    for candidate in catalog.kinds() if kind is None else [kind]:
         known += catalog.names(candidate, folder)
         try:
             slug = catalog.resolve(candidate, name, folder=folder)

@@ -32,6 +32,10 @@ _HEADLINE = (
 )  # fmt: skip
 
 
+#: What options of their own say.
+_OPTIONS = {"workload": "-w", "system": "-s", "any_option": "--any-option"}
+
+
 @report_errors
 def evaluate(
     workload: Annotated[str, typer.Option("--workload", "-w", help="Workload, by its name in the catalogue.")],
@@ -63,6 +67,8 @@ def evaluate(
 
     values = _settings(settings or [])
     n_devices, software = values.pop("n_devices", n_devices), values.pop("software", software)
+    for name in values:
+        leaf_path(name, "--set")  # of a leaf, not another argument of design()
     made = design(workload, system, software, n_devices, "--set", any_option, **values)
     explained = explain(made, metric)
     for told in filter(None, (told_reading(name, leaf_path(name), value) for name, value in values.items())):
@@ -93,7 +99,10 @@ def _settings(texts: list[str]) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         if not (name.strip() and equals and value.strip()):
             raise InputError("--set", repr(text), "NAME=VALUE", "write, for example, --set tp=8")
-        found[name.strip()] = _value(value.strip())
+        name, value = name.strip(), value.strip()
+        if name in _OPTIONS:
+            raise InputError("--set", repr(text), "values of a design", f"write {_OPTIONS[name]} {value}")
+        found[name] = value if name == "software" else _value(value)
     return found
 
 

@@ -53,7 +53,7 @@ def plot(
     from dse.plot.style import check_ending
     from dse.sweep import open_results
 
-    ending = f".{as_format or 'png'}"
+    ending = f".{'png' if as_format is None else as_format}"
     if ending not in figures.ENDINGS:
         raise InputError("--format", repr(as_format), " ".join(e[1:] for e in figures.ENDINGS), "choose one of these")
     if output and check_ending(output).suffix.lower() != ending and as_format:

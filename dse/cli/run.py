@@ -57,7 +57,7 @@ def run(
 
     An interrupted sweep resumes where it stopped. Prints the best designs and why the others cannot run.
     """
-    share = _shard(shard) if shard else None
+    share = _shard(shard) if shard is not None else None
     with contextlib.ExitStack() as stack:
         figure_process = stack.enter_context(FigureProcess()) if figure and not share else None
         began = time.perf_counter()
@@ -109,7 +109,7 @@ def finish(
 def _shard(text: str) -> tuple[int, int]:
     """``i/n`` as two numbers."""
     number, slash, of = text.partition("/")
-    plain = slash and number.isdecimal() and of.isdecimal() and len(of) <= len(str(MOST_SHARDS))
+    plain = slash and text.isascii() and number.isdecimal() and of.isdecimal() and len(of) <= len(str(MOST_SHARDS))
     if plain and 1 <= int(number) <= int(of) <= MOST_SHARDS:
         return int(number), int(of)
     allowed = f"i/n with 1 <= i <= n <= {MOST_SHARDS:,}"

@@ -55,9 +55,12 @@ def search(
 
     For continuous axes and for spaces too large to enumerate. An interrupted search resumes where it stopped.
     """
-    for name, value in (("--seconds", seconds), ("--evaluations", evaluations)):
-        if value is not None and not value > 0:
-            raise InputError(name, str(value), "a number above 0", "leave it out to use that of the file")
+    from dse.designs import MOST
+    from dse.spec.document import LARGEST
+
+    for name, value, most in (("--seconds", seconds, LARGEST), ("--evaluations", evaluations, MOST)):
+        if value is not None and not 0 < value <= most:
+            raise InputError(name, str(value), f"a number above 0, up to {most:g}", "leave it out: the file has one")
     from dse import search as searches
     from dse.search.progress import progress_bar
     from dse.spec.codesign import is_codesign

@@ -81,7 +81,7 @@ def plan(
     if any_option:
         spec = dataclasses.replace(spec, any_option=True)
     grid = compose.build(spec)
-    kept = parse_keep(keep, "keep") if keep else spec.keep
+    kept = spec.keep if keep is None else parse_keep(keep, "keep")
     if kept.mode == "pareto" and len(spec.objectives) < 2:
         raise InputError(
             f"{spec.file}: objective", "one objective", "two or more with keep = \"pareto\"",

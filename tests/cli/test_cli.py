@@ -106,7 +106,7 @@ def test_runs_as_a_module():
 @pytest.mark.parametrize("arguments", [["run"], ["evaluate"], ["nonsense"], ["run", "a.toml", "--chunk", "many"]])
 def test_wrong_usage(command, arguments):
     ended = command(*arguments)
-    assert ended.status == 2 and ended.out == "" and "Usage" in ended.err
+    assert ended.status == 2 and ended.out == "" and "  allowed " in ended.err
 
 
 # --- evaluate ----------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from dse.errors import InputError
 from dse.search.codesign import descent as codesign
 from dse.search.codesign import problem as codesign_problem
 from dse.search.codesign import report as codesign_report
+from dse.search.codesign import run as codesign_run
 from dse.search.codesign import whole
 from dse.search.codesign.price import die_yield, dies_per_wafer, price
 
@@ -265,3 +266,23 @@ def test_numbers_without_their_unit_are_told_how_they_were_read():
 def test_an_elasticity_where_no_such_chip_can_be_is_a_dash():
     assert codesign.Elasticity("clock", 1.0, -0.5, None).shown == ("-0.500", "–")
     assert codesign.Elasticity("clock", 1.0, -0.5, 0.25).shown == ("-0.500", "+0.250")
+
+
+def test_a_file_is_kept_and_shown_again(tmp_path):
+    """An output, a budget of evaluations, --fresh; a stranger's file is refused before anything is computed."""
+    path, output = tmp_path / "small.toml", tmp_path / "chip.nc"
+    path.write_text(SMALL.replace("starts = 6", "starts = 2"))
+    output.write_text("a thesis")
+    with pytest.raises(InputError, match="has not written"):
+        codesign_run.perform(path, codesign_run.Options(output))
+    output.unlink()
+    few = codesign_run.Options(output, evaluations=500)
+    labelled, first = codesign_run.perform(path, few)
+    assert labelled is not None and first.output == output and not first.finished
+    content = output.read_bytes()
+    nothing, again = codesign_run.perform(path, few)
+    assert nothing is None and again.finished and again.value == pytest.approx(first.value)
+    assert codesign_run.perform(path, dataclasses.replace(few, fresh=True))[0] is not None
+    assert output.read_bytes() == content
+    more = codesign_run.perform(path, dataclasses.replace(few, evaluations=2000))
+    assert more[0] is not None and more[1].evaluations > first.evaluations

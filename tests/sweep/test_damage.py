@@ -4,6 +4,7 @@
 """
 
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -118,6 +119,18 @@ def test_parts_that_others_made_are_not_believed(tmp_path):
     np.savez(third, **forged | {"values": forged["values"] * np.float32(0.5)})
     summary = perform(toy.sweep(), output, **TOY)[1]
     assert summary.redone > 0 and output.read_bytes() == expected
+
+
+def test_a_pipe_is_no_part(tmp_path):
+    """Nor is it a manifest: neither is waited for."""
+    expected, output = whole(tmp_path), tmp_path / "r.nc"
+    interrupted(output)
+    folder = tmp_path / "r.nc.parts"
+    for path in (next(folder.glob("*.npz")), next(folder.glob("*.jsonl"))):
+        path.unlink()
+        os.mkfifo(path)
+    summary = perform(toy.sweep(), output, **TOY)[1]
+    assert summary.resumed > 0 and output.read_bytes() == expected
 
 
 def test_every_chunk_of_a_file_has_a_checksum(tmp_path):

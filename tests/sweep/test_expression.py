@@ -1,11 +1,14 @@
 """The language of constraints: what it means, and that nothing else gets in."""
 
+import time
+
 import numpy as np
 import pytest
 
 from dse.errors import InputError
 from dse.spec.expression import parse
 from dse.study import TRAINING
+from tests.fuzz.expressions import ATTACKS
 
 VALUES = {
     "mapping.tp": 8.0,
@@ -84,3 +87,16 @@ def test_anything_else_is_an_input_error(text):
 def test_misspelt_name_is_suggested():
     with pytest.raises(InputError, match="did you mean 'peak_memory'"):
         parse("peak_memry < 3", "here", TRAINING)
+
+
+def test_attacks_are_refused_in_milliseconds(tmp_path, monkeypatch):
+    """Whatever reaches for Python, for work without end or looks like something else: told in four parts, not done."""
+    monkeypatch.chdir(tmp_path)
+    began = time.perf_counter()
+    for text in ATTACKS:
+        with pytest.raises(InputError) as refused:
+            parse(text, "constraints", TRAINING)
+        assert all(part.strip() for part in (refused.value.where, refused.value.got, refused.value.allowed,
+                                             refused.value.fix)), text  # fmt: skip
+    assert (time.perf_counter() - began) / len(ATTACKS) < 0.1
+    assert not list(tmp_path.iterdir())

@@ -98,7 +98,7 @@ def perform(spec: str | Path | CodesignSpec, options: Options) -> tuple[Labelled
         labelled = _labelled(problem, trace, found, known)
         if target:
             writing.write(labelled, target, spec.sweep.compression, options.force, [spec.sweep.file])
-            writing.write_making(target, {"total": found.seconds})
+            writing.write_making(target, {"total": found.seconds}, options.force)
     return labelled, found
 
 

@@ -128,12 +128,12 @@ def _opened(path: str | Path, group: str | None = None) -> xr.Dataset:
         fix = f"did you mean {path.parent / near[0]}?" if near else "run the sweep first: dse run SWEEP.toml"
         raise InputError(str(path), "no such file", "a results file (netCDF4)", fix)
     inputs.checked(path, inputs.RESULTS, "a results file (netCDF4)")
-    if is_sealed(path) is False:
-        raise InputError(
-            str(path), "a damaged file: its content does not match its checksum", "results as dse wrote them",
-            "run the sweep again, dse run SWEEP.toml, or take an undamaged copy",
-        )  # fmt: skip
     try:
+        if is_sealed(path) is False:
+            raise InputError(
+                str(path), "a damaged file: its content does not match its checksum", "results as dse wrote them",
+                "run the sweep again, dse run SWEEP.toml, or take an undamaged copy",
+            )  # fmt: skip
         return xr.open_dataset(path, engine="netcdf4", group=group)
     except OSError as error:
         raise InputError(

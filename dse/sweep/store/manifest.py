@@ -101,6 +101,8 @@ class Manifest:
             file.write(json.dumps(line | {_CHECK: _checksum(line)}).encode() + b"\n")
 
     def _end_broken_line(self) -> None:
+        if self.path.exists() and not self.path.is_file():
+            self.path.unlink()
         if self.path.exists() and not self.path.read_bytes().endswith(b"\n"):
             with self.path.open("ab") as file:
                 file.write(b"\n")
@@ -108,7 +110,9 @@ class Manifest:
 
 def lines(path: Path) -> list[dict[str, Any]]:
     """The lines of a manifest, those that are whole and as they were written."""
-    found = []
+    found: list[dict[str, Any]] = []
+    if not path.is_file():  # a pipe would be waited for
+        return found
     for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
         with contextlib.suppress(ValueError, RecursionError):
             line = json.loads(text)

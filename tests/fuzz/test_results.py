@@ -1,0 +1,66 @@
+"""Results files with bytes changed, lost or put in: read as they were written, or refused in four parts.
+
+Each is opened and drawn from by a process of its own for all of them, which a library that is given nonsense may end.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.conftest import full_size
+
+ROOT = Path(__file__).parents[2]
+
+
+def mutant(content: bytes, chance: random.Random) -> bytes:
+    """A file with one change."""
+    at, length = chance.randrange(len(content)), chance.choice((1, 16, 4096))
+    noise = chance.randbytes(length)
+    return {
+        "other": content[:at] + noise + content[at + length :],
+        "cut": content[:at],
+        "lost": content[:at] + content[at + length :],
+        "put in": content[:at] + noise + content[at:],
+        "zeros": content[:at] + bytes(length) + content[at + length :],
+        "twice": content + content,
+        "head": noise + content[length:],
+        "tail": content[:-length] + noise,
+        "more": content + noise,
+    }[chance.choice(("other", "cut", "lost", "put in", "zeros", "twice", "head", "tail", "more"))]
+
+
+def open_mutants(results: Path, folder: Path, count: int, seed: int) -> int:
+    """Open so many mutants; gives how many were read, each with the numbers that were written."""
+    import dse
+    from dse import plot
+    from dse.errors import InputError
+
+    content, chance, read = results.read_bytes(), random.Random(seed), 0
+    with dse.open_results(results) as found:
+        whole = found.load()
+    for number in range(count):
+        path = folder / f"{number}.nc"
+        path.write_bytes(mutant(content, chance))
+        try:
+            with dse.open_results(path) as found:
+                assert found.load().equals(whole), number
+            dse.overview(path)
+            plot.suited(whole)
+            read += 1
+        except InputError as error:
+            assert all((error.where, error.got, error.allowed, error.fix)), number
+        path.unlink()
+    return read
+
+
+def test_mutants_of_results(tmp_path, small_results):
+    program = (
+        "import sys; from pathlib import Path; from tests.fuzz.test_results import open_mutants; "
+        "open_mutants(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), 1)"
+    )
+    arguments = [sys.executable, "-c", program, small_results[1], tmp_path, str(full_size(60, 2000))]
+    done = subprocess.run(arguments, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-3000:]
