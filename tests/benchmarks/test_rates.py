@@ -10,13 +10,14 @@ from typer.testing import CliRunner
 import dse
 from benchmarks import rates as bench
 from dse.cli import app
+from dse.evaluation import evaluate
 
 
 def test_plain_numbers_give_the_same_metrics():
     design = dse.design("gpt-3-13b", "selene", n_devices=16, tp=8, pp=2, recompute="full", global_batch=64)
-    expected = jax.jit(dse.evaluate)(jax.tree.map(np.float32, design))
+    expected = jax.jit(evaluate)(jax.tree.map(np.float32, design))
     with bench.plain_numbers():
-        found = dse.evaluate(jax.tree.map(float, design))
+        found = evaluate(jax.tree.map(float, design))
     assert isinstance(found.step_time, float)
     np.testing.assert_allclose(jax.tree.leaves(found), jax.tree.leaves(expected), rtol=1e-5)
 

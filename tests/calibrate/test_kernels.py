@@ -121,6 +121,7 @@ def test_the_catalogue_takes_a_fit_and_keeps_the_rest(found, tmp_path: Path):
 
 
 def test_an_output_that_cannot_be_written_is_named(found, tmp_path: Path):
+    (tmp_path / "missing").write_text("a file where a folder is wanted")
     with pytest.raises(InputError, match="missing"):
         write([found], tmp_path / "missing" / "file.toml")
 

@@ -60,7 +60,7 @@ def test_an_interrupted_search_goes_on(tmp_path):
         if len(calls) == 2:
             raise KeyboardInterrupt
 
-    with pytest.raises(Interrupted, match="run again"):
+    with pytest.raises(Interrupted, match="the same command continues"):
         toy_run(spec, tmp_path / "out.nc", progress=stop, between_checkpoints=0.0)
     assert checkpoint.path(tmp_path / "out.nc", "evolution").exists() and not (tmp_path / "out.nc").exists()
     resumed = []

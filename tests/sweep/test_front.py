@@ -62,8 +62,8 @@ def test_the_front_is_exact(monkeypatch, n_objectives, chunks_a_block):
     asked = []
     scores = Engine.scores
 
-    def noting(self, nest, line, count, pivots, thresholds=None):
-        found = scores(self, nest, line, count, pivots, thresholds)
+    def noting(self, nest, line, count, pivots, *others):
+        found = scores(self, nest, line, count, pivots, *others)
         asked.append((np.isfinite(pivots[:, 0]).sum(), np.asarray(found.candidates).sum()))
         return found
 
