@@ -253,7 +253,7 @@ def main() -> int:
             except subprocess.TimeoutExpired:
                 fault = "hangs"
             seconds, tried = time.monotonic() - began, tried + 1
-            if not fault and status == 2 and seconds > LONGEST:
+            if not fault and status == 2 and seconds > 3 * LONGEST:  # other processes may keep the machine busy
                 fault = f"took {seconds:.1f} s"
             if fault:
                 found += 1
