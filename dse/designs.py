@@ -13,7 +13,7 @@ from collections.abc import Mapping as MappingABC
 from enum import IntEnum
 from typing import Any, TypeVar
 
-from dse import catalog
+from dse import catalog, quantities
 from dse.errors import InputError, unknown_name
 from dse.types import GENERATED, Chip, Design, Mapping, Pods, Precision, choice_name, paths
 
@@ -198,6 +198,14 @@ def _choice(enum: type[IntEnum], value: Any, where: str) -> float:
         return float(value)
     allowed = ", ".join(map(choice_name, enum))
     raise InputError(where, repr(value), allowed, "use one of these names")
+
+
+def told_saturation(bandwidth: float, feed: float) -> str:
+    """What a reader of a bandwidth must know that the cores of a chip, which ask for ``feed``, cannot use up."""
+    if bandwidth <= feed:
+        return ""
+    most = quantities.setting(feed, "B/s")
+    return f"memory.bandwidth above {most} changes nothing: the cores ask for no more (power.feed); set that too"
 
 
 def replace(record: R, values: MappingABC[str, Any]) -> R:

@@ -13,8 +13,13 @@ from dse.cli.status import NOTHING_FEASIBLE, report_errors
 
 def _show_columns(wanted: bool) -> None:
     """Print what columns there are, and end."""
-    if not wanted:
-        return
+    if wanted:
+        _print_columns()
+        raise typer.Exit
+
+
+@report_errors
+def _print_columns() -> None:
     from dse.measured.columns import READ, WRITTEN
 
     out = show.console()
@@ -26,7 +31,6 @@ def _show_columns(wanted: bool) -> None:
     heads = ["column", "what it says"]
     show.print_table(out, heads, [[name, about] for name, about in WRITTEN.items()], left=heads, prose=heads[1:])
     out.print("\nTables of kernels and of energy have columns of their own: docs/kernels.md, docs/energy.md.")
-    raise typer.Exit
 
 
 Columns = Annotated[
@@ -57,8 +61,9 @@ def predict(
 
     found = predict(cases, output, uncertainty, force)
     print(f"{found.predicted} of {found.rows} rows predicted: {output}")
-    for name, meant in found.misspelt.items():
-        show.note(f"the column {name} is not read; did you mean {meant}?")
+    if found.unread:
+        told = (f"{name} (did you mean {meant}?)" if meant else name for name, meant in found.unread.items())
+        show.note(f"columns that are not read: {', '.join(told)}")
     _print_skipped(found.skipped)
     return 0 if found.predicted else NOTHING_FEASIBLE
 

@@ -48,4 +48,4 @@ def told(error: Any) -> InputError:
         theirs = set(map(plain, ELSEWHERE.get(plain(wrong), ())))
         close = [option for option in options if plain(option) in theirs] or nearest(wrong, options)
         fix = f"did you mean {' or '.join(close)}? {fix}" if close else fix
-    return InputError(where, error.format_message(), " ".join(usage.split()), fix)
+    return InputError(where, " ".join(error.format_message().split()), " ".join(usage.split()), fix)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from dse.errors import nearest
+from dse.errors import ELSEWHERE, nearest, plain
 from dse.measured.table import WIDE
 
 
@@ -81,10 +81,18 @@ WRITTEN = {
 }
 
 
-def misspelt(columns: Iterable[str]) -> dict[str, str]:
-    """Columns that are not read, but nearly have the name of one that is and that the table lacks → that name."""
+def unread(columns: Iterable[str]) -> dict[str, str]:
+    """Columns that are not read → the column that seems to be meant and that the table lacks, or an empty text.
+
+    That is one of the same meaning in other tools (``mbs``), or else one of nearly the same name.
+    """
     given = set(columns)
+    open_names = {name for column in READ if not given & set(column.names) for name in column.names}
     known = {name for column in READ for name in column.names}
-    open_names = [name for column in READ if not given & set(column.names) for name in column.names if len(name) > 3]
-    close = {name: nearest(name, open_names, 1, _ALIKE) for name in sorted(given - known) if len(name) > 3}
-    return {name: found[0] for name, found in close.items() if found}
+    return {name: _meant(name, open_names) for name in sorted(given - known)}
+
+
+def _meant(name: str, open_names: set[str]) -> str:
+    theirs = [ours for ours in ELSEWHERE.get(plain(name), ()) if ours in open_names]
+    near = nearest(name, [one for one in open_names if len(one) > 3], 1, _ALIKE) if len(name) > 3 else []
+    return next(iter([*theirs, *near]), "")

@@ -58,7 +58,10 @@ def breakdown(results: xr.Dataset, within: float = 2.0, bars: int = 16, missing:
         missing: most (tp, pp) shown that do not fit into memory.
     """
     columns, title = designs.columns(results)
-    return draw_mappings(columns, title, *best_of_each(columns, within, bars, missing))
+    rows, unfit = best_of_each(columns, within, bars, missing)
+    left_out = len(_first_of_each(columns, columns.feasible, columns.slowness)) - len(rows)
+    note = f"{left_out:,} slower ones are not shown" if left_out else ""
+    return draw_mappings(columns, "\n".join(filter(None, (title, note))), rows, unfit)
 
 
 def draw_mappings(columns: Columns, title: str, rows: list[int], unfit: list[int]) -> Figure:
@@ -94,10 +97,10 @@ def best_of_each(columns: Columns, within: float, bars: int, missing: int) -> tu
     """Rows to show: the fastest of each group, and of groups where nothing fits the one that needs least memory."""
     if not columns.feasible.any():
         raise designs.nothing_feasible()
-    limit = within * columns.time[columns.feasible].min()
-    best = _first_of_each(columns, columns.feasible & (columns.time <= limit), columns.time)
+    limit = within * columns.slowness[columns.feasible].min()
+    best = _first_of_each(columns, columns.feasible & (columns.slowness <= limit), columns.slowness)
     least = _first_of_each(columns, columns.memory_alone, columns.memory)
-    unfit = [row for group, row in least.items() if group not in best and columns.time[row] <= limit]
+    unfit = [row for group, row in least.items() if group not in best and columns.slowness[row] <= limit]
     return list(best.values())[:bars], unfit[:missing]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ class Columns(NamedTuple):
     """The designs to choose from, one flat array each."""
 
     time: np.ndarray
+    slowness: np.ndarray  # by which they are ranked: the time, or of unlike workloads the time of a token
     memory: np.ndarray
     mfu: np.ndarray
     feasible: np.ndarray
@@ -63,6 +65,7 @@ def columns(results: xr.Dataset) -> tuple[Columns, str]:
     title = str(results.attrs.get("title", ""))
     return Columns(
         time=flat("step_time"),
+        slowness=1.0 / flat(_RATE) if _RATE in results and _has_unlike_work(results, shape.dims) else flat("step_time"),
         memory=memory,
         mfu=flat("mfu"),
         feasible=flat("feasible").astype(bool),
@@ -142,6 +145,11 @@ def _spread(values: xr.Variable, shape: xr.DataArray) -> np.ndarray:
 def is_work(coordinate: xr.DataArray) -> bool:
     """Whether an axis moves what is computed, rather than what computes it."""
     return str(coordinate.attrs.get("path", "")).partition(".")[0] == "workload"
+
+
+def _has_unlike_work(results: xr.Dataset, dims: Iterable[Hashable]) -> bool:
+    """Whether designs along these dimensions are of unlike workloads."""
+    return any(is_work(values) for values in results.coords.values() if values.dims and set(values.dims) <= set(dims))
 
 
 def slowness(results: xr.Dataset) -> xr.DataArray:

@@ -27,8 +27,8 @@ class MatrixRate:
 class MemoryTier:
     """One memory of a device, or the share of the host's that it may use."""
 
-    capacity: Scalar = metadata("", "B", "usable capacity of device memory", bounds=POSITIVE)
-    bandwidth: Scalar = metadata("", "B/s", "peak bandwidth of device memory", bounds=POSITIVE)
+    capacity: Scalar = metadata("", "B", "usable capacity of the memory", bounds=POSITIVE)
+    bandwidth: Scalar = metadata("", "B/s", "peak bandwidth of the memory", bounds=POSITIVE)
 
 
 #: Host memory of a device where nothing is known of it: a 2 TiB node of eight, PCIe 4.

@@ -377,9 +377,11 @@ def test_nothing_predicted_is_status_1(command, cases, tmp_path, name):
 
 
 def test_predict_tells_misspelt_columns(command, cases, tmp_path):
-    cases.write_text(CASES.replace("recompute", "recompue"))
+    cases.write_text(CASES.replace("recompute", "recompue").replace("micro_batch", "mbs"))
     ended = command("predict", cases, "-o", tmp_path / "out.csv")
-    assert "the column recompue is not read; did you mean recompute?" in " ".join(ended.err.split())
+    told = " ".join(ended.err.split())
+    assert "not read: " in told and "recompue (did you mean recompute?)" in told
+    assert ("mbs (did you mean micro_batch?)" in told) == ("micro_batch" in CASES)
 
 
 @pytest.mark.parametrize("name", ["predict", "validate"])

@@ -16,7 +16,18 @@ import numpy as np
 
 from dse import catalog
 from dse.catalog import Values
-from dse.designs import CAN, CHIP, MOST, N_DEVICES, PLAIN_MAPPING, check_chip, is_whole, leaf, stack_values
+from dse.designs import (
+    CAN,
+    CHIP,
+    MOST,
+    N_DEVICES,
+    PLAIN_MAPPING,
+    check_chip,
+    is_whole,
+    leaf,
+    stack_values,
+    told_saturation,
+)
 from dse.errors import InputError
 from dse.model.divisibility import SHAPE_PATHS, Shape
 from dse.model.machine import technology
@@ -34,6 +45,9 @@ _DOMAIN = "system.scale_up.domain"
 
 #: How the leaves begin that an accelerator's own node brings; the network between nodes stays the system's.
 _NODE = ("system.scale_up.", "system.host.", "system.host_power")
+
+#: Bandwidth of device memory, and what of it the cores can ask for.
+_BANDWIDTH, _FEED = "system.accelerator.memory.bandwidth", "system.accelerator.power.feed"
 
 _MOST_SHAPES = 100_000
 
@@ -74,7 +88,17 @@ def build(spec: SweepSpec) -> Grid:
         used=names.used,
         lacks=offers.told(offer, names.stacks),
         nodes=names.told(),
+        saturates=_saturation(spec, base),
     )
+
+
+def _saturation(spec: SweepSpec, base: Design) -> str:
+    """Whether the sweep has memory bandwidths that its accelerator cannot use, in words."""
+    said = {axis.key: axis for axis in (*spec.fixed.values(), *spec.axes)}
+    accelerator = base.system.accelerator
+    if accelerator.chip is not None or {_FEED, "accelerator", "system"} & set(said) or _BANDWIDTH not in said:
+        return ""
+    return told_saturation(max(said[_BANDWIDTH].values), float(accelerator.power.feed))
 
 
 def _capabilities(names: _Names, spec: SweepSpec) -> dict[str, float]:

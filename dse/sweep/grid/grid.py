@@ -55,6 +55,7 @@ class Grid:
     parts: Parts  #: what the specification says of the mapping
     shapes: tuple[Shape, ...]  #: what mappings must divide, by distinct sizes along the dimensions, the last fastest
     used: tuple[tuple[str, str], ...]  #: (kind, slug) of the catalogue entries
+    saturates: str = ""  #: what of a bandwidth the cores cannot use, in one line
     nodes: str = ""  #: in which nodes and with which stacks accelerators stand, in one line
     lacks: str = ""  #: what the stacks lack of the options that the specification lists, in one line
 
