@@ -192,15 +192,19 @@ _CAPABILITIES: dict[str, Parser | Table] = {"can": Table(_leaves(types.Capabilit
 #: stacks share.
 _SOFTWARE = Table(
     _texts("family", "lineage") | _leaves(types.Software) | _numbers(residual="1")
-    | {"selective": _choice(types.Recompute)} | _CAPABILITIES
+    | {"selective": _choice(types.Recompute), "experts": Table(_leaves(types.ExpertKernels))} | _CAPABILITIES
     | _leaves(types.Mapping, *LEFT_OPEN),
     needs=_stated(types.Software),
 )  # fmt: skip
 
-#: A dense decoder transformer.
+#: A decoder transformer: dense, or with ``experts``; ``active_published`` are the parameters that a token meets.
 _MODEL = Table(
     _leaves(types.Workload) | _texts("family")
-    | _numbers(max_seq_len=("1", POSITIVE), parameters_published=("1", POSITIVE)),
+    | _numbers(**dict.fromkeys(("max_seq_len", "parameters_published", "active_published"), ("1", POSITIVE)))
+    | {
+        "experts": Table(_leaves(types.Experts), needs=_stated(types.Experts)),
+        "latent": Table(_leaves(types.Latent), needs=_stated(types.Latent)),
+    },
     needs=("n_layers", "hidden", "n_heads", "ffn_hidden", "vocab", "seq_len"),
 )  # fmt: skip
 
@@ -275,7 +279,7 @@ def _check_header(data: dict[str, Any], file: str) -> None:
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             raise InputError(f"{file}: {key}", repr(texts), "a list of texts", f'write {key} = ["…"]')
     if data.get("n_experts", 1) != 1:
-        fix = "mixture of experts is not modelled yet: use a dense model"
+        fix = "state a mixture of experts under [experts]"
         raise InputError(f"{file}: n_experts", repr(data["n_experts"]), "1 or absent", fix)
 
 
