@@ -58,13 +58,13 @@ CHIP = "system.accelerator.chip"
 EXPERTS = "workload.experts"
 
 #: Records of a mapping and a stack that are there where the workload has experts.
-OF_EXPERTS = {"mapping.experts": ExpertMapping, "software.experts": ExpertKernels}
+OF_EXPERTS: dict[str, type] = {"mapping.experts": ExpertMapping, "software.experts": ExpertKernels}
 
 #: Record that is there or not with a record of the workload → that record.
 _OF_WORKLOAD = {EXPERTS: EXPERTS, "workload.latent": "workload.latent", **dict.fromkeys(OF_EXPERTS, EXPERTS)}
 
 #: Records that only some designs have: path → class.
-OPTIONAL = {CHIP: Chip, PODS: Pods, EXPERTS: Experts, "workload.latent": Latent, **OF_EXPERTS}
+OPTIONAL: dict[str, type] = {CHIP: Chip, PODS: Pods, EXPERTS: Experts, "workload.latent": Latent, **OF_EXPERTS}
 
 
 @functools.cache
@@ -282,7 +282,6 @@ def stack_values(
     """
     own = catalog.within("software", catalog.values("software", name, where))
     if experts:
-        raise InputError(where, "a mixture of experts", "dense models", "experts have parameters, no time yet")
         own |= catalog.within("software.experts", catalog.expert_kernels(name, where))
     if any_option:
         own = {path: value for path, value in own.items() if not path.startswith(CAN)}

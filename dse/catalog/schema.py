@@ -186,13 +186,16 @@ LEFT_OPEN = ("zero_stage", "sequence_parallel", "overlap_dp", "overlap_tp")
 #: What a stack has of the options of a mapping: all, where nothing is said.
 _CAPABILITIES: dict[str, Parser | Table] = {"can": Table(_leaves(types.Capabilities))}
 
+#: What the mixtures of experts of a stack cost.
+_EXPERT_KERNELS: dict[str, Parser | Table] = {"experts": Table(_leaves(types.ExpertKernels))}
+
 #: A stack, what it does where a mapping leaves it open, and in ``sources`` the measured sources that used it.
 #: ``selective`` is the policy that it calls selective recompute; ``lineage`` the code base it descends from, with which
 #: it shares what is fitted. ``family`` names the chips of a stack that nothing was measured of: it gets what their
 #: stacks share.
 _SOFTWARE = Table(
     _texts("family", "lineage") | _leaves(types.Software) | _numbers(residual="1")
-    | {"selective": _choice(types.Recompute), "experts": Table(_leaves(types.ExpertKernels))} | _CAPABILITIES
+    | {"selective": _choice(types.Recompute)} | _CAPABILITIES | _EXPERT_KERNELS
     | _leaves(types.Mapping, *LEFT_OPEN),
     needs=_stated(types.Software),
 )  # fmt: skip

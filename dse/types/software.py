@@ -138,7 +138,7 @@ class ExpertMapping:
     holds copies: experts have a data parallel size of their own, ``tp cp dp / (ep etp)``.
     """
 
-    ep: Scalar = metadata("e", "1", "expert parallel size: groups that the experts are dealt to", default=1.0, bounds=COUNT)
+    ep: Scalar = metadata("e", "1", "expert parallel size: ranks that share the experts", default=1.0, bounds=COUNT)
     etp: Scalar = metadata("", "1", "tensor parallel size of a single expert", default=1.0, bounds=COUNT)
 
 

@@ -36,7 +36,7 @@ class Latent:
     columns of a query or key ``rope_dim`` are rotated; those of the keys are one vector for all heads.
     """
 
-    q_rank: Scalar = metadata("q_r", "1", "columns of the compressed queries, 0 where they are not", bounds=NOT_NEGATIVE)
+    q_rank: Scalar = metadata("q_r", "1", "columns of compressed queries, 0 where they are not", bounds=NOT_NEGATIVE)
     kv_rank: Scalar = metadata("k_r", "1", "columns of the compressed keys and values", bounds=POSITIVE)
     rope_dim: Scalar = metadata("d_rope", "1", "rotated columns of a query or key", bounds=NOT_NEGATIVE)
     v_dim: Scalar = metadata("d_v", "1", "columns of a value", bounds=POSITIVE)

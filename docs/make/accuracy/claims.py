@@ -49,6 +49,9 @@ CLAIMS = (
         "SimuMax", "step_time", "Megatron-LM on 8 B200 (with SimuMax): step time", "megatron_b200",
         rows=8, mean=0.04, worst=0.08,
     ),
+    # The same of DeepSeek-V2 cut to four layers, ep 4 and 8. Nothing is fitted to these rows.
+    Claim("Experts on 8 B200", "peak_memory", "", "megatron_b200_experts", rows=4, mean=0.0085, worst=0.009),
+    Claim("Experts on 8 B200", "step_time", "", "megatron_b200_experts", rows=4, mean=0.045, worst=0.09),
     # torchtitan's own benchmark of December 2024, H100 of 96 GB: memory that the allocator reserved.
     Claim(
         "torchtitan_2024-12", "peak_memory", "torchtitan, FSDP on 8 to 512 H100: peak memory", "torchtitan_2024",

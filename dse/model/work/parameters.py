@@ -42,7 +42,7 @@ def position_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
 
 
 def layer_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
-    """Parameters of one layer with a dense feed-forward on one device: matrices, and vectors, which tp does not split."""
+    """Parameters of one layer with a dense feed-forward on one device: matrices, and vectors that tp does not split."""
     return layer_matrix_parameters(workload, tp) + vector_parameters(workload)
 
 
@@ -64,12 +64,14 @@ def head_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
 
 
 def stage_parameters(design: Design, layout: Layout) -> Scalar:
-    """Parameters on the device that holds most: its layers and the larger of embedding and head.
+    """Parameters on the device that holds most but for routed experts: its layers and the larger of embedding and head.
 
     These count as much as they have more than the layer that their stage may lack.
     """
     w, m = design.workload, design.mapping
-    layer, embedding, head = layer_parameters(w, m.tp), embedding_parameters(w, m.tp), head_parameters(w, m.tp)
+    layer, embedding, head = usual_layer_parameters(w, m.tp), embedding_parameters(w, m.tp), head_parameters(w, m.tp)
+    if layout.experts is not None:  # the first layers' dense feed-forward is the first stage's, as the embedding is
+        embedding = embedding + layout.experts.first * (layer_parameters(w, m.tp) - layer)
     alone = embedding + jnp.where(w.tied_embeddings > 0.0, 0.0, head)
     larger = jnp.maximum(embedding - layout.stages.first_lacks * layer, head - layout.stages.last_lacks * layer)
     ends = jnp.where(m.pp > 1.0, jnp.maximum(larger, 0.0), alone)
@@ -96,6 +98,26 @@ def common_parameters(workload: Workload) -> Scalar:
 # Experts
 
 
+def usual_layer_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
+    """Parameters of one layer but for routed experts, as all layers have them or all but the first ones."""
+    return layer_parameters(workload, tp) if workload.experts is None else expert_layer_parameters(workload, tp)
+
+
+def stage_expert_parameters(design: Design, layout: Layout) -> Scalar:
+    """Parameters of routed experts on the device that holds most; of one stage all layers but the first dense ones."""
+    if layout.experts is None or design.mapping.experts is None:
+        return 0.0
+    first = jnp.where(design.mapping.pp > 1.0, 0.0, layout.experts.first)
+    return (layout.layers - first) * layer_expert_parameters(design, layout)
+
+
+def layer_expert_parameters(design: Design, layout: Layout) -> Scalar:
+    """Parameters of the routed experts of one layer on one device."""
+    if layout.experts is None or design.mapping.experts is None:
+        return 0.0
+    return layout.experts.local * one_expert_parameters(design.workload, design.mapping.experts.etp)
+
+
 def all_layers(workload: Workload, dense: Scalar, with_experts: Scalar) -> Scalar:
     """Something summed over the layers of a model, of which those with a dense feed-forward have ``dense`` each."""
     if workload.experts is None:
@@ -118,12 +140,15 @@ def expert_layer_matrix_parameters(workload: Workload, tp: Scalar = 1.0) -> Scal
 
 def expert_layer_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
     """Parameters of one layer with experts but for the routed ones: matrices and vectors."""
-    return 0.0 if workload.experts is None else expert_layer_matrix_parameters(workload, tp) + vector_parameters(workload)
+    if workload.experts is None:
+        return 0.0
+    return expert_layer_matrix_parameters(workload, tp) + vector_parameters(workload)
 
 
 def one_expert_parameters(workload: Workload, etp: Scalar = 1.0) -> Scalar:
     """Parameters of one routed expert on one of ``etp`` devices: ``(2 or 3) h f_e / etp``."""
-    return 0.0 if workload.experts is None else (2.0 + workload.gated) * workload.hidden * workload.experts.expert_ffn / etp
+    w, experts = workload, workload.experts
+    return 0.0 if experts is None else (2.0 + w.gated) * w.hidden * experts.expert_ffn / etp
 
 
 def routed_parameters(workload: Workload) -> Scalar:
@@ -145,14 +170,23 @@ def active_parameters(workload: Workload) -> Scalar:
 
 
 def attention_flops(workload: Workload) -> Scalar:
-    """Forward FLOPs a token of scores and context over all layers, full square: ``4 L s a d``."""
-    return 4.0 * workload.n_layers * workload.seq_len * workload.n_heads * workload.head_dim
+    """Forward FLOPs a token of scores and context over all layers, full square: ``4 L s a d``.
+
+    Where a value has another size than a key, their mean.
+    """
+    w = workload
+    head_dim = w.head_dim if w.latent is None else 0.5 * (w.head_dim + w.latent.v_dim)
+    return 4.0 * w.n_layers * w.seq_len * w.n_heads * head_dim
 
 
 def forward_flops(workload: Workload) -> Scalar:
-    """Forward FLOPs a token of the layers' matrices, full attention square, no head."""
+    """Forward FLOPs a token of the matrices of layers, full attention square, no head; of experts those it meets."""
     a_layer = layer_matrix_parameters(workload) - position_parameters(workload)  # positions, not tokens, meet those
-    return 2.0 * workload.n_layers * a_layer + attention_flops(workload)
+    if workload.experts is None:
+        return 2.0 * workload.n_layers * a_layer + attention_flops(workload)
+    routed = workload.experts.top_k * one_expert_parameters(workload)
+    with_experts = expert_layer_matrix_parameters(workload) - position_parameters(workload) + routed
+    return 2.0 * all_layers(workload, a_layer, with_experts) + attention_flops(workload)
 
 
 def repeated_flops(workload: Workload) -> Scalar:
