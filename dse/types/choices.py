@@ -139,7 +139,7 @@ INFEASIBLE_MEANING = {
         "ep does not divide the experts, etp their width, tp the shared expert's, or ep x etp not tp x cp x dp"
     ),
     Infeasible.experts_unsupported: (
-        "experts are not modelled under tp without sequence parallelism, nor with dp_replicate, offloading or "
-        "selective-op recompute"
+        "experts are not modelled under tp without sequence parallelism, with dp_replicate, offloading or selective-op "
+        "recompute, nor over several pods"
     ),
 }

@@ -1,6 +1,7 @@
 """Laws of mixtures of experts: what one expert, more ranks, free networks and busy ranks must and must not change."""
 
 import dataclasses
+import itertools
 
 import jax
 import numpy as np
@@ -12,11 +13,13 @@ import dse
 from dse.designs import replace
 from dse.errors import InputError
 from dse.model.layout import lay_out
+from dse.model.machine.collectives import energy
 from dse.model.machine.rates import step_rates
 from dse.model.machine.roofline import operator_times
+from dse.model.machine.routes import Route
 from dse.model.work.training import training_work
 from dse.sweep import execute, from_text
-from dse.types import ExpertKernels, ExpertMapping, Experts, Infeasible, Latent
+from dse.types import ExpertKernels, ExpertMapping, Experts, Group, Infeasible, Latent, MessageKind
 from tests.designs import SOFTWARE, WORKLOAD, make_design
 from tests.programs import metrics_of
 
@@ -129,7 +132,7 @@ def test_work_is_the_same_however_experts_are_spread(design):
 @settings(max_examples=25, deadline=None)
 def test_more_ranks_never_need_more_memory_nor_more_time_of_free_links(design):
     found = [metrics_of(spread(free_links(design), ep)) for ep in (1, 2, 4, 8)]
-    for fewer, more in zip(found, found[1:], strict=False):
+    for fewer, more in itertools.pairwise(found):
         assert float(more.peak_memory) <= float(fewer.peak_memory) * (1 + 1e-5)
         assert float(more.step_time) <= float(fewer.step_time) * (1 + 1e-4)
 
@@ -165,6 +168,14 @@ def test_slopes_are_finite(design):
     spread_out = spread(design, 8)
     slopes = jax.grad(lambda d: dse.evaluate(d).step_time)(jax.tree.map(float, spread_out))
     assert all(np.isfinite(leaf) for leaf in jax.tree.leaves(slopes))
+
+
+def test_pairs_pay_for_the_links_between_them():
+    """Of 16 members in domains of 8 each sends 7 parts inside and 8 across."""
+    energies = {"system.scale_up.energy": 3e-12, "system.scale_out.energy": 5e-11}
+    system = replace(make_design(GATED), energies).system
+    spent = float(energy(MessageKind.all_to_all, 1.6e9, Route(Group(16.0, 8.0), system)))
+    assert spent == pytest.approx(1e8 * (7 * 3e-12 + 8 * 5e-11))
 
 
 # What is refused
