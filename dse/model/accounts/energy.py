@@ -100,12 +100,12 @@ def step_energy(
     routed = 0.0 if work.experts is None else work.experts.parameters
     often = executions(design, layout, work.parameters, routed)
     ends = operators_energy([*work.embedding, *work.head], design)
-    traffic = optimizer_traffic(design, layout, layout.groups.dp, layout.replicas)
+    traffic = optimizer_traffic(design, layout, layout.groups.dp)
     moved = w.backward * common_parameters(w) * layout.replicas * traffic
     layers = often[Scope.layer]
     if layout.experts is not None and work.experts is not None:
         replicas, layers = layout.experts.replicas, often[Scope.expert_layer]
-        traffic = optimizer_traffic(design, layout, replicas, replicas.size)
+        traffic = optimizer_traffic(design, layout, replicas)
         moved = moved + w.backward * routed_parameters(w) * replicas.size * traffic
     done = Joules(0.0, 0.0, power.cache_energy * moved, power.memory_energy * moved)
     done = done.plus(a_layer, layers).plus(ends, often[Scope.embedding])

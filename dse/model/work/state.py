@@ -44,10 +44,11 @@ def state_bytes(design: Design, layout: Layout, replicas: Group) -> StateBytes:
     )
 
 
-def optimizer_traffic(design: Design, layout: Layout, replicas: Group, copies: Scalar) -> Scalar:
+def optimizer_traffic(design: Design, layout: Layout, replicas: Group) -> Scalar:
     """Bytes of device memory that the Adam step moves for one parameter of a device.
 
-    Its state is shared by the ``replicas``; devices with the same weights are ``copies`` in all.
+    Its state is shared by the ``replicas``. Gradients of experts, which see tokens of every rank, are scaled as those
+    of all else even where one device alone holds an expert (Megatron-LM's expert_gradient_scaling_factor).
 
     Every state is read and written once, gradients read twice (norm, update), weights written once; all split
     over the replicas from ZeRO 1 on. Gradients are zeroed and, between replicas, scaled before they are summed:
@@ -56,7 +57,7 @@ def optimizer_traffic(design: Design, layout: Layout, replicas: Group, copies: S
     m, software = design.mapping, design.software
     states = 2.0 * optimizer_bytes(m.precision)
     moved = states + 2.0 * software.gradient_bytes + activation_bytes(m.precision)
-    scaled = jnp.where(copies > 1.0, 3.0, 1.0) * software.gradient_bytes
+    scaled = jnp.where(layout.replicas > 1.0, 3.0, 1.0) * software.gradient_bytes
     share = moved / jnp.where(layout.zero >= 1.0, replicas.size, 1.0)
     whole = scaled / jnp.where(layout.zero >= 2.0, replicas.size, 1.0)
     return share + whole
