@@ -106,6 +106,7 @@ def test_layers_in_front_alone_are_a_dense_model():
     found = with_experts(dense, dataclasses.replace(MIXTURE, first_dense=GATED.n_layers))
     plain, routed = metrics_of(dense), metrics_of(found)
     assert float(routed.step_time) == pytest.approx(float(plain.step_time), rel=1e-5)
+    assert float(routed.energy_per_step) == pytest.approx(float(plain.energy_per_step), rel=1e-5)
     for part in ("weights", "gradients", "optimizer", "activations"):
         name = f"peak_memory_{part}"
         assert float(getattr(routed, name)) == pytest.approx(float(getattr(plain, name)), rel=1e-5)

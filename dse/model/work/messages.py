@@ -258,7 +258,7 @@ def executions(
         held = layout.experts.replicas.size * routed_parameters(w)
         of_experts = {
             Scope.expert_layer: a_stage * all_layers(w, 0.0, 1.0),
-            Scope.expert_weights: held / expert_parameters,
+            Scope.expert_weights: held / jnp.maximum(expert_parameters, 1.0),  # none where all layers are dense
         }
     return of_experts | {
         Scope.layer: a_stage * w.n_layers,

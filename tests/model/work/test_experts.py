@@ -5,12 +5,20 @@ import dataclasses
 
 import pytest
 
+import dse
 from dse import catalog
 from dse.catalog.load import find
-from dse.model.work.parameters import active_parameters, embedding_parameters, parameter_count
-from dse.types import Experts, Latent
+from dse.model.work.parameters import (
+    active_parameters,
+    attention_flops,
+    embedding_parameters,
+    forward_flops,
+    parameter_count,
+)
+from dse.model.work.state import stored_bytes
+from dse.types import Experts, Latent, OperatorKind
 from tests.catalog.test_catalog import REFERENCE
-from tests.designs import WORKLOAD
+from tests.designs import WORKLOAD, work_of
 
 MODELS = [slug for slug in catalog.names("workload") if catalog.workload(slug).experts is not None]
 
@@ -70,3 +78,37 @@ def test_uncompressed_queries_of_latent_attention():
     more = w.n_layers * (wide * (w.hidden + 2 * wide) + wide - 2 * w.hidden * wide)
     found = dataclasses.replace(w, latent=latent)
     assert float(parameter_count(found)) == float(parameter_count(w)) + more
+
+
+# Work of a layer
+
+
+@pytest.mark.parametrize("slug", MODELS)
+def test_flops_of_the_operators_are_those_of_the_parameters(slug):
+    """Forward FLOPs of the matrices of all layers: two a token and parameter that it meets."""
+    design = dse.design(slug, "b200-node", micro_batch=1)
+    w, work = design.workload, work_of(design)
+    matrices = (OperatorKind.matrix, OperatorKind.matrix_16, OperatorKind.grouped)
+    usual, first = (
+        sum(float(o.present * o.forward.flops) for o in layer if o.kind in matrices and not o.core)
+        for layer in (work.layer, work.experts.first_layer)
+    )
+    dense = w.experts.first_dense
+    total = dense * first + (w.n_layers - dense) * usual
+    expected = (forward_flops(w) - attention_flops(w)) * w.seq_len
+    assert total == pytest.approx(float(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize("slug", ["deepseek-v2", "deepseek-v3"])
+def test_bytes_that_a_layer_of_latent_attention_and_experts_keeps(slug):
+    """Counted tensor by tensor as Megatron-Core with Transformer Engine keeps them for the backward, in 16 bits."""
+    design = dse.design(slug, "b200-node", micro_batch=1)
+    w, x, a = design.workload, design.workload.experts, design.workload.latent
+    tokens, rows = w.seq_len, w.seq_len * x.top_k
+    residuals_and_norms = 8 * tokens * w.hidden
+    low_rank = 2 * tokens * (a.q_rank + a.kv_rank + a.rope_dim) + 2 * tokens * (a.q_rank + a.kv_rank)
+    heads = tokens * w.n_heads * (2 * 2 * w.head_dim + 2 * 2 * a.v_dim + 4)  # q, k; v, output; log-sum-exp
+    routed = rows * (2 * w.hidden + 4 * x.expert_ffn + 2 * x.expert_ffn)
+    shared, router = 6 * tokens * x.shared_ffn, 5 * tokens * x.n_experts + 12 * rows
+    expected = residuals_and_norms + low_rank + heads + routed + shared + router
+    assert float(stored_bytes(work_of(design).layer)) == pytest.approx(expected, rel=1e-6)
