@@ -266,7 +266,7 @@ def _experts_numbers(design: Design) -> dict[str, str]:
     """The numbers behind the reasons of mixtures of experts."""
     w, m = design.workload, design.mapping
     if w.experts is None or m.experts is None:
-        return {}
+        return dict.fromkeys(("experts_not_divisible", "experts_unsupported"), "no experts")
     return {
         "experts_not_divisible": (
             f"ep={m.experts.ep:g}, etp={m.experts.etp:g}, tp x cp x dp={m.tp * m.cp * m.dp:g}, "
@@ -274,7 +274,9 @@ def _experts_numbers(design: Design) -> dict[str, str]:
         ),
         "experts_unsupported": (
             f"tp={m.tp:g}, sequence_parallel={m.sequence_parallel:g}, dp_replicate={m.dp_replicate:g}, "
-            f"recompute={Recompute(int(m.recompute)).name}"
+            f"recompute={Recompute(int(m.recompute)).name}, offloaded="
+            f"{m.offload_weights + m.offload_activations + m.offload_optimizer:g}, devices of a stage="
+            f"{m.tp * m.cp * m.dp:g}"
         ),
     }
 

@@ -162,12 +162,6 @@ def data_messages(design: Design, layout: Layout, parameters: Scalar) -> list[Me
 
     Where several copies of the state exist, each share of the gradients is summed over them once a step, layer by
     layer (hybrid sharding: Zhao et al. 2023, section 3.2.2).
-
-    ZeRO 0: one all-reduce of gradients. ZeRO 1: reduce-scatter, then all-gather of the new weights.
-    ZeRO 2: a reduce-scatter every micro-batch (under a pipeline it is ZeRO 1, see ``layout.zero_stage``). ZeRO 3:
-    also a gather of the weights for every forward and every backward (Rajbhandari et al. 2020), layer by layer
-    (and embedding or head): as many messages, each with its own latency and ramp. The forward alone sends its gathers
-    of ZeRO 3 only.
     """
     w, m = design.workload, design.mapping
     trained, dp, copies = w.backward, layout.groups.dp, layout.groups.copies
@@ -190,7 +184,14 @@ def data_messages(design: Design, layout: Layout, parameters: Scalar) -> list[Me
 def state_messages(
     design: Design, layout: Layout, parameters: Scalar, group: Group, scope: Scope, prefix: str = ""
 ) -> list[Message]:
-    """Gradients and weights between the replicas of ``parameters`` weights that share their state."""
+    """Gradients and weights between the replicas of ``parameters`` weights that share their state.
+
+    ZeRO 0: one all-reduce of gradients. ZeRO 1: reduce-scatter, then all-gather of the new weights.
+    ZeRO 2: a reduce-scatter every micro-batch (under a pipeline it is ZeRO 1, see ``layout.zero_stage``). ZeRO 3:
+    also a gather of the weights for every forward and every backward (Rajbhandari et al. 2020), layer by layer
+    (and embedding or head): as many messages, each with its own latency and ramp. The forward alone sends its gathers
+    of ZeRO 3 only.
+    """
     n, stage, trained = layout.n_micro_batches, layout.zero, design.workload.backward
     gradients = parameters * design.software.gradient_message_bytes
     weights = parameters * layout.element.activation
