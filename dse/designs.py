@@ -9,13 +9,27 @@ from __future__ import annotations
 import dataclasses
 import functools
 import numbers
+import operator
 from collections.abc import Mapping as MappingABC
 from enum import IntEnum
 from typing import Any, TypeVar
 
 from dse import catalog, quantities
 from dse.errors import InputError, unknown_name
-from dse.types import GENERATED, Chip, Design, Mapping, Pods, Precision, choice_name, paths
+from dse.types import (
+    GENERATED,
+    Chip,
+    Design,
+    ExpertKernels,
+    ExpertMapping,
+    Experts,
+    Latent,
+    Mapping,
+    Pods,
+    Precision,
+    choice_name,
+    paths,
+)
 
 R = TypeVar("R")
 
@@ -25,6 +39,9 @@ PLAIN_MAPPING = {
     **{f"mapping.{name}": 1.0 for name in ("tp", "pp", "dp", "cp", "micro_batch", "virtual_stages")},
     "mapping.precision": float(Precision.bf16),
 }
+
+#: What it says of experts, where the workload has any.
+PLAIN_EXPERTS = {path: about["default"] for path, about in paths.leaves(ExpertMapping, "mapping.experts.").items()}
 
 N_DEVICES = "system.n_devices"
 
@@ -37,6 +54,18 @@ CAN = "software.can."
 #: The record that a generated accelerator has and an ordinary one lacks.
 CHIP = "system.accelerator.chip"
 
+#: The record that a mixture of experts has and a dense model lacks.
+EXPERTS = "workload.experts"
+
+#: Records of a mapping and a stack that are there where the workload has experts.
+OF_EXPERTS: dict[str, type] = {"mapping.experts": ExpertMapping, "software.experts": ExpertKernels}
+
+#: Record that is there or not with a record of the workload → that record.
+_OF_WORKLOAD = {EXPERTS: EXPERTS, "workload.latent": "workload.latent", **dict.fromkeys(OF_EXPERTS, EXPERTS)}
+
+#: Records that only some designs have: path → class.
+OPTIONAL: dict[str, type] = {CHIP: Chip, PODS: Pods, EXPERTS: Experts, "workload.latent": Latent, **OF_EXPERTS}
+
 
 @functools.cache
 def leaves() -> dict[str, dict[str, Any]]:
@@ -46,17 +75,14 @@ def leaves() -> dict[str, dict[str, Any]]:
 
 @functools.cache
 def known_leaves() -> dict[str, dict[str, Any]]:
-    """Every leaf that a design may have.
-
-    Those of any, of the chip that its accelerator is generated from, and of the pods of an over-subscribed network.
-    """
-    return leaves() | paths.leaves(Chip, f"{CHIP}.") | paths.leaves(Pods, f"{PODS}.")
+    """Every leaf that a design may have: those of any, and of the records that only some have (``OPTIONAL``)."""
+    optional = (paths.leaves(record, f"{path}.") for path, record in OPTIONAL.items())
+    return functools.reduce(operator.or_, optional, leaves())
 
 
 def leaves_of(design: Design) -> dict[str, dict[str, Any]]:
     """Every leaf that ``design`` has, but for presets."""
-    lacks = {CHIP: design.system.accelerator.chip is None, PODS: design.system.scale_out.pods is None}
-    prefixes = tuple(f"{path}." for path, absent in lacks.items() if absent)
+    prefixes = tuple(f"{path}." for path in OPTIONAL if leaf(design, path) is None)
     return {path: about for path, about in known_leaves().items() if not (prefixes and path.startswith(prefixes))}
 
 
@@ -73,6 +99,22 @@ def check_chip(path: str, generated: bool, where: str) -> None:
             where, f"{inner} of a generated accelerator", "what it is generated from: chip.die_area, chip.stacks, …",
             "change the chip, or name an accelerator that is not generated",
         )  # fmt: skip
+
+
+def check_experts(path: str, values: MappingABC[str, Any], where: str) -> None:
+    """That a design whose workload brings these values has a leaf of experts, or of latent attention, at ``path``."""
+    needs = next((_OF_WORKLOAD[record] for record in _OF_WORKLOAD if path.startswith(f"{record}.")), None)
+    if needs is not None and not any(known.startswith(f"{needs}.") for known in values):
+        what = "experts" if needs == EXPERTS else "latent attention"
+        raise InputError(
+            where, path.rpartition(".")[2], f"leaves of a model without {what}",
+            f"name a workload that has {what}, such as deepseek-v3",
+        )  # fmt: skip
+
+
+def has_experts(values: MappingABC[str, Any]) -> bool:
+    """Whether values by full path are of a mixture of experts."""
+    return any(path.startswith(f"{EXPERTS}.") for path in values)
 
 
 @functools.cache
@@ -235,15 +277,20 @@ def leaf(record: Any, path: str) -> Any:
     return functools.reduce(getattr, path.split("."), record)
 
 
-def stack_values(name: str, where: str = "software", any_option: bool = False) -> catalog.Values:
+def stack_values(
+    name: str, where: str = "software", any_option: bool = False, experts: bool = False
+) -> catalog.Values:
     """All that a stack brings into a design: its own leaves, and options of a mapping that leaves them open.
 
     Args:
         name: of the stack, in the catalogue.
         where: what errors name.
         any_option: leave out what it can do, so that it can do all.
+        experts: bring what its mixtures of experts cost, for workloads that have experts.
     """
     own = catalog.within("software", catalog.values("software", name, where))
+    if experts:
+        own |= catalog.within("software.experts", catalog.expert_kernels(name, where))
     if any_option:
         own = {path: value for path, value in own.items() if not path.startswith(CAN)}
     return own | catalog.within("mapping", catalog.mapping_defaults(name, where))
@@ -286,14 +333,17 @@ def design(
         path = leaf_path(name, where)
         stated[path] = leaf_value(path, value, f"{where}.{name}")
     stack = catalog.default_software(system) if software is None else software
+    shape = catalog.within("workload", catalog.values("workload", workload))
+    experts = has_experts(shape)
     values = (
-        catalog.within("workload", catalog.values("workload", workload))
+        shape
         | catalog.within("system", catalog.values("system", system))
-        | stack_values(stack, "software", any_option)
+        | stack_values(stack, "software", any_option, experts)
     )
     for path in stated:
         check_chip(path, f"{CHIP}.die_area" in values, where)
-    values = PLAIN_MAPPING | values | stated
+        check_experts(path, values, where)
+    values = PLAIN_MAPPING | (PLAIN_EXPERTS if experts else {}) | values | stated
     model_parallel = values["mapping.tp"] * values["mapping.cp"] * values["mapping.pp"]
     if n_devices is not None and not is_whole(n_devices):
         allowed = f"a whole number, 1 to {MOST:,}"

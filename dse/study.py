@@ -16,7 +16,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.designs import leaf
-from dse.types import INFEASIBLE_MEANING, Design, Infeasible, Metrics, Operator, Precision, Scalar, SequenceParallel
+from dse.types import (
+    INFEASIBLE_MEANING,
+    Design,
+    Infeasible,
+    Metrics,
+    Operator,
+    Precision,
+    Recompute,
+    Scalar,
+    SequenceParallel,
+)
 from dse.types.metrics import ENERGY
 
 _GIB = 2.0**30
@@ -245,9 +255,29 @@ def _training_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str,
         "network_too_small": f"n_devices={system.n_devices:g}, the network connects {joined:g}",
         "host_memory": f"needs {metrics['host_memory'] / _GIB:.1f} GiB of {system.host.capacity / _GIB:.1f} GiB",
         "stack_lacks": _lacked(design),
+        **_experts_numbers(design),
         "offload_too_few_layers": f"layers={w.n_layers:g}, pp={m.pp:g}",
         "power": f"limit {system.accelerator.power.limit or system.accelerator.power.tdp:g} W",
         "precision_unsupported": f"precision={Precision(int(m.precision)).name.replace('_', '-')}",
+    }
+
+
+def _experts_numbers(design: Design) -> dict[str, str]:
+    """The numbers behind the reasons of mixtures of experts."""
+    w, m = design.workload, design.mapping
+    if w.experts is None or m.experts is None:
+        return dict.fromkeys(("experts_not_divisible", "experts_unsupported"), "no experts")
+    return {
+        "experts_not_divisible": (
+            f"ep={m.experts.ep:g}, etp={m.experts.etp:g}, tp x cp x dp={m.tp * m.cp * m.dp:g}, "
+            f"experts={w.experts.n_experts:g}, width={w.experts.expert_ffn:g}, shared={w.experts.shared_ffn:g}"
+        ),
+        "experts_unsupported": (
+            f"tp={m.tp:g}, sequence_parallel={m.sequence_parallel:g}, dp_replicate={m.dp_replicate:g}, "
+            f"recompute={Recompute(int(m.recompute)).name}, offloaded="
+            f"{m.offload_weights + m.offload_activations + m.offload_optimizer:g}, devices of a stage="
+            f"{m.tp * m.cp * m.dp:g}"
+        ),
     }
 
 

@@ -168,8 +168,12 @@ _CONFIGURATION = (
 
 
 def rows_of(compared: Sequence[Comparison], chips: dict[object, str]) -> Rows:
-    """The timed rows that were predicted with a stack of the catalogue."""
+    """The timed rows of dense models that were predicted with a stack of the catalogue.
+
+    What stacks are fitted with says nothing of experts.
+    """
     kept = [c for c in compared if is_timed(c) and c.prediction.completed.get("software", "") not in (*NOT_FITTED, "")]
+    kept = [c for c in kept if c.prediction.chosen.workload.experts is None]
     if not kept:
         raise InputError("calibrate", "no measured step that can be predicted", "training rows", "see dse validate")
     designs = [c.prediction.design for c in kept if c.prediction.design is not None]

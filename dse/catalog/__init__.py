@@ -33,7 +33,7 @@ from dse.catalog.units import quantity
 from dse.catalog.unverified import Constant, unverified_of
 from dse.catalog.value import Sourced, bounded, choice
 from dse.errors import InputError, nearest, unknown_name
-from dse.types.paths import build
+from dse.types.paths import build, leaves
 
 __all__ = [
     "FOLDERS", "LEFT_OPEN", "Constant", "Entry", "Sourced", "Values", "accelerator", "bounded", "catalog_root",
@@ -199,6 +199,16 @@ def mapping_defaults(name: str, where: str = "software", folder: Folder = None) 
     """
     found = entry("software", name, where, folder)
     return {option: float(found.value(option, 0.0)) for option in LEFT_OPEN}
+
+
+def expert_kernels(name: str, where: str = "software", folder: Folder = None) -> Values:
+    """What a stack's mixtures of experts cost (:class:`dse.types.ExpertKernels`), for workloads that have experts.
+
+    >>> expert_kernels("megatron-core-b200")["grouped_efficiency"]
+    0.65
+    """
+    found = entry("software", name, where, folder)
+    return {path: found.value(f"experts.{path}", a["default"]) for path, a in leaves(types.ExpertKernels).items()}
 
 
 # --- where values come from -------------------------------------------------------------------------------

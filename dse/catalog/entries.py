@@ -118,12 +118,25 @@ def _workload_defaults(entry: Entry) -> dict[str, Sourced]:
         "global_batch": _default(float(max(1, round(_TOKENS_A_STEP / sequence))), "1", "about 4 Mi tokens a step"),
     }
     values = defaults | entry.values
+    _check_parts(entry, values)
     if heads % values["n_kv_heads"].value:
         raise InputError(
             f"{shown(entry.path)}: n_kv_heads", f"{values['n_kv_heads'].value:g}", f"divisors of n_heads = {heads:g}",
             "correct one of the two",
         )  # fmt: skip
     return values
+
+
+def _check_parts(entry: Entry, values: dict[str, Sourced]) -> None:
+    """That a part of experts or of latent attention is no more than what it is a part of."""
+    for part, whole in (
+        ("experts.top_k", "experts.n_experts"), ("experts.first_dense", "n_layers"), ("latent.rope_dim", "head_dim"),
+    ):  # fmt: skip
+        if part in values and values[part].value > values[whole].value:
+            raise InputError(
+                f"{shown(entry.path)}: {part}", f"{values[part].value:g}",
+                f"at most {whole} = {values[whole].value:g}", "correct one of the two",
+            )  # fmt: skip
 
 
 def _network_defaults(entry: Entry) -> dict[str, Sourced]:
@@ -272,12 +285,12 @@ def _optional(found: Entry, record: type, path: str) -> Values:
     """The leaves of an optional record at ``path``; none where the entry has none of them.
 
     Raises:
-        InputError: for an entry that has some of them.
+        InputError: for an entry that has some of them and lacks others that have no default.
     """
-    values = {f"{path}.{name}": found.value(f"{path}.{name}") for name in leaves(record)}
-    missing = [name for name, value in values.items() if value is None]
-    if len(missing) == len(values):
+    if not any(found.value(f"{path}.{name}") is not None for name in leaves(record)):
         return {}
+    values = {f"{path}.{name}": found.value(f"{path}.{name}", a.get("default")) for name, a in leaves(record).items()}
+    missing = [name for name, value in values.items() if value is None]
     if missing:
         raise InputError(f"{shown(found.path)}: {missing[0]}", "nothing", "all or none", "add the field")
     return values
@@ -294,6 +307,12 @@ def _accelerator(found: Entry, folder: Folder, fine: bool) -> Values:
         values |= _optional(found, types.FineKernels, "kernels.fine")
         values |= _optional(found, types.AttentionKernels, "kernels.attention")
     return values
+
+
+def _workload(found: Entry, folder: Folder, fine: bool) -> Values:
+    """A model; one with experts or latent attention has the leaves of these."""
+    parts = _optional(found, types.Experts, "experts") | _optional(found, types.Latent, "latent")
+    return _stated(found, types.Workload) | parts
 
 
 def _chip(found: Entry, folder: Folder) -> Values:
@@ -367,5 +386,5 @@ def _named(by: Entry, field: str, folder: Folder, fine: bool = False, name: str 
 
 
 _FILLED: dict[str, Callable[[Entry, Folder, bool], Values]] = {
-    "accelerator": _accelerator, "network": _network, "system": _system,
+    "accelerator": _accelerator, "network": _network, "system": _system, "workload": _workload,
 }  # fmt: skip

@@ -205,21 +205,28 @@ LEFT_OPEN = ("zero_stage", "sequence_parallel", "overlap_dp", "overlap_tp")
 #: What a stack has of the options of a mapping: all, where nothing is said.
 _CAPABILITIES: dict[str, Parser | Table] = {"can": Table(_leaves(types.Capabilities))}
 
+#: What the mixtures of experts of a stack cost.
+_EXPERT_KERNELS: dict[str, Parser | Table] = {"experts": Table(_leaves(types.ExpertKernels))}
+
 #: A stack, what it does where a mapping leaves it open, and in ``sources`` the measured sources that used it.
 #: ``selective`` is the policy that it calls selective recompute; ``lineage`` the code base it descends from, with which
 #: it shares what is fitted. ``family`` names the chips of a stack that nothing was measured of: it gets what their
 #: stacks share.
 _SOFTWARE = Table(
     _texts("family", "lineage") | _leaves(types.Software) | _numbers(residual="1")
-    | {"selective": Choice(types.Recompute)} | _CAPABILITIES
+    | {"selective": Choice(types.Recompute)} | _CAPABILITIES | _EXPERT_KERNELS
     | _leaves(types.Mapping, *LEFT_OPEN),
     needs=_stated(types.Software),
 )  # fmt: skip
 
-#: A dense decoder transformer.
+#: A decoder transformer: dense, or with ``experts``; ``active_published`` are the parameters that a token meets.
 _MODEL = Table(
     _leaves(types.Workload) | _texts("family")
-    | _numbers(max_seq_len=("1", POSITIVE), parameters_published=("1", POSITIVE)),
+    | _numbers(**dict.fromkeys(("max_seq_len", "parameters_published", "active_published"), ("1", POSITIVE)))
+    | {
+        "experts": Table(_leaves(types.Experts), needs=_stated(types.Experts)),
+        "latent": Table(_leaves(types.Latent), needs=_stated(types.Latent)),
+    },
     needs=("n_layers", "hidden", "n_heads", "ffn_hidden", "vocab", "seq_len"),
 )  # fmt: skip
 
@@ -294,7 +301,7 @@ def _check_header(data: dict[str, Any], file: str) -> None:
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             raise InputError(f"{file}: {key}", repr(texts), "a list of strings", f'write {key} = ["…"]')
     if data.get("n_experts", 1) != 1:
-        fix = "mixtures of experts are not modelled yet: use a dense model"
+        fix = "state a mixture of experts under [experts]"
         raise InputError(f"{file}: n_experts", repr(data["n_experts"]), "1 or absent", fix)
 
 

@@ -18,7 +18,7 @@ from dse.measured.cells import Cells
 from dse.measured.mappings import mappings
 from dse.measured.names import Lookup, family
 from dse.measured.table import Case, Skip
-from dse.types import Attention, Mapping, Software, System, Workload
+from dse.types import Attention, ExpertKernels, Mapping, Software, System, Workload
 
 _FINE_TUNING = re.compile(r"\b(LoRA|SFT|fine-?tun\w*)\b", re.IGNORECASE)
 _EXPERTS = re.compile(r"mixtral|deepseek|moe|-a\d+b\b|gpt-oss|kimi|dbrx|grok|llama-4|minimax", re.IGNORECASE)
@@ -52,7 +52,7 @@ def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
     if case.row.cells.keys() >= calculon.COLUMNS:
         return _of_calculon(case, lookup)
     cells = Cells(case.row)
-    _refuse(cells)
+    _refuse(cells, lookup)
     _require(cells)
     devices = cells.count("n_gpus", "n_devices") or 1.0
     try:
@@ -60,6 +60,8 @@ def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
         software = lookup.software(stack)
         workload = _whole_batch(cells, _workload(cells, lookup, software), devices)
         selective = {"selective": float(lookup.entry("software", stack).value("selective", 0.0))}
+        if workload.experts is not None:
+            software = dataclasses.replace(software, experts=_expert_kernels(lookup, stack))
         found = mappings(cells, workload, devices, (lookup.mapping_defaults(stack) | selective).__getitem__)
     except InputError as error:
         raise Skip("not in the catalogue", str(error)) from None
@@ -76,20 +78,37 @@ def _of_calculon(case: Case, lookup: Lookup) -> Candidates:
     return Candidates(*found[:3], (found[3],), {}, "calculon")
 
 
-def _refuse(cells: Cells) -> None:
+def _refuse(cells: Cells, lookup: Lookup) -> None:
     """Skip what the model does not cover."""
     device, model = cells.text("gpu", "accelerator"), cells.text("model", "workload")
     if _TORUS.match(device):
         raise Skip("torus network not modelled", device)
-    total, active = cells.number("params_B"), cells.number("active_params_B")
-    sparse = total is not None and active is not None and active < 0.9 * total
-    if sparse or (cells.number("n_experts") or 1) > 1 or (cells.number("ep") or 1) > 1 or _EXPERTS.search(model):
-        raise Skip("mixture of experts not modelled", model)
+    _refuse_experts(cells, lookup, model)
     if cells.text("precision").lower() == "nvfp4":  # transforms, and layers kept at higher precision, cost a fifth
         raise Skip("recipe not modelled", "NVFP4")
     tuned = _FINE_TUNING.search(cells.text("note"))
     if tuned:
         raise Skip("fine-tuning row (LoRA or SFT)", tuned[0])
+
+
+def _refuse_experts(cells: Cells, lookup: Lookup, model: str) -> None:
+    """Skip mixtures of experts but for those of the catalogue, in rows that say how the experts are spread."""
+    slug = lookup.resolve("workload", model)
+    if slug and lookup.workload(slug).experts is not None:
+        if cells.count("ep") is None:
+            raise Skip("mixture of experts not modelled", f"{model}: no ep stated")
+        return
+    total, active = cells.number("params_B"), cells.number("active_params_B")
+    sparse = total is not None and active is not None and active < 0.9 * total
+    if sparse or (cells.number("n_experts") or 1) > 1 or (cells.number("ep") or 1) > 1 or _EXPERTS.search(model):
+        raise Skip("mixture of experts not modelled", model)
+
+
+def _expert_kernels(lookup: Lookup, stack: str) -> ExpertKernels:
+    """What a stack's mixtures of experts cost; Skip where its file says nothing of them, for they differ by twice."""
+    if not any(field.startswith("experts.") for field in lookup.entry("software", stack).values):
+        raise Skip("mixture of experts not modelled", f"{stack} says nothing of its experts' kernels")
+    return lookup.expert_kernels(stack)
 
 
 #: What a row must state: the reason to skip it, and the columns of which one says it.

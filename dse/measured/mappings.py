@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from dse.errors import nearest
 from dse.measured.cells import Cells
 from dse.measured.table import Skip
 from dse.model.divisibility import fault, keeps
-from dse.types import Infeasible, Mapping, Precision, Recompute, SequenceParallel, Workload
+from dse.types import ExpertMapping, Infeasible, Mapping, Precision, Recompute, SequenceParallel, Workload
 
 PRECISIONS = {
     "bf16": "bf16", "te-bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16", "half": "fp16",
@@ -41,11 +42,14 @@ def mappings(cells: Cells, workload: Workload, devices: float, default: Default)
     ``dp`` follows from the devices, whatever the row prints. Sequence parallelism counts at tp > 1 only.
     """
     cp = cells.count("cp") or 1.0
-    fixed = dict(cp=cp, placement=0.0, precision=precision(cells), zero_stage=zero_stage(cells, default))
+    fixed: dict[str, Any] = dict(cp=cp, placement=0.0, precision=precision(cells))
+    fixed["zero_stage"] = zero_stage(cells, default)
     split_sequence = sequence_parallel(cells)
-    overlap = {name: _given(cells.flag(name), default(name)) for name in ("overlap_dp", "overlap_tp")}
+    overlap: dict[str, Any] = {name: _given(cells.flag(name), default(name)) for name in ("overlap_dp", "overlap_tp")}
     if _ASYNCHRONOUS.search(cells.text("note")):
         overlap["overlap_tp"] = 1.0
+    if workload.experts is not None:
+        fixed["experts"] = ExpertMapping(ep=cells.count("ep") or 1.0, etp=cells.count("etp") or 1.0)
     fixed |= {name: cells.flag(name) or 0.0 for name in ("offload_weights", "offload_activations", "offload_optimizer")}
     policies = recompute(cells, default)
     found = []

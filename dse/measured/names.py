@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from dse import catalog
 from dse.errors import InputError, nearest
-from dse.types import Software, System, Workload
+from dse.types import ExpertKernels, Software, System, Workload
+from dse.types.paths import build
 
 
 class Lookup:
@@ -21,6 +22,9 @@ class Lookup:
         self.software: Callable[[str], Software] = functools.cache(software)
         self.default_software: Callable[[str], str] = functools.cache(catalog.default_software)
         self.mapping_defaults: Callable[[str], catalog.Values] = functools.cache(catalog.mapping_defaults)
+        self.expert_kernels: Callable[[str], ExpertKernels] = functools.cache(
+            lambda slug: build(ExpertKernels, catalog.expert_kernels(slug))
+        )
         self.entry: Callable[[str, str], catalog.Entry] = functools.cache(catalog.entry)
         self.resolve: Callable[[str, str], str] = functools.cache(self._resolve)
         self.known: Callable[[str], dict[str, str]] = functools.cache(catalog.known_names)

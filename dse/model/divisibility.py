@@ -78,6 +78,15 @@ RULES = (
 )  # fmt: skip
 
 
+#: What a mixture of experts adds; ``stage_devices`` are the tp cp dp of a stage.
+EXPERT_RULES = (
+    Rule(Infeasible.experts_not_divisible, ("ep",), "n_experts", "experts"),
+    Rule(Infeasible.experts_not_divisible, ("etp",), "expert_ffn", "columns of an expert"),
+    Rule(Infeasible.experts_not_divisible, ("tp",), "shared_ffn", "columns of the shared expert"),
+    Rule(Infeasible.experts_not_divisible, ("ep", "etp"), "stage_devices", "devices of a stage"),
+)
+
+
 def remainder_is_zero(part: Any, whole: Any, extra: int = 0) -> Any:
     """Whether ``part`` divides ``whole`` or one of ``extra`` numbers after it, of numbers and arrays on the host."""
     return -whole % part <= extra
@@ -102,6 +111,11 @@ def keeps(reason: Infeasible, values: Mapping[str, Any], divides: Divides = rema
     """Whether all rules of one reason are kept; arguments as of :func:`fits`."""
     held = (rule.holds(values, divides) for rule in RULES if rule.reason == reason)
     return functools.reduce(operator.and_, held)
+
+
+def experts_fit(values: Mapping[str, Any], divides: Divides = remainder_is_zero) -> Any:
+    """Whether all rules of a mixture of experts are kept; arguments as of :func:`fits`."""
+    return functools.reduce(operator.and_, (rule.holds(values, divides) for rule in EXPERT_RULES))
 
 
 def interleaves(values: Mapping[str, Any]) -> Any:

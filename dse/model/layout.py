@@ -37,6 +37,25 @@ class Groups(NamedTuple):
     pp: Group  # two neighbouring stages
 
 
+class ExpertLayout(NamedTuple):
+    """Sizes of a mixture of experts on one device, for one layer and one micro-batch."""
+
+    sent: Scalar  # routed rows of the device's own tokens: T k, / t under a split sequence
+    rows: Scalar  # routed rows that its experts get: those of all etp members, as many as the busiest rank has
+    local: Scalar  # experts of a device
+    ffn: Scalar  # width of one of them
+    shared: Scalar  # width of the shared expert
+    first: Scalar  # layers of the first stage that have a dense feed-forward
+    ep: Group
+    etp: Group
+    replicas: Group  # devices that hold the same experts: tp cp dp / (ep etp)
+
+    @property
+    def has_shared(self) -> Scalar:
+        """1 where there is a shared expert."""
+        return jnp.minimum(self.shared, 1.0)
+
+
 class StageLayers(NamedTuple):
     """Layers of the stages of a pipeline and of their chunks, in which the ends may have fewer than the others."""
 
@@ -83,6 +102,18 @@ class Layout(NamedTuple):
     full: Scalar  # 1 when the backward runs whole layers again, or the share of them that it does
     selective: Scalar  # 1 when it runs the attention core again
     selective_op: Scalar  # 1 when it runs all again but the operators whose outputs are kept
+    value_width: Scalar | None = None  # heads x size of a value, where it has another size than a key
+    experts: ExpertLayout | None = None  # of a mixture of experts
+
+    @property
+    def keys_and_values(self) -> Scalar:
+        """Columns of keys and values."""
+        return 2.0 * self.kv_width if self.value_width is None else self.kv_width + self.value_width
+
+    @property
+    def context_width(self) -> Scalar:
+        """Columns of the attention's output."""
+        return self.query_width if self.value_width is None else self.value_width
 
     @property
     def layers(self) -> Scalar:
@@ -97,16 +128,18 @@ def lay_out(design: Design) -> Layout:
     heads = w.n_heads / m.tp
     kv_heads = jnp.maximum(w.n_kv_heads / m.tp, 1.0)
     split = splits_sequence(m.sequence_parallel)
+    norm_tokens = tokens / jnp.where(split > 0.0, m.tp, 1.0)
+    stages = stage_layers(w.n_layers, m.pp, m.virtual_stages)
     return Layout(
         tokens=tokens,
-        norm_tokens=tokens / jnp.where(split > 0.0, m.tp, 1.0),
+        norm_tokens=norm_tokens,
         heads=heads,
         kv_heads=kv_heads,
         query_width=heads * w.head_dim,
         kv_width=kv_heads * w.head_dim,
         ffn=w.ffn_hidden / m.tp,
         vocab=w.vocab / m.tp,
-        stages=stage_layers(w.n_layers, m.pp, m.virtual_stages),
+        stages=stages,
         zero=zero_stage(m, software),
         n_micro_batches=w.global_batch / (m.dp * m.micro_batch),
         replicas=m.dp * m.cp,
@@ -126,7 +159,40 @@ def lay_out(design: Design) -> Layout:
         full=w.backward * _is(m.recompute, Recompute.full) * m.recompute_share,
         selective=w.backward * _is(m.recompute, Recompute.selective),
         selective_op=w.backward * _is(m.recompute, Recompute.selective_op),
+        value_width=None if w.latent is None else heads * w.latent.v_dim,
+        experts=lay_out_experts(design, norm_tokens, stages),
     )
+
+
+def lay_out_experts(design: Design, tokens: Scalar, stages: StageLayers) -> ExpertLayout | None:
+    """Sizes and groups of the experts of a design that has any, for so many tokens of a device.
+
+    Members of an expert are neighbours, then those of ep, then copies, over the devices of a stage.
+    """
+    experts, m = design.workload.experts, design.mapping
+    if experts is None or m.experts is None:
+        return None
+    ep, etp = m.experts.ep, m.experts.etp
+    domain, copies = stage_domain(m, design.system.scale_up.domain), m.tp * m.cp * m.dp / (ep * etp)
+    return ExpertLayout(
+        sent=tokens * experts.top_k,
+        rows=tokens * experts.top_k * etp * experts.imbalance,
+        local=experts.n_experts / ep,
+        ffn=experts.expert_ffn / etp,
+        shared=experts.shared_ffn / m.tp,
+        first=jnp.minimum(experts.first_dense, stages.fullest - stages.first_lacks),
+        ep=Group(ep, members_within(ep, etp, domain)),
+        etp=Group(etp, members_within(etp, 1.0, domain)),
+        replicas=Group(copies, members_within(copies, ep * etp, domain)),
+    )
+
+
+def stage_domain(mapping: Mapping, domain: Scalar) -> Scalar:
+    """Devices of one stage in a scale-up domain of so many: all, or where stages lie inside dp those of its rows."""
+    inner = mapping.tp * mapping.cp
+    rows = jnp.maximum(jnp.floor(domain / (inner * mapping.pp)), 1.0)
+    inside = jnp.minimum(domain, inner * rows)
+    return jnp.where(mapping.placement == float(Placement.tp_cp_pp_dp), inside, domain)
 
 
 def _is(code: Scalar, choice: int) -> Scalar:

@@ -40,9 +40,9 @@ from dse.types.metrics import Metrics
 from dse.types.network import CollectiveKernels, Network, Pods, Volumes
 from dse.types.operations import Dimension, Element, Group, Message, Operator, Scope, Window, Work
 from dse.types.power import Power
-from dse.types.software import Capabilities, Mapping, Software
+from dse.types.software import Capabilities, ExpertKernels, ExpertMapping, Mapping, Software
 from dse.types.technology import GENERATED, Board, Chip, LogicNode, MemoryTechnology
-from dse.types.workload import Workload
+from dse.types.workload import Experts, Latent, Workload
 
 __all__ = [
     "COUNT",
@@ -68,10 +68,14 @@ __all__ = [
     "Dimension",
     "EfficiencySteps",
     "Element",
+    "ExpertKernels",
+    "ExpertMapping",
+    "Experts",
     "FineKernels",
     "Group",
     "Infeasible",
     "Kernels",
+    "Latent",
     "LogicNode",
     "Mapping",
     "MatrixRate",

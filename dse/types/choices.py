@@ -79,6 +79,7 @@ class OperatorKind(StrEnum):
 
     matrix = "matrix"  # matrix units, at the mapping's precision
     matrix_16 = "matrix_16"  # matrix units, in 16 bits even where the recipe is narrower
+    grouped = "grouped"  # matrix units, at the mapping's precision, a product an expert
     flash = "flash"  # a flash-attention kernel, in 16 bits
     vector = "vector"  # vector units
 
@@ -111,6 +112,8 @@ class Infeasible(IntFlag):
     power = 4096
     shards_not_divisible = 8192
     stack_lacks = 16384
+    experts_not_divisible = 32768
+    experts_unsupported = 65536
 
 
 #: One sentence a bit, for tables and dataset attributes.
@@ -132,4 +135,11 @@ INFEASIBLE_MEANING = {
     Infeasible.power: "no clock meets the power limit, or the clock that is set exceeds the nominal one",
     Infeasible.shards_not_divisible: "dp_replicate does not divide dp",
     Infeasible.stack_lacks: "the software stack lacks an option of the mapping",
+    Infeasible.experts_not_divisible: (
+        "ep does not divide the experts, etp their width, tp the shared expert's, or ep x etp not tp x cp x dp"
+    ),
+    Infeasible.experts_unsupported: (
+        "experts are not modelled under tp without sequence parallelism, with dp_replicate, offloading or selective-op "
+        "recompute, nor over several pods"
+    ),
 }

@@ -18,7 +18,7 @@ class Metrics:
     step_time_recompute: Scalar = metadata("", "s", "forward compute repeated in the backward pass")
     step_time_embedding_and_head: Scalar = metadata("", "s", "embedding, output head and cross-entropy")
     step_time_host: Scalar = metadata("", "s", "time the device waits for kernel launches")
-    step_time_tensor_parallel: Scalar = metadata("", "s", "exposed tensor-parallel communication")
+    step_time_tensor_parallel: Scalar = metadata("", "s", "exposed tensor- and expert-parallel communication")
     step_time_context_parallel: Scalar = metadata("", "s", "exposed context-parallel communication")
     step_time_bubble: Scalar = metadata("", "s", "pipeline fill and drain, and waiting for the slowest stage")
     step_time_pipeline_parallel: Scalar = metadata("", "s", "exposed point-to-point communication between stages")

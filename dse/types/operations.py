@@ -87,16 +87,19 @@ class Dimension(Enum):
     context = auto()
     pipeline = auto()
     data = auto()
+    expert = auto()
 
 
 class Scope(Enum):
     """Of what a message is sent once; :func:`dse.model.work.messages.executions` tells how often that is in a step."""
 
     layer = auto()  # a layer and micro-batch
+    expert_layer = auto()  # the same of a layer with experts
     embedding = auto()  # a micro-batch of the first stage
     head = auto()  # a micro-batch of the last stage
     stage_boundary = auto()  # a micro-batch that leaves a stage, in one direction
     weights = auto()  # a step and device, of the weights that it holds
+    expert_weights = auto()  # a step and device, of the routed experts that it holds
     tied_embedding = auto()  # a step and device of the first and the last stage
 
 
@@ -109,6 +112,8 @@ class Window(Enum):
     matrix_weight_gradient = auto()
     attention_forward = auto()
     attention_backward = auto()
+    experts_forward = auto()
+    experts_backward = auto()
     stage_forward = auto()
     stage_backward = auto()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dse.types.choices import Attention, Collective, Placement, Precision, Recompute
-from dse.types.fields import COUNT, POSITIVE, SHARE, YES_OR_NO, Bounds, Scalar, metadata, record
+from dse.types.fields import COUNT, POSITIVE, POSITIVE_SHARE, SHARE, YES_OR_NO, Bounds, Scalar, metadata, record
 
 #: As much of an option as any mapping asks for.
 _ANY = 2.0**20
@@ -47,6 +47,20 @@ class Capabilities:
     offload: Scalar = metadata(
         "", "1", "1 when the stack can keep weights, activations or optimiser state on the host", default=1.0,
         bounds=YES_OR_NO,
+    )  # fmt: skip
+
+
+@record
+class ExpertKernels:
+    """What a stack's mixtures of experts cost beyond the products; an optional part, as :class:`ExpertMapping`."""
+
+    grouped_efficiency: Scalar = metadata(
+        "", "1", "rate of a grouped product over that of a dense one of the same tiles", default=0.65,
+        bounds=POSITIVE_SHARE,
+    )  # fmt: skip
+    expert_kernel_time: Scalar = metadata(
+        "", "s", "device time of a layer's forward in small kernels of routing: top-k, losses, indices, padding",
+        default=2e-4,
     )  # fmt: skip
 
 
@@ -113,6 +127,19 @@ class Software:
         "", "1", "standard deviation of the logarithm of measured over predicted peak memory", default=0.1, bounds=SHARE
     )
     can: Capabilities = Capabilities()
+    experts: ExpertKernels | None = None  # where the workload has experts
+
+
+@record
+class ExpertMapping:
+    """How the experts of a layer are spread over the ``tp cp dp`` devices of its stage.
+
+    An optional part of a mapping, present where the workload has experts. What ``ep etp`` leaves of those devices
+    holds copies: experts have a data parallel size of their own, ``tp cp dp / (ep etp)``.
+    """
+
+    ep: Scalar = metadata("e", "1", "expert parallel size: ranks that share the experts", default=1.0, bounds=COUNT)
+    etp: Scalar = metadata("", "1", "tensor parallel size of a single expert", default=1.0, bounds=COUNT)
 
 
 @record
@@ -155,3 +182,4 @@ class Mapping:
     )
     precision: Scalar = metadata("", "1", "precision of the matrix operands", enum=Precision)
     placement: Scalar = metadata("", "1", "placement order of the parallel dimensions", enum=Placement)
+    experts: ExpertMapping | None = None  # where the workload has experts

@@ -2,12 +2,49 @@
 
 from __future__ import annotations
 
-from dse.types.fields import POSITIVE, SHARE, YES_OR_NO, Scalar, metadata, record
+from dse.types.fields import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, YES_OR_NO, Bounds, Scalar, metadata, record
+
+_AT_LEAST_ONE, _WHOLE = Bounds(low=1.0), Bounds(whole=True)
+
+
+@record
+class Experts:
+    """Mixture of experts in the place of the feed-forward of all layers but the first ones.
+
+    A router gives each token to ``top_k`` of ``n_experts``; a shared expert takes every token.
+    """
+
+    n_experts: Scalar = metadata("E", "1", "routed experts of a layer", bounds=COUNT)
+    top_k: Scalar = metadata("k", "1", "routed experts of a token", bounds=COUNT)
+    expert_ffn: Scalar = metadata("f_e", "1", "width of one expert's up projection", bounds=POSITIVE)
+    shared_ffn: Scalar = metadata(
+        "f_s", "1", "width of the shared experts together, 0 for none", default=0.0, bounds=NOT_NEGATIVE
+    )
+    first_dense: Scalar = metadata(
+        "", "1", "layers in front that have a feed-forward of ffn_hidden instead", default=0.0, bounds=_WHOLE
+    )
+    imbalance: Scalar = metadata(
+        "", "1", "routed rows of the busiest rank over the mean", default=1.0, bounds=_AT_LEAST_ONE
+    )
+
+
+@record
+class Latent:
+    """Multi-head latent attention (DeepSeek-AI 2024, section 2.1).
+
+    Queries, and keys with values, are projected down to a few columns, and up again to all heads. Of ``head_dim``
+    columns of a query or key ``rope_dim`` are rotated; those of the keys are one vector for all heads.
+    """
+
+    q_rank: Scalar = metadata("q_r", "1", "columns of compressed queries, 0 where they are not", bounds=NOT_NEGATIVE)
+    kv_rank: Scalar = metadata("k_r", "1", "columns of the compressed keys and values", bounds=POSITIVE)
+    rope_dim: Scalar = metadata("d_rope", "1", "rotated columns of a query or key", bounds=NOT_NEGATIVE)
+    v_dim: Scalar = metadata("d_v", "1", "columns of a value", bounds=POSITIVE)
 
 
 @record
 class Workload:
-    """A dense decoder transformer and the batch it is trained on.
+    """A decoder transformer and the batch it is trained on; dense, but for the layers that have ``experts``.
 
     Parameter counts follow from the shape (``dse.model.work.parameters.parameter_count``);
     biases are left out, as in the published shape tables.
@@ -39,3 +76,5 @@ class Workload:
     backward: Scalar = metadata(
         "", "1", "1 when it is trained, 0 for the forward pass alone", default=1.0, bounds=YES_OR_NO
     )
+    experts: Experts | None = None  # a dense model has none
+    latent: Latent | None = None  # attention with whole queries, keys and values has none

@@ -192,6 +192,21 @@ def test_nothing_that_fits_is_skipped_with_the_smallest_need(table):
 # Rows that cannot be predicted
 
 
+#: What makes a row one of a mixture of experts of the catalogue, with a stack whose file tells of its experts.
+EXPERTS = {"model": "mixtral-8x7b", "ep": "1", "software": "megatron-core-b200"}
+
+
+def test_experts_of_the_catalogue_need_a_mapping_and_a_stack_that_tells_of_them(table):
+    kept = ("gpu", "seq_len", "metric", "value", "unit")
+    stated = {k: v for k, v in STATED.items() if k in kept} | EXPERTS
+    stated |= {"n_gpus": "64", "global_batch": "64", "tp": "1", "pp": "1", "ep": "8"}
+    prediction = only(table(stated))
+    assert prediction.skip is None and prediction.chosen.mapping.experts.ep == 8.0
+    without_ep, other_stack = (only(table(stated | change)) for change in ({"ep": ""}, {"software": "fsdp"}))
+    assert without_ep.skip.reason == other_stack.skip.reason == "mixture of experts not modelled"
+    assert "ep" in without_ep.skip.detail and "fsdp" in other_stack.skip.detail
+
+
 BAD_ROWS = {
     "mixture of experts not modelled": {"n_experts": "8"},
     "torus network not modelled": {"gpu": "TPUv5e"},
@@ -266,7 +281,8 @@ def test_every_column_that_is_read_is_documented(table, monkeypatch):
     asked: set[str] = set()
     get = Row.get
     monkeypatch.setattr(Row, "get", lambda row, *columns: (asked.update(columns), get(row, *columns))[1])
-    for change in ({}, {"system": "selene", "software": "megatron-2022"}, {"recompute": "", "model": ""}):
+    named = {"system": "selene", "software": "megatron-2022"}
+    for change in ({}, named, {"recompute": "", "model": ""}, EXPERTS):
         only(table(STATED | change))
     compare(table({k: v for k, v in STATED.items() if k != "metric"} | {"iteration_ms_measured": "1420"}))
     documented = {name for column in READ for name in column.names}

@@ -43,21 +43,21 @@ def _over_rows_and_sources(steps: Sequence[Comparison]) -> str:
         f"{len(steps)} rows of {len(means)} sources: mean error {percent(statistics.fmean(sizes))}, median "
         f"{percent(statistics.median(sizes))}. Each source counted once, whatever its rows: mean "
         f"{percent(statistics.fmean(means))}, median {percent(statistics.median(means))}. The stacks' parameters were "
-        "fitted to these rows; [calibration.md](calibration.md) has the errors of rows and sources that a fit did not "
-        "see."
+        "fitted to these rows but those of mixtures of experts; [calibration.md](calibration.md) has the errors of "
+        "rows and sources that a fit did not see."
     )
 
 
 def _how_many(compared: Sequence[Comparison]) -> str:
-    """How many of the dense rows were predicted."""
+    """How many of the rows that the model covers were predicted."""
     rows = [c for c in compared if not c.duplicate and not c.source.startswith(_NOT_MEASURED)]
     outside = ("not modelled", "fine-tuning", "not a metric", "time to train", "nothing measured")
-    dense = [c for c in rows if c.skip is None or not any(word in c.skip.reason for word in outside)]
-    predicted = sum(c.skip is None for c in dense)
+    modelled = [c for c in rows if c.skip is None or not any(word in c.skip.reason for word in outside)]
+    predicted = sum(c.skip is None for c in modelled)
     return (
-        f"Of {len(rows)} measured figures {len(dense)} are of dense training on switched clusters; {predicted} of "
-        f"these are predicted ({percent(predicted / max(len(dense), 1))}), the others leave out what no rule can "
-        "complete."
+        f"Of {len(rows)} measured figures {len(modelled)} are of training that is modelled, on switched clusters; "
+        f"{predicted} of these are predicted ({percent(predicted / max(len(modelled), 1))}), the others leave out what "
+        "no rule can complete."
     )
 
 

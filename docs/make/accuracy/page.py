@@ -82,7 +82,7 @@ def _errors(row: dict[str, Any]) -> list[str]:
 
 
 def _claimed(claim: Claim, compared: Iterable[Comparison]) -> list[Comparison]:
-    return [c for c in compared if c.metric == claim.metric and c.skip is None and c.source.startswith(claim.source)]
+    return [c for c in compared if c.skip is None and claim.covers(c)]
 
 
 _ABOUT_CLAIMS = """\
@@ -107,7 +107,7 @@ def _claims(claimed: Iterable[tuple[Claim, list[Comparison]]], not_seen: NotSeen
 
 def _not_seen(claim: Claim, rows: Sequence[Comparison], not_seen: NotSeen) -> list[str]:
     """Errors of a claim's source left out and of its rows not seen, where something was fitted to them."""
-    if claim.metric.startswith("peak_memory"):
+    if claim.metric.startswith("peak_memory") or claim.experts:
         return ["not fitted", "not fitted"]
     errors = not_seen.get(rows[0].source)
     return [percent(errors[name]) for name in ("foreign", "unseen")] if errors else ["–", "–"]

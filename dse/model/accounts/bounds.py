@@ -65,6 +65,8 @@ def step_bounds(design: Design, layout: Layout, work: TrainingWork, step: StepTi
     """
     rates, software, trained = step_rates(design), design.software, design.workload.backward
     small = software.small_kernel_time
+    if software.experts is not None:
+        small = small + software.experts.expert_kernel_time
     forward, backward = [], []
     for operator in work.layer:
         one, other = _passes(operator, rates)

@@ -12,14 +12,14 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model.layout import Layout
-from dse.model.machine.messages import link_energy
+from dse.model.machine.messages import layer_links, link_energy
 from dse.model.machine.operator_energy import Joules, operators_energy
 from dse.model.machine.power import Demand, control_power, leakage_power, power_limit, voltage
 from dse.model.machine.rates import reciprocal
 from dse.model.steps.layer import LayerTime, launch_time
 from dse.model.steps.training import StepTime
 from dse.model.work.messages import executions
-from dse.model.work.parameters import parameter_count
+from dse.model.work.parameters import common_parameters, routed_parameters
 from dse.model.work.state import optimizer_traffic
 from dse.model.work.training import TrainingWork
 from dse.types import Design, Power, Scalar, Scope
@@ -91,17 +91,27 @@ def step_energy(
 
     a_layer = operators_energy(work.layer, design, layout)
     links = link_energy(work.messages, system, layout.full)
-    beside_cores = (1.0 + power.memory_cooling) * a_layer.memory + links[Scope.layer]
+    beside_cores = (1.0 + power.memory_cooling) * a_layer.memory + layer_links(links, layout)
     busy, share = layer_power(
         Demand(0.0, jnp.maximum(one.total, 1e-12), a_layer.cores, beside_cores, host_time=launch_time(design, layout)),
         one.working(power.polling), ratio, power,
     )  # fmt: skip
 
-    often = executions(design, layout, work.parameters)
+    routed = 0.0 if work.experts is None else work.experts.parameters
+    often = executions(design, layout, work.parameters, routed)
     ends = operators_energy([*work.embedding, *work.head], design)
-    moved = w.backward * parameter_count(w) * layout.replicas * optimizer_traffic(design, layout)
+    traffic = optimizer_traffic(design, layout, layout.groups.dp)
+    moved = w.backward * common_parameters(w) * layout.replicas * traffic
+    layers = often[Scope.layer]
+    if layout.experts is not None and work.experts is not None:
+        replicas, layers = layout.experts.replicas, often[Scope.expert_layer]
+        traffic = optimizer_traffic(design, layout, replicas)
+        moved = moved + w.backward * routed_parameters(w) * replicas.size * traffic
     done = Joules(0.0, 0.0, power.cache_energy * moved, power.memory_energy * moved)
-    done = done.plus(a_layer, often[Scope.layer]).plus(ends, often[Scope.embedding])
+    done = done.plus(a_layer, layers).plus(ends, often[Scope.embedding])
+    if work.experts is not None:
+        first = operators_energy(work.experts.first_layer, design, layout)
+        done = done.plus(first, often[Scope.layer] - layers)
 
     dynamic = share * volts * volts
     network = sum(count * links[scope] for scope, count in often.items())

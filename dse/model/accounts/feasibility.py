@@ -10,10 +10,10 @@ import jax.numpy as jnp
 
 from dse.model import capabilities, divisibility
 from dse.model.choice import divides
-from dse.model.layout import Layout
+from dse.model.layout import Layout, splits_sequence
 from dse.model.machine.rates import matrix_rate
 from dse.model.work import offload
-from dse.types import Design, Infeasible, Scalar
+from dse.types import Design, Infeasible, Recompute, Scalar
 
 
 def usable_memory(design: Design) -> Scalar:
@@ -30,6 +30,22 @@ def fits_probability(design: Design, memory: Scalar) -> Scalar:
     spare = jnp.log2(jnp.maximum(usable_memory(design), 1.0) / memory) * math.log(2.0)
     z = spare / jnp.maximum(design.software.memory_spread, 1e-3)
     return 1.0 / (1.0 + jnp.exp(-1.702 * jnp.clip(z, -20.0, 20.0)))
+
+
+def experts_reasons(design: Design) -> dict[Infeasible, Scalar]:
+    """Whether experts do not divide, and whether the mapping has what is not modelled beside them."""
+    experts, m = design.workload.experts, design.mapping
+    if experts is None or m.experts is None:
+        return {}
+    whole = {"tp": m.tp, "stage_devices": m.tp * m.cp * m.dp}
+    fits = divisibility.experts_fit({**vars(experts), **vars(m.experts), **whole}, divides)
+    unsplit = (m.tp > 1.0) & (splits_sequence(m.sequence_parallel) <= 0.0)
+    apart = (m.dp_replicate > 1.0) | (m.recompute == float(Recompute.selective_op))
+    beside = unsplit | apart | offload.anything(m)
+    pods = design.system.scale_out.pods
+    if pods is not None:  # their share of what leads out of a pod is that of rings
+        beside = beside | (m.tp * m.cp * m.dp > pods.size)
+    return {Infeasible.experts_not_divisible: ~fits, Infeasible.experts_unsupported: beside}
 
 
 def infeasible_reason(
@@ -51,5 +67,6 @@ def infeasible_reason(
         & (w.n_layers < (offload.BUFFERED_LAYERS + 1.0) * m.pp),
         Infeasible.power: clock_infeasible,
         Infeasible.stack_lacks: functools.reduce(operator.or_, lacking.values()),
+        **experts_reasons(design),
     }
     return sum(jnp.where(is_broken, jnp.int32(bit), jnp.int32(0)) for bit, is_broken in broken.items())

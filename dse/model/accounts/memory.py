@@ -9,15 +9,20 @@ import jax.numpy as jnp
 from dse.model.layout import Layout
 from dse.model.parallel import pipeline
 from dse.model.work import offload
+from dse.model.work.experts import backward_bytes
 from dse.model.work.parameters import (
     embedding_parameters,
+    expert_layer_matrix_parameters,
     head_parameters,
+    layer_expert_parameters,
     layer_matrix_parameters,
     layer_parameters,
+    one_expert_parameters,
+    usual_layer_parameters,
 )
 from dse.model.work.state import stored_bytes
-from dse.model.work.training import TrainingWork
-from dse.types import Design, Scalar
+from dse.model.work.training import ExpertWork, TrainingWork
+from dse.types import Design, Group, Scalar
 
 
 class Memory(NamedTuple):
@@ -54,6 +59,9 @@ def layer_transient_bytes(design: Design, layout: Layout, work: TrainingWork) ->
     """
     w = design.workload
     ffn_gradients = w.backward * layout.element.activation * layout.tokens * layout.ffn * (2.0 + w.gated)
+    if layout.experts is not None:
+        dense = jnp.where(layout.experts.first > 0.0, ffn_gradients, 0.0)
+        ffn_gradients = jnp.maximum(dense, w.backward * backward_bytes(design, layout, layout.experts))
     return work.kept.again + ffn_gradients
 
 
@@ -66,15 +74,29 @@ def standing_buffer_bytes(design: Design, layout: Layout) -> Scalar:
     m, w = design.mapping, design.workload
     act = layout.element.activation
     gathered = jnp.where((layout.split > 0.0) & (m.tp > 1.0), 2.0 * act * layout.tokens * w.hidden, 0.0)
-    cached = w.backward * design.software.gradient_cache * act * layer_matrix_parameters(w, m.tp)
-    layer = act * layer_parameters(w, m.tp)
+    cached = w.backward * design.software.gradient_cache * act * matrix_shapes(design)
+    layer = act * usual_layer_parameters(w, m.tp)
     unreduced = _where_split(layout, 2.0, w.backward * layer)
-    return gathered + cached + unreduced + _where_split(layout, 3.0, 2.0 * layer)
+    buffers = gathered + cached + unreduced + _where_split(layout, 3.0, 2.0 * layer)
+    if layout.experts is None:
+        return buffers
+    routed, replicas = act * layer_expert_parameters(design, layout), layout.experts.replicas
+    unreduced = _where_split(layout, 2.0, w.backward * routed, replicas)
+    return buffers + unreduced + _where_split(layout, 3.0, 2.0 * routed, replicas)
 
 
-def _where_split(layout: Layout, stage: float, size: Scalar) -> Scalar:
+def matrix_shapes(design: Design) -> Scalar:
+    """Parameters of the distinct matrices of a layer: of equal experts those of one."""
+    w, m = design.workload, design.mapping
+    if m.experts is None:
+        return layer_matrix_parameters(w, m.tp)
+    return expert_layer_matrix_parameters(w, m.tp) + one_expert_parameters(w, m.experts.etp)
+
+
+def _where_split(layout: Layout, stage: float, size: Scalar, replicas: Group | None = None) -> Scalar:
     """Bytes that there are from a ZeRO stage on, where several devices share what it splits."""
-    return jnp.where((layout.zero >= stage) & (layout.groups.dp.size > 1.0), size, 0.0)
+    shared = (layout.groups.dp if replicas is None else replicas).size
+    return jnp.where((layout.zero >= stage) & (shared > 1.0), size, 0.0)
 
 
 class Stage(NamedTuple):
@@ -86,6 +108,8 @@ class Stage(NamedTuple):
     activations: Scalar = 0.0
     transient: Scalar = 0.0  # the part of the activations that is gone when the layers run backward
     buffers: Scalar = 0.0
+    first_layers: Scalar = 0.0  # those of a mixture of experts with a dense feed-forward
+    first_held: Scalar = 0.0  # these x micro-batches
 
 
 def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Stage) -> Memory:
@@ -94,11 +118,11 @@ def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Stag
     The peak is in the head's backward or in a layer's, whichever needs more on top of what both hold.
     """
     w, m, state = design.workload, design.mapping, work.state
-    layer = layer_parameters(w, m.tp)
+    layer = usual_layer_parameters(w, m.tp)
     # FSDP's outermost unit, embedding and head, is gathered once and freed at the end.
     whole = _where_split(layout, 3.0, layout.element.activation * stage.parameters)
     transient = jnp.maximum(layer_transient_bytes(design, layout, work) - stage.transient, 0.0)
-    return Memory(
+    memory = Memory(
         weights=offload.resident(stage.layers, m.offload_weights) * (layer * state.weights),
         gradients=stage.layers * (layer * state.gradients),
         optimizer=offload.resident(stage.layers, m.offload_optimizer) * (layer * state.optimizer),
@@ -106,6 +130,24 @@ def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Stag
         activations=offload.resident(stage.held, m.offload_activations) * work.kept.mean,
         logits=stage.activations,
         buffers=standing_buffer_bytes(design, layout) + stage.buffers + whole + transient,
+    )
+    return memory if work.experts is None else with_experts(memory, design, layout, work.experts, work, stage)
+
+
+def with_experts(
+    memory: Memory, design: Design, layout: Layout, experts: ExpertWork, work: TrainingWork, stage: Stage
+) -> Memory:
+    """Memory of a stage with the state of its routed experts, and with its first layers as they are."""
+    w, m = design.workload, design.mapping
+    routed = (stage.layers - stage.first_layers) * layer_expert_parameters(design, layout)
+    dense = stage.first_layers * (layer_parameters(w, m.tp) - usual_layer_parameters(w, m.tp))
+    shapes = jnp.minimum(stage.first_layers, 1.0) * (2.0 + w.gated) * w.hidden * layout.ffn
+    return memory._replace(
+        weights=memory.weights + routed * experts.state.weights + dense * work.state.weights,
+        gradients=memory.gradients + routed * experts.state.gradients + dense * work.state.gradients,
+        optimizer=memory.optimizer + routed * experts.state.optimizer + dense * work.state.optimizer,
+        activations=memory.activations + stage.first_held * (experts.first_kept.mean - work.kept.mean),
+        buffers=memory.buffers + w.backward * design.software.gradient_cache * layout.element.activation * shapes,
     )
 
 
@@ -122,6 +164,10 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
     in_first_chunk = pipeline.in_first_chunk(m.pp, m.virtual_stages, n)
     in_last_chunk = pipeline.in_last_chunk(m.pp, m.virtual_stages, n)
     act = layout.element.activation
+    alone = jnp.where(m.pp > 1.0, 0.0, 1.0)
+    first_dense = 0.0 if layout.experts is None else layout.experts.first
+    # A single stage is the second and the last one too.
+    again = {} if layout.experts is None else dict(first_layers=alone * first_dense, first_held=alone * first_dense)
     output = Stage(
         layers=stages.fullest - stages.last_lacks,
         held=in_last * stages.chunks - stages.short_last * in_last_chunk,
@@ -129,8 +175,8 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
         activations=stored_bytes(work.head),
         transient=design.software.logit_bytes * layout.tokens * layout.vocab,
         buffers=w.backward * design.software.gradient_cache * act * head_parameters(w, m.tp),
+        **again,
     )
-    alone = jnp.where(m.pp > 1.0, 0.0, 1.0)
     tied = alone * w.tied_embeddings * head_parameters(w, m.tp)
     first = Stage(
         layers=stages.fullest - stages.first_lacks,
@@ -139,8 +185,10 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
         activations=in_flight * stored_bytes(work.embedding) + alone * output.activations,
         transient=alone * output.transient,
         buffers=alone * output.buffers,
+        first_layers=first_dense,
+        first_held=first_dense * in_first_chunk,
     )
-    second = Stage(stages.fullest, in_second * stages.fullest)
+    second = Stage(stages.fullest, in_second * stages.fullest, **again)
     first_of, *others = (stage_memory(design, layout, work, stage) for stage in (first, second, output))
     peak, parts = first_of.total, first_of
     for other in others:

@@ -31,12 +31,17 @@ def time(kind: MessageKind, size: Scalar, route: Route, algorithm: Scalar) -> Sc
 
 
 def energy(kind: MessageKind, size: Scalar, route: Route) -> Scalar:
-    """Joules that one member of a group spends on the links for a message of ``size`` bytes, along a ring."""
+    """Joules that one member of a group spends on the links for a message of ``size`` bytes.
+
+    Along a ring, but for an all-to-all, in which each pair exchanges its own bytes.
+    """
     match kind:
         case MessageKind.all_reduce:
             return 2.0 * size * route.ring_energy
         case MessageKind.send:
             return size * route.byte_energy
+        case MessageKind.all_to_all:
+            return size * route.pair_energy
         case _:
             return size * route.ring_energy
 

@@ -7,6 +7,7 @@ import operator
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from dse.model.layout import Layout
 from dse.model.machine import collectives
 from dse.model.machine.collectives import summing_time
 from dse.model.machine.routes import Route
@@ -54,6 +55,11 @@ def time_of(sent: Iterable[Sent], scope: Scope, window: Window | None = None) ->
     """Seconds of the messages of a scope, of those behind one window where it is given."""
     times = [s.time for s in sent if s.message.scope is scope and (window is None or s.message.window is window)]
     return functools.reduce(operator.add, times) if times else 0.0
+
+
+def layer_links(links: dict[Scope, Scalar], layout: Layout) -> Scalar:
+    """Joules of the links for one layer, with those of its experts where there are any."""
+    return links[Scope.layer] if layout.experts is None else links[Scope.layer] + links[Scope.expert_layer]
 
 
 def link_energy(messages: Iterable[Message], system: System, again: Scalar = 0.0) -> dict[Scope, Scalar]:

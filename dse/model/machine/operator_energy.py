@@ -65,7 +65,7 @@ def work_done(works: list[tuple[OperatorKind, Scalar, Work | None]]) -> Done:
         return sum((times * work.flops for kind, times, work in there if kind in kinds), 0.0)
 
     return Done(
-        matrix=flops(OperatorKind.matrix),
+        matrix=flops(OperatorKind.matrix, OperatorKind.grouped),
         sixteen=flops(OperatorKind.matrix_16, OperatorKind.flash),
         vector=flops(OperatorKind.vector),
         moved=sum((times * work.bytes for _, times, work in there), 0.0),

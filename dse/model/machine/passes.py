@@ -73,12 +73,11 @@ def run_passes(operators: Sequence[Operator], rates: Rates, trained: Scalar) -> 
     )
 
 
-def with_small_kernels(passes: Passes, design: Design) -> Passes:
-    """A layer's passes with what its list of operators leaves out: casts, copies, transposes, random states.
+def with_small_kernels(passes: Passes, design: Design, seconds: Scalar) -> Passes:
+    """A layer's passes with ``seconds`` of what its list of operators leaves out: casts, copies, transposes, routing.
 
     A backward has about twice as many of them as a forward.
     """
-    seconds = design.software.small_kernel_time
     again = 2.0 * design.workload.backward * seconds
     return passes._replace(
         forward=passes.forward + seconds,

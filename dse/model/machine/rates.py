@@ -130,9 +130,13 @@ def _units(accelerator: Accelerator, precision: Scalar, software: Software | Non
         peak * kernels.matrix_efficiency, sixteen * kernels.matrix_efficiency, sixteen * kernels.flash_efficiency,
         accelerator.vector_rate * kernels.vector_efficiency,
     ))  # fmt: skip
-    return {
+    units = {
         OperatorKind.matrix: Unit(product, matrix, floor, on_matrix, kernels.fine),
         OperatorKind.matrix_16: Unit(product_16, matrix, floor, on_matrix, kernels.fine),
         OperatorKind.flash: Unit(attention, flash * matrix, flash * floor, on_matrix),
         OperatorKind.vector: Unit(elements, vector, floor, on_vector),
     }
+    if software is not None and software.experts is not None:
+        grouped = product / software.experts.grouped_efficiency
+        units[OperatorKind.grouped] = Unit(grouped, matrix, floor, on_matrix, kernels.fine)
+    return units

@@ -144,6 +144,12 @@ class Route:
         """Joules that a member spends on each byte of a message that goes around a ring once."""
         return self.fraction * self.byte_energy
 
+    @cached_property
+    def pair_energy(self) -> Scalar:
+        """Joules that a member spends on each byte of a message of which it sends every member an equal part."""
+        near, far = (self.group.local - 1.0) / self.group.size, 1.0 - self.group.local / self.group.size
+        return self.system.scale_up.energy * near + self.system.scale_out.energy * far
+
     def slowest_ring(self, size: Scalar) -> Scalar:
         """Wire time of ``size`` bytes along a ring through all members: the slower level sets the pace.
 

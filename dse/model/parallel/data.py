@@ -33,10 +33,13 @@ def data_parallel_time(design: Design, layout: Layout, sent: Iterable[Sent], win
     idle does not help the other, but where a stage waits for its host either may use the wait. The exchange of a
     tied embedding hides behind nothing.
     """
-    sent = [s for s in sent if s.message.scope in (Scope.weights, Scope.tied_embedding)]
+    sent = [s for s in sent if s.message.scope in (Scope.weights, Scope.expert_weights, Scope.tied_embedding)]
     overlap = design.mapping.overlap_dp * design.software.dp_overlap
     before = time_of(sent, Scope.weights, Window.stage_forward)
     behind = time_of(sent, Scope.weights, Window.stage_backward)
+    if layout.experts is not None:  # one after the other: of experts, and of all else
+        before = before + time_of(sent, Scope.expert_weights, Window.stage_forward)
+        behind = behind + time_of(sent, Scope.expert_weights, Window.stage_backward)
     gathers, scatters = _most(sent, Window.stage_forward), _most(sent, Window.stage_backward)
     hidden = jnp.minimum(overlap * before, gathers * (windows.forward + windows.stall)) + jnp.minimum(
         overlap * behind, scatters * (windows.backward + windows.stall)

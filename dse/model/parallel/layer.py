@@ -23,6 +23,10 @@ class Exposed(NamedTuple):
     across_forward: Scalar
     across_backward: Scalar
 
+    def plus(self, other: Exposed) -> Exposed:
+        """The sum of both."""
+        return Exposed(*(a + b for a, b in zip(self, other, strict=True)))
+
 
 def tensor_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes: Passes) -> Exposed:
     """Messages of tensor parallelism behind the matrices of their pass.
@@ -50,6 +54,15 @@ def context_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passe
     group, own = layout.groups.cp, _of(sent, Dimension.context)
     forward, backward = _behind(own, overlaps, passes, collectives.usage(group, design.system))
     return Exposed(forward, backward, *_across(own, group, Window.attention_forward))
+
+
+def expert_parallel(layout: Layout, sent: Iterable[Sent]) -> Exposed:
+    """Messages between experts: nothing hides them."""
+    own = _of(sent, Dimension.expert)
+    forward, backward = (time_of(own, Scope.expert_layer, w) for w in (Window.experts_forward, Window.experts_backward))
+    assert layout.experts is not None
+    leaves = jnp.where(layout.experts.ep.domains > 1.0, 1.0, 0.0)
+    return Exposed(forward, backward, leaves * forward, leaves * backward)
 
 
 def _across(sent: list[Sent], group: Group, forward: Window) -> tuple[Scalar, Scalar]:

@@ -12,7 +12,7 @@ from dse.model.machine.messages import Sent, send_all
 from dse.model.machine.passes import run_passes, with_small_kernels
 from dse.model.machine.rates import Rates, step_rates
 from dse.model.parallel import offload
-from dse.model.parallel.layer import context_parallel, tensor_parallel
+from dse.model.parallel.layer import context_parallel, expert_parallel, tensor_parallel
 from dse.model.work.training import TrainingWork
 from dse.types import Design, Scalar, Scope
 
@@ -26,7 +26,7 @@ class LayerTime(NamedTuple):
     forward: Scalar
     backward: Scalar
     recompute: Scalar
-    tensor_parallel: Scalar
+    tensor_parallel: Scalar  # with what is sent between experts
     context_parallel: Scalar
     offload: Scalar
 
@@ -51,7 +51,7 @@ class LayerRun(NamedTuple):
 
 def layer_time(design: Design, layout: Layout, work: TrainingWork) -> LayerTime:
     """One layer and micro-batch by part."""
-    messages = [message for message in work.messages if message.scope is Scope.layer]
+    messages = [message for message in work.messages if message.scope in (Scope.layer, Scope.expert_layer)]
     sent = send_all(messages, design.software, design.system)
     return run_layer(design, layout, work, step_rates(design), sent).time
 
@@ -59,10 +59,43 @@ def layer_time(design: Design, layout: Layout, work: TrainingWork) -> LayerTime:
 def run_layer(
     design: Design, layout: Layout, work: TrainingWork, rates: Rates, sent: Iterable[Sent]
 ) -> LayerRun:
-    """Times of one layer and micro-batch."""
-    trained = design.workload.backward
-    passes = with_small_kernels(run_passes(work.layer, rates, trained), design)
+    """Times of one layer and micro-batch; of a mixture of experts the mean over a single stage's layers."""
+    run = _run_layer(design, layout, work, rates, sent)
+    if layout.experts is None or work.experts is None:
+        return run
+    share = jnp.where(design.mapping.pp > 1.0, 0.0, layout.experts.first / layout.layers)
+    return _mean(run, first_layer(design, layout, work, rates, sent), share)
+
+
+def first_layer(
+    design: Design, layout: Layout, work: TrainingWork, rates: Rates, sent: Iterable[Sent]
+) -> LayerRun:
+    """One layer in front of a mixture of experts, with a dense feed-forward."""
+    assert work.experts is not None
+    dense = work._replace(layer=work.experts.first_layer, kept=work.experts.first_kept, experts=None)
+    return _run_layer(design, layout, dense, rates, sent)
+
+
+def _mean(usual: LayerRun, first: LayerRun, share: Scalar) -> LayerRun:
+    """The mean of two layers, of which the second has this share."""
+
+    def mean(a: Scalar, b: Scalar) -> Scalar:
+        return a + share * (b - a)
+
+    time = LayerTime(*map(mean, usual.time, first.time))
+    return LayerRun(time, *map(mean, usual[1:], first[1:]))
+
+
+def _run_layer(
+    design: Design, layout: Layout, work: TrainingWork, rates: Rates, sent: Iterable[Sent]
+) -> LayerRun:
+    """Times of one layer and micro-batch with the operators of ``work``."""
+    software, trained = design.software, design.workload.backward
+    passes = with_small_kernels(run_passes(work.layer, rates, trained), design, software.small_kernel_time)
     tensor = tensor_parallel(design, layout, sent, passes)
+    if work.experts is not None and software.experts is not None:
+        passes = with_small_kernels(passes, design, software.experts.expert_kernel_time)
+        tensor = tensor.plus(expert_parallel(layout, sent))
     context = context_parallel(design, layout, sent, passes)
     recompute = (
         layout.full * passes.forward + layout.selective * passes.core_forward + layout.selective_op * passes.repeated

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 
 from dse.model.choice import least
 from dse.model.layout import Layout
-from dse.model.machine.messages import link_energy
+from dse.model.machine.messages import layer_links, link_energy
 from dse.model.machine.operator_energy import operators_energy
 from dse.model.machine.power import Demand, at_clock, busy_power, clock_ratio, clock_under_limit, power_limit
 from dse.model.steps.layer import LayerTime, launch_time, layer_time
 from dse.model.work.training import TrainingWork
-from dse.types import Accelerator, Design, Scalar, Scope
+from dse.types import Accelerator, Design, Scalar
 
 #: Clock over the nominal one at which a layer is timed again, to tell what of its time follows the clock.
 _SLOW = 0.5
@@ -60,7 +60,7 @@ def operate(design: Design, layout: Layout, work: TrainingWork) -> Operating:
     active = one.working(power.polling) / whole
     core = jnp.clip((layer(_SLOW).total - whole) / (1.0 / _SLOW - 1.0), 0.0, whole)
     energy = operators_energy(work.layer, design, layout)
-    links = link_energy(work.messages, design.system, layout.full)[Scope.layer]
+    links = layer_links(link_energy(work.messages, design.system, layout.full), layout)
     other = (1.0 + power.memory_cooling) * energy.memory + links
     host = launch_time(design, layout)
     as_sold: Scalar = jnp.ones_like(whole)

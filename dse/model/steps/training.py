@@ -14,7 +14,7 @@ from dse.model.machine.rates import Rates, step_rates
 from dse.model.machine.roofline import moving_time
 from dse.model.parallel import pipeline
 from dse.model.parallel.data import Windows, data_parallel_time
-from dse.model.steps.layer import LayerTime, launch_time, run_layer
+from dse.model.steps.layer import LayerTime, first_layer, launch_time, run_layer
 from dse.model.work.state import optimizer_traffic
 from dse.model.work.training import TrainingWork
 from dse.types import Design, Scalar, Scope
@@ -68,7 +68,11 @@ def step_time(design: Design, layout: Layout, work: TrainingWork) -> tuple[StepT
     rates = step_rates(design)
     run = run_layer(design, layout, work, rates, sent)
     one = run.time
-    interval = stage_intervals(design, layout, one, embedding_and_head_time(work, rates, sent, w.backward))
+    ends = embedding_and_head_time(work, rates, sent, w.backward)
+    if layout.experts is not None:  # layers of the first stage that are not as the others are
+        first = first_layer(design, layout, work, rates, sent).time.total
+        ends = (ends[0] + jnp.where(m.pp > 1.0, layout.experts.first, 0.0) * (first - one.total), ends[1])
+    interval = stage_intervals(design, layout, one, ends)
     windows = Windows(layers * run.forward, layers * run.backward, interval.stall + layers * one.offload)
     sends = pipeline.exposed_sends(m.pp, m.virtual_stages, n, design.software.pp_overlap)
     step = StepTime(
@@ -135,5 +139,7 @@ def embedding_and_head_time(
 
 def optimizer_time(design: Design, layout: Layout, work: TrainingWork, rates: Rates) -> Scalar:
     """Seconds of the Adam step, bound by memory, and of what the host does once a step."""
-    moved = work.parameters * optimizer_traffic(design, layout)
+    moved = work.parameters * optimizer_traffic(design, layout, layout.groups.dp)
+    if layout.experts is not None and work.experts is not None:
+        moved = moved + work.experts.parameters * optimizer_traffic(design, layout, layout.experts.replicas)
     return moving_time(moved, rates) + design.software.step_overhead

@@ -43,7 +43,10 @@ def attention_operators(design: Design, layout: Layout) -> list[Operator]:
     act = e.activation
     queries = w.seq_len / m.cp
     qk_stored = act * layout.tokens * (layout.query_width + layout.kv_width)
-    value_stored = act * layout.tokens * layout.kv_width
+    value_stored = act * layout.tokens * (layout.kv_width if layout.value_width is None else layout.value_width)
+    value_dim = w.head_dim if w.latent is None else w.latent.v_dim
+    # What one kernel does on keys and on values it does on their mean size twice.
+    mean_dim = w.head_dim if w.latent is None else 0.5 * (w.head_dim + value_dim)
     dropped = w.dropout
     # The context product keeps its left operand: the dropped-out copy, or the softmax output itself.
     probabilities = value_stored + dropped * act * square
@@ -60,9 +63,9 @@ def attention_operators(design: Design, layout: Layout) -> list[Operator]:
             "attention_dropout", square, 2.0 * act + MASK_BYTES, 2.0 * act + MASK_BYTES,
             MASK_BYTES * square, flops=DROPOUT, present=unfused * dropped, core=True,
         ),
-        batched_matmul("attention_context", batch, queries, w.head_dim, w.seq_len, e, probabilities, unfused),
+        batched_matmul("attention_context", batch, queries, value_dim, w.seq_len, e, probabilities, unfused),
         flash_attention(
-            batch, queries, w.seq_len, flash_pairs(w) / m.cp, w.head_dim, m.micro_batch * layout.kv_heads,
+            batch, queries, w.seq_len, flash_pairs(w) / m.cp, mean_dim, m.micro_batch * layout.kv_heads,
             e, flash_stored, layout.flash,
         ),
     ]  # fmt: skip

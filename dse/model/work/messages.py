@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from dse.model.choice import choose
 from dse.model.layout import Layout
-from dse.model.work.parameters import head_parameters, parameter_count
+from dse.model.work.parameters import all_layers, common_parameters, head_parameters, routed_parameters
 from dse.types import (
     Design,
     Dimension,
@@ -29,14 +29,17 @@ _ALL_REDUCE, _ALL_GATHER = MessageKind.all_reduce, MessageKind.all_gather
 _REDUCE_SCATTER, _SEND = MessageKind.reduce_scatter, MessageKind.send
 
 
-def training_messages(design: Design, layout: Layout, parameters: Scalar) -> tuple[Message, ...]:
-    """The messages of a step of ``design``, whose fullest device holds ``parameters``."""
+def training_messages(
+    design: Design, layout: Layout, parameters: Scalar, expert_parameters: Scalar = 0.0
+) -> tuple[Message, ...]:
+    """The messages of a step of ``design``, whose fullest device holds ``parameters``, and those of routed experts."""
     return (
         *tensor_messages(design, layout),
         *embedding_and_head_messages(design, layout),
         *context_messages(design, layout),
         *pipeline_messages(design, layout),
         *data_messages(design, layout, parameters),
+        *expert_messages(design, layout, expert_parameters),
     )
 
 
@@ -52,7 +55,10 @@ def tensor_messages(design: Design, layout: Layout) -> list[Message]:
     # A layer whose norms are split counts in full, or only the layers before the boundary of a stage.
     at_boundaries = m.sequence_parallel == float(SequenceParallel.at_stage_boundaries)
     split = jnp.where(at_boundaries, boundary_layers(design), layout.split)
-    whole = 2.0 * (1.0 - split)
+    # Routed experts take the rows of a split sequence as they are, a shared expert gathers it as a dense layer does.
+    pairs = 2.0 if layout.experts is None else 1.0 + layout.experts.has_shared
+    again = gathers_again(m) if layout.experts is None else 0.5 * pairs * gathers_again(m)
+    whole = pairs * (1.0 - split)
 
     def message(name: str, kind: MessageKind, count: Scalar, window: Window, repeated: bool = False) -> Message:
         return Message(
@@ -63,12 +69,12 @@ def tensor_messages(design: Design, layout: Layout) -> list[Message]:
     forward, gradient = Window.matrix_forward, Window.matrix_weight_gradient
     return [
         message("forward_all_reduce", _ALL_REDUCE, whole, forward, repeated=True),
-        message("forward_all_gather", _ALL_GATHER, 2.0 * split, forward, repeated=True),
-        message("forward_reduce_scatter", _REDUCE_SCATTER, 2.0 * split, forward, repeated=True),
-        message("inputs_all_gather", _ALL_GATHER, trained * gathers_again(m), Window.matrix_input_gradient),
+        message("forward_all_gather", _ALL_GATHER, pairs * split, forward, repeated=True),
+        message("forward_reduce_scatter", _REDUCE_SCATTER, pairs * split, forward, repeated=True),
+        message("inputs_all_gather", _ALL_GATHER, trained * again, Window.matrix_input_gradient),
         message("backward_all_reduce", _ALL_REDUCE, trained * whole, gradient),
-        message("backward_all_gather", _ALL_GATHER, trained * 2.0 * split, gradient),
-        message("backward_reduce_scatter", _REDUCE_SCATTER, trained * 2.0 * split, gradient),
+        message("backward_all_gather", _ALL_GATHER, trained * pairs * split, gradient),
+        message("backward_reduce_scatter", _REDUCE_SCATTER, trained * pairs * split, gradient),
     ]
 
 
@@ -116,7 +122,10 @@ def embedding_and_head_messages(design: Design, layout: Layout) -> list[Message]
 def context_messages(design: Design, layout: Layout) -> list[Message]:
     """Ring attention (Liu et al. 2023): ``c - 1`` steps of keys and values, backward of their gradients too."""
     group, trained = layout.groups.cp, design.workload.backward
-    block = 2.0 * layout.element.activation * layout.tokens * layout.kv_width
+    if layout.value_width is None:
+        block = 2.0 * layout.element.activation * layout.tokens * layout.kv_width
+    else:
+        block = layout.element.activation * layout.tokens * layout.keys_and_values
     steps = group.size - 1.0
     forward, backward = (
         Message("keys_and_values", _SEND, Dimension.context, Scope.layer, group, block, steps,
@@ -153,39 +162,17 @@ def data_messages(design: Design, layout: Layout, parameters: Scalar) -> list[Me
 
     Where several copies of the state exist, each share of the gradients is summed over them once a step, layer by
     layer (hybrid sharding: Zhao et al. 2023, section 3.2.2).
-
-    ZeRO 0: one all-reduce of gradients. ZeRO 1: reduce-scatter, then all-gather of the new weights.
-    ZeRO 2: a reduce-scatter every micro-batch (under a pipeline it is ZeRO 1, see ``layout.zero_stage``). ZeRO 3:
-    also a gather of the weights for every forward and every backward (Rajbhandari et al. 2020), layer by layer
-    (and embedding or head): as many messages, each with its own latency and ramp. The forward alone sends its gathers
-    of ZeRO 3 only.
     """
-    w, m, n = design.workload, design.mapping, layout.n_micro_batches
-    stage, trained = layout.zero, design.workload.backward
+    w, m = design.workload, design.mapping
+    trained, dp, copies = w.backward, layout.groups.dp, layout.groups.copies
     gradients = parameters * design.software.gradient_message_bytes
-    weights = parameters * layout.element.activation
-    by_layer = layout.layers + 1.0
-    pieces = jnp.where(stage >= 3.0, by_layer, 1.0)
-    dp, copies = layout.groups.dp, layout.groups.copies
-
-    def message(
-        name: str, kind: MessageKind, size: Scalar, times: Scalar, window: Window, pieces: Scalar | None = pieces,
-        group: Group = dp,
-    ) -> Message:  # fmt: skip
-        return Message(name, kind, Dimension.data, Scope.weights, group, size, times, pieces, window)
-
-    before = jnp.where(stage >= 3.0, n, jnp.where(stage >= 1.0, trained, 0.0))
-    again = jnp.where(stage >= 3.0, trained * n, 0.0)
-    scatters = trained * jnp.where(stage >= 2.0, n, jnp.where(stage >= 1.0, 1.0, 0.0))
-    whole = trained * jnp.where(stage >= 1.0, 0.0, 1.0)
-    forward, backward = Window.stage_forward, Window.stage_backward
     tied = jnp.where((m.pp > 1.0) & (w.tied_embeddings > 0.0), trained, 0.0)
     return [
-        message("weights_all_gather", _ALL_GATHER, weights, before, forward),
-        message("gradients_all_reduce", _ALL_REDUCE, gradients, whole, backward, None),
-        message("gradients_reduce_scatter", _REDUCE_SCATTER, gradients, scatters, backward),
-        message("weights_all_gather_again", _ALL_GATHER, weights, again, backward),
-        message("copies_all_reduce", _ALL_REDUCE, gradients / dp.size, trained, backward, by_layer, copies),
+        *state_messages(design, layout, parameters, dp, Scope.weights),
+        Message(
+            "copies_all_reduce", _ALL_REDUCE, Dimension.data, Scope.weights, copies, gradients / dp.size, trained,
+            layout.layers + 1.0, Window.stage_backward,
+        ),
         # First and last stage sum the gradient of an embedding that they share.
         Message(
             "tied_embedding_exchange", _SEND, Dimension.data, Scope.tied_embedding, layout.groups.pp,
@@ -194,18 +181,91 @@ def data_messages(design: Design, layout: Layout, parameters: Scalar) -> list[Me
     ]  # fmt: skip
 
 
-def executions(design: Design, layout: Layout, parameters: Scalar) -> dict[Scope, Scalar]:
+def state_messages(
+    design: Design, layout: Layout, parameters: Scalar, group: Group, scope: Scope, prefix: str = ""
+) -> list[Message]:
+    """Gradients and weights between the replicas of ``parameters`` weights that share their state.
+
+    ZeRO 0: one all-reduce of gradients. ZeRO 1: reduce-scatter, then all-gather of the new weights.
+    ZeRO 2: a reduce-scatter every micro-batch (under a pipeline it is ZeRO 1, see ``layout.zero_stage``). ZeRO 3:
+    also a gather of the weights for every forward and every backward (Rajbhandari et al. 2020), layer by layer
+    (and embedding or head): as many messages, each with its own latency and ramp. The forward alone sends its gathers
+    of ZeRO 3 only.
+    """
+    n, stage, trained = layout.n_micro_batches, layout.zero, design.workload.backward
+    gradients = parameters * design.software.gradient_message_bytes
+    weights = parameters * layout.element.activation
+    pieces = jnp.where(stage >= 3.0, layout.layers + 1.0, 1.0)
+
+    def message(
+        name: str, kind: MessageKind, size: Scalar, times: Scalar, window: Window, pieces: Scalar | None = pieces
+    ) -> Message:
+        return Message(prefix + name, kind, Dimension.data, scope, group, size, times, pieces, window)
+
+    before = jnp.where(stage >= 3.0, n, jnp.where(stage >= 1.0, trained, 0.0))
+    again = jnp.where(stage >= 3.0, trained * n, 0.0)
+    scatters = trained * jnp.where(stage >= 2.0, n, jnp.where(stage >= 1.0, 1.0, 0.0))
+    whole = trained * jnp.where(stage >= 1.0, 0.0, 1.0)
+    forward, backward = Window.stage_forward, Window.stage_backward
+    return [
+        message("weights_all_gather", _ALL_GATHER, weights, before, forward),
+        message("gradients_all_reduce", _ALL_REDUCE, gradients, whole, backward, None),
+        message("gradients_reduce_scatter", _REDUCE_SCATTER, gradients, scatters, backward),
+        message("weights_all_gather_again", _ALL_GATHER, weights, again, backward),
+    ]
+
+
+def expert_messages(design: Design, layout: Layout, parameters: Scalar) -> list[Message]:
+    """Messages of a layer with experts, and of the replicas of ``parameters`` of routed experts.
+
+    Every routed copy of a token is sent to its expert and back, pairwise: two all-to-alls of ``T k h`` a pass
+    (Lepikhin et al. 2021, section 3). Members of one expert (etp) gather each other's rows, and scatter the sums.
+    """
+    w, experts = design.workload, layout.experts
+    if experts is None or w.experts is None:
+        return []
+    act, trained = layout.element.activation, w.backward
+    rows = act * experts.rows * w.hidden
+
+    def message(name: str, kind: MessageKind, group: Group, size: Scalar, times: Scalar, forward: bool) -> Message:
+        window = Window.experts_forward if forward else Window.experts_backward
+        return Message(
+            name, kind, Dimension.expert, Scope.expert_layer, group, size, times, window=window, repeated=forward
+        )
+
+    sent = act * experts.sent * w.hidden * w.experts.imbalance
+    return [
+        message("dispatch_and_combine", MessageKind.all_to_all, experts.ep, sent, 2.0, True),
+        message("dispatch_and_combine_backward", MessageKind.all_to_all, experts.ep, sent, 2.0 * trained, False),
+        message("rows_all_gather", _ALL_GATHER, experts.etp, rows, 1.0, True),
+        message("rows_reduce_scatter", _REDUCE_SCATTER, experts.etp, rows, 1.0, True),
+        message("rows_all_gather_backward", _ALL_GATHER, experts.etp, rows, trained, False),
+        message("rows_reduce_scatter_backward", _REDUCE_SCATTER, experts.etp, rows, trained, False),
+        *state_messages(design, layout, parameters, experts.replicas, Scope.expert_weights, "expert_"),
+    ]
+
+
+def executions(
+    design: Design, layout: Layout, parameters: Scalar, expert_parameters: Scalar = 0.0
+) -> dict[Scope, Scalar]:
     """How often a device sends the messages of a scope in one step, summed over all devices of the system.
 
     Weights count as devices of the fullest stage, of which the others hold a part.
     """
     w, m = design.workload, design.mapping
     a_stage = layout.n_micro_batches * m.dp * m.cp * m.tp
-    return {
+    of_experts: dict[Scope, Scalar] = {}
+    if layout.experts is not None:
+        held = layout.experts.replicas.size * routed_parameters(w)
+        of_experts = {
+            Scope.expert_layer: a_stage * all_layers(w, 0.0, 1.0),
+            Scope.expert_weights: held / jnp.maximum(expert_parameters, 1.0),  # none where all layers are dense
+        }
+    return of_experts | {
         Scope.layer: a_stage * w.n_layers,
         Scope.embedding: a_stage,
         Scope.head: a_stage,
         Scope.stage_boundary: a_stage * (m.pp * m.virtual_stages - 1.0) * (1.0 + w.backward),
-        Scope.weights: layout.replicas * parameter_count(w) / parameters,
+        Scope.weights: layout.replicas * common_parameters(w) / parameters,
         Scope.tied_embedding: 2.0 * m.dp * m.cp * m.tp,
     }

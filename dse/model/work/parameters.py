@@ -9,14 +9,31 @@ from dse.types import Design, Scalar, Workload
 
 
 def layer_matrix_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
-    """Matrix parameters of one layer on one device of a tensor-parallel group of ``tp``.
+    """Matrix parameters of one layer with a dense feed-forward, on one device of a tensor-parallel group of ``tp``.
 
     ``h d (a + 2 g) + a d h + (2 or 3) h f``; key/value heads are replicated when tp exceeds them.
     """
     w = workload
-    kv_heads = jnp.maximum(w.n_kv_heads / tp, 1.0)
-    attention = w.hidden * w.head_dim * (2.0 * w.n_heads / tp + 2.0 * kv_heads)
+    attention = attention_matrix_parameters(w, tp)
     return attention + position_parameters(w, tp) + (2.0 + w.gated) * w.hidden * w.ffn_hidden / tp
+
+
+def attention_matrix_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
+    """Matrix parameters of one layer's attention: queries, keys, values, output.
+
+    Latent attention: ``h q_r + q_r a d`` of the queries (``h a d`` uncompressed), ``h (k_r + d_rope)`` and
+    ``k_r a (d - d_rope + d_v)`` of keys and values, ``a d_v h``; tp splits heads, so no projection down
+    (DeepSeek-AI 2024, section 2.1).
+    """
+    w, latent = workload, workload.latent
+    if latent is None:
+        kv_heads = jnp.maximum(w.n_kv_heads / tp, 1.0)
+        return w.hidden * w.head_dim * (2.0 * w.n_heads / tp + 2.0 * kv_heads)
+    heads = w.n_heads / tp
+    compressed = latent.q_rank * (w.hidden + heads * w.head_dim)
+    queries = jnp.where(latent.q_rank > 0.0, compressed, w.hidden * heads * w.head_dim)
+    up = latent.kv_rank * heads * (w.head_dim - latent.rope_dim + latent.v_dim)
+    return queries + w.hidden * (latent.kv_rank + latent.rope_dim) + up + heads * latent.v_dim * w.hidden
 
 
 def position_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
@@ -25,8 +42,15 @@ def position_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
 
 
 def layer_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
-    """Parameters of one layer on one device: matrices, and the vectors of two norms, which tp does not split."""
-    return layer_matrix_parameters(workload, tp) + 2.0 * workload.norm_vectors * workload.hidden
+    """Parameters of one layer with a dense feed-forward on one device: matrices, and vectors that tp does not split."""
+    return layer_matrix_parameters(workload, tp) + vector_parameters(workload)
+
+
+def vector_parameters(workload: Workload) -> Scalar:
+    """Parameters of the norms of a layer: two, and those of compressed queries, and keys and values."""
+    of_layer = 2.0 * workload.norm_vectors * workload.hidden
+    latent = workload.latent
+    return of_layer if latent is None else of_layer + workload.norm_vectors * (latent.q_rank + latent.kv_rank)
 
 
 def embedding_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
@@ -40,12 +64,14 @@ def head_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
 
 
 def stage_parameters(design: Design, layout: Layout) -> Scalar:
-    """Parameters on the device that holds most: its layers and the larger of embedding and head.
+    """Parameters on the device that holds most but for routed experts: its layers and the larger of embedding and head.
 
     These count as much as they have more than the layer that their stage may lack.
     """
     w, m = design.workload, design.mapping
-    layer, embedding, head = layer_parameters(w, m.tp), embedding_parameters(w, m.tp), head_parameters(w, m.tp)
+    layer, embedding, head = usual_layer_parameters(w, m.tp), embedding_parameters(w, m.tp), head_parameters(w, m.tp)
+    if layout.experts is not None:  # the first layers' dense feed-forward is the first stage's, as the embedding is
+        embedding = embedding + layout.experts.first * (layer_parameters(w, m.tp) - layer)
     alone = embedding + jnp.where(w.tied_embeddings > 0.0, 0.0, head)
     larger = jnp.maximum(embedding - layout.stages.first_lacks * layer, head - layout.stages.last_lacks * layer)
     ends = jnp.where(m.pp > 1.0, jnp.maximum(larger, 0.0), alone)
@@ -54,27 +80,113 @@ def stage_parameters(design: Design, layout: Layout) -> Scalar:
 
 def parameter_count(workload: Workload) -> Scalar:
     """All parameters of the model, biases left out (as in the published shape tables)."""
+    everywhere = common_parameters(workload)
+    return everywhere if workload.experts is None else everywhere + routed_parameters(workload)
+
+
+def common_parameters(workload: Workload) -> Scalar:
+    """Parameters of the model but for the routed experts, which have a data parallel size of their own."""
     head = (1.0 - workload.tied_embeddings) * head_parameters(workload)
     return (
-        workload.n_layers * layer_parameters(workload)
+        all_layers(workload, layer_parameters(workload), expert_layer_parameters(workload))
         + embedding_parameters(workload)
         + head
         + workload.hidden  # final norm
     )
 
 
+# Experts
+
+
+def usual_layer_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
+    """Parameters of one layer but for routed experts, as all layers have them or all but the first ones."""
+    return layer_parameters(workload, tp) if workload.experts is None else expert_layer_parameters(workload, tp)
+
+
+def stage_expert_parameters(design: Design, layout: Layout) -> Scalar:
+    """Parameters of routed experts on the device that holds most; of one stage all layers but the first dense ones."""
+    if layout.experts is None or design.mapping.experts is None:
+        return 0.0
+    first = jnp.where(design.mapping.pp > 1.0, 0.0, layout.experts.first)
+    return (layout.layers - first) * layer_expert_parameters(design, layout)
+
+
+def layer_expert_parameters(design: Design, layout: Layout) -> Scalar:
+    """Parameters of the routed experts of one layer on one device."""
+    if layout.experts is None or design.mapping.experts is None:
+        return 0.0
+    return layout.experts.local * one_expert_parameters(design.workload, design.mapping.experts.etp)
+
+
+def all_layers(workload: Workload, dense: Scalar, with_experts: Scalar) -> Scalar:
+    """Something summed over the layers of a model, of which those with a dense feed-forward have ``dense`` each."""
+    if workload.experts is None:
+        return workload.n_layers * dense
+    first = jnp.minimum(workload.experts.first_dense, workload.n_layers)
+    return first * dense + (workload.n_layers - first) * with_experts
+
+
+def expert_layer_matrix_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
+    """Matrix parameters of one layer with experts but for the routed ones: attention, router, shared expert.
+
+    The router is not split.
+    """
+    w, experts = workload, workload.experts
+    if experts is None:
+        return 0.0
+    ffn = w.hidden * experts.n_experts + (2.0 + w.gated) * w.hidden * experts.shared_ffn / tp
+    return attention_matrix_parameters(w, tp) + position_parameters(w, tp) + ffn
+
+
+def expert_layer_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
+    """Parameters of one layer with experts but for the routed ones: matrices and vectors."""
+    if workload.experts is None:
+        return 0.0
+    return expert_layer_matrix_parameters(workload, tp) + vector_parameters(workload)
+
+
+def one_expert_parameters(workload: Workload, etp: Scalar = 1.0) -> Scalar:
+    """Parameters of one routed expert on one of ``etp`` devices: ``(2 or 3) h f_e / etp``."""
+    w, experts = workload, workload.experts
+    return 0.0 if experts is None else (2.0 + w.gated) * w.hidden * experts.expert_ffn / etp
+
+
+def routed_parameters(workload: Workload) -> Scalar:
+    """Parameters of all routed experts of the model."""
+    if workload.experts is None:
+        return 0.0
+    return all_layers(workload, 0.0, workload.experts.n_experts * one_expert_parameters(workload))
+
+
+def active_parameters(workload: Workload) -> Scalar:
+    """Parameters that one token meets: of the routed experts ``k`` of ``E``."""
+    if workload.experts is None:
+        return parameter_count(workload)
+    share = workload.experts.top_k / workload.experts.n_experts
+    return common_parameters(workload) + share * routed_parameters(workload)
+
+
 # FLOPs by convention
 
 
 def attention_flops(workload: Workload) -> Scalar:
-    """Forward FLOPs a token of scores and context over all layers, full square: ``4 L s a d``."""
-    return 4.0 * workload.n_layers * workload.seq_len * workload.n_heads * workload.head_dim
+    """Forward FLOPs a token of scores and context over all layers, full square: ``4 L s a d``.
+
+    Where a value has another size than a key, their mean.
+    """
+    w = workload
+    head_dim = w.head_dim if w.latent is None else 0.5 * (w.head_dim + w.latent.v_dim)
+    return 4.0 * w.n_layers * w.seq_len * w.n_heads * head_dim
 
 
 def forward_flops(workload: Workload) -> Scalar:
-    """Forward FLOPs a token of the layers' matrices, full attention square, no head."""
+    """Forward FLOPs a token of the matrices of layers, full attention square, no head; of experts those it meets."""
     a_layer = layer_matrix_parameters(workload) - position_parameters(workload)  # positions, not tokens, meet those
-    return 2.0 * workload.n_layers * a_layer + attention_flops(workload)
+    if workload.experts is None:
+        return 2.0 * workload.n_layers * a_layer + attention_flops(workload)
+    routed = workload.experts.top_k * one_expert_parameters(workload)
+    with_experts = expert_layer_matrix_parameters(workload) - position_parameters(workload) + routed
+    return 2.0 * all_layers(workload, a_layer, with_experts) + attention_flops(workload)
 
 
 def repeated_flops(workload: Workload) -> Scalar:

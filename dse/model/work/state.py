@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from dse.model.choice import choose
 from dse.model.formats import activation_bytes, optimizer_bytes
 from dse.model.layout import Layout
-from dse.types import Design, Operator, Recompute, Scalar
+from dse.types import Design, Group, Operator, Recompute, Scalar
 
 
 class StateBytes(NamedTuple):
@@ -26,8 +26,8 @@ class StateBytes(NamedTuple):
         return self.weights + self.gradients + self.optimizer
 
 
-def state_bytes(design: Design, layout: Layout) -> StateBytes:
-    """Bytes a parameter after ZeRO (Rajbhandari et al. 2020).
+def state_bytes(design: Design, layout: Layout, replicas: Group) -> StateBytes:
+    """Bytes a parameter after ZeRO (Rajbhandari et al. 2020), of weights that these replicas share.
 
     Stage 1 splits the optimiser over the replicas, 2 the gradients too, 3 the weights too; with ``dp_replicate`` over
     those of one copy of the state. Unsplit mixed precision: 2 + 4 + 12 = 18.
@@ -35,7 +35,7 @@ def state_bytes(design: Design, layout: Layout) -> StateBytes:
     trained = design.workload.backward
 
     def split(stage: float) -> Scalar:
-        return jnp.where(layout.zero >= stage, layout.groups.dp.size, 1.0)
+        return jnp.where(layout.zero >= stage, replicas.size, 1.0)
 
     return StateBytes(
         weights=layout.element.activation / split(3.0),
@@ -44,8 +44,11 @@ def state_bytes(design: Design, layout: Layout) -> StateBytes:
     )
 
 
-def optimizer_traffic(design: Design, layout: Layout) -> Scalar:
+def optimizer_traffic(design: Design, layout: Layout, replicas: Group) -> Scalar:
     """Bytes of device memory that the Adam step moves for one parameter of a device.
+
+    Its state is shared by the ``replicas``. Gradients of experts, which see tokens of every rank, are scaled as those
+    of all else even where one device alone holds an expert (Megatron-LM's expert_gradient_scaling_factor).
 
     Every state is read and written once, gradients read twice (norm, update), weights written once; all split
     over the replicas from ZeRO 1 on. Gradients are zeroed and, between replicas, scaled before they are summed:
@@ -55,8 +58,8 @@ def optimizer_traffic(design: Design, layout: Layout) -> Scalar:
     states = 2.0 * optimizer_bytes(m.precision)
     moved = states + 2.0 * software.gradient_bytes + activation_bytes(m.precision)
     scaled = jnp.where(layout.replicas > 1.0, 3.0, 1.0) * software.gradient_bytes
-    share = moved / jnp.where(layout.zero >= 1.0, layout.groups.dp.size, 1.0)
-    whole = scaled / jnp.where(layout.zero >= 2.0, layout.groups.dp.size, 1.0)
+    share = moved / jnp.where(layout.zero >= 1.0, replicas.size, 1.0)
+    whole = scaled / jnp.where(layout.zero >= 2.0, replicas.size, 1.0)
     return share + whole
 
 
@@ -70,7 +73,7 @@ def stored_bytes(operators: Sequence[Operator], core_only: bool = False) -> Scal
 
 def recomputed_core_bytes(operators: Sequence[Operator], layout: Layout) -> Scalar:
     """What selective recompute frees: all that the core keeps, but for its inputs (queries, keys, values)."""
-    inputs = layout.element.activation * layout.tokens * (layout.query_width + 2.0 * layout.kv_width)
+    inputs = layout.element.activation * layout.tokens * (layout.query_width + layout.keys_and_values)
     return stored_bytes(operators, core_only=True) - inputs
 
 

@@ -8,37 +8,58 @@ from dse.model.layout import Layout
 from dse.model.work import offload
 from dse.model.work.messages import training_messages
 from dse.model.work.offload import OnHost
-from dse.model.work.parameters import layer_parameters, stage_parameters
+from dse.model.work.parameters import stage_expert_parameters, stage_parameters, usual_layer_parameters
 from dse.model.work.state import Kept, StateBytes, kept_bytes, state_bytes
-from dse.model.work.transformer import embedding_operators, head_operators, layer_operators
+from dse.model.work.transformer import embedding_operators, expert_layer_operators, head_operators, layer_operators
 from dse.types import Design, Message, Operator, Scalar
+
+
+class ExpertWork(NamedTuple):
+    """What a mixture of experts has beside the work of a dense model."""
+
+    first_layer: tuple[Operator, ...]  # of the layers in front, with a dense feed-forward
+    first_kept: Kept
+    parameters: Scalar  # of routed experts, on the device that holds most
+    state: StateBytes  # of one of them
 
 
 class TrainingWork(NamedTuple):
     """The work of a step: lists of operators for one micro-batch on one device, messages, and bytes."""
 
-    layer: tuple[Operator, ...]
+    layer: tuple[Operator, ...]  # of any layer, or any but the first ones of a mixture of experts
     embedding: tuple[Operator, ...]
     head: tuple[Operator, ...]
     messages: tuple[Message, ...]
-    parameters: Scalar  # of the device that holds most
+    parameters: Scalar  # of the device that holds most, but for routed experts
     state: StateBytes  # of one parameter
     kept: Kept
     on_host: OnHost
+    experts: ExpertWork | None = None
 
 
 def training_work(design: Design, layout: Layout) -> TrainingWork:
     """The work of a step of ``design``."""
-    layer = tuple(layer_operators(design, layout))
-    parameters, a_layer = stage_parameters(design, layout), layer_parameters(design.workload, design.mapping.tp)
-    kept, state = kept_bytes(design, layout, layer), state_bytes(design, layout)
+    dense = tuple(layer_operators(design, layout))
+    layer = dense if layout.experts is None else tuple(expert_layer_operators(design, layout))
+    parameters, routed = stage_parameters(design, layout), stage_expert_parameters(design, layout)
+    a_layer = usual_layer_parameters(design.workload, design.mapping.tp)
+    kept, state = kept_bytes(design, layout, layer), state_bytes(design, layout, layout.groups.dp)
+    experts = None
+    if layout.experts is not None:
+        experts = ExpertWork(
+            first_layer=dense,
+            first_kept=kept_bytes(design, layout, dense),
+            parameters=routed,
+            state=state_bytes(design, layout, layout.experts.replicas),
+        )
     return TrainingWork(
         layer=layer,
         embedding=tuple(embedding_operators(design, layout)),
         head=tuple(head_operators(design, layout)),
-        messages=training_messages(design, layout, parameters),
+        messages=training_messages(design, layout, parameters, routed),
         parameters=parameters,
         state=state,
         kept=kept,
         on_host=offload.on_host(design.mapping, a_layer * state.weights, kept.mean, a_layer * state.optimizer),
+        experts=experts,
     )

@@ -9,6 +9,8 @@ import jax.numpy as jnp
 
 from dse.model.layout import Layout
 from dse.model.work.attention import attention_operators
+from dse.model.work.experts import expert_operators, expert_quantization
+from dse.model.work.latent import latent_operators
 from dse.model.work.operators import (
     ACTIVATION,
     DROPOUT,
@@ -16,6 +18,7 @@ from dse.model.work.operators import (
     NORM,
     RESIDUAL,
     Flops,
+    casts,
     elementwise,
     linear,
 )
@@ -23,47 +26,81 @@ from dse.types import Design, Mapping, Operator, OperatorKind, Recompute, Scalar
 
 
 def layer_operators(design: Design, layout: Layout) -> list[Operator]:
-    """Every operator of one layer and micro-batch on one device, in forward order.
+    """Every operator of one layer with a dense feed-forward and micro-batch on one device, in forward order.
 
     Stored bytes follow Korthikanti et al. 2022, section 4.1: each operator keeps its input, dropout its mask.
     """
+    return layer_around(design, layout, feed_forward(design, layout), quantization(design, layout))
+
+
+def expert_layer_operators(design: Design, layout: Layout) -> list[Operator]:
+    """Every operator of one layer with experts and micro-batch on one device, in forward order."""
+    ffn_input = layout.element.operand * kept_inputs(design.mapping, layout)[1] * design.workload.hidden
+    operators = expert_operators(design, layout, ffn_input)
+    return layer_around(design, layout, operators, expert_quantization(design, layout))
+
+
+def layer_around(
+    design: Design, layout: Layout, feed_forward: list[Operator], quantization: Operator
+) -> list[Operator]:
+    """The operators of a layer around those of its feed-forward, which keep its input."""
     w = design.workload
     e, act = layout.element, layout.element.activation
     rows = layout.norm_tokens * w.hidden  # elements of a residual-stream tensor
-    gate = 1.0 + w.gated
     # Bytes per element: fused chains touch each tensor once, unfused ones go through memory between kernels.
     residual = 3.0 * act + (1.0 - layout.fused) * 4.0 * act
     residual_dropout = residual + w.dropout * MASK_BYTES
     residual_back = w.dropout * (2.0 * act + MASK_BYTES)
-    chain = 1.0 + (1.0 - layout.fused)
     norm_stored = act * rows
     mask_stored = w.dropout * MASK_BYTES * rows
-    activated = design.software.activation_output_kept * e.operand * layout.tokens * layout.ffn
-    attention_input, ffn_input = (e.operand * tokens * w.hidden for tokens in kept_inputs(design.mapping, layout))
+    attention_input = e.operand * kept_inputs(design.mapping, layout)[0] * w.hidden
     # The attention's backward needs its output in 16 bits, a narrower projection its own copy too.
-    context = layout.tokens * layout.query_width * (act + jnp.where(e.operand < act, e.operand, 0.0))
+    context = layout.tokens * layout.context_width * (act + jnp.where(e.operand < act, e.operand, 0.0))
     return [
         elementwise("attention_norm", rows, 2.0 * act, 6.0 * act, norm_stored, flops=NORM),
+        *attention_inputs(design, layout, attention_input),
+        *attention_operators(design, layout),
+        linear("projection", layout.tokens, w.hidden, layout.context_width, e, context),
+        elementwise("attention_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL),
+        elementwise("ffn_norm", rows, 2.0 * act, 6.0 * act, norm_stored, flops=NORM),
+        *feed_forward,
+        elementwise("ffn_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL),
+        quantization,
+    ]  # fmt: skip
+
+
+def attention_inputs(design: Design, layout: Layout, stored: Scalar) -> list[Operator]:
+    """Queries, keys and values from the ``stored`` bytes of a layer's normalised input, and their rotation."""
+    w, e, act = design.workload, layout.element, layout.element.activation
+    if w.latent is not None:
+        return latent_operators(design, layout, stored)
+    return [
         linear(
-            "qkv", layout.tokens, layout.query_width + 2.0 * layout.kv_width, w.hidden, e, attention_input,
+            "qkv", layout.tokens, layout.query_width + 2.0 * layout.kv_width, w.hidden, e, stored,
             kept=(layout.query_width + layout.kv_width) / (layout.query_width + 2.0 * layout.kv_width),
         ),
         elementwise(
             "rotary", layout.tokens * (layout.query_width + layout.kv_width), 2.0 * act, 2.0 * act, 0.0,
             present=w.rotary,
         ),
-        *attention_operators(design, layout),
-        linear("projection", layout.tokens, w.hidden, layout.query_width, e, context),
-        elementwise("attention_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL),
-        elementwise("ffn_norm", rows, 2.0 * act, 6.0 * act, norm_stored, flops=NORM),
+    ]  # fmt: skip
+
+
+def feed_forward(design: Design, layout: Layout) -> list[Operator]:
+    """A dense feed-forward: up (and gate), activation, down."""
+    w = design.workload
+    e, act = layout.element, layout.element.activation
+    gate = 1.0 + w.gated
+    chain = 1.0 + (1.0 - layout.fused)
+    activated = design.software.activation_output_kept * e.operand * layout.tokens * layout.ffn
+    ffn_input = e.operand * kept_inputs(design.mapping, layout)[1] * w.hidden
+    return [
         linear("ffn_up", layout.tokens, gate * layout.ffn, w.hidden, e, ffn_input, kept=1.0 - 0.5 * w.gated),
         elementwise(
             "ffn_activation", layout.tokens * layout.ffn, act * (gate + 1.0) * chain,
             act * (2.0 * gate + 1.0) * chain, act * gate * layout.tokens * layout.ffn, flops=ACTIVATION,
         ),
         linear("ffn_down", layout.tokens, w.hidden, layout.ffn, e, activated, kept=1.0),
-        elementwise("ffn_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL),
-        quantization(design, layout),
     ]  # fmt: skip
 
 
@@ -74,14 +111,9 @@ def quantization(design: Design, layout: Layout) -> Operator:
     written twice, as they are and transposed: 8-bit products take both operands along the inner dimension.
     """
     w, e = design.workload, layout.element
-    inputs = 2.0 * w.hidden + layout.query_width + layout.ffn
-    outputs = 2.0 * w.hidden + layout.query_width + 2.0 * layout.kv_width + (1.0 + w.gated) * layout.ffn
-    cast = e.activation + 2.0 * e.operand
-    narrow = jnp.where(e.operand < e.activation, 1.0, 0.0)
-    return elementwise(
-        "quantization", layout.tokens * inputs, cast, cast * outputs / inputs, 0.0, flops=Flops(0.0, 0.0),
-        present=narrow,
-    )  # fmt: skip
+    inputs = 2.0 * w.hidden + layout.context_width + layout.ffn
+    outputs = 2.0 * w.hidden + layout.query_width + layout.keys_and_values + (1.0 + w.gated) * layout.ffn
+    return casts(layout.tokens * inputs, outputs / inputs, e)
 
 
 def embedding_operators(design: Design, layout: Layout) -> list[Operator]:

@@ -21,8 +21,11 @@ from dse.designs import (
     CHIP,
     MOST,
     N_DEVICES,
+    PLAIN_EXPERTS,
     PLAIN_MAPPING,
     check_chip,
+    check_experts,
+    has_experts,
     is_whole,
     leaf,
     stack_values,
@@ -160,12 +163,14 @@ class _Names:
         stated = {slug: _chip_of(self._brought(self.device, slug)) for slug in map(str, self.device.labels)}
         self.generated = [slug for slug, chip in stated.items() if chip]
         self.mixed = 0 < len(self.generated) < len(stated)
+        models = self.layers["workload"]
+        self.has_experts = has_experts(self._brought(models, str(models.labels[0])))  # or all have none, see columns
         self._check(spec)
 
     def values(self, axis: Axis, slug: Label) -> Values:
         """Full path → value of all that a name sets; optional records that it does not have are left out."""
         if axis.key == "software":
-            return stack_values(str(slug), axis.where, self.any_option)
+            return stack_values(str(slug), axis.where, self.any_option, self.has_experts)
         found = self._brought(axis, str(slug))
         if self.mixed and axis is self.device:
             found = _as_stated(found)
@@ -258,6 +263,10 @@ class _Names:
     def _check(self, spec: SweepSpec) -> None:
         """That what is said of accelerators is theirs to say, of generated ones and of those of stated rates."""
         said = {axis.where: axis.key for axis in (*spec.fixed.values(), *spec.axes)}
+        models = self.layers["workload"]
+        shape = self._brought(models, str(models.labels[0]))
+        for where, path in said.items():
+            check_experts(path, shape, where)
         said |= {self.layers[key].where: f"{NAMED[key][1]}." for key in ("node", "memory") if key in self.layers}
         for where, path in said.items():
             for made in {bool(self.generated), bool(self.generated) and not self.mixed}:
@@ -293,7 +302,7 @@ def _base(names: _Names, spec: SweepSpec, parts: Parts, dimensions: tuple[Dimens
 
     Axes bring the optional records that they have leaves of.
     """
-    values = PLAIN_MAPPING | names.base()
+    values = PLAIN_MAPPING | (PLAIN_EXPERTS if names.has_experts else {}) | names.base()
     values |= {path: axis.values[0] for path, axis in spec.fixed.items()}
     values |= {path: axis.values[0] for path, axis in parts.axes.items() if axis.values}
     brought = (column for dimension in dimensions for column in dimension.columns.items())

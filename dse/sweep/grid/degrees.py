@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections import Counter
 from collections.abc import Mapping
@@ -17,13 +16,12 @@ from dse.model import divisibility
 from dse.model.divisibility import Shape
 from dse.spec.axes import Axis
 from dse.study import Study
+from dse.types.paths import leaves
 
 DEGREES = (
     N_DEVICES, "mapping.tp", "mapping.cp", "mapping.pp", "mapping.dp", "mapping.micro_batch", "mapping.virtual_stages"
 )  # fmt: skip
-OPTIONS = tuple(
-    path for path in (f"mapping.{field.name}" for field in dataclasses.fields(types.Mapping)) if path not in DEGREES
-)
+OPTIONS = tuple(path for path in leaves(types.Mapping, "mapping.") if path not in DEGREES)
 
 #: Degrees whose product is the number of devices.
 _OVER_DEVICES = ("mapping.tp", "mapping.cp", "mapping.pp", "mapping.dp")

@@ -1,0 +1,93 @@
+"""The operators of a mixture of experts: router, permutation, grouped products, shared expert."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from dse.model.layout import ExpertLayout, Layout
+from dse.model.work.operators import ACTIVATION, SOFTMAX, Flops, casts, elementwise, linear, matmul_work
+from dse.types import Design, Element, Operator, OperatorKind, Scalar
+
+#: Bytes that a router keeps: of a token and expert its probability and its mask, of a routed row index and weight.
+PROBABILITY_BYTES, ROUTE_BYTES = 5.0, 12.0
+
+
+def grouped_linear(
+    name: str, rows: Scalar, outputs: Scalar, inputs: Scalar, groups: Scalar, element: Element, stored: Scalar
+) -> Operator:
+    """As many linear layers as there are groups, on an equal share of the rows each, in one kernel.
+
+    Tiles of each group are rounded apart, and the weight gradient of each is only as deep as its rows.
+    """
+    each = rows / groups
+    backward = matmul_work(inputs, outputs, each, groups, element)
+    accumulate = (2.0 * element.gradient - element.activation) * groups * inputs * outputs
+    return Operator(
+        name,
+        OperatorKind.grouped,
+        forward=matmul_work(each, outputs, inputs, groups, element),
+        input_gradient=matmul_work(each, inputs, outputs, groups, element),
+        weight_gradient=backward._replace(bytes=backward.bytes + accumulate),
+        stored=stored,
+    )
+
+
+def expert_operators(design: Design, layout: Layout, stored: Scalar) -> list[Operator]:
+    """The feed-forward of a layer with experts, on one device and micro-batch; ``stored`` bytes are kept of its input.
+
+    Each of ``T`` tokens is copied to ``k`` experts: permuted into ``T k`` rows before they are sent and by expert once
+    ``R`` have come, ``2 h (T + T k) + 4 h R`` bytes in 16 bits; the same on the way back. Kept are the rows, what comes
+    up and what is activated; the router's weights are applied there, so the second product's output is not kept.
+    """
+    w, experts, mixture = design.workload, layout.experts, design.workload.experts
+    assert experts is not None and mixture is not None
+    e, act = layout.element, layout.element.activation
+    gate = 1.0 + w.gated
+    tokens, kept = layout.norm_tokens, design.software.activation_output_kept * e.operand
+    chosen = tokens * mixture.n_experts
+    moved = 2.0 * act * (tokens + experts.sent + 2.0 * experts.rows)
+    shared, has_shared = jnp.maximum(experts.shared, 1.0), experts.has_shared
+    shared_rows = layout.tokens * shared
+    return [
+        linear("router", tokens, mixture.n_experts, w.hidden, e.sixteen_bit(), stored, OperatorKind.matrix_16),
+        elementwise(
+            "routing", chosen, 8.0, 12.0, PROBABILITY_BYTES * chosen + ROUTE_BYTES * experts.rows, flops=SOFTMAX
+        ),
+        elementwise("permute", w.hidden, moved, moved, 0.0, flops=Flops(0.0, 0.0)),
+        grouped_linear(
+            "experts_up", experts.rows, gate * experts.ffn, w.hidden, experts.local, e,
+            e.operand * experts.rows * w.hidden,
+        ),
+        activation("experts_activation", experts.rows * experts.ffn, layout, gate),
+        grouped_linear(
+            "experts_down", experts.rows, w.hidden, experts.ffn, experts.local, e, kept * experts.rows * experts.ffn
+        ),
+        linear("shared_up", layout.tokens, gate * shared, w.hidden, e, 0.0, present=has_shared),
+        activation("shared_activation", shared_rows, layout, gate, has_shared),
+        linear("shared_down", layout.tokens, w.hidden, shared, e, kept * shared_rows, present=has_shared),
+    ]  # fmt: skip
+
+
+def activation(name: str, elements: Scalar, layout: Layout, gate: Scalar, present: Scalar = 1.0) -> Operator:
+    """The activation of so many elements, and of their gate; it keeps both."""
+    act, chain = layout.element.activation, 1.0 + (1.0 - layout.fused)
+    forward, backward = act * (gate + 1.0) * chain, act * (2.0 * gate + 1.0) * chain
+    return elementwise(name, elements, forward, backward, act * gate * elements, flops=ACTIVATION, present=present)
+
+
+def expert_quantization(design: Design, layout: Layout) -> Operator:
+    """Casts of a recipe with narrow operands, as of a dense layer: of the attention, the shared expert and the rows."""
+    w, experts = design.workload, layout.experts
+    assert experts is not None
+    gate = 1.0 + w.gated
+    shared = experts.has_shared * w.hidden
+    into = layout.tokens * (w.hidden + layout.context_width + shared + experts.shared)
+    back = layout.tokens * (w.hidden + layout.query_width + layout.keys_and_values + shared + gate * experts.shared)
+    into = into + experts.rows * (w.hidden + experts.ffn)
+    return casts(into, (back + experts.rows * (w.hidden + gate * experts.ffn)) / into, layout.element)
+
+
+def backward_bytes(design: Design, layout: Layout, experts: ExpertLayout) -> Scalar:
+    """Bytes alive only in the backward of a layer's experts: gradients of rows and inner tensors."""
+    w = design.workload
+    return layout.element.activation * experts.rows * (4.0 * w.hidden + (2.0 + w.gated) * experts.ffn)

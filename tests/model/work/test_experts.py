@@ -1,0 +1,114 @@
+"""Mixtures of experts and latent attention: counts, memory and time, and what must hold of them."""
+
+import csv
+import dataclasses
+
+import pytest
+
+import dse
+from dse import catalog
+from dse.catalog.load import find
+from dse.model.work.parameters import (
+    active_parameters,
+    attention_flops,
+    embedding_parameters,
+    forward_flops,
+    parameter_count,
+)
+from dse.model.work.state import stored_bytes
+from dse.types import Experts, Latent, OperatorKind
+from tests.catalog.test_catalog import REFERENCE
+from tests.designs import WORKLOAD, work_of
+
+MODELS = [slug for slug in catalog.names("workload") if catalog.workload(slug).experts is not None]
+
+
+def with_experts(workload=WORKLOAD, **values):
+    """A workload whose layers have one expert of the feed-forward's width, unless told otherwise."""
+    one = dict(n_experts=1.0, top_k=1.0, expert_ffn=workload.ffn_hidden)
+    return dataclasses.replace(workload, experts=Experts(**{**one, **values}))
+
+
+# Parameters
+
+
+@pytest.mark.parametrize("slug", MODELS)
+def test_counts_are_the_published_ones(slug):
+    """In all to 1 %; a token's to 1 % or rounded or cut as published, with or without the input embedding."""
+    workload, entry = catalog.workload(slug), catalog.entry("workload", slug)
+    assert float(parameter_count(workload)) == pytest.approx(entry.value("parameters_published"), rel=0.01)
+    published, active = entry.value("active_published"), float(active_parameters(workload))
+    last_digit = 1e9 if published % 1e9 == 0.0 else 1e8
+    counted = (active, active - float(embedding_parameters(workload)))
+    assert any(
+        abs(count / published - 1.0) < 0.01 or published - 0.5 * last_digit <= count < published + last_digit
+        for count in counted
+    )
+
+
+@pytest.mark.skipif(not REFERENCE.is_dir(), reason="the reference tables are not beside this checkout")
+def test_counts_are_those_of_the_reference_table():
+    """To 0.1 %, in all and of a token (norms of heads and biases of routers are left out here or there)."""
+    with open(REFERENCE / "models.csv", encoding="utf-8", newline="") as file:
+        rows = {find("workload", row["name"]): row for row in csv.DictReader(file)}
+    for slug in MODELS:
+        workload, row = catalog.workload(slug), rows[slug]
+        assert float(parameter_count(workload)) == pytest.approx(1e9 * float(row["params_calc_total_B"]), rel=1e-3)
+        assert float(active_parameters(workload)) == pytest.approx(1e9 * float(row["params_calc_active_B"]), rel=1e-3)
+
+
+@pytest.mark.parametrize("gated", [0.0, 1.0])
+def test_one_expert_is_a_dense_model_with_a_router(gated):
+    dense = dataclasses.replace(WORKLOAD, gated=gated)
+    router = dense.n_layers * dense.hidden
+    found = with_experts(dense)
+    assert float(parameter_count(found)) == float(active_parameters(found)) == float(parameter_count(dense)) + router
+
+
+def test_layers_in_front_are_dense():
+    found = with_experts(n_experts=8.0, first_dense=WORKLOAD.n_layers)
+    assert float(parameter_count(found)) == float(parameter_count(WORKLOAD))
+
+
+def test_uncompressed_queries_of_latent_attention():
+    """A latent as wide as all heads' keys and values adds its projection down to what it is projected up to."""
+    w = WORKLOAD
+    wide = w.n_heads * w.head_dim
+    latent = Latent(q_rank=0.0, kv_rank=wide, rope_dim=0.0, v_dim=w.head_dim)
+    more = w.n_layers * (wide * (w.hidden + 2 * wide) + wide - 2 * w.hidden * wide)
+    found = dataclasses.replace(w, latent=latent)
+    assert float(parameter_count(found)) == float(parameter_count(w)) + more
+
+
+# Work of a layer
+
+
+@pytest.mark.parametrize("slug", MODELS)
+def test_flops_of_the_operators_are_those_of_the_parameters(slug):
+    """Forward FLOPs of the matrices of all layers: two a token and parameter that it meets."""
+    design = dse.design(slug, "b200-node", micro_batch=1)
+    w, work = design.workload, work_of(design)
+    matrices = (OperatorKind.matrix, OperatorKind.matrix_16, OperatorKind.grouped)
+    usual, first = (
+        sum(float(o.present * o.forward.flops) for o in layer if o.kind in matrices and not o.core)
+        for layer in (work.layer, work.experts.first_layer)
+    )
+    dense = w.experts.first_dense
+    total = dense * first + (w.n_layers - dense) * usual
+    expected = (forward_flops(w) - attention_flops(w)) * w.seq_len
+    assert total == pytest.approx(float(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize("slug", ["deepseek-v2", "deepseek-v3"])
+def test_bytes_that_a_layer_of_latent_attention_and_experts_keeps(slug):
+    """Counted tensor by tensor as Megatron-Core with Transformer Engine keeps them for the backward, in 16 bits."""
+    design = dse.design(slug, "b200-node", micro_batch=1)
+    w, x, a = design.workload, design.workload.experts, design.workload.latent
+    tokens, rows = w.seq_len, w.seq_len * x.top_k
+    residuals_and_norms = 8 * tokens * w.hidden
+    low_rank = 2 * tokens * (a.q_rank + a.kv_rank + a.rope_dim) + 2 * tokens * (a.q_rank + a.kv_rank)
+    heads = tokens * w.n_heads * (2 * 2 * w.head_dim + 2 * 2 * a.v_dim + 4)  # q, k; v, output; log-sum-exp
+    routed = rows * (2 * w.hidden + 4 * x.expert_ffn + 2 * x.expert_ffn)
+    shared, router = 6 * tokens * x.shared_ffn, 5 * tokens * x.n_experts + 12 * rows
+    expected = residuals_and_norms + low_rank + heads + routed + shared + router
+    assert float(stored_bytes(work_of(design).layer)) == pytest.approx(expected, rel=1e-6)

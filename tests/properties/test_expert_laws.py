@@ -1,0 +1,249 @@
+"""Laws of mixtures of experts: what one expert, more ranks, free networks and busy ranks must and must not change."""
+
+import dataclasses
+import itertools
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dse
+from dse.designs import replace
+from dse.errors import InputError
+from dse.model.layout import lay_out
+from dse.model.machine.collectives import energy
+from dse.model.machine.rates import step_rates
+from dse.model.machine.roofline import operator_times
+from dse.model.machine.routes import Route
+from dse.model.work.training import training_work
+from dse.sweep import execute, from_text
+from dse.types import ExpertKernels, ExpertMapping, Experts, Group, Infeasible, Latent, MessageKind
+from tests.designs import SOFTWARE, WORKLOAD, make_design
+from tests.programs import metrics_of
+
+GATED = dataclasses.replace(
+    WORKLOAD, gated=1.0, tied_embeddings=0.0, learned_positions=0.0, dropout=0.0, global_batch=256.0
+)
+MIXTURE = Experts(n_experts=16.0, top_k=2.0, expert_ffn=4096.0)
+FLASH = dataclasses.replace(SOFTWARE, attention=1.0)
+
+
+def with_experts(design, experts=MIXTURE, ep=1.0, etp=1.0, kernels=None):
+    """A design whose workload has experts."""
+    return dataclasses.replace(
+        design,
+        workload=dataclasses.replace(design.workload, experts=experts),
+        software=dataclasses.replace(design.software, experts=kernels or ExpertKernels()),
+        mapping=dataclasses.replace(design.mapping, experts=ExpertMapping(ep=float(ep), etp=float(etp))),
+    )
+
+
+@st.composite
+def mixtures(draw):
+    """Designs with experts, valid for ep up to 8."""
+    tp, pp = draw(st.sampled_from([1, 2])), draw(st.sampled_from([1, 2, 4]))
+    workload = GATED
+    if draw(st.booleans()):
+        rank = draw(st.sampled_from([0.0, 512.0]))
+        workload = dataclasses.replace(workload, latent=Latent(q_rank=rank, kv_rank=256.0, rope_dim=64.0, v_dim=96.0))
+    design = make_design(
+        workload, software=dataclasses.replace(FLASH, gradient_cache=draw(st.sampled_from([0.0, 1.0]))),
+        tp=tp, pp=pp, dp=8, cp=draw(st.sampled_from([1, 2])), sequence_parallel=float(tp > 1),
+        recompute=draw(st.sampled_from([0, 1, 2])), zero_stage=draw(st.sampled_from([0, 1, 2, 3])),
+        precision=draw(st.sampled_from([3, 4])), overlap_dp=draw(st.sampled_from([0, 1])),
+        placement=draw(st.sampled_from([0, 1])),
+    )  # fmt: skip
+    shared, first = draw(st.sampled_from([0.0, 2048.0])), draw(st.sampled_from([0.0, 1.0, 3.0]))
+    return with_experts(design, dataclasses.replace(MIXTURE, shared_ffn=shared, first_dense=first))
+
+
+def spread(design, ep):
+    return replace(design, {"mapping.experts.ep": float(ep)})
+
+
+def free_links(design):
+    """The same where links take no time."""
+    return replace(design, {
+        f"system.{level}.{name}": value
+        for level in ("scale_up", "scale_out") for name, value in {"bandwidth": 1e20, "latency": 0.0}.items()
+    })  # fmt: skip
+
+
+# One expert
+
+
+def test_one_expert_has_the_kernels_of_a_dense_layer():
+    """Up, activation and down of one expert that all tokens go to are those of a dense feed-forward, pass by pass."""
+    dense = make_design(GATED, software=FLASH, recompute=0)
+    one = with_experts(
+        dense, Experts(n_experts=1.0, top_k=1.0, expert_ffn=GATED.ffn_hidden),
+        kernels=ExpertKernels(grouped_efficiency=1.0, expert_kernel_time=0.0),
+    )  # fmt: skip
+    times = [
+        {o.name: operator_times(o, step_rates(d)) for o in training_work(d, lay_out(d)).layer} for d in (dense, one)
+    ]
+    for part in ("up", "activation", "down"):
+        np.testing.assert_allclose(times[0][f"ffn_{part}"], times[1][f"experts_{part}"], rtol=1e-6)
+    extra = float(sum(sum(times[1][name]) for name in ("router", "routing", "permute")))
+    plain, routed = (float(sum(sum(t) for t in listed.values())) for listed in times)
+    assert routed - plain == pytest.approx(extra, rel=1e-3)
+
+
+def test_one_expert_has_the_state_of_a_dense_layer():
+    dense = make_design(GATED, software=FLASH)
+    one = with_experts(dense, Experts(n_experts=1.0, top_k=1.0, expert_ffn=GATED.ffn_hidden))
+    router = GATED.n_layers * GATED.hidden
+    plain, routed = metrics_of(dense), metrics_of(one)
+    for part, a_parameter in {"weights": 2.0, "gradients": 4.0, "optimizer": 12.0}.items():
+        name = f"peak_memory_{part}"
+        assert float(getattr(routed, name) - getattr(plain, name)) == pytest.approx(a_parameter * router, rel=1e-2)
+
+
+def test_layers_in_front_alone_are_a_dense_model():
+    dense = make_design(GATED, software=FLASH, recompute=1)
+    found = with_experts(dense, dataclasses.replace(MIXTURE, first_dense=GATED.n_layers))
+    plain, routed = metrics_of(dense), metrics_of(found)
+    assert float(routed.step_time) == pytest.approx(float(plain.step_time), rel=1e-5)
+    assert float(routed.energy_per_step) == pytest.approx(float(plain.energy_per_step), rel=1e-5)
+    for part in ("weights", "gradients", "optimizer", "activations"):
+        name = f"peak_memory_{part}"
+        assert float(getattr(routed, name)) == pytest.approx(float(getattr(plain, name)), rel=1e-5)
+
+
+# More ranks
+
+
+@given(mixtures())
+@settings(max_examples=25, deadline=None)
+def test_work_is_the_same_however_experts_are_spread(design):
+    """FLOPs, and so the energy of the matrix units; parameters; and parts that add up."""
+    found = [metrics_of(spread(design, ep)) for ep in (1, 2, 8)]
+    for one in found:
+        assert float(one.energy_per_step_matrix) == pytest.approx(float(found[0].energy_per_step_matrix), rel=1e-4)
+        assert float(one.parameters) == float(found[0].parameters)
+        for total in ("step_time", "peak_memory", "energy_per_step"):
+            parts = [float(v) for name, v in vars(one).items() if name.startswith(f"{total}_")]
+            assert sum(parts) == pytest.approx(float(getattr(one, total)), rel=1e-4)
+            assert min(parts) >= 0.0
+
+
+@given(mixtures())
+@settings(max_examples=25, deadline=None)
+def test_more_ranks_never_need_more_memory_nor_more_time_of_free_links(design):
+    found = [metrics_of(spread(free_links(design), ep)) for ep in (1, 2, 4, 8)]
+    for fewer, more in itertools.pairwise(found):
+        assert float(more.peak_memory) <= float(fewer.peak_memory) * (1 + 1e-5)
+        assert float(more.step_time) <= float(fewer.step_time) * (1 + 1e-4)
+
+
+@given(mixtures(), st.floats(1.0, 3.0))
+@settings(max_examples=25, deadline=None)
+def test_a_busier_rank_never_helps(design, imbalance):
+    busy = replace(design, {"workload.experts.imbalance": imbalance})
+    even, uneven = metrics_of(spread(design, 8)), metrics_of(spread(busy, 8))
+    assert float(uneven.step_time) >= float(even.step_time) * (1 - 1e-6)
+    assert float(uneven.peak_memory) >= float(even.peak_memory) * (1 - 1e-6)
+
+
+def test_experts_of_one_device_send_nothing():
+    one = metrics_of(with_experts(make_design(GATED, software=FLASH)))
+    assert float(one.step_time_tensor_parallel) == float(one.step_time_data_parallel) == 0.0
+    assert float(one.energy_per_step_network) == 0.0
+
+
+def test_state_of_experts_is_split_over_their_own_replicas():
+    """Of 16 devices with ep 8, two hold the same experts: ZeRO 1 halves their optimiser state."""
+    design = with_experts(make_design(GATED, software=FLASH, dp=16, zero_stage=1))
+    by_ep = [float(metrics_of(spread(design, ep)).peak_memory_optimizer) for ep in (1, 8)]
+    assert by_ep[0] == pytest.approx(by_ep[1], rel=1e-5)  # 12 P / (e edp) is 12 P / 16, whatever e
+    weights = [float(metrics_of(spread(design, ep)).peak_memory_weights) for ep in (1, 8)]
+    routed = 2.0 * GATED.n_layers * MIXTURE.n_experts * 3.0 * GATED.hidden * MIXTURE.expert_ffn
+    assert weights[0] - weights[1] == pytest.approx(routed * (1.0 - 1.0 / 8.0), rel=1e-5)
+
+
+@given(mixtures())
+@settings(max_examples=5, deadline=None)
+def test_slopes_are_finite(design):
+    spread_out = spread(design, 8)
+    slopes = jax.grad(lambda d: dse.evaluate(d).step_time)(jax.tree.map(float, spread_out))
+    assert all(np.isfinite(leaf) for leaf in jax.tree.leaves(slopes))
+
+
+def test_pairs_pay_for_the_links_between_them():
+    """Of 16 members in domains of 8 each sends 7 parts inside and 8 across."""
+    energies = {"system.scale_up.energy": 3e-12, "system.scale_out.energy": 5e-11}
+    system = replace(make_design(GATED), energies).system
+    spent = float(energy(MessageKind.all_to_all, 1.6e9, Route(Group(16.0, 8.0), system)))
+    assert spent == pytest.approx(1e8 * (7 * 3e-12 + 8 * 5e-11))
+
+
+# What is refused
+
+
+def reasons(**settings):
+    found = dse.design("deepseek-v2", "h100", n_devices=64, recompute="full", any_option=True, **settings)
+    return Infeasible(int(metrics_of(found).infeasible_reason)) & ~Infeasible.memory
+
+
+def test_experts_must_divide():
+    assert reasons(ep=8) == 0
+    assert reasons(ep=3) == Infeasible.experts_not_divisible
+    assert reasons(ep=32, etp=4) == Infeasible.experts_not_divisible
+    assert reasons(ep=8, tp=2, sequence_parallel=1) == 0
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [dict(tp=2, sequence_parallel=0), dict(dp_replicate=2, zero_stage=3), dict(recompute="selective_op"),
+     dict(offload_optimizer=1)],
+    ids=lambda asked: next(iter(asked)),
+)  # fmt: skip
+def test_what_is_not_modelled_beside_experts_is_refused(asked):
+    design = dse.design("deepseek-v2", "h100", n_devices=64, micro_batch=1, any_option=True, ep=8, **asked)
+    assert int(metrics_of(design).infeasible_reason) & Infeasible.experts_unsupported
+    assert any(reason.name == "experts_unsupported" for reason in dse.explain(design).reasons)
+
+
+@pytest.mark.parametrize("name", ["ep", "n_experts", "kv_rank", "grouped_efficiency"])
+def test_a_dense_model_has_no_leaves_of_experts(name):
+    with pytest.raises(InputError, match="deepseek-v3"):
+        dse.design("llama-3-8b", "h100", **{name: 0.5 if name == "grouped_efficiency" else 2})
+
+
+SWEEP = """
+[workload]
+name = "{model}"
+[system]
+name = "h100"
+n_devices = 64
+[mapping]
+recompute = "full"
+micro_batch = 1
+[axes]
+tp = [1]
+pp = [1, 2]
+ep = [1, 8, 64, 3]
+"""
+
+
+def test_ep_is_an_axis_of_sweeps():
+    found, _ = execute(from_text(SWEEP.format(model="qwen3-30b-a3b")), output=False)
+    one = dse.design("qwen3-30b-a3b", "h100", n_devices=64, pp=2, recompute="full", micro_batch=1, ep=8)
+    time = found.sel(tp=1, pp=2, ep=8).step_time.values.reshape(-1)
+    assert time == pytest.approx(float(metrics_of(one).step_time), rel=1e-5)
+    bits = found.sel(ep=3).infeasible_reason.values.reshape(-1).astype(int)
+    assert np.all(bits & Infeasible.experts_not_divisible)
+
+
+def test_a_sweep_of_a_dense_model_has_no_ep():
+    with pytest.raises(InputError, match="model without experts"):
+        execute(from_text(SWEEP.format(model="llama-3-8b")), output=False)
+
+
+def test_dense_models_and_mixtures_share_no_axis():
+    both = 'workload = ["llama-3-8b", "qwen3-30b-a3b"]'
+    text = SWEEP.replace('name = "{model}"\n', "").replace("ep = [1, 8, 64, 3]", both)
+    with pytest.raises(InputError, match="names that agree"):
+        execute(from_text(text), output=False)
