@@ -175,6 +175,7 @@ MEANINGS = {
     "selective": "what the stack calls selective recompute",
     "max_seq_len": "longest context of the model; for readers",
     "parameters_published": "parameters as its authors count them; for comparison",
+    "active_published": "those that a token meets, as its authors count them; for comparison",
     "device.vector_share": "rate of the vector units over the 16-bit matrix rate",
     "device.cores": "cores of an accelerator that does not say",
     "device.cache": "last cache of an accelerator that does not say",
