@@ -199,7 +199,7 @@ def test_flipped_bits_only_cost_time(tmp_path):
     assert first[0] == 0 and run_small(tmp_path, whole)[:2] == first[:2]
     files = sorted(file.relative_to(whole) for file in whole.rglob("*") if file.is_file())
     assert len(files) >= 3
-    for _ in range(full_size(3, 200)):
+    for _ in range(full_size(1, 200)):
         spoilt = tmp_path / "spoilt"
         shutil.rmtree(spoilt, ignore_errors=True)
         shutil.copytree(whole, spoilt)

@@ -86,7 +86,7 @@ def assert_true(output: Path, err: str) -> None:
         assert ("nothing" in said or "finished is kept" in said) and not n_parts, said
 
 
-@pytest.mark.parametrize("name", ["run", "search"])
+@pytest.mark.parametrize("name", ["run", pytest.param("search", marks=pytest.mark.slow)])
 def test_a_command_that_is_stopped_tells_what_is_kept_and_goes_on(tmp_path, name):
     document, output = tmp_path / "document.toml", tmp_path / "r.nc"
     document.write_text(SMALL_SWEEP if name == "run" else SEARCH)
@@ -96,7 +96,7 @@ def test_a_command_that_is_stopped_tells_what_is_kept_and_goes_on(tmp_path, name
     whole = data_of(output)
     seconds["warm"] = ran([*arguments, "--fresh"], warm)[0]
     assert data_of(output) == whole
-    moments = full_size(4, 60)
+    moments = full_size(2, 60)
     for i in range(moments):
         kind, number = ("cold", "warm")[i % 2], (signal.SIGINT, signal.SIGTERM)[i // 2 % 2]
         output.unlink(missing_ok=True)
@@ -124,7 +124,7 @@ def test_other_commands_end_as_well(tmp_path, name):
     }[name]
     kept = tmp_path / "kept"
     seconds, usual = ran(arguments, kept)
-    moments = full_size(2, 40)
+    moments = full_size(1, 40)
     for i in range(moments):
         number = (signal.SIGINT, signal.SIGTERM)[i % 2]
         status, err = killed(arguments, kept, seconds * i / moments, number)

@@ -61,8 +61,8 @@ def predict(
 
     found = predict(cases, output, uncertainty, force)
     print(f"{found.predicted} of {found.rows} rows predicted: {output}")
-    if found.unread:
-        told = (f"{name} (did you mean {meant}?)" if meant else name for name, meant in found.unread.items())
+    if found.misspelt:
+        told = (f"{name} (did you mean {meant}?)" for name, meant in found.misspelt.items())
         show.note(f"columns that are not read: {', '.join(told)}")
     _print_skipped(found.skipped)
     return 0 if found.predicted else NOTHING_FEASIBLE

@@ -82,15 +82,16 @@ WRITTEN = {
 }
 
 
-def unread(columns: Iterable[str]) -> dict[str, str]:
-    """Columns that are not read → the column that seems to be meant and that the table lacks, or an empty text.
+def misspelt(columns: Iterable[str]) -> dict[str, str]:
+    """Columns that are not read → the column that seems to be meant and that the table lacks, for those where one does.
 
     That is one of the same meaning in other tools (``mbs``), or else one of nearly the same name.
     """
     given = set(columns)
     open_names = {name for column in READ if not given & set(column.names) for name in column.names}
     known = {name for column in READ for name in column.names}
-    return {name: _meant(name, open_names) for name in sorted(given - known)}
+    meant = {name: _meant(name, open_names) for name in sorted(given - known)}
+    return {name: ours for name, ours in meant.items() if ours}
 
 
 def _meant(name: str, open_names: set[str]) -> str:

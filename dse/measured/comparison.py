@@ -75,7 +75,7 @@ class Predicted(NamedTuple):
     rows: int
     predicted: int
     skipped: dict[str, int]  #: rows by reason, with what is particular to them
-    unread: dict[str, str]  #: columns that are not read → the column that seems to be meant, if one does
+    misspelt: dict[str, str]  #: columns that are not read → the column that seems to be meant
 
 
 def predict(cases_path: str | Path, output: str | Path, intervals: bool = False, force: bool = False) -> Predicted:
@@ -92,7 +92,7 @@ def predict(cases_path: str | Path, output: str | Path, intervals: bool = False,
     rows = _predicted_rows(predictions, half_widths(predictions) if intervals else {})
     _write(output, [line for _, line in sorted(rows, key=lambda item: item[0])], force)
     skipped = Counter(line["skipped"] for _, line in rows if line["skipped"])
-    wrong = {} if reader else columns.unread(read_table(cases_path)[0])
+    wrong = {} if reader else columns.misspelt(read_table(cases_path)[0])
     return Predicted(len(rows), len(rows) - skipped.total(), dict(skipped), wrong)
 
 

@@ -274,6 +274,8 @@ def test_misspelt_columns_are_told(table, tmp_path):
     wrong = {{"global_batch": "gobal_batch", "tp": "tq"}.get(name, name): text for name, text in STATED.items()}
     assert predict(table(wrong), tmp_path / "out.csv").misspelt == {"gobal_batch": "global_batch"}
     assert predict(table(STATED | {"my_remark": "x", "hidden_size": "1"}), tmp_path / "out.csv").misspelt == {}
+    theirs = {{"micro_batch": "mbs"}.get(name, name): text for name, text in (STATED | {"micro_batch": "1"}).items()}
+    assert predict(table(theirs), tmp_path / "out.csv").misspelt == {"mbs": "micro_batch"}
 
 
 def test_every_column_that_is_read_is_documented(table, monkeypatch):

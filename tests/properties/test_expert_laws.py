@@ -164,7 +164,7 @@ def test_state_of_experts_is_split_over_their_own_replicas():
 
 
 @given(mixtures())
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=1, deadline=None)  # ten seconds each, for nothing is compiled
 def test_slopes_are_finite(design):
     spread_out = spread(design, 8)
     slopes = jax.grad(lambda d: dse.evaluate(d).step_time)(jax.tree.map(float, spread_out))
@@ -245,5 +245,5 @@ def test_a_sweep_of_a_dense_model_has_no_ep():
 def test_dense_models_and_mixtures_share_no_axis():
     both = 'workload = ["llama-3-8b", "qwen3-30b-a3b"]'
     text = SWEEP.replace('name = "{model}"\n', "").replace("ep = [1, 8, 64, 3]", both)
-    with pytest.raises(InputError, match="names that agree"):
+    with pytest.raises(InputError, match="names that have the same"):
         execute(from_text(text), output=False)

@@ -24,7 +24,7 @@ from tests.sweep import toy
 from tests.sweep.test_run import interrupt_after, raise_interrupt
 from tests.sweep.test_shards import short_blocks  # noqa: F401 - a fixture
 
-FLIPS = max(6, settings.default.max_examples // 10)
+FLIPS = max(3, settings.default.max_examples // 10)
 CHUNK = 720
 TOY = dict(study=toy.STUDY, chunk=CHUNK)
 

@@ -48,7 +48,10 @@ def first_run(tmp_path_factory):
     return folder, run(folder)
 
 
-@pytest.mark.parametrize("flags", [None, f"{QUICK_COMPILATION} --xla_force_host_platform_device_count=2"])
+@pytest.mark.parametrize(
+    "flags",
+    [None, pytest.param(f"{QUICK_COMPILATION} --xla_force_host_platform_device_count=2", marks=pytest.mark.slow)],
+)
 def test_a_second_process_neither_traces_nor_compiles(tmp_path, flags, first_run):
     folder, first = (tmp_path, run(tmp_path, flags)) if flags else first_run
     second = run(folder, flags)
@@ -58,6 +61,7 @@ def test_a_second_process_neither_traces_nor_compiles(tmp_path, flags, first_run
     assert first[0] == second[0] and len(first[0]) > 10_000
 
 
+@pytest.mark.slow  # tests/test_cache.py holds it for the store itself
 def test_broken_programs_are_made_again(tmp_path, first_run):
     kept, first = first_run
     shutil.copytree(kept, tmp_path, dirs_exist_ok=True)

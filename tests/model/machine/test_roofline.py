@@ -10,8 +10,11 @@ from dse.model.formats import operand_bytes
 from dse.model.machine import overlap, roofline
 from dse.model.machine.rates import matrix_rate, rates_of
 from dse.model.work.operators import Element, linear, matmul_work
-from dse.types import EfficiencySteps, OperatorKind, Precision, Work
-from tests.designs import ACCELERATOR, SOFTWARE
+from dse.types import EfficiencySteps, ExpertKernels, OperatorKind, Precision, Work
+from tests.designs import ACCELERATOR
+from tests.designs import SOFTWARE as DENSE
+
+SOFTWARE = dataclasses.replace(DENSE, experts=ExpertKernels(grouped_efficiency=0.65, expert_kernel_time=2e-4))
 
 ELEMENT = Element(operand=2.0, activation=2.0, gradient=4.0, cache=40e6)
 SIZE = st.sampled_from([1.0, 64.0, 100.0, 1024.0, 4096.0, 12288.0])
