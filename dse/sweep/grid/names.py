@@ -1,0 +1,209 @@
+"""The catalogue names of a sweep: what each sets, and which take the place of what others set."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import operator
+from collections.abc import Container
+from typing import Any
+
+import numpy as np
+
+from dse import catalog
+from dse.catalog import Values
+from dse.designs import CHIP, check_chip, check_experts, has_experts, leaf, stack_values
+from dse.errors import InputError
+from dse.model.machine import technology
+from dse.spec.axes import Axis, Label
+from dse.spec.sweep import NAMED, SweepSpec
+from dse.types import Accelerator, Board
+from dse.types.paths import build as built
+from dse.types.paths import leaves
+
+#: The one leaf of the scale-up network that its name does not set.
+_DOMAIN = "system.scale_up.domain"
+
+#: How the leaves begin that an accelerator's own node brings; the network between nodes stays the system's.
+_NODE = ("system.scale_up.", "system.host.", "system.host_power")
+
+
+def _layers(spec: SweepSpec) -> dict[str, Axis]:
+    """The named records of a design, swept or fixed, later ones laid over earlier ones."""
+    named = spec.names | {axis.key: axis for axis in spec.axes if axis.key in NAMED}
+    for key in ("workload", "system"):
+        if key not in named:
+            raise InputError(
+                f"{spec.file}: {key}.name", "nothing", f"a {key} of the catalogue", f"see: dse catalog list {key}"
+            )
+    if "software" not in named:
+        brings = named["accelerator" if _own_nodes(named, spec) else "system"]
+        stacks = tuple(catalog.default_software(str(slug), brings.where) for slug in brings.labels)
+        named["software"] = dataclasses.replace(brings, name="software", key="software", labels=stacks)
+    order = ("workload", "system", "accelerator", "node", "memory", "scale_up", "scale_out", "software")
+    return {key: named[key] for key in order if key in named}
+
+
+def _own_nodes(named: dict[str, Axis], spec: SweepSpec) -> bool:
+    """Whether accelerators bring their own nodes and stacks: those that are compared on one system do.
+
+    Those of one axis must all have a switched node whose links have the same leaves.
+    """
+    if "accelerator" not in {axis.key for axis in spec.axes} or len(named["system"].labels) > 1:
+        return False
+    devices = list(map(str, named["accelerator"].labels))
+    if any(catalog.entry("accelerator", slug).value("node.scale_up") == "none" for slug in devices):
+        return False
+    return len({frozenset(_node(slug)) for slug in devices}) == 1
+
+
+def _node(slug: str) -> Values:
+    """Full path → value of the node of an accelerator: how its devices are linked, and their host."""
+    found = catalog.within("system", catalog.values("system", slug))
+    return {path: value for path, value in found.items() if path.startswith(_NODE)}
+
+
+class Names:
+    """What the named records of a design set, by full path; a later record takes the place of an earlier one's."""
+
+    def __init__(self, spec: SweepSpec) -> None:
+        self.layers = _layers(spec)
+        self.any_option = spec.any_option
+        self.own_nodes = "accelerator" in self.layers and _own_nodes(self.layers, spec)
+        self.device = self.layers.get("accelerator", self.layers["system"])  #: says which accelerator it is
+        stated = {slug: _chip_of(self._brought(self.device, slug)) for slug in map(str, self.device.labels)}
+        self.generated = [slug for slug, chip in stated.items() if chip]
+        self.mixed = 0 < len(self.generated) < len(stated)
+        models = self.layers["workload"]
+        self.has_experts = has_experts(self._brought(models, str(models.labels[0])))  # or all have none, see columns
+        self._check(spec)
+
+    def values(self, axis: Axis, slug: Label) -> Values:
+        """Full path → value of all that a name sets; optional records that it does not have are left out."""
+        if axis.key == "software":
+            return stack_values(str(slug), axis.where, self.any_option, self.has_experts)
+        found = self._brought(axis, str(slug))
+        if self.mixed and axis is self.device:
+            found = _as_stated(found)
+        if axis.key == "scale_up":  # how many devices a node joins is the system's, whatever the links
+            del found[_DOMAIN]
+        order = list(self.layers)
+        later = tuple(f"{NAMED[key][1]}." for key in order[order.index(axis.key) + 1 :])
+        if axis.key == "system" and self.own_nodes:
+            later += _NODE
+        return {path: value for path, value in found.items() if path == _DOMAIN or not path.startswith(later)}
+
+    def columns(self, axis: Axis, owned: set[str]) -> dict[str, np.ndarray]:
+        """Leaf path → values along an axis of names, less those that are set elsewhere.
+
+        Names of one axis bring the same leaves, for a design has one structure throughout.
+        """
+        records = [self.values(axis, slug) for slug in axis.labels]
+        for path in dict.fromkeys(itertools.chain(*records)):
+            brought = [record.get(path) for record in records]
+            fixed = None in brought or isinstance(brought[0], tuple)  # lacking in some, or steps of an efficiency
+            if path not in owned and fixed and any(one != brought[0] for one in brought):
+                optional = path.removeprefix(f"{NAMED[axis.key][1]}.").rpartition(".")[0] or path
+                raise InputError(
+                    axis.where, f"{', '.join(map(str, axis.labels))}, which differ in {optional}",
+                    "names that have the same", "sweep each of them separately",
+                )  # fmt: skip
+        return {
+            path: np.array([record[path] for record in records])
+            for path, first in records[0].items() if path not in owned and not isinstance(first, tuple)
+        }  # fmt: skip
+
+    @property
+    def stacks(self) -> tuple[str, ...]:
+        """Slugs of the stacks."""
+        return tuple(map(str, self.layers["software"].labels))
+
+    def mapping_defaults(self, given: Container[str]) -> dict[str, Axis]:
+        """Full path → what the stacks do where the sweep does not say, fixed.
+
+        Where stacks differ, designs have each its own (a column along the stacks), and the table of mappings takes
+        what lets most of them pass: copies of shards need a ZeRO stage, split sequences a divisor.
+        """
+        axis = self.layers["software"]
+        found = {}
+        for option in catalog.LEFT_OPEN:
+            path = f"mapping.{option}"
+            values = {self.values(axis, slug)[path] for slug in axis.labels}
+            easiest = min(values) if option == "sequence_parallel" else max(values)
+            if path not in given:
+                found[path] = Axis(name=option, key=path, where="", values=(easiest,))
+        return found
+
+    @property
+    def used(self) -> tuple[tuple[str, str], ...]:
+        """(kind, slug) of the entries that are named."""
+        named = ((NAMED[key][0], str(slug)) for key, axis in self.layers.items() for slug in axis.labels)
+        return tuple(pair for pair in named if pair[1] != "none")
+
+    def base(self) -> Values:
+        """Full path → value of what the first name of every record sets."""
+        return functools.reduce(
+            operator.or_, (self.values(axis, axis.labels[0]) for axis in self.layers.values()), dict[str, Any]()
+        )
+
+    def _brought(self, axis: Axis, slug: str) -> Values:
+        kind, prefix = NAMED[axis.key]
+        found = catalog.within(prefix, catalog.values(kind, slug, axis.where))
+        return found | _node(slug) if axis.key == "accelerator" and self.own_nodes else found
+
+    def told(self) -> str:
+        """In which nodes and with which stacks accelerators stand, in words; empty where the system has its own."""
+        if "accelerator" not in self.layers:
+            return ""
+        devices, system = self.layers["accelerator"], self.layers["system"]
+        stacks = self.layers["software"]
+        if not self.own_nodes:
+            names = ", ".join(dict.fromkeys(map(str, devices.labels)))
+            whose = "its system" if len(system.labels) > 1 else str(system.labels[0])
+            stack = " and its stack" if stacks.where == system.where else ""
+            return f"{names}: in the nodes of {whose}, with its links{stack}"
+        parts = dict.fromkeys(self._told_of(slug, stacks, devices) for slug in map(str, devices.labels))
+        between = f"the network between nodes is that of {system.labels[0]}"
+        return f"each accelerator in its own node: {', '.join(parts)}; {between}"
+
+    def _told_of(self, slug: str, stacks: Axis, devices: Axis) -> str:
+        links = () if "scale_up" in self.layers else (catalog.entry("accelerator", slug).value("node.scale_up"),)
+        stack = (catalog.default_software(slug),) if stacks.where == devices.where else ()
+        return f"{slug} ({', '.join((f'{_node(slug)[_DOMAIN]:g} a node', *links, *stack))})"
+
+    def _check(self, spec: SweepSpec) -> None:
+        """That what is said of accelerators is theirs to say, of generated ones and of those of stated rates."""
+        said = {axis.where: axis.key for axis in (*spec.fixed.values(), *spec.axes)}
+        models = self.layers["workload"]
+        shape = self._brought(models, str(models.labels[0]))
+        for where, path in said.items():
+            check_experts(path, shape, where)
+        said |= {self.layers[key].where: f"{NAMED[key][1]}." for key in ("node", "memory") if key in self.layers}
+        for where, path in said.items():
+            for made in {bool(self.generated), bool(self.generated) and not self.mixed}:
+                check_chip(path, made, where)
+
+
+def _chip_of(values: Values) -> Values:
+    """The values of the chip that an accelerator is generated from; none for one of stated rates."""
+    return {path: value for path, value in values.items() if path.startswith(f"{CHIP}.")}
+
+
+def _as_stated(values: Values) -> Values:
+    """An accelerator as one of stated rates, generated now where it has a chip, and whether its budget holds its clock.
+
+    Accelerators of both sorts are of one structure then.
+    """
+    chip, inside = _chip_of(values), "system.accelerator."
+    kept = {path: value for path, value in values.items() if path not in chip}
+    if not chip:
+        return kept | catalog.within("system.accelerator.board", {p: a["default"] for p, a in leaves(Board).items()})
+    record = built(Accelerator, {p.removeprefix(inside): v for p, v in values.items() if p.startswith(inside)})
+    made = technology.generate(record)
+    assert record.chip is not None
+    board = Board(holds_clock=1.0, link_bandwidth=technology.link_bandwidth(record.chip))
+    made = dataclasses.replace(made, chip=None, board=board)
+    paths_ = [path for path in leaves(Accelerator) if f"{inside}{path}" in kept]
+    paths_ += [f"board.{name}" for name in leaves(Board)]
+    return kept | {inside + path: float(leaf(made, path)) for path in paths_}
