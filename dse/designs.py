@@ -104,7 +104,7 @@ def check_chip(path: str, generated: bool, where: str) -> None:
 def check_experts(path: str, values: MappingABC[str, Any], where: str) -> None:
     """That a design whose workload brings these values has a leaf of experts, or of latent attention, at ``path``."""
     needs = next((_OF_WORKLOAD[record] for record in _OF_WORKLOAD if path.startswith(f"{record}.")), None)
-    if needs is not None and not any(known.startswith(f"{needs}.") for known in values):
+    if needs is not None and not _has_record(values, needs):
         what = "experts" if needs == EXPERTS else "latent attention"
         raise InputError(
             where, path.rpartition(".")[2], f"leaves of a model without {what}",
@@ -114,7 +114,11 @@ def check_experts(path: str, values: MappingABC[str, Any], where: str) -> None:
 
 def has_experts(values: MappingABC[str, Any]) -> bool:
     """Whether values by full path are of a mixture of experts."""
-    return any(path.startswith(f"{EXPERTS}.") for path in values)
+    return _has_record(values, EXPERTS)
+
+
+def _has_record(values: MappingABC[str, Any], record: str) -> bool:
+    return any(path.startswith(f"{record}.") for path in values)
 
 
 @functools.cache
@@ -152,6 +156,11 @@ def is_number(value: Any) -> bool:
 def is_whole(value: Any, least: int = 1, most: int = MOST) -> bool:
     """Whether a value is a whole number within bounds; 8.0 is one."""
     return is_number(value) and least <= value <= most and value == int(value)
+
+
+def is_of_workload(path: str) -> bool:
+    """Whether a leaf, or a catalogue name, by its full path says what is computed rather than what computes it."""
+    return path.partition(".")[0] == "workload"
 
 
 def leaf_path(name: str, where: str = "design") -> str:
@@ -229,7 +238,7 @@ def told_reading(name: str, path: str, *values: Any) -> str:
     ''
     """
     units = known_leaves()[path]["units"]
-    bare = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    bare = [value for value in values if is_number(value)]
     return f"{name} = {bare[0]:g} has no unit: read as {bare[0]:g} {units}" if bare and units != "1" else ""
 
 
@@ -347,11 +356,11 @@ def design(
     model_parallel = values["mapping.tp"] * values["mapping.cp"] * values["mapping.pp"]
     if n_devices is not None and not is_whole(n_devices):
         allowed = f"a whole number, 1 to {MOST:,}"
-        raise InputError(f"{where}.n_devices", str(n_devices), allowed, "give the number of devices")
+        raise InputError("n_devices", str(n_devices), allowed, "give the number of devices")
     if "mapping.dp" not in stated and n_devices is not None:
         if n_devices % model_parallel:
             raise InputError(
-                f"{where}.n_devices", str(n_devices), f"multiples of tp x cp x pp = {model_parallel:g}",
+                "n_devices", str(n_devices), f"multiples of tp x cp x pp = {model_parallel:g}",
                 "change n_devices or one of the degrees",
             )  # fmt: skip
         values["mapping.dp"] = n_devices / model_parallel

@@ -28,6 +28,13 @@ def resolved(path: str | Path) -> Path:
     return Path(os.path.realpath(path))
 
 
+def target_of(asked: str | Path | bool | None, default: Path) -> Path | None:
+    """The file that a run writes: the one that was asked for, None for False, else the specification's."""
+    if asked is False:
+        return None
+    return default if asked in (None, True) else Path(str(asked))
+
+
 def checked(path: str | Path, force: bool = False, inputs: Iterable[str | Path] = ()) -> Path:
     """The file that is written when ``path`` is; InputError where it, or its note, must not be.
 

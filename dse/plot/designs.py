@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
+from dse.designs import is_of_workload
 from dse.errors import InputError
 from dse.plot.style import HEADINGS, heading, pair
 from dse.quantities import setting
@@ -144,7 +145,7 @@ def _spread(values: xr.Variable, shape: xr.DataArray) -> np.ndarray:
 
 def is_work(coordinate: xr.DataArray) -> bool:
     """Whether an axis moves what is computed, rather than what computes it."""
-    return str(coordinate.attrs.get("path", "")).partition(".")[0] == "workload"
+    return is_of_workload(str(coordinate.attrs.get("path", "")))
 
 
 def _has_unlike_work(results: xr.Dataset, dims: Iterable[Hashable]) -> bool:

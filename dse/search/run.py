@@ -28,7 +28,6 @@ from dse.search.problem import Problem
 from dse.search.progress import SearchProgress
 from dse.search.space import leaf_paths
 from dse.spec.search import SearchSpec, read
-from dse.spec.sweep import Keep
 from dse.study import Study
 from dse.sweep.evaluation import stoppable
 from dse.sweep.results import files as results
@@ -86,8 +85,7 @@ def perform(task: Problem, options: Options) -> tuple[Labelled, Outcome]:
     """Search as :func:`execute` does, without xarray."""
     began = time.perf_counter()
     task = _with_budget(task, options)
-    named = None if options.output in (None, True, False) else Path(str(options.output))
-    target = None if options.output is False else named or task.spec.sweep.output
+    target = outputs.target_of(options.output, task.spec.sweep.output)
     if target:
         outputs.checked(target, options.force, [task.spec.sweep.file])
     opening = opened(target) if target else contextlib.nullcontext()
@@ -144,9 +142,8 @@ def _with_budget(task: Problem, options: Options) -> Problem:
 
 def identity(task: Problem) -> dict[str, str]:
     """Everything that the results depend on besides methods and budget."""
-    whole = manifest.identity(task.grid, Keep())
-    whole = {name: value for name, value in whole.items() if name not in ("keep", "histogram")}
-    return whole | {"specification_hash": task.spec.hash(), "search_digest": search_digest()}
+    own = {"specification_hash": task.spec.hash(), "search_digest": search_digest()}
+    return manifest.circumstances(task.grid) | own
 
 
 def _key(task: Problem, name: str) -> str:

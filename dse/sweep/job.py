@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,6 +52,11 @@ class Job:
     options: Options
     identity: dict[str, str]
     target: Path | None
+
+    @functools.cached_property
+    def found_whole(self) -> bool | None:
+        """Whether the results that are there already are as they were written; None where there are none of ours."""
+        return writing.is_whole(self.target) if self.target else None
 
 
 def plan(
@@ -108,8 +114,7 @@ def prepared(spec: str | Path | SweepSpec, options: Options) -> Job:
         raise InputError("chunk", str(options.chunk), f"1 to {LONGEST_CHUNK:,} designs", "leave it out")
     fuse_outputs()
     grid, kept = plan(spec, options.keep, options.study, options.any_option)
-    named = None if options.output in (None, True, False) else Path(str(options.output))
-    target = None if options.output is False else named or grid.spec.output
+    target = outputs.target_of(options.output, grid.spec.output)
     if target:
         writing.usable(grid.spec.compression)
         outputs.checked(target, options.force, [grid.spec.file])
@@ -118,7 +123,7 @@ def prepared(spec: str | Path | SweepSpec, options: Options) -> Job:
 
 def finished(job: Job) -> Summary | None:
     """The summary of an earlier run of the same sweep, if its file is there and is not to be made afresh."""
-    if job.options.fresh or job.target is None or not writing.is_whole(job.target):
+    if job.options.fresh or job.target is None or not job.found_whole:
         return None
     attributes = writing.attributes(job.target)
     compression = writing.usable(job.grid.spec.compression)
@@ -126,8 +131,3 @@ def finished(job: Job) -> Summary | None:
     if any(attributes.get(name) != value for name, value in same.items()):
         return None
     return summaries.of_file(job.grid, job.target, attributes)
-
-
-def is_damaged(job: Job) -> bool:
-    """Whether there are results that are not as they were written."""
-    return job.target is not None and job.target.is_file() and writing.is_whole(job.target) is False

@@ -16,7 +16,7 @@ from dse.spec.sweep import SweepSpec
 from dse.sweep.engine.engine import Engine
 from dse.sweep.engine.programs import CompileClock
 from dse.sweep.evaluation import evaluate_blocks, kept_parts, write_results
-from dse.sweep.job import Options, finished, is_damaged, prepared
+from dse.sweep.job import Options, finished, prepared
 from dse.sweep.progress import Progress
 from dse.sweep.reduce import keep as keeping
 from dse.sweep.reduce.collection import Collection
@@ -105,7 +105,7 @@ def perform(
         complete(summary.written)
         clear_up(job.target)
         return None, summary
-    damaged = is_damaged(job)
+    damaged = job.found_whole is False
     before, started = CompileClock.read(), time.perf_counter()
     opening = opened(job.target) if job.target else contextlib.nullcontext()
     with disk_errors(job.target), opening, contextlib.ExitStack() as stack:

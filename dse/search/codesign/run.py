@@ -19,7 +19,6 @@ from dse.search.codesign.problem import build
 from dse.search.codesign.report import Leaf, Mapped, Report
 from dse.spec import codesign as codesign_spec
 from dse.spec.codesign import SECTION, CodesignSpec
-from dse.spec.sweep import Keep
 from dse.sweep.evaluation import stoppable
 from dse.sweep.results import files as results
 from dse.sweep.results import writing
@@ -78,12 +77,10 @@ def perform(spec: str | Path | CodesignSpec, options: Options) -> tuple[Labelled
     began = time.perf_counter()
     spec = _with(spec if isinstance(spec, CodesignSpec) else codesign_spec.read(spec), options)
     problem = build(spec)
-    named = None if options.output in (None, True, False) else Path(str(options.output))
-    target = None if options.output is False else named or spec.sweep.output
+    target = outputs.target_of(options.output, spec.sweep.output)
     known = _identity(problem, options)
     if target:
-        for path in (target, outputs.note_path(target)):
-            outputs.checked(path, options.force, [spec.sweep.file])
+        outputs.checked(target, options.force, [spec.sweep.file])
         if found := None if options.fresh else _finished(target, known):
             return None, found
     with outputs.disk_errors(target), stoppable():
@@ -116,10 +113,8 @@ def _with(spec: CodesignSpec, options: Options) -> CodesignSpec:
 
 def _identity(problem: Problem, options: Options) -> dict[str, str]:
     """Everything that the results depend on."""
-    whole = manifest.identity(problem.inner.grid, Keep())
-    whole = {name: value for name, value in whole.items() if name not in ("keep", "histogram")}
     budget = {"evaluations": options.evaluations, "seconds": options.seconds}
-    return whole | {
+    return manifest.circumstances(problem.inner.grid) | {
         "search_digest": search_digest(),
         "whole_stacks": "yes" if problem.whole_stacks else "no",
         "budget": json.dumps(budget),

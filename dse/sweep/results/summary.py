@@ -13,9 +13,10 @@ import numpy as np
 
 import dse
 from dse import catalog
+from dse.designs import is_of_workload
 from dse.model.accounts.feasibility import usable_memory
 from dse.references import bibliography
-from dse.spec.axes import Axis, Label
+from dse.spec.axes import Label
 from dse.spec.sweep import Keep
 from dse.study import Study
 from dse.sweep.grid.grid import Grid
@@ -167,11 +168,7 @@ def _points(grid: Grid) -> tuple[str, ...]:
 
 def _works(grid: Grid) -> tuple[str, ...]:
     """Names of the axes with several values that move the workload."""
-    return tuple(axis.name for one in grid.dimensions if one.size > 1 for axis in one.axes if _is_work(axis))
-
-
-def _is_work(axis: Axis) -> bool:
-    return axis.key.partition(".")[0] == "workload"
+    return tuple(axis.name for one in grid.dimensions if one.size > 1 for axis in one.axes if is_of_workload(axis.key))
 
 
 def _by_rate(study: Study, objective: str) -> bool:
@@ -202,7 +199,7 @@ def _best_designs(grid: Grid, part: Part) -> Iterator[BestDesign]:
 
 def _work_of(grid: Grid, index: np.ndarray) -> np.ndarray:
     """Number of the workload of each of these designs."""
-    sizes = [one.size if any(map(_is_work, one.axes)) else 1 for one in grid.dimensions]
+    sizes = [one.size if any(is_of_workload(axis.key) for axis in one.axes) else 1 for one in grid.dimensions]
     if math.prod(sizes) == 1:
         return np.zeros(len(index), int)
     digits = np.unravel_index(index // grid.table.n_mappings, grid.shape)

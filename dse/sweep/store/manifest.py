@@ -37,6 +37,11 @@ class Shard(NamedTuple):
 
 def identity(grid: Grid, keep: Keep) -> dict[str, str]:
     """Everything that the results depend on; equal identities give equal results, bit for bit."""
+    return circumstances(grid) | {"keep": str(keep), "histogram": str(grid.spec.histogram or "none")}
+
+
+def circumstances(grid: Grid) -> dict[str, str]:
+    """Everything that the numbers of any design of a grid depend on, whatever is kept of them."""
     study = grid.spec.study
     return {
         "specification_hash": grid.spec.hash(),
@@ -48,8 +53,6 @@ def identity(grid: Grid, keep: Keep) -> dict[str, str]:
         "jax_version": jax.__version__,
         "device": jax.devices()[0].device_kind,
         "dtype": "float32",
-        "keep": str(keep),
-        "histogram": str(grid.spec.histogram or "none"),
         "any_option": "yes" if grid.spec.any_option else "no",
     }
 
