@@ -18,6 +18,7 @@ from dse import catalog, quantities
 from dse.errors import InputError, unknown_name
 from dse.types import (
     GENERATED,
+    Adapters,
     Chip,
     Design,
     ExpertKernels,
@@ -25,6 +26,7 @@ from dse.types import (
     Experts,
     Latent,
     Mapping,
+    Packing,
     Pods,
     Precision,
     choice_name,
@@ -63,8 +65,13 @@ OF_EXPERTS: dict[str, type] = {"mapping.experts": ExpertMapping, "software.exper
 #: Record that is there or not with a record of the workload → that record.
 _OF_WORKLOAD = {EXPERTS: EXPERTS, "workload.latent": "workload.latent", **dict.fromkeys(OF_EXPERTS, EXPERTS)}
 
+#: Records of how a model is trained, which a design has that states a leaf of theirs.
+OF_TRAINING: dict[str, type] = {"workload.adapters": Adapters, "workload.packing": Packing}
+
 #: Records that only some designs have: path → class.
-OPTIONAL: dict[str, type] = {CHIP: Chip, PODS: Pods, EXPERTS: Experts, "workload.latent": Latent, **OF_EXPERTS}
+OPTIONAL: dict[str, type] = {
+    CHIP: Chip, PODS: Pods, EXPERTS: Experts, "workload.latent": Latent, **OF_EXPERTS, **OF_TRAINING,
+}  # fmt: skip
 
 
 @functools.cache

@@ -42,7 +42,7 @@ from dse.types.operations import Dimension, Element, Group, Message, Operator, S
 from dse.types.power import Power
 from dse.types.software import Capabilities, ExpertKernels, ExpertMapping, Mapping, Software
 from dse.types.technology import GENERATED, Board, Chip, LogicNode, MemoryTechnology
-from dse.types.workload import Experts, Latent, Workload
+from dse.types.workload import Adapters, Experts, Latent, Packing, Workload
 
 __all__ = [
     "COUNT",
@@ -56,6 +56,7 @@ __all__ = [
     "SIGNED",
     "YES_OR_NO",
     "Accelerator",
+    "Adapters",
     "Attention",
     "AttentionKernels",
     "Board",
@@ -87,6 +88,7 @@ __all__ = [
     "Network",
     "Operator",
     "OperatorKind",
+    "Packing",
     "Placement",
     "Pods",
     "Power",

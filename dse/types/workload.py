@@ -43,6 +43,37 @@ class Latent:
 
 
 @record
+class Adapters:
+    """Low-rank adapters beside frozen matrices, the only weights that are trained (LoRA: Hu et al. 2021).
+
+    Beside ``W [n, m]`` stand ``A [r, m]`` and ``B [n, r]``, in 16 bits; the output is ``W x + B A x``. Queries, keys
+    and values have one adapter, and so have up projection and gate. Routed experts have none.
+    """
+
+    rank: Scalar = metadata("r", "1", "columns between the two matrices of an adapter", default=16.0, bounds=POSITIVE)
+    qkv: Scalar = metadata("", "1", "1 when queries, keys and values have adapters", default=1.0, bounds=YES_OR_NO)
+    projection: Scalar = metadata(
+        "", "1", "1 when the output of the attention has adapters", default=1.0, bounds=YES_OR_NO
+    )
+    feed_forward: Scalar = metadata(
+        "", "1", "1 when both matrices of the feed-forward have adapters", default=1.0, bounds=YES_OR_NO
+    )
+    frozen_bytes: Scalar = metadata(
+        "", "B", "bytes that a frozen weight is kept in: 2 in 16 bits, 1 in 8, 0.5 in 4 (QLoRA)", default=2.0,
+        bounds=POSITIVE,
+    )  # fmt: skip
+
+
+@record
+class Packing:
+    """Sequences packed from documents that do not see each other (fine-tuning, pre-training with masks)."""
+
+    document: Scalar = metadata(
+        "", "1", "mean square over mean of the documents' tokens: what a token's document has", bounds=_AT_LEAST_ONE
+    )
+
+
+@record
 class Workload:
     """A decoder transformer and the batch it is trained on; dense, but for the layers that have ``experts``.
 
@@ -78,3 +109,5 @@ class Workload:
     )
     experts: Experts | None = None  # a dense model has none
     latent: Latent | None = None  # attention with whole queries, keys and values has none
+    adapters: Adapters | None = None  # of fine-tuning that trains nothing else
+    packing: Packing | None = None  # a sequence that is one document has none

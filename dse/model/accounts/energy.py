@@ -101,12 +101,16 @@ def step_energy(
     often = executions(design, layout, work.parameters, routed)
     ends = operators_energy([*work.embedding, *work.head], design)
     traffic = optimizer_traffic(design, layout, layout.groups.dp)
-    moved = w.backward * common_parameters(w) * layout.replicas * traffic
+    held = common_parameters(w) * layout.replicas
+    if work.trained is not None:  # on every device of a stage its layers' adapters
+        held = w.n_layers * work.trained.layer * layout.replicas * design.mapping.tp
+    moved = w.backward * held * traffic
     layers = often[Scope.layer]
     if layout.experts is not None and work.experts is not None:
         replicas, layers = layout.experts.replicas, often[Scope.expert_layer]
-        traffic = optimizer_traffic(design, layout, replicas)
-        moved = moved + w.backward * routed_parameters(w) * replicas.size * traffic
+        if work.trained is None:
+            traffic = optimizer_traffic(design, layout, replicas)
+            moved = moved + w.backward * routed_parameters(w) * replicas.size * traffic
     done = Joules(0.0, 0.0, power.cache_energy * moved, power.memory_energy * moved)
     done = done.plus(a_layer, layers).plus(ends, often[Scope.embedding])
     if work.experts is not None:

@@ -20,7 +20,7 @@ from dse.model.work.parameters import (
     one_expert_parameters,
     usual_layer_parameters,
 )
-from dse.model.work.state import stored_bytes
+from dse.model.work.state import frozen_state, stored_bytes
 from dse.model.work.training import ExpertWork, TrainingWork
 from dse.types import Design, Group, Scalar
 
@@ -65,7 +65,7 @@ def layer_transient_bytes(design: Design, layout: Layout, work: TrainingWork) ->
     return work.kept.again + ffn_gradients
 
 
-def standing_buffer_bytes(design: Design, layout: Layout) -> Scalar:
+def standing_buffer_bytes(design: Design, layout: Layout, work: TrainingWork) -> Scalar:
     """Bytes of buffers that live all step long.
 
     Under sequence parallelism a gathered input and its unreduced gradient, a cached 16-bit weight gradient for
@@ -74,14 +74,16 @@ def standing_buffer_bytes(design: Design, layout: Layout) -> Scalar:
     m, w = design.mapping, design.workload
     act = layout.element.activation
     gathered = jnp.where((layout.split > 0.0) & (m.tp > 1.0), 2.0 * act * layout.tokens * w.hidden, 0.0)
+    layer = changing = act * usual_layer_parameters(w, m.tp)
     cached = w.backward * design.software.gradient_cache * act * matrix_shapes(design)
-    layer = act * usual_layer_parameters(w, m.tp)
-    unreduced = _where_split(layout, 2.0, w.backward * layer)
+    if work.trained is not None:  # the gradients of adapters alone
+        layer, changing, cached = layer + act * work.trained.layer, act * work.trained.layer, 0.0
+    unreduced = _where_split(layout, 2.0, w.backward * changing)
     buffers = gathered + cached + unreduced + _where_split(layout, 3.0, 2.0 * layer)
     if layout.experts is None:
         return buffers
     routed, replicas = act * layer_expert_parameters(design, layout), layout.experts.replicas
-    unreduced = _where_split(layout, 2.0, w.backward * routed, replicas)
+    unreduced = 0.0 if work.trained is not None else _where_split(layout, 2.0, w.backward * routed, replicas)
     return buffers + unreduced + _where_split(layout, 3.0, 2.0 * routed, replicas)
 
 
@@ -118,18 +120,22 @@ def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Stag
     The peak is in the head's backward or in a layer's, whichever needs more on top of what both hold.
     """
     w, m, state = design.workload, design.mapping, work.state
-    layer = usual_layer_parameters(w, m.tp)
+    layer, ends = usual_layer_parameters(w, m.tp), state
+    weights = layer * state.weights
+    if work.trained is not None:  # adapters are, a layer is not
+        ends, layer = frozen_state(state, design, layout), work.trained.layer
+        weights = usual_layer_parameters(w, m.tp) * ends.weights + layer * state.weights
     # FSDP's outermost unit, embedding and head, is gathered once and freed at the end.
     whole = _where_split(layout, 3.0, layout.element.activation * stage.parameters)
     transient = jnp.maximum(layer_transient_bytes(design, layout, work) - stage.transient, 0.0)
     memory = Memory(
-        weights=offload.resident(stage.layers, m.offload_weights) * (layer * state.weights),
+        weights=offload.resident(stage.layers, m.offload_weights) * weights,
         gradients=stage.layers * (layer * state.gradients),
         optimizer=offload.resident(stage.layers, m.offload_optimizer) * (layer * state.optimizer),
-        embedding_and_head=stage.parameters * state.total,
+        embedding_and_head=stage.parameters * ends.total,
         activations=offload.resident(stage.held, m.offload_activations) * work.kept.mean,
         logits=stage.activations,
-        buffers=standing_buffer_bytes(design, layout) + stage.buffers + whole + transient,
+        buffers=standing_buffer_bytes(design, layout, work) + stage.buffers + whole + transient,
     )
     return memory if work.experts is None else with_experts(memory, design, layout, work.experts, work, stage)
 
@@ -142,12 +148,15 @@ def with_experts(
     routed = (stage.layers - stage.first_layers) * layer_expert_parameters(design, layout)
     dense = stage.first_layers * (layer_parameters(w, m.tp) - usual_layer_parameters(w, m.tp))
     shapes = jnp.minimum(stage.first_layers, 1.0) * (2.0 + w.gated) * w.hidden * layout.ffn
+    usual, cached = work.state, w.backward * design.software.gradient_cache
+    if work.trained is not None:
+        usual, cached = frozen_state(usual, design, layout), 0.0
     return memory._replace(
-        weights=memory.weights + routed * experts.state.weights + dense * work.state.weights,
-        gradients=memory.gradients + routed * experts.state.gradients + dense * work.state.gradients,
-        optimizer=memory.optimizer + routed * experts.state.optimizer + dense * work.state.optimizer,
+        weights=memory.weights + routed * experts.state.weights + dense * usual.weights,
+        gradients=memory.gradients + routed * experts.state.gradients + dense * usual.gradients,
+        optimizer=memory.optimizer + routed * experts.state.optimizer + dense * usual.optimizer,
         activations=memory.activations + stage.first_held * (experts.first_kept.mean - work.kept.mean),
-        buffers=memory.buffers + w.backward * design.software.gradient_cache * layout.element.activation * shapes,
+        buffers=memory.buffers + cached * layout.element.activation * shapes,
     )
 
 
@@ -168,13 +177,14 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
     first_dense = 0.0 if layout.experts is None else layout.experts.first
     # A single stage is the second and the last one too.
     again = {} if layout.experts is None else dict(first_layers=alone * first_dense, first_held=alone * first_dense)
+    cached = w.backward * design.software.gradient_cache * act * head_parameters(w, m.tp)
     output = Stage(
         layers=stages.fullest - stages.last_lacks,
         held=in_last * stages.chunks - stages.short_last * in_last_chunk,
         parameters=head_parameters(w, m.tp) + w.hidden,
         activations=stored_bytes(work.head),
         transient=design.software.logit_bytes * layout.tokens * layout.vocab,
-        buffers=w.backward * design.software.gradient_cache * act * head_parameters(w, m.tp),
+        buffers=0.0 if work.trained is not None else cached,
         **again,
     )
     tied = alone * w.tied_embeddings * head_parameters(w, m.tp)

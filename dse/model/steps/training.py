@@ -139,7 +139,8 @@ def embedding_and_head_time(
 
 def optimizer_time(design: Design, layout: Layout, work: TrainingWork, rates: Rates) -> Scalar:
     """Seconds of the Adam step, bound by memory, and of what the host does once a step."""
-    moved = work.parameters * optimizer_traffic(design, layout, layout.groups.dp)
-    if layout.experts is not None and work.experts is not None:
+    changing = work.parameters if work.trained is None else work.trained.stage
+    moved = changing * optimizer_traffic(design, layout, layout.groups.dp)
+    if layout.experts is not None and work.experts is not None and work.trained is None:
         moved = moved + work.experts.parameters * optimizer_traffic(design, layout, layout.experts.replicas)
     return moving_time(moved, rates) + design.software.step_overhead

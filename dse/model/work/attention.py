@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
+from dse.model.choice import least
 from dse.model.layout import Layout
 from dse.model.work.operators import (
     DROPOUT,
@@ -23,10 +24,21 @@ def causal_pairs(queries: Scalar, window: Scalar) -> Scalar:
 
 
 def flash_pairs(workload: Workload) -> Scalar:
-    """Mean pairs a head over local (windowed) and global layers."""
+    """Mean pairs a head over local (windowed) and global layers; of packed documents those inside one."""
     s = workload.seq_len
     local = workload.local_layers
-    return (1.0 - local) * causal_pairs(s, s) + local * causal_pairs(s, workload.window)
+    if workload.packing is not None:
+        s = document_tokens(workload)
+    pairs = (1.0 - local) * causal_pairs(s, s) + local * causal_pairs(s, workload.window)
+    return pairs if workload.packing is None else pairs * workload.seq_len / s
+
+
+def document_tokens(workload: Workload) -> Scalar:
+    """Tokens that a token attends to or is attended by: its document's, of documents packed into a sequence.
+
+    ``sum s_i^2 / sum s_i`` of documents of ``s_i`` tokens: so many have the pairs of one such after the other.
+    """
+    return workload.seq_len if workload.packing is None else least(workload.packing.document, workload.seq_len)
 
 
 #: Bytes an element that a softmax of single kernels moves beyond a fused one: to fp32, mask, softmax, back to 16 bits.
@@ -53,6 +65,13 @@ def attention_operators(design: Design, layout: Layout) -> list[Operator]:
     statistics = 4.0 * batch * queries  # one fp32 log-sum-exp a row
     flash_stored = qk_stored + value_stored + statistics
     eager = layout.eager
+    kv_batch, keys, pairs = m.micro_batch * layout.kv_heads, w.seq_len, flash_pairs(w)
+    flash_batch, flash_queries = batch, queries
+    if w.packing is not None:  # the kernel runs over documents, each as a sequence of its own
+        keys = document_tokens(w)
+        documents = w.seq_len / keys
+        flash_batch, kv_batch = documents * batch, documents * kv_batch
+        flash_queries, pairs = keys / m.cp, pairs / documents
     return [
         batched_matmul("attention_scores", batch, queries, w.seq_len, w.head_dim, e, qk_stored, unfused),
         elementwise(
@@ -65,7 +84,6 @@ def attention_operators(design: Design, layout: Layout) -> list[Operator]:
         ),
         batched_matmul("attention_context", batch, queries, value_dim, w.seq_len, e, probabilities, unfused),
         flash_attention(
-            batch, queries, w.seq_len, flash_pairs(w) / m.cp, mean_dim, m.micro_batch * layout.kv_heads,
-            e, flash_stored, layout.flash,
+            flash_batch, flash_queries, keys, pairs / m.cp, mean_dim, kv_batch, e, flash_stored, layout.flash,
         ),
     ]  # fmt: skip

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from dse.model.choice import choose
 from dse.model.layout import Layout
+from dse.model.work.adapters import Trained
 from dse.model.work.parameters import all_layers, common_parameters, head_parameters, routed_parameters
 from dse.types import (
     Design,
@@ -30,15 +31,19 @@ _REDUCE_SCATTER, _SEND = MessageKind.reduce_scatter, MessageKind.send
 
 
 def training_messages(
-    design: Design, layout: Layout, parameters: Scalar, expert_parameters: Scalar = 0.0
+    design: Design, layout: Layout, parameters: Scalar, expert_parameters: Scalar = 0.0,
+    trained: Trained | None = None,
 ) -> tuple[Message, ...]:
-    """The messages of a step of ``design``, whose fullest device holds ``parameters``, and those of routed experts."""
+    """The messages of a step of ``design``, whose fullest device holds ``parameters``, and those of routed experts.
+
+    ``trained``: the parameters that are trained, where most are frozen.
+    """  # fmt: skip
     return (
         *tensor_messages(design, layout),
         *embedding_and_head_messages(design, layout),
         *context_messages(design, layout),
         *pipeline_messages(design, layout),
-        *data_messages(design, layout, parameters),
+        *data_messages(design, layout, parameters, trained),
         *expert_messages(design, layout, expert_parameters),
     )
 
@@ -58,6 +63,8 @@ def tensor_messages(design: Design, layout: Layout) -> list[Message]:
     # Routed experts take the rows of a split sequence as they are, a shared expert gathers it as a dense layer does.
     pairs = 2.0 if layout.experts is None else 1.0 + layout.experts.has_shared
     again = gathers_again(m) if layout.experts is None else 0.5 * pairs * gathers_again(m)
+    if design.workload.adapters is not None:  # inputs are gathered again for weight gradients
+        again = 0.0
     whole = pairs * (1.0 - split)
 
     def message(name: str, kind: MessageKind, count: Scalar, window: Window, repeated: bool = False) -> Message:
@@ -157,18 +164,21 @@ def pipeline_messages(design: Design, layout: Layout) -> list[Message]:
     ]
 
 
-def data_messages(design: Design, layout: Layout, parameters: Scalar) -> list[Message]:
+def data_messages(
+    design: Design, layout: Layout, parameters: Scalar, adapters: Trained | None = None
+) -> list[Message]:
     """Gradients and weights between the replicas of ``parameters`` weights.
 
     Where several copies of the state exist, each share of the gradients is summed over them once a step, layer by
-    layer (hybrid sharding: Zhao et al. 2023, section 3.2.2).
+    layer (hybrid sharding: Zhao et al. 2023, section 3.2.2). Of frozen weights only their gathers are left.
     """
     w, m = design.workload, design.mapping
     trained, dp, copies = w.backward, layout.groups.dp, layout.groups.copies
-    gradients = parameters * design.software.gradient_message_bytes
-    tied = jnp.where((m.pp > 1.0) & (w.tied_embeddings > 0.0), trained, 0.0)
+    changing = parameters if adapters is None else adapters.stage
+    gradients = changing * design.software.gradient_message_bytes
+    tied = jnp.where((m.pp > 1.0) & (w.tied_embeddings > 0.0), trained if adapters is None else 0.0, 0.0)
     return [
-        *state_messages(design, layout, parameters, dp, Scope.weights),
+        *state_messages(design, layout, parameters, dp, Scope.weights, adapters=adapters),
         Message(
             "copies_all_reduce", _ALL_REDUCE, Dimension.data, Scope.weights, copies, gradients / dp.size, trained,
             layout.layers + 1.0, Window.stage_backward,
@@ -182,7 +192,8 @@ def data_messages(design: Design, layout: Layout, parameters: Scalar) -> list[Me
 
 
 def state_messages(
-    design: Design, layout: Layout, parameters: Scalar, group: Group, scope: Scope, prefix: str = ""
+    design: Design, layout: Layout, parameters: Scalar, group: Group, scope: Scope, prefix: str = "",
+    adapters: Trained | None = None,
 ) -> list[Message]:
     """Gradients and weights between the replicas of ``parameters`` weights that share their state.
 
@@ -190,11 +201,15 @@ def state_messages(
     ZeRO 2: a reduce-scatter every micro-batch (under a pipeline it is ZeRO 1, see ``layout.zero_stage``). ZeRO 3:
     also a gather of the weights for every forward and every backward (Rajbhandari et al. 2020), layer by layer
     (and embedding or head): as many messages, each with its own latency and ramp. The forward alone sends its gathers
-    of ZeRO 3 only.
-    """
+    of ZeRO 3 only. Where ``adapters`` alone are trained, ZeRO 3 gathers all weights and the rest is theirs.
+    """  # fmt: skip
     n, stage, trained = layout.n_micro_batches, layout.zero, design.workload.backward
     gradients = parameters * design.software.gradient_message_bytes
     weights = parameters * layout.element.activation
+    if adapters is not None:
+        gradients = adapters.stage * design.software.gradient_message_bytes
+        frozen = 0.0 if design.workload.adapters is None else parameters * design.workload.adapters.frozen_bytes
+        weights = jnp.where(stage >= 3.0, frozen, 0.0) + adapters.stage * layout.element.activation
     pieces = jnp.where(stage >= 3.0, layout.layers + 1.0, 1.0)
 
     def message(
@@ -233,6 +248,10 @@ def expert_messages(design: Design, layout: Layout, parameters: Scalar) -> list[
             name, kind, Dimension.expert, Scope.expert_layer, group, size, times, window=window, repeated=forward
         )
 
+    expert_state = state_messages(design, layout, parameters, experts.replicas, Scope.expert_weights, "expert_")
+    if w.adapters is not None:  # routed experts are frozen: what is left of these are the gathers of ZeRO 3
+        gathers = jnp.where(layout.zero >= 3.0, 1.0, 0.0)
+        expert_state = [m._replace(times=m.times * gathers) for m in expert_state if m.kind is _ALL_GATHER]
     sent = act * experts.sent * w.hidden * w.experts.imbalance
     return [
         message("dispatch_and_combine", MessageKind.all_to_all, experts.ep, sent, 2.0, True),
@@ -241,7 +260,7 @@ def expert_messages(design: Design, layout: Layout, parameters: Scalar) -> list[
         message("rows_reduce_scatter", _REDUCE_SCATTER, experts.etp, rows, 1.0, True),
         message("rows_all_gather_backward", _ALL_GATHER, experts.etp, rows, trained, False),
         message("rows_reduce_scatter_backward", _REDUCE_SCATTER, experts.etp, rows, trained, False),
-        *state_messages(design, layout, parameters, experts.replicas, Scope.expert_weights, "expert_"),
+        *expert_state,
     ]
 
 

@@ -202,11 +202,16 @@ def repeated_flops(workload: Workload) -> Scalar:
 def model_flops(workload: Workload, attention_share: Scalar = 1.0) -> Scalar:
     """Model FLOPs of one step: three passes, head counted, recompute not (Narayanan et al. 2021, eq. 3).
 
-    The forward alone is one pass.
+    The forward alone is one pass. Frozen matrices have no weight gradient, so two; the FLOPs of adapters are left out,
+    as publications do.
 
     ``attention_share`` scales the attention square: 1 is the Megatron/PaLM convention.
     """
     without_square = forward_flops(workload) - (1.0 - attention_share) * attention_flops(workload)
     head = 2.0 * head_parameters(workload)
     passes = 1.0 + 2.0 * workload.backward
+    if workload.adapters is not None:
+        square = attention_share * attention_flops(workload)
+        frozen = (1.0 + workload.backward) * (without_square - square + head)
+        return workload.global_batch * workload.seq_len * (frozen + passes * square)
     return passes * workload.global_batch * workload.seq_len * (without_square + head)

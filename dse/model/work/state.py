@@ -44,6 +44,13 @@ def state_bytes(design: Design, layout: Layout, replicas: Group) -> StateBytes:
     )
 
 
+def frozen_state(state: StateBytes, design: Design, layout: Layout) -> StateBytes:
+    """Bytes of a parameter that is not trained: of its weight, in the format that it is kept in."""
+    adapters = design.workload.adapters
+    narrow = 1.0 if adapters is None else adapters.frozen_bytes / layout.element.activation
+    return StateBytes(narrow * state.weights, 0.0, 0.0)
+
+
 def optimizer_traffic(design: Design, layout: Layout, replicas: Group) -> Scalar:
     """Bytes of device memory that the Adam step moves for one parameter of a device.
 

@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 from dse.model.layout import Layout
 from dse.model.work import offload
+from dse.model.work.adapters import Trained, fine_tuned, frozen, trained_parameters, without_backward
 from dse.model.work.messages import training_messages
 from dse.model.work.offload import OnHost
 from dse.model.work.parameters import stage_expert_parameters, stage_parameters, usual_layer_parameters
-from dse.model.work.state import Kept, StateBytes, kept_bytes, state_bytes
+from dse.model.work.state import Kept, StateBytes, frozen_state, kept_bytes, state_bytes
 from dse.model.work.transformer import embedding_operators, expert_layer_operators, head_operators, layer_operators
 from dse.types import Design, Message, Operator, Scalar
 
@@ -35,31 +36,70 @@ class TrainingWork(NamedTuple):
     kept: Kept
     on_host: OnHost
     experts: ExpertWork | None = None
+    trained: Trained | None = None  # where most parameters are frozen
+
+
+class Lists(NamedTuple):
+    """The operators of a step, for one micro-batch on one device."""
+
+    layer: tuple[Operator, ...]
+    first_layer: tuple[Operator, ...]  # with a dense feed-forward
+    embedding: tuple[Operator, ...]
+    head: tuple[Operator, ...]
 
 
 def training_work(design: Design, layout: Layout) -> TrainingWork:
     """The work of a step of ``design``."""
-    dense = tuple(layer_operators(design, layout))
-    layer = dense if layout.experts is None else tuple(expert_layer_operators(design, layout))
+    lists, trained = operator_lists(design, layout), None
+    if design.workload.adapters is not None:
+        lists = with_adapters(lists, design, layout)
+        trained = trained_parameters(lists.layer, layout)
     parameters, routed = stage_parameters(design, layout), stage_expert_parameters(design, layout)
     a_layer = usual_layer_parameters(design.workload, design.mapping.tp)
-    kept, state = kept_bytes(design, layout, layer), state_bytes(design, layout, layout.groups.dp)
+    kept, state = kept_bytes(design, layout, lists.layer), state_bytes(design, layout, layout.groups.dp)
+    weights, optimizer = a_layer * state.weights, a_layer * state.optimizer
+    if trained is not None:
+        weights = a_layer * frozen_state(state, design, layout).weights + trained.layer * state.weights
+        optimizer = trained.layer * state.optimizer
     experts = None
     if layout.experts is not None:
+        of_experts = state_bytes(design, layout, layout.experts.replicas)
         experts = ExpertWork(
-            first_layer=dense,
-            first_kept=kept_bytes(design, layout, dense),
+            first_layer=lists.first_layer,
+            first_kept=kept_bytes(design, layout, lists.first_layer),
             parameters=routed,
-            state=state_bytes(design, layout, layout.experts.replicas),
+            state=of_experts if trained is None else frozen_state(of_experts, design, layout),
         )
     return TrainingWork(
-        layer=layer,
-        embedding=tuple(embedding_operators(design, layout)),
-        head=tuple(head_operators(design, layout)),
-        messages=training_messages(design, layout, parameters, routed),
+        layer=lists.layer,
+        embedding=lists.embedding,
+        head=lists.head,
+        messages=training_messages(design, layout, parameters, routed, trained),
         parameters=parameters,
         state=state,
         kept=kept,
-        on_host=offload.on_host(design.mapping, a_layer * state.weights, kept.mean, a_layer * state.optimizer),
+        on_host=offload.on_host(design.mapping, weights, kept.mean, optimizer),
         experts=experts,
+        trained=trained,
+    )
+
+
+def operator_lists(design: Design, layout: Layout) -> Lists:
+    """The operators of a step that trains all weights."""
+    dense = tuple(layer_operators(design, layout))
+    return Lists(
+        layer=dense if layout.experts is None else tuple(expert_layer_operators(design, layout)),
+        first_layer=dense,
+        embedding=tuple(embedding_operators(design, layout)),
+        head=tuple(head_operators(design, layout)),
+    )
+
+
+def with_adapters(lists: Lists, design: Design, layout: Layout) -> Lists:
+    """The same where adapters alone are trained."""
+    return Lists(
+        layer=fine_tuned(lists.layer, design, layout),
+        first_layer=fine_tuned(lists.first_layer, design, layout),
+        embedding=without_backward(lists.embedding),
+        head=tuple(frozen(operator, layout) for operator in lists.head),
     )
