@@ -29,6 +29,7 @@ from dse.types import (
     Packing,
     Pods,
     Precision,
+    Sharding,
     choice_name,
     paths,
 )
@@ -66,7 +67,9 @@ OF_EXPERTS: dict[str, type] = {"mapping.experts": ExpertMapping, "software.exper
 _OF_WORKLOAD = {EXPERTS: EXPERTS, "workload.latent": "workload.latent", **dict.fromkeys(OF_EXPERTS, EXPERTS)}
 
 #: Records of how a model is trained, which a design has that states a leaf of theirs.
-OF_TRAINING: dict[str, type] = {"workload.adapters": Adapters, "workload.packing": Packing}
+OF_TRAINING: dict[str, type] = {
+    "workload.adapters": Adapters, "workload.packing": Packing, "mapping.sharding": Sharding,
+}  # fmt: skip
 
 #: Records that only some designs have: path → class.
 OPTIONAL: dict[str, type] = {

@@ -56,6 +56,15 @@ class ExpertLayout(NamedTuple):
         return jnp.minimum(self.shared, 1.0)
 
 
+class Partitions(NamedTuple):
+    """Parts of the data parallel replicas that ZeRO 3 splits over, and what joins them."""
+
+    weights: Group
+    gradients: Group
+    weights_across: Group  # devices that hold the same share of the weights
+    gradients_across: Group
+
+
 class StageLayers(NamedTuple):
     """Layers of the stages of a pipeline and of their chunks, in which the ends may have fewer than the others."""
 
@@ -104,6 +113,7 @@ class Layout(NamedTuple):
     selective_op: Scalar  # 1 when it runs all again but the operators whose outputs are kept
     value_width: Scalar | None = None  # heads x size of a value, where it has another size than a key
     experts: ExpertLayout | None = None  # of a mixture of experts
+    partitions: Partitions | None = None  # where ZeRO 3 splits over a part of the replicas
 
     @property
     def keys_and_values(self) -> Scalar:
@@ -161,7 +171,27 @@ def lay_out(design: Design) -> Layout:
         selective_op=w.backward * _is(m.recompute, Recompute.selective_op),
         value_width=None if w.latent is None else heads * w.latent.v_dim,
         experts=lay_out_experts(design, norm_tokens, stages),
+        partitions=lay_out_partitions(design),
     )
+
+
+def lay_out_partitions(design: Design) -> Partitions | None:
+    """Parts of the replicas over which ZeRO 3 splits weights and gradients; neighbours, tp apart."""
+    m = design.mapping
+    if m.sharding is None:
+        return None
+    replicas, domain = m.cp * m.dp / m.dp_replicate, stage_domain(m, design.system.scale_up.domain)
+    zero_3 = zero_stage(m, design.software) >= 3.0
+
+    def part(most: Scalar) -> tuple[Group, Group]:
+        size = jnp.where(zero_3, least(most, replicas), replicas)
+        across = replicas / size
+        return Group(size, members_within(size, m.tp, domain)), Group(
+            across, members_within(across, m.tp * size, domain)
+        )
+
+    weights, gradients = part(m.sharding.weights_over), part(m.sharding.gradients_over)
+    return Partitions(weights[0], gradients[0], weights[1], gradients[1])
 
 
 def lay_out_experts(design: Design, tokens: Scalar, stages: StageLayers) -> ExpertLayout | None:

@@ -40,7 +40,7 @@ from dse.types.metrics import Metrics
 from dse.types.network import CollectiveKernels, Network, Pods, Volumes
 from dse.types.operations import Dimension, Element, Group, Message, Operator, Scope, Window, Work
 from dse.types.power import Power
-from dse.types.software import Capabilities, ExpertKernels, ExpertMapping, Mapping, Software
+from dse.types.software import Capabilities, ExpertKernels, ExpertMapping, Mapping, Sharding, Software
 from dse.types.technology import GENERATED, Board, Chip, LogicNode, MemoryTechnology
 from dse.types.workload import Adapters, Experts, Latent, Packing, Workload
 
@@ -97,6 +97,7 @@ __all__ = [
     "Scalar",
     "Scope",
     "SequenceParallel",
+    "Sharding",
     "Software",
     "Steps",
     "System",

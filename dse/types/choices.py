@@ -133,7 +133,9 @@ INFEASIBLE_MEANING = {
     Infeasible.host_memory: "what is offloaded exceeds the host memory of a device",
     Infeasible.offload_too_few_layers: "offloading needs at least three layers per device",
     Infeasible.power: "no clock meets the power limit, or the clock that is set exceeds the nominal one",
-    Infeasible.shards_not_divisible: "dp_replicate does not divide dp",
+    Infeasible.shards_not_divisible: (
+        "dp_replicate does not divide dp, or what weights or gradients are split over not the replicas"
+    ),
     Infeasible.stack_lacks: "the software stack lacks an option of the mapping",
     Infeasible.experts_not_divisible: (
         "ep does not divide the experts, etp their width, tp the shared expert's, or ep x etp not tp x cp x dp"

@@ -143,6 +143,32 @@ class ExpertMapping:
 
 
 @record
+class Sharding:
+    """Parts of the data parallel replicas over which ZeRO 3 splits weights and gradients; an optional part.
+
+    The optimiser state is split over all replicas, tp cp neighbours first. A part of one device keeps them whole. With
+    ``secondary`` the weights are split over all, and a second copy over the part for the backward (ZeRO++).
+    """
+
+    weights_over: Scalar = metadata(
+        "", "1", "replicas that the weights are split over, all where there are fewer", default=_ANY, bounds=COUNT
+    )
+    gradients_over: Scalar = metadata(
+        "", "1", "replicas that the gradients are split over between micro-batches", default=_ANY, bounds=COUNT
+    )
+    secondary: Scalar = metadata(
+        "", "1", "1 when the forward gathers weights split over all replicas, the backward a secondary copy",
+        default=0.0, bounds=YES_OR_NO,
+    )  # fmt: skip
+    gathered_bytes: Scalar = metadata(
+        "", "B", "bytes of one weight when it is gathered: 2 in 16 bits, 1 in blocks of 8", default=2.0, bounds=POSITIVE
+    )
+    scattered_bytes: Scalar = metadata(
+        "", "B", "bytes of one gradient when it is scattered, 0 as the stack does, 0.5 in blocks of 4", default=0.0
+    )
+
+
+@record
 class Mapping:
     """How the workload is spread over the devices; ``n_devices = tp cp pp dp``."""
 
@@ -183,3 +209,4 @@ class Mapping:
     precision: Scalar = metadata("", "1", "precision of the matrix operands", enum=Precision)
     placement: Scalar = metadata("", "1", "placement order of the parallel dimensions", enum=Placement)
     experts: ExpertMapping | None = None  # where the workload has experts
+    sharding: Sharding | None = None  # where ZeRO 3 splits over all replicas

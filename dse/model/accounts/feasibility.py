@@ -41,6 +41,8 @@ def experts_reasons(design: Design) -> dict[Infeasible, Scalar]:
     fits = divisibility.experts_fit({**vars(experts), **vars(m.experts), **whole}, divides)
     unsplit = (m.tp > 1.0) & (splits_sequence(m.sequence_parallel) <= 0.0)
     apart = (m.dp_replicate > 1.0) | (m.recompute == float(Recompute.selective_op))
+    if m.sharding is not None:
+        apart = apart | (m.zero_stage >= 3.0)
     beside = unsplit | apart | offload.anything(m)
     pods = design.system.scale_out.pods
     if pods is not None:  # their share of what leads out of a pod is that of rings
@@ -69,4 +71,8 @@ def infeasible_reason(
         Infeasible.stack_lacks: functools.reduce(operator.or_, lacking.values()),
         **experts_reasons(design),
     }
+    if layout.partitions is not None:
+        across = (layout.partitions.weights_across.size, layout.partitions.gradients_across.size)
+        whole = functools.reduce(operator.and_, (divides(1.0, size) for size in across))
+        broken[Infeasible.shards_not_divisible] = broken[Infeasible.shards_not_divisible] | ~whole
     return sum(jnp.where(is_broken, jnp.int32(bit), jnp.int32(0)) for bit, is_broken in broken.items())

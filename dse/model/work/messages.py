@@ -11,7 +11,8 @@ import jax.numpy as jnp
 from dse.model.choice import choose
 from dse.model.layout import Layout
 from dse.model.work.adapters import Trained
-from dse.model.work.parameters import all_layers, common_parameters, head_parameters, routed_parameters
+from dse.model.work.parameters import all_layers, common_parameters, routed_parameters
+from dse.model.work.replicas import data_messages, expert_state_messages
 from dse.types import (
     Design,
     Dimension,
@@ -164,72 +165,6 @@ def pipeline_messages(design: Design, layout: Layout) -> list[Message]:
     ]
 
 
-def data_messages(
-    design: Design, layout: Layout, parameters: Scalar, adapters: Trained | None = None
-) -> list[Message]:
-    """Gradients and weights between the replicas of ``parameters`` weights.
-
-    Where several copies of the state exist, each share of the gradients is summed over them once a step, layer by
-    layer (hybrid sharding: Zhao et al. 2023, section 3.2.2). Of frozen weights only their gathers are left.
-    """
-    w, m = design.workload, design.mapping
-    trained, dp, copies = w.backward, layout.groups.dp, layout.groups.copies
-    changing = parameters if adapters is None else adapters.stage
-    gradients = changing * design.software.gradient_message_bytes
-    tied = jnp.where((m.pp > 1.0) & (w.tied_embeddings > 0.0), trained if adapters is None else 0.0, 0.0)
-    return [
-        *state_messages(design, layout, parameters, dp, Scope.weights, adapters=adapters),
-        Message(
-            "copies_all_reduce", _ALL_REDUCE, Dimension.data, Scope.weights, copies, gradients / dp.size, trained,
-            layout.layers + 1.0, Window.stage_backward,
-        ),
-        # First and last stage sum the gradient of an embedding that they share.
-        Message(
-            "tied_embedding_exchange", _SEND, Dimension.data, Scope.tied_embedding, layout.groups.pp,
-            design.software.gradient_message_bytes * head_parameters(w, m.tp), tied,
-        ),
-    ]  # fmt: skip
-
-
-def state_messages(
-    design: Design, layout: Layout, parameters: Scalar, group: Group, scope: Scope, prefix: str = "",
-    adapters: Trained | None = None,
-) -> list[Message]:
-    """Gradients and weights between the replicas of ``parameters`` weights that share their state.
-
-    ZeRO 0: one all-reduce of gradients. ZeRO 1: reduce-scatter, then all-gather of the new weights.
-    ZeRO 2: a reduce-scatter every micro-batch (under a pipeline it is ZeRO 1, see ``layout.zero_stage``). ZeRO 3:
-    also a gather of the weights for every forward and every backward (Rajbhandari et al. 2020), layer by layer
-    (and embedding or head): as many messages, each with its own latency and ramp. The forward alone sends its gathers
-    of ZeRO 3 only. Where ``adapters`` alone are trained, ZeRO 3 gathers all weights and the rest is theirs.
-    """  # fmt: skip
-    n, stage, trained = layout.n_micro_batches, layout.zero, design.workload.backward
-    gradients = parameters * design.software.gradient_message_bytes
-    weights = parameters * layout.element.activation
-    if adapters is not None:
-        gradients = adapters.stage * design.software.gradient_message_bytes
-        frozen = 0.0 if design.workload.adapters is None else parameters * design.workload.adapters.frozen_bytes
-        weights = jnp.where(stage >= 3.0, frozen, 0.0) + adapters.stage * layout.element.activation
-    pieces = jnp.where(stage >= 3.0, layout.layers + 1.0, 1.0)
-
-    def message(
-        name: str, kind: MessageKind, size: Scalar, times: Scalar, window: Window, pieces: Scalar | None = pieces
-    ) -> Message:
-        return Message(prefix + name, kind, Dimension.data, scope, group, size, times, pieces, window)
-
-    before = jnp.where(stage >= 3.0, n, jnp.where(stage >= 1.0, trained, 0.0))
-    again = jnp.where(stage >= 3.0, trained * n, 0.0)
-    scatters = trained * jnp.where(stage >= 2.0, n, jnp.where(stage >= 1.0, 1.0, 0.0))
-    whole = trained * jnp.where(stage >= 1.0, 0.0, 1.0)
-    forward, backward = Window.stage_forward, Window.stage_backward
-    return [
-        message("weights_all_gather", _ALL_GATHER, weights, before, forward),
-        message("gradients_all_reduce", _ALL_REDUCE, gradients, whole, backward, None),
-        message("gradients_reduce_scatter", _REDUCE_SCATTER, gradients, scatters, backward),
-        message("weights_all_gather_again", _ALL_GATHER, weights, again, backward),
-    ]
-
-
 def expert_messages(design: Design, layout: Layout, parameters: Scalar) -> list[Message]:
     """Messages of a layer with experts, and of the replicas of ``parameters`` of routed experts.
 
@@ -248,10 +183,6 @@ def expert_messages(design: Design, layout: Layout, parameters: Scalar) -> list[
             name, kind, Dimension.expert, Scope.expert_layer, group, size, times, window=window, repeated=forward
         )
 
-    expert_state = state_messages(design, layout, parameters, experts.replicas, Scope.expert_weights, "expert_")
-    if w.adapters is not None:  # routed experts are frozen: what is left of these are the gathers of ZeRO 3
-        gathers = jnp.where(layout.zero >= 3.0, 1.0, 0.0)
-        expert_state = [m._replace(times=m.times * gathers) for m in expert_state if m.kind is _ALL_GATHER]
     sent = act * experts.sent * w.hidden * w.experts.imbalance
     return [
         message("dispatch_and_combine", MessageKind.all_to_all, experts.ep, sent, 2.0, True),
@@ -260,7 +191,7 @@ def expert_messages(design: Design, layout: Layout, parameters: Scalar) -> list[
         message("rows_reduce_scatter", _REDUCE_SCATTER, experts.etp, rows, 1.0, True),
         message("rows_all_gather_backward", _ALL_GATHER, experts.etp, rows, trained, False),
         message("rows_reduce_scatter_backward", _REDUCE_SCATTER, experts.etp, rows, trained, False),
-        *expert_state,
+        *expert_state_messages(design, layout, parameters, experts.replicas),
     ]
 
 

@@ -37,9 +37,15 @@ def state_bytes(design: Design, layout: Layout, replicas: Group) -> StateBytes:
     def split(stage: float) -> Scalar:
         return jnp.where(layout.zero >= stage, replicas.size, 1.0)
 
+    weights, gradients = layout.element.activation / split(3.0), design.software.gradient_bytes / split(2.0)
+    sharding, parts = design.mapping.sharding, layout.partitions
+    if sharding is not None and parts is not None:
+        secondary = jnp.where((layout.zero >= 3.0) & (sharding.secondary > 0.0), weights, 0.0)
+        weights = jnp.where(layout.zero >= 3.0, layout.element.activation / parts.weights.size + secondary, weights)
+        gradients = jnp.where(layout.zero >= 3.0, design.software.gradient_bytes / parts.gradients.size, gradients)
     return StateBytes(
-        weights=layout.element.activation / split(3.0),
-        gradients=trained * design.software.gradient_bytes / split(2.0),
+        weights=weights,
+        gradients=trained * gradients,
         optimizer=trained * optimizer_bytes(design.mapping.precision) / split(1.0),
     )
 

@@ -1,0 +1,139 @@
+"""Messages between the replicas of weights: gradients, weights that are gathered, over all of them or over a part."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from dse.model.layout import Layout
+from dse.model.work.adapters import Trained
+from dse.model.work.parameters import head_parameters
+from dse.types import Design, Dimension, Group, Message, MessageKind, Scalar, Scope, Window
+
+_ALL_REDUCE, _ALL_GATHER = MessageKind.all_reduce, MessageKind.all_gather
+_REDUCE_SCATTER, _SEND = MessageKind.reduce_scatter, MessageKind.send
+
+
+def data_messages(
+    design: Design, layout: Layout, parameters: Scalar, adapters: Trained | None = None
+) -> list[Message]:
+    """Gradients and weights between the replicas of ``parameters`` weights.
+
+    Where several copies of the state exist, each share of the gradients is summed over them once a step, layer by
+    layer (hybrid sharding: Zhao et al. 2023, section 3.2.2). Of frozen weights only their gathers are left.
+    """
+    w, m = design.workload, design.mapping
+    trained, dp, copies = w.backward, layout.groups.dp, layout.groups.copies
+    changing = parameters if adapters is None else adapters.stage
+    gradients = changing * design.software.gradient_message_bytes
+    tied = jnp.where((m.pp > 1.0) & (w.tied_embeddings > 0.0), trained if adapters is None else 0.0, 0.0)
+    between = state_messages(design, layout, parameters, dp, Scope.weights, adapters=adapters)
+    if m.sharding is not None:
+        between = partitioned(between, design, layout, parameters, changing)
+    return [
+        *between,
+        Message(
+            "copies_all_reduce", _ALL_REDUCE, Dimension.data, Scope.weights, copies, gradients / dp.size, trained,
+            layout.layers + 1.0, Window.stage_backward,
+        ),
+        # First and last stage sum the gradient of an embedding that they share.
+        Message(
+            "tied_embedding_exchange", _SEND, Dimension.data, Scope.tied_embedding, layout.groups.pp,
+            design.software.gradient_message_bytes * head_parameters(w, m.tp), tied,
+        ),
+    ]  # fmt: skip
+
+
+def state_messages(
+    design: Design, layout: Layout, parameters: Scalar, group: Group, scope: Scope, prefix: str = "",
+    adapters: Trained | None = None,
+) -> list[Message]:
+    """Gradients and weights between the replicas of ``parameters`` weights that share their state.
+
+    ZeRO 0: one all-reduce of gradients. ZeRO 1: reduce-scatter, then all-gather of the new weights.
+    ZeRO 2: a reduce-scatter every micro-batch (under a pipeline it is ZeRO 1, see ``layout.zero_stage``). ZeRO 3:
+    also a gather of the weights for every forward and every backward (Rajbhandari et al. 2020), layer by layer
+    (and embedding or head): as many messages, each with its own latency and ramp. The forward alone sends its gathers
+    of ZeRO 3 only. Where ``adapters`` alone are trained, ZeRO 3 gathers all weights and the rest is theirs.
+    """  # fmt: skip
+    n, stage, trained = layout.n_micro_batches, layout.zero, design.workload.backward
+    gradients = parameters * design.software.gradient_message_bytes
+    weights = parameters * layout.element.activation
+    if adapters is not None:
+        gradients = adapters.stage * design.software.gradient_message_bytes
+        frozen = 0.0 if design.workload.adapters is None else parameters * design.workload.adapters.frozen_bytes
+        weights = jnp.where(stage >= 3.0, frozen, 0.0) + adapters.stage * layout.element.activation
+    pieces = jnp.where(stage >= 3.0, layout.layers + 1.0, 1.0)
+
+    def message(
+        name: str, kind: MessageKind, size: Scalar, times: Scalar, window: Window, pieces: Scalar | None = pieces
+    ) -> Message:
+        return Message(prefix + name, kind, Dimension.data, scope, group, size, times, pieces, window)
+
+    before = jnp.where(stage >= 3.0, n, jnp.where(stage >= 1.0, trained, 0.0))
+    again = jnp.where(stage >= 3.0, trained * n, 0.0)
+    scatters = trained * jnp.where(stage >= 2.0, n, jnp.where(stage >= 1.0, 1.0, 0.0))
+    whole = trained * jnp.where(stage >= 1.0, 0.0, 1.0)
+    forward, backward = Window.stage_forward, Window.stage_backward
+    return [
+        message("weights_all_gather", _ALL_GATHER, weights, before, forward),
+        message("gradients_all_reduce", _ALL_REDUCE, gradients, whole, backward, None),
+        message("gradients_reduce_scatter", _REDUCE_SCATTER, gradients, scatters, backward),
+        message("weights_all_gather_again", _ALL_GATHER, weights, again, backward),
+    ]
+
+
+def expert_state_messages(design: Design, layout: Layout, parameters: Scalar, replicas: Group) -> list[Message]:
+    """The same of ``parameters`` of routed experts; where adapters are trained, only the gathers of ZeRO 3."""
+    found = state_messages(design, layout, parameters, replicas, Scope.expert_weights, "expert_")
+    if design.workload.adapters is None:
+        return found
+    gathers = jnp.where(layout.zero >= 3.0, 1.0, 0.0)
+    return [m._replace(times=m.times * gathers) for m in found if m.kind is _ALL_GATHER]
+
+
+def partitioned(
+    found: list[Message], design: Design, layout: Layout, parameters: Scalar, changing: Scalar
+) -> list[Message]:
+    """Messages of ZeRO 3 where weights and gradients are split over a part of the replicas, the optimiser over all.
+
+    Weights are gathered, gradients scattered every micro-batch inside their partitions. Once a step what is left of
+    the gradients is scattered over the partitions, and the new weights are gathered over them. Where a secondary copy
+    of the weights is kept for the backward alone, the forward gathers over all replicas, and nothing else needs to
+    (ZeRO++: Wang et al. 2023; three levels: Xu et al. 2025). Messages may have fewer bytes an element.
+    """
+    sharding, parts, zero_3 = design.mapping.sharding, layout.partitions, layout.zero >= 3.0
+    assert sharding is not None and parts is not None
+    trained, dp = design.workload.backward, layout.groups.dp
+    secondary = sharding.secondary > 0.0
+    usual = design.software.gradient_message_bytes
+    reduce_bytes = jnp.where(zero_3 & (sharding.scattered_bytes > 0.0), sharding.scattered_bytes, usual)
+    narrow = jnp.where(zero_3, sharding.gathered_bytes / layout.element.activation, 1.0)
+    forward_group = Group(
+        jnp.where(secondary, dp.size, parts.weights.size), jnp.where(secondary, dp.local, parts.weights.local)
+    )
+    inside: dict[str, tuple[Group, Scalar]] = {
+        "weights_all_gather": (forward_group, narrow),
+        "weights_all_gather_again": (parts.weights, narrow),
+        "gradients_reduce_scatter": (parts.gradients, reduce_bytes / usual),
+        "gradients_all_reduce": (dp, 1.0),
+    }
+    of_parts = [m._replace(group=inside[m.name][0], size=m.size * inside[m.name][1]) for m in found]
+    once = jnp.where(zero_3, trained, 0.0)
+    left = changing * usual / parts.gradients.size
+    new = changing * layout.element.activation / parts.weights.size
+    pieces = layout.layers + 1.0
+
+    def message(name: str, kind: MessageKind, group: Group, size: Scalar, times: Scalar, window: Window) -> Message:
+        return Message(name, kind, Dimension.data, Scope.weights, group, size, times, pieces, window)
+
+    return [
+        *of_parts,
+        message(
+            "gradients_reduce_scatter_across", _REDUCE_SCATTER, parts.gradients_across, left, once,
+            Window.stage_backward,
+        ),
+        message(
+            "new_weights_all_gather", _ALL_GATHER, parts.weights_across, new, jnp.where(secondary, 0.0, once),
+            Window.stage_forward,
+        ),
+    ]  # fmt: skip
