@@ -35,7 +35,8 @@ def evaluate(design: Design) -> Metrics:
     drawn = energy.step_energy(design, layout, work, running.ratio, (step, layer))
     held, held_by = memory.peak_memory(design, layout, work)
     on_host = memory.host_memory(design, layout, work)
-    reason = infeasible_reason(design, layout, held, on_host, running.clock_infeasible)
+    on_storage = memory.storage_memory(design, layout, work)
+    reason = infeasible_reason(design, layout, held, on_host, on_storage, running.clock_infeasible)
     return Metrics(
         step_time=step.total,
         **{f"step_time_{part}": value for part, value in step._asdict().items()},

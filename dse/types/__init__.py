@@ -35,12 +35,12 @@ from dse.types.fields import (
     record,
 )
 from dse.types.kernels import AttentionKernels, EfficiencySteps, FineKernels, Kernels, Steps
-from dse.types.machine import HOST, Accelerator, MatrixRate, MemoryTier, System
+from dse.types.machine import HOST, Accelerator, HostTiers, MatrixRate, MemoryTier, System
 from dse.types.metrics import Metrics
 from dse.types.network import CollectiveKernels, Network, Pods, Volumes
 from dse.types.operations import Dimension, Element, Group, Message, Operator, Scope, Window, Work
 from dse.types.power import Power
-from dse.types.software import Capabilities, ExpertKernels, ExpertMapping, Mapping, Sharding, Software
+from dse.types.software import Capabilities, ExpertKernels, ExpertMapping, Mapping, Sharding, Software, Tiers
 from dse.types.technology import GENERATED, Board, Chip, LogicNode, MemoryTechnology
 from dse.types.workload import Adapters, Experts, Latent, Packing, Workload
 
@@ -74,6 +74,7 @@ __all__ = [
     "Experts",
     "FineKernels",
     "Group",
+    "HostTiers",
     "Infeasible",
     "Kernels",
     "Latent",
@@ -101,6 +102,7 @@ __all__ = [
     "Software",
     "Steps",
     "System",
+    "Tiers",
     "Volumes",
     "Window",
     "Work",

@@ -114,6 +114,7 @@ class Infeasible(IntFlag):
     stack_lacks = 16384
     experts_not_divisible = 32768
     experts_unsupported = 65536
+    storage = 131072
 
 
 #: One sentence a bit, for tables and dataset attributes.
@@ -131,6 +132,7 @@ INFEASIBLE_MEANING = {
     Infeasible.network_too_small: "the system has no network that connects that many devices",
     Infeasible.precision_unsupported: "the accelerator has no matrix rate at this precision",
     Infeasible.host_memory: "what is offloaded exceeds the host memory of a device",
+    Infeasible.storage: "what is offloaded to storage exceeds a device's share of it",
     Infeasible.offload_too_few_layers: "offloading needs at least three layers per device",
     Infeasible.power: "no clock meets the power limit, or the clock that is set exceeds the nominal one",
     Infeasible.shards_not_divisible: (

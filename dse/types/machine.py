@@ -51,6 +51,21 @@ class Accelerator:
 
 
 @record
+class HostTiers:
+    """Storage and processors of the host, a device's share; an optional part of a system.
+
+    By default one drive behind four PCIe 4 lanes, and Adam at a rate of memory: some 30 bytes a parameter at 60 GB/s.
+    """
+
+    storage_capacity: Scalar = metadata("", "B", "capacity of the storage", default=2e12, bounds=POSITIVE)
+    storage_read: Scalar = metadata("", "B/s", "rate at which the storage is read", default=6.5e9, bounds=POSITIVE)
+    storage_write: Scalar = metadata("", "B/s", "rate at which it is written", default=3.5e9, bounds=POSITIVE)
+    update_rate: Scalar = metadata(
+        "", "s-1", "parameters that the host's processors update a second", default=2e9, bounds=POSITIVE
+    )
+
+
+@record
 class System:
     """A cluster: ``n_devices`` accelerators, switched scale-up domains joined by a scale-out network."""
 
@@ -58,6 +73,7 @@ class System:
     scale_up: Network
     scale_out: Network
     host: MemoryTier = HOST
+    host_tiers: HostTiers | None = None  # those of HostTiers() where a mapping uses any
     host_power: Scalar = metadata(
         "", "W", "a device's share of its node's power: processors, fans, NICs, conversion", default=200.0
     )

@@ -169,6 +169,29 @@ class Sharding:
 
 
 @record
+class Tiers:
+    """Where what is offloaded lies beyond the host's memory, and who updates it; an optional part of a mapping."""
+
+    storage_weights: Scalar = metadata(
+        "", "1", "share of the offloaded weights that lies on the storage", default=0.0, bounds=SHARE
+    )
+    storage_activations: Scalar = metadata(
+        "", "1", "share of the offloaded activations that lies on the storage", default=0.0, bounds=SHARE
+    )
+    storage_optimizer: Scalar = metadata(
+        "", "1", "share of the offloaded optimiser state that lies on the storage", default=0.0, bounds=SHARE
+    )
+    offload_gradients: Scalar = metadata(
+        "", "1", "share of the layers' gradients that leaves for the host as they are made, in 16 bits", default=0.0,
+        bounds=SHARE,
+    )  # fmt: skip
+    host_update: Scalar = metadata(
+        "", "1", "share of the offloaded optimiser state that the host's processors update, beside the device's share",
+        default=0.0, bounds=SHARE,
+    )  # fmt: skip
+
+
+@record
 class Mapping:
     """How the workload is spread over the devices; ``n_devices = tp cp pp dp``."""
 
@@ -209,4 +232,5 @@ class Mapping:
     precision: Scalar = metadata("", "1", "precision of the matrix operands", enum=Precision)
     placement: Scalar = metadata("", "1", "placement order of the parallel dimensions", enum=Placement)
     experts: ExpertMapping | None = None  # where the workload has experts
-    sharding: Sharding | None = None  # where ZeRO 3 splits over all replicas
+    sharding: Sharding | None = None  # where ZeRO 3 splits over all replicas it has none
+    tiers: Tiers | None = None  # where offloading ends in the host's memory, and the device updates

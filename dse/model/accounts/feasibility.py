@@ -13,7 +13,7 @@ from dse.model.choice import divides
 from dse.model.layout import Layout, splits_sequence
 from dse.model.machine.rates import matrix_rate
 from dse.model.work import offload
-from dse.types import Design, Infeasible, Recompute, Scalar
+from dse.types import Design, HostTiers, Infeasible, Recompute, Scalar
 
 
 def usable_memory(design: Design) -> Scalar:
@@ -51,9 +51,13 @@ def experts_reasons(design: Design) -> dict[Infeasible, Scalar]:
 
 
 def infeasible_reason(
-    design: Design, layout: Layout, memory: Scalar, host_memory: Scalar, clock_infeasible: Scalar
+    design: Design, layout: Layout, memory: Scalar, host_memory: Scalar, storage: Scalar, clock_infeasible: Scalar
 ) -> Scalar:
-    """Bits of :class:`Infeasible`; 0 when the design can run. ``clock_infeasible``: no clock meets its power limit."""
+    """Bits of :class:`Infeasible`; 0 when the design can run.
+
+    ``memory``, ``host_memory``, ``storage``: bytes that a device needs of each. ``clock_infeasible``: no clock meets
+    its power limit.
+    """
     w, m, system = design.workload, design.mapping, design.system
     fits = divisibility.fits({**vars(w), **vars(m), "n_micro_batches": layout.n_micro_batches}, divides)
     lacking = capabilities.lacking(vars(m), vars(design.software.can))
@@ -71,6 +75,8 @@ def infeasible_reason(
         Infeasible.stack_lacks: functools.reduce(operator.or_, lacking.values()),
         **experts_reasons(design),
     }
+    if m.tiers is not None:
+        broken[Infeasible.storage] = storage > (system.host_tiers or HostTiers()).storage_capacity
     if layout.partitions is not None:
         across = (layout.partitions.weights_across.size, layout.partitions.gradients_across.size)
         whole = functools.reduce(operator.and_, (divides(1.0, size) for size in across))

@@ -49,7 +49,19 @@ def host_memory(design: Design, layout: Layout, work: TrainingWork) -> Scalar:
     """
     m = design.mapping
     in_flight = pipeline.in_flight(m.pp, m.virtual_stages, layout.n_micro_batches)
-    return offload.host_bytes(work.on_host, layout.layers, in_flight)
+    on_host = offload.host_bytes(work.on_host, layout.layers, in_flight)
+    if work.beyond is None:
+        return on_host
+    return on_host + layout.layers * work.beyond.gradients - storage_memory(design, layout, work)
+
+
+def storage_memory(design: Design, layout: Layout, work: TrainingWork) -> Scalar:
+    """Bytes that such a device keeps on storage."""
+    m = design.mapping
+    if work.beyond is None:
+        return 0.0
+    in_flight = pipeline.in_flight(m.pp, m.virtual_stages, layout.n_micro_batches)
+    return offload.storage_bytes(work.beyond, layout.layers, in_flight)
 
 
 def layer_transient_bytes(design: Design, layout: Layout, work: TrainingWork) -> Scalar:
@@ -125,13 +137,21 @@ def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Stag
     if work.trained is not None:  # adapters are, a layer is not
         ends, layer = frozen_state(state, design, layout), work.trained.layer
         weights = usual_layer_parameters(w, m.tp) * ends.weights + layer * state.weights
+    gradients = stage.layers * (layer * state.gradients)
+    optimizer = offload.resident(stage.layers, m.offload_optimizer) * (layer * state.optimizer)
+    if m.tiers is not None:
+        some, own = offload.state_left(m)
+        ends = ends._replace(gradients=some * ends.gradients, optimizer=own * ends.optimizer)
+        gradients = offload.resident(stage.layers, m.tiers.offload_gradients) * (layer * state.gradients)
+        off = jnp.minimum(stage.layers, offload.BUFFERED_LAYERS) * (1.0 - own)  # the host updates them: no buffers
+        optimizer = optimizer - off * (layer * state.optimizer)
     # FSDP's outermost unit, embedding and head, is gathered once and freed at the end.
     whole = _where_split(layout, 3.0, layout.element.activation * stage.parameters)
     transient = jnp.maximum(layer_transient_bytes(design, layout, work) - stage.transient, 0.0)
     memory = Memory(
         weights=offload.resident(stage.layers, m.offload_weights) * weights,
-        gradients=stage.layers * (layer * state.gradients),
-        optimizer=offload.resident(stage.layers, m.offload_optimizer) * (layer * state.optimizer),
+        gradients=gradients,
+        optimizer=optimizer,
         embedding_and_head=stage.parameters * ends.total,
         activations=offload.resident(stage.held, m.offload_activations) * work.kept.mean,
         logits=stage.activations,

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.work.offload import OnHost
-from dse.types import MemoryTier, Scalar
+from dse.model.work.offload import Beyond, OnHost
+from dse.types import HostTiers, MemoryTier, Scalar
 
 
 class Transfers(NamedTuple):
@@ -31,6 +31,25 @@ def transfers(layer: OnHost, host: MemoryTier) -> Transfers:
         forward=jnp.maximum(layer.weights, layer.activations) / host.bandwidth,
         backward=backward / host.bandwidth,
         last_backward=(backward + layer.optimizer) / host.bandwidth,
+    )
+
+
+def through_tiers(moved: Transfers, layer: Beyond, tiers: HostTiers, host: MemoryTier) -> Transfers:
+    """The same where a part goes on to storage, which is read and written in turn while the link is in use.
+
+    Each pass takes the longer of link and storage (ZeRO-Infinity: Rajbhandari et al. 2021, section 6.2). Optimiser
+    state that the host updates does not cross the link, only its gradients and new weights do, one each way. Gradients
+    that leave as they are made go the other way than what comes in.
+    """
+    reads, writes = 1.0 / tiers.storage_read, 1.0 / tiers.storage_write
+    backward = (layer.weights + layer.activations) * reads
+    on_link = moved.last_backward + (layer.update_bytes - layer.stays) / host.bandwidth
+    return Transfers(
+        forward=jnp.maximum(moved.forward, layer.weights * reads + layer.activations * writes),
+        backward=jnp.maximum(jnp.maximum(moved.backward, backward), layer.gradients / host.bandwidth),
+        last_backward=jnp.maximum(
+            jnp.maximum(on_link, backward + layer.optimizer * (reads + writes)), layer.gradients / host.bandwidth
+        ),
     )
 
 

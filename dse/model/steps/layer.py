@@ -14,7 +14,7 @@ from dse.model.machine.rates import Rates, step_rates
 from dse.model.parallel import offload
 from dse.model.parallel.layer import context_parallel, expert_parallel, tensor_parallel
 from dse.model.work.training import TrainingWork
-from dse.types import Design, Scalar, Scope
+from dse.types import Design, HostTiers, Scalar, Scope
 
 #: Launches that a softmax of single kernels adds to a layer's about twenty-five: cast, scale, mask, softmax, cast.
 EAGER_LAUNCHES = 0.2
@@ -104,6 +104,11 @@ def _run_layer(
     again = layout.full * (tensor.forward + context.forward)
     backward_pass = passes.backward + recompute + tensor.backward + context.backward + again
     moved = offload.transfers(work.on_host, design.system.host)
+    host_update: Scalar = 0.0
+    if work.beyond is not None:
+        tiers = design.system.host_tiers or HostTiers()
+        moved = offload.through_tiers(moved, work.beyond, tiers, design.system.host)
+        host_update = work.beyond.updated / tiers.update_rate
     exposed_backward = trained * offload.exposed(moved.backward, backward_pass, passes.memory_backward)
     # The last backward may hide transfers in the wait for the host too.
     launches = host_passes(design, layout) * design.software.host_time
@@ -111,6 +116,8 @@ def _run_layer(
     update = offload.exposed(moved.last_backward, last_pass, passes.memory_backward) - offload.exposed(
         moved.backward, last_pass, passes.memory_backward
     )
+    if work.beyond is not None:  # both at once: the device its share, the host its own, after the last gradients
+        update = jnp.maximum(update, host_update)
     time = LayerTime(
         forward=passes.forward,
         backward=passes.backward,

@@ -15,6 +15,7 @@ from dse.model.machine.roofline import moving_time
 from dse.model.parallel import pipeline
 from dse.model.parallel.data import Windows, data_parallel_time
 from dse.model.steps.layer import LayerTime, first_layer, launch_time, run_layer
+from dse.model.work import offload
 from dse.model.work.state import optimizer_traffic
 from dse.model.work.training import TrainingWork
 from dse.types import Design, Scalar, Scope
@@ -143,4 +144,6 @@ def optimizer_time(design: Design, layout: Layout, work: TrainingWork, rates: Ra
     moved = changing * optimizer_traffic(design, layout, layout.groups.dp)
     if layout.experts is not None and work.experts is not None and work.trained is None:
         moved = moved + work.experts.parameters * optimizer_traffic(design, layout, layout.experts.replicas)
+    if design.mapping.tiers is not None:  # what the host updates, the device does not
+        moved = moved * offload.state_left(design.mapping)[1]
     return moving_time(moved, rates) + design.software.step_overhead

@@ -8,7 +8,7 @@ from dse.model.layout import Layout
 from dse.model.work import offload
 from dse.model.work.adapters import Trained, fine_tuned, frozen, trained_parameters, without_backward
 from dse.model.work.messages import training_messages
-from dse.model.work.offload import OnHost
+from dse.model.work.offload import Beyond, OnHost
 from dse.model.work.parameters import stage_expert_parameters, stage_parameters, usual_layer_parameters
 from dse.model.work.state import Kept, StateBytes, frozen_state, kept_bytes, state_bytes
 from dse.model.work.transformer import embedding_operators, expert_layer_operators, head_operators, layer_operators
@@ -35,6 +35,7 @@ class TrainingWork(NamedTuple):
     state: StateBytes  # of one parameter
     kept: Kept
     on_host: OnHost
+    beyond: Beyond | None  # what else leaves the device
     experts: ExpertWork | None = None
     trained: Trained | None = None  # where most parameters are frozen
 
@@ -61,6 +62,8 @@ def training_work(design: Design, layout: Layout) -> TrainingWork:
     if trained is not None:
         weights = a_layer * frozen_state(state, design, layout).weights + trained.layer * state.weights
         optimizer = trained.layer * state.optimizer
+    gradients = (a_layer if trained is None else trained.layer) * state.gradients
+    on_host = offload.on_host(design.mapping, weights, kept.mean, optimizer)
     experts = None
     if layout.experts is not None:
         of_experts = state_bytes(design, layout, layout.experts.replicas)
@@ -78,7 +81,8 @@ def training_work(design: Design, layout: Layout) -> TrainingWork:
         parameters=parameters,
         state=state,
         kept=kept,
-        on_host=offload.on_host(design.mapping, weights, kept.mean, optimizer),
+        on_host=on_host,
+        beyond=offload.beyond(design.mapping, on_host, gradients / design.software.gradient_bytes),
         experts=experts,
         trained=trained,
     )
