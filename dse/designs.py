@@ -20,6 +20,7 @@ from dse.types import (
     GENERATED,
     Adapters,
     Chip,
+    ContextParallel,
     Design,
     ExpertKernels,
     ExpertMapping,
@@ -71,7 +72,7 @@ _OF_WORKLOAD = {EXPERTS: EXPERTS, "workload.latent": "workload.latent", **dict.f
 #: Records of how a model is trained, which a design has that states a leaf of theirs.
 OF_TRAINING: dict[str, type] = {
     "workload.adapters": Adapters, "workload.packing": Packing, "mapping.sharding": Sharding,
-    "mapping.tiers": Tiers, "system.host_tiers": HostTiers,
+    "mapping.context": ContextParallel, "mapping.tiers": Tiers, "system.host_tiers": HostTiers,
 }  # fmt: skip
 
 #: Records that only some designs have: path → class.

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from dse.types import Attention, Collective, Infeasible, Placement, Precision, Recompute, SequenceParallel
+from dse.types import (
+    Attention,
+    Collective,
+    ContextExchange,
+    Infeasible,
+    Placement,
+    Precision,
+    Recompute,
+    SequenceParallel,
+)
 
 CODES = {
     Precision: "fp32 tf32 bf16 fp16 fp8 fp8_block fp4 int8 int4",
@@ -12,6 +21,7 @@ CODES = {
     SequenceParallel: "none gather_again keep_gathered at_stage_boundaries",
     Attention: "unfused flash",
     Collective: "auto ring tree hierarchical in_switch doubling",
+    ContextExchange: "p2p all_gather a2a a2a_p2p",
     Placement: "tp_cp_dp_pp tp_cp_pp_dp",
 }
 REASONS = (

@@ -14,6 +14,7 @@ from dse.model.choice import ceiling, divides, even_part, least, power_of_two
 from dse.model.formats import activation_bytes, operand_bytes
 from dse.types import (
     Attention,
+    ContextExchange,
     Design,
     Element,
     Group,
@@ -65,6 +66,15 @@ class Partitions(NamedTuple):
     gradients_across: Group
 
 
+class ContextLayout(NamedTuple):
+    """How the ranks of context parallelism exchange."""
+
+    heads_over: Group  # ranks that exchange heads for sequence, neighbours
+    ring: Group  # those that pass keys and values round
+    gathers: Scalar  # 1 where keys and values are gathered instead
+    kv_width: Scalar  # heads x head size of the keys that a rank has in its attention, one head at least
+
+
 class StageLayers(NamedTuple):
     """Layers of the stages of a pipeline and of their chunks, in which the ends may have fewer than the others."""
 
@@ -113,6 +123,7 @@ class Layout(NamedTuple):
     selective_op: Scalar  # 1 when it runs all again but the operators whose outputs are kept
     value_width: Scalar | None = None  # heads x size of a value, where it has another size than a key
     experts: ExpertLayout | None = None  # of a mixture of experts
+    context: ContextLayout | None = None  # where context parallelism is not a ring
     partitions: Partitions | None = None  # where ZeRO 3 splits over a part of the replicas
 
     @property
@@ -171,7 +182,25 @@ def lay_out(design: Design) -> Layout:
         selective_op=w.backward * _is(m.recompute, Recompute.selective_op),
         value_width=None if w.latent is None else heads * w.latent.v_dim,
         experts=lay_out_experts(design, norm_tokens, stages),
+        context=lay_out_context(design),
         partitions=lay_out_partitions(design),
+    )
+
+
+def lay_out_context(design: Design) -> ContextLayout | None:
+    """Groups of the exchange that a mapping names for context parallelism; tp lies inside, then heads, then rings."""
+    w, m, exchange = design.workload, design.mapping, design.mapping.context
+    if exchange is None:
+        return None
+    kind, domain = exchange.cp_comm_type, design.system.scale_up.domain
+    inner = jnp.where(kind == float(ContextExchange.a2a_p2p), least(exchange.a2a_size, m.cp), 1.0)
+    heads_over = jnp.where(kind == float(ContextExchange.a2a), m.cp, inner)
+    ring = m.cp / heads_over
+    return ContextLayout(
+        heads_over=Group(heads_over, members_within(heads_over, m.tp, domain)),
+        ring=Group(ring, members_within(ring, m.tp * heads_over, domain)),
+        gathers=_is(kind, ContextExchange.all_gather),
+        kv_width=w.head_dim * jnp.maximum(w.n_kv_heads / (m.tp * heads_over), 1.0),
     )
 
 

@@ -10,6 +10,7 @@ from dse.types.choices import (
     INFEASIBLE_MEANING,
     Attention,
     Collective,
+    ContextExchange,
     Infeasible,
     MessageKind,
     OperatorKind,
@@ -40,7 +41,16 @@ from dse.types.metrics import Metrics
 from dse.types.network import CollectiveKernels, Network, Pods, Volumes
 from dse.types.operations import Dimension, Element, Group, Message, Operator, Scope, Window, Work
 from dse.types.power import Power
-from dse.types.software import Capabilities, ExpertKernels, ExpertMapping, Mapping, Sharding, Software, Tiers
+from dse.types.software import (
+    Capabilities,
+    ContextParallel,
+    ExpertKernels,
+    ExpertMapping,
+    Mapping,
+    Sharding,
+    Software,
+    Tiers,
+)
 from dse.types.technology import GENERATED, Board, Chip, LogicNode, MemoryTechnology
 from dse.types.workload import Adapters, Experts, Latent, Packing, Workload
 
@@ -65,6 +75,8 @@ __all__ = [
     "Chip",
     "Collective",
     "CollectiveKernels",
+    "ContextExchange",
+    "ContextParallel",
     "Design",
     "Dimension",
     "EfficiencySteps",

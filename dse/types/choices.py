@@ -49,6 +49,15 @@ class SequenceParallel(IntEnum):
     at_stage_boundaries = 3  # as none, but scattered before the boundary of a stage and gathered behind it
 
 
+class ContextExchange(IntEnum):
+    """What context parallelism sends, by Megatron-Core's names (option ``cp-comm-type``)."""
+
+    p2p = 0  # keys and values in a ring, behind the attention (Liu et al. 2023)
+    all_gather = 1  # keys and values to all ranks before the attention (Llama team 2024, section 3.3.2)
+    a2a = 2  # heads for sequence: every rank has all tokens of its heads (DeepSpeed-Ulysses: Jacobs et al. 2023)
+    a2a_p2p = 3  # that inside groups, a ring between them (Fang & Zhao 2024)
+
+
 class Attention(IntEnum):
     """Attention kernel of a software stack."""
 

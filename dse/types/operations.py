@@ -112,6 +112,8 @@ class Window(Enum):
     matrix_weight_gradient = auto()
     attention_forward = auto()
     attention_backward = auto()
+    before_attention = auto()  # nothing: the attention waits for it
+    before_attention_backward = auto()
     experts_forward = auto()
     experts_backward = auto()
     stage_forward = auto()

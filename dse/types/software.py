@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dse.types.choices import Attention, Collective, Placement, Precision, Recompute
+from dse.types.choices import Attention, Collective, ContextExchange, Placement, Precision, Recompute
 from dse.types.fields import COUNT, POSITIVE, POSITIVE_SHARE, SHARE, YES_OR_NO, Bounds, Scalar, metadata, record
 
 #: As much of an option as any mapping asks for.
@@ -143,6 +143,18 @@ class ExpertMapping:
 
 
 @record
+class ContextParallel:
+    """How context parallelism exchanges; an optional part of a mapping, which has a ring without it."""
+
+    cp_comm_type: Scalar = metadata(
+        "", "1", "what context parallelism sends", default=float(ContextExchange.p2p), enum=ContextExchange
+    )
+    a2a_size: Scalar = metadata(
+        "", "1", "ranks that exchange heads for sequence under a2a-p2p, rings between them", default=8.0, bounds=COUNT
+    )
+
+
+@record
 class Sharding:
     """Parts of the data parallel replicas over which ZeRO 3 splits weights and gradients; an optional part.
 
@@ -233,4 +245,5 @@ class Mapping:
     placement: Scalar = metadata("", "1", "placement order of the parallel dimensions", enum=Placement)
     experts: ExpertMapping | None = None  # where the workload has experts
     sharding: Sharding | None = None  # where ZeRO 3 splits over all replicas it has none
+    context: ContextParallel | None = None  # where keys and values go round a ring it may have none
     tiers: Tiers | None = None  # where offloading ends in the host's memory, and the device updates

@@ -112,7 +112,7 @@ def llama(run: Run) -> Design:
     return dse.design(
         "llama-3-1-405b", "eos", "megatron-core", n_devices=run.devices, tp=8, cp=run.cp, pp=16, dp=run.dp,
         virtual_stages=8, micro_batch=1, recompute="none", zero_stage=1, sequence_parallel=1, overlap_dp=1,
-        overlap_tp=0, placement="tp_cp_pp_dp", seq_len=run.tokens, global_batch=run.batch,
+        overlap_tp=0, placement="tp_cp_pp_dp", cp_comm_type="all_gather", seq_len=run.tokens, global_batch=run.batch,
         **{"workload.window": run.tokens},
     )  # fmt: skip
 

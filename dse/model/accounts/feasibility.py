@@ -75,6 +75,13 @@ def infeasible_reason(
         Infeasible.stack_lacks: functools.reduce(operator.or_, lacking.values()),
         **experts_reasons(design),
     }
+    if layout.context is not None:
+        heads, ring = layout.context.heads_over.size, layout.context.ring.size
+        for reason, kept in (
+            (Infeasible.heads_not_divisible, divides(m.tp * heads, w.n_heads)),
+            (Infeasible.sequence_not_divisible, divides(1.0, ring)),
+        ):
+            broken[reason] = broken[reason] | ~kept
     if m.tiers is not None:
         broken[Infeasible.storage] = storage > (system.host_tiers or HostTiers()).storage_capacity
     if layout.partitions is not None:

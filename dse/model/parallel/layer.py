@@ -48,12 +48,19 @@ def tensor_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes
 
 
 def context_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes: Passes) -> Exposed:
-    """The ring of keys and values, and in the backward of their gradients, behind the attention that it feeds."""
+    """The ring of keys and values, and in the backward of their gradients, behind the attention that it feeds.
+
+    What other exchanges send before it is exposed.
+    """
     overlap = design.software.cp_overlap
     overlaps = {Window.attention_forward: overlap, Window.attention_backward: overlap}
     group, own = layout.groups.cp, _of(sent, Dimension.context)
     forward, backward = _behind(own, overlaps, passes, collectives.usage(group, design.system))
-    return Exposed(forward, backward, *_across(own, group, Window.attention_forward))
+    across = _across(own, group, Window.attention_forward, Window.before_attention)
+    if layout.context is not None:  # the attention waits for what is exchanged or gathered before it
+        forward = forward + time_of(own, Scope.layer, Window.before_attention)
+        backward = backward + time_of(own, Scope.layer, Window.before_attention_backward)
+    return Exposed(forward, backward, *across)
 
 
 def expert_parallel(layout: Layout, sent: Iterable[Sent]) -> Exposed:
@@ -65,11 +72,13 @@ def expert_parallel(layout: Layout, sent: Iterable[Sent]) -> Exposed:
     return Exposed(forward, backward, leaves * forward, leaves * backward)
 
 
-def _across(sent: list[Sent], group: Group, forward: Window) -> tuple[Scalar, Scalar]:
+def _across(sent: list[Sent], group: Group, *forward: Window) -> tuple[Scalar, Scalar]:
     """Seconds of forward and backward messages between domains, 0 where the group does not leave its own."""
     leaves = jnp.where(group.domains > 1.0, 1.0, 0.0)
-    behind = time_of([s for s in sent if s.message.window is not forward], Scope.layer)
-    return leaves * time_of(sent, Scope.layer, forward), leaves * behind
+    before, behind = (
+        time_of([s for s in sent if (s.message.window in forward) is ahead], Scope.layer) for ahead in (True, False)
+    )
+    return leaves * before, leaves * behind
 
 
 def _of(sent: Iterable[Sent], dimension: Dimension) -> list[Sent]:

@@ -65,13 +65,17 @@ def attention_operators(design: Design, layout: Layout) -> list[Operator]:
     statistics = 4.0 * batch * queries  # one fp32 log-sum-exp a row
     flash_stored = qk_stored + value_stored + statistics
     eager = layout.eager
-    kv_batch, keys, pairs = m.micro_batch * layout.kv_heads, w.seq_len, flash_pairs(w)
-    flash_batch, flash_queries = batch, queries
+    flash_batch, flash_queries, keys = batch, queries, w.seq_len
+    kv_batch, pairs = m.micro_batch * layout.kv_heads, flash_pairs(w) / m.cp
+    if layout.context is not None:  # a rank's heads have the queries of all that it exchanged heads with
+        over = layout.context.heads_over.size
+        flash_batch, flash_queries, pairs = batch / over, queries * over, pairs * over
+        kv_batch = m.micro_batch * layout.context.kv_width / w.head_dim
     if w.packing is not None:  # the kernel runs over documents, each as a sequence of its own
         keys = document_tokens(w)
         documents = w.seq_len / keys
-        flash_batch, kv_batch = documents * batch, documents * kv_batch
-        flash_queries, pairs = keys / m.cp, pairs / documents
+        flash_batch, kv_batch = documents * flash_batch, documents * kv_batch
+        flash_queries, pairs = flash_queries / documents, pairs / documents
     return [
         batched_matmul("attention_scores", batch, queries, w.seq_len, w.head_dim, e, qk_stored, unfused),
         elementwise(
@@ -84,6 +88,6 @@ def attention_operators(design: Design, layout: Layout) -> list[Operator]:
         ),
         batched_matmul("attention_context", batch, queries, value_dim, w.seq_len, e, probabilities, unfused),
         flash_attention(
-            flash_batch, flash_queries, keys, pairs / m.cp, mean_dim, kv_batch, e, flash_stored, layout.flash,
+            flash_batch, flash_queries, keys, pairs, mean_dim, kv_batch, e, flash_stored, layout.flash,
         ),
     ]  # fmt: skip

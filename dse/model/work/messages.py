@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from dse.model.choice import choose
 from dse.model.layout import Layout
 from dse.model.work.adapters import Trained
+from dse.model.work.context import context_messages
 from dse.model.work.parameters import all_layers, common_parameters, routed_parameters
 from dse.model.work.replicas import data_messages, expert_state_messages
 from dse.types import (
@@ -125,23 +126,6 @@ def embedding_and_head_messages(design: Design, layout: Layout) -> list[Message]
         message(Scope.head, "head_all_gather", _ALL_GATHER, trained * 2.0 * split),
         message(Scope.head, "head_reduce_scatter", _REDUCE_SCATTER, trained * split),
     ]
-
-
-def context_messages(design: Design, layout: Layout) -> list[Message]:
-    """Ring attention (Liu et al. 2023): ``c - 1`` steps of keys and values, backward of their gradients too."""
-    group, trained = layout.groups.cp, design.workload.backward
-    if layout.value_width is None:
-        block = 2.0 * layout.element.activation * layout.tokens * layout.kv_width
-    else:
-        block = layout.element.activation * layout.tokens * layout.keys_and_values
-    steps = group.size - 1.0
-    forward, backward = (
-        Message("keys_and_values", _SEND, Dimension.context, Scope.layer, group, block, steps,
-                window=Window.attention_forward, repeated=True),
-        Message("keys_values_and_gradients", _SEND, Dimension.context, Scope.layer, group, block,
-                2.0 * trained * steps, window=Window.attention_backward),
-    )  # fmt: skip
-    return [forward, backward]
 
 
 def pipeline_messages(design: Design, layout: Layout) -> list[Message]:

@@ -1,0 +1,66 @@
+"""Messages of context parallelism: a ring of keys and values, a gather of them, or heads exchanged for sequence."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from dse.model.layout import ContextLayout, Layout
+from dse.types import Design, Dimension, Group, Message, MessageKind, Scalar, Scope, Window
+
+
+def context_messages(design: Design, layout: Layout) -> list[Message]:
+    """Ring attention (Liu et al. 2023): ``c - 1`` steps of keys and values, backward of their gradients too."""
+    act = layout.element.activation
+    if layout.context is not None:
+        return exchanged_messages(design, layout, layout.context)
+    if layout.value_width is None:
+        block = 2.0 * act * layout.tokens * layout.kv_width
+    else:
+        block = act * layout.tokens * layout.keys_and_values
+    return _ring(layout.groups.cp, block, layout.groups.cp.size - 1.0, design.workload.backward)
+
+
+def _ring(group: Group, block: Scalar, steps: Scalar, trained: Scalar) -> list[Message]:
+    forward, backward = (
+        Message("keys_and_values", MessageKind.send, Dimension.context, Scope.layer, group, block, steps,
+                window=Window.attention_forward, repeated=True),
+        Message("keys_values_and_gradients", MessageKind.send, Dimension.context, Scope.layer, group, block,
+                2.0 * trained * steps, window=Window.attention_backward),
+    )  # fmt: skip
+    return [forward, backward]
+
+
+def exchanged_messages(design: Design, layout: Layout, context: ContextLayout) -> list[Message]:
+    """Messages of the exchange that the mapping names.
+
+    Heads for sequence: queries, keys and values before the attention, its output after it, and the gradients of all
+    on the way back: each rank sends what it has but its own share. A gather brings all keys and values before the
+    attention, again in the backward, where their gradients are summed and scattered.
+    """
+    trained, act, m = design.workload.backward, layout.element.activation, design.mapping
+    heads, keys_and_values = context.heads_over, layout.keys_and_values
+    # Ranks beyond the key/value heads have copies of one: so many more bytes of keys and values.
+    copies = context.kv_width * heads.size / layout.kv_width
+    sent = act * layout.tokens * (layout.query_width + copies * keys_and_values + layout.context_width)
+    block = act * layout.tokens * copies * keys_and_values
+    everything = act * layout.tokens * m.cp * keys_and_values
+    exchanges = jnp.where(heads.size > 1.0, 1.0, 0.0)
+
+    def message(name: str, kind: MessageKind, group: Group, size: Scalar, times: Scalar, forward: bool) -> Message:
+        window = Window.before_attention if forward else Window.before_attention_backward
+        return Message(
+            name, kind, Dimension.context, Scope.layer, group, size, times, window=window, repeated=forward,
+            sums=kind is MessageKind.reduce_scatter,
+        )  # fmt: skip
+
+    exchange, gather, cp = MessageKind.all_to_all, MessageKind.all_gather, layout.groups.cp
+    return [
+        *_ring(context.ring, block, (1.0 - context.gathers) * (context.ring.size - 1.0), trained),
+        message("heads_for_sequence", exchange, heads, sent, exchanges, True),
+        message("heads_for_sequence_backward", exchange, heads, sent, trained * exchanges, False),
+        message("keys_values_all_gather", gather, cp, everything, context.gathers, True),
+        message("keys_values_all_gather_again", gather, cp, everything, trained * context.gathers, False),
+        message(
+            "keys_values_reduce_scatter", MessageKind.reduce_scatter, cp, everything, trained * context.gathers, False
+        ),
+    ]
