@@ -24,7 +24,9 @@ from dse.types import (
     ExpertMapping,
     Experts,
     Latent,
+    Links,
     Mapping,
+    Package,
     Pods,
     Precision,
     choice_name,
@@ -48,6 +50,9 @@ N_DEVICES = "system.n_devices"
 #: The record that an over-subscribed scale-out network has and others lack.
 PODS = "system.scale_out.pods"
 
+#: The records of links that no switch joins, and of packages within a domain.
+LINKS, PACKAGE = "system.scale_up.links", "system.scale_up.package"
+
 #: How the leaves begin that say what a stack can do.
 CAN = "software.can."
 
@@ -64,7 +69,9 @@ OF_EXPERTS: dict[str, type] = {"mapping.experts": ExpertMapping, "software.exper
 _OF_WORKLOAD = {EXPERTS: EXPERTS, "workload.latent": "workload.latent", **dict.fromkeys(OF_EXPERTS, EXPERTS)}
 
 #: Records that only some designs have: path → class.
-OPTIONAL: dict[str, type] = {CHIP: Chip, PODS: Pods, EXPERTS: Experts, "workload.latent": Latent, **OF_EXPERTS}
+OPTIONAL: dict[str, type] = {
+    CHIP: Chip, PODS: Pods, LINKS: Links, PACKAGE: Package, EXPERTS: Experts, "workload.latent": Latent, **OF_EXPERTS,
+}  # fmt: skip
 
 
 @functools.cache

@@ -8,7 +8,7 @@ import functools
 from hypothesis import strategies as st
 
 from dse import catalog
-from dse.designs import CHIP, OF_EXPERTS, PODS, known_leaves, replace
+from dse.designs import CHIP, LINKS, OF_EXPERTS, PACKAGE, PODS, known_leaves, replace
 from dse.model.layout import lay_out
 from dse.model.work.training import training_work
 from dse.types import (
@@ -151,11 +151,11 @@ _SWITCHES = (
     "in_network_reduction", "tile_rows", "tile_columns", "n_devices", "power.limit",
 )  # fmt: skip
 
-#: Leaves that may be any number near the one they have; pods and experts have tests of their own.
+#: Leaves that may be any number near the one they have; pods, links and experts have tests of their own.
 _NUMBERS = [
     p for p in known_leaves()
     if p.startswith(("system.", "software.")) and not p.endswith(_SWITCHES)
-    and not p.startswith((PODS, *OF_EXPERTS))
+    and not p.startswith((PODS, LINKS, PACKAGE, *OF_EXPERTS))
 ]  # fmt: skip
 
 #: Those of a machine whose accelerator is stated, and of one whose accelerator is generated from its chip.

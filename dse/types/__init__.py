@@ -17,6 +17,7 @@ from dse.types.choices import (
     Precision,
     Recompute,
     SequenceParallel,
+    Topology,
     choice_name,
 )
 from dse.types.design import Design
@@ -37,8 +38,8 @@ from dse.types.fields import (
 from dse.types.kernels import AttentionKernels, EfficiencySteps, FineKernels, Kernels, Steps
 from dse.types.machine import HOST, Accelerator, MatrixRate, MemoryTier, System
 from dse.types.metrics import Metrics
-from dse.types.network import CollectiveKernels, Network, Pods, Volumes
-from dse.types.operations import Dimension, Element, Group, Message, Operator, Scope, Window, Work
+from dse.types.network import CollectiveKernels, Links, Network, Package, Pods, Volumes
+from dse.types.operations import Dimension, Element, Group, Message, Operator, Reach, Scope, Window, Work
 from dse.types.power import Power
 from dse.types.software import Capabilities, ExpertKernels, ExpertMapping, Mapping, Software
 from dse.types.technology import GENERATED, Board, Chip, LogicNode, MemoryTechnology
@@ -76,6 +77,7 @@ __all__ = [
     "Infeasible",
     "Kernels",
     "Latent",
+    "Links",
     "LogicNode",
     "Mapping",
     "MatrixRate",
@@ -87,10 +89,12 @@ __all__ = [
     "Network",
     "Operator",
     "OperatorKind",
+    "Package",
     "Placement",
     "Pods",
     "Power",
     "Precision",
+    "Reach",
     "Recompute",
     "Scalar",
     "Scope",
@@ -98,6 +102,7 @@ __all__ = [
     "Software",
     "Steps",
     "System",
+    "Topology",
     "Volumes",
     "Window",
     "Work",

@@ -74,6 +74,13 @@ class Placement(IntEnum):
     tp_cp_pp_dp = 1
 
 
+class Topology(IntEnum):
+    """How the links between devices that no switch joins are laid out."""
+
+    torus = 0  # two or three axes, which wrap around or not (a mesh)
+    hypercube = 1  # a link to each device whose number differs in one bit
+
+
 class OperatorKind(StrEnum):
     """What a device does an operator with; known in Python, never traced."""
 
