@@ -304,7 +304,8 @@ def in_pods(found: Groups, mapping: Mapping, pods: Pods | None) -> Groups:
     inside). A ring leaves a pod once, and as many rings as a pod has groups share what leads out of it, ``1 / o`` of
     its links: each member has ``min(m / o, 1)`` of its own. A group within one pod has all of it. Groups of tp and cp
     are taken to be within pods. In a dragonfly a byte to the next pod goes by way of a third one, so that not all take
-    the one link between two: twice over links between pods (Kim et al., ISCA 2008).
+    the one link between two: twice over links between pods (Kim et al., ISCA 2008). Clusters joined by slower NICs
+    are pods whose devices have ``1 / o`` each, for the one ring that goes through them (Holmes, Yang et al. 2023).
     """
     if pods is None:
         return found
@@ -315,7 +316,8 @@ def in_pods(found: Groups, mapping: Mapping, pods: Pods | None) -> Groups:
 
     def share(alone: Scalar, stride: Scalar, extent: Scalar) -> Scalar:
         """Of a member's bandwidth: ``alone`` where one position of its group lies in a pod."""
-        leaving = least(alone * jnp.maximum(whole / stride, 1.0), 1.0)
+        together = jnp.where(pods.pooled > 0.0, jnp.maximum(whole / stride, 1.0), 1.0)
+        leaving = least(alone * together, 1.0)
         return jnp.where(extent > whole, leaving, 1.0)
 
     return found._replace(

@@ -36,7 +36,7 @@ def reach_in(system: System, tp: Scalar) -> Callable[..., Reach | None]:
         edges = axis_edges(links, slice_size(system), tp)
         return lambda *runs: _choose(links, edges, runs)
     if package is not None:
-        return lambda *runs: _in_package(package, network.bandwidth, network.domain, runs)
+        return lambda *runs: _in_package(package, network.domain, runs)
     return lambda *runs: None
 
 
@@ -69,11 +69,11 @@ def _side(devices: Scalar, exponent: Scalar) -> Scalar:
     return jnp.minimum(power_of_two(root), even_part(devices))
 
 
-def fills(system: System) -> Any:
-    """Whether the axes of a torus divide its slice."""
+def fills(system: System, tp: Scalar) -> Any:
+    """Whether the axes of a torus divide its slice, with ``tp`` as of :func:`reach_in`."""
     links = system.scale_up.links
     assert links is not None
-    _, x, xy, devices = axis_edges(links, slice_size(system))
+    _, x, xy, devices = axis_edges(links, slice_size(system), tp)
     return (divides(x, devices) & divides(xy, devices)) | (links.topology != float(Topology.torus))
 
 
@@ -140,11 +140,11 @@ def _on_hypercube(links: Links, devices: Scalar, runs: tuple[Run, ...]) -> Reach
     return Reach(ring, jnp.minimum(cut, ring), one, dimensions, 0.5 * dimensions)
 
 
-def _in_package(package: Package, bandwidth: Scalar, domain: Scalar, runs: tuple[Run, ...]) -> Reach:
+def _in_package(package: Package, domain: Scalar, runs: tuple[Run, ...]) -> Reach:
     """All of the faster links for a group that fits in one package, else the plain share of one."""
     size: Scalar = 1.0
     for _, members in runs:
         size = size * members
     stride, members = runs[-1]
-    share = jnp.where(stride * members <= package.devices, package.inner_bandwidth / bandwidth, 1.0)
+    share = jnp.where(stride * members <= package.devices, package.speedup, 1.0)
     return Reach(share, share, share, jnp.minimum(size, domain) - 1.0, 1.0)

@@ -135,7 +135,9 @@ INFEASIBLE_MEANING = {
     Infeasible.sequence_not_divisible: "cp (or tp with sequence parallelism) does not divide the sequence",
     Infeasible.device_count_mismatch: "tp x cp x pp x dp is not the number of devices",
     Infeasible.interleave_not_divisible: "virtual stages need pp > 1 and micro-batches that pp divides",
-    Infeasible.network_too_small: "the system has no network that connects that many devices",
+    Infeasible.network_too_small: (
+        "the system has no network that connects that many devices, or axes of a torus do not divide them"
+    ),
     Infeasible.precision_unsupported: "the accelerator has no matrix rate at this precision",
     Infeasible.host_memory: "what is offloaded exceeds the host memory of a device",
     Infeasible.offload_too_few_layers: "offloading needs at least three layers per device",

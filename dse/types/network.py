@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from dse.types.choices import Topology
-from dse.types.fields import COUNT, POSITIVE, POSITIVE_SHARE, SHARE, SIGNED, Bounds, Scalar, metadata, record
+from dse.types.fields import (
+    COUNT,
+    POSITIVE,
+    POSITIVE_SHARE,
+    SHARE,
+    SIGNED,
+    YES_OR_NO,
+    Bounds,
+    Scalar,
+    metadata,
+    record,
+)
 
 
 @record
@@ -62,6 +73,10 @@ class Pods:
         "", "1", "links between pods that a byte to the next pod takes: 1 of a tree, 2 of a dragonfly (Valiant)",
         default=1.0, bounds=Bounds(low=1.0),
     )  # fmt: skip
+    pooled: Scalar = metadata(
+        "", "1", "1 where the rings of a pod share what leads out of it, 0 where each device has its own slow link",
+        default=1.0, bounds=YES_OR_NO,
+    )  # fmt: skip
 
 
 @record
@@ -73,8 +88,10 @@ class Links:
     and the parallel dimensions are laid over them in the order of the mapping: lengths of axes say which lies where.
     """
 
-    topology: Scalar = metadata("", "1", "how the links are laid out", enum=Topology)
-    per_device: Scalar = metadata("", "1", "links of a device; two an axis of a torus", bounds=COUNT)
+    topology: Scalar = metadata("", "1", "how the links are laid out", default=0.0, enum=Topology)
+    per_device: Scalar = metadata(
+        "", "1", "links of a device: two an axis of a torus, which has three axes above four", default=4.0, bounds=COUNT
+    )
     wrap: Scalar = metadata(
         "", "1", "an axis wraps around where its length is a multiple of this", default=1.0, bounds=COUNT
     )
@@ -97,8 +114,10 @@ class Package:
     pace of the network, as rings do whose slowest link sets the pace.
     """
 
-    devices: Scalar = metadata("", "1", "devices of a package", bounds=COUNT)
-    inner_bandwidth: Scalar = metadata("", "B/s", "bandwidth a device and direction inside of it", bounds=POSITIVE)
+    devices: Scalar = metadata("", "1", "devices of a package", default=1.0, bounds=COUNT)
+    speedup: Scalar = metadata(
+        "", "1", "bandwidth between devices of a package over that of the network", default=1.0, bounds=POSITIVE
+    )
 
 
 @record

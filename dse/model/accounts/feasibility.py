@@ -58,7 +58,7 @@ def infeasible_reason(
     reach = jnp.maximum(system.scale_up.domain, system.scale_out.domain)
     too_small = system.n_devices > reach
     if system.scale_up.links is not None:
-        too_small = too_small | ~links.fills(system)
+        too_small = too_small | ~links.fills(system, m.tp)
     broken = {
         Infeasible.memory: memory > usable_memory(design),
         **{reason: ~kept for reason, kept in fits.items()},
