@@ -56,7 +56,7 @@ def names(kind: str, folder: Folder = None) -> list[str]:
     """Slugs of all entries of a kind, sorted.
 
     >>> names("system")[:3]
-    ['b200-node', 'eos', 'fms-ibm']
+    ['b200-node', 'dgx-b200', 'dgx-b300']
     """
     return sorted(paths(kind, folder))
 

@@ -146,5 +146,5 @@ def _in_package(package: Package, domain: Scalar, runs: tuple[Run, ...]) -> Reac
     for _, members in runs:
         size = size * members
     stride, members = runs[-1]
-    share = jnp.where(stride * members <= package.devices, package.speedup, 1.0)
+    share = jnp.where(stride * members <= package.dies, package.speedup, 1.0)
     return Reach(share, share, share, jnp.minimum(size, domain) - 1.0, 1.0)

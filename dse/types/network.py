@@ -114,7 +114,7 @@ class Package:
     pace of the network, as rings do whose slowest link sets the pace.
     """
 
-    devices: Scalar = metadata("", "1", "devices of a package", default=1.0, bounds=COUNT)
+    dies: Scalar = metadata("", "1", "devices of a package", default=1.0, bounds=COUNT)
     speedup: Scalar = metadata(
         "", "1", "bandwidth between devices of a package over that of the network", default=1.0, bounds=POSITIVE
     )

@@ -127,7 +127,7 @@ def test_a_hypercube_is_a_torus_of_two_an_axis():
 
 def test_a_package_is_a_faster_level_inside_for_groups_that_fit():
     """Two dies of a package: twice the bandwidth between them, that of the node for more."""
-    network = dataclasses.replace(PLAIN.scale_up, package=Package(devices=2.0, speedup=2.0))
+    network = dataclasses.replace(PLAIN.scale_up, package=Package(dies=2.0, speedup=2.0))
     system = dataclasses.replace(PLAIN, scale_up=network)
     reach = model.reach_in(system, 1.0)
     pair, four, apart = ((1.0, 2.0), (1.0, 4.0), (2.0, 2.0))
