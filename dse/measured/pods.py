@@ -95,8 +95,10 @@ def _plain_fsdp(lookup: Lookup, cells: Cells) -> dict[str, str]:
     chip, of which the members of a tensor-parallel group work on all of theirs together. A policy that keeps every
     product takes as long as none at all; its memory is less than what is told of it.
     """
-    accelerator = lookup.resolve("accelerator", cells.text("gpu", "accelerator"))
-    devices, batch = cells.count("n_gpus"), cells.count("global_batch")
+    system = lookup.resolve("system", cells.text("system"))
+    named = cells.text("gpu", "accelerator") or (system and lookup.entry("system", system).value("accelerator", system))
+    accelerator = lookup.resolve("accelerator", named)
+    devices, batch = cells.count("n_gpus", "n_devices"), cells.count("global_batch")
     if not accelerator or not devices or not batch or not unswitched(lookup, accelerator):
         return {}
     tp, a_chip = cells.count("tp") or max(devices / batch, 1.0), cells.count("micro_batch")

@@ -58,6 +58,8 @@ def test_what_a_row_leaves_open_is_what_maxtext_does(candidates):
     """All chips share the weights, all of their sequences are one micro-batch, layers run again."""
     (only,) = candidates().mappings
     assert (only.tp, only.dp, only.micro_batch, only.recompute) == (1, 512, 2, 2)
+    (by_system,) = candidates(gpu="", system="tpu-v5e-pod").mappings
+    assert by_system == only
     (few,) = candidates(global_batch="256").mappings
     assert (few.tp, few.dp, few.micro_batch) == (2, 256, 1)
     (a_chip,) = candidates(tp="4", micro_batch="2", recompute="minimal").mappings
