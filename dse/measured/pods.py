@@ -120,10 +120,10 @@ def unswitched(lookup: Lookup, accelerator: str) -> bool:
 
 def slices(cells: Cells, system: System, devices: float) -> float:
     """Slices of a system without switches that a row runs on: as it says, else as few pods as hold its devices."""
+    stated, told = cells.count("slices"), _SLICES.search(cells.text("note"))
     if system.scale_up.links is None:
         return 1.0
-    told = _SLICES.search(cells.text("note"))
-    found = cells.count("slices") or (float(told[1]) if told else math.ceil(devices / system.scale_up.domain))
+    found = stated or (float(told[1]) if told else math.ceil(devices / system.scale_up.domain))
     if devices % found or devices / found > system.scale_up.domain:
         pod = system.scale_up.domain
         raise Skip("devices are no whole slices", f"{devices:g} devices, {found:g} slices of at most {pod:g}")
