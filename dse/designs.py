@@ -27,7 +27,9 @@ from dse.types import (
     Experts,
     HostTiers,
     Latent,
+    Links,
     Mapping,
+    Package,
     Packing,
     Pods,
     Precision,
@@ -54,6 +56,9 @@ N_DEVICES = "system.n_devices"
 #: The record that an over-subscribed scale-out network has and others lack.
 PODS = "system.scale_out.pods"
 
+#: The records of links that no switch joins, and of packages within a domain.
+LINKS, PACKAGE = "system.scale_up.links", "system.scale_up.package"
+
 #: How the leaves begin that say what a stack can do.
 CAN = "software.can."
 
@@ -77,7 +82,8 @@ OF_TRAINING: dict[str, type] = {
 
 #: Records that only some designs have: path → class.
 OPTIONAL: dict[str, type] = {
-    CHIP: Chip, PODS: Pods, EXPERTS: Experts, "workload.latent": Latent, **OF_EXPERTS, **OF_TRAINING,
+    CHIP: Chip, PODS: Pods, LINKS: Links, PACKAGE: Package, EXPERTS: Experts, "workload.latent": Latent, **OF_EXPERTS,
+    **OF_TRAINING,
 }  # fmt: skip
 
 

@@ -252,7 +252,9 @@ def _training_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str,
             f"virtual_stages={m.virtual_stages:g}, pp={m.pp:g}, "
             f"micro-batches={w.global_batch / (m.dp * m.micro_batch):g}"
         ),
-        "network_too_small": f"n_devices={system.n_devices:g}, the network connects {joined:g}",
+        "network_too_small": f"n_devices={system.n_devices:g}, the network connects {joined:g}" + (
+            f"; links.x={links.x:g}, links.y={links.y:g}" if (links := system.scale_up.links) else ""
+        ),
         "host_memory": f"needs {metrics['host_memory'] / _GIB:.1f} GiB of {system.host.capacity / _GIB:.1f} GiB",
         "storage": "host_tiers.storage_capacity, what the shares of mapping.tiers put there",
         "stack_lacks": _lacked(design),

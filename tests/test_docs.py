@@ -177,7 +177,7 @@ def test_recipes_work():
     from dse.cli import app
 
     evaluated = commands(RECIPES, "evaluate")
-    assert len(evaluated) == 4
+    assert len(evaluated) == 5
     for line in [*commands(RECIPES, "catalog"), *(f"{line} --json" for line in evaluated)]:
         done = CliRunner().invoke(app, line.split())
         assert done.exit_code == 0, (line, done.output)

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse import outputs
-from dse.calibrate import kernel_tables, kernels, power, stacks, steps
+from dse.calibrate import kernel_tables, kernels, levels, power, stacks, steps
 from dse.errors import InputError
-from dse.measured import energy
+from dse.measured import energy, pods
 from dse.measured import kernels as measured_kernels
 
 
@@ -81,7 +81,9 @@ def _written(job: Job, found: Any, output: str | Path, force: bool, progress: Ca
 
 
 def _kind(path: str | Path) -> str:
-    return "kernels" if measured_kernels.is_table(path) else "energy" if energy.is_table(path) else "steps"
+    if measured_kernels.is_table(path):
+        return "kernels"
+    return "energy" if energy.is_table(path) else "levels" if pods.is_table(path) else "steps"
 
 
 def _kernels(found: Sequence[kernels.FittedJob]) -> Summary:
@@ -100,6 +102,11 @@ def _power(found: Sequence[power.FittedChip]) -> Summary:
     return Summary(["chip", "figures", "error", "unseen"], rows)
 
 
+def _levels(found: levels.Levels) -> Summary:
+    header = ["stack", "rows", "level", "median error", "configuration unseen", "model unseen"]
+    return Summary(header, levels.errors(found), f"slices lose {found.loss:.2%} of compute a doubling of their number")
+
+
 def _steps(found: steps.Calibration) -> Summary:
     header = ["source", "rows", "error", "unseen", "unseen median", "unseen 90 %", "unseen bias", "source left out"]
     note = f"80 % intervals hold {stacks.coverage(found):.1%} of the unseen rows"
@@ -113,6 +120,9 @@ JOBS = {
         kernel_tables.write, kernel_tables.write_catalog, _kernels,
     ),
     "energy": Job(lambda tables, *_: power.calibrate(tables), power.write, power.write_catalog, _power),
+    "levels": Job(
+        lambda tables, _, progress: levels.calibrate(tables, progress), levels.write, levels.write_catalog, _levels
+    ),
     "steps": Job(
         lambda tables, folds, progress: steps.calibrate(tables, folds or 5, progress=progress),
         stacks.write, stacks.write_catalog, _steps,

@@ -11,6 +11,7 @@ from dse import catalog
 from dse.calibrate import residuals, writing
 from dse.calibrate.steps import (
     FAMILY,
+    LEVELLED,
     LINEAGE,
     NAMES,
     NOT_FITTED,
@@ -140,6 +141,7 @@ def write_catalog(found: Calibration, folder: str | Path | None = None) -> list[
     if not (root / "software").is_dir():
         raise InputError(str(root), "no folder software/ in it", "a catalogue of stacks", "name the folder hw_catalog")
     written = [path for path in sorted((root / "software").glob("*.toml")) if path.stem not in NOT_FITTED]
+    written = [path for path in written if lineage_of(path.stem) not in LEVELLED]
     for path in written:
         writing.revise(path, _entries(found, path.stem))
     return written

@@ -81,6 +81,9 @@ FAMILY = {"matrix_slowdown": 1.0, "flash_slowdown": 1.0}
 #: Stacks that stand for something else than measured steps: what is fitted to power assumes one of them.
 NOT_FITTED = ("calculon", "pytorch-eager", "superconducting-compiled")
 
+#: Lineages whose stacks have one level each and share nothing with the others: see :mod:`dse.calibrate.levels`.
+LEVELLED = ("maxtext",)
+
 #: Weight of a figure that its collector quotes from memory.
 FROM_MEMORY = 0.2
 
@@ -167,13 +170,14 @@ _CONFIGURATION = (
 )  # fmt: skip
 
 
-def rows_of(compared: Sequence[Comparison], chips: dict[object, str]) -> Rows:
-    """The timed rows of dense models that were predicted with a stack of the catalogue.
+def rows_of(compared: Sequence[Comparison], chips: dict[object, str], levelled: bool = False) -> Rows:
+    """The timed rows of dense models that were predicted with a stack of the catalogue, a ``levelled`` one or not.
 
     What stacks are fitted with says nothing of experts.
     """
     kept = [c for c in compared if is_timed(c) and c.prediction.completed.get("software", "") not in (*NOT_FITTED, "")]
     kept = [c for c in kept if c.prediction.chosen.workload.experts is None]
+    kept = [c for c in kept if (lineage_of(c.prediction.completed["software"]) in LEVELLED) == levelled]
     if not kept:
         raise InputError("calibrate", "no measured step that can be predicted", "training rows", "see dse validate")
     designs = [c.prediction.design for c in kept if c.prediction.design is not None]

@@ -20,6 +20,7 @@ from dse.catalog.entries import (
     NO_NETWORK,
     Entry,
     Values,
+    check_between,
     load,
     no_network,
     reference,
@@ -37,9 +38,9 @@ from dse.types.paths import build, leaves
 
 __all__ = [
     "FOLDERS", "LEFT_OPEN", "Constant", "Entry", "Sourced", "Values", "accelerator", "bounded", "catalog_root",
-    "check", "choice", "default_software", "digest", "entry", "kinds", "mapping_defaults", "memory", "names", "network",
-    "node", "provenance", "quantity", "resolve", "software", "system", "unverified", "used", "values", "within",
-    "workload",
+    "check", "check_between", "choice", "default_software", "digest", "entry", "kinds", "mapping_defaults", "memory",
+    "names", "network", "node", "provenance", "quantity", "resolve", "software", "system", "unverified", "used",
+    "values", "within", "workload",
 ]  # fmt: skip
 
 
@@ -55,7 +56,7 @@ def names(kind: str, folder: Folder = None) -> list[str]:
     """Slugs of all entries of a kind, sorted.
 
     >>> names("system")[:3]
-    ['b200-node', 'eos', 'fms-ibm']
+    ['b200-node', 'dgx-b200', 'dgx-b300']
     """
     return sorted(paths(kind, folder))
 
@@ -173,10 +174,10 @@ def software(name: str, where: str = "software", folder: Folder = None) -> types
 def system(name: str, where: str = "system", folder: Folder = None, fine: bool = False) -> types.System:
     """The cluster of a name, one node of it: ``n_devices`` is ``devices_per_node``.
 
-    An accelerator's name is its default node and network; its links must be switched. ``fine`` as of :func:`values`.
+    An accelerator's name is its default node and network; ``fine`` as of :func:`values`.
 
     Raises:
-        InputError: for an unknown name, and for an accelerator whose links form no switched node.
+        InputError: for an unknown name, and for an accelerator whose links are not in the catalogue.
 
     >>> selene = system("selene")
     >>> selene.n_devices, selene.scale_out.bandwidth

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -330,7 +331,8 @@ def _chip(found: Entry, folder: Folder) -> Values:
 def _network(found: Entry, folder: Folder, fine: bool) -> Values:
     """One level; with ``fine`` what its ``alone`` states, else what collectives of every network share."""
     values = _stated(found, types.Network, absent=0.0)
-    values |= _optional(found, types.Volumes, "volumes") | _optional(found, types.Pods, "pods")
+    parts = (types.Volumes, types.Pods, types.Links, types.Package)
+    values |= functools.reduce(operator.or_, (_optional(found, part, part.__name__.lower()) for part in parts))
     if fine:
         restated = {path: found.value(f"alone.{path}") for path in leaves(types.Network)}
         values |= {path: value for path, value in restated.items() if value is not None}
@@ -347,13 +349,16 @@ def _system(found: Entry, folder: Folder, fine: bool) -> Values:
     file, per_node = shown(found.path), found.value(prefix + "devices_per_node")
     if alone and found.value("node.scale_up") == NO_NETWORK:
         raise InputError(
-            f"{file}: node.scale_up", "'none'", "a switched network",
-            f"only switched nodes are modelled yet, and the links of {found.slug} do not form one: name another system",
+            f"{file}: node.scale_up", "'none'", "a network",
+            f"the links of {found.slug} are not in the catalogue: name another system",
         )  # fmt: skip
     device = found if alone else load(*reference(found, "accelerator", folder), folder)
     values = within("accelerator", _accelerator(device, folder, fine))
     for level in ("scale_up", "scale_out"):
-        values |= within(level, _named(found, prefix + level, folder, fine))
+        named = _named(found, prefix + level, folder, fine)
+        if level == "scale_out":
+            check_between(named, f"{file}: {prefix}scale_out", str(found.value(prefix + level)))
+        values |= within(level, named)
         own = found.value(f"{prefix}{level}_bandwidth")
         values |= {f"{level}.bandwidth": own} if own else {}
     link = device.value("host_bandwidth", types.HOST.bandwidth)
@@ -363,6 +368,14 @@ def _system(found: Entry, folder: Folder, fine: bool) -> Values:
         "host.bandwidth": found.value(f"{prefix}host_bandwidth", link),
         "n_devices": per_node,
     }  # fmt: skip
+
+
+def check_between(network: Values, where: str, name: str) -> None:
+    """That a network can join domains; InputError for links without a switch and packages, which are within one."""
+    if any(path.startswith(("links.", "package.")) for path in network):
+        raise InputError(
+            where, repr(name), "a network that joins domains", "name links without a switch as scale_up"
+        )
 
 
 def _facility(found: Entry, prefix: str, device: Entry, folder: Folder) -> Values:

@@ -185,7 +185,9 @@ _NETWORK = Table(
     | {
         "fit": Table(_leaves(types.Network, *_FIT), needs=_FIT, plain=True),
         "volumes": Table(_leaves(types.Volumes)),
-        "pods": Table(_leaves(types.Pods), needs=tuple(paths.leaves(types.Pods))),
+        "pods": Table(_leaves(types.Pods), needs=("size", "oversubscription")),
+        "links": Table(_leaves(types.Links), needs=("topology", "per_device")),
+        "package": Table(_leaves(types.Package), needs=tuple(paths.leaves(types.Package))),
         "alone": Table(_COLLECTIVE_KERNELS),
     },
     needs=("bandwidth", "fit"),

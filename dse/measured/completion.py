@@ -13,7 +13,7 @@ import re
 from typing import Any
 
 from dse.errors import InputError
-from dse.measured import calculon
+from dse.measured import calculon, pods
 from dse.measured.cells import Cells
 from dse.measured.mappings import mappings
 from dse.measured.names import Lookup, family
@@ -22,7 +22,6 @@ from dse.types import Attention, ExpertKernels, Mapping, Software, System, Workl
 
 _FINE_TUNING = re.compile(r"\b(LoRA|SFT|fine-?tun\w*)\b", re.IGNORECASE)
 _EXPERTS = re.compile(r"mixtral|deepseek|moe|-a\d+b\b|gpt-oss|kimi|dbrx|grok|llama-4|minimax", re.IGNORECASE)
-_TORUS = re.compile(r"tpu", re.IGNORECASE)
 
 
 #: What is chosen among candidates where a row leaves it open; the others are defaults.
@@ -51,7 +50,7 @@ def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
     lookup = lookup or Lookup()
     if case.row.cells.keys() >= calculon.COLUMNS:
         return _of_calculon(case, lookup)
-    cells = Cells(case.row)
+    cells = pods.read(case, lookup)
     _refuse(cells, lookup)
     _require(cells)
     devices = cells.count("n_gpus", "n_devices") or 1.0
@@ -62,7 +61,10 @@ def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
         selective = {"selective": float(lookup.entry("software", stack).value("selective", 0.0))}
         if workload.experts is not None:
             software = dataclasses.replace(software, experts=_expert_kernels(lookup, stack))
-        found = mappings(cells, workload, devices, (lookup.mapping_defaults(stack) | selective).__getitem__)
+        copies = pods.slices(cells, system, devices)
+        system = pods.sliced(system, devices, copies)
+        default = (lookup.mapping_defaults(stack) | selective).__getitem__
+        found = mappings(cells, workload, devices, default, copies)
     except InputError as error:
         raise Skip("not in the catalogue", str(error)) from None
     return Candidates(workload, dataclasses.replace(system, n_devices=devices), software, found, cells.completed, stack)
@@ -80,10 +82,7 @@ def _of_calculon(case: Case, lookup: Lookup) -> Candidates:
 
 def _refuse(cells: Cells, lookup: Lookup) -> None:
     """Skip what the model does not cover."""
-    device, model = cells.text("gpu", "accelerator"), cells.text("model", "workload")
-    if _TORUS.match(device):
-        raise Skip("torus network not modelled", device)
-    _refuse_experts(cells, lookup, model)
+    _refuse_experts(cells, lookup, cells.text("model", "workload"))
     if cells.text("precision").lower() == "nvfp4":  # transforms, and layers kept at higher precision, cost a fifth
         raise Skip("recipe not modelled", "NVFP4")
     tuned = _FINE_TUNING.search(cells.text("note"))

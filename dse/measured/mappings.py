@@ -17,6 +17,7 @@ PRECISIONS = {
     "bf16": "bf16", "te-bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16", "half": "fp16",
     "fp8": "fp8", "te-fp8": "fp8", "fp8-cs": "fp8", "fp8-ds": "fp8", "fp8-block": "fp8_block", "fp8-sc": "fp8_block",
     "fp8-mx": "fp8_block", "mxfp8": "fp8_block", "fp32": "fp32", "tf32": "tf32", "fp4": "fp4", "nvfp4": "fp4",
+    "int8": "int8", "aqt": "int8", "aqt-int8": "int8",
 }  # fmt: skip
 
 #: Bounds of what is searched: micro-batches are powers of two, tp stays in a node.
@@ -36,9 +37,12 @@ _ASYNCHRONOUS = re.compile(r"async\w*[ -]?tp\b", re.IGNORECASE)
 Default = Callable[[str], float]
 
 
-def mappings(cells: Cells, workload: Workload, devices: float, default: Default) -> tuple[Mapping, ...]:
+def mappings(
+    cells: Cells, workload: Workload, devices: float, default: Default, slices: float = 1.0
+) -> tuple[Mapping, ...]:
     """Every mapping that agrees with what a row states; Skip when there is none.
 
+    Each of several ``slices`` of devices holds a copy of the state that ZeRO splits (MaxText's dcn_data_parallelism).
     ``dp`` follows from the devices, whatever the row prints. Sequence parallelism counts at tp > 1 only.
     """
     cp = cells.count("cp") or 1.0
@@ -55,10 +59,13 @@ def mappings(cells: Cells, workload: Workload, devices: float, default: Default)
     found = []
     for tp, pp in splits(cells, workload, devices / cp):
         dp = devices / (tp * pp * cp)
-        sequence = _given(split_sequence, default("sequence_parallel")) if tp > 1 else 0.0
+        if dp % slices:
+            continue
+        fits = float(workload.seq_len) % (tp * cp) == 0.0  # a sequence that does not is split only where that is stated
+        sequence = _given(split_sequence, default("sequence_parallel") * fits) if tp > 1 else 0.0
         found += [
             Mapping(
-                tp=tp, pp=pp, dp=dp, micro_batch=batch, virtual_stages=stages, recompute=policy,
+                tp=tp, pp=pp, dp=dp, micro_batch=batch, virtual_stages=stages, recompute=policy, dp_replicate=slices,
                 recompute_share=share, sequence_parallel=sequence, **overlap, **fixed,
             )
             for batch, stages in schedules(cells, workload, pp, dp)

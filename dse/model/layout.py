@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model import links
 from dse.model.choice import ceiling, divides, even_part, least, power_of_two
 from dse.model.formats import activation_bytes, operand_bytes
 from dse.types import (
@@ -25,6 +26,7 @@ from dse.types import (
     Scalar,
     SequenceParallel,
     Software,
+    System,
 )
 
 
@@ -165,7 +167,7 @@ def lay_out(design: Design) -> Layout:
         n_micro_batches=w.global_batch / (m.dp * m.micro_batch),
         replicas=m.dp * m.cp,
         devices=m.tp * m.cp * m.pp * m.dp,
-        groups=in_pods(groups(m, design.system.scale_up.domain), m, design.system.scale_out.pods),
+        groups=placed(m, design.system),
         element=Element(
             operand=operand_bytes(m.precision),
             activation=activation_bytes(m.precision),
@@ -233,6 +235,7 @@ def lay_out_experts(design: Design, tokens: Scalar, stages: StageLayers) -> Expe
         return None
     ep, etp = m.experts.ep, m.experts.etp
     domain, copies = stage_domain(m, design.system.scale_up.domain), m.tp * m.cp * m.dp / (ep * etp)
+    reach = links.reach_in(design.system, m.tp)
     return ExpertLayout(
         sent=tokens * experts.top_k,
         rows=tokens * experts.top_k * etp * experts.imbalance,
@@ -240,9 +243,9 @@ def lay_out_experts(design: Design, tokens: Scalar, stages: StageLayers) -> Expe
         ffn=experts.expert_ffn / etp,
         shared=experts.shared_ffn / m.tp,
         first=jnp.minimum(experts.first_dense, stages.fullest - stages.first_lacks),
-        ep=Group(ep, members_within(ep, etp, domain)),
-        etp=Group(etp, members_within(etp, 1.0, domain)),
-        replicas=Group(copies, members_within(copies, ep * etp, domain)),
+        ep=Group(ep, members_within(ep, etp, domain), reach=reach((etp, ep))),
+        etp=Group(etp, members_within(etp, 1.0, domain), reach=reach((1.0, etp))),
+        replicas=Group(copies, members_within(copies, ep * etp, domain), reach=reach((ep * etp, copies))),
     )
 
 
@@ -316,6 +319,21 @@ def eager_softmax(batch: Scalar, software: Software) -> Scalar:
 # Groups
 
 
+def placed(mapping: Mapping, system: System) -> Groups:
+    """Communicators of a mapping with what they have of a system's networks."""
+    found = in_pods(groups(mapping, system.scale_up.domain), mapping, system.scale_out.pods)
+    reach = links.reach_in(system, mapping.tp)
+    dp_stride, pp_stride = strides(mapping)
+    cp_run, shards = (mapping.tp, mapping.cp), mapping.dp / mapping.dp_replicate
+    return Groups(
+        tp=found.tp._replace(reach=reach((1.0, mapping.tp))),
+        cp=found.cp._replace(reach=reach(cp_run)),
+        dp=found.dp._replace(reach=reach(cp_run, (dp_stride, shards))),
+        copies=found.copies._replace(reach=reach((dp_stride * shards, mapping.dp_replicate))),
+        pp=found.pp._replace(reach=reach((pp_stride, mapping.pp))),
+    )
+
+
 def groups(mapping: Mapping, domain: Scalar) -> Groups:
     """Communicators of a mapping in scale-up domains of so many devices; the innermost dimension has stride 1."""
     tp, cp, pp, dp = mapping.tp, mapping.cp, mapping.pp, mapping.dp
@@ -344,18 +362,21 @@ def in_pods(found: Groups, mapping: Mapping, pods: Pods | None) -> Groups:
     Members ``s`` devices apart are ``m = max(P / s, 1)`` to a pod of ``P`` (shards: ``c m``, context parallelism lies
     inside). A ring leaves a pod once, and as many rings as a pod has groups share what leads out of it, ``1 / o`` of
     its links: each member has ``min(m / o, 1)`` of its own. A group within one pod has all of it. Groups of tp and cp
-    are taken to be within pods.
+    are taken to be within pods. In a dragonfly a byte to the next pod goes by way of a third one, so that not all take
+    the one link between two: twice over links between pods (Kim et al., ISCA 2008). Clusters joined by slower NICs
+    are pods whose devices have ``1 / o`` each, for the one ring that goes through them (Holmes, Yang et al. 2023).
     """
     if pods is None:
         return found
-    whole, above = pods.size, 1.0 / pods.oversubscription
+    whole, above = pods.size, 1.0 / (pods.oversubscription * pods.detour)
     dp_stride, pp_stride = strides(mapping)
     dp_extent = dp_stride * mapping.dp
     shards_extent = dp_extent / mapping.dp_replicate
 
     def share(alone: Scalar, stride: Scalar, extent: Scalar) -> Scalar:
         """Of a member's bandwidth: ``alone`` where one position of its group lies in a pod."""
-        leaving = least(alone * jnp.maximum(whole / stride, 1.0), 1.0)
+        together = jnp.where(pods.pooled > 0.0, jnp.maximum(whole / stride, 1.0), 1.0)
+        leaving = least(alone * together, 1.0)
         return jnp.where(extent > whole, leaving, 1.0)
 
     return found._replace(

@@ -18,6 +18,7 @@ from dse.types.choices import (
     Precision,
     Recompute,
     SequenceParallel,
+    Topology,
     choice_name,
 )
 from dse.types.design import Design
@@ -38,8 +39,8 @@ from dse.types.fields import (
 from dse.types.kernels import AttentionKernels, EfficiencySteps, FineKernels, Kernels, Steps
 from dse.types.machine import HOST, Accelerator, HostTiers, MatrixRate, MemoryTier, System
 from dse.types.metrics import Metrics
-from dse.types.network import CollectiveKernels, Network, Pods, Volumes
-from dse.types.operations import Dimension, Element, Group, Message, Operator, Scope, Window, Work
+from dse.types.network import CollectiveKernels, Links, Network, Package, Pods, Volumes
+from dse.types.operations import Dimension, Element, Group, Message, Operator, Reach, Scope, Window, Work
 from dse.types.power import Power
 from dse.types.software import (
     Capabilities,
@@ -90,6 +91,7 @@ __all__ = [
     "Infeasible",
     "Kernels",
     "Latent",
+    "Links",
     "LogicNode",
     "Mapping",
     "MatrixRate",
@@ -101,11 +103,13 @@ __all__ = [
     "Network",
     "Operator",
     "OperatorKind",
+    "Package",
     "Packing",
     "Placement",
     "Pods",
     "Power",
     "Precision",
+    "Reach",
     "Recompute",
     "Scalar",
     "Scope",
@@ -115,6 +119,7 @@ __all__ = [
     "Steps",
     "System",
     "Tiers",
+    "Topology",
     "Volumes",
     "Window",
     "Work",

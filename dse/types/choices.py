@@ -83,6 +83,13 @@ class Placement(IntEnum):
     tp_cp_pp_dp = 1
 
 
+class Topology(IntEnum):
+    """How the links between devices that no switch joins are laid out."""
+
+    torus = 0  # two or three axes, which wrap around or not (a mesh)
+    hypercube = 1  # a link to each device whose number differs in one bit
+
+
 class OperatorKind(StrEnum):
     """What a device does an operator with; known in Python, never traced."""
 
@@ -138,7 +145,9 @@ INFEASIBLE_MEANING = {
     Infeasible.sequence_not_divisible: "cp (or tp with sequence parallelism) does not divide the sequence",
     Infeasible.device_count_mismatch: "tp x cp x pp x dp is not the number of devices",
     Infeasible.interleave_not_divisible: "virtual stages need pp > 1 and micro-batches that pp divides",
-    Infeasible.network_too_small: "the system has no network that connects that many devices",
+    Infeasible.network_too_small: (
+        "the system has no network that connects that many devices, or axes of a torus do not divide them"
+    ),
     Infeasible.precision_unsupported: "the accelerator has no matrix rate at this precision",
     Infeasible.host_memory: "what is offloaded exceeds the host memory of a device",
     Infeasible.storage: "what is offloaded to storage exceeds a device's share of it",

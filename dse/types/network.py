@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from dse.types.fields import COUNT, POSITIVE, POSITIVE_SHARE, SHARE, SIGNED, Bounds, Scalar, metadata, record
+from dse.types.choices import Topology
+from dse.types.fields import (
+    COUNT,
+    POSITIVE,
+    POSITIVE_SHARE,
+    SHARE,
+    SIGNED,
+    YES_OR_NO,
+    Bounds,
+    Scalar,
+    metadata,
+    record,
+)
 
 
 @record
@@ -57,6 +69,55 @@ class Pods:
         "o", "1", "bandwidth into a pod's devices over that out of the pod; 1: full bisection", default=1.0,
         bounds=Bounds(low=1.0),
     )  # fmt: skip
+    detour: Scalar = metadata(
+        "", "1", "links between pods that a byte to the next pod takes: 1 of a tree, 2 of a dragonfly (Valiant)",
+        default=1.0, bounds=Bounds(low=1.0),
+    )  # fmt: skip
+    pooled: Scalar = metadata(
+        "", "1", "1 where the rings of a pod share what leads out of it, 0 where each device has its own slow link",
+        default=1.0, bounds=YES_OR_NO,
+    )  # fmt: skip
+
+
+@record
+class Links:
+    """Links between the devices of a domain that no switch joins: a torus, a mesh, a hypercube.
+
+    An optional part of a scale-up network, whose bandwidth is that of all links of a device; a switched one has none of
+    these leaves. Devices in use form slices of at most a domain; those of a torus are numbered along x, then y, then z,
+    and the parallel dimensions are laid over them in the order of the mapping: lengths of axes say which lies where.
+    """
+
+    topology: Scalar = metadata("", "1", "how the links are laid out", default=0.0, enum=Topology)
+    per_device: Scalar = metadata(
+        "", "1", "links of a device: two an axis of a torus, which has three axes above four", default=4.0, bounds=COUNT
+    )
+    wrap: Scalar = metadata(
+        "", "1", "an axis wraps around where its length is a multiple of this", default=1.0, bounds=COUNT
+    )
+    x: Scalar = metadata(
+        "", "1", "devices along the first axis of a slice; 0: as near to a square or cube as powers of two come",
+        default=0.0,
+    )  # fmt: skip
+    y: Scalar = metadata("", "1", "the same of the second axis; the last one follows", default=0.0)
+    slice_loss: Scalar = metadata(
+        "", "1", "share of a step's compute that slices lose to waiting for each other, a doubling of their number",
+        default=0.0, bounds=SHARE,
+    )  # fmt: skip
+
+
+@record
+class Package:
+    """Devices that share a package or a board and have faster links between them than the rest of their domain.
+
+    An optional third level inside of a scale-up network, for groups that fit in it: a group that leaves it goes at the
+    pace of the network, as rings do whose slowest link sets the pace.
+    """
+
+    dies: Scalar = metadata("", "1", "devices of a package", default=1.0, bounds=COUNT)
+    speedup: Scalar = metadata(
+        "", "1", "bandwidth between devices of a package over that of the network", default=1.0, bounds=POSITIVE
+    )
 
 
 @record
@@ -78,5 +139,7 @@ class Network:
         bounds=SHARE,
     )  # fmt: skip
     pods: Pods | None = None
+    links: Links | None = None
+    package: Package | None = None
     volumes: Volumes | None = None
     alone: CollectiveKernels | None = None

@@ -67,12 +67,31 @@ class Element(NamedTuple):
         return self._replace(operand=self.activation)
 
 
+class Reach(NamedTuple):
+    """What a group has of its domain where no switch gives each member all of its bandwidth: shares of that bandwidth.
+
+    Attributes:
+        ring: of collectives that use all links of the group at once.
+        exchange: of what a member sends in an all-to-all.
+        neighbour: of what it sends to the next one.
+        steps: of a message that goes around.
+        hops: links that a byte of an all-to-all takes, in the mean.
+    """
+
+    ring: Scalar
+    exchange: Scalar
+    neighbour: Scalar
+    steps: Scalar
+    hops: Scalar
+
+
 class Group(NamedTuple):
     """Members of a communicator: in all, and inside one scale-up domain; ``share`` of scale-out bandwidth they have."""
 
     size: Scalar
     local: Scalar
     share: Scalar | None = None  # 1 where it is not said
+    reach: Reach | None = None  # in a domain without a switch, or with packages
 
     @property
     def domains(self) -> Scalar:

@@ -219,9 +219,16 @@ def test_an_accelerator_alone_is_a_system():
     assert catalog.default_software("h100") in catalog.names("software")
 
 
-def test_a_torus_is_refused_as_a_system():
-    with pytest.raises(InputError, match="only switched nodes"):
-        catalog.system("tpu-v4")
+def test_an_accelerator_without_links_of_its_own_is_refused_as_a_system():
+    with pytest.raises(InputError, match="links of wse-3 are not in the catalogue"):
+        catalog.system("wse-3")
+
+
+def test_links_without_a_switch_join_one_domain_and_none_beyond():
+    links = catalog.system("tpu-v4").scale_up.links
+    assert (links.topology, links.per_device, links.wrap) == (types.Topology.torus, 6.0, 4.0)
+    with pytest.raises(InputError, match="a network that joins domains"):
+        catalog.check_between(catalog.values("network", "ici-v4"), "sweep.toml: system.scale_out", "ici-v4")
 
 
 def test_a_node_without_a_network_divides_nothing_by_zero():
@@ -279,7 +286,7 @@ def test_a_ten_line_accelerator(user_folder):
     write(user_folder / "accelerators", "my-chip", TEN_LINES)
     chip = catalog.accelerator("My Chip", folder=user_folder)
     assert chip.matrix_rate.bf16 == 500e12 and chip.matrix_rate.fp8 == 0
-    assert chip.kernels == catalog.accelerator("tpu-v4").kernels  # the generic family
+    assert chip.kernels == catalog.accelerator("wse-3").kernels  # the generic family
     assert chip.vector_rate > 0 and chip.cores > 0 and chip.cache > 0
     assert catalog.system("my-chip", folder=user_folder).n_devices == 8
     assert catalog.check(user_folder) == []

@@ -8,7 +8,7 @@ import operator
 
 import jax.numpy as jnp
 
-from dse.model import capabilities, divisibility
+from dse.model import capabilities, divisibility, links
 from dse.model.choice import divides
 from dse.model.layout import Layout, splits_sequence
 from dse.model.machine.rates import matrix_rate
@@ -62,11 +62,14 @@ def infeasible_reason(
     fits = divisibility.fits({**vars(w), **vars(m), "n_micro_batches": layout.n_micro_batches}, divides)
     lacking = capabilities.lacking(vars(m), vars(design.software.can))
     reach = jnp.maximum(system.scale_up.domain, system.scale_out.domain)
+    too_small = system.n_devices > reach
+    if system.scale_up.links is not None:
+        too_small = too_small | ~links.fills(system, m.tp)
     broken = {
         Infeasible.memory: memory > usable_memory(design),
         **{reason: ~kept for reason, kept in fits.items()},
         Infeasible.device_count_mismatch: layout.devices != system.n_devices,
-        Infeasible.network_too_small: system.n_devices > reach,
+        Infeasible.network_too_small: too_small,
         Infeasible.precision_unsupported: matrix_rate(system.accelerator, m.precision) <= 0.0,
         Infeasible.host_memory: host_memory > system.host.capacity,
         Infeasible.offload_too_few_layers: offload.anything(m)

@@ -124,14 +124,14 @@ def _best_reduction(level: Level, ring: Scalar, size: Scalar) -> Scalar:
 def all_to_all(size: Scalar, route: Route) -> Scalar:
     """Seconds to exchange ``size`` bytes a member, ``1 / members`` of them with each other one, all at once."""
     members = route.group.size
-    inside = route.inside.send_time(size * (members - 1.0) / members)
+    inside = route.exchange.send_time(size * (members - 1.0) / members)
     across = route.across.send_time(size * (members - route.group.local) / members)
     return jnp.where(members > 1.0, jnp.where(route.leaves, jnp.maximum(inside, across), inside), 0.0)
 
 
 def send(size: Scalar, route: Route) -> Scalar:
     """Seconds in which every member sends ``size`` bytes to the next one: over scale-up where no pair is apart."""
-    return jnp.where(route.leaves, route.across.send_time(size), route.inside.send_time(size))
+    return jnp.where(route.leaves, route.across.send_time(size), route.neighbour.send_time(size))
 
 
 def direct_all_reduce(size: Scalar, members: Scalar, network: Network) -> Scalar:

@@ -41,6 +41,7 @@ class Level:
     network: Network
     members: Scalar
     share: Scalar | None = None  # of the bandwidth that leads to the other members, all of it where None
+    steps: Scalar | None = None  # of a message that goes around, one to each other member where None
 
     @cached_property
     def byte_time(self) -> Scalar:
@@ -62,7 +63,8 @@ class Level:
     @cached_property
     def round_latency(self) -> Scalar:
         """Latency of a message that goes around from member to member."""
-        return (self.members - 1.0) * self.network.latency
+        steps = self.members - 1.0 if self.steps is None else self.steps
+        return steps * self.network.latency
 
     @cached_property
     def tree_latency(self) -> Scalar:
@@ -105,7 +107,22 @@ class Route:
     @cached_property
     def inside(self) -> Level:
         """The members that share a scale-up domain, on its network."""
-        return joined(self.system.scale_up, self.group.local)
+        reach = self.group.reach
+        if reach is None:
+            return joined(self.system.scale_up, self.group.local)
+        return Level(self.system.scale_up, self.group.local, reach.ring, reach.steps)
+
+    @cached_property
+    def exchange(self) -> Level:
+        """The same members where each sends to each other one."""
+        reach = self.group.reach
+        return self.inside if reach is None else Level(self.system.scale_up, self.group.local, reach.exchange)
+
+    @cached_property
+    def neighbour(self) -> Level:
+        """The same where each sends to the next one."""
+        reach = self.group.reach
+        return self.inside if reach is None else Level(self.system.scale_up, self.group.local, reach.neighbour)
 
     @cached_property
     def across(self) -> Level:
@@ -130,7 +147,8 @@ class Route:
     @cached_property
     def round_latency(self) -> Scalar:
         """Latency of a part that goes around a ring through all members: one hop into every other domain."""
-        inside = self.group.size - self.across.members
+        reach = self.group.reach
+        inside = self.group.size - self.across.members if reach is None else reach.steps * self.across.members
         return inside * self.system.scale_up.latency + self.across.round_latency
 
     @cached_property
@@ -148,6 +166,8 @@ class Route:
     def pair_energy(self) -> Scalar:
         """Joules that a member spends on each byte of a message of which it sends every member an equal part."""
         near, far = (self.group.local - 1.0) / self.group.size, 1.0 - self.group.local / self.group.size
+        if self.group.reach is not None:  # links in a row, counted over all members with itself
+            near = self.group.reach.hops * self.group.local / self.group.size
         return self.system.scale_up.energy * near + self.system.scale_out.energy * far
 
     def slowest_ring(self, size: Scalar) -> Scalar:

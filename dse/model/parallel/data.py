@@ -47,7 +47,19 @@ def data_parallel_time(design: Design, layout: Layout, sent: Iterable[Sent], win
     both = gathers * windows.forward + scatters * windows.backward + jnp.maximum(gathers, scatters) * windows.stall
     usage = collectives.usage(layout.groups.dp, design.system)
     exposed = before + behind - (1.0 - usage) * jnp.minimum(hidden, both)
-    return exposed + time_of(sent, Scope.tied_embedding)
+    return exposed + time_of(sent, Scope.tied_embedding) + _between_slices(design, layout, windows)
+
+
+def _between_slices(design: Design, layout: Layout, windows: Windows) -> Scalar:
+    """Seconds a step that slices without a switch lose to waiting for each other, a share a doubling of their number.
+
+    What the data-centre network between TPU slices costs beyond its bytes (MaxText's tables of 1 to 32 slices).
+    """
+    links = design.system.scale_up.links
+    if links is None:
+        return 0.0
+    doublings = jnp.log2(jnp.maximum(layout.devices / design.system.scale_up.domain, 1.0))
+    return links.slice_loss * doublings * layout.n_micro_batches * (windows.forward + windows.backward)
 
 
 def _most(sent: Iterable[Sent], window: Window) -> Scalar:

@@ -149,7 +149,10 @@ class Names:
 
     def _brought(self, axis: Axis, slug: str) -> Values:
         kind, prefix = NAMED[axis.key]
-        found = catalog.within(prefix, catalog.values(kind, slug, axis.where))
+        own = catalog.values(kind, slug, axis.where)
+        if axis.key == "scale_out":
+            catalog.check_between(own, axis.where, slug)
+        found = catalog.within(prefix, own)
         return found | _node(slug) if axis.key == "accelerator" and self.own_nodes else found
 
     def told(self) -> str:

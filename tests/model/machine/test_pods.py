@@ -119,3 +119,21 @@ def test_more_endpoints_than_65536(tmp_path, monkeypatch):
     assert catalog.network("infiniband-ndr").domain == 2 * 32**3, "three levels of switches of 64 ports"
     with pytest.raises(InputError, match="domain"):
         catalog.network("short")
+
+
+@given(designs(), st.sampled_from([1, 32]), st.floats(1.0, 4.0))
+def test_dragonflies_and_nics_of_their_own_are_slower_pods(design, size, ratio):
+    """A detour by way of a third group takes links between groups twice; slow NICs are not shared by several rings."""
+    plain, twice = with_pods(design, size, ratio), with_pods(design, size, 2.0 * ratio)
+    changed = {
+        name: dataclasses.replace(plain.system.scale_out.pods, **leaf)
+        for name, leaf in (("detour", {"detour": 2.0}), ("own", {"pooled": 0.0}))
+    }
+    shares = {}
+    for name, pods in {**changed, "twice": twice.system.scale_out.pods, "plain": plain.system.scale_out.pods}.items():
+        network = dataclasses.replace(plain.system.scale_out, pods=pods)
+        system = dataclasses.replace(plain.system, scale_out=network)
+        groups = lay_out(dataclasses.replace(plain, system=system)).groups
+        shares[name] = [float(group.share) for group in (groups.dp, groups.copies, groups.pp)]
+    assert shares["detour"] == pytest.approx(shares["twice"])
+    assert all(own <= pooled for own, pooled in zip(shares["own"], shares["plain"], strict=True))

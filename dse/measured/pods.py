@@ -1,0 +1,137 @@
+"""What tables of TPU runs leave to be read: slices of pods, names that count cores, shapes told by tokens and rates."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import re
+from pathlib import Path
+
+from dse.measured.cells import Cells
+from dse.measured.names import Lookup
+from dse.measured.table import Case, Skip, read_table
+from dse.types import System
+
+#: A slice as Google names it: ``v5p-128``, ``TPUv5e-256``, ``v5litepod-16``.
+_SLICE = re.compile(r"(?:tpu[ -]?)?v(\d+)(litepod|p|e)?-(\d+)$", re.IGNORECASE)
+
+#: Cores of a chip of these generations, which the number behind their names counts.
+_CORES = {"2": 2, "3": 2, "4": 2, "5p": 2}
+
+#: How remarks tell of several slices.
+_SLICES = re.compile(r"\b(\d+) (?:slices?|pods?)\b")
+
+#: Remat policies of MaxText by what they cost in time; full is its default.
+_POLICIES = {"": "full", "minimal": "none", "minimal_flash": "none"}
+
+_TOKENS = re.compile(r"tokens per step (\d+)")
+
+
+def is_table(path: str | Path) -> bool:
+    """Whether a table is of steps of TPUs alone."""
+    devices = (row.get("gpu", "accelerator") for row in read_table(path)[1])
+    return all("tpu" in device.lower() or _SLICE.match(device) for device in devices)
+
+
+def read(case: Case, lookup: Lookup) -> Cells:
+    """The cells of a configuration with what its name, its remarks and its rates say of the columns that are empty."""
+    cells, told = Cells(case.row), dict[str, str]()
+    for reader in (_chips, functools.partial(_shape, case, lookup), functools.partial(_plain_fsdp, lookup)):
+        told |= reader(cells)
+        cells = Cells(dataclasses.replace(case.row, cells=case.row.cells | told))
+    for name, value in told.items():
+        if name != "gpu":
+            cells.complete(name, value)
+    return cells
+
+
+def _chips(cells: Cells) -> dict[str, str]:
+    """Device and chips of a slice that stands in the place of a device; names of some generations count cores."""
+    name = cells.text("gpu", "accelerator")
+    found = _SLICE.match(name)
+    if not found:
+        return {}
+    kind = found[1] + (found[2] or "").replace("litepod", "e").lower()
+    chips = {} if cells.text("n_gpus", "n_devices") else {"n_gpus": f"{int(found[3]) / _CORES.get(kind, 1):g}"}
+    return {"gpu": f"TPUv{kind}"} | chips
+
+
+def _shape(case: Case, lookup: Lookup, cells: Cells) -> dict[str, str]:
+    """Sequence length and batch of a row that states tokens a step, tokens a second and FLOP/s of a chip.
+
+    ``FLOP/s / (tokens/s) = 6 (P - V h) + 12 L h s``, embedding left out and the full square of attention counted
+    (MaxText's convention); lengths are powers of two.
+    """
+    tokens = _TOKENS.search(cells.text("note"))
+    if not tokens or cells.text("global_batch"):
+        return {}
+    seq_len = cells.number("seq_len") or _seq_len(case, cells, lookup)
+    return {"seq_len": f"{seq_len:g}", "global_batch": f"{float(tokens[1]) / seq_len:g}"} if seq_len else {}
+
+
+def _seq_len(case: Case, cells: Cells, lookup: Lookup) -> float | None:
+    rates = {m.name: m.value for m in case.measurements if m.skip is None}
+    slug = lookup.resolve("workload", cells.text("model", "workload"))
+    known = lookup.workload(slug) if slug else None
+    size = cells.number("params_B")
+    layers, hidden, vocab = (
+        cells.number(column) or (getattr(known, leaf) if known else None)
+        for column, leaf in (("layers", "n_layers"), ("hidden", "hidden"), ("vocab", "vocab"))
+    )
+    if not {"model_tflops_per_gpu", "tokens_per_s_per_gpu"} <= rates.keys() or not (size and layers and hidden):
+        return None
+    a_token = rates["model_tflops_per_gpu"] / rates["tokens_per_s_per_gpu"]
+    attention = a_token - 6.0 * (1e9 * size - (vocab or 0.0) * hidden)
+    length = attention / (12.0 * layers * hidden)
+    nearest = 2.0 ** round(math.log2(length)) if length > 1.0 else 0.0
+    return nearest if abs(length - nearest) < 0.1 * nearest else None
+
+
+def _plain_fsdp(lookup: Lookup, cells: Cells) -> dict[str, str]:
+    """What MaxText does where it is told nothing else: weights over all chips, one micro-batch a step, full remat.
+
+    Tensor parallelism is left for what a batch of less than a sequence a chip asks for. Its tables state sequences a
+    chip, of which the members of a tensor-parallel group work on all of theirs together. A policy that keeps every
+    product takes as long as none at all; its memory is less than what is told of it.
+    """
+    system = lookup.resolve("system", cells.text("system"))
+    named = cells.text("gpu", "accelerator") or (system and lookup.entry("system", system).value("accelerator", system))
+    accelerator = lookup.resolve("accelerator", named)
+    devices, batch = cells.count("n_gpus", "n_devices"), cells.count("global_batch")
+    if not accelerator or not devices or not batch or not unswitched(lookup, accelerator):
+        return {}
+    tp, a_chip = cells.count("tp") or max(devices / batch, 1.0), cells.count("micro_batch")
+    found = {name: value for name, value in (("tp", f"{tp:g}"), ("pp", "1")) if not cells.text(name)}
+    if a_chip is None or a_chip * devices == batch:
+        found["micro_batch"] = f"{batch * tp / devices:g}"
+    policy = cells.text("recompute").lower()
+    if policy in _POLICIES:
+        found["recompute"] = _POLICIES[policy]
+    return found
+
+
+def unswitched(lookup: Lookup, accelerator: str) -> bool:
+    """Whether links join the devices of an accelerator's own pod, and no switch."""
+    device = lookup.entry("accelerator", accelerator)
+    network = lookup.resolve("network", str(device.value("node.scale_up", "")))
+    return bool(network) and lookup.entry("network", network).value("links.topology") is not None
+
+
+def slices(cells: Cells, system: System, devices: float) -> float:
+    """Slices of a system without switches that a row runs on: as it says, else as few pods as hold its devices."""
+    stated, told = cells.count("slices"), _SLICES.search(cells.text("note"))
+    if system.scale_up.links is None:
+        return 1.0
+    found = stated or (float(told[1]) if told else math.ceil(devices / system.scale_up.domain))
+    if devices % found or devices / found > system.scale_up.domain:
+        pod = system.scale_up.domain
+        raise Skip("devices are no whole slices", f"{devices:g} devices, {found:g} slices of at most {pod:g}")
+    return found
+
+
+def sliced(system: System, devices: float, count: float) -> System:
+    """The system as the slices of so many devices that are used of it."""
+    if system.scale_up.links is None:
+        return system
+    return dataclasses.replace(system, scale_up=dataclasses.replace(system.scale_up, domain=devices / count))
