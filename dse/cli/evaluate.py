@@ -128,7 +128,7 @@ def _leaves(design: Design) -> dict[str, float]:
 def _told(workload: str, system: str, software: str | None, made: Design) -> str:
     """The design in two lines, with what followed from the rest or was left at its plain value."""
     from dse import catalog
-    from dse.types import Precision, Recompute, choice_name
+    from dse.types import Precision, Recompute, Schedule, choice_name
 
     m, w = made.mapping, made.workload
     names = (
@@ -141,6 +141,7 @@ def _told(workload: str, system: str, software: str | None, made: Design) -> str
     recompute = choice_name(Recompute(int(m.recompute)))
     if m.recompute == Recompute.full and m.recompute_share < 1.0:
         recompute += f" of {show.percent(float(m.recompute_share))} of the layers"
+    flags += [] if m.schedule is None else [f"schedule {choice_name(Schedule(int(m.schedule)))}"]
     choices = ", ".join([f"v {m.virtual_stages:g}", f"recompute {recompute}", f"ZeRO {m.zero_stage:g}", *flags])
     first = "{} on {}, {}, {}".format(*names)
     return f"{first}\n{made.system.n_devices:g} devices = {split}; {batch}; {choices}\n"

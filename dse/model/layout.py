@@ -11,6 +11,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model.choice import ceiling, divides, even_part, least, power_of_two
+from dse.model import schedules
 from dse.model.formats import activation_bytes, operand_bytes
 from dse.types import (
     Attention,
@@ -76,6 +77,13 @@ class StageLayers(NamedTuple):
         return self.short_last - (self.chunks - self.fullest)
 
 
+class PipelineLayout(NamedTuple):
+    """Where a schedule that a mapping names puts the stages of a pipeline."""
+
+    folded: Scalar  # 1 where the first and the last are on one device
+    copies: Scalar  # stages whose weights a device holds: two where one pipeline runs from either end
+
+
 class Layout(NamedTuple):
     """Sizes on one device, for one layer and one micro-batch, and the groups it belongs to."""
 
@@ -104,6 +112,7 @@ class Layout(NamedTuple):
     selective_op: Scalar  # 1 when it runs all again but the operators whose outputs are kept
     value_width: Scalar | None = None  # heads x size of a value, where it has another size than a key
     experts: ExpertLayout | None = None  # of a mixture of experts
+    pipeline: PipelineLayout | None = None  # of a mapping that names its schedule
 
     @property
     def keys_and_values(self) -> Scalar:
@@ -130,6 +139,9 @@ def lay_out(design: Design) -> Layout:
     split = splits_sequence(m.sequence_parallel)
     norm_tokens = tokens / jnp.where(split > 0.0, m.tp, 1.0)
     stages = stage_layers(w.n_layers, m.pp, m.virtual_stages)
+    named = named_schedule(m)
+    if named is not None:
+        stages = folded_stages(stages, m.pp, named)
     return Layout(
         tokens=tokens,
         norm_tokens=norm_tokens,
@@ -142,9 +154,9 @@ def lay_out(design: Design) -> Layout:
         stages=stages,
         zero=zero_stage(m, software),
         n_micro_batches=w.global_batch / (m.dp * m.micro_batch),
-        replicas=m.dp * m.cp,
+        replicas=m.dp * m.cp if named is None else named.copies * m.dp * m.cp,
         devices=m.tp * m.cp * m.pp * m.dp,
-        groups=in_pods(groups(m, design.system.scale_up.domain), m, design.system.scale_out.pods),
+        groups=of_copies(in_pods(groups(m, design.system.scale_up.domain), m, design.system.scale_out.pods), named),
         element=Element(
             operand=operand_bytes(m.precision),
             activation=activation_bytes(m.precision),
@@ -160,11 +172,20 @@ def lay_out(design: Design) -> Layout:
         selective=w.backward * _is(m.recompute, Recompute.selective),
         selective_op=w.backward * _is(m.recompute, Recompute.selective_op),
         value_width=None if w.latent is None else heads * w.latent.v_dim,
-        experts=lay_out_experts(design, norm_tokens, stages),
+        experts=lay_out_experts(design, norm_tokens, stages, named),
+        pipeline=named,
     )
 
 
-def lay_out_experts(design: Design, tokens: Scalar, stages: StageLayers) -> ExpertLayout | None:
+def named_schedule(mapping: Mapping) -> PipelineLayout | None:
+    """Where the schedule that a mapping names puts its stages; None where it names none."""
+    code, pp = mapping.schedule, mapping.pp
+    return None if code is None else PipelineLayout(schedules.folded(code, pp), schedules.copies(code, pp))
+
+
+def lay_out_experts(
+    design: Design, tokens: Scalar, stages: StageLayers, named: PipelineLayout | None = None
+) -> ExpertLayout | None:
     """Sizes and groups of the experts of a design that has any, for so many tokens of a device.
 
     Members of an expert are neighbours, then those of ep, then copies, over the devices of a stage.
@@ -174,6 +195,7 @@ def lay_out_experts(design: Design, tokens: Scalar, stages: StageLayers) -> Expe
         return None
     ep, etp = m.experts.ep, m.experts.etp
     domain, copies = stage_domain(m, design.system.scale_up.domain), m.tp * m.cp * m.dp / (ep * etp)
+    replicas = Group(copies, members_within(copies, ep * etp, domain))
     return ExpertLayout(
         sent=tokens * experts.top_k,
         rows=tokens * experts.top_k * etp * experts.imbalance,
@@ -183,7 +205,7 @@ def lay_out_experts(design: Design, tokens: Scalar, stages: StageLayers) -> Expe
         first=jnp.minimum(experts.first_dense, stages.fullest - stages.first_lacks),
         ep=Group(ep, members_within(ep, etp, domain)),
         etp=Group(etp, members_within(etp, 1.0, domain)),
-        replicas=Group(copies, members_within(copies, ep * etp, domain)),
+        replicas=replicas if named is None else replicas._replace(size=named.copies * replicas.size),
     )
 
 
@@ -216,6 +238,27 @@ def stage_layers(n_layers: Scalar, pp: Scalar, virtual_stages: Scalar) -> StageL
         short_first=both,
         short_last=jnp.minimum(spare, 1.0),
         others=jnp.maximum(spare - 2.0, 0.0),
+    )
+
+
+def folded_stages(stages: StageLayers, pp: Scalar, named: PipelineLayout) -> StageLayers:
+    """The same where the last stage is on the first one's device, which then has both short chunks.
+
+    With two copies of the weights both ends of the pipeline have both, each for half of the micro-batches: layers are
+    those of one copy, and those of a micro-batch on average.
+    """
+    short, one_copy = stages.short_first + stages.short_last, named.copies <= 1.0
+    first = short / named.copies
+    # Two stages of two copies are equal: none is fuller than the ends.
+    fullest = stages.chunks - jnp.where(one_copy | (pp > 2.0), 0.0, first)
+
+    def where_folded(yes: Scalar, no: Scalar) -> Scalar:
+        return jnp.where(named.folded > 0.0, yes, no)
+
+    return stages._replace(
+        fullest=where_folded(fullest, stages.fullest),
+        short_first=where_folded(first, stages.short_first),
+        short_last=where_folded(jnp.where(one_copy, 0.0, first), stages.short_last),
     )
 
 
@@ -277,6 +320,11 @@ def strides(mapping: Mapping) -> tuple[Scalar, Scalar]:
     """Devices from a member of a data parallel group to the next, and from a stage to the next."""
     inner, outermost = mapping.tp * mapping.cp, mapping.placement == float(Placement.tp_cp_pp_dp)
     return jnp.where(outermost, inner * mapping.pp, inner), jnp.where(outermost, inner, inner * mapping.dp)
+
+
+def of_copies(found: Groups, named: PipelineLayout | None) -> Groups:
+    """Groups in which the devices of a second copy of a stage's weights share its state and its gradients."""
+    return found if named is None else found._replace(dp=found.dp._replace(size=named.copies * found.dp.size))
 
 
 def in_pods(found: Groups, mapping: Mapping, pods: Pods | None) -> Groups:

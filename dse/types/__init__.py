@@ -16,6 +16,7 @@ from dse.types.choices import (
     Placement,
     Precision,
     Recompute,
+    Schedule,
     SequenceParallel,
     choice_name,
 )
@@ -92,6 +93,7 @@ __all__ = [
     "Power",
     "Precision",
     "Recompute",
+    "Schedule",
     "Scalar",
     "Scope",
     "SequenceParallel",

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.layout import Layout
+from dse.model.layout import Layout, stage_layers
 from dse.model.parallel import pipeline
 from dse.model.work import offload
 from dse.model.work.experts import backward_bytes
@@ -47,8 +47,7 @@ def host_memory(design: Design, layout: Layout, work: TrainingWork) -> Scalar:
 
     A layer that it may lack is counted: the next stage has it.
     """
-    m = design.mapping
-    in_flight = pipeline.in_flight(m.pp, m.virtual_stages, layout.n_micro_batches)
+    in_flight = pipeline.held(design.mapping, layout.n_micro_batches).stage
     return offload.host_bytes(work.on_host, layout.layers, in_flight)
 
 
@@ -158,11 +157,8 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
     layer less. Without one, the second has nothing that the first has not.
     """
     w, m, n, stages = design.workload, design.mapping, layout.n_micro_batches, layout.stages
-    in_flight, in_second, in_last = (
-        pipeline.in_flight(m.pp, m.virtual_stages, n, stage) for stage in (0.0, 1.0, m.pp - 1.0)
-    )
-    in_first_chunk = pipeline.in_first_chunk(m.pp, m.virtual_stages, n)
-    in_last_chunk = pipeline.in_last_chunk(m.pp, m.virtual_stages, n)
+    in_first, in_second, in_last = (pipeline.held(m, n, stage) for stage in (0.0, 1.0, m.pp - 1.0))
+    in_flight, in_first_chunk = in_first.stage, in_first.first_chunk
     act = layout.element.activation
     alone = jnp.where(m.pp > 1.0, 0.0, 1.0)
     first_dense = 0.0 if layout.experts is None else layout.experts.first
@@ -170,7 +166,7 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
     again = {} if layout.experts is None else dict(first_layers=alone * first_dense, first_held=alone * first_dense)
     output = Stage(
         layers=stages.fullest - stages.last_lacks,
-        held=in_last * stages.chunks - stages.short_last * in_last_chunk,
+        held=in_last.stage * stages.chunks - stages.short_last * in_last.last_chunk,
         parameters=head_parameters(w, m.tp) + w.hidden,
         activations=stored_bytes(work.head),
         transient=design.software.logit_bytes * layout.tokens * layout.vocab,
@@ -188,7 +184,9 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
         first_layers=first_dense,
         first_held=first_dense * in_first_chunk,
     )
-    second = Stage(stages.fullest, in_second * stages.fullest, **again)
+    second = Stage(stages.fullest, in_second.stage * stages.fullest, **again)
+    if layout.pipeline is not None:
+        first, second, output = folded(design, layout, (first, second, output))
     first_of, *others = (stage_memory(design, layout, work, stage) for stage in (first, second, output))
     peak, parts = first_of.total, first_of
     for other in others:
@@ -196,3 +194,33 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
         parts = Memory(*(jnp.where(peak >= total, a, b) for a, b in zip(parts, other, strict=True)))
         peak = jnp.maximum(peak, total)
     return peak, parts
+
+
+def folded(
+    design: Design, layout: Layout, stages: tuple[Stage, Stage, Stage]
+) -> tuple[Stage, Stage, Stage]:
+    """First, second and last stage of a pipeline whose first device has the model's last chunk too, if it is folded.
+
+    That device has embedding and head; the others have no more than the second, twice that with two copies.
+    """
+    assert layout.pipeline is not None
+    first, second, last = stages
+    w, m, n, is_folded, copies = design.workload, design.mapping, layout.n_micro_batches, *layout.pipeline
+    held = pipeline.held(m, n)
+    short = stage_layers(w.n_layers, m.pp, m.virtual_stages)
+    lacks = short.short_first + short.short_last
+    tied = w.tied_embeddings * head_parameters(w, m.tp)
+    ends = first._replace(
+        layers=copies * layout.stages.chunks - lacks,
+        held=held.stage * layout.stages.chunks - held.first_chunk * short.short_first - short.short_last,
+        parameters=first.parameters + last.parameters - tied,
+        activations=first.activations + last.activations,
+        transient=last.transient,
+        buffers=last.buffers,
+    )
+    middle = second._replace(layers=copies * second.layers)
+
+    def where_folded(yes: Stage, no: Stage) -> Stage:
+        return Stage(*(jnp.where(is_folded > 0.0, a, b) for a, b in zip(yes, no, strict=True)))
+
+    return where_folded(ends, first), where_folded(middle, second), where_folded(middle, last)

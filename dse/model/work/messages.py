@@ -167,6 +167,8 @@ def data_messages(design: Design, layout: Layout, parameters: Scalar) -> list[Me
     trained, dp, copies = w.backward, layout.groups.dp, layout.groups.copies
     gradients = parameters * design.software.gradient_message_bytes
     tied = jnp.where((m.pp > 1.0) & (w.tied_embeddings > 0.0), trained, 0.0)
+    if layout.pipeline is not None:
+        tied = (1.0 - layout.pipeline.folded) * tied
     return [
         *state_messages(design, layout, parameters, dp, Scope.weights),
         Message(
