@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import ceiling, divides, even_part, least, power_of_two
 from dse.model import schedules
+from dse.model.choice import ceiling, divides, even_part, least, power_of_two
 from dse.model.formats import activation_bytes, operand_bytes
 from dse.types import (
     Attention,

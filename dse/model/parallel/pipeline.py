@@ -185,7 +185,7 @@ def held(mapping: Mapping, n_micro_batches: Scalar, stage: Scalar = 0.0) -> Held
 
 
 def named_sends(mapping: Mapping, n_micro_batches: Scalar, overlap: Scalar) -> Scalar:
-    """As :func:`exposed_sends`; what is paired hides its messages behind the other direction, but for fill and drain."""
+    """As :func:`exposed_sends`; pairs hide their messages behind the other direction, but for fill and drain."""
     hidden = jnp.maximum(overlap, pairs(mapping))
     return exposed_sends(mapping.pp, mapping.virtual_stages, n_micro_batches, hidden)
 

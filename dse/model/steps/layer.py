@@ -98,7 +98,8 @@ def _mean(usual: LayerRun, first: LayerRun, share: Scalar) -> LayerRun:
 
     time = LayerTime(*map(mean, usual.time, first.time))
     passes = LayerPasses(*map(mean, usual.passes, first.passes))
-    return LayerRun(time, *map(mean, usual[1:-1], first[1:-1]), passes)
+    forward, backward = mean(usual.forward, first.forward), mean(usual.backward, first.backward)
+    return LayerRun(time, forward, backward, mean(usual.update, first.update), passes)
 
 
 def _run_layer(
