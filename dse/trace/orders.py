@@ -37,6 +37,17 @@ class Plan(NamedTuple):
     chunks: int  # of the whole model
     defers: bool = False  # whether weight gradients are left out of the orders, and fill gaps
     most: int | None = None  # chunks whose activations a device has room for, where that is a rule of the schedule
+    folds: bool = False  # whether chunks lie along the devices and back
+    mirrored_from: int | None = None  # micro-batches from this one on go from the last device to the first
+
+    def place(self, task: Task) -> int:
+        """The device of a pass."""
+        devices = len(self.orders)
+        there, back = divmod(task.chunk, devices)
+        if self.folds and there % 2 == 1:
+            return devices - 1 - back
+        mirrored = self.mirrored_from is not None and task.micro_batch >= self.mirrored_from
+        return devices - 1 - back if mirrored else back
 
 
 def plan(schedule: Schedule, stages: int, chunks: int, micro_batches: int) -> Plan:
@@ -58,11 +69,13 @@ def plan(schedule: Schedule, stages: int, chunks: int, micro_batches: int) -> Pl
             halves = ([*_in_turn(d, stages - d - 1, n, Kind.input_gradient)] for d in devices)
             return Plan([*halves], stages, defers=True, most=stages)
         case Schedule.zb_v:
-            return Plan([zero_bubble(stages, n, d) for d in devices], 2 * stages, defers=True, most=2 * stages)
+            own = [zero_bubble(stages, n, d) for d in devices]
+            return Plan(own, 2 * stages, defers=True, most=2 * stages, folds=True)
         case Schedule.dualpipe:
-            return Plan([dualpipe(stages, n, d) for d in devices], stages)
+            return Plan([dualpipe(stages, n, d) for d in devices], stages, mirrored_from=n // 2)
         case Schedule.dualpipev:
-            return Plan([dualpipev(stages, n, d, (d, 2 * stages - 1 - d)) for d in devices], 2 * stages)
+            own = [dualpipev(stages, n, d, (d, 2 * stages - 1 - d)) for d in devices]
+            return Plan(own, 2 * stages, folds=True)
         case _ if chunks == 1:
             return Plan([[*_in_turn(d, stages - d - 1, n)] for d in devices], stages)
         case _:

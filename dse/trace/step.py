@@ -11,7 +11,7 @@ import jax
 from dse.errors import InputError
 from dse.scalars import ScalarFunction, evaluate
 from dse.study import TRAINING
-from dse.trace.orders import Kind, Plan, Task, plan
+from dse.trace.orders import Plan, plan
 from dse.trace.timeline import Durations, Timeline, simulate
 from dse.types import Design, Infeasible, Schedule
 
@@ -84,7 +84,7 @@ def _check(design: Design) -> None:
     reasons = int(evaluate(design).infeasible_reason) & int(_NO_SCHEDULE)
     for name in TRAINING.reasons_in(reasons):
         numbers = TRAINING.reason_numbers(design, {"peak_memory": 0.0, "host_memory": 0.0})
-        raise InputError("trace", numbers[name], "a design that has a schedule", TRAINING.reason_meanings[name])
+        raise InputError("trace", numbers[name], TRAINING.reason_meanings[name], "dse evaluate tells all that is wrong")
 
 
 @functools.cache
@@ -128,13 +128,3 @@ def _durations(found: Any, order: Plan, layers: list[float]) -> Durations:
         hidden=[float(found.hidden) * count for count in layers],
         receive=float(found.message) * float(found.waited),
     )
-
-
-def chunk_of(task: Task, devices: int) -> int:
-    """Which of a device's chunks a task belongs to, counted from 0."""
-    return task.chunk // devices
-
-
-def is_forward(task: Task) -> bool:
-    """Whether a pass is a forward."""
-    return task.kind is Kind.forward

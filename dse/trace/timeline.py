@@ -100,11 +100,6 @@ class _Run:
         self.held = [0] * len(plan.orders)
         self.put_off: list[deque[Task]] = [deque() for _ in plan.orders]
         self.done: dict[tuple[bool, int, int], float] = {}
-        self.device_of = {
-            _output(task): device
-            for device, order in enumerate(plan.orders) for slot in order for task in slot
-            if task.kind is not Kind.weight_gradient
-        }  # fmt: skip
         self.events: list[Event] = []
         #: (time, 1 for those that only fill gaps, device)
         self.wakes: list[tuple[float, int, int]] = [(0.0, 0, device) for device in range(len(plan.orders))]
@@ -155,11 +150,11 @@ class _Run:
             needed = _input(task, self.plan.chunks)
             if needed is None:
                 continue
-            if needed not in self.done:
+            if _output(needed) not in self.done:
                 return None, 0
-            foreign = self.device_of[needed] != device
+            foreign = self.plan.place(needed) != device
             messages += foreign
-            latest = max(latest, self.done[needed] + foreign * self.durations.latency)
+            latest = max(latest, self.done[_output(needed)] + foreign * self.durations.latency)
         return latest, messages
 
     def _start(self, now: float, device: int, slot: Slot, messages: int) -> None:
@@ -179,11 +174,10 @@ class _Run:
 
     def _wake_next(self, task: Task, device: int, end: float) -> None:
         """Wake the device that waits for the output of a pass."""
-        forward = task.kind is Kind.forward
-        chunk = task.chunk + (1 if forward else -1)
-        other = self.device_of.get((forward, task.micro_batch, chunk), device)
-        arrival = end + (other != device) * self.durations.latency
-        heapq.heappush(self.wakes, (arrival, 0, other))
+        chunk = task.chunk + (1 if task.kind is Kind.forward else -1)
+        if 0 <= chunk < self.plan.chunks:
+            other = self.plan.place(task._replace(chunk=chunk))
+            heapq.heappush(self.wakes, (end + (other != device) * self.durations.latency, 0, other))
 
 
 def _output(task: Task) -> tuple[bool, int, int]:
@@ -191,11 +185,10 @@ def _output(task: Task) -> tuple[bool, int, int]:
     return task.kind is Kind.forward, task.micro_batch, task.chunk
 
 
-def _input(task: Task, chunks: int) -> tuple[bool, int, int] | None:
-    """What a pass waits for; None for the first chunk's forward."""
-    _, micro_batch, chunk = _output(task)
+def _input(task: Task, chunks: int) -> Task | None:
+    """The pass whose output another one waits for; None for the first chunk's forward."""
     if task.kind is Kind.forward:
-        return (True, micro_batch, chunk - 1) if chunk else None
+        return task._replace(chunk=task.chunk - 1) if task.chunk else None
     if task.kind is Kind.weight_gradient:
-        return (False, micro_batch, chunk)
-    return (False, micro_batch, chunk + 1) if chunk + 1 < chunks else (True, micro_batch, chunk)
+        return task._replace(kind=Kind.input_gradient)
+    return task._replace(chunk=task.chunk + 1) if task.chunk + 1 < chunks else task._replace(kind=Kind.forward)

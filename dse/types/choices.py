@@ -139,7 +139,9 @@ INFEASIBLE_MEANING = {
     Infeasible.sequence_not_divisible: "cp (or tp with sequence parallelism) does not divide the sequence",
     Infeasible.device_count_mismatch: "tp x cp x pp x dp is not the number of devices",
     Infeasible.interleave_not_divisible: (
-        "virtual stages need pp > 1 and micro-batches that pp divides, a schedule its own chunks and micro-batches"
+        "virtual stages need pp > 1 and micro-batches that pp divides; of named schedules, zb-v and dualpipev need "
+        "virtual_stages = 2, the others but 1f1b 1; dualpipe, dualpipev and zb-v 2 pp micro-batches, dualpipe an even "
+        "pp and number of them"
     ),
     Infeasible.network_too_small: "the system has no network that connects that many devices",
     Infeasible.precision_unsupported: "the accelerator has no matrix rate at this precision",
