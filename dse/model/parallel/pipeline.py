@@ -127,6 +127,10 @@ def named_bubble_time(
 ) -> Scalar:
     """Seconds of a step in which the slowest stage waits, by the schedule that a mapping names.
 
+    A device with both ends of the model that is slower than the others, by ``d`` a micro-batch, leaves less of it: it
+    is the first to start and the last to end, and the others wait for it anyway. Of ZB-V ``n d``, of DualPipe
+    ``2 (p - 1) d``, of DualPipeV ``(2 p - 1) d``, as the schedules run event by event.
+
     ``crossed``: what a micro-batch that runs by itself takes longer on a stage than one that is paired.
     """
     code, pp = mapping.schedule, mapping.pp
@@ -134,7 +138,11 @@ def named_bubble_time(
     interleaved = bubble_time(stages, pp, mapping.virtual_stages)
     plain = bubble_time(stages, pp, 1.0) + jnp.maximum(pp - 1.0, 0.0) * crossed
     share = bubble_share(code, passes, pp, n_micro_batches)
-    return jnp.where(code == float(Schedule._1f1b), interleaved, jnp.maximum(share * plain, 0.0))
+    filled: dict[Schedule, Scalar] = {
+        Schedule.zb_v: n_micro_batches, Schedule.dualpipe: 2.0 * (pp - 1.0), Schedule.dualpipev: 2.0 * pp - 1.0,
+    }  # fmt: skip
+    rest = share * plain - choose(code, filled) * slowest_extra(stages, pp)
+    return jnp.where(code == float(Schedule._1f1b), interleaved, jnp.maximum(rest, 0.0))
 
 
 def unpaired(mapping: Mapping) -> Scalar:
