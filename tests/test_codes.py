@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from dse.types import Attention, Collective, Infeasible, Placement, Precision, Recompute, SequenceParallel
+from dse.types import Attention, Collective, Infeasible, Placement, Precision, Recompute, Schedule, SequenceParallel
 
 CODES = {
     Precision: "fp32 tf32 bf16 fp16 fp8 fp8_block fp4 int8 int4",
     Recompute: "none selective full selective_op",
     SequenceParallel: "none gather_again keep_gathered at_stage_boundaries",
+    Schedule: "_1f1b gpipe zb_h1 zb_v dualpipe dualpipev",
     Attention: "unfused flash",
     Collective: "auto ring tree hierarchical in_switch doubling",
     Placement: "tp_cp_dp_pp tp_cp_pp_dp",
