@@ -123,8 +123,11 @@ def _durations(found: Any, order: Plan, layers: list[float]) -> Durations:
                 launches += float(found.end_launch)
         stretched = max(1.0, launches / max(sum(seconds), 1e-30))
         parts.append([stretched * one for one in seconds])
+    forward, inputs, weights = ([chunk[which] for chunk in parts] for which in range(3))
     return Durations(
-        *(list(part) for part in zip(*parts, strict=True)),
+        forward,
+        inputs,
+        weights,
         hidden=[float(found.hidden) * count for count in layers],
         receive=float(found.message) * float(found.waited),
     )

@@ -173,9 +173,10 @@ def _schedule_runs(shape: Shape, lookup: Callable[[str], Any]) -> Any:
 
 def _check_schedules(parts: Parts, options: Columns, distinct: np.ndarray) -> None:
     """That every schedule that an axis lists is that of a mapping."""
-    for code, label in zip(parts.axis(SCHEDULE).values, parts.axis(SCHEDULE).labels, strict=True):
-        if SCHEDULE in options and not distinct[:, options[SCHEDULE] == code].any():
-            axis, chunks = parts.axis(SCHEDULE), schedules.CHUNKS.get(Schedule(int(code)))
+    axis = parts.axis(SCHEDULE)
+    for code, label in zip(axis.values, axis.labels, strict=True) if SCHEDULE in options else ():
+        if not distinct[:, options[SCHEDULE] == code].any():
+            chunks = schedules.CHUNKS.get(Schedule(int(code)))
             fix = f"add virtual_stages = [1, {chunks:g}]" if chunks == 2.0 else "list other degrees"
             raise InputError(axis.where, f"{label}, which no mapping can run", "schedules that one can", fix)
 
