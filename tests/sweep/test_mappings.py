@@ -228,7 +228,7 @@ def test_every_schedule_that_can_run_is_a_mapping():
         folds = code in (3, 5)
         if chunks != (2 if folds else 1) and not (code == 0 and n % pp == 0):
             continue
-        if code >= 3 and n < 2 * pp or code == 4 and n % 2:
+        if (code >= 3 and n < 2 * pp) or (code == 4 and n % 2):
             continue
         wanted.add((pp, micro_batch, chunks, code))
     assert found == wanted
