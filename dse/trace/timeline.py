@@ -77,6 +77,17 @@ class Timeline(NamedTuple):
         return most
 
 
+    def put_off(self, device: int) -> int:
+        """Most chunks of a device between their input gradient and the end of their weight gradient."""
+        waiting = most = 0
+        for event in (e for e in self.events if e.device == device):
+            for task in event.slot:
+                waiting += task.kind is Kind.input_gradient
+                most = max(most, waiting)
+                waiting -= task.kind is Kind.weight_gradient
+        return most
+
+
 def simulate(plan: Plan, durations: Durations) -> Timeline:
     """Run a plan; InputError when its stages wait for each other.
 

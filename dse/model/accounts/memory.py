@@ -109,6 +109,7 @@ class Stage(NamedTuple):
     buffers: Scalar = 0.0
     first_layers: Scalar = 0.0  # those of a mixture of experts with a dense feed-forward
     first_held: Scalar = 0.0  # these x micro-batches
+    put_off: Scalar = 0.0  # layers x micro-batches that wait for their weight gradient, what recompute brought back
 
 
 def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Stage) -> Memory:
@@ -130,6 +131,9 @@ def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Stag
         logits=stage.activations,
         buffers=standing_buffer_bytes(design, layout) + stage.buffers + whole + transient,
     )
+    if layout.pipeline is not None:
+        brought_back = w.backward * stored_bytes(work.layer) - work.kept.mean
+        memory = memory._replace(activations=memory.activations + stage.put_off * brought_back)
     return memory if work.experts is None else with_experts(memory, design, layout, work.experts, work, stage)
 
 
@@ -186,6 +190,8 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
     )
     second = Stage(stages.fullest, in_second.stage * stages.fullest, **again)
     if layout.pipeline is not None:
+        waiting = (pipeline.put_off(m, n, stage) for stage in (jnp.maximum(m.pp - 2.0, 0.0), m.pp - 1.0))
+        second, output = (s._replace(put_off=k * s.layers) for s, k in zip((second, output), waiting, strict=True))
         first, second, output = folded(design, layout, (first, second, output))
     first_of, *others = (stage_memory(design, layout, work, stage) for stage in (first, second, output))
     peak, parts = first_of.total, first_of
@@ -217,8 +223,11 @@ def folded(
         activations=first.activations + last.activations,
         transient=last.transient,
         buffers=last.buffers,
+        put_off=pipeline.put_off(m, n, 0.0) * first.layers,
     )
-    middle = second._replace(layers=copies * second.layers)
+    inmost = jnp.where(copies > 1.0, 0.5 * m.pp - 1.0, m.pp - 1.0)  # of two copies the middle, else the fold
+    waiting = pipeline.put_off(m, n, inmost) * second.layers
+    middle = second._replace(layers=copies * second.layers, put_off=waiting)
 
     def where_folded(yes: Stage, no: Stage) -> Stage:
         return Stage(*(jnp.where(is_folded > 0.0, a, b) for a, b in zip(yes, no, strict=True)))

@@ -166,9 +166,9 @@ class Held(NamedTuple):
 def held(mapping: Mapping, n_micro_batches: Scalar, stage: Scalar = 0.0) -> Held:
     """What stage ``s``, counted from 0, holds under the schedule that the mapping names, or else 1F1B.
 
-    GPipe: all micro-batches. ZB-H1 and ZB-V: ``p`` on every stage (Qi et al. 2024), of which a weight gradient that is
-    put off is taken to need all. DualPipe: ``p + 1`` stages' (DeepSeek-V3 report 2024, table 2), DualPipeV ``2 p + 1``
-    chunks of half a stage.
+    GPipe: all micro-batches. ZB-H1 and ZB-V: ``p`` on every stage (Qi et al. 2024); a weight gradient that is put off
+    is taken to need all that its forward kept (32 of 34 bytes an element of a GPT layer, table 1 there). DualPipe:
+    ``p + 1`` stages' (DeepSeek-V3 report 2024, table 2), DualPipeV: ``2 p + 1`` chunks of half a stage.
     """
     p, v, n, code = mapping.pp, mapping.virtual_stages, n_micro_batches, mapping.schedule
     plain = Held(in_flight(p, v, n, stage), in_first_chunk(p, v, n), in_last_chunk(p, v, n))
@@ -190,6 +190,20 @@ def held(mapping: Mapping, n_micro_batches: Scalar, stage: Scalar = 0.0) -> Held
         where_named(jnp.where(p > 1.0, n, plain.first_chunk), first, plain.first_chunk),
         where_named(jnp.where(p > 1.0, n, plain.last_chunk), last, plain.last_chunk),
     )
+
+
+def put_off(mapping: Mapping, n_micro_batches: Scalar, stage: Scalar) -> Scalar:
+    """Micro-batches, of a whole stage, whose weight gradients stage ``s`` puts off at most, beside the one it works on.
+
+    Of ZB-H1 ``s``, of ZB-V a chunk more, of DualPipe as many as there are stages to the nearer end, of DualPipeV half of
+    ``s``. What recompute brought back for their input gradients stays until then.
+    """
+    by_code: dict[Schedule, Scalar] = {
+        Schedule.zb_h1: stage, Schedule.zb_v: stage + 0.5,
+        Schedule.dualpipe: jnp.minimum(stage, jnp.maximum(mapping.pp - 1.0 - stage, 0.0)),
+        Schedule.dualpipev: 0.5 * stage,
+    }  # fmt: skip
+    return jnp.minimum(n_micro_batches, choose(mapping.schedule, by_code))  # type: ignore[arg-type]
 
 
 def named_sends(mapping: Mapping, n_micro_batches: Scalar, overlap: Scalar) -> Scalar:
