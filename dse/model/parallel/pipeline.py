@@ -195,8 +195,8 @@ def held(mapping: Mapping, n_micro_batches: Scalar, stage: Scalar = 0.0) -> Held
 def put_off(mapping: Mapping, n_micro_batches: Scalar, stage: Scalar) -> Scalar:
     """Micro-batches, of a whole stage, whose weight gradients stage ``s`` puts off at most, beside the one it works on.
 
-    Of ZB-H1 ``s``, of ZB-V a chunk more, of DualPipe as many as there are stages to the nearer end, of DualPipeV half of
-    ``s``. What recompute brought back for their input gradients stays until then.
+    Of ZB-H1 ``s``, of ZB-V a chunk more, of DualPipe as many as there are stages to the nearer end, of DualPipeV
+    ``s / 2``. What recompute brought back for their input gradients stays until then.
     """
     by_code: dict[Schedule, Scalar] = {
         Schedule.zb_h1: stage, Schedule.zb_v: stage + 0.5,
