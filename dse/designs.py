@@ -41,9 +41,12 @@ from dse.types import (
 
 R = TypeVar("R")
 
-#: Mapping of a design that says nothing else, by full path: one device, nothing split.
+#: Mapping of a design that says nothing else, by full path: one device, nothing split. A leaf that may be absent is.
 PLAIN_MAPPING = {
-    **{path: about.get("default", 0.0) for path, about in paths.leaves(Mapping, "mapping.").items()},
+    **{
+        path: about.get("default", 0.0)
+        for path, about in paths.leaves(Mapping, "mapping.").items() if about.get("default", 0.0) is not None
+    },
     **{f"mapping.{name}": 1.0 for name in ("tp", "pp", "dp", "cp", "micro_batch", "virtual_stages")},
     "mapping.precision": float(Precision.bf16),
 }

@@ -19,6 +19,7 @@ THEIRS = {
     "dp": "data_parallel data_parallelism data_parallel_size data_parallel_degree data_parallel_shard_degree dp_size",
     "cp": "context_parallel context_parallelism context_parallel_size context_parallel_degree cp_size cp_degree",
     "virtual_stages": "vpp vp vpp_size interleave virtual_pipeline_model_parallel_size virtual_pipeline_parallel_size",
+    "schedule": "pipeline_schedule pipeline_parallel_schedule",
     "dp_replicate": "hsdp data_parallel_replicate_degree num_distributed_optimizer_instances",
     "zero_stage": "zero zero_optimization fsdp distributed_optimizer use_distributed_optimizer",
     "sequence_parallel": "sp",

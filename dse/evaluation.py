@@ -1,4 +1,7 @@
-"""The doors into the model: ``evaluate(design)`` gives the metrics of one training step, ``bounds`` what bounds it."""
+"""The doors into the model: ``evaluate(design)`` gives the metrics of one training step, ``bounds`` what bounds it.
+
+``stages`` gives the passes that it is made of.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from dse.model.accounts.throughput import throughput
 from dse.model.layout import lay_out
 from dse.model.machine import technology
 from dse.model.steps.operating import operate
+from dse.model.steps.stages import Stages, stages_of
 from dse.model.steps.training import step_time
 from dse.model.work.parameters import parameter_count
 from dse.model.work.training import training_work
@@ -65,3 +69,13 @@ def bounds(design: Design) -> BoundBy:
     running = operate(design, layout, work).design
     step, _ = step_time(running, layout, work)
     return step_bounds(running, layout, work, step)
+
+
+def stages(design: Design) -> Stages:
+    """Seconds of the passes of the stages of ``design``, for a schedule event by event; as pure as :func:`evaluate`."""
+    design = technology.generated(design)
+    layout = lay_out(design)
+    work = training_work(design, layout)
+    running = operate(design, layout, work).design
+    step, _ = step_time(running, layout, work)
+    return stages_of(running, layout, work, step)

@@ -138,6 +138,8 @@ def _default(path: str, about: dict[str, Any]) -> str:
         return {"system.n_devices": "tp cp pp dp", "mapping.dp": "from n_devices"}[path]
     if option in catalog.LEFT_OPEN and option != path:
         return "the stack's"
+    if about.get("default", 0.0) is None:
+        return "absent"
     value = PLAIN_MAPPING.get(path, about.get("default"))
     if value is None or isinstance(value, tuple):
         return "the catalogue's"

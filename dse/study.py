@@ -25,7 +25,9 @@ from dse.types import (
     Precision,
     Recompute,
     Scalar,
+    Schedule,
     SequenceParallel,
+    choice_name,
 )
 from dse.types.metrics import ENERGY
 
@@ -251,6 +253,7 @@ def _training_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str,
         "interleave_not_divisible": (
             f"virtual_stages={m.virtual_stages:g}, pp={m.pp:g}, "
             f"micro-batches={w.global_batch / (m.dp * m.micro_batch):g}"
+            + ("" if m.schedule is None else f", schedule={choice_name(Schedule(int(m.schedule)))}")
         ),
         "network_too_small": f"n_devices={system.n_devices:g}, the network connects {joined:g}" + (
             f"; links.x={links.x:g}, links.y={links.y:g}" if (links := system.scale_up.links) else ""
@@ -365,6 +368,7 @@ TRAINING = Study(
         "mapping.dp_replicate": lambda d: d["mapping.dp"] == 1,
         "mapping.overlap_dp": lambda d: d["mapping.dp"] * d["mapping.cp"] == 1,
         "mapping.placement": lambda d: (d["mapping.dp"] == 1) | (d["mapping.pp"] == 1),
+        "mapping.schedule": lambda d: d["mapping.pp"] == 1,
     },
     same_options=(
         SameOption(  # one stage has no boundaries

@@ -31,6 +31,7 @@ LEVELS: list[tuple[str, ...]] = [
     ("dse.evaluation",),
     ("dse.scalars",),
     ("dse.study",),
+    ("dse.trace",),
     ("dse.spec",),
     ("dse.sweep.progress",),
     ("dse.sweep.grid",),

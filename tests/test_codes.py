@@ -12,6 +12,7 @@ from dse.types import (
     Placement,
     Precision,
     Recompute,
+    Schedule,
     SequenceParallel,
 )
 
@@ -19,6 +20,7 @@ CODES = {
     Precision: "fp32 tf32 bf16 fp16 fp8 fp8_block fp4 int8 int4",
     Recompute: "none selective full selective_op",
     SequenceParallel: "none gather_again keep_gathered at_stage_boundaries",
+    Schedule: "_1f1b gpipe zb_h1 zb_v dualpipe dualpipev",
     Attention: "unfused flash",
     Collective: "auto ring tree hierarchical in_switch doubling",
     ContextExchange: "p2p all_gather a2a a2a_p2p",

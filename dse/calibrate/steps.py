@@ -79,7 +79,7 @@ ALIKE = {
 FAMILY = {"matrix_slowdown": 1.0, "flash_slowdown": 1.0}
 
 #: Stacks that stand for something else than measured steps: what is fitted to power assumes one of them.
-NOT_FITTED = ("calculon", "pytorch-eager", "superconducting-compiled")
+NOT_FITTED = ("calculon", "deepseek-dualpipe", "pytorch-eager", "superconducting-compiled")
 
 #: Lineages whose stacks have one level each and share nothing with the others: see :mod:`dse.calibrate.levels`.
 LEVELLED = ("maxtext",)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 #: Axis → its heading; the others keep their names. This is also the order of the columns.
 SHORT = {
     "tp": "tp", "pp": "pp", "dp": "dp", "cp": "cp", "micro_batch": "mb", "virtual_stages": "v",
+    "schedule": "schedule",
     "recompute": "recompute", "recompute_share": "of layers", "zero_stage": "zero", "sequence_parallel": "sp",
     "overlap_dp": "o:dp", "overlap_tp": "o:tp", "dp_replicate": "copies",
     "offload_weights": "off:w", "offload_activations": "off:a", "offload_optimizer": "off:o",

@@ -36,21 +36,28 @@ _HEADLINE = (
 _OPTIONS = {"workload": "-w", "system": "-s", "any_option": "--any-option"}
 
 
+#: Options that say which design is meant.
+Workload = Annotated[str, typer.Option("--workload", "-w", help="Workload, by its name in the catalogue.")]
+System = Annotated[str, typer.Option("--system", "-s", help="System or accelerator, by its name in the catalogue.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Set any value of the design: tp=8, recompute=full, …"),
+]
+Devices = Annotated[
+    int | None, typer.Option("--n-devices", "-n", help="Number of devices [default: tp x cp x pp x dp].")
+]
+Stack = Annotated[str | None, typer.Option("--software", help="Software stack [default: the system's own].")]
+AnyOption = Annotated[bool, typer.Option("--any-option", help="Allow mapping options that the software stack lacks.")]
+
+
 @report_errors
 def evaluate(
-    workload: Annotated[str, typer.Option("--workload", "-w", help="Workload, by its name in the catalogue.")],
-    system: Annotated[str, typer.Option("--system", "-s", help="System or accelerator, by its name in the catalogue.")],
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Set any value of the design: tp=8, recompute=full, …"),
-    ] = None,
-    n_devices: Annotated[
-        int | None, typer.Option("--n-devices", "-n", help="Number of devices [default: tp x cp x pp x dp].")
-    ] = None,
-    software: Annotated[str | None, typer.Option(help="Software stack [default: the system's own].")] = None,
-    any_option: Annotated[
-        bool, typer.Option("--any-option", help="Allow mapping options that the software stack lacks.")
-    ] = False,
+    workload: Workload,
+    system: System,
+    settings: Settings = None,
+    n_devices: Devices = None,
+    software: Stack = None,
+    any_option: AnyOption = False,
     metric: Annotated[str, typer.Option(help="Metric whose elasticities are shown.")] = "step_time",
     uncertainty: Annotated[
         bool, typer.Option("--uncertainty", help="Add 80 % intervals of times, rates and peak memory.")
@@ -62,16 +69,12 @@ def evaluate(
     Prints time, memory and energy by part, what bounds each operator, and what the metric depends on most.
     """
     from dse.catalog import default_software
-    from dse.designs import design, leaf_path, told_reading, told_saturation
+    from dse.designs import told_saturation
     from dse.explanation import explain
 
-    values = _settings(settings or [])
-    n_devices, software = values.pop("n_devices", n_devices), values.pop("software", software)
-    for name in values:
-        leaf_path(name, "--set")  # of a leaf, not another argument of design()
-    made = design(workload, system, software, n_devices, "--set", any_option, **values)
+    made, software, readings = design_of(workload, system, settings, n_devices, software, any_option)
     explained = explain(made, metric)
-    for told in filter(None, (told_reading(name, leaf_path(name), value) for name, value in values.items())):
+    for told in readings:
         show.note(told)
     accelerator = made.system.accelerator
     if saturated := told_saturation(float(accelerator.memory.bandwidth), float(accelerator.power.feed)):
@@ -79,11 +82,27 @@ def evaluate(
     bounds = _bounds(made, software or default_software(system), explained) if uncertainty else {}
     if as_json:
         listed = {"intervals": {name: list(ends) for name, ends in bounds.items()}} if uncertainty else {}
-        show.document({"design": _leaves(made), **explained.as_dict(), **listed})
+        show.document({"design": leaves_told(made), **explained.as_dict(), **listed})
     else:
-        show.console().print(Text(_told(workload, system, software, made)), soft_wrap=True)
+        show.console().print(Text(told_design(workload, system, software, made)), soft_wrap=True)
         _print(explained, bounds, made)
     return 0 if explained.feasible else NOTHING_FEASIBLE
+
+
+def design_of(
+    workload: str, system: str, settings: list[str] | None, n_devices: int | None, software: str | None,
+    any_option: bool,
+) -> tuple[Design, str | None, list[str]]:  # fmt: skip
+    """The design that options mean, the stack that they name, and how plain numbers of leaves with units were read."""
+    from dse.designs import design, leaf_path, told_reading
+
+    values = _settings(settings or [])
+    n_devices, software = values.pop("n_devices", n_devices), values.pop("software", software)
+    for name in values:
+        leaf_path(name, "--set")  # of a leaf, not another argument of design()
+    made = design(workload, system, software, n_devices, "--set", any_option, **values)
+    readings = (told_reading(name, leaf_path(name), value) for name, value in values.items())
+    return made, software, [told for told in readings if told]
 
 
 def _bounds(design: Design, software: str, explained: Explanation) -> dict[str, Interval]:
@@ -118,17 +137,18 @@ def _value(text: str) -> Any:
         return text
 
 
-def _leaves(design: Design) -> dict[str, float]:
+def leaves_told(design: Design) -> dict[str, float]:
+    """Every leaf of a design by its path, as JSON has them."""
     from dse.designs import leaf, leaves_of
 
     values = {path: leaf(design, path) for path in leaves_of(design)}
     return {path: float(value) for path, value in values.items() if value is not None}
 
 
-def _told(workload: str, system: str, software: str | None, made: Design) -> str:
+def told_design(workload: str, system: str, software: str | None, made: Design) -> str:
     """The design in two lines, with what followed from the rest or was left at its plain value."""
     from dse import catalog
-    from dse.types import Precision, Recompute, choice_name
+    from dse.types import Precision, Recompute, Schedule, choice_name
 
     m, w = made.mapping, made.workload
     names = (
@@ -141,6 +161,7 @@ def _told(workload: str, system: str, software: str | None, made: Design) -> str
     recompute = choice_name(Recompute(int(m.recompute)))
     if m.recompute == Recompute.full and m.recompute_share < 1.0:
         recompute += f" of {show.percent(float(m.recompute_share))} of the layers"
+    flags += [] if m.schedule is None else [f"schedule {choice_name(Schedule(int(m.schedule)))}"]
     choices = ", ".join([f"v {m.virtual_stages:g}", f"recompute {recompute}", f"ZeRO {m.zero_stage:g}", *flags])
     first = "{} on {}, {}, {}".format(*names)
     return f"{first}\n{made.system.n_devices:g} devices = {split}; {batch}; {choices}\n"

@@ -16,7 +16,8 @@ def asked(mapping: Mapping[str, Any]) -> dict[str, Any]:
     """Capability → how much of it a mapping asks for; ``mapping`` is options and degrees by field."""
     recompute = mapping["recompute"]
     offloaded = mapping["offload_weights"] + mapping["offload_activations"] + mapping["offload_optimizer"]
-    return {name: mapping[name] for name in LIMITED} | {
+    named = {} if mapping.get("schedule") is None else {"schedule": mapping["schedule"]}
+    return {name: mapping[name] for name in LIMITED} | named | {
         # Of code 1 it is 1, of code 3 between 1 and 2, of the others 0.
         "selective_recompute": recompute * (2.0 - recompute) * (1.0 - 0.75 * (recompute - 1.0)),
         "offload": offloaded / 3.0,

@@ -10,6 +10,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from dse.model import schedules
 from dse.types import Infeasible
 
 #: Whether the first divides the second, or one of so many numbers that follow it.
@@ -104,7 +105,11 @@ def fits(values: Mapping[str, Any], divides: Divides = remainder_is_zero) -> dic
     >>> [reason.name for reason, kept in fits(sizes | mapping | {"n_micro_batches": 128}).items() if not kept]
     ['layers_not_divisible']
     """
-    return {reason: keeps(reason, values, divides) for reason in dict.fromkeys(rule.reason for rule in RULES)}
+    found = {reason: keeps(reason, values, divides) for reason in dict.fromkeys(rule.reason for rule in RULES)}
+    if values.get("schedule") is not None:
+        interleaves = found[Infeasible.interleave_not_divisible]
+        found[Infeasible.interleave_not_divisible] = schedules.fits(values, divides, interleaves)
+    return found
 
 
 def keeps(reason: Infeasible, values: Mapping[str, Any], divides: Divides = remainder_is_zero) -> Any:
@@ -121,6 +126,11 @@ def experts_fit(values: Mapping[str, Any], divides: Divides = remainder_is_zero)
 def interleaves(values: Mapping[str, Any]) -> Any:
     """Whether there is one chunk a stage, or a schedule that interleaves several."""
     return keeps(Infeasible.interleave_not_divisible, values)
+
+
+def schedule_runs(values: Mapping[str, Any]) -> Any:
+    """Whether the schedule that a mapping names can run its chunks and micro-batches."""
+    return schedules.fits(values, remainder_is_zero, interleaves(values))
 
 
 def splits_sequence(values: Mapping[str, Any]) -> Any:

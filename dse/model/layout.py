@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model import links
+from dse.model import links, schedules
 from dse.model.choice import ceiling, divides, even_part, least, power_of_two
 from dse.model.formats import activation_bytes, operand_bytes
 from dse.types import (
@@ -97,6 +97,13 @@ class StageLayers(NamedTuple):
         return self.short_last - (self.chunks - self.fullest)
 
 
+class PipelineLayout(NamedTuple):
+    """Where a schedule that a mapping names puts the stages of a pipeline."""
+
+    folded: Scalar  # 1 where the first and the last are on one device
+    copies: Scalar  # stages whose weights a device holds: two where one pipeline runs from either end
+
+
 class Layout(NamedTuple):
     """Sizes on one device, for one layer and one micro-batch, and the groups it belongs to."""
 
@@ -127,6 +134,7 @@ class Layout(NamedTuple):
     experts: ExpertLayout | None = None  # of a mixture of experts
     context: ContextLayout | None = None  # where context parallelism is not a ring
     partitions: Partitions | None = None  # where ZeRO 3 splits over a part of the replicas
+    pipeline: PipelineLayout | None = None  # of a mapping that names its schedule
 
     @property
     def keys_and_values(self) -> Scalar:
@@ -153,6 +161,9 @@ def lay_out(design: Design) -> Layout:
     split = splits_sequence(m.sequence_parallel)
     norm_tokens = tokens / jnp.where(split > 0.0, m.tp, 1.0)
     stages = stage_layers(w.n_layers, m.pp, m.virtual_stages)
+    named = named_schedule(m)
+    if named is not None:
+        stages = folded_stages(stages, m.pp, named)
     return Layout(
         tokens=tokens,
         norm_tokens=norm_tokens,
@@ -165,9 +176,9 @@ def lay_out(design: Design) -> Layout:
         stages=stages,
         zero=zero_stage(m, software),
         n_micro_batches=w.global_batch / (m.dp * m.micro_batch),
-        replicas=m.dp * m.cp,
+        replicas=m.dp * m.cp if named is None else named.copies * m.dp * m.cp,
         devices=m.tp * m.cp * m.pp * m.dp,
-        groups=placed(m, design.system),
+        groups=of_copies(placed(m, design.system), named),
         element=Element(
             operand=operand_bytes(m.precision),
             activation=activation_bytes(m.precision),
@@ -183,10 +194,17 @@ def lay_out(design: Design) -> Layout:
         selective=w.backward * _is(m.recompute, Recompute.selective),
         selective_op=w.backward * _is(m.recompute, Recompute.selective_op),
         value_width=None if w.latent is None else heads * w.latent.v_dim,
-        experts=lay_out_experts(design, norm_tokens, stages),
+        experts=lay_out_experts(design, norm_tokens, stages, named),
         context=lay_out_context(design),
-        partitions=lay_out_partitions(design),
+        partitions=lay_out_partitions(design, named),
+        pipeline=named,
     )
+
+
+def named_schedule(mapping: Mapping) -> PipelineLayout | None:
+    """Where the schedule that a mapping names puts its stages; None where it names none."""
+    code, pp = mapping.schedule, mapping.pp
+    return None if code is None else PipelineLayout(schedules.folded(code, pp), schedules.copies(code, pp))
 
 
 def lay_out_context(design: Design) -> ContextLayout | None:
@@ -198,34 +216,38 @@ def lay_out_context(design: Design) -> ContextLayout | None:
     inner = jnp.where(kind == float(ContextExchange.a2a_p2p), least(exchange.a2a_size, m.cp), 1.0)
     heads_over = jnp.where(kind == float(ContextExchange.a2a), m.cp, inner)
     ring = m.cp / heads_over
+    reach = links.reach_in(design.system, m.tp)
     return ContextLayout(
-        heads_over=Group(heads_over, members_within(heads_over, m.tp, domain)),
-        ring=Group(ring, members_within(ring, m.tp * heads_over, domain)),
+        heads_over=Group(heads_over, members_within(heads_over, m.tp, domain), reach=reach((m.tp, heads_over))),
+        ring=Group(ring, members_within(ring, m.tp * heads_over, domain), reach=reach((m.tp * heads_over, ring))),
         gathers=_is(kind, ContextExchange.all_gather),
         kv_width=w.head_dim * jnp.maximum(w.n_kv_heads / (m.tp * heads_over), 1.0),
     )
 
 
-def lay_out_partitions(design: Design) -> Partitions | None:
+def lay_out_partitions(design: Design, named: PipelineLayout | None = None) -> Partitions | None:
     """Parts of the replicas over which ZeRO 3 splits weights and gradients; neighbours, tp apart."""
     m = design.mapping
     if m.sharding is None:
         return None
     replicas, domain = m.cp * m.dp / m.dp_replicate, stage_domain(m, design.system.scale_up.domain)
-    zero_3 = zero_stage(m, design.software) >= 3.0
+    if named is not None:
+        replicas = named.copies * replicas
+    zero_3, reach = zero_stage(m, design.software) >= 3.0, links.reach_in(design.system, m.tp)
 
     def part(most: Scalar) -> tuple[Group, Group]:
         size = jnp.where(zero_3, least(most, replicas), replicas)
-        across = replicas / size
-        return Group(size, members_within(size, m.tp, domain)), Group(
-            across, members_within(across, m.tp * size, domain)
-        )
+        across, stride = replicas / size, m.tp * size
+        inside = Group(size, members_within(size, m.tp, domain), reach=reach((m.tp, size)))
+        return inside, Group(across, members_within(across, stride, domain), reach=reach((stride, across)))
 
     weights, gradients = part(m.sharding.weights_over), part(m.sharding.gradients_over)
     return Partitions(weights[0], gradients[0], weights[1], gradients[1])
 
 
-def lay_out_experts(design: Design, tokens: Scalar, stages: StageLayers) -> ExpertLayout | None:
+def lay_out_experts(
+    design: Design, tokens: Scalar, stages: StageLayers, named: PipelineLayout | None = None
+) -> ExpertLayout | None:
     """Sizes and groups of the experts of a design that has any, for so many tokens of a device.
 
     Members of an expert are neighbours, then those of ep, then copies, over the devices of a stage.
@@ -236,6 +258,7 @@ def lay_out_experts(design: Design, tokens: Scalar, stages: StageLayers) -> Expe
     ep, etp = m.experts.ep, m.experts.etp
     domain, copies = stage_domain(m, design.system.scale_up.domain), m.tp * m.cp * m.dp / (ep * etp)
     reach = links.reach_in(design.system, m.tp)
+    replicas = Group(copies, members_within(copies, ep * etp, domain), reach=reach((ep * etp, copies)))
     return ExpertLayout(
         sent=tokens * experts.top_k,
         rows=tokens * experts.top_k * etp * experts.imbalance,
@@ -245,7 +268,7 @@ def lay_out_experts(design: Design, tokens: Scalar, stages: StageLayers) -> Expe
         first=jnp.minimum(experts.first_dense, stages.fullest - stages.first_lacks),
         ep=Group(ep, members_within(ep, etp, domain), reach=reach((etp, ep))),
         etp=Group(etp, members_within(etp, 1.0, domain), reach=reach((1.0, etp))),
-        replicas=Group(copies, members_within(copies, ep * etp, domain), reach=reach((ep * etp, copies))),
+        replicas=replicas if named is None else replicas._replace(size=named.copies * replicas.size),
     )
 
 
@@ -278,6 +301,27 @@ def stage_layers(n_layers: Scalar, pp: Scalar, virtual_stages: Scalar) -> StageL
         short_first=both,
         short_last=jnp.minimum(spare, 1.0),
         others=jnp.maximum(spare - 2.0, 0.0),
+    )
+
+
+def folded_stages(stages: StageLayers, pp: Scalar, named: PipelineLayout) -> StageLayers:
+    """The same where the last stage is on the first one's device, which then has both short chunks.
+
+    With two copies of the weights both ends of the pipeline have both, each for half of the micro-batches: layers are
+    those of one copy, and those of a micro-batch on average.
+    """
+    short, one_copy = stages.short_first + stages.short_last, named.copies <= 1.0
+    first = short / named.copies
+    # Two stages of two copies are equal: none is fuller than the ends.
+    fullest = stages.chunks - jnp.where(one_copy | (pp > 2.0), 0.0, first)
+
+    def where_folded(yes: Scalar, no: Scalar) -> Scalar:
+        return jnp.where(named.folded > 0.0, yes, no)
+
+    return stages._replace(
+        fullest=where_folded(fullest, stages.fullest),
+        short_first=where_folded(first, stages.short_first),
+        short_last=where_folded(jnp.where(one_copy, 0.0, first), stages.short_last),
     )
 
 
@@ -354,6 +398,11 @@ def strides(mapping: Mapping) -> tuple[Scalar, Scalar]:
     """Devices from a member of a data parallel group to the next, and from a stage to the next."""
     inner, outermost = mapping.tp * mapping.cp, mapping.placement == float(Placement.tp_cp_pp_dp)
     return jnp.where(outermost, inner * mapping.pp, inner), jnp.where(outermost, inner, inner * mapping.dp)
+
+
+def of_copies(found: Groups, named: PipelineLayout | None) -> Groups:
+    """Groups in which the devices of a second copy of a stage's weights share its state and its gradients."""
+    return found if named is None else found._replace(dp=found.dp._replace(size=named.copies * found.dp.size))
 
 
 def in_pods(found: Groups, mapping: Mapping, pods: Pods | None) -> Groups:

@@ -9,12 +9,12 @@ from enum import IntEnum, IntFlag, StrEnum
 
 
 def choice_name(choice: IntEnum) -> str:
-    """A choice as files and specifications write it.
+    """A choice as files and specifications write it; a name that begins with a digit has an underscore before it.
 
-    >>> choice_name(Precision.fp8_block)
-    'fp8-block'
+    >>> choice_name(Precision.fp8_block), choice_name(Schedule._1f1b)
+    ('fp8-block', '1f1b')
     """
-    return choice.name.replace("_", "-")
+    return choice.name.removeprefix("_").replace("_", "-")
 
 
 class Precision(IntEnum):
@@ -90,6 +90,17 @@ class Topology(IntEnum):
     hypercube = 1  # a link to each device whose number differs in one bit
 
 
+class Schedule(IntEnum):
+    """Order in which the stages of a pipeline work; a mapping that says none runs 1F1B."""
+
+    _1f1b = 0  # interleaved where a stage has several chunks (Narayanan et al. 2021, section 2.2)
+    gpipe = 1  # all forwards, then all backwards (Huang et al. 2019)
+    zb_h1 = 2  # 1F1B with weight gradients put off into the bubble, at its memory (Qi et al. 2024, section 2.2)
+    zb_v = 3  # the same with two chunks a device, the first and the last stage on one (Qi et al. 2024, section 6)
+    dualpipe = 4  # from both ends, with two copies of the weights (DeepSeek-V3 report 2024, section 3.2.1)
+    dualpipev = 5  # half of that, folded as ZB-V is: one copy of the weights (deepseek-ai/DualPipe)
+
+
 class OperatorKind(StrEnum):
     """What a device does an operator with; known in Python, never traced."""
 
@@ -144,7 +155,11 @@ INFEASIBLE_MEANING = {
     Infeasible.batch_not_divisible: "dp x micro_batch does not divide the global batch",
     Infeasible.sequence_not_divisible: "cp (or tp with sequence parallelism) does not divide the sequence",
     Infeasible.device_count_mismatch: "tp x cp x pp x dp is not the number of devices",
-    Infeasible.interleave_not_divisible: "virtual stages need pp > 1 and micro-batches that pp divides",
+    Infeasible.interleave_not_divisible: (
+        "virtual stages need pp > 1 and micro-batches that pp divides; of named schedules, zb-v and dualpipev need "
+        "virtual_stages = 2, the others but 1f1b 1; dualpipe, dualpipev and zb-v 2 pp micro-batches, dualpipe an even "
+        "pp and number of them"
+    ),
     Infeasible.network_too_small: (
         "the system has no network that connects that many devices, or axes of a torus do not divide them"
     ),

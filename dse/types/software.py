@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dse.types.choices import Attention, Collective, ContextExchange, Placement, Precision, Recompute
+from dse.types.choices import Attention, Collective, ContextExchange, Placement, Precision, Recompute, Schedule
 from dse.types.fields import COUNT, POSITIVE, POSITIVE_SHARE, SHARE, YES_OR_NO, Bounds, Scalar, metadata, record
 
 #: As much of an option as any mapping asks for.
@@ -47,6 +47,10 @@ class Capabilities:
     offload: Scalar = metadata(
         "", "1", "1 when the stack can keep weights, activations or optimiser state on the host", default=1.0,
         bounds=YES_OR_NO,
+    )  # fmt: skip
+    schedule: Scalar = metadata(
+        "", "1", "last of the pipeline schedules that the stack has: 1 up to GPipe, 3 up to ZB-V, 5 all", default=5.0,
+        bounds=Bounds(high=5.0, whole=True),
     )  # fmt: skip
 
 
@@ -247,3 +251,7 @@ class Mapping:
     sharding: Sharding | None = None  # where ZeRO 3 splits over all replicas it has none
     context: ContextParallel | None = None  # where keys and values go round a ring it may have none
     tiers: Tiers | None = None  # where offloading ends in the host's memory, and the device updates
+    schedule: Scalar | None = metadata(
+        "", "1", "order in which the stages of a pipeline work; absent: 1F1B, interleaved with virtual stages",
+        default=None, enum=Schedule,
+    )  # fmt: skip

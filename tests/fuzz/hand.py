@@ -97,6 +97,11 @@ REFUSED = (
     "evaluate -w small.toml -s selene", "evaluate -w selene -s gpt-3-13b",
     f"{_EVALUATE} --software nope", f"{_EVALUATE} --software ''", f"{_EVALUATE} --software deepspeed-x",
     f"{_EVALUATE} --metric nope", f"{_EVALUATE} --metric ''", f"{_EVALUATE} --metric throughput",
+    *(f"trace -w gpt-3-13b -s selene {rest}" for rest in (
+        "", "-o", "-o folder", "-o /dev/null", "-o pipe", "-o stranger.png", "-o t.json --set schedule=zb",
+        "-o t.json --set schedule=9", "-o t.json --set schedule=zb-v --set pp=4",
+        "-o t.json --set global_batch=1000000", "-o t.json --set nope=1", "-o t.json -n 3 --set tp=2",
+    )),
     f"{_EVALUATE} --metric __class__", f"{_EVALUATE} --gpus 8", f"{_EVALUATE} extra", f"{_EVALUATE} -n", "-x", "nope",
     "runn small.toml", "Run small.toml", "--help-me", "run", "run small.toml extra", "run small.toml --nope",
     f"{_RUN} --output", f"{_RUN} -o a.png", f"{_RUN} -o a.svg", f"{_RUN} --json=maybe",

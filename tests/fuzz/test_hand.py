@@ -19,7 +19,7 @@ _CHEAP = {line: status for line, status in hand.MEANT.items() if line.partition(
 
 
 #: Commands with a test of their own; "" are the others.
-_COMMANDS = ("run", "search", "evaluate", "predict", "validate", "calibrate", "plot", "merge", "")
+_COMMANDS = ("run", "search", "evaluate", "predict", "validate", "calibrate", "plot", "merge", "trace", "")
 
 
 @pytest.mark.parametrize("first", _COMMANDS)

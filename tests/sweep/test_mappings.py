@@ -213,3 +213,44 @@ def test_indices_and_places_are_inverse():
     assert grid.n_designs == math.prod(grid.shape) * len(grid.pairs)
     for position in (0, 1, grid.n_outer // 2, grid.n_outer - 1, grid.n_outer):
         assert grid.first_design(position) == np.count_nonzero(outer < position)
+
+
+SCHEDULES = ("1f1b", "gpipe", "zb-h1", "zb-v", "dualpipe", "dualpipev")
+
+
+def test_every_schedule_that_can_run_is_a_mapping():
+    """Rules written out once more; where there is no pipeline the schedule changes nothing."""
+    axes = f"pp = [1, 2, 4]\nmicro_batch = [1, 2]\nvirtual_stages = [1, 2]\nschedule = {list(SCHEDULES)}"
+    found = {(m["pp"], m["micro_batch"], m["virtual_stages"], m["schedule"]) for m in table(sweep(axes))}
+    wanted = {(1, micro_batch, 1, 0) for micro_batch in (1, 2)}
+    for pp, micro_batch, chunks, code in itertools.product((2, 4), (1, 2), (1, 2), range(6)):
+        n = 32 // (16 // pp * micro_batch)
+        folds = code in (3, 5)
+        if chunks != (2 if folds else 1) and not (code == 0 and n % pp == 0):
+            continue
+        if (code >= 3 and n < 2 * pp) or (code == 4 and n % 2):
+            continue
+        wanted.add((pp, micro_batch, chunks, code))
+    assert found == wanted
+
+
+@pytest.mark.parametrize(
+    ("axes", "told"),
+    [
+        ('schedule = ["1f1b", "zb-v"]\npp = [2]', "virtual_stages = [1, 2]"),
+        ('schedule = ["1f1b", "dualpipe"]\npp = [8]\nmicro_batch = [8]', "which no mapping can run"),
+        ('schedule = ["zb-h3"]', "zb-h1"),
+        ('schedule = ["gpipe"]\nvirtual_stages = [2]\npp = [2]', "the schedule needs"),
+    ],
+)
+def test_schedules_that_no_mapping_can_run_are_told(axes, told):
+    with pytest.raises(InputError) as error:
+        plan(sweep(axes))
+    assert told in str(error.value)
+
+
+def test_a_stack_without_a_schedule_leaves_it_out():
+    axes = 'schedule = ["1f1b", "zb-h1", "dualpipe"]\npp = [2]'
+    for stack, offered in (("nemo", {0}), ("torchtitan", {0, 2}), ("deepseek-dualpipe", {0, 2, 4})):
+        spec = sweep(axes, more=f'[software]\nname = "{stack}"')
+        assert {m["schedule"] for m in table(spec)} == offered

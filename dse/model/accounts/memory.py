@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.layout import Layout
+from dse.model.layout import Layout, stage_layers
 from dse.model.parallel import pipeline
 from dse.model.work import offload
 from dse.model.work.experts import backward_bytes
@@ -47,8 +47,7 @@ def host_memory(design: Design, layout: Layout, work: TrainingWork) -> Scalar:
 
     A layer that it may lack is counted: the next stage has it.
     """
-    m = design.mapping
-    in_flight = pipeline.in_flight(m.pp, m.virtual_stages, layout.n_micro_batches)
+    in_flight = pipeline.held(design.mapping, layout.n_micro_batches).stage
     on_host = offload.host_bytes(work.on_host, layout.layers, in_flight)
     if work.beyond is None:
         return on_host
@@ -57,10 +56,9 @@ def host_memory(design: Design, layout: Layout, work: TrainingWork) -> Scalar:
 
 def storage_memory(design: Design, layout: Layout, work: TrainingWork) -> Scalar:
     """Bytes that such a device keeps on storage."""
-    m = design.mapping
     if work.beyond is None:
         return 0.0
-    in_flight = pipeline.in_flight(m.pp, m.virtual_stages, layout.n_micro_batches)
+    in_flight = pipeline.held(design.mapping, layout.n_micro_batches).stage
     return offload.storage_bytes(work.beyond, layout.layers, in_flight)
 
 
@@ -124,6 +122,7 @@ class Stage(NamedTuple):
     buffers: Scalar = 0.0
     first_layers: Scalar = 0.0  # those of a mixture of experts with a dense feed-forward
     first_held: Scalar = 0.0  # these x micro-batches
+    put_off: Scalar = 0.0  # layers x micro-batches that wait for their weight gradient, what recompute brought back
 
 
 def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Stage) -> Memory:
@@ -157,6 +156,9 @@ def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Stag
         logits=stage.activations,
         buffers=standing_buffer_bytes(design, layout, work) + stage.buffers + whole + transient,
     )
+    if layout.pipeline is not None:
+        brought_back = w.backward * stored_bytes(work.layer) - work.kept.mean
+        memory = memory._replace(activations=memory.activations + stage.put_off * brought_back)
     return memory if work.experts is None else with_experts(memory, design, layout, work.experts, work, stage)
 
 
@@ -187,11 +189,8 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
     layer less. Without one, the second has nothing that the first has not.
     """
     w, m, n, stages = design.workload, design.mapping, layout.n_micro_batches, layout.stages
-    in_flight, in_second, in_last = (
-        pipeline.in_flight(m.pp, m.virtual_stages, n, stage) for stage in (0.0, 1.0, m.pp - 1.0)
-    )
-    in_first_chunk = pipeline.in_first_chunk(m.pp, m.virtual_stages, n)
-    in_last_chunk = pipeline.in_last_chunk(m.pp, m.virtual_stages, n)
+    in_first, in_second, in_last = (pipeline.held(m, n, stage) for stage in (0.0, 1.0, m.pp - 1.0))
+    in_flight, in_first_chunk = in_first.stage, in_first.first_chunk
     act = layout.element.activation
     alone = jnp.where(m.pp > 1.0, 0.0, 1.0)
     first_dense = 0.0 if layout.experts is None else layout.experts.first
@@ -200,7 +199,7 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
     cached = w.backward * design.software.gradient_cache * act * head_parameters(w, m.tp)
     output = Stage(
         layers=stages.fullest - stages.last_lacks,
-        held=in_last * stages.chunks - stages.short_last * in_last_chunk,
+        held=in_last.stage * stages.chunks - stages.short_last * in_last.last_chunk,
         parameters=head_parameters(w, m.tp) + w.hidden,
         activations=stored_bytes(work.head),
         transient=design.software.logit_bytes * layout.tokens * layout.vocab,
@@ -218,7 +217,11 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
         first_layers=first_dense,
         first_held=first_dense * in_first_chunk,
     )
-    second = Stage(stages.fullest, in_second * stages.fullest, **again)
+    second = Stage(stages.fullest, in_second.stage * stages.fullest, **again)
+    if layout.pipeline is not None:
+        waiting = (pipeline.put_off(m, n, stage) for stage in (jnp.maximum(m.pp - 2.0, 0.0), m.pp - 1.0))
+        second, output = (s._replace(put_off=k * s.layers) for s, k in zip((second, output), waiting, strict=True))
+        first, second, output = folded(design, layout, (first, second, output))
     first_of, *others = (stage_memory(design, layout, work, stage) for stage in (first, second, output))
     peak, parts = first_of.total, first_of
     for other in others:
@@ -226,3 +229,36 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
         parts = Memory(*(jnp.where(peak >= total, a, b) for a, b in zip(parts, other, strict=True)))
         peak = jnp.maximum(peak, total)
     return peak, parts
+
+
+def folded(
+    design: Design, layout: Layout, stages: tuple[Stage, Stage, Stage]
+) -> tuple[Stage, Stage, Stage]:
+    """First, second and last stage of a pipeline whose first device has the model's last chunk too, if it is folded.
+
+    That device has embedding and head; the others have no more than the second, twice that with two copies.
+    """
+    assert layout.pipeline is not None
+    first, second, last = stages
+    w, m, n, is_folded, copies = design.workload, design.mapping, layout.n_micro_batches, *layout.pipeline
+    held = pipeline.held(m, n)
+    short = stage_layers(w.n_layers, m.pp, m.virtual_stages)
+    lacks = short.short_first + short.short_last
+    tied = w.tied_embeddings * head_parameters(w, m.tp)
+    ends = first._replace(
+        layers=copies * layout.stages.chunks - lacks,
+        held=held.stage * layout.stages.chunks - held.first_chunk * short.short_first - short.short_last,
+        parameters=first.parameters + last.parameters - tied,
+        activations=first.activations + last.activations,
+        transient=last.transient,
+        buffers=last.buffers,
+        put_off=pipeline.put_off(m, n, 0.0) * first.layers,
+    )
+    inmost = jnp.where(copies > 1.0, 0.5 * m.pp - 1.0, m.pp - 1.0)  # of two copies the middle, else the fold
+    waiting = pipeline.put_off(m, n, inmost) * second.layers
+    middle = second._replace(layers=copies * second.layers, put_off=waiting)
+
+    def where_folded(yes: Stage, no: Stage) -> Stage:
+        return Stage(*(jnp.where(is_folded > 0.0, a, b) for a, b in zip(yes, no, strict=True)))
+
+    return where_folded(ends, first), where_folded(middle, second), where_folded(middle, last)

@@ -1,4 +1,8 @@
-"""Pipeline schedules in closed form: 1F1B and interleaved 1F1B (Narayanan et al. 2021, section 2.2)."""
+"""Pipeline schedules in closed form: bubble, micro-batches in flight, what stages wait for.
+
+Of mappings that name no schedule 1F1B and interleaved 1F1B (Narayanan et al. 2021, section 2.2), and of those that do
+any of :class:`dse.types.Schedule`, further below.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,9 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.types import Scalar
+from dse.model.choice import choose
+from dse.model.schedules import DEFERRING, PAIRED, among
+from dse.types import Mapping, Scalar, Schedule
 
 
 class Stages(NamedTuple):
@@ -68,3 +74,149 @@ def exposed_sends(pp: Scalar, virtual_stages: Scalar, n_micro_batches: Scalar, o
     waiting = 2.0 * n_micro_batches * virtual_stages + 2.0 * (pp - 1.0)
     hidden = 2.0 * (pp * virtual_stages - 1.0)
     return jnp.where(pp > 1.0, (1.0 - overlap) * waiting + overlap * hidden, 0.0)
+
+
+# Schedules that a mapping names
+
+
+class PassTime(NamedTuple):
+    """Seconds of a stage's passes over one micro-batch, or any that are in proportion."""
+
+    forward: Scalar
+    input_gradient: Scalar  # with what is computed again for it
+    weight_gradient: Scalar
+
+    @property
+    def total(self) -> Scalar:
+        """Forward and backward."""
+        return sum(self)
+
+
+def bubble_share(code: Scalar, passes: PassTime, pp: Scalar, n_micro_batches: Scalar) -> Scalar:
+    """Bubble of a schedule over that of 1F1B, ``(p - 1)(f + b + w)``, for stages that take ``f``, ``b`` and ``w``.
+
+    From the first forward to the end of the last pass of any stage, for the optimiser waits for all of them (its norm
+    of the gradients does):
+
+    - GPipe: 1, as 1F1B (Huang et al. 2019).
+    - ZB-H1: ``(p - 1)(f + max(b - w, 0))`` (Qi et al. 2024, who have ``f + b - w``: the same where ``b >= w``). Stages
+      put off as many weight gradients as 1F1B leaves them memory for, so fewer than ``p`` micro-batches fill less.
+    - ZB-V: half of that, for a chunk is half a stage. Of a stage's own span nothing is left for ``f = b = w``; what is
+      counted here is the wait for its first forward.
+    - DualPipe: ``(p/2 - 1)(2 f + max(b - w, 0))``, the published ``(p/2 - 1)(F&B + B - 3 W)`` where ``f = b``.
+    - DualPipeV: ``(p - 1)/2`` of the same, for chunks of half a stage and twice as many.
+    """
+    f, b, w = passes
+    whole = jnp.maximum(f + b + w, 1e-30)
+    stages = jnp.maximum(pp - 1.0, 1.0)
+    put_off = jnp.minimum(n_micro_batches - 1.0, stages) / stages
+    rest = jnp.maximum(b - w, 0.0)
+    by_code: dict[Schedule, Scalar] = {
+        Schedule._1f1b: 1.0,
+        Schedule.gpipe: 1.0,
+        Schedule.zb_h1: (f + jnp.maximum(b - put_off * w, 0.0)) / whole,
+        Schedule.zb_v: 0.5 * (f + rest) / whole,
+        Schedule.dualpipe: (0.5 * pp - 1.0) / stages * (2.0 * f + rest) / whole,
+        Schedule.dualpipev: 0.5 * (2.0 * f + rest) / whole,
+    }
+    return choose(code, by_code)
+
+
+def named_bubble_time(
+    mapping: Mapping, stages: Stages, passes: PassTime, n_micro_batches: Scalar, crossed: Scalar
+) -> Scalar:
+    """Seconds of a step in which the slowest stage waits, by the schedule that a mapping names.
+
+    A device with both ends of the model that is slower than the others, by ``d`` a micro-batch, leaves less of it: it
+    is the first to start and the last to end, and the others wait for it anyway. Of ZB-V ``n d``, of DualPipe
+    ``2 (p - 1) d``, of DualPipeV ``(2 p - 1) d``, as the schedules run event by event.
+
+    ``crossed``: what a micro-batch that runs by itself takes longer on a stage than one that is paired.
+    """
+    code, pp = mapping.schedule, mapping.pp
+    assert code is not None
+    interleaved = bubble_time(stages, pp, mapping.virtual_stages)
+    plain = bubble_time(stages, pp, 1.0) + jnp.maximum(pp - 1.0, 0.0) * crossed
+    share = bubble_share(code, passes, pp, n_micro_batches)
+    filled: dict[Schedule, Scalar] = {
+        Schedule.zb_v: n_micro_batches, Schedule.dualpipe: 2.0 * (pp - 1.0), Schedule.dualpipev: 2.0 * pp - 1.0,
+    }  # fmt: skip
+    rest = share * plain - choose(code, filled) * slowest_extra(stages, pp)
+    return jnp.where(code == float(Schedule._1f1b), interleaved, jnp.maximum(rest, 0.0))
+
+
+def unpaired(mapping: Mapping) -> Scalar:
+    """Micro-batches, of a whole stage, that meet none of the other direction: of DualPipe ``p/2 + 2``."""
+    return jnp.where(mapping.schedule == float(Schedule.dualpipe), 0.5 * mapping.pp + 2.0, 0.5 * mapping.pp + 1.0)
+
+
+def pairs(mapping: Mapping) -> Scalar:
+    """1 where the schedule runs a forward and a backward side by side, else 0."""
+    return jnp.where(among(mapping.schedule, PAIRED) & (mapping.pp > 1.0), 1.0, 0.0)
+
+
+class Held(NamedTuple):
+    """Micro-batches, of a whole stage, whose activations a device holds at its peak."""
+
+    stage: Scalar
+    first_chunk: Scalar  # of them, those in the model's first chunk, if the device has that
+    last_chunk: Scalar  # the same of the last chunk
+
+
+def held(mapping: Mapping, n_micro_batches: Scalar, stage: Scalar = 0.0) -> Held:
+    """What stage ``s``, counted from 0, holds under the schedule that the mapping names, or else 1F1B.
+
+    GPipe: all micro-batches. ZB-H1 and ZB-V: ``p`` on every stage (Qi et al. 2024); a weight gradient that is put off
+    is taken to need all that its forward kept (32 of 34 bytes an element of a GPT layer, table 1 there). DualPipe:
+    ``p + 1`` stages' (DeepSeek-V3 report 2024, table 2), DualPipeV: ``2 p + 1`` chunks of half a stage.
+    """
+    p, v, n, code = mapping.pp, mapping.virtual_stages, n_micro_batches, mapping.schedule
+    plain = Held(in_flight(p, v, n, stage), in_first_chunk(p, v, n), in_last_chunk(p, v, n))
+    if code is None:
+        return plain
+    deferred = among(code, DEFERRING) & (p > 1.0)
+    extra = choose(code, {Schedule.dualpipe: 1.0, Schedule.dualpipev: 0.5})
+    first = choose(code, {Schedule.zb_h1: p, Schedule.zb_v: 2.0 * p - 1.0, Schedule.dualpipe: p - 1.0,
+                          Schedule.dualpipev: 2.0 * p - 1.0})  # fmt: skip
+    alone = (code == float(Schedule.gpipe)) | (p <= 1.0)
+
+    def where_named(of_gpipe: Scalar, of_deferring: Scalar, otherwise: Scalar) -> Scalar:
+        return jnp.where(deferred, jnp.minimum(n, of_deferring), jnp.where(alone, of_gpipe, otherwise))
+
+    single = jnp.where(p > 1.0, n, plain.stage)  # one stage runs a backward behind each forward
+    last = jnp.where(code == float(Schedule.zb_h1), p, 1.0)
+    return Held(
+        where_named(single, p + extra, plain.stage),
+        where_named(jnp.where(p > 1.0, n, plain.first_chunk), first, plain.first_chunk),
+        where_named(jnp.where(p > 1.0, n, plain.last_chunk), last, plain.last_chunk),
+    )
+
+
+def put_off(mapping: Mapping, n_micro_batches: Scalar, stage: Scalar) -> Scalar:
+    """Micro-batches, of a whole stage, whose weight gradients stage ``s`` puts off at most, beside the one it works on.
+
+    Of ZB-H1 ``s``, of ZB-V a chunk more, of DualPipe as many as there are stages to the nearer end, of DualPipeV
+    ``s / 2``. What recompute brought back for their input gradients stays until then.
+    """
+    by_code: dict[Schedule, Scalar] = {
+        Schedule.zb_h1: stage, Schedule.zb_v: stage + 0.5,
+        Schedule.dualpipe: jnp.minimum(stage, jnp.maximum(mapping.pp - 1.0 - stage, 0.0)),
+        Schedule.dualpipev: 0.5 * stage,
+    }  # fmt: skip
+    return jnp.minimum(n_micro_batches, choose(mapping.schedule, by_code))  # type: ignore[arg-type]
+
+
+def named_sends(mapping: Mapping, n_micro_batches: Scalar, overlap: Scalar) -> Scalar:
+    """As :func:`exposed_sends`; pairs hide their messages behind the other direction, but for fill and drain."""
+    hidden = jnp.maximum(overlap, pairs(mapping))
+    return exposed_sends(mapping.pp, mapping.virtual_stages, n_micro_batches, hidden)
+
+
+def ends_of(folded: Scalar, copies: Scalar, first: Scalar, last: Scalar) -> tuple[Scalar, Scalar]:
+    """What the devices of the first and the last stage have of embedding and head: a folded pipeline both on one.
+
+    With two copies either end has both, for half of the micro-batches.
+    """
+    both = (first + last) / copies
+    at_last = jnp.where(copies > 1.0, both, 0.0)
+    return jnp.where(folded > 0.0, both, first), jnp.where(folded > 0.0, at_last, last)

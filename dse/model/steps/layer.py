@@ -12,7 +12,7 @@ from dse.model.machine.messages import Sent, send_all
 from dse.model.machine.passes import run_passes, with_small_kernels
 from dse.model.machine.rates import Rates, step_rates
 from dse.model.parallel import offload
-from dse.model.parallel.layer import context_parallel, expert_parallel, tensor_parallel
+from dse.model.parallel.layer import Exposed, context_parallel, expert_parallel, tensor_parallel
 from dse.model.work.training import TrainingWork
 from dse.types import Design, HostTiers, Scalar, Scope
 
@@ -40,6 +40,19 @@ class LayerTime(NamedTuple):
         return self.total - (1.0 - polling) * (self.tensor_parallel + self.context_parallel)
 
 
+class LayerPasses(NamedTuple):
+    """Seconds of one layer and micro-batch by pass, and for which its messages are exposed in either pass."""
+
+    forward: Scalar
+    weight_gradient: Scalar  # the rest of the backward is the input gradient, with what is computed again
+    tensor_forward: Scalar
+    tensor_backward: Scalar
+    experts_forward: Scalar
+    experts_backward: Scalar
+    context_forward: Scalar
+    context_backward: Scalar
+
+
 class LayerRun(NamedTuple):
     """One layer and micro-batch as its stage sees it."""
 
@@ -47,6 +60,7 @@ class LayerRun(NamedTuple):
     forward: Scalar  # seconds of the pass in which the links between domains are free, exposed messages included
     backward: Scalar  # the same, with what is recomputed
     update: Scalar  # what fetching the optimiser state adds to a step's last backward
+    passes: LayerPasses
 
 
 def layer_time(design: Design, layout: Layout, work: TrainingWork) -> LayerTime:
@@ -83,7 +97,9 @@ def _mean(usual: LayerRun, first: LayerRun, share: Scalar) -> LayerRun:
         return a + share * (b - a)
 
     time = LayerTime(*map(mean, usual.time, first.time))
-    return LayerRun(time, *map(mean, usual[1:], first[1:]))
+    passes = LayerPasses(*map(mean, usual.passes, first.passes))
+    forward, backward = mean(usual.forward, first.forward), mean(usual.backward, first.backward)
+    return LayerRun(time, forward, backward, mean(usual.update, first.update), passes)
 
 
 def _run_layer(
@@ -93,9 +109,11 @@ def _run_layer(
     software, trained = design.software, design.workload.backward
     passes = with_small_kernels(run_passes(work.layer, rates, trained), design, software.small_kernel_time)
     tensor = tensor_parallel(design, layout, sent, passes)
+    dense, experts = tensor, Exposed(0.0, 0.0, 0.0, 0.0)
     if work.experts is not None and software.experts is not None:
         passes = with_small_kernels(passes, design, software.experts.expert_kernel_time)
-        tensor = tensor.plus(expert_parallel(layout, sent))
+        experts = expert_parallel(layout, sent)
+        tensor = tensor.plus(experts)
     context = context_parallel(design, layout, sent, passes)
     recompute = (
         layout.full * passes.forward + layout.selective * passes.core_forward + layout.selective_op * passes.repeated
@@ -118,19 +136,30 @@ def _run_layer(
     )
     if work.beyond is not None:  # both at once: the device its share, the host its own, after the last gradients
         update = jnp.maximum(update, host_update)
+    exposed_forward = offload.exposed(moved.forward, forward_pass, passes.memory_forward)
     time = LayerTime(
         forward=passes.forward,
         backward=passes.backward,
         recompute=recompute,
         tensor_parallel=tensor.forward + tensor.backward + layout.full * tensor.forward,
         context_parallel=context.forward + context.backward + layout.full * context.forward,
-        offload=offload.exposed(moved.forward, forward_pass, passes.memory_forward) + exposed_backward,
+        offload=exposed_forward + exposed_backward,
     )
     across_forward = tensor.across_forward + context.across_forward
     across_backward = tensor.across_backward + context.across_backward + layout.full * across_forward
     free_forward = jnp.maximum(forward_pass - across_forward, 0.0)
     free_backward = jnp.maximum(backward_pass - across_backward, 0.0)
-    return LayerRun(time, free_forward, free_backward, trained * update)
+    by_pass = LayerPasses(
+        forward=forward_pass + exposed_forward,
+        weight_gradient=passes.weight_gradient,
+        tensor_forward=dense.forward,
+        tensor_backward=dense.backward + layout.full * dense.forward,
+        experts_forward=experts.forward,
+        experts_backward=experts.backward + layout.full * experts.forward,
+        context_forward=context.forward,
+        context_backward=context.backward + layout.full * context.forward,
+    )
+    return LayerRun(time, free_forward, free_backward, trained * update, by_pass)
 
 
 def host_passes(design: Design, layout: Layout) -> Scalar:

@@ -8,13 +8,14 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model.layout import Layout
+from dse.model.machine import collectives
 from dse.model.machine.messages import Sent, send_all, time_of
 from dse.model.machine.passes import run_passes
 from dse.model.machine.rates import Rates, step_rates
 from dse.model.machine.roofline import moving_time
 from dse.model.parallel import pipeline
 from dse.model.parallel.data import Windows, data_parallel_time
-from dse.model.steps.layer import LayerTime, first_layer, launch_time, run_layer
+from dse.model.steps.layer import LayerRun, LayerTime, first_layer, launch_time, run_layer
 from dse.model.work import offload
 from dse.model.work.state import optimizer_traffic
 from dse.model.work.training import TrainingWork
@@ -70,27 +71,73 @@ def step_time(design: Design, layout: Layout, work: TrainingWork) -> tuple[StepT
     run = run_layer(design, layout, work, rates, sent)
     one = run.time
     ends = embedding_and_head_time(work, rates, sent, w.backward)
+    hidden: Scalar = 0.0
+    if m.schedule is not None:
+        hidden = hidden_messages(design, layout, run)
+        one = one._replace(tensor_parallel=one.tensor_parallel - hidden)
     if layout.experts is not None:  # layers of the first stage that are not as the others are
         first = first_layer(design, layout, work, rates, sent).time.total
         ends = (ends[0] + jnp.where(m.pp > 1.0, layout.experts.first, 0.0) * (first - one.total), ends[1])
     interval = stage_intervals(design, layout, one, ends)
+    waits = pipeline_waits(design, layout, interval, run, hidden)
     windows = Windows(layers * run.forward, layers * run.backward, interval.stall + layers * one.offload)
-    sends = pipeline.exposed_sends(m.pp, m.virtual_stages, n, design.software.pp_overlap)
     step = StepTime(
         forward=n * layers * one.forward,
         backward=n * layers * one.backward,
         recompute=n * layers * one.recompute,
         embedding_and_head=n * interval.embedding_and_head,
         host=n * interval.host,
-        tensor_parallel=n * layers * one.tensor_parallel,
+        tensor_parallel=n * layers * one.tensor_parallel + waits.unpaired,
         context_parallel=n * layers * one.context_parallel,
-        bubble=pipeline.bubble_time(interval.stages, m.pp, m.virtual_stages),
-        pipeline_parallel=0.5 * (1.0 + w.backward) * sends * time_of(sent, Scope.stage_boundary),
+        bubble=waits.bubble,
+        pipeline_parallel=0.5 * (1.0 + w.backward) * waits.sends * time_of(sent, Scope.stage_boundary),
         data_parallel=data_parallel_time(design, layout, sent, windows),
         optimizer=w.backward * optimizer_time(design, layout, work, rates),
         offload=n * layers * one.offload + layers * run.update,
     )
     return step, one
+
+
+class Waits(NamedTuple):
+    """What the schedule of a pipeline adds to the intervals of the slowest stage."""
+
+    bubble: Scalar
+    sends: Scalar  # one-way messages between stages that are waited for
+    unpaired: Scalar = 0.0  # seconds of messages that only a pair of micro-batches would have hidden
+
+
+def pipeline_waits(design: Design, layout: Layout, interval: Intervals, run: LayerRun, hidden: Scalar) -> Waits:
+    """Bubble and exposed messages of a step; ``hidden`` seconds a layer are those of :func:`hidden_messages`."""
+    m, n, overlap = design.mapping, layout.n_micro_batches, design.software.pp_overlap
+    if m.schedule is None:
+        bubble = pipeline.bubble_time(interval.stages, m.pp, m.virtual_stages)
+        return Waits(bubble, pipeline.exposed_sends(m.pp, m.virtual_stages, n, overlap))
+    crossed = layout.layers * hidden
+    return Waits(
+        bubble=pipeline.named_bubble_time(m, interval.stages, pass_time(run), n, crossed),
+        sends=pipeline.named_sends(m, n, overlap),
+        unpaired=jnp.minimum(pipeline.unpaired(m), n) * crossed,
+    )
+
+
+def pass_time(run: LayerRun) -> pipeline.PassTime:
+    """Seconds of the passes of one layer and micro-batch, each with the messages that are exposed in it."""
+    forward, weight = run.passes.forward, run.passes.weight_gradient
+    return pipeline.PassTime(forward, run.time.total - forward - weight, weight)
+
+
+def hidden_messages(design: Design, layout: Layout, run: LayerRun) -> Scalar:
+    """Seconds of messages between experts that a pair of passes hides, of one layer and micro-batch.
+
+    DualPipe runs the messages of a forward and of a backward behind the compute of the other (DeepSeek-V3 report
+    2024, figure 4): as far as both have compute, of which the messages' kernels take their share.
+    """
+    if layout.experts is None:
+        return 0.0
+    sent = run.passes.experts_forward + run.passes.experts_backward
+    compute = run.time.forward + run.time.backward + run.time.recompute
+    usage = collectives.usage(layout.experts.ep, design.system)
+    return pipeline.pairs(design.mapping) * (sent - collectives.exposed(sent, compute, 1.0, usage))
 
 
 def stage_intervals(
@@ -107,10 +154,13 @@ def stage_intervals(
     plain = jnp.maximum(device, launches)
     # Embedding and head have about as many launches as a layer each, and are not recomputed. A single stage has both.
     end_launches = (1.0 + design.workload.backward) * design.software.host_time * layout.has_vocabulary
+    launches_of = (end_launches, end_launches)
+    if layout.pipeline is not None:
+        ends, launches_of = (pipeline.ends_of(*layout.pipeline, *pair) for pair in (ends, launches_of))
     first = jnp.where(split, ends[0], sum(ends)) - first_lacks * one.total
-    first_launches = jnp.where(split, 1.0, 2.0) * end_launches - first_lacks * launch
+    first_launches = jnp.where(split, launches_of[0], 2.0 * end_launches) - first_lacks * launch
     last = jnp.where(split, ends[1], 0.0) - last_lacks * one.total
-    last_launches = jnp.where(split, end_launches, 0.0) - last_lacks * launch
+    last_launches = jnp.where(split, launches_of[1], 0.0) - last_lacks * launch
     stages = pipeline.Stages(
         middle=plain,
         first=jnp.maximum(device + first, launches + first_launches) - plain,

@@ -188,6 +188,9 @@ def executions(
     """
     w, m = design.workload, design.mapping
     a_stage = layout.n_micro_batches * m.dp * m.cp * m.tp
+    borders = m.pp * m.virtual_stages - 1.0
+    if layout.pipeline is not None:  # of two chunks along the stages and back, one border lies on a device
+        borders = borders - layout.pipeline.folded * (m.virtual_stages - 1.0)
     of_experts: dict[Scope, Scalar] = {}
     if layout.experts is not None:
         held = layout.experts.replicas.size * routed_parameters(w)
@@ -199,7 +202,7 @@ def executions(
         Scope.layer: a_stage * w.n_layers,
         Scope.embedding: a_stage,
         Scope.head: a_stage,
-        Scope.stage_boundary: a_stage * (m.pp * m.virtual_stages - 1.0) * (1.0 + w.backward),
+        Scope.stage_boundary: a_stage * borders * (1.0 + w.backward),
         Scope.weights: layout.replicas * common_parameters(w) / parameters,
         Scope.tied_embedding: 2.0 * m.dp * m.cp * m.tp,
     }

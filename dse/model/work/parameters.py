@@ -75,6 +75,10 @@ def stage_parameters(design: Design, layout: Layout) -> Scalar:
     alone = embedding + jnp.where(w.tied_embeddings > 0.0, 0.0, head)
     larger = jnp.maximum(embedding - layout.stages.first_lacks * layer, head - layout.stages.last_lacks * layer)
     ends = jnp.where(m.pp > 1.0, jnp.maximum(larger, 0.0), alone)
+    if layout.pipeline is not None:  # a device that has both ends of a folded pipeline lacks what either stage does
+        both = jnp.maximum(alone - layout.pipeline.copies * layout.stages.first_lacks * layer, 0.0)
+        ends = jnp.where(layout.pipeline.folded > 0.0, both, ends)
+        return layout.pipeline.copies * layout.layers * layer + ends
     return layout.layers * layer + ends
 
 
@@ -108,7 +112,8 @@ def stage_expert_parameters(design: Design, layout: Layout) -> Scalar:
     if layout.experts is None or design.mapping.experts is None:
         return 0.0
     first = jnp.where(design.mapping.pp > 1.0, 0.0, layout.experts.first)
-    return (layout.layers - first) * layer_expert_parameters(design, layout)
+    held = (layout.layers - first) * layer_expert_parameters(design, layout)
+    return held if layout.pipeline is None else layout.pipeline.copies * held
 
 
 def layer_expert_parameters(design: Design, layout: Layout) -> Scalar:

@@ -26,6 +26,8 @@ def data_messages(
     changing = parameters if adapters is None else adapters.stage
     gradients = changing * design.software.gradient_message_bytes
     tied = jnp.where((m.pp > 1.0) & (w.tied_embeddings > 0.0), trained if adapters is None else 0.0, 0.0)
+    if layout.pipeline is not None:
+        tied = (1.0 - layout.pipeline.folded) * tied
     between = state_messages(design, layout, parameters, dp, Scope.weights, adapters=adapters)
     if m.sharding is not None:
         between = partitioned(between, design, layout, parameters, changing)

@@ -23,6 +23,9 @@ DEGREES = (
 )  # fmt: skip
 OPTIONS = tuple(path for path in leaves(types.Mapping, "mapping.") if path not in DEGREES)
 
+#: The option that says how many chunks and micro-batches there may be.
+SCHEDULE = "mapping.schedule"
+
 #: Degrees whose product is the number of devices.
 _OVER_DEVICES = ("mapping.tp", "mapping.cp", "mapping.pp", "mapping.dp")
 
@@ -138,8 +141,9 @@ def degree_rows(parts: Parts, shape: Shape, removed: Counter[str]) -> Columns:
     for path in ("mapping.micro_batch", "mapping.virtual_stages"):
         columns = _cross(columns, *_named_candidates(path, parts, shape, removed))
         columns = _ruled(columns, path, shape, removed)
-    reason = "virtual stages need pp > 1 and micro-batches that pp divides"
-    columns = _where(columns, _interleaves(columns, shape), reason, removed)
+    if SCHEDULE not in parts.axes:  # which chunks run is the schedule's to say, an option
+        reason = "virtual stages need pp > 1 and micro-batches that pp divides"
+        columns = _where(columns, _interleaves(columns, shape), reason, removed)
     for axes in parts.zips:
         if all(axis.key in DEGREES for axis in axes):
             valid = together([columns[axis.key] for axis in axes], axes)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from dse.errors import InputError
-from dse.model import divisibility
+from dse.model import divisibility, schedules
 from dse.model.divisibility import Shape
 from dse.spec.expression import Expression
 from dse.study import IdleRule, Study
@@ -26,6 +26,7 @@ from dse.sweep.grid.degrees import (
     DEGREES,
     N_DEVICES,
     OPTIONS,
+    SCHEDULE,
     Columns,
     Parts,
     check_listed,
@@ -33,7 +34,7 @@ from dse.sweep.grid.degrees import (
     degree_rows,
     together,
 )
-from dse.types import Recompute
+from dse.types import Recompute, Schedule
 
 #: Values of an option as they count.
 Counts = Callable[[np.ndarray], np.ndarray]
@@ -85,6 +86,7 @@ def build(parts: Parts, shapes: Iterable[Shape], constraints: tuple[Expression, 
     np.logical_or.at(distinct, inverse.reshape(-1), np.concatenate(masks))
     if not distinct.any():
         raise _nothing_left(removed, where)
+    _check_schedules(parts, options, distinct)
     used = distinct.any(axis=1)
     degrees = dict(zip(DEGREES, unique[used].T, strict=True))
     if parts.n_devices_given and N_DEVICES not in parts.axes:
@@ -142,6 +144,8 @@ def _mask(
 
     split, sharded = _sequence_splits(shape, lookup), _shards_divide(lookup)
     rules: list[tuple[Any, str]] = [
+        (_schedule_runs(shape, lookup) if SCHEDULE in parts.axes else True, "the schedule needs other chunks, pp or "
+         "micro-batches (zb-v and dualpipev: virtual_stages = 2; these and dualpipe: 2 pp micro-batches)"),
         (split, f"tp x cp does not divide {shape.seq_len} tokens (sequence parallelism)"),
         (sharded, "dp_replicate does not divide dp, or no state is sharded that could be replicated"),
         (_recomputes_a_share(lookup), "recompute_share changes nothing without full recompute"),
@@ -158,6 +162,23 @@ def _sequence_splits(shape: Shape, lookup: Callable[[str], Any]) -> np.ndarray:
     """[row, column] whether tp and cp divide the sequence as sequence parallelism asks for."""
     values = {name: lookup(f"mapping.{name}") for name in ("tp", "cp", "sequence_parallel")} | shape._asdict()
     return divisibility.splits_sequence(values)
+
+
+def _schedule_runs(shape: Shape, lookup: Callable[[str], Any]) -> Any:
+    """[row, column] whether the schedule can run so many chunks and micro-batches."""
+    values = {name: lookup(f"mapping.{name}") for name in ("schedule", "pp", "virtual_stages")}
+    of_rank = lookup("mapping.dp") * lookup("mapping.micro_batch")
+    return divisibility.schedule_runs(values | {"n_micro_batches": shape.global_batch // of_rank})
+
+
+def _check_schedules(parts: Parts, options: Columns, distinct: np.ndarray) -> None:
+    """That every schedule that an axis lists is that of a mapping."""
+    axis = parts.axis(SCHEDULE)
+    for code, label in zip(axis.values, axis.labels, strict=True) if SCHEDULE in options else ():
+        if not distinct[:, options[SCHEDULE] == code].any():
+            chunks = schedules.CHUNKS.get(Schedule(int(code)))
+            fix = f"add virtual_stages = [1, {chunks:g}]" if chunks == 2.0 else "list other degrees"
+            raise InputError(axis.where, f"{label}, which no mapping can run", "schedules that one can", fix)
 
 
 def _shards_divide(lookup: Callable[[str], Any]) -> Any:

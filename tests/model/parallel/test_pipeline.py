@@ -8,9 +8,22 @@ from hypothesis import strategies as st
 
 from dse.model.layout import most_layers, stage_layers
 from dse.model.parallel import pipeline
-from tests.oracles import schedule
+from dse.trace.orders import plan
+from dse.trace.timeline import Durations, simulate
+from dse.types import Schedule
 
 STAGES = st.sampled_from([2, 3, 4, 8])
+
+
+def run(forward, backward, n, send=0.0):
+    """1F1B of stages and chunks with these seconds, ``[stage, chunk]``, event by event."""
+    along = (np.asarray(part).T.reshape(-1) for part in (forward, backward, np.zeros_like(forward)))
+    order = plan(Schedule._1f1b, *forward.shape, n)
+    return simulate(order, Durations(*along, latency=send))
+
+
+def makespan(forward, backward, n, send=0.0):
+    return run(forward, backward, n, send).makespan
 
 
 def equal_stages(stages, chunks, forward, backward):
@@ -27,7 +40,7 @@ def equal_stages(stages, chunks, forward, backward):
 def test_makespan_of_equal_stages_is_exact(stages, rounds, chunks, forward, backward):
     """n beats and the bubble (p - 1)(t_f + t_b) / v (Narayanan et al. 2021, section 2.2)."""
     n = rounds * stages
-    exact = schedule.makespan(*equal_stages(stages, chunks, forward, backward), n)
+    exact = makespan(*equal_stages(stages, chunks, forward, backward), n)
     beat = forward + backward
     closed = n * beat + pipeline.bubble_time(pipeline.Stages(beat, 0.0, 0.0), float(stages), float(chunks))
     assert float(closed) == pytest.approx(exact, rel=1e-5)
@@ -39,7 +52,7 @@ def test_a_heavy_last_stage_sets_the_beat(stages, n, heavy):
     forward, backward = equal_stages(stages, 1, 1.0, 2.0)
     forward[-1] += heavy / 3
     backward[-1] += 2 * heavy / 3
-    exact = schedule.makespan(forward, backward, n)
+    exact = makespan(forward, backward, n)
     stage = pipeline.Stages(3.0, 0.0, heavy)
     closed = n * (3.0 + pipeline.slowest_extra(stage, float(stages))) + pipeline.bubble_time(stage, float(stages), 1.0)
     assert float(closed) == pytest.approx(exact, rel=0.02)
@@ -52,7 +65,7 @@ def test_stages_that_differ_by_a_layer(stages, layers, n):
     The exact makespan differs by less than a layer a stage, in which stages ahead or behind wait or catch up.
     """
     held = np.array([layers // stages + (stage < layers % stages) for stage in range(stages)], float)[:, None]
-    exact = schedule.makespan(held, 2.0 * held, n)
+    exact = makespan(held, 2.0 * held, n)
     most = float(most_layers(float(layers), float(stages)))
     stage = pipeline.Stages(3.0 * most, 0.0, 0.0, spare=3.0 * (stages * most - layers))
     closed = n * 3.0 * most + float(pipeline.bubble_time(stage, float(stages), 1.0))
@@ -91,7 +104,7 @@ def test_makespan_of_stages_whose_ends_have_a_layer_less(pipe, embedding, head):
     held[0, 0] += embedding
     held[-1, -1] += head
     n = rounds * stages
-    exact = schedule.makespan(held, 2.0 * held, n)
+    exact = makespan(held, 2.0 * held, n)
     found = stage_layers(float(layers), float(stages), float(chunks))
     fullest = float(found.fullest)
     ends = embedding - float(found.first_lacks), head - float(found.last_lacks)
@@ -108,7 +121,7 @@ def test_layers_in_flight_of_uneven_chunks(pipe):
     """Exactly as many layers' activations as the first, the second and the last stage hold at their peaks."""
     stages, chunks, layers, rounds = pipe
     held, n = uneven_chunks(stages, chunks, layers), rounds * stages
-    events = schedule.simulate(held + 1e-3, 2.0 * held + 1e-3, n)
+    timeline = run(held + 1e-3, 2.0 * held + 1e-3, n)
     found = stage_layers(float(layers), float(stages), float(chunks))
     p, v, n = float(stages), float(chunks), float(n)
     assert [float(x) for x in (found.fullest, found.fullest - found.first_lacks, found.fullest - found.last_lacks)] == [
@@ -116,11 +129,11 @@ def test_layers_in_flight_of_uneven_chunks(pipe):
     ]  # fmt: skip
     first = pipeline.in_flight(p, v, n) * found.chunks - found.short_first * pipeline.in_first_chunk(p, v, n)
     last = pipeline.in_flight(p, v, n, p - 1.0) * found.chunks - found.short_last * pipeline.in_last_chunk(p, v, n)
-    assert float(first) == pytest.approx(schedule.in_flight(events, 0, held[0]))
-    assert float(last) == pytest.approx(schedule.in_flight(events, stages - 1, held[-1]))
+    assert float(first) == pytest.approx(timeline.in_flight(0, held.T.reshape(-1)))
+    assert float(last) == pytest.approx(timeline.in_flight(stages - 1, held.T.reshape(-1)))
     if stages > 2:
         second = pipeline.in_flight(p, v, n, 1.0) * found.fullest
-        assert float(second) == pytest.approx(schedule.in_flight(events, 1, held[1]))
+        assert float(second) == pytest.approx(timeline.in_flight(1, held.T.reshape(-1)))
 
 
 @pytest.mark.parametrize(("layers", "parts"), [(21, 7), (77, 7), (161, 7), (126, 16), (128, 128)])
@@ -132,11 +145,11 @@ def test_constant_parts_divide_exactly(layers, parts):
 @pytest.mark.parametrize(("stages", "chunks", "n"), [(4, 1, 16), (4, 2, 16), (8, 3, 24), (4, 1, 2), (2, 4, 8)])
 def test_micro_batches_in_flight(stages, chunks, n):
     """The first and the last stage hold as many chunks as the closed form says (Korthikanti 2022, 4.2.3)."""
-    events = schedule.simulate(*equal_stages(stages, chunks, 1.0, 2.0), n)
+    timeline = run(*equal_stages(stages, chunks, 1.0, 2.0), n)
     first = float(pipeline.in_flight(float(stages), float(chunks), float(n)))
     last = float(pipeline.in_flight(float(stages), float(chunks), float(n), stages - 1.0))
-    assert schedule.in_flight(events, 0) == pytest.approx(first * chunks)
-    assert schedule.in_flight(events, stages - 1) == pytest.approx(last * chunks)
+    assert timeline.in_flight(0) == pytest.approx(first * chunks)
+    assert timeline.in_flight(stages - 1) == pytest.approx(last * chunks)
 
 
 def test_one_stage_has_no_bubble_and_sends_nothing():
@@ -151,6 +164,6 @@ def test_an_interleaved_schedule_that_hides_its_sends_waits_for_fill_and_drain(s
     """The first micro-batch crosses every chunk, the last comes back: 2 (p v - 1) hops, whatever n."""
     work = equal_stages(stages, chunks, 1.0, 2.0)
     n, send = rounds * stages, 1e-3
-    hops = (schedule.makespan(*work, n, send) - schedule.makespan(*work, n)) / send
+    hops = (makespan(*work, n, send) - makespan(*work, n)) / send
     closed = pipeline.exposed_sends(float(stages), float(chunks), float(n), 1.0)
     assert float(closed) == pytest.approx(hops, rel=1e-6)

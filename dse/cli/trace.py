@@ -1,0 +1,49 @@
+"""``dse trace``: the step of one design event by event, as a file that trace viewers show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dse.cli import show
+from dse.cli.evaluate import AnyOption, Devices, Settings, Stack, System, Workload, design_of, leaves_told, told_design
+from dse.cli.status import report_errors
+
+
+@report_errors
+def trace(
+    workload: Workload,
+    system: System,
+    output: Annotated[Path, typer.Option("--output", "-o", help="JSON file to write, for ui.perfetto.dev.")],
+    settings: Settings = None,
+    n_devices: Devices = None,
+    software: Stack = None,
+    any_option: AnyOption = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")] = False,
+) -> None:
+    """Write one step of a design as a timeline.
+
+    Every pass of every stage by its schedule, and what is sent: a trace of Chrome in JSON, which ui.perfetto.dev and
+    chrome://tracing show. Prints the step's time event by event, beside that of the closed forms that dse evaluate has.
+    """
+    from dse.outputs import checked
+    from dse.trace import perfetto
+    from dse.trace.step import step_of
+
+    checked(output, force)
+    made, software, readings = design_of(workload, system, settings, n_devices, software, any_option)
+    for told in readings:
+        show.note(told)
+    step, described = step_of(made), told_design(workload, system, software, made)
+    times = {"step_time": step.total, "model_step_time": step.model_time}
+    perfetto.write(step, {"design": described.strip(), **times, "leaves": leaves_told(made)}, output, force)
+    passes = sum(len(event.slot) for event in step.timeline.events)
+    difference = step.total / step.model_time - 1.0
+    print(described.strip())
+    print(
+        f"step {show.seconds(step.total)} event by event, {show.seconds(step.model_time)} in closed form: "
+        f"{100.0 * difference:+.2f} %"
+    )
+    print(f"written: {output} ({passes:,} passes on {len(step.plan.orders)} stages)")

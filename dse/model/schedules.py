@@ -1,0 +1,66 @@
+"""What pipeline schedules place where and ask for: facts of :class:`dse.types.Schedule`, no times.
+
+For mappings that name one; a mapping that does not runs 1F1B, and none of this is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax.numpy as jnp
+
+from dse.types import Scalar, Schedule
+
+#: Schedules whose first and last stage are on one device.
+FOLDED = (Schedule.zb_v, Schedule.dualpipe, Schedule.dualpipev)
+#: Those that run a forward and a backward of different micro-batches side by side.
+PAIRED = (Schedule.dualpipe, Schedule.dualpipev)
+#: Those that put weight gradients off.
+DEFERRING = (Schedule.zb_h1, *FOLDED)
+#: Model chunks of a device, where a schedule has just so many.
+CHUNKS = {
+    Schedule.gpipe: 1.0, Schedule.zb_h1: 1.0, Schedule.zb_v: 2.0, Schedule.dualpipe: 1.0, Schedule.dualpipev: 2.0,
+}  # fmt: skip
+
+
+def among(code: Any, schedules: tuple[Schedule, ...]) -> Any:
+    """Whether a code is that of one of these schedules."""
+    found = code == float(schedules[0])
+    for one in schedules[1:]:
+        found = found | (code == float(one))
+    return found
+
+
+def folded(code: Scalar, pp: Scalar) -> Scalar:
+    """1 where first and last stage are on one device of a pipeline, else 0."""
+    return jnp.where(among(code, FOLDED) & (pp > 1.0), 1.0, 0.0)
+
+
+def copies(code: Scalar, pp: Scalar) -> Scalar:
+    """Stages whose weights a device holds: two of DualPipe, whose pipelines run from either end."""
+    return jnp.where((code == float(Schedule.dualpipe)) & (pp > 1.0), 2.0, 1.0)
+
+
+def fits(values: Mapping[str, Any], divides: Callable[[Any, Any, int], Any], interleaves: Any) -> Any:
+    """Whether chunks, stages and micro-batches of a mapping are such that its schedule can run.
+
+    GPipe and ZB-H1 have one chunk a device, ZB-V two and, for a whole pattern, ``n >= 2 p`` micro-batches. DualPipe
+    splits an even number of those over an even number of stages (deepseek-ai/DualPipe asserts both, and
+    ``n >= 2 p`` of either kind).
+
+    Args:
+        values: ``schedule``, ``pp``, ``virtual_stages`` and ``n_micro_batches``: numbers, arrays or traced.
+        divides: as of :func:`dse.model.divisibility.fits`.
+        interleaves: whether 1F1B can run, interleaved where there are several chunks.
+    """
+    code, pp, n = values["schedule"], values["pp"], values["n_micro_batches"]
+    kept = (code == float(Schedule._1f1b)) & interleaves
+    for schedule, chunks in CHUNKS.items():
+        own = (code == float(schedule)) & (values["virtual_stages"] == chunks)
+        if schedule in FOLDED:
+            own = own & (n >= 2.0 * pp)
+        if schedule is Schedule.dualpipe:
+            own = own & divides(2.0, pp, 0) & divides(2.0, n, 0)
+        kept = kept | own
+    return kept | ((pp <= 1.0) & (values["virtual_stages"] <= 1.0))

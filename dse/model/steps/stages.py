@@ -1,0 +1,82 @@
+"""What the stages of a pipeline do with one micro-batch, pass by pass: the times that an event-driven schedule needs.
+
+The closed forms of :mod:`dse.model.steps.training` need no more than their sums.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dse.model.layout import Layout, stage_layers
+from dse.model.machine.messages import send_all, time_of
+from dse.model.machine.passes import Passes, run_passes
+from dse.model.machine.rates import step_rates
+from dse.model.parallel.pipeline import PassTime, pairs
+from dse.model.steps.layer import LayerPasses, first_layer, launch_time, run_layer
+from dse.model.steps.training import StepTime, hidden_messages, pass_time
+from dse.model.work.training import TrainingWork
+from dse.types import Design, Scalar, Scope
+
+
+class Stages(NamedTuple):
+    """Layers of the chunks of a pipeline, and seconds of their passes over one micro-batch."""
+
+    micro_batches: Scalar
+    chunk_layers: Scalar  # of the fullest chunk
+    first_lacks: Scalar  # layers that the model's first chunk has less
+    last_lacks: Scalar
+    dense_layers: Scalar  # first layers of a mixture of experts with a dense feed-forward
+    layer: PassTime
+    dense_layer: PassTime
+    embedding: PassTime
+    head: PassTime
+    exposed: LayerPasses  # messages of a layer, and its passes
+    hidden: Scalar  # of a layer's messages, in a pass that is paired with one of the other direction
+    launch: Scalar  # of a layer by its host
+    end_launch: Scalar  # of embedding or head
+    message: Scalar  # of one that crosses the border of a stage
+    waited: Scalar  # share of it that a stage waits for
+    update: Scalar  # what fetching the optimiser state adds to a step
+    data_parallel: Scalar
+    optimizer: Scalar
+    step_time: Scalar  # by the closed forms
+
+
+def stages_of(design: Design, layout: Layout, work: TrainingWork, step: StepTime) -> Stages:
+    """Chunks and passes of a design that takes ``step``; messages of the ends count to the forward or the backward."""
+    w, m, software = design.workload, design.mapping, design.software
+    sent, rates = send_all(work.messages, software, design.system), step_rates(design)
+    run = run_layer(design, layout, work, rates, sent)
+    dense = run if layout.experts is None else first_layer(design, layout, work, rates, sent)
+    chunks = stage_layers(w.n_layers, m.pp, m.virtual_stages)
+    hidden, overlap = 0.0 * step.forward, software.pp_overlap
+    if m.schedule is not None:
+        hidden = hidden + hidden_messages(design, layout, run)
+        overlap = overlap + (1.0 - overlap) * pairs(m)
+    embedding = _alone(run_passes(work.embedding, rates, w.backward))
+    head = _alone(run_passes(work.head, rates, w.backward))
+    return Stages(
+        micro_batches=layout.n_micro_batches,
+        chunk_layers=chunks.chunks / m.virtual_stages,
+        first_lacks=chunks.short_first,
+        last_lacks=chunks.short_last,
+        dense_layers=0.0 if layout.experts is None else layout.experts.first,
+        layer=pass_time(run),
+        dense_layer=pass_time(dense),
+        embedding=embedding._replace(forward=embedding.forward + time_of(sent, Scope.embedding)),
+        head=head._replace(input_gradient=head.input_gradient + time_of(sent, Scope.head)),
+        exposed=run.passes,
+        hidden=hidden,
+        launch=launch_time(design, layout),
+        end_launch=(1.0 + w.backward) * software.host_time * layout.has_vocabulary,
+        message=time_of(sent, Scope.stage_boundary),
+        waited=1.0 - overlap,
+        update=layout.layers * run.update,
+        data_parallel=step.data_parallel,
+        optimizer=step.optimizer,
+        step_time=step.total,
+    )
+
+
+def _alone(passes: Passes) -> PassTime:
+    return PassTime(passes.forward, passes.input_gradient, passes.weight_gradient)

@@ -1,0 +1,214 @@
+"""In which order the devices of a pipeline run their passes, schedule by schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import NamedTuple
+
+from dse.types import Schedule
+
+
+class Kind(StrEnum):
+    """A pass over one chunk of the model and one micro-batch."""
+
+    forward = "forward"
+    backward = "backward"  # input and weight gradients
+    input_gradient = "input gradient"
+    weight_gradient = "weight gradient"
+
+
+class Task(NamedTuple):
+    """A pass of one micro-batch through one chunk of the model, counted from 0 along it."""
+
+    kind: Kind
+    micro_batch: int
+    chunk: int
+
+
+#: What a device does at a time: a pass, or a forward and a backward side by side.
+Slot = tuple[Task, ...]
+
+
+class Plan(NamedTuple):
+    """A schedule for so many stages, chunks and micro-batches."""
+
+    orders: list[list[Slot]]  # a device each
+    chunks: int  # of the whole model
+    defers: bool = False  # whether weight gradients are left out of the orders, and fill gaps
+    most: int | None = None  # chunks whose activations a device has room for, where that is a rule of the schedule
+    folds: bool = False  # whether chunks lie along the devices and back
+    mirrored_from: int | None = None  # micro-batches from this one on go from the last device to the first
+
+    def place(self, task: Task) -> int:
+        """The device of a pass."""
+        devices = len(self.orders)
+        there, back = divmod(task.chunk, devices)
+        if self.folds and there % 2 == 1:
+            return devices - 1 - back
+        mirrored = self.mirrored_from is not None and task.micro_batch >= self.mirrored_from
+        return devices - 1 - back if mirrored else back
+
+
+def plan(schedule: Schedule, stages: int, chunks: int, micro_batches: int) -> Plan:
+    """The orders of a schedule; ``chunks`` are those of a device.
+
+    >>> one, other = plan(Schedule._1f1b, 2, 1, 2).orders
+    >>> [task.kind[0] + str(task.micro_batch) for (task,) in one]
+    ['f0', 'f1', 'b0', 'b1']
+    >>> [task.kind[0] + str(task.micro_batch) for (task,) in other]
+    ['f0', 'b0', 'f1', 'b1']
+    """
+    devices, n = range(stages), micro_batches
+    if stages == 1:
+        return Plan([[*_in_turn(0, 0, n)]], chunks)
+    match schedule:
+        case Schedule.gpipe:
+            return Plan([[*_in_turn(d, n, n)] for d in devices], stages)
+        case Schedule.zb_h1:
+            halves = ([*_in_turn(d, stages - d - 1, n, Kind.input_gradient)] for d in devices)
+            return Plan([*halves], stages, defers=True, most=stages)
+        case Schedule.zb_v:
+            own = [zero_bubble(stages, n, d) for d in devices]
+            return Plan(own, 2 * stages, defers=True, most=2 * stages, folds=True)
+        case Schedule.dualpipe:
+            return Plan([dualpipe(stages, n, d) for d in devices], stages, mirrored_from=n // 2)
+        case Schedule.dualpipev:
+            own = [dualpipev(stages, n, d, (d, 2 * stages - 1 - d)) for d in devices]
+            return Plan(own, 2 * stages, folds=True)
+        case _ if chunks == 1:
+            return Plan([[*_in_turn(d, stages - d - 1, n)] for d in devices], stages)
+        case _:
+            return Plan([[*_interleaved(d, stages, chunks, n)] for d in devices], stages * chunks)
+
+
+def _in_turn(stage: int, warm_up: int, micro_batches: int, back: Kind = Kind.backward) -> Iterator[Slot]:
+    """Warm-up forwards, then one forward and one backward in turn, then the remaining backwards."""
+    first = min(warm_up, micro_batches)
+    for i in range(first):
+        yield (Task(Kind.forward, i, stage),)
+    for i in range(micro_batches - first):
+        yield (Task(Kind.forward, first + i, stage),)
+        yield (Task(back, i, stage),)
+    for i in range(micro_batches - first, micro_batches):
+        yield (Task(back, i, stage),)
+
+
+def _interleaved(stage: int, stages: int, chunks: int, micro_batches: int) -> Iterator[Slot]:
+    """Megatron-LM's order (Narayanan et al. 2021, figure 4): micro-batches ``stages`` at a time through each chunk."""
+    total = micro_batches * chunks
+    warm_up = min(2 * (stages - stage - 1) + (chunks - 1) * stages, total)
+
+    def slot(position: int, kind: Kind) -> Slot:
+        group, within = divmod(position, stages * chunks)
+        chunk = within // stages
+        if kind is Kind.backward:
+            chunk = chunks - 1 - chunk
+        return (Task(kind, group * stages + within % stages, chunk * stages + stage),)
+
+    for i in range(warm_up):
+        yield slot(i, Kind.forward)
+    for i in range(total - warm_up):
+        yield slot(warm_up + i, Kind.forward)
+        yield slot(i, Kind.backward)
+    for i in range(total - warm_up, total):
+        yield slot(i, Kind.backward)
+
+
+class _Folded:
+    """The order of a device whose two chunks are passed one way and back, written as its authors do."""
+
+    def __init__(self, chunks: tuple[int, int]) -> None:
+        self.chunks = chunks
+        self.slots: list[Slot] = []
+        self._done = {(kind, side): 0 for kind in (Kind.forward, Kind.backward) for side in (0, 1)}
+        self._put_off: list[Task] = []
+
+    def _next(self, kind: Kind, side: int) -> Task:
+        micro_batch = self._done[kind, side]
+        self._done[kind, side] += 1
+        return Task(kind, micro_batch, self.chunks[side])
+
+    def forward(self, side: int) -> None:
+        self.slots.append((self._next(Kind.forward, side),))
+
+    def backward(self, side: int, split: bool = False) -> None:
+        task = self._next(Kind.backward, side)
+        if split:
+            self._put_off.append(task._replace(kind=Kind.weight_gradient))
+            task = task._replace(kind=Kind.input_gradient)
+        self.slots.append((task,))
+
+    def weight_gradient(self) -> None:
+        self.slots.append((self._put_off.pop(0),))
+
+    def pair(self, forward: int, backward: int) -> None:
+        self.slots.append((self._next(Kind.forward, forward), self._next(Kind.backward, backward)))
+
+
+def dualpipev(stages: int, micro_batches: int, device: int, chunks: tuple[int, int]) -> list[Slot]:
+    """DualPipeV's eight steps (deepseek-ai/DualPipe, ``dualpipev.py``): side 0 goes out, side 1 comes back."""
+    order, inner = _Folded(chunks), stages - device - 1
+    for _ in range(2 * inner):
+        order.forward(0)
+    for _ in range(device + 1):
+        order.forward(0)
+        order.forward(1)
+    for _ in range(inner):
+        order.backward(1, split=True)
+        order.weight_gradient()
+        order.forward(1)
+    for i in range(micro_batches - 2 * stages + device + 1):
+        if i == 0 and inner == 0:  # at the fold the two are the same micro-batch's
+            order.forward(0)
+            order.backward(1)
+        else:
+            order.pair(0, 1)
+        order.pair(1, 0)
+    for _ in range(inner):
+        order.backward(1)
+        order.pair(1, 0)
+    split = False
+    for i in range(device + 1):
+        half = i == (device + 1) // 2
+        split = split or (half and device % 2 == 1)
+        order.backward(1, split)
+        split = split or half
+        order.backward(0, split)
+    for _ in range(inner):
+        order.weight_gradient()
+        order.backward(0, split=True)
+    for _ in range(device + 1):
+        order.weight_gradient()
+    return order.slots
+
+
+def dualpipe(stages: int, micro_batches: int, device: int) -> list[Slot]:
+    """DualPipe (DeepSeek-V3 report 2024, figure 5): from either end half of the micro-batches, as DualPipeV does them.
+
+    Micro-batches of the second half go from the last device to the first; chunks are counted along the model, so that
+    a device has the chunk of its own number for the first half and that of its mirror's for the second.
+    """
+    half, mirror = micro_batches // 2, stages - 1 - device
+    order = dualpipev(stages // 2, half, min(device, mirror), (0, 1))
+
+    def placed(task: Task) -> Task:
+        direction = task.chunk if device < stages // 2 else 1 - task.chunk
+        chunk = device if direction == 0 else mirror
+        return Task(task.kind, task.micro_batch + direction * half, chunk)
+
+    return [tuple(placed(task) for task in slot) for slot in order]
+
+
+def zero_bubble(stages: int, micro_batches: int, device: int) -> list[Slot]:
+    """ZB-V: DualPipeV's passes one by one, backwards before forwards, so that ``2 p`` chunks' activations do.
+
+    Weight gradients are left out: they fill what is idle.
+    """
+    slots = dualpipev(stages, micro_batches, device, (device, 2 * stages - 1 - device))
+    if device == stages - 1:  # the first pair at the fold, which DualPipeV runs apart
+        at = 2 * stages
+        slots[at], slots[at + 1] = slots[at + 1], slots[at]
+    tasks = (task for slot in slots for task in reversed(slot) if task.kind is not Kind.weight_gradient)
+    split = Kind.input_gradient
+    return [(task if task.kind is Kind.forward else task._replace(kind=split),) for task in tasks]

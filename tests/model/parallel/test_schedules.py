@@ -1,0 +1,199 @@
+"""Schedules that a mapping names: closed forms against the scheduler, what devices hold, and laws between them."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dse
+from dse.designs import replace
+from dse.model.parallel import pipeline
+from dse.model.schedules import CHUNKS, PAIRED
+from dse.trace.orders import Kind, plan
+from dse.trace.step import step_of
+from dse.trace.timeline import Durations, simulate
+from dse.types import Infeasible, Schedule
+
+#: Of a step with ``n >= 2 p`` micro-batches, how far a closed form is from the schedule: of equal stages, and of whole
+#: designs whose ends have a layer less and an embedding or a head more (docs/schedules.md).
+EQUAL, WHOLE = 0.03, 0.06
+EXACT = (Schedule._1f1b, Schedule.gpipe)
+
+
+def run(schedule, p, v, n, passes, hidden=0.0):
+    """Equal stages whose passes over a micro-batch take ``passes`` seconds, event by event."""
+    order = plan(schedule, p, v, n)
+    parts = 1.0 if schedule is Schedule.dualpipe else order.chunks / p
+    along = ([seconds / parts] * order.chunks for seconds in passes)
+    return simulate(order, Durations(*along, hidden=[hidden / parts] * order.chunks))
+
+
+def mapping(schedule, p, v):
+    return SimpleNamespace(schedule=float(schedule), pp=float(p), virtual_stages=float(v))
+
+
+def bubble(schedule, p, v, n, passes, hidden=0.0):
+    beat = pipeline.Stages(sum(passes) - hidden, 0.0, 0.0)
+    named = mapping(schedule, p, v)
+    return float(pipeline.named_bubble_time(named, beat, pipeline.PassTime(*passes), float(n), hidden))
+
+
+def closed(schedule, p, v, n, passes, hidden=0.0):
+    """Intervals of the stages, what is not paired, the bubble."""
+    unpaired = float(pipeline.unpaired(mapping(schedule, p, v)))
+    return n * (sum(passes) - hidden) + unpaired * hidden + bubble(schedule, p, v, n, passes, hidden)
+
+
+@st.composite
+def pipelines(draw, schedules=tuple(Schedule)):
+    """(schedule, stages, chunks, micro-batches, passes): those that can run, with at least 2 p micro-batches."""
+    schedule = draw(st.sampled_from(schedules))
+    p = draw(st.sampled_from([2, 4, 6, 8] if schedule is Schedule.dualpipe else [2, 3, 4, 8]))
+    v = int(CHUNKS.get(schedule, draw(st.sampled_from([1, 2, 3]))))
+    n = draw(st.integers(2, 4)) * p if schedule is Schedule._1f1b and v > 1 else draw(st.integers(2 * p, 4 * p))
+    n += n % 2 if schedule is Schedule.dualpipe else 0
+    return schedule, p, v, n, (1.0, draw(st.floats(0.8, 1.7)), draw(st.floats(0.5, 1.2)))
+
+
+@given(pipelines(), st.floats(0.0, 0.4))
+def test_closed_forms_are_those_of_the_schedule(pipe, hidden):
+    """Exact for 1F1B, interleaved or not, and GPipe; else within 3 % of the step. Devices hold what is said of them."""
+    schedule, p, v, n, _ = pipe
+    hidden = hidden if schedule in PAIRED else 0.0
+    timeline = run(*pipe, hidden)
+    bound = 1e-5 if schedule in EXACT else EQUAL
+    assert closed(*pipe, hidden) == pytest.approx(timeline.makespan, rel=bound)
+    assert all(timeline.busy(device) <= timeline.makespan * (1.0 + 1e-9) for device in range(p))
+    parts = v if schedule is not Schedule.dualpipe else 1
+    held = [float(pipeline.held(mapping(schedule, p, v), float(n), float(d)).stage) * parts for d in range(p)]
+    found = [timeline.in_flight(device) for device in range(p)]
+    assert max(found) == pytest.approx(max(held))
+    assert all(has <= may + 1e-6 for has, may in zip(found, held, strict=True))
+    for device in range(p):
+        waiting = (timeline.put_off(device) - 1) / parts
+        assert waiting <= float(pipeline.put_off(mapping(schedule, p, v), float(n), float(device))) + 1e-6
+
+
+@given(pipelines(), st.integers(0, 7))
+def test_every_pass_runs_once_where_its_weights_are(pipe, device):
+    schedule, p, v, n, _ = pipe
+    order = plan(schedule, p, v, n)
+    done = [task for event in run(*pipe).events if event.device == device % p for task in event.slot]
+    assert all(order.place(task) == device % p for task in done) and len(set(done)) == len(done)
+    for kind in (Kind.forward, Kind.weight_gradient):  # a whole backward has its own weight gradient
+        kinds = (kind,) if kind is Kind.forward else (kind, Kind.backward)
+        count = sum(task.kind in kinds for task in done)
+        assert count == n * (1 if schedule is Schedule.dualpipe else order.chunks // p)
+
+
+@given(p=st.sampled_from([2, 4, 8]), n=st.integers(16, 40), b=st.floats(0.5, 2.0), w=st.floats(0.3, 2.0))
+def test_later_schedules_wait_less_and_hold_no_more(p, n, b, w):
+    passes = (1.0, b, w)
+    one, h1, folded = (
+        bubble(schedule, p, CHUNKS.get(schedule, 1.0), n, passes)
+        for schedule in (Schedule._1f1b, Schedule.zb_h1, Schedule.zb_v)
+    )
+    assert folded <= h1 * (1.0 + 1e-6) and h1 <= one * (1.0 + 1e-6)
+    assert bubble(Schedule.gpipe, p, 1, n, passes) == pytest.approx(one, rel=1e-6)
+    held = {s: float(pipeline.held(mapping(s, p, CHUNKS.get(s, 1.0)), float(n)).stage) for s in Schedule}
+    assert held[Schedule.gpipe] >= held[Schedule._1f1b] == held[Schedule.zb_h1] == held[Schedule.zb_v]
+    assert held[Schedule.dualpipe] == held[Schedule._1f1b] + 1.0
+
+
+@pytest.mark.parametrize("p", [4, 8, 16])
+def test_published_bubbles(p):
+    """Equal forwards, input and weight gradients: of 1F1B's bubble a third (ZB-H1), ``2 (p/2 - 1)`` of DualPipe.
+
+    Qi et al. 2024, table 1: ``(p - 1)(f + b - w)``; DeepSeek-V3 report 2024, table 2: ``(p/2 - 1)(F&B + B - 3 W)``,
+    with F&B = 3, B = 2 and W = 1.
+    """
+    passes, n = (1.0, 1.0, 1.0), 4 * p
+    assert bubble(Schedule.zb_h1, p, 1, n, passes) == pytest.approx(bubble(Schedule._1f1b, p, 1, n, passes) / 3.0)
+    assert bubble(Schedule.dualpipe, p, 1, n, passes) == pytest.approx((p / 2 - 1) * (3.0 + 2.0 - 3.0))
+
+
+# --- whole designs ------------------------------------------------------------------------------------------
+
+DENSE = dse.design("gpt-3-13b", "eos", pp=4, schedule="1f1b", any_option=True)
+EXPERTS = dse.design("deepseek-v3", "eos", pp=4, dp=8, ep=8, schedule="1f1b", any_option=True)
+
+
+@st.composite
+def changes(draw, dp=1):
+    """Values of a design with a pipeline of each schedule, whose ends may be lighter or heavier than other stages."""
+    schedule, p, v, n, _ = draw(pipelines().filter(lambda pipe: pipe[1] in (4, 8)))
+    layers = p * v * draw(st.integers(2, 4)) - draw(st.sampled_from([0, 1, 2]))
+    return {
+        "mapping.schedule": float(schedule), "mapping.pp": float(p), "mapping.virtual_stages": float(v),
+        "workload.n_layers": float(layers), "workload.global_batch": float(n * dp), "system.n_devices": float(p * dp),
+        "workload.vocab": draw(st.sampled_from([0.0, 32000.0, 128256.0])),
+        "mapping.recompute": draw(st.sampled_from([0.0, 2.0])),
+        "software.pp_overlap": draw(st.sampled_from([0.0, 0.8, 1.0])),
+        "software.host_time": draw(st.sampled_from([1e-6, 1e-3])),
+    }  # fmt: skip
+
+
+def assert_near(design):
+    step = step_of(design)
+    assert step.model_time == pytest.approx(step.total, rel=WHOLE)
+    busy = max(map(step.timeline.busy, range(len(step.plan.orders))))
+    assert step.model_time >= busy * (1.0 - 1e-5)
+
+
+@settings(max_examples=20)
+@given(changes())
+def test_steps_of_designs_are_near_those_of_their_schedules(values):
+    assert_near(replace(DENSE, values))
+
+
+@settings(max_examples=20)
+@given(changes(dp=8), st.sampled_from([0.0, 1.0, 3.0]))
+def test_steps_of_mixtures_of_experts_are_too(values, first_dense):
+    assert_near(replace(EXPERTS, values | {"workload.experts.first_dense": first_dense}))
+
+
+def test_dualpipe_holds_two_stages_and_hides_messages_between_experts():
+    plain = replace(EXPERTS, {"workload.n_layers": 64.0, "workload.global_batch": 512.0})
+    both = replace(plain, {"mapping.schedule": float(Schedule.dualpipe)})
+    one, two = dse.evaluate(plain), dse.evaluate(both)
+    assert float(two.peak_memory_weights) == pytest.approx(2.0 * float(one.peak_memory_weights), rel=1e-6)
+    assert float(two.step_time_tensor_parallel) < 0.7 * float(one.step_time_tensor_parallel)
+    assert float(two.step_time) < float(one.step_time)
+
+
+def test_what_recompute_brings_back_waits_for_weight_gradients():
+    """Whole layers: ZB-H1's last stage keeps ``p - 1`` micro-batches' as if nothing were computed again."""
+    values = {"mapping.pp": 8.0, "workload.global_batch": 32.0, "workload.vocab": 0.0, "system.n_devices": 8.0}
+
+    def activations(schedule, recompute):
+        design = replace(DENSE, values | {"mapping.schedule": float(schedule), "mapping.recompute": recompute})
+        return float(dse.evaluate(design).peak_memory_activations)
+
+    none, full = (activations(Schedule._1f1b, recompute) for recompute in (0.0, 2.0))
+    assert activations(Schedule.zb_h1, 0.0) == pytest.approx(none, rel=1e-6)
+    assert activations(Schedule.zb_h1, 2.0) == pytest.approx((7.0 * none + full) / 8.0, rel=1e-6)
+
+
+def test_a_design_that_names_1f1b_is_one_that_names_none():
+    design = replace(DENSE, {"workload.global_batch": 64.0, "workload.n_layers": 39.0})
+    plain = dataclasses.replace(design, mapping=dataclasses.replace(design.mapping, schedule=None))
+    for name, value in vars(dse.evaluate(plain)).items():
+        np.testing.assert_allclose(getattr(dse.evaluate(design), name), value, rtol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "values", "runs"),
+    [
+        ("gpipe", dict(virtual_stages=2), False), ("zb-h1", dict(), True), ("zb-v", dict(), False),
+        ("zb-v", dict(virtual_stages=2), True), ("dualpipe", dict(), True), ("dualpipe", dict(pp=5), False),
+        ("dualpipe", dict(global_batch=6), False), ("dualpipev", dict(virtual_stages=2, global_batch=7), False),
+        ("dualpipe", dict(pp=1), True),
+    ],
+)  # fmt: skip
+def test_chunks_and_micro_batches_that_a_schedule_needs(schedule, values, runs):
+    settings = dict(pp=4, global_batch=16, schedule=schedule, any_option=True) | values
+    made = dse.design("gpt-3-13b", "eos", **settings)
+    assert bool(int(dse.evaluate(made).infeasible_reason) & Infeasible.interleave_not_divisible) != runs
