@@ -369,6 +369,9 @@ TRAINING = Study(
         "mapping.zero_stage": lambda d: (d["mapping.dp"] * d["mapping.cp"] == 1) & (_expert_copies(d) == 1),
         "mapping.dp_replicate": lambda d: d["mapping.dp"] == 1,
         "mapping.overlap_dp": lambda d: (d["mapping.dp"] * d["mapping.cp"] == 1) & (_expert_copies(d) == 1),
+        "mapping.experts.all_to_all": lambda d: d["mapping.experts.ep"] == 1,
+        "mapping.experts.dispatch_precision": lambda d: d["mapping.experts.ep"] == 1,
+        "mapping.experts.overlap_ep": lambda d: d["mapping.experts.ep"] * d["mapping.experts.etp"] == 1,
         "mapping.placement": lambda d: (d["mapping.dp"] == 1) | (d["mapping.pp"] == 1),
     },
     same_options=(

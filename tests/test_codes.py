@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dse.types import Attention, Collective, Infeasible, Placement, Precision, Recompute, SequenceParallel
+from dse.types import AllToAll, Attention, Collective, Infeasible, Placement, Precision, Recompute, SequenceParallel
 
 CODES = {
     Precision: "fp32 tf32 bf16 fp16 fp8 fp8_block fp4 int8 int4",
@@ -13,6 +13,7 @@ CODES = {
     Attention: "unfused flash",
     Collective: "auto ring tree hierarchical in_switch doubling",
     Placement: "tp_cp_dp_pp tp_cp_pp_dp",
+    AllToAll: "pairwise by_rank by_node",
 }
 REASONS = (
     "memory heads_not_divisible width_not_divisible layers_not_divisible batch_not_divisible sequence_not_divisible "

@@ -67,6 +67,14 @@ class Collective(IntEnum):
     doubling = 5  # logarithmic steps between domains (recursive doubling; PAT of NCCL): auto does not count on it
 
 
+class AllToAll(IntEnum):
+    """How often a token is sent whose experts lie on several devices (Lepikhin et al. 2021; DeepEP, HybridEP)."""
+
+    pairwise = 0  # a copy for every expert (NCCL)
+    by_rank = 1  # one for every device that has any of them
+    by_node = 2  # one for every scale-up domain, forwarded inside to the devices
+
+
 class Placement(IntEnum):
     """Which parallel dimension is innermost (neighbouring devices) to outermost."""
 

@@ -132,6 +132,7 @@ class Message(NamedTuple):
         window: what it may hide behind.
         repeated: whether full recompute sends it again.
         sums: whether the sums of a reduction are timed apart from the wire on networks that state their traffic.
+        far: bytes of an all-to-all that leave a domain, where ``size`` are those inside and not all parts are equal.
     """
 
     name: str
@@ -145,3 +146,4 @@ class Message(NamedTuple):
     window: Window = Window.none
     repeated: bool = False
     sums: bool = False
+    far: Scalar | None = None

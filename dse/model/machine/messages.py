@@ -29,8 +29,10 @@ def send_all(messages: Iterable[Message], software: Software, system: System) ->
         """Seconds of the pieces of a message, one after the other."""
         # A reduce-scatter is an all-gather that runs backwards.
         kind = MessageKind.all_gather if message.kind is MessageKind.reduce_scatter else message.kind
-        key = (kind, *map(id, (message.size, message.pieces, *message.group)))
-        if key not in known:
+        key = (kind, *map(id, (message.size, message.pieces, message.far, *message.group)))
+        if key not in known and message.far is not None:
+            known[key] = software.communication_slowdown * collectives.exchange(message.size, message.far, route)
+        elif key not in known:
             size = message.size if message.pieces is None else message.size / message.pieces
             time = collectives.time(kind, size, route, software.collective)
             if kind is not MessageKind.send:
@@ -67,5 +69,8 @@ def link_energy(messages: Iterable[Message], system: System, again: Scalar = 0.0
     found: dict[Scope, Scalar] = dict.fromkeys(Scope, 0.0)
     for m, route in routed(messages, system):
         often = m.times * (1.0 + again) if m.repeated else m.times
-        found[m.scope] += often * collectives.energy(m.kind, m.size, route)
+        if m.far is None:
+            found[m.scope] += often * collectives.energy(m.kind, m.size, route)
+        else:
+            found[m.scope] += often * collectives.exchange_energy(m.size, m.far, system)
     return found

@@ -95,7 +95,7 @@ def _run_layer(
     tensor = tensor_parallel(design, layout, sent, passes)
     if work.experts is not None and software.experts is not None:
         passes = with_small_kernels(passes, design, software.experts.expert_kernel_time)
-        tensor = tensor.plus(expert_parallel(layout, sent))
+        tensor = tensor.plus(expert_parallel(design, layout, sent, passes))
     context = context_parallel(design, layout, sent, passes)
     recompute = (
         layout.full * passes.forward + layout.selective * passes.core_forward + layout.selective_op * passes.repeated
