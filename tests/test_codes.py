@@ -8,7 +8,7 @@ from dse.types import AllToAll, Attention, Collective, Infeasible, Placement, Pr
 
 CODES = {
     Precision: "fp32 tf32 bf16 fp16 fp8 fp8_block fp4 int8 int4",
-    Recompute: "none selective full selective_op",
+    Recompute: "none selective full selective_op norms expert_inner expert_block",
     SequenceParallel: "none gather_again keep_gathered at_stage_boundaries",
     Attention: "unfused flash",
     Collective: "auto ring tree hierarchical in_switch doubling",

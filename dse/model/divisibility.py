@@ -17,7 +17,7 @@ Divides = Callable[[Any, Any, int], Any]
 
 
 class Shape(NamedTuple):
-    """What the degrees must divide; ``n_devices`` is 0 when it follows from them, and so is what a dense model lacks."""
+    """What the degrees must divide; 0 are ``n_devices`` when it follows from them, and what a dense model lacks."""
 
     n_layers: int
     n_heads: int

@@ -31,6 +31,8 @@ class Operator(NamedTuple):
         present: 1 where the design has this operator, else 0.
         core: whether selective recompute repeats it (the attention core).
         kept: share of its forward that recompute operator by operator does not repeat; 0.0 itself where it does all.
+        again: first level of recompute of experts (:class:`Recompute`) that runs its forward again; 0: only full does.
+        freed: first such level that does not keep what it stores; 0: only full does not.
     """
 
     name: str
@@ -42,6 +44,8 @@ class Operator(NamedTuple):
     present: Scalar = 1.0
     core: bool = False
     kept: Scalar = 0.0
+    again: int = 0
+    freed: int = 0
 
     @property
     def is_kept(self) -> bool:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import dse
 from dse.designs import replace
 from dse.errors import InputError
-from dse.model.layout import lay_out
+from dse.model.layout import EXPERT_LEVELS, lay_out
 from dse.model.machine.collectives import energy
 from dse.model.machine.rates import step_rates
 from dse.model.machine.roofline import operator_times
@@ -31,6 +31,7 @@ from dse.types import (
     Latent,
     MessageKind,
     Precision,
+    Recompute,
 )
 from tests.designs import SOFTWARE, WORKLOAD, make_design
 from tests.programs import metrics_of
@@ -189,6 +190,33 @@ def test_pairs_pay_for_the_links_between_them():
     system = replace(make_design(GATED), energies).system
     spent = float(energy(MessageKind.all_to_all, 1.6e9, Route(Group(16.0, 8.0), system)))
     assert spent == pytest.approx(1e8 * (7 * 3e-12 + 8 * 5e-11))
+
+
+# Recompute
+
+
+@given(mixtures())
+@settings(max_examples=15, deadline=None)
+def test_each_level_of_recompute_keeps_less_and_runs_more_again(design):
+    """From none over norms, inner tensors and the block to full; what runs again takes time, and energy of matrices."""
+    levels = (Recompute.none, *EXPERT_LEVELS, Recompute.full)
+    paid = replace(spread(design, 8), {"system.scale_up.energy": 3e-12, "system.scale_out.energy": 5e-11})
+    found = [metrics_of(replace(paid, {"mapping.recompute": float(level)})) for level in levels]
+    for less, more in itertools.pairwise(found):
+        assert float(more.step_time_recompute) > float(less.step_time_recompute)
+        assert float(more.energy_per_step_matrix) >= float(less.energy_per_step_matrix) * (1 - 1e-6)
+        assert float(more.step_time) >= float(less.step_time) * (1 - 1e-6)
+        assert float(more.energy_per_step_network) >= float(less.energy_per_step_network) * (1 - 1e-6)
+        kept = float(less.peak_memory_activations), float(more.peak_memory_activations)
+        assert kept[1] < kept[0] * (1 + 1e-6)
+    repeated = float(found[3].energy_per_step_network - found[0].energy_per_step_network)
+    assert repeated > 0.0  # the block sends its tokens again, its inner tensors alone do not
+    assert float(found[2].energy_per_step_network) == float(found[0].energy_per_step_network)
+
+
+def test_levels_of_experts_are_nothing_to_a_dense_model():
+    found = dse.design("llama-3-8b", "h100", n_devices=8, recompute="norms", any_option=True)
+    assert int(metrics_of(found).infeasible_reason) & Infeasible.stack_lacks
 
 
 # All-to-all

@@ -97,7 +97,7 @@ any_option = true
     expected = set()
     for t, p, ep, etp, zero in itertools.product((1, 2, 4, 8), (1, 2), divisors(8), divisors(24), (0, 1)):
         stage = devices // p
-        if t not in (1, 2) and tp != '"divisors"' or devices % (t * p) or stage % (ep * etp):
+        if (t not in (1, 2) and tp != '"divisors"') or devices % (t * p) or stage % (ep * etp):
             continue
         if 2 * devices % (stage // t) == 0 and not (zero and stage == t == ep * etp):
             expected.add((t, p, ep, etp, zero))

@@ -11,7 +11,7 @@ from dse.model.layout import Layout
 from dse.model.machine import collectives
 from dse.model.machine.collectives import summing_time
 from dse.model.machine.routes import Route
-from dse.types import Message, MessageKind, Scalar, Scope, Software, System, Window
+from dse.types import Message, MessageKind, Recompute, Scalar, Scope, Software, System, Window
 
 
 class Sent(NamedTuple):
@@ -59,16 +59,23 @@ def time_of(sent: Iterable[Sent], scope: Scope, window: Window | None = None) ->
     return functools.reduce(operator.add, times) if times else 0.0
 
 
+def sent_again(message: Message, layout: Layout) -> Scalar:
+    """How often a message of the forward is sent again in the backward: once where its operators run again."""
+    if message.scope is not Scope.expert_layer or layout.experts is None:
+        return layout.full
+    return layout.full + layout.experts.again[Recompute.expert_block]
+
+
 def layer_links(links: dict[Scope, Scalar], layout: Layout) -> Scalar:
     """Joules of the links for one layer, with those of its experts where there are any."""
     return links[Scope.layer] if layout.experts is None else links[Scope.layer] + links[Scope.expert_layer]
 
 
-def link_energy(messages: Iterable[Message], system: System, again: Scalar = 0.0) -> dict[Scope, Scalar]:
-    """Joules of the links for the messages that one device sends, by scope; ``again`` is 1 under full recompute."""
+def link_energy(messages: Iterable[Message], system: System, layout: Layout) -> dict[Scope, Scalar]:
+    """Joules of the links for the messages that one device sends, by scope, with those that recompute sends again."""
     found: dict[Scope, Scalar] = dict.fromkeys(Scope, 0.0)
     for m, route in routed(messages, system):
-        often = m.times * (1.0 + again) if m.repeated else m.times
+        often = m.times * (1.0 + sent_again(m, layout)) if m.repeated else m.times
         if m.far is None:
             found[m.scope] += often * collectives.energy(m.kind, m.size, route)
         else:

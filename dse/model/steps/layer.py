@@ -14,7 +14,7 @@ from dse.model.machine.rates import Rates, step_rates
 from dse.model.parallel import offload
 from dse.model.parallel.layer import context_parallel, expert_parallel, tensor_parallel
 from dse.model.work.training import TrainingWork
-from dse.types import Design, Scalar, Scope
+from dse.types import Design, Recompute, Scalar, Scope
 
 #: Launches that a softmax of single kernels adds to a layer's about twenty-five: cast, scale, mask, softmax, cast.
 EAGER_LAUNCHES = 0.2
@@ -91,17 +91,27 @@ def _run_layer(
 ) -> LayerRun:
     """Times of one layer and micro-batch with the operators of ``work``."""
     software, trained = design.software, design.workload.backward
-    passes = with_small_kernels(run_passes(work.layer, rates, trained), design, software.small_kernel_time)
+    levels = None if layout.experts is None else layout.experts.again
+    passes = with_small_kernels(run_passes(work.layer, rates, trained, levels), design, software.small_kernel_time)
     tensor = tensor_parallel(design, layout, sent, passes)
-    if work.experts is not None and software.experts is not None:
-        passes = with_small_kernels(passes, design, software.experts.expert_kernel_time)
-        tensor = tensor.plus(expert_parallel(design, layout, sent, passes))
+    sent_again = None
+    if work.experts is not None and software.experts is not None and levels is not None:
+        kernels, block = software.experts.expert_kernel_time, levels[Recompute.expert_block]
+        passes = with_small_kernels(passes, design, kernels)
+        passes = passes._replace(again=passes.again + block * kernels)
+        between = expert_parallel(design, layout, sent, passes)
+        tensor, sent_again = tensor.plus(between), block * between.forward
     context = context_parallel(design, layout, sent, passes)
     recompute = (
         layout.full * passes.forward + layout.selective * passes.core_forward + layout.selective_op * passes.repeated
     )
     forward_pass = passes.forward + tensor.forward + context.forward
     again = layout.full * (tensor.forward + context.forward)
+    exposed_tensor = tensor.forward + tensor.backward + layout.full * tensor.forward
+    if levels is not None:
+        recompute = recompute + passes.again
+    if sent_again is not None:
+        again, exposed_tensor = again + sent_again, exposed_tensor + sent_again
     backward_pass = passes.backward + recompute + tensor.backward + context.backward + again
     moved = offload.transfers(work.on_host, design.system.host)
     exposed_backward = trained * offload.exposed(moved.backward, backward_pass, passes.memory_backward)
@@ -115,7 +125,7 @@ def _run_layer(
         forward=passes.forward,
         backward=passes.backward,
         recompute=recompute,
-        tensor_parallel=tensor.forward + tensor.backward + layout.full * tensor.forward,
+        tensor_parallel=exposed_tensor,
         context_parallel=context.forward + context.backward + layout.full * context.forward,
         offload=offload.exposed(moved.forward, forward_pass, passes.memory_forward) + exposed_backward,
     )

@@ -232,8 +232,9 @@ def expert_messages(design: Design, layout: Layout, parameters: Scalar) -> list[
     rows = act * experts.rows * w.hidden
 
     def message(
-        name: str, kind: MessageKind, group: Group, size: Scalar, times: Scalar, forward: bool, far: Scalar | None = None
-    ) -> Message:
+        name: str, kind: MessageKind, group: Group, size: Scalar, times: Scalar, forward: bool,
+        far: Scalar | None = None,
+    ) -> Message:  # fmt: skip
         window = Window.experts_forward if forward else Window.experts_backward
         return Message(
             name, kind, Dimension.expert, Scope.expert_layer, group, size, times, window=window, repeated=forward,

@@ -42,7 +42,7 @@ _MOST_SHAPES = 100_000
 def build(spec: SweepSpec) -> Grid:
     """The grid of a specification; names, sizes and divisibility are checked here."""
     names = Names(spec)
-    offer = offers.offered(_groups(spec), spec.fixed, _capabilities(names, spec))
+    offer = offers.offered(_groups(spec), spec.fixed, _capabilities(names, spec), names.has_experts)
     groups = offer.groups
     stacked = [group for group in groups if _is_mapping(group)]
     orthogonal = [group for group in groups if not _is_mapping(group)]
