@@ -29,9 +29,15 @@ class Shape(NamedTuple):
     n_experts: int = 0
     expert_ffn: int = 0
     shared_ffn: int = 0
+    n_predict: int = 0
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Field → size as the rules ask for it: layers are all that run."""
+        return self._asdict() | {"n_layers": self.n_layers + self.n_predict}
 
 
-_OF_EXPERTS = ("n_experts", "expert_ffn", "shared_ffn")
+_OF_EXPERTS = ("n_experts", "expert_ffn", "shared_ffn", "n_predict")
 
 #: Leaves behind the fields of Shape; a dense model has no ``EXPERT_SHAPE_PATHS``.
 EXPERT_SHAPE_PATHS = tuple(f"workload.experts.{name}" for name in _OF_EXPERTS)

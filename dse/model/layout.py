@@ -16,6 +16,7 @@ from dse.types import (
     Attention,
     Design,
     Element,
+    Experts,
     Group,
     Mapping,
     Placement,
@@ -49,6 +50,7 @@ class ExpertLayout(NamedTuple):
     ffn: Scalar  # width of one of them
     shared: Scalar  # width of the shared expert
     first: Scalar  # layers of the first stage that have a dense feed-forward
+    dense_share: Scalar  # of the layers behind those, which have one too
     ep: Group
     etp: Group
     replicas: Group  # devices that hold the same experts: tp cp dp / (ep etp)
@@ -103,6 +105,7 @@ class Layout(NamedTuple):
     eager: Scalar  # 1 when unfused attention runs its softmax as single kernels
     split: Scalar  # 1 when the sequence is split over tp in norms, dropout and residuals
     has_vocabulary: Scalar  # 1 when there is an embedding and a head
+    outputs: Scalar  # heads with their losses: 1 or none, and one for each further token that is predicted
     full: Scalar  # 1 when the backward runs whole layers again, or the share of them that it does
     selective: Scalar  # 1 when it runs the attention core again
     selective_op: Scalar  # 1 when it runs all again but the operators whose outputs are kept
@@ -133,7 +136,8 @@ def lay_out(design: Design) -> Layout:
     kv_heads = jnp.maximum(w.n_kv_heads / m.tp, 1.0)
     split = splits_sequence(m.sequence_parallel)
     norm_tokens = tokens / jnp.where(split > 0.0, m.tp, 1.0)
-    stages = stage_layers(w.n_layers, m.pp, m.virtual_stages)
+    has_vocabulary = jnp.minimum(w.vocab, 1.0)
+    stages = stage_layers(w.blocks, m.pp, m.virtual_stages)
     return Layout(
         tokens=tokens,
         norm_tokens=norm_tokens,
@@ -159,7 +163,8 @@ def lay_out(design: Design) -> Layout:
         fused=software.fused_elementwise,
         eager=eager_softmax(m.micro_batch * heads, software),
         split=split,
-        has_vocabulary=jnp.minimum(w.vocab, 1.0),
+        has_vocabulary=has_vocabulary,
+        outputs=has_vocabulary if w.experts is None else has_vocabulary * (1.0 + w.experts.n_predict),
         full=w.backward * _is(m.recompute, Recompute.full) * m.recompute_share,
         selective=w.backward * _is(m.recompute, Recompute.selective),
         selective_op=w.backward * _is(m.recompute, Recompute.selective_op),
@@ -180,16 +185,22 @@ def lay_out_experts(design: Design, tokens: Scalar, stages: StageLayers) -> Expe
     domain, copies = stage_domain(m, design.system.scale_up.domain), m.tp * m.cp * m.dp / (ep * etp)
     return ExpertLayout(
         sent=tokens * experts.top_k,
-        rows=tokens * experts.top_k * etp * experts.imbalance,
+        rows=tokens * experts.top_k * etp * busiest(experts),
         local=experts.n_experts / ep,
         ffn=experts.expert_ffn / etp,
         shared=experts.shared_ffn / m.tp,
         first=jnp.minimum(experts.first_dense, stages.fullest - stages.first_lacks),
+        dense_share=1.0 - 1.0 / experts.moe_every,
         ep=Group(ep, members_within(ep, etp, domain)),
         etp=Group(etp, members_within(etp, 1.0, domain)),
         replicas=Group(copies, members_within(copies, ep * etp, domain)),
         again={level: design.workload.backward * jnp.where(m.recompute >= level, 1.0, 0.0) for level in EXPERT_LEVELS},
     )
+
+
+def busiest(experts: Experts) -> Scalar:
+    """Routed rows of the busiest rank over the mean: of all ranks as many, where they are cut to a capacity."""
+    return jnp.where(experts.capacity > 0.0, experts.capacity, experts.imbalance)
 
 
 def stage_domain(mapping: Mapping, domain: Scalar) -> Scalar:

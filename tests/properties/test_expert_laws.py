@@ -285,6 +285,45 @@ def test_fewer_and_narrower_copies_and_larger_nodes_never_slow_a_step(design):
     assert times[2] <= times[1] * (1 + 1e-5) and times[1] <= times[0] * (1 + 1e-5)
 
 
+# Layers of other sorts
+
+
+def test_every_other_layer_is_the_mean_of_both():
+    """Of routed and dense layers in turns work, links and what is kept are halfway between all of either."""
+    design = spread(with_experts(make_design(GATED, software=FLASH, dp=8, zero_stage=1)), 8)
+    every = [metrics_of(replace(design, {"workload.experts.moe_every": n})) for n in (1.0, 2.0, 1e6)]
+    for name in ("energy_per_step_matrix", "step_time_forward", "step_time_tensor_parallel", "parameters",
+                 "peak_memory_activations", "peak_memory_weights", "model_flops"):  # fmt: skip
+        all_routed, half, none = (float(getattr(metrics, name)) for metrics in every)
+        assert half == pytest.approx(0.5 * (all_routed + none), rel=1e-3)
+    dense = metrics_of(replace(design, {"workload.experts.first_dense": GATED.n_layers}))
+    assert float(every[2].step_time) == pytest.approx(float(dense.step_time), rel=1e-3)
+
+
+def test_rows_cut_to_a_capacity_are_those_of_an_even_load():
+    design = spread(with_experts(make_design(GATED, software=FLASH, dp=8)), 8)
+    uneven = metrics_of(replace(design, {"workload.experts.imbalance": 1.25}))
+    both = {"workload.experts.imbalance": 3.0, "workload.experts.capacity": 1.25}
+    assert jax.tree.map(float, metrics_of(replace(design, both))) == jax.tree.map(float, uneven)
+
+
+@pytest.mark.parametrize("pp", [1, 3])
+def test_a_further_predicted_token_is_a_layer_and_a_head(pp):
+    """On the last stage; 23 layers and one of its own fill three stages as 24 do."""
+    layers = dataclasses.replace(GATED, n_layers=23.0)
+    design = spread(with_experts(make_design(layers, software=FLASH, dp=8, pp=pp)), 8)
+    plain, more = metrics_of(design), metrics_of(replace(design, {"workload.experts.n_predict": 1.0}))
+    longer = metrics_of(replace(design, {"workload.n_layers": 24.0}))
+    assert int(more.infeasible_reason) & Infeasible.layers_not_divisible == 0
+    head = 6.0 * GATED.vocab * GATED.hidden
+    flops = float(more.model_flops - longer.model_flops) / (GATED.global_batch * GATED.seq_len)
+    assert flops == pytest.approx(head + 6.0 * 2.0 * GATED.hidden**2, rel=2e-3)
+    assert float(more.step_time) > float(longer.step_time) > float(plain.step_time)
+    assert float(more.peak_memory) > float(longer.peak_memory)
+    join = float(more.parameters - longer.parameters)
+    assert join == pytest.approx(2.0 * GATED.hidden**2 + 3.0 * GATED.hidden, rel=2e-2)
+
+
 # What is refused
 
 

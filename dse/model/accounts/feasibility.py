@@ -53,7 +53,8 @@ def infeasible_reason(
 ) -> Scalar:
     """Bits of :class:`Infeasible`; 0 when the design can run. ``clock_infeasible``: no clock meets its power limit."""
     w, m, system = design.workload, design.mapping, design.system
-    fits = divisibility.fits({**vars(w), **vars(m), "n_micro_batches": layout.n_micro_batches}, divides)
+    sizes = {**vars(w), "n_layers": w.blocks, "n_micro_batches": layout.n_micro_batches}
+    fits = divisibility.fits({**sizes, **vars(m)}, divides)
     lacking = capabilities.lacking(vars(m), vars(design.software.can))
     reach = jnp.maximum(system.scale_up.domain, system.scale_out.domain)
     broken = {

@@ -11,6 +11,7 @@ from dse.model.parallel import pipeline
 from dse.model.work import offload
 from dse.model.work.experts import backward_bytes
 from dse.model.work.parameters import (
+    copied_embedding,
     embedding_parameters,
     expert_layer_matrix_parameters,
     head_parameters,
@@ -18,6 +19,7 @@ from dse.model.work.parameters import (
     layer_matrix_parameters,
     layer_parameters,
     one_expert_parameters,
+    prediction_parameters,
     usual_layer_parameters,
 )
 from dse.model.work.state import stored_bytes
@@ -60,7 +62,7 @@ def layer_transient_bytes(design: Design, layout: Layout, work: TrainingWork) ->
     w = design.workload
     ffn_gradients = w.backward * layout.element.activation * layout.tokens * layout.ffn * (2.0 + w.gated)
     if layout.experts is not None:
-        dense = jnp.where(layout.experts.first > 0.0, ffn_gradients, 0.0)
+        dense = jnp.where(layout.experts.first + layout.experts.dense_share > 0.0, ffn_gradients, 0.0)
         ffn_gradients = jnp.maximum(dense, w.backward * backward_bytes(design, layout, layout.experts))
     return work.kept.again + ffn_gradients
 
@@ -140,8 +142,10 @@ def with_experts(
     """Memory of a stage with the state of its routed experts, and with its first layers as they are."""
     w, m = design.workload, design.mapping
     routed = (stage.layers - stage.first_layers) * layer_expert_parameters(design, layout)
+    share = 0.0 if layout.experts is None else layout.experts.dense_share
     dense = stage.first_layers * (layer_parameters(w, m.tp) - usual_layer_parameters(w, m.tp))
-    shapes = jnp.minimum(stage.first_layers, 1.0) * (2.0 + w.gated) * w.hidden * layout.ffn
+    any_dense = jnp.where(stage.first_layers + share > 0.0, 1.0, 0.0)
+    shapes = any_dense * (2.0 + w.gated) * w.hidden * layout.ffn
     return memory._replace(
         weights=memory.weights + routed * experts.state.weights + dense * work.state.weights,
         gradients=memory.gradients + routed * experts.state.gradients + dense * work.state.gradients,
@@ -168,12 +172,17 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
     first_dense = 0.0 if layout.experts is None else layout.experts.first
     # A single stage is the second and the last one too.
     again = {} if layout.experts is None else dict(first_layers=alone * first_dense, first_held=alone * first_dense)
+    last_parameters = head_parameters(w, m.tp) + w.hidden
+    logits = design.software.logit_bytes * layout.tokens * layout.vocab
+    if w.experts is not None:
+        last_parameters = last_parameters + prediction_parameters(w) + copied_embedding(w, m.pp, m.tp)
+        logits = logits * layout.outputs
     output = Stage(
         layers=stages.fullest - stages.last_lacks,
         held=in_last * stages.chunks - stages.short_last * in_last_chunk,
-        parameters=head_parameters(w, m.tp) + w.hidden,
+        parameters=last_parameters,
         activations=stored_bytes(work.head),
-        transient=design.software.logit_bytes * layout.tokens * layout.vocab,
+        transient=logits,
         buffers=w.backward * design.software.gradient_cache * act * head_parameters(w, m.tp),
         **again,
     )

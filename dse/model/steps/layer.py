@@ -59,11 +59,12 @@ def layer_time(design: Design, layout: Layout, work: TrainingWork) -> LayerTime:
 def run_layer(
     design: Design, layout: Layout, work: TrainingWork, rates: Rates, sent: Iterable[Sent]
 ) -> LayerRun:
-    """Times of one layer and micro-batch; of a mixture of experts the mean over a single stage's layers."""
+    """Times of one layer and micro-batch; of a mixture of experts the mean over a stage's layers."""
     run = _run_layer(design, layout, work, rates, sent)
     if layout.experts is None or work.experts is None:
         return run
-    share = jnp.where(design.mapping.pp > 1.0, 0.0, layout.experts.first / layout.layers)
+    first = jnp.where(design.mapping.pp > 1.0, 0.0, layout.experts.first / layout.layers)
+    share = first + (1.0 - first) * layout.experts.dense_share
     return _mean(run, first_layer(design, layout, work, rates, sent), share)
 
 

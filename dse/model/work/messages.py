@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from dse.model.choice import choose
 from dse.model.formats import operand_bytes
-from dse.model.layout import ExpertLayout, Layout
+from dse.model.layout import ExpertLayout, Layout, busiest
 from dse.model.work.parameters import all_layers, common_parameters, head_parameters, routed_parameters
 from dse.types import (
     AllToAll,
@@ -88,7 +88,7 @@ def boundary_layers(design: Design) -> Scalar:
     A chunk of the embedding or of the loss alone has no layer.
     """
     m = design.mapping
-    return jnp.where(m.pp > 1.0, jnp.minimum(m.pp * m.virtual_stages / design.workload.n_layers, 1.0), 0.0)
+    return jnp.where(m.pp > 1.0, jnp.minimum(m.pp * m.virtual_stages / design.workload.blocks, 1.0), 0.0)
 
 
 def gathers_again(mapping: Mapping) -> Scalar:
@@ -110,7 +110,7 @@ def embedding_and_head_messages(design: Design, layout: Layout) -> list[Message]
     trained = design.workload.backward
 
     def message(scope: Scope, name: str, kind: MessageKind, count: Scalar) -> Message:
-        count = layout.has_vocabulary * count
+        count = (layout.outputs if scope is Scope.head else layout.has_vocabulary) * count
         return Message(name, kind, Dimension.tensor, scope, layout.groups.tp, size, count)
 
     return [
@@ -170,7 +170,10 @@ def data_messages(design: Design, layout: Layout, parameters: Scalar) -> list[Me
     w, m = design.workload, design.mapping
     trained, dp, copies = w.backward, layout.groups.dp, layout.groups.copies
     gradients = parameters * design.software.gradient_message_bytes
-    tied = jnp.where((m.pp > 1.0) & (w.tied_embeddings > 0.0), trained, 0.0)
+    shared = w.tied_embeddings > 0.0
+    if w.experts is not None:  # the last stage has an embedding of its own to predict further tokens
+        shared = shared | (w.experts.n_predict > 0.0)
+    tied = jnp.where((m.pp > 1.0) & shared, trained, 0.0)
     return [
         *state_messages(design, layout, parameters, dp, Scope.weights),
         Message(
@@ -274,7 +277,7 @@ def tokens_sent(design: Design, layout: ExpertLayout) -> tuple[Scalar, Scalar]:
     """
     experts, mapping, group = design.workload.experts, design.mapping.experts, layout.ep
     assert experts is not None and mapping is not None
-    tokens = layout.sent / experts.top_k * experts.imbalance
+    tokens = layout.sent / experts.top_k * busiest(experts)
     met = jnp.where(mapping.all_to_all == float(AllToAll.pairwise), experts.top_k, members_met(group.size, experts))
     by_node = mapping.all_to_all == float(AllToAll.by_node)
     inside = met * (group.local - 1.0) / jnp.where(by_node, group.local, group.size)
@@ -312,7 +315,7 @@ def executions(
             Scope.expert_weights: held / jnp.maximum(expert_parameters, 1.0),  # none where all layers are dense
         }
     return of_experts | {
-        Scope.layer: a_stage * w.n_layers,
+        Scope.layer: a_stage * w.blocks,
         Scope.embedding: a_stage,
         Scope.head: a_stage,
         Scope.stage_boundary: a_stage * (m.pp * m.virtual_stages - 1.0) * (1.0 + w.backward),

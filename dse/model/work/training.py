@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax.numpy as jnp
+
 from dse.model.layout import Layout
 from dse.model.work import offload
 from dse.model.work.messages import training_messages
 from dse.model.work.offload import OnHost
-from dse.model.work.parameters import stage_expert_parameters, stage_parameters, usual_layer_parameters
+from dse.model.work.parameters import behind_first, stage_expert_parameters, stage_parameters, usual_layer_parameters
 from dse.model.work.state import Kept, StateBytes, kept_bytes, state_bytes
 from dse.model.work.transformer import embedding_operators, expert_layer_operators, head_operators, layer_operators
 from dse.types import Design, Message, Operator, Scalar
@@ -37,6 +39,15 @@ class TrainingWork(NamedTuple):
     experts: ExpertWork | None = None
 
 
+def mean_kept(design: Design, usual: Kept, dense: Kept) -> Kept:
+    """What the layers behind the first dense ones keep, in the mean, and what the largest of them brings back."""
+    experts = design.workload.experts
+    if experts is None:
+        return usual
+    again = jnp.where(experts.moe_every > 1.0, jnp.maximum(usual.again, dense.again), usual.again)
+    return Kept(behind_first(design.workload, dense.mean, usual.mean), again)
+
+
 def training_work(design: Design, layout: Layout) -> TrainingWork:
     """The work of a step of ``design``."""
     dense = tuple(layer_operators(design, layout))
@@ -46,9 +57,11 @@ def training_work(design: Design, layout: Layout) -> TrainingWork:
     kept, state = kept_bytes(design, layout, layer), state_bytes(design, layout, layout.groups.dp)
     experts = None
     if layout.experts is not None:
+        first_kept = kept_bytes(design, layout, dense)
+        kept = mean_kept(design, kept, first_kept)
         experts = ExpertWork(
             first_layer=dense,
-            first_kept=kept_bytes(design, layout, dense),
+            first_kept=first_kept,
             parameters=routed,
             state=state_bytes(design, layout, layout.experts.replicas),
         )

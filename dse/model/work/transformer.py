@@ -151,14 +151,33 @@ def head_operators(design: Design, layout: Layout) -> list[Operator]:
     loss = 0.5 * software.cross_entropy_traffic
     logits = layout.tokens * layout.vocab
     return [
-        elementwise("final_norm", rows, 2.0 * act, 6.0 * act, act * rows, flops=NORM, present=layout.has_vocabulary),
+        *prediction_operators(design, layout),
+        elementwise("final_norm", rows, 2.0 * act, 6.0 * act, act * rows, flops=NORM, present=layout.outputs),
         # At least one row of the vocabulary, so that a model without one has a shape, if no head.
         linear(
             "head", layout.tokens, jnp.maximum(layout.vocab, 1.0), w.hidden, e, act * rows, OperatorKind.matrix_16,
-            present=layout.has_vocabulary,
+            present=layout.outputs,
         ),
-        elementwise("cross_entropy", logits, loss, loss, software.logit_bytes * logits, present=layout.has_vocabulary),
+        elementwise("cross_entropy", logits, loss, loss, software.logit_bytes * logits, present=layout.outputs),
     ]
+
+
+def prediction_operators(design: Design, layout: Layout) -> list[Operator]:
+    """What joins the hidden state with the next token's embedding for each further token that is predicted.
+
+    Two norms and a product of both side by side (DeepSeek-AI 2024, section 2.2); a layer and a head follow.
+    """
+    w, act = design.workload, layout.element.activation
+    if w.experts is None:
+        return []
+    rows, count = 2.0 * layout.norm_tokens * w.hidden, w.experts.n_predict
+    return [
+        elementwise("prediction_norms", rows, 2.0 * act, 6.0 * act, act * rows, flops=NORM, present=count),
+        linear(
+            "prediction_join", layout.norm_tokens, w.hidden, 2.0 * w.hidden, layout.element,
+            layout.element.operand * rows, present=count,
+        ),
+    ]  # fmt: skip
 
 
 def kept_inputs(mapping: Mapping, layout: Layout) -> tuple[Scalar, Scalar]:

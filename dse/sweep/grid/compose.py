@@ -189,7 +189,7 @@ def _shapes(base: Design, dimensions: tuple[Dimension, ...], file: str) -> list[
     for combination in itertools.product(*choices):
         values = functools.reduce(operator.or_, combination, plain)
         for path, value in values.items():
-            if not is_whole(value, least=0 if path.endswith("shared_ffn") else 1):
+            if not is_whole(value, least=0 if path.endswith(("shared_ffn", "n_predict")) else 1):
                 name = path.rpartition(".")[2]
                 raise InputError(f"{file}: {name}", f"{value:g}", f"a whole number, 1 to {MOST:,}", f"change {name}")
         shapes.append(Shape(*(int(values[path]) for path in SHAPE_PATHS if path in values)))

@@ -76,7 +76,7 @@ def divisors(number: int) -> list[int]:
 def _fault(path: str, value: int, shape: Shape, parts: Parts) -> str:
     """Why a degree can never fit a shape whatever the others are; "" when it may."""
     devices = shape.n_devices if parts.n_devices_given and N_DEVICES not in parts.axes else 0
-    fault = divisibility.fault(_name(path), value, shape._asdict())
+    fault = divisibility.fault(_name(path), value, shape.sizes)
     over_devices = path in _OVER_DEVICES and devices % value != 0
     return fault or (f"does not divide {devices} devices" if over_devices else "")
 
@@ -89,7 +89,7 @@ def _name(path: str) -> str:
 def _possible(path: str, shape: Shape, parts: Parts) -> list[int]:
     """Every value of a degree that may fit a shape."""
     rule = next(divisibility.rules_of(_name(path), Shape._fields))
-    possible = {d for more in range(rule.extra + 1) for d in divisors(getattr(shape, rule.whole) + more)}
+    possible = {d for more in range(rule.extra + 1) for d in divisors(shape.sizes[rule.whole] + more)}
     most = parts.axis(path).most
     return [d for d in sorted(possible) if d <= most and not _fault(path, d, shape, parts)]
 
@@ -199,8 +199,8 @@ def _ruled(columns: Columns, path: str, shape: Shape, removed: Counter[str]) -> 
     degrees = {_name(known): column for known, column in columns.items()}
     for rule in divisibility.rules_of(_name(path), Shape._fields):
         known = rule._replace(degrees=tuple(name for name in rule.degrees if name in degrees))
-        valid = known.holds({**shape._asdict(), **degrees}, divisibility.remainder_is_zero)
-        whole = getattr(shape, rule.whole)
+        valid = known.holds({**shape.sizes, **degrees}, divisibility.remainder_is_zero)
+        whole = shape.sizes[rule.whole]
         reason = f"{' x '.join(known.degrees)} does not divide {whole} {rule.what.partition(' of ')[0]}"
         columns = _where(columns, valid, reason, removed)
     return columns

@@ -81,6 +81,24 @@ def test_uncompressed_queries_of_latent_attention():
     assert float(parameter_count(found)) == float(parameter_count(w)) + more
 
 
+def test_parameters_of_a_further_predicted_token():
+    """DeepSeek-V3's module has 11.5 billion of its own (its repository); embedding and head are the model's."""
+    workload = catalog.workload("deepseek-v3")
+    more = dataclasses.replace(workload, experts=dataclasses.replace(workload.experts, n_predict=1.0))
+    assert float(parameter_count(more) - parameter_count(workload)) == pytest.approx(11.5e9, rel=0.01)
+
+
+def test_parameters_where_every_other_layer_has_experts():
+    """Llama 4 Maverick: 400 billion, 17 of them for a token (Meta 2025)."""
+    workload = dataclasses.replace(
+        WORKLOAD, n_layers=48.0, hidden=5120.0, n_heads=40.0, n_kv_heads=8.0, head_dim=128.0, ffn_hidden=16384.0,
+        gated=1.0, vocab=202048.0, tied_embeddings=0.0, learned_positions=0.0,
+    )  # fmt: skip
+    found = with_experts(workload, n_experts=128.0, expert_ffn=8192.0, shared_ffn=8192.0, moe_every=2.0)
+    assert float(parameter_count(found)) == pytest.approx(400e9, rel=0.01)
+    assert float(active_parameters(found)) == pytest.approx(17e9, rel=0.02)
+
+
 # Work of a layer
 
 
