@@ -137,7 +137,7 @@ def lay_out(design: Design) -> Layout:
     split = splits_sequence(m.sequence_parallel)
     norm_tokens = tokens / jnp.where(split > 0.0, m.tp, 1.0)
     has_vocabulary = jnp.minimum(w.vocab, 1.0)
-    stages = stage_layers(w.blocks, m.pp, m.virtual_stages)
+    stages = stage_layers(w.blocks, m.pp, m.virtual_stages, None if w.experts is None else w.experts.n_predict)
     return Layout(
         tokens=tokens,
         norm_tokens=norm_tokens,
@@ -215,23 +215,27 @@ def _is(code: Scalar, choice: int) -> Scalar:
     return jnp.where(code == float(choice), 1.0, 0.0)
 
 
-def stage_layers(n_layers: Scalar, pp: Scalar, virtual_stages: Scalar) -> StageLayers:
+def stage_layers(
+    n_layers: Scalar, pp: Scalar, virtual_stages: Scalar, n_predict: Scalar | None = None
+) -> StageLayers:
     """How the layers spread over ``p`` stages of ``v`` chunks: at most ``ceil(L / (p v))`` in a chunk.
 
     Of chunks with a layer less than that the last is the first one, for its head and loss, then the first, for its
     embedding (Megatron-LM's account_for_loss_in_pipeline_split and account_for_embedding_in_pipeline_split; Llama team
     2024, section 3.3.2). More of them run only where they are whole stages. Two stages that both have a short chunk
-    are equal.
+    are equal. A last stage that predicts further tokens has a head more for each, and as many layers less.
     """
-    chunks = virtual_stages * most_layers(n_layers, pp * virtual_stages)
+    a_chunk = most_layers(n_layers, pp * virtual_stages)
+    chunks = virtual_stages * a_chunk
     spare = pp * chunks - n_layers
-    both = jnp.clip(spare - 1.0, 0.0, 1.0)
+    most = 1.0 if n_predict is None else jnp.minimum(1.0 + n_predict, a_chunk)
+    both = jnp.clip(spare - most, 0.0, 1.0)
     return StageLayers(
         fullest=chunks - jnp.where(pp == 2.0, both, 0.0),
         chunks=chunks,
         short_first=both,
-        short_last=jnp.minimum(spare, 1.0),
-        others=jnp.maximum(spare - 2.0, 0.0),
+        short_last=jnp.minimum(spare, most),
+        others=jnp.maximum(spare - (1.0 + most), 0.0),
     )
 
 
