@@ -274,9 +274,7 @@ def _experts_numbers(design: Design) -> dict[str, str]:
         ),
         "experts_unsupported": (
             f"tp={m.tp:g}, sequence_parallel={m.sequence_parallel:g}, dp_replicate={m.dp_replicate:g}, "
-            f"recompute={Recompute(int(m.recompute)).name}, offloaded="
-            f"{m.offload_weights + m.offload_activations + m.offload_optimizer:g}, devices of a stage="
-            f"{m.tp * m.cp * m.dp:g}"
+            f"recompute={Recompute(int(m.recompute)).name}"
         ),
     }
 

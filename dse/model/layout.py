@@ -169,7 +169,7 @@ def lay_out(design: Design) -> Layout:
         selective=w.backward * _is(m.recompute, Recompute.selective),
         selective_op=w.backward * _is(m.recompute, Recompute.selective_op),
         value_width=None if w.latent is None else heads * w.latent.v_dim,
-        experts=lay_out_experts(design, norm_tokens, stages),
+        experts=experts_in_pods(lay_out_experts(design, norm_tokens, stages), design),
     )
 
 
@@ -323,6 +323,27 @@ def in_pods(found: Groups, mapping: Mapping, pods: Pods | None) -> Groups:
         dp=found.dp._replace(share=share(mapping.cp * above, dp_stride, shards_extent)),
         copies=found.copies._replace(share=share(above, shards_extent, dp_extent)),
         pp=found.pp._replace(share=share(above, pp_stride, pp_stride * mapping.pp)),
+    )
+
+
+def experts_in_pods(found: ExpertLayout | None, design: Design) -> ExpertLayout | None:
+    """Groups of experts with their share of scale-out bandwidth (:func:`in_pods`); etp is taken to be within pods.
+
+    Of what a member of ep sends to all others alike, those in other pods get as much as they are many, over ``1 / o``
+    of the links.
+    """
+    pods, m = design.system.scale_out.pods, design.mapping
+    if pods is None or found is None:
+        return found
+    whole, ep, replicas = stage_domain(m, pods.size), found.ep, found.replicas
+    stride = ep.size * found.etp.size
+    outside = jnp.maximum(ep.size - members_within(ep.size, found.etp.size, whole), 1.0) * pods.oversubscription
+    alike = jnp.where(stride > whole, least((ep.size - ep.local) / outside, 1.0), 1.0)
+    leaving = least(jnp.maximum(whole / stride, 1.0) / pods.oversubscription, 1.0)
+    ring = jnp.where(stride * replicas.size > whole, leaving, 1.0)
+    # A group that is alone in its domain sends nothing out of it: any share will do.
+    return found._replace(
+        ep=ep._replace(share=jnp.maximum(alike, 1e-6)), replicas=replicas._replace(share=ring)
     )
 
 

@@ -151,7 +151,6 @@ INFEASIBLE_MEANING = {
         "ep does not divide the experts, etp their width, tp the shared expert's, or ep x etp not tp x cp x dp"
     ),
     Infeasible.experts_unsupported: (
-        "experts are not modelled under tp without sequence parallelism, with dp_replicate, offloading or selective-op "
-        "recompute, nor over several pods"
+        "experts are not modelled under tp without sequence parallelism, with dp_replicate or selective-op recompute"
     ),
 }

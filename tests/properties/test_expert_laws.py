@@ -30,6 +30,7 @@ from dse.types import (
     Infeasible,
     Latent,
     MessageKind,
+    Pods,
     Precision,
     Recompute,
 )
@@ -324,6 +325,37 @@ def test_a_further_predicted_token_is_a_layer_and_a_head(pp):
     assert join == pytest.approx(2.0 * GATED.hidden**2 + 3.0 * GATED.hidden, rel=2e-2)
 
 
+# Beside the host, and over pods
+
+
+def test_state_of_experts_may_live_on_the_host():
+    """All of the optimiser's but two layers' moves over, bytes for bytes."""
+    design = spread(with_experts(make_design(GATED, software=FLASH, dp=8, zero_stage=1)), 8)
+    here, there = metrics_of(design), metrics_of(replace(design, {"mapping.offload_optimizer": 1.0}))
+    assert int(there.infeasible_reason) & Infeasible.experts_unsupported == 0
+    moved = float(here.peak_memory_optimizer - there.peak_memory_optimizer)
+    layers = GATED.n_layers
+    assert moved == pytest.approx(float(here.peak_memory_optimizer) * (layers - 2.0) / layers, rel=1e-3)
+    assert float(there.host_memory) == pytest.approx(moved * layers / (layers - 2.0), rel=1e-3)
+
+
+@pytest.mark.parametrize("flavour", AllToAll)
+def test_a_thin_top_level_slows_what_leaves_a_pod(flavour):
+    """Not within a pod; not where its links are as many; with four times fewer, but by no more than four times."""
+    design = spread(with_experts(make_design(GATED, software=FLASH, dp=32)), 32)
+    design = replace(design, {"mapping.experts.all_to_all": float(flavour), "system.scale_up.domain": 8.0})
+    network = design.system.scale_out
+
+    def messages(size, ratio):
+        pods = Pods(size=size, oversubscription=ratio)
+        system = dataclasses.replace(design.system, scale_out=dataclasses.replace(network, pods=pods))
+        return float(metrics_of(dataclasses.replace(design, system=system)).step_time_tensor_parallel)
+
+    flat = float(metrics_of(design).step_time_tensor_parallel)
+    assert messages(32.0, 4.0) == pytest.approx(flat, rel=1e-5) == messages(16.0, 1.0)
+    assert flat < messages(16.0, 4.0) < messages(8.0, 4.0) <= 4.0 * flat
+
+
 # What is refused
 
 
@@ -341,10 +373,9 @@ def test_experts_must_divide():
 
 @pytest.mark.parametrize(
     "asked",
-    [dict(tp=2, sequence_parallel=0), dict(dp_replicate=2, zero_stage=3), dict(recompute="selective_op"),
-     dict(offload_optimizer=1)],
+    [dict(tp=2, sequence_parallel=0), dict(dp_replicate=2, zero_stage=3), dict(recompute="selective_op")],
     ids=lambda asked: next(iter(asked)),
-)  # fmt: skip
+)
 def test_what_is_not_modelled_beside_experts_is_refused(asked):
     design = dse.design("deepseek-v2", "h100", n_devices=64, micro_batch=1, any_option=True, ep=8, **asked)
     assert int(metrics_of(design).infeasible_reason) & Infeasible.experts_unsupported

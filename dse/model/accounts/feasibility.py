@@ -41,11 +41,7 @@ def experts_reasons(design: Design) -> dict[Infeasible, Scalar]:
     fits = divisibility.experts_fit({**vars(experts), **vars(m.experts), **whole}, divides)
     unsplit = (m.tp > 1.0) & (splits_sequence(m.sequence_parallel) <= 0.0)
     apart = (m.dp_replicate > 1.0) | (m.recompute == float(Recompute.selective_op))
-    beside = unsplit | apart | offload.anything(m)
-    pods = design.system.scale_out.pods
-    if pods is not None:  # their share of what leads out of a pod is that of rings
-        beside = beside | (m.tp * m.cp * m.dp > pods.size)
-    return {Infeasible.experts_not_divisible: ~fits, Infeasible.experts_unsupported: beside}
+    return {Infeasible.experts_not_divisible: ~fits, Infeasible.experts_unsupported: unsplit | apart}
 
 
 def infeasible_reason(

@@ -146,10 +146,15 @@ def with_experts(
     dense = stage.first_layers * (layer_parameters(w, m.tp) - usual_layer_parameters(w, m.tp))
     any_dense = jnp.where(stage.first_layers + share > 0.0, 1.0, 0.0)
     shapes = any_dense * (2.0 + w.gated) * w.hidden * layout.ffn
+    layers = jnp.maximum(stage.layers, 1.0)
+    here, optimizer_here = (
+        offload.resident(layers, offloaded) / layers for offloaded in (m.offload_weights, m.offload_optimizer)
+    )
     return memory._replace(
-        weights=memory.weights + routed * experts.state.weights + dense * work.state.weights,
+        weights=memory.weights + here * (routed * experts.state.weights + dense * work.state.weights),
         gradients=memory.gradients + routed * experts.state.gradients + dense * work.state.gradients,
-        optimizer=memory.optimizer + routed * experts.state.optimizer + dense * work.state.optimizer,
+        optimizer=memory.optimizer
+        + optimizer_here * (routed * experts.state.optimizer + dense * work.state.optimizer),
         activations=memory.activations + stage.first_held * (experts.first_kept.mean - work.kept.mean),
         buffers=memory.buffers + w.backward * design.software.gradient_cache * layout.element.activation * shapes,
     )

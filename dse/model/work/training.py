@@ -10,7 +10,13 @@ from dse.model.layout import Layout
 from dse.model.work import offload
 from dse.model.work.messages import training_messages
 from dse.model.work.offload import OnHost
-from dse.model.work.parameters import behind_first, stage_expert_parameters, stage_parameters, usual_layer_parameters
+from dse.model.work.parameters import (
+    behind_first,
+    layer_expert_parameters,
+    stage_expert_parameters,
+    stage_parameters,
+    usual_layer_parameters,
+)
 from dse.model.work.state import Kept, StateBytes, kept_bytes, state_bytes
 from dse.model.work.transformer import embedding_operators, expert_layer_operators, head_operators, layer_operators
 from dse.types import Design, Message, Operator, Scalar
@@ -55,7 +61,7 @@ def training_work(design: Design, layout: Layout) -> TrainingWork:
     parameters, routed = stage_parameters(design, layout), stage_expert_parameters(design, layout)
     a_layer = usual_layer_parameters(design.workload, design.mapping.tp)
     kept, state = kept_bytes(design, layout, layer), state_bytes(design, layout, layout.groups.dp)
-    experts = None
+    experts, offloaded = None, (a_layer * state.weights, a_layer * state.optimizer)
     if layout.experts is not None:
         first_kept = kept_bytes(design, layout, dense)
         kept = mean_kept(design, kept, first_kept)
@@ -65,6 +71,8 @@ def training_work(design: Design, layout: Layout) -> TrainingWork:
             parameters=routed,
             state=state_bytes(design, layout, layout.experts.replicas),
         )
+        held = layer_expert_parameters(design, layout)
+        offloaded = (offloaded[0] + held * experts.state.weights, offloaded[1] + held * experts.state.optimizer)
     return TrainingWork(
         layer=layer,
         embedding=tuple(embedding_operators(design, layout)),
@@ -73,6 +81,6 @@ def training_work(design: Design, layout: Layout) -> TrainingWork:
         parameters=parameters,
         state=state,
         kept=kept,
-        on_host=offload.on_host(design.mapping, a_layer * state.weights, kept.mean, a_layer * state.optimizer),
+        on_host=offload.on_host(design.mapping, offloaded[0], kept.mean, offloaded[1]),
         experts=experts,
     )
