@@ -160,6 +160,18 @@ def with_experts(
     )
 
 
+def head_buffer_bytes(design: Design, layout: Layout, logits: Scalar) -> Scalar:
+    """Bytes that the head's backward needs beside the ``logits`` that are kept, of which it is done with most by then.
+
+    First the 16-bit gradients of all logits, from those kept for the loss; then these alone, while the head's weight
+    gradient is computed into a 16-bit buffer of its own (``VocabParallelCrossEntropy`` and
+    ``LinearWithGradAccumulationAndAsyncCommunication`` of Megatron-Core).
+    """
+    act = layout.element.activation
+    gradients = act * (layout.tokens * layout.vocab)
+    return jnp.maximum(gradients, gradients + act * head_parameters(design.workload, design.mapping.tp) - logits)
+
+
 def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Scalar, Memory]:
     """Bytes of the fullest stage, in all and by part.
 
@@ -172,13 +184,12 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
     )
     in_first_chunk = pipeline.in_first_chunk(m.pp, m.virtual_stages, n)
     in_last_chunk = pipeline.in_last_chunk(m.pp, m.virtual_stages, n)
-    act = layout.element.activation
     alone = jnp.where(m.pp > 1.0, 0.0, 1.0)
     first_dense = 0.0 if layout.experts is None else layout.experts.first
     # A single stage is the second and the last one too.
     again = {} if layout.experts is None else dict(first_layers=alone * first_dense, first_held=alone * first_dense)
     last_parameters = head_parameters(w, m.tp) + w.hidden
-    logits = design.software.logit_bytes * layout.tokens * layout.vocab
+    logits = design.software.logit_bytes * (layout.tokens * layout.vocab)
     if w.experts is not None:
         last_parameters = last_parameters + prediction_parameters(w) + copied_embedding(w, m.pp, m.tp)
         logits = logits * layout.outputs
@@ -188,7 +199,7 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
         parameters=last_parameters,
         activations=stored_bytes(work.head),
         transient=logits,
-        buffers=w.backward * design.software.gradient_cache * act * head_parameters(w, m.tp),
+        buffers=w.backward * design.software.gradient_cache * head_buffer_bytes(design, layout, logits),
         **again,
     )
     tied = alone * w.tied_embeddings * head_parameters(w, m.tp)
