@@ -289,13 +289,19 @@ def tokens_sent(design: Design, layout: ExpertLayout) -> tuple[Scalar, Scalar]:
 def members_met(members: Scalar, experts: Experts) -> Scalar:
     """Of ``members`` that share the experts alike, how many a token meets: ``n (1 - (1 - 1 / n)^k)`` of the n it may.
 
-    It may meet all, or those that have one of ``g`` of ``G`` groups of experts (DeepSeek-AI 2024, section 2.1.2). Each
-    of its k experts is drawn as if it could be drawn again, which gives a few per cent fewer members.
+    It may meet all, or those that have one of ``g`` of ``G`` groups of experts (DeepSeek-AI 2024, section 2.1.2).
     """
     limited = jnp.minimum(members, experts.group_limit * jnp.maximum(members / experts.n_groups, 1.0))
     reached = jnp.where(experts.group_limit > 0.0, limited, members)
-    reached = jnp.maximum(reached, 1.0)
-    return reached * (1.0 - (1.0 - 1.0 / reached) ** experts.top_k)
+    return drawn(jnp.maximum(reached, 1.0), experts.top_k)
+
+
+def drawn(members: Scalar, draws: Scalar) -> Scalar:
+    """Different ones among so many draws of ``members``: ``n (1 - (1 - 1 / n)^k)``.
+
+    Experts are drawn as if each could be drawn again, which gives a few per cent fewer of those who share them.
+    """
+    return members * (1.0 - (1.0 - 1.0 / members) ** draws)
 
 
 def executions(
