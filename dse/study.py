@@ -273,8 +273,7 @@ def _experts_numbers(design: Design) -> dict[str, str]:
             f"experts={w.experts.n_experts:g}, width={w.experts.expert_ffn:g}, shared={w.experts.shared_ffn:g}"
         ),
         "experts_unsupported": (
-            f"tp={m.tp:g}, sequence_parallel={m.sequence_parallel:g}, dp_replicate={m.dp_replicate:g}, "
-            f"recompute={Recompute(int(m.recompute)).name}"
+            f"tp={m.tp:g}, sequence_parallel={m.sequence_parallel:g}, recompute={Recompute(int(m.recompute)).name}"
         ),
     }
 

@@ -95,7 +95,7 @@ EXPERT_RULES = (
     Rule(Infeasible.experts_not_divisible, ("ep",), "n_experts", "experts"),
     Rule(Infeasible.experts_not_divisible, ("etp",), "expert_ffn", "columns of an expert"),
     Rule(Infeasible.experts_not_divisible, ("tp",), "shared_ffn", "columns of the shared expert"),
-    Rule(Infeasible.experts_not_divisible, ("ep", "etp"), "stage_devices", "devices of a stage"),
+    Rule(Infeasible.experts_not_divisible, ("ep", "etp", "dp_replicate"), "stage_devices", "devices of a stage"),
 )
 
 
@@ -126,7 +126,7 @@ def keeps(reason: Infeasible, values: Mapping[str, Any], divides: Divides = rema
 
 
 def expert_members_fit(values: Mapping[str, Any]) -> Any:
-    """Whether ``ep x etp`` divides the ``stage_devices`` tp x cp x dp."""
+    """Whether ``ep x etp``, as often as ``dp_replicate`` says, divides the ``stage_devices`` tp x cp x dp."""
     return EXPERT_RULES[-1].holds(values, remainder_is_zero)
 
 

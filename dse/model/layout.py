@@ -53,7 +53,8 @@ class ExpertLayout(NamedTuple):
     dense_share: Scalar  # of the layers behind those, which have one too
     ep: Group
     etp: Group
-    replicas: Group  # devices that hold the same experts: tp cp dp / (ep etp)
+    replicas: Group  # devices that share the state of the same experts: tp cp dp / (ep etp dp_replicate)
+    copies: Group  # devices that hold the same share of it
     again: dict[int, Scalar]  # level of recompute → 1 where the backward runs again what it says, or a later one
 
     @property
@@ -181,8 +182,9 @@ def lay_out_experts(design: Design, tokens: Scalar, stages: StageLayers) -> Expe
     experts, m = design.workload.experts, design.mapping
     if experts is None or m.experts is None:
         return None
-    ep, etp = m.experts.ep, m.experts.etp
-    domain, copies = stage_domain(m, design.system.scale_up.domain), m.tp * m.cp * m.dp / (ep * etp)
+    ep, etp, copies = m.experts.ep, m.experts.etp, m.dp_replicate
+    domain, stage = stage_domain(m, design.system.scale_up.domain), m.tp * m.cp * m.dp
+    shards = jnp.maximum(stage / (ep * etp * copies), 1.0)
     return ExpertLayout(
         sent=tokens * experts.top_k,
         rows=tokens * experts.top_k * etp * busiest(experts),
@@ -193,7 +195,8 @@ def lay_out_experts(design: Design, tokens: Scalar, stages: StageLayers) -> Expe
         dense_share=1.0 - 1.0 / experts.moe_every,
         ep=Group(ep, members_within(ep, etp, domain)),
         etp=Group(etp, members_within(etp, 1.0, domain)),
-        replicas=Group(copies, members_within(copies, ep * etp, domain)),
+        replicas=Group(shards, members_within(shards, ep * etp, domain)),
+        copies=Group(copies, jnp.where(stage <= domain, copies, 1.0)),
         again={level: design.workload.backward * jnp.where(m.recompute >= level, 1.0, 0.0) for level in EXPERT_LEVELS},
     )
 
@@ -335,15 +338,20 @@ def experts_in_pods(found: ExpertLayout | None, design: Design) -> ExpertLayout 
     pods, m = design.system.scale_out.pods, design.mapping
     if pods is None or found is None:
         return found
-    whole, ep, replicas = stage_domain(m, pods.size), found.ep, found.replicas
+    whole, ep, replicas, copies = stage_domain(m, pods.size), found.ep, found.replicas, found.copies
     stride = ep.size * found.etp.size
     outside = jnp.maximum(ep.size - members_within(ep.size, found.etp.size, whole), 1.0) * pods.oversubscription
     alike = jnp.where(stride > whole, least((ep.size - ep.local) / outside, 1.0), 1.0)
-    leaving = least(jnp.maximum(whole / stride, 1.0) / pods.oversubscription, 1.0)
-    ring = jnp.where(stride * replicas.size > whole, leaving, 1.0)
+
+    def ring(stride: Scalar, size: Scalar) -> Scalar:
+        leaving = least(jnp.maximum(whole / stride, 1.0) / pods.oversubscription, 1.0)
+        return jnp.where(stride * size > whole, leaving, 1.0)
+
     # A group that is alone in its domain sends nothing out of it: any share will do.
     return found._replace(
-        ep=ep._replace(share=jnp.maximum(alike, 1e-6)), replicas=replicas._replace(share=ring)
+        ep=ep._replace(share=jnp.maximum(alike, 1e-6)),
+        replicas=replicas._replace(share=ring(stride, replicas.size)),
+        copies=copies._replace(share=ring(stride * replicas.size, copies.size)),
     )
 
 

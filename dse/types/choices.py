@@ -148,9 +148,10 @@ INFEASIBLE_MEANING = {
     Infeasible.shards_not_divisible: "dp_replicate does not divide dp",
     Infeasible.stack_lacks: "the software stack, or a model without experts, lacks an option of the mapping",
     Infeasible.experts_not_divisible: (
-        "ep does not divide the experts, etp their width, tp the shared expert's, or ep x etp not tp x cp x dp"
+        "ep does not divide the experts, etp their width, tp the shared expert's, or ep x etp x dp_replicate not "
+        "tp x cp x dp"
     ),
     Infeasible.experts_unsupported: (
-        "experts are not modelled under tp without sequence parallelism, with dp_replicate or selective-op recompute"
+        "experts are not modelled under tp without sequence parallelism, nor with selective-op recompute"
     ),
 }

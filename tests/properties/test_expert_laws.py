@@ -177,6 +177,15 @@ def test_state_of_experts_is_split_over_their_own_replicas():
     assert weights[0] - weights[1] == pytest.approx(routed * (1.0 - 1.0 / 8.0), rel=1e-5)
 
 
+def test_copies_of_sharded_experts_sum_their_gradients():
+    """Of 16 devices with ep 4 four hold the same experts: two copies of two shards have twice the state of a device."""
+    design = spread(with_experts(make_design(GATED, software=FLASH, dp=16, zero_stage=3)), 4)
+    one, two = metrics_of(design), metrics_of(replace(design, {"mapping.dp_replicate": 2.0}))
+    assert float(two.peak_memory_optimizer) == pytest.approx(2.0 * float(one.peak_memory_optimizer), rel=1e-5)
+    assert float(two.energy_per_step_matrix) == pytest.approx(float(one.energy_per_step_matrix), rel=1e-5)
+    assert int(two.infeasible_reason) & ~Infeasible.memory == 0
+
+
 @given(mixtures())
 @settings(max_examples=1, deadline=None)  # ten seconds each, for nothing is compiled
 def test_slopes_are_finite(design):
@@ -369,11 +378,13 @@ def test_experts_must_divide():
     assert reasons(ep=3) == Infeasible.experts_not_divisible
     assert reasons(ep=32, etp=4) == Infeasible.experts_not_divisible
     assert reasons(ep=8, tp=2, sequence_parallel=1) == 0
+    assert reasons(ep=8, dp_replicate=8, zero_stage=3) == 0
+    assert reasons(ep=8, dp_replicate=16, zero_stage=3) == Infeasible.experts_not_divisible
 
 
 @pytest.mark.parametrize(
     "asked",
-    [dict(tp=2, sequence_parallel=0), dict(dp_replicate=2, zero_stage=3), dict(recompute="selective_op")],
+    [dict(tp=2, sequence_parallel=0), dict(recompute="selective_op")],
     ids=lambda asked: next(iter(asked)),
 )
 def test_what_is_not_modelled_beside_experts_is_refused(asked):

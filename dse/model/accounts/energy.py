@@ -106,7 +106,8 @@ def step_energy(
     if layout.experts is not None and work.experts is not None:
         replicas, layers = layout.experts.replicas, often[Scope.expert_layer]
         traffic = optimizer_traffic(design, layout, replicas)
-        moved = moved + w.backward * routed_parameters(w) * replicas.size * traffic
+        devices_each = replicas.size * layout.experts.copies.size
+        moved = moved + w.backward * routed_parameters(w) * devices_each * traffic
     done = Joules(0.0, 0.0, power.cache_energy * moved, power.memory_energy * moved)
     done = done.plus(a_layer, layers).plus(ends, often[Scope.embedding])
     if work.experts is not None:

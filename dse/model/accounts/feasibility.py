@@ -37,11 +37,11 @@ def experts_reasons(design: Design) -> dict[Infeasible, Scalar]:
     experts, m = design.workload.experts, design.mapping
     if experts is None or m.experts is None:
         return {}
-    whole = {"tp": m.tp, "stage_devices": m.tp * m.cp * m.dp}
+    whole = {"tp": m.tp, "dp_replicate": m.dp_replicate, "stage_devices": m.tp * m.cp * m.dp}
     fits = divisibility.experts_fit({**vars(experts), **vars(m.experts), **whole}, divides)
     unsplit = (m.tp > 1.0) & (splits_sequence(m.sequence_parallel) <= 0.0)
-    apart = (m.dp_replicate > 1.0) | (m.recompute == float(Recompute.selective_op))
-    return {Infeasible.experts_not_divisible: ~fits, Infeasible.experts_unsupported: unsplit | apart}
+    unmodelled = unsplit | (m.recompute == float(Recompute.selective_op))
+    return {Infeasible.experts_not_divisible: ~fits, Infeasible.experts_unsupported: unmodelled}
 
 
 def infeasible_reason(

@@ -169,23 +169,31 @@ def data_messages(design: Design, layout: Layout, parameters: Scalar) -> list[Me
     """
     w, m = design.workload, design.mapping
     trained, dp, copies = w.backward, layout.groups.dp, layout.groups.copies
-    gradients = parameters * design.software.gradient_message_bytes
     shared = w.tied_embeddings > 0.0
     if w.experts is not None:  # the last stage has an embedding of its own to predict further tokens
         shared = shared | (w.experts.n_predict > 0.0)
     tied = jnp.where((m.pp > 1.0) & shared, trained, 0.0)
     return [
         *state_messages(design, layout, parameters, dp, Scope.weights),
-        Message(
-            "copies_all_reduce", _ALL_REDUCE, Dimension.data, Scope.weights, copies, gradients / dp.size, trained,
-            layout.layers + 1.0, Window.stage_backward,
-        ),
+        copies_message(design, layout, parameters, (dp, copies), Scope.weights),
         # First and last stage sum the gradient of an embedding that they share.
         Message(
             "tied_embedding_exchange", _SEND, Dimension.data, Scope.tied_embedding, layout.groups.pp,
             design.software.gradient_message_bytes * head_parameters(w, m.tp), tied,
         ),
     ]  # fmt: skip
+
+
+def copies_message(
+    design: Design, layout: Layout, parameters: Scalar, groups: tuple[Group, Group], scope: Scope, prefix: str = ""
+) -> Message:
+    """The sum of a share of the gradients over its copies; ``groups``: who shares the state, and who has the share."""
+    shards, copies = groups
+    gradients = parameters * design.software.gradient_message_bytes
+    return Message(
+        f"{prefix}copies_all_reduce", _ALL_REDUCE, Dimension.data, scope, copies, gradients / shards.size,
+        design.workload.backward, layout.layers + 1.0, Window.stage_backward,
+    )  # fmt: skip
 
 
 def state_messages(
@@ -258,6 +266,7 @@ def expert_messages(design: Design, layout: Layout, parameters: Scalar) -> list[
         message("rows_all_gather_backward", _ALL_GATHER, experts.etp, rows, trained, False),
         message("rows_reduce_scatter_backward", _REDUCE_SCATTER, experts.etp, rows, trained, False),
         *state_messages(design, layout, parameters, experts.replicas, Scope.expert_weights, "expert_"),
+        copies_message(design, layout, parameters, (experts.replicas, experts.copies), Scope.expert_weights, "expert_"),
     ]
 
 
@@ -315,7 +324,7 @@ def executions(
     a_stage = layout.n_micro_batches * m.dp * m.cp * m.tp
     of_experts: dict[Scope, Scalar] = {}
     if layout.experts is not None:
-        held = layout.experts.replicas.size * routed_parameters(w)
+        held = layout.experts.replicas.size * layout.experts.copies.size * routed_parameters(w)
         of_experts = {
             Scope.expert_layer: a_stage * all_layers(w, 0.0, 1.0),
             Scope.expert_weights: held / jnp.maximum(expert_parameters, 1.0),  # none where all layers are dense

@@ -188,7 +188,7 @@ def _with_experts(columns: Columns, parts: Parts, shape: Shape, removed: Counter
         columns = _cross({**columns, "members": members}, *_named_candidates(path, parts, shape, removed))
         members = columns.pop("members") * columns[path]
         stage = columns["mapping.tp"] * columns["mapping.cp"] * columns["mapping.dp"]
-        valid = divisibility.expert_members_fit({"ep": members, "etp": 1, "stage_devices": stage})
+        valid = divisibility.expert_members_fit({"ep": members, "etp": 1, "dp_replicate": 1, "stage_devices": stage})
         columns = _where(columns, valid, "ep x etp does not divide tp x cp x dp", removed)
         members = members[valid]
     return columns

@@ -140,7 +140,7 @@ def _mask(
             return degrees[path][:, None]
         return options[path][None, :] if path in options else np.array(parts.axis(path).values)
 
-    split, sharded = _sequence_splits(shape, lookup), _shards_divide(lookup)
+    split, sharded = _sequence_splits(shape, lookup), _shards_divide(lookup, parts.has_experts)
     rules: list[tuple[Any, str]] = [
         (split, f"tp x cp does not divide {shape.seq_len} tokens (sequence parallelism)"),
         (sharded, "dp_replicate does not divide dp, or no state is sharded that could be replicated"),
@@ -160,10 +160,19 @@ def _sequence_splits(shape: Shape, lookup: Callable[[str], Any]) -> np.ndarray:
     return divisibility.splits_sequence(values)
 
 
-def _shards_divide(lookup: Callable[[str], Any]) -> Any:
-    """[row, column] whether dp_replicate divides dp; above 1 it needs a ZeRO stage, for else nothing is sharded."""
+def _shards_divide(lookup: Callable[[str], Any], has_experts: bool) -> Any:
+    """[row, column] whether dp_replicate divides dp; above 1 it needs a ZeRO stage, for else nothing is sharded.
+
+    It divides the devices that hold the same experts too.
+    """
     copies = lookup("mapping.dp_replicate")
     divide = divisibility.shards_divide({"dp": lookup("mapping.dp"), "dp_replicate": copies})
+    if has_experts:
+        stage = lookup("mapping.tp") * lookup("mapping.cp") * lookup("mapping.dp")
+        groups = {name: lookup(f"mapping.experts.{name}") for name in ("ep", "etp")}
+        divide = divide & divisibility.expert_members_fit(
+            {**groups, "dp_replicate": copies, "stage_devices": stage}
+        )
     return divide & ((copies == 1) | (lookup("mapping.zero_stage") > 0))
 
 
