@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,10 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.errors import InputError
+from dse.spec.sweep import read
 from dse.sweep import from_text, plan
 from dse.sweep.grid.degrees import divisors
 from tests.sweep.toy import MAPPING_AXES, sweep
 
+ROOT = Path(__file__).parents[2]
 OPTIONS = ("recompute", "zero_stage", "sequence_parallel", "overlap_dp", "overlap_tp")
 
 
@@ -105,6 +108,12 @@ any_option = true
     assert len(found) == len(expected) and {tuple(m[key] for key in keys) for m in found} == expected
     with pytest.raises(InputError, match="3, which does not divide 8 experts; allowed 1 2 4 8"):
         plan(from_text(text.replace('ep = "divisors"', "ep = [3]", 1)))
+
+
+def test_mappings_of_deepseek_v3_are_ten_million():
+    grid, _ = plan(read(ROOT / "sweeps" / "deepseek_v3_2048_h800.toml"))
+    assert grid.n_designs >= 10_000_000
+    assert {"tp", "pp", "cp", "ep", "etp", "dp"} <= {axis.name for axis in grid.mapping_axes}
 
 
 def test_context_parallelism_splits_the_sequence_and_shares_states():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import jax.numpy as jnp
 
 from dse.model.layout import Layout
-from dse.types import Design, Scalar, Workload
+from dse.types import Design, Recompute, Scalar, Workload
 
 
 def layer_matrix_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
@@ -225,6 +227,22 @@ def repeated_flops(workload: Workload) -> Scalar:
     w = workload
     again = w.head_dim * (w.n_kv_heads + w.n_heads) + w.gated * w.ffn_hidden
     return 2.0 * w.n_layers * w.hidden * again
+
+
+def flops_of_levels(workload: Workload, again: Mapping[int, Scalar]) -> Scalar:
+    """Forward FLOPs a token that levels of recompute of experts repeat; ``again``: level → 1 where it is reached."""
+    w, experts = workload, workload.experts
+    if experts is None:
+        return 0.0
+    latent, wide = w.latent, experts.top_k * experts.expert_ffn + experts.shared_ffn
+    heads: Scalar = 0.0
+    if latent is not None:
+        up = latent.q_rank * w.head_dim + latent.kv_rank * (w.head_dim - latent.rope_dim + latent.v_dim)
+        heads = again[Recompute.norms] * w.blocks * w.n_heads * up
+    gate = again[Recompute.expert_inner] * (1.0 + w.gated)
+    block = again[Recompute.expert_block]
+    dense = w.hidden * w.ffn_hidden * (gate + block)
+    return 2.0 * (heads + all_layers(w, dense, w.hidden * (wide * (gate + block) + block * experts.n_experts)))
 
 
 def model_flops(workload: Workload, attention_share: Scalar = 1.0) -> Scalar:
