@@ -228,6 +228,8 @@ def test_each_level_of_recompute_keeps_less_and_runs_more_again(design):
 
 
 def test_levels_of_experts_are_nothing_to_a_dense_model():
+    with pytest.raises(InputError, match="norms; allowed none, selective, full, selective-op"):
+        dse.design("llama-3-8b", "h100", recompute="norms")
     can = vars(Capabilities())
     for level in EXPERT_LEVELS:
         mapping = {**vars(make_design(GATED).mapping), "recompute": float(level)}
