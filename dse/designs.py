@@ -33,6 +33,7 @@ from dse.types import (
     Packing,
     Pods,
     Precision,
+    Recompute,
     Sharding,
     Tiers,
     choice_name,
@@ -375,6 +376,13 @@ def design(
     for path in stated:
         check_chip(path, f"{CHIP}.die_area" in values, where)
         check_experts(path, values, where)
+    policy = stated.get("mapping.recompute", 0.0)
+    if policy >= Recompute.norms and not experts:
+        raise InputError(
+            f"{where}.recompute", choice_name(Recompute(int(policy))),
+            "none, selective, full, selective-op for a model without experts",
+            "name a workload that has experts, such as deepseek-v3",
+        )  # fmt: skip
     values = PLAIN_MAPPING | (PLAIN_EXPERTS if experts else {}) | values | stated
     model_parallel = values["mapping.tp"] * values["mapping.cp"] * values["mapping.pp"]
     if n_devices is not None and not is_whole(n_devices):

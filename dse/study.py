@@ -279,10 +279,7 @@ def _experts_numbers(design: Design) -> dict[str, str]:
             f"experts={w.experts.n_experts:g}, width={w.experts.expert_ffn:g}, shared={w.experts.shared_ffn:g}"
         ),
         "experts_unsupported": (
-            f"tp={m.tp:g}, sequence_parallel={m.sequence_parallel:g}, dp_replicate={m.dp_replicate:g}, "
-            f"recompute={Recompute(int(m.recompute)).name}, offloaded="
-            f"{m.offload_weights + m.offload_activations + m.offload_optimizer:g}, devices of a stage="
-            f"{m.tp * m.cp * m.dp:g}"
+            f"tp={m.tp:g}, sequence_parallel={m.sequence_parallel:g}, recompute={Recompute(int(m.recompute)).name}"
         ),
     }
 
@@ -320,6 +317,14 @@ def _training_caution(metrics: Mapping[str, float]) -> str:
         f"host launch time (software.host_time) sets {100 * share:.0f} % of the step, whatever the device: "
         "is it measured on this machine?"
     )
+
+
+def _expert_copies(degrees: Degrees) -> Any:
+    """Devices that hold the same experts, where there are any: states are split over these, and over dp x cp."""
+    if "mapping.experts.ep" not in degrees:
+        return 1
+    stage = degrees["mapping.tp"] * degrees["mapping.cp"] * degrees["mapping.dp"]
+    return stage // (degrees["mapping.experts.ep"] * degrees["mapping.experts.etp"])
 
 
 #: Training steps: :class:`~dse.types.Metrics` of ``dse.evaluate``.
@@ -364,9 +369,12 @@ TRAINING = Study(
     idle_options={
         "mapping.sequence_parallel": lambda d: d["mapping.tp"] == 1,
         "mapping.overlap_tp": lambda d: d["mapping.tp"] == 1,
-        "mapping.zero_stage": lambda d: d["mapping.dp"] * d["mapping.cp"] == 1,  # states are split over dp x cp
+        "mapping.zero_stage": lambda d: (d["mapping.dp"] * d["mapping.cp"] == 1) & (_expert_copies(d) == 1),
         "mapping.dp_replicate": lambda d: d["mapping.dp"] == 1,
-        "mapping.overlap_dp": lambda d: d["mapping.dp"] * d["mapping.cp"] == 1,
+        "mapping.overlap_dp": lambda d: (d["mapping.dp"] * d["mapping.cp"] == 1) & (_expert_copies(d) == 1),
+        "mapping.experts.all_to_all": lambda d: d["mapping.experts.ep"] == 1,
+        "mapping.experts.dispatch_precision": lambda d: d["mapping.experts.ep"] == 1,
+        "mapping.experts.overlap_ep": lambda d: d["mapping.experts.ep"] * d["mapping.experts.etp"] == 1,
         "mapping.placement": lambda d: (d["mapping.dp"] == 1) | (d["mapping.pp"] == 1),
         "mapping.schedule": lambda d: d["mapping.pp"] == 1,
     },

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dse.types import (
+    AllToAll,
     Attention,
     Collective,
     ContextExchange,
@@ -18,13 +19,14 @@ from dse.types import (
 
 CODES = {
     Precision: "fp32 tf32 bf16 fp16 fp8 fp8_block fp4 int8 int4",
-    Recompute: "none selective full selective_op",
+    Recompute: "none selective full selective_op norms expert_inner expert_block",
     SequenceParallel: "none gather_again keep_gathered at_stage_boundaries",
     Schedule: "_1f1b gpipe zb_h1 zb_v dualpipe dualpipev",
     Attention: "unfused flash",
     Collective: "auto ring tree hierarchical in_switch doubling",
     ContextExchange: "p2p all_gather a2a a2a_p2p",
     Placement: "tp_cp_dp_pp tp_cp_pp_dp",
+    AllToAll: "pairwise by_rank by_node",
 }
 REASONS = (
     "memory heads_not_divisible width_not_divisible layers_not_divisible batch_not_divisible sequence_not_divisible "

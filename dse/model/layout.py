@@ -18,6 +18,7 @@ from dse.types import (
     ContextExchange,
     Design,
     Element,
+    Experts,
     Group,
     Mapping,
     Placement,
@@ -28,6 +29,9 @@ from dse.types import (
     Software,
     System,
 )
+
+#: Levels of recompute of a mixture of experts, each with all of those before.
+EXPERT_LEVELS = (Recompute.norms, Recompute.expert_inner, Recompute.expert_block)
 
 
 class Groups(NamedTuple):
@@ -49,9 +53,12 @@ class ExpertLayout(NamedTuple):
     ffn: Scalar  # width of one of them
     shared: Scalar  # width of the shared expert
     first: Scalar  # layers of the first stage that have a dense feed-forward
+    dense_share: Scalar  # of the layers behind those, which have one too
     ep: Group
     etp: Group
-    replicas: Group  # devices that hold the same experts: tp cp dp / (ep etp)
+    replicas: Group  # devices that share the state of the same experts: tp cp dp / (ep etp dp_replicate)
+    copies: Group  # devices that hold the same share of it
+    again: dict[int, Scalar]  # level of recompute → 1 where the backward runs again what it says, or a later one
 
     @property
     def has_shared(self) -> Scalar:
@@ -127,6 +134,7 @@ class Layout(NamedTuple):
     eager: Scalar  # 1 when unfused attention runs its softmax as single kernels
     split: Scalar  # 1 when the sequence is split over tp in norms, dropout and residuals
     has_vocabulary: Scalar  # 1 when there is an embedding and a head
+    outputs: Scalar  # heads with their losses: 1 or none, and one for each further token that is predicted
     full: Scalar  # 1 when the backward runs whole layers again, or the share of them that it does
     selective: Scalar  # 1 when it runs the attention core again
     selective_op: Scalar  # 1 when it runs all again but the operators whose outputs are kept
@@ -160,7 +168,8 @@ def lay_out(design: Design) -> Layout:
     kv_heads = jnp.maximum(w.n_kv_heads / m.tp, 1.0)
     split = splits_sequence(m.sequence_parallel)
     norm_tokens = tokens / jnp.where(split > 0.0, m.tp, 1.0)
-    stages = stage_layers(w.n_layers, m.pp, m.virtual_stages)
+    has_vocabulary = jnp.minimum(w.vocab, 1.0)
+    stages = stage_layers(w.blocks, m.pp, m.virtual_stages, None if w.experts is None else w.experts.n_predict)
     named = named_schedule(m)
     if named is not None:
         stages = folded_stages(stages, m.pp, named)
@@ -189,12 +198,13 @@ def lay_out(design: Design) -> Layout:
         fused=software.fused_elementwise,
         eager=eager_softmax(m.micro_batch * heads, software),
         split=split,
-        has_vocabulary=jnp.minimum(w.vocab, 1.0),
+        has_vocabulary=has_vocabulary,
+        outputs=has_vocabulary if w.experts is None else has_vocabulary * (1.0 + w.experts.n_predict),
         full=w.backward * _is(m.recompute, Recompute.full) * m.recompute_share,
         selective=w.backward * _is(m.recompute, Recompute.selective),
         selective_op=w.backward * _is(m.recompute, Recompute.selective_op),
         value_width=None if w.latent is None else heads * w.latent.v_dim,
-        experts=lay_out_experts(design, norm_tokens, stages, named),
+        experts=experts_in_pods(lay_out_experts(design, norm_tokens, stages, named), design),
         context=lay_out_context(design),
         partitions=lay_out_partitions(design, named),
         pipeline=named,
@@ -255,21 +265,29 @@ def lay_out_experts(
     experts, m = design.workload.experts, design.mapping
     if experts is None or m.experts is None:
         return None
-    ep, etp = m.experts.ep, m.experts.etp
-    domain, copies = stage_domain(m, design.system.scale_up.domain), m.tp * m.cp * m.dp / (ep * etp)
-    reach = links.reach_in(design.system, m.tp)
-    replicas = Group(copies, members_within(copies, ep * etp, domain), reach=reach((ep * etp, copies)))
+    ep, etp, copies = m.experts.ep, m.experts.etp, m.dp_replicate
+    domain, stage = stage_domain(m, design.system.scale_up.domain), m.tp * m.cp * m.dp
+    shards, reach = jnp.maximum(stage / (ep * etp * copies), 1.0), links.reach_in(design.system, m.tp)
+    replicas = Group(shards, members_within(shards, ep * etp, domain), reach=reach((ep * etp, shards)))
     return ExpertLayout(
         sent=tokens * experts.top_k,
-        rows=tokens * experts.top_k * etp * experts.imbalance,
+        rows=tokens * experts.top_k * etp * busiest(experts),
         local=experts.n_experts / ep,
         ffn=experts.expert_ffn / etp,
         shared=experts.shared_ffn / m.tp,
         first=jnp.minimum(experts.first_dense, stages.fullest - stages.first_lacks),
+        dense_share=1.0 - 1.0 / experts.moe_every,
         ep=Group(ep, members_within(ep, etp, domain), reach=reach((etp, ep))),
         etp=Group(etp, members_within(etp, 1.0, domain), reach=reach((1.0, etp))),
         replicas=replicas if named is None else replicas._replace(size=named.copies * replicas.size),
+        copies=Group(copies, jnp.where(stage <= domain, copies, 1.0), reach=reach((stage / copies, copies))),
+        again={level: design.workload.backward * jnp.where(m.recompute >= level, 1.0, 0.0) for level in EXPERT_LEVELS},
     )
+
+
+def busiest(experts: Experts) -> Scalar:
+    """Routed rows of the busiest rank over the mean: of all ranks as many, where they are cut to a capacity."""
+    return jnp.where(experts.capacity > 0.0, experts.capacity, experts.imbalance)
 
 
 def stage_domain(mapping: Mapping, domain: Scalar) -> Scalar:
@@ -284,23 +302,27 @@ def _is(code: Scalar, choice: int) -> Scalar:
     return jnp.where(code == float(choice), 1.0, 0.0)
 
 
-def stage_layers(n_layers: Scalar, pp: Scalar, virtual_stages: Scalar) -> StageLayers:
+def stage_layers(
+    n_layers: Scalar, pp: Scalar, virtual_stages: Scalar, n_predict: Scalar | None = None
+) -> StageLayers:
     """How the layers spread over ``p`` stages of ``v`` chunks: at most ``ceil(L / (p v))`` in a chunk.
 
     Of chunks with a layer less than that the last is the first one, for its head and loss, then the first, for its
     embedding (Megatron-LM's account_for_loss_in_pipeline_split and account_for_embedding_in_pipeline_split; Llama team
     2024, section 3.3.2). More of them run only where they are whole stages. Two stages that both have a short chunk
-    are equal.
+    are equal. A last stage that predicts further tokens has a head more for each, and as many layers less.
     """
-    chunks = virtual_stages * most_layers(n_layers, pp * virtual_stages)
+    a_chunk = most_layers(n_layers, pp * virtual_stages)
+    chunks = virtual_stages * a_chunk
     spare = pp * chunks - n_layers
-    both = jnp.clip(spare - 1.0, 0.0, 1.0)
+    most = 1.0 if n_predict is None else jnp.minimum(1.0 + n_predict, a_chunk)
+    both = jnp.clip(spare - most, 0.0, 1.0)
     return StageLayers(
         fullest=chunks - jnp.where(pp == 2.0, both, 0.0),
         chunks=chunks,
         short_first=both,
-        short_last=jnp.minimum(spare, 1.0),
-        others=jnp.maximum(spare - 2.0, 0.0),
+        short_last=jnp.minimum(spare, most),
+        others=jnp.maximum(spare - (1.0 + most), 0.0),
     )
 
 
@@ -432,6 +454,32 @@ def in_pods(found: Groups, mapping: Mapping, pods: Pods | None) -> Groups:
         dp=found.dp._replace(share=share(mapping.cp * above, dp_stride, shards_extent)),
         copies=found.copies._replace(share=share(above, shards_extent, dp_extent)),
         pp=found.pp._replace(share=share(above, pp_stride, pp_stride * mapping.pp)),
+    )
+
+
+def experts_in_pods(found: ExpertLayout | None, design: Design) -> ExpertLayout | None:
+    """Groups of experts with their share of scale-out bandwidth (:func:`in_pods`); etp is taken to be within pods.
+
+    Of what a member of ep sends to all others alike, those in other pods get as much as they are many, over ``1 / o``
+    of the links.
+    """
+    pods, m = design.system.scale_out.pods, design.mapping
+    if pods is None or found is None:
+        return found
+    whole, ep, replicas, copies = stage_domain(m, pods.size), found.ep, found.replicas, found.copies
+    stride = ep.size * found.etp.size
+    outside = jnp.maximum(ep.size - members_within(ep.size, found.etp.size, whole), 1.0) * pods.oversubscription
+    alike = jnp.where(stride > whole, least((ep.size - ep.local) / outside, 1.0), 1.0)
+
+    def ring(stride: Scalar, size: Scalar) -> Scalar:
+        leaving = least(jnp.maximum(whole / stride, 1.0) / pods.oversubscription, 1.0)
+        return jnp.where(stride * size > whole, leaving, 1.0)
+
+    # A group that is alone in its domain sends nothing out of it: any share will do.
+    return found._replace(
+        ep=ep._replace(share=jnp.maximum(alike, 1e-6)),
+        replicas=replicas._replace(share=ring(stride, replicas.size)),
+        copies=copies._replace(share=ring(stride * replicas.size, copies.size)),
     )
 
 

@@ -8,6 +8,7 @@ Nothing here is static: another workload, system or mapping never recompiles the
 
 from dse.types.choices import (
     INFEASIBLE_MEANING,
+    AllToAll,
     Attention,
     Collective,
     ContextExchange,
@@ -69,6 +70,7 @@ __all__ = [
     "YES_OR_NO",
     "Accelerator",
     "Adapters",
+    "AllToAll",
     "Attention",
     "AttentionKernels",
     "Board",

@@ -26,6 +26,25 @@ class Experts:
     imbalance: Scalar = metadata(
         "", "1", "routed rows of the busiest rank over the mean", default=1.0, bounds=_AT_LEAST_ONE
     )
+    capacity: Scalar = metadata(
+        "C", "1", "rows that every expert gets over the mean, padded or dropped to that; 0: none is (dropless)",
+        default=0.0,
+    )  # fmt: skip
+    moe_every: Scalar = metadata(
+        "", "1", "behind the first dense layers one in so many has experts, the others as the first", default=1.0,
+        bounds=COUNT,
+    )  # fmt: skip
+    n_predict: Scalar = metadata(
+        "", "1", "tokens predicted beyond the next, each by a layer and a head more on the last stage", default=0.0,
+        bounds=_WHOLE,
+    )  # fmt: skip
+    n_groups: Scalar = metadata(
+        "G", "1", "groups of neighbouring experts of which a token may reach group_limit", default=1.0, bounds=COUNT
+    )
+    group_limit: Scalar = metadata(
+        "g", "1", "groups of experts that a token may reach (node-limited routing), 0 for any", default=0.0,
+        bounds=_WHOLE,
+    )  # fmt: skip
 
 
 @record
@@ -111,3 +130,8 @@ class Workload:
     latent: Latent | None = None  # attention with whole queries, keys and values has none
     adapters: Adapters | None = None  # of fine-tuning that trains nothing else
     packing: Packing | None = None  # a sequence that is one document has none
+
+    @property
+    def blocks(self) -> Scalar:
+        """Layers that run: those of the model, and those that predict further tokens."""
+        return self.n_layers if self.experts is None else self.n_layers + self.experts.n_predict

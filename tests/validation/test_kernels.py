@@ -108,7 +108,10 @@ def test_attention(table):
 
 @pytest.mark.parametrize(
     ("table", "median"), [("aic_nccl", 0.10), ("aic_custom_allreduce", 0.10), ("vidur_network", 0.18),
-                          ("vidur_linear_ops", 0.12)],
+                          ("vidur_linear_ops", 0.12), ("aic_deepep_alltoall", 0.08)],
 )  # fmt: skip
 def test_collectives_and_layers(table, median):
-    assert np.median(errors(table)[1]) < median
+    kernels, error = errors(table)
+    assert np.median(error) < median
+    between = error[["between nodes" in kernel.label for kernel in kernels]]
+    assert between.size == 0 or (between.size > 50 and np.median(between) < 0.08)

@@ -51,6 +51,7 @@ def page(found: Sequence[FittedJob], command: str, others: Sequence[Kernel] = ()
         "shape on any device, in any number format or regime.",
         "## Errors", _errors(kernels, errors),
         *_platforms([kernel for kernel in others if kernel.device in PLATFORMS]),
+        *_exchanges([kernel for kernel in others if kernel.kind == "exchange"]),
         *power.sections(found, others), "## Parameters", _parameters(found),
     ]  # fmt: skip
     return document(parts)
@@ -75,14 +76,29 @@ def _figures(errors: np.ndarray) -> list[str]:
 
 def _platforms(kernels: Sequence[Kernel]) -> list[str]:
     """Collectives on clusters with figures of their own, which are no part of these fits."""
+    text = "Clusters of which no more than these rows is known; their own figures saw them."
+    return _section("Collectives on clusters", text, "collective, cluster", kernels)
+
+
+def _exchanges(kernels: Sequence[Kernel]) -> list[str]:
+    """Kernels that send tokens to experts and back, which have figures of their own too."""
+    text = (
+        "DeepEP: dispatch and combine; those between nodes are of H100 and H200. Their figures "
+        "(`dse/measured/kernels/exchanges.py`) saw these rows; inside a node, without three in ten the "
+        "median of those stays."
+    )
+    return _section("Exchanges between experts", text, "kernel, chip", kernels)
+
+
+def _section(title: str, text: str, heading: str, kernels: Sequence[Kernel]) -> list[str]:
+    """Errors by class and device of kernels that the catalogue predicts as it is."""
     done = [(k, s) for k, s in zip(kernels, predict(kernels), strict=True) if isinstance(s, float)]
     if not done:
         return []
     errors = np.array([seconds / kernel.measured - 1.0 for kernel, seconds in done])
     names = np.array([f"{kernel.label}, {kernel.device.removesuffix(' apart')}" for kernel, _ in done])
     rows = [[name, *_figures(errors[names == name])] for name in sorted(set(names))] + [["**all**", *_figures(errors)]]
-    text = "Clusters of which no more than these rows is known; their own figures saw them."
-    return ["## Collectives on clusters", text, table(["collective, cluster", "rows", "median", "90 %", "bias"], rows)]
+    return [f"## {title}", text, table([heading, "rows", "median", "90 %", "bias"], rows)]
 
 
 def _parameters(found: Sequence[FittedJob]) -> str:

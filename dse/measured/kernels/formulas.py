@@ -13,6 +13,7 @@ import numpy as np
 
 from dse import catalog
 from dse.errors import InputError
+from dse.measured.kernels.exchanges import Exchanges, exchanges
 from dse.measured.kernels.kernel import Kernel
 from dse.measured.kernels.platforms import platform
 from dse.measured.table import Skip
@@ -20,6 +21,7 @@ from dse.model.formats import operand_bytes
 from dse.model.machine import kernel_power
 from dse.model.machine.attention_kernels import Attention, attention_time
 from dse.model.machine.collective_kernels import collective_time, direct_time
+from dse.model.machine.exchange_kernels import exchange_time, low_latency_time
 from dse.model.machine.gemm_kernels import Gemm, gemm_time
 from dse.model.machine.roofline import elementwise_time
 from dse.model.work.operators import SOFTMAX, matmul_work
@@ -74,9 +76,19 @@ def _direct(values: Sequence[Scalar], system: System) -> Scalar:
     return direct_time(size, members, eager, lean, system)
 
 
+def _exchange(values: Sequence[Scalar], device: Exchanges) -> Scalar:
+    combines, few, tokens, width, top_k, nodes, cores = values
+    many, low = (
+        jax.tree.map(lambda sent, back: jnp.where(combines > 0.0, back, sent), *pair)
+        for pair in ((device.dispatch, device.combine), (device.dispatch_low, device.combine_low))
+    )
+    usual = exchange_time(tokens, width, top_k, nodes, cores, many)
+    return jnp.where(few > 0.0, low_latency_time(tokens, width, top_k, nodes, low), usual)
+
+
 FORMULAS: dict[str, Callable[[Sequence[Scalar], Any], Scalar]] = {
     "gemm": _gemm, "attention": _attention, "vector": _vector, "collective": _collective, "direct": _direct,
-    "gemm_power": _gemm_power, "attention_power": _attention_power,
+    "exchange": _exchange, "gemm_power": _gemm_power, "attention_power": _attention_power,
 }  # fmt: skip
 
 
@@ -132,6 +144,8 @@ def device_of(kind: str, name: str) -> Any:
     try:
         if kind in ("collective", "direct"):
             return platform(name)
+        if kind == "exchange":
+            return exchanges(name)
         return catalog.accelerator(name, fine=True)
     except InputError as error:
         raise Skip("unknown accelerator" if "node" not in error.where else "no switched node", name) from None

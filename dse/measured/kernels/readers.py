@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from dse import catalog
 from dse.errors import InputError
+from dse.measured.kernels.exchanges import APART
 from dse.measured.kernels.kernel import Kernel
 from dse.measured.kernels.platforms import PLATFORMS
 from dse.measured.table import Row, Skip
@@ -15,7 +16,7 @@ from dse.types import Precision
 
 #: Column that only tables of one kind have → reader of a row.
 SIGNS = {
-    "latency_sustained_ms": "regimes", "moe_tp_size": "experts", "dispatch_avg_t_us": "experts",
+    "latency_sustained_ms": "regimes", "moe_tp_size": "experts", "dispatch_avg_t_us": "exchange",
     "num_key_value_heads": "attention", "collective": "collective", "num_gpus": "direct", "op": "operator",
     "k": "gemm",
 }  # fmt: skip
@@ -239,12 +240,31 @@ def _lone_operator(row: Row) -> list[Kernel]:
     return [Kernel("vector", device, (4.0 * elements, PLAIN, OPERATOR_LAUNCH[op]), measured, op)]
 
 
+#: Bytes of an element that DeepEP sends: to experts in fp8 with a scale of 4 bytes for 128, back in bf16.
+DISPATCHED, COMBINED = 1.0 + 4.0 / 128.0, 2.0
+
+
+def read_exchange(row: Row) -> list[Kernel]:
+    """Tokens dispatched to experts and combined again, by the kernels for many (``normal``) or few tokens (``ll``)."""
+    nodes, few = _number(row, "node_num"), row.get("mode") == "ll"
+    device = _device(row.get("system")) + (APART if nodes > 1.0 else "")
+    tokens, top_k, hidden = (_number(row, name) for name in ("num_token", "num_topk", "hidden_size"))
+    found = []
+    for phase, element in {"dispatch": DISPATCHED, "combine": COMBINED}.items():
+        column = f"{phase}_avg_t_us" if few else f"{phase}_transmit_us"
+        cores = 1.0 if few else _number(row, f"{phase}_sms")
+        values = (float(phase == "combine"), float(few), tokens, element * hidden, top_k, nodes, cores)
+        label = f"{phase}{' of few tokens' if few else ''}{' between nodes' if nodes > 1.0 else ''}"
+        found.append(Kernel("exchange", device, values, 1e-3 * _seconds(row, column), label))
+    return found
+
+
 def read_experts(row: Row) -> list[Kernel]:
-    """Fused expert layers and their exchange between devices."""
+    """Fused expert layers."""
     raise Skip("kernels of mixtures of experts are not modelled yet")
 
 
 READERS: dict[str, Callable[[Row], list[Kernel]]] = {
     "gemm": read_gemm, "regimes": read_regimes, "attention": read_attention, "collective": read_collective,
-    "direct": read_direct, "operator": read_operator, "experts": read_experts,
+    "direct": read_direct, "operator": read_operator, "experts": read_experts, "exchange": read_exchange,
 }  # fmt: skip

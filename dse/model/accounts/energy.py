@@ -90,7 +90,7 @@ def step_energy(
     seconds, volts = time.total, voltage(ratio, power)
 
     a_layer = operators_energy(work.layer, design, layout)
-    links = link_energy(work.messages, system, layout.full)
+    links = link_energy(work.messages, system, layout)
     beside_cores = (1.0 + power.memory_cooling) * a_layer.memory + layer_links(links, layout)
     busy, share = layer_power(
         Demand(0.0, jnp.maximum(one.total, 1e-12), a_layer.cores, beside_cores, host_time=launch_time(design, layout)),
@@ -110,7 +110,8 @@ def step_energy(
         replicas, layers = layout.experts.replicas, often[Scope.expert_layer]
         if work.trained is None:
             traffic = optimizer_traffic(design, layout, replicas)
-            moved = moved + w.backward * routed_parameters(w) * replicas.size * traffic
+            devices_each = replicas.size * layout.experts.copies.size
+            moved = moved + w.backward * routed_parameters(w) * devices_each * traffic
     done = Joules(0.0, 0.0, power.cache_energy * moved, power.memory_energy * moved)
     done = done.plus(a_layer, layers).plus(ends, often[Scope.embedding])
     if work.experts is not None:

@@ -37,17 +37,13 @@ def experts_reasons(design: Design) -> dict[Infeasible, Scalar]:
     experts, m = design.workload.experts, design.mapping
     if experts is None or m.experts is None:
         return {}
-    whole = {"tp": m.tp, "stage_devices": m.tp * m.cp * m.dp}
+    whole = {"tp": m.tp, "dp_replicate": m.dp_replicate, "stage_devices": m.tp * m.cp * m.dp}
     fits = divisibility.experts_fit({**vars(experts), **vars(m.experts), **whole}, divides)
     unsplit = (m.tp > 1.0) & (splits_sequence(m.sequence_parallel) <= 0.0)
-    apart = (m.dp_replicate > 1.0) | (m.recompute == float(Recompute.selective_op))
+    unmodelled = unsplit | (m.recompute == float(Recompute.selective_op))
     if m.sharding is not None:
-        apart = apart | (m.zero_stage >= 3.0)
-    beside = unsplit | apart | offload.anything(m)
-    pods = design.system.scale_out.pods
-    if pods is not None:  # their share of what leads out of a pod is that of rings
-        beside = beside | (m.tp * m.cp * m.dp > pods.size)
-    return {Infeasible.experts_not_divisible: ~fits, Infeasible.experts_unsupported: beside}
+        unmodelled = unmodelled | (m.zero_stage >= 3.0)
+    return {Infeasible.experts_not_divisible: ~fits, Infeasible.experts_unsupported: unmodelled}
 
 
 def infeasible_reason(
@@ -59,7 +55,8 @@ def infeasible_reason(
     its power limit.
     """
     w, m, system = design.workload, design.mapping, design.system
-    fits = divisibility.fits({**vars(w), **vars(m), "n_micro_batches": layout.n_micro_batches}, divides)
+    sizes = {**vars(w), "n_layers": w.blocks, "n_micro_batches": layout.n_micro_batches}
+    fits = divisibility.fits({**sizes, **vars(m)}, divides)
     lacking = capabilities.lacking(vars(m), vars(design.software.can))
     reach = jnp.maximum(system.scale_up.domain, system.scale_out.domain)
     too_small = system.n_devices > reach

@@ -11,6 +11,7 @@ from dse.model.parallel import pipeline
 from dse.model.work import offload
 from dse.model.work.experts import backward_bytes
 from dse.model.work.parameters import (
+    copied_embedding,
     embedding_parameters,
     expert_layer_matrix_parameters,
     head_parameters,
@@ -18,6 +19,7 @@ from dse.model.work.parameters import (
     layer_matrix_parameters,
     layer_parameters,
     one_expert_parameters,
+    prediction_parameters,
     usual_layer_parameters,
 )
 from dse.model.work.state import frozen_state, stored_bytes
@@ -70,7 +72,7 @@ def layer_transient_bytes(design: Design, layout: Layout, work: TrainingWork) ->
     w = design.workload
     ffn_gradients = w.backward * layout.element.activation * layout.tokens * layout.ffn * (2.0 + w.gated)
     if layout.experts is not None:
-        dense = jnp.where(layout.experts.first > 0.0, ffn_gradients, 0.0)
+        dense = jnp.where(layout.experts.first + layout.experts.dense_share > 0.0, ffn_gradients, 0.0)
         ffn_gradients = jnp.maximum(dense, w.backward * backward_bytes(design, layout, layout.experts))
     return work.kept.again + ffn_gradients
 
@@ -168,18 +170,36 @@ def with_experts(
     """Memory of a stage with the state of its routed experts, and with its first layers as they are."""
     w, m = design.workload, design.mapping
     routed = (stage.layers - stage.first_layers) * layer_expert_parameters(design, layout)
+    share = 0.0 if layout.experts is None else layout.experts.dense_share
     dense = stage.first_layers * (layer_parameters(w, m.tp) - usual_layer_parameters(w, m.tp))
-    shapes = jnp.minimum(stage.first_layers, 1.0) * (2.0 + w.gated) * w.hidden * layout.ffn
+    any_dense = jnp.where(stage.first_layers + share > 0.0, 1.0, 0.0)
+    shapes = any_dense * (2.0 + w.gated) * w.hidden * layout.ffn
     usual, cached = work.state, w.backward * design.software.gradient_cache
     if work.trained is not None:
         usual, cached = frozen_state(usual, design, layout), 0.0
+    layers = jnp.maximum(stage.layers, 1.0)
+    here, optimizer_here = (
+        offload.resident(layers, offloaded) / layers for offloaded in (m.offload_weights, m.offload_optimizer)
+    )
     return memory._replace(
-        weights=memory.weights + routed * experts.state.weights + dense * usual.weights,
+        weights=memory.weights + here * (routed * experts.state.weights + dense * usual.weights),
         gradients=memory.gradients + routed * experts.state.gradients + dense * usual.gradients,
-        optimizer=memory.optimizer + routed * experts.state.optimizer + dense * usual.optimizer,
+        optimizer=memory.optimizer + optimizer_here * (routed * experts.state.optimizer + dense * usual.optimizer),
         activations=memory.activations + stage.first_held * (experts.first_kept.mean - work.kept.mean),
         buffers=memory.buffers + cached * layout.element.activation * shapes,
     )
+
+
+def head_buffer_bytes(design: Design, layout: Layout, logits: Scalar) -> Scalar:
+    """Bytes that the head's backward needs beside the ``logits`` that are kept, of which it is done with most by then.
+
+    First the 16-bit gradients of all logits, from those kept for the loss; then these alone, while the head's weight
+    gradient is computed into a 16-bit buffer of its own (``VocabParallelCrossEntropy`` and
+    ``LinearWithGradAccumulationAndAsyncCommunication`` of Megatron-Core).
+    """
+    act = layout.element.activation
+    gradients = act * (layout.tokens * layout.vocab)
+    return jnp.maximum(gradients, gradients + act * head_parameters(design.workload, design.mapping.tp) - logits)
 
 
 def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Scalar, Memory]:
@@ -191,19 +211,23 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
     w, m, n, stages = design.workload, design.mapping, layout.n_micro_batches, layout.stages
     in_first, in_second, in_last = (pipeline.held(m, n, stage) for stage in (0.0, 1.0, m.pp - 1.0))
     in_flight, in_first_chunk = in_first.stage, in_first.first_chunk
-    act = layout.element.activation
     alone = jnp.where(m.pp > 1.0, 0.0, 1.0)
     first_dense = 0.0 if layout.experts is None else layout.experts.first
     # A single stage is the second and the last one too.
     again = {} if layout.experts is None else dict(first_layers=alone * first_dense, first_held=alone * first_dense)
-    cached = w.backward * design.software.gradient_cache * act * head_parameters(w, m.tp)
+    last_parameters = head_parameters(w, m.tp) + w.hidden
+    logits = design.software.logit_bytes * (layout.tokens * layout.vocab)
+    if w.experts is not None:
+        last_parameters = last_parameters + prediction_parameters(w) + copied_embedding(w, m.pp, m.tp)
+        logits = logits * layout.outputs
+    cached = w.backward * design.software.gradient_cache * head_buffer_bytes(design, layout, logits)
     output = Stage(
         layers=stages.fullest - stages.last_lacks,
         held=in_last.stage * stages.chunks - stages.short_last * in_last.last_chunk,
-        parameters=head_parameters(w, m.tp) + w.hidden,
+        parameters=last_parameters,
         activations=stored_bytes(work.head),
-        transient=design.software.logit_bytes * layout.tokens * layout.vocab,
-        buffers=0.0 if work.trained is not None else cached,
+        transient=logits,
+        buffers=cached if work.trained is None else 0.0,
         **again,
     )
     tied = alone * w.tied_embeddings * head_parameters(w, m.tp)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from dse.model.layout import Layout
 from dse.model.machine.rates import TINY, matrix_rate, reciprocal
 from dse.model.work.attention import flash_pairs
-from dse.model.work.parameters import attention_flops, forward_flops, model_flops, repeated_flops
+from dse.model.work.parameters import attention_flops, flops_of_levels, forward_flops, model_flops, repeated_flops
 from dse.types import Design, Scalar
 
 
@@ -25,6 +25,8 @@ def throughput(design: Design, layout: Layout, step_time: Scalar) -> dict[str, S
         + layout.selective * attention_flops(w)
         + layout.selective_op * repeated_flops(w)
     )
+    if layout.experts is not None:
+        repeated = repeated + tokens * flops_of_levels(w, layout.experts.again)
     return dict(
         tokens_per_second=tokens / step_time,
         tokens_per_second_per_device=tokens * each,

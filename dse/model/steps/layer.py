@@ -14,7 +14,7 @@ from dse.model.machine.rates import Rates, step_rates
 from dse.model.parallel import offload
 from dse.model.parallel.layer import Exposed, context_parallel, expert_parallel, tensor_parallel
 from dse.model.work.training import TrainingWork
-from dse.types import Design, HostTiers, Scalar, Scope
+from dse.types import Design, HostTiers, Recompute, Scalar, Scope
 
 #: Launches that a softmax of single kernels adds to a layer's about twenty-five: cast, scale, mask, softmax, cast.
 EAGER_LAUNCHES = 0.2
@@ -73,11 +73,12 @@ def layer_time(design: Design, layout: Layout, work: TrainingWork) -> LayerTime:
 def run_layer(
     design: Design, layout: Layout, work: TrainingWork, rates: Rates, sent: Iterable[Sent]
 ) -> LayerRun:
-    """Times of one layer and micro-batch; of a mixture of experts the mean over a single stage's layers."""
+    """Times of one layer and micro-batch; of a mixture of experts the mean over a stage's layers."""
     run = _run_layer(design, layout, work, rates, sent)
     if layout.experts is None or work.experts is None:
         return run
-    share = jnp.where(design.mapping.pp > 1.0, 0.0, layout.experts.first / layout.layers)
+    first = jnp.where(design.mapping.pp > 1.0, 0.0, layout.experts.first / layout.layers)
+    share = first + (1.0 - first) * layout.experts.dense_share
     return _mean(run, first_layer(design, layout, work, rates, sent), share)
 
 
@@ -107,19 +108,27 @@ def _run_layer(
 ) -> LayerRun:
     """Times of one layer and micro-batch with the operators of ``work``."""
     software, trained = design.software, design.workload.backward
-    passes = with_small_kernels(run_passes(work.layer, rates, trained), design, software.small_kernel_time)
+    levels = None if layout.experts is None else layout.experts.again
+    passes = with_small_kernels(run_passes(work.layer, rates, trained, levels), design, software.small_kernel_time)
     tensor = tensor_parallel(design, layout, sent, passes)
-    dense, experts = tensor, Exposed(0.0, 0.0, 0.0, 0.0)
-    if work.experts is not None and software.experts is not None:
-        passes = with_small_kernels(passes, design, software.experts.expert_kernel_time)
-        experts = expert_parallel(layout, sent)
-        tensor = tensor.plus(experts)
+    dense, experts, sent_again = tensor, Exposed(0.0, 0.0, 0.0, 0.0), None
+    if work.experts is not None and software.experts is not None and levels is not None:
+        kernels, block = software.experts.expert_kernel_time, levels[Recompute.expert_block]
+        passes = with_small_kernels(passes, design, kernels)
+        passes = passes._replace(again=passes.again + block * kernels)
+        experts = expert_parallel(design, layout, sent, passes)
+        tensor, sent_again = tensor.plus(experts), block * experts.forward
     context = context_parallel(design, layout, sent, passes)
     recompute = (
         layout.full * passes.forward + layout.selective * passes.core_forward + layout.selective_op * passes.repeated
     )
     forward_pass = passes.forward + tensor.forward + context.forward
     again = layout.full * (tensor.forward + context.forward)
+    exposed_tensor = tensor.forward + tensor.backward + layout.full * tensor.forward
+    if levels is not None:
+        recompute = recompute + passes.again
+    if sent_again is not None:
+        again, exposed_tensor = again + sent_again, exposed_tensor + sent_again
     backward_pass = passes.backward + recompute + tensor.backward + context.backward + again
     moved = offload.transfers(work.on_host, design.system.host)
     host_update: Scalar = 0.0
@@ -141,7 +150,7 @@ def _run_layer(
         forward=passes.forward,
         backward=passes.backward,
         recompute=recompute,
-        tensor_parallel=tensor.forward + tensor.backward + layout.full * tensor.forward,
+        tensor_parallel=exposed_tensor,
         context_parallel=context.forward + context.backward + layout.full * context.forward,
         offload=exposed_forward + exposed_backward,
     )
@@ -155,7 +164,7 @@ def _run_layer(
         tensor_forward=dense.forward,
         tensor_backward=dense.backward + layout.full * dense.forward,
         experts_forward=experts.forward,
-        experts_backward=experts.backward + layout.full * experts.forward,
+        experts_backward=experts.backward + layout.full * experts.forward + (0.0 if sent_again is None else sent_again),
         context_forward=context.forward,
         context_backward=context.backward + layout.full * context.forward,
     )

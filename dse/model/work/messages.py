@@ -9,18 +9,22 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from dse.model.choice import choose
-from dse.model.layout import Layout
+from dse.model.formats import operand_bytes
+from dse.model.layout import ExpertLayout, Layout, busiest
 from dse.model.work.adapters import Trained
 from dse.model.work.context import context_messages
 from dse.model.work.parameters import all_layers, common_parameters, routed_parameters
 from dse.model.work.replicas import data_messages, expert_state_messages
 from dse.types import (
+    AllToAll,
     Design,
     Dimension,
+    Experts,
     Group,
     Mapping,
     Message,
     MessageKind,
+    Precision,
     Recompute,
     Scalar,
     Scope,
@@ -93,7 +97,7 @@ def boundary_layers(design: Design) -> Scalar:
     A chunk of the embedding or of the loss alone has no layer.
     """
     m = design.mapping
-    return jnp.where(m.pp > 1.0, jnp.minimum(m.pp * m.virtual_stages / design.workload.n_layers, 1.0), 0.0)
+    return jnp.where(m.pp > 1.0, jnp.minimum(m.pp * m.virtual_stages / design.workload.blocks, 1.0), 0.0)
 
 
 def gathers_again(mapping: Mapping) -> Scalar:
@@ -115,7 +119,7 @@ def embedding_and_head_messages(design: Design, layout: Layout) -> list[Message]
     trained = design.workload.backward
 
     def message(scope: Scope, name: str, kind: MessageKind, count: Scalar) -> Message:
-        count = layout.has_vocabulary * count
+        count = (layout.outputs if scope is Scope.head else layout.has_vocabulary) * count
         return Message(name, kind, Dimension.tensor, scope, layout.groups.tp, size, count)
 
     return [
@@ -152,8 +156,8 @@ def pipeline_messages(design: Design, layout: Layout) -> list[Message]:
 def expert_messages(design: Design, layout: Layout, parameters: Scalar) -> list[Message]:
     """Messages of a layer with experts, and of the replicas of ``parameters`` of routed experts.
 
-    Every routed copy of a token is sent to its expert and back, pairwise: two all-to-alls of ``T k h`` a pass
-    (Lepikhin et al. 2021, section 3). Members of one expert (etp) gather each other's rows, and scatter the sums.
+    Tokens are dispatched to their experts and combined again, in the backward their gradients (Lepikhin et al. 2021,
+    section 3). Members of one expert (etp) gather each other's rows, and scatter the sums.
     """
     w, experts = design.workload, layout.experts
     if experts is None or w.experts is None:
@@ -161,22 +165,74 @@ def expert_messages(design: Design, layout: Layout, parameters: Scalar) -> list[
     act, trained = layout.element.activation, w.backward
     rows = act * experts.rows * w.hidden
 
-    def message(name: str, kind: MessageKind, group: Group, size: Scalar, times: Scalar, forward: bool) -> Message:
+    def message(
+        name: str, kind: MessageKind, group: Group, size: Scalar, times: Scalar, forward: bool,
+        far: Scalar | None = None,
+    ) -> Message:  # fmt: skip
         window = Window.experts_forward if forward else Window.experts_backward
         return Message(
-            name, kind, Dimension.expert, Scope.expert_layer, group, size, times, window=window, repeated=forward
-        )
+            name, kind, Dimension.expert, Scope.expert_layer, group, size, times, window=window, repeated=forward,
+            far=far,
+        )  # fmt: skip
 
-    sent = act * experts.sent * w.hidden * w.experts.imbalance
+    exchanges = []
+    for name, element in {"dispatch": dispatch_bytes(design, layout), "combine": act}.items():
+        near, far = (element * w.hidden * tokens for tokens in tokens_sent(design, experts))
+        for suffix, times, forward in (("", 1.0, True), ("_backward", trained, False)):
+            exchanges.append(
+                message(name + suffix, MessageKind.all_to_all, experts.ep, near, times, forward, far)
+            )
     return [
-        message("dispatch_and_combine", MessageKind.all_to_all, experts.ep, sent, 2.0, True),
-        message("dispatch_and_combine_backward", MessageKind.all_to_all, experts.ep, sent, 2.0 * trained, False),
+        *exchanges,
         message("rows_all_gather", _ALL_GATHER, experts.etp, rows, 1.0, True),
         message("rows_reduce_scatter", _REDUCE_SCATTER, experts.etp, rows, 1.0, True),
         message("rows_all_gather_backward", _ALL_GATHER, experts.etp, rows, trained, False),
         message("rows_reduce_scatter_backward", _REDUCE_SCATTER, experts.etp, rows, trained, False),
-        *expert_state_messages(design, layout, parameters, experts.replicas),
+        *expert_state_messages(design, layout, parameters, experts),
     ]
+
+
+def dispatch_bytes(design: Design, layout: Layout) -> Scalar:
+    """Bytes of one element that is sent to experts, with its share of a scale where it is narrower than activations."""
+    mapping, act = design.mapping.experts, layout.element.activation
+    assert mapping is not None
+    narrow = mapping.dispatch_precision != float(Precision.bf16)
+    return jnp.where(narrow, jnp.minimum(operand_bytes(mapping.dispatch_precision), act), act)
+
+
+def tokens_sent(design: Design, layout: ExpertLayout) -> tuple[Scalar, Scalar]:
+    """Copies of tokens that a device sends inside its scale-up domain and out of it, to dispatch them or to combine.
+
+    Of ``k`` copies, or one for every device that is met, ``(P - local) / P`` leave the domain. By node one leaves
+    for every domain met but the own, and in each a copy goes on to every device met but the one that it came to.
+    """
+    experts, mapping, group = design.workload.experts, design.mapping.experts, layout.ep
+    assert experts is not None and mapping is not None
+    tokens = layout.sent / experts.top_k * busiest(experts)
+    met = jnp.where(mapping.all_to_all == float(AllToAll.pairwise), experts.top_k, members_met(group.size, experts))
+    by_node = mapping.all_to_all == float(AllToAll.by_node)
+    inside = met * (group.local - 1.0) / jnp.where(by_node, group.local, group.size)
+    one_a_domain = members_met(group.domains, experts) * (group.domains - 1.0) / group.domains
+    across = jnp.where(by_node, one_a_domain, met * (group.size - group.local) / group.size)
+    return tokens * inside, tokens * across
+
+
+def members_met(members: Scalar, experts: Experts) -> Scalar:
+    """Of ``members`` that share the experts alike, how many a token meets: ``n (1 - (1 - 1 / n)^k)`` of the n it may.
+
+    It may meet all, or those that have one of ``g`` of ``G`` groups of experts (DeepSeek-AI 2024, section 2.1.2).
+    """
+    limited = jnp.minimum(members, experts.group_limit * jnp.maximum(members / experts.n_groups, 1.0))
+    reached = jnp.where(experts.group_limit > 0.0, limited, members)
+    return drawn(jnp.maximum(reached, 1.0), experts.top_k)
+
+
+def drawn(members: Scalar, draws: Scalar) -> Scalar:
+    """Different ones among so many draws of ``members``: ``n (1 - (1 - 1 / n)^k)``.
+
+    Experts are drawn as if each could be drawn again, which gives a few per cent fewer of those who share them.
+    """
+    return members * (1.0 - (1.0 - 1.0 / members) ** draws)
 
 
 def executions(
@@ -193,13 +249,13 @@ def executions(
         borders = borders - layout.pipeline.folded * (m.virtual_stages - 1.0)
     of_experts: dict[Scope, Scalar] = {}
     if layout.experts is not None:
-        held = layout.experts.replicas.size * routed_parameters(w)
+        held = layout.experts.replicas.size * layout.experts.copies.size * routed_parameters(w)
         of_experts = {
             Scope.expert_layer: a_stage * all_layers(w, 0.0, 1.0),
             Scope.expert_weights: held / jnp.maximum(expert_parameters, 1.0),  # none where all layers are dense
         }
     return of_experts | {
-        Scope.layer: a_stage * w.n_layers,
+        Scope.layer: a_stage * w.blocks,
         Scope.embedding: a_stage,
         Scope.head: a_stage,
         Scope.stage_boundary: a_stage * borders * (1.0 + w.backward),

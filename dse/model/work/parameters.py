@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import jax.numpy as jnp
 
 from dse.model.layout import Layout
-from dse.types import Design, Scalar, Workload
+from dse.types import Design, Recompute, Scalar, Workload
 
 
 def layer_matrix_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
@@ -63,6 +65,14 @@ def head_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
     return workload.vocab * workload.hidden / tp
 
 
+def copied_embedding(workload: Workload, pp: Scalar, tp: Scalar) -> Scalar:
+    """Parameters of the embedding that the last of several stages needs too, to predict further tokens."""
+    if workload.experts is None:
+        return 0.0
+    needed = (pp > 1.0) & (workload.experts.n_predict > 0.0)
+    return jnp.where(needed, embedding_parameters(workload, tp), 0.0)
+
+
 def stage_parameters(design: Design, layout: Layout) -> Scalar:
     """Parameters on the device that holds most but for routed experts: its layers and the larger of embedding and head.
 
@@ -71,6 +81,7 @@ def stage_parameters(design: Design, layout: Layout) -> Scalar:
     w, m = design.workload, design.mapping
     layer, embedding, head = usual_layer_parameters(w, m.tp), embedding_parameters(w, m.tp), head_parameters(w, m.tp)
     if layout.experts is not None:  # the first layers' dense feed-forward is the first stage's, as the embedding is
+        head = head + prediction_parameters(w) + copied_embedding(w, m.pp, m.tp)
         embedding = embedding + layout.experts.first * (layer_parameters(w, m.tp) - layer)
     alone = embedding + jnp.where(w.tied_embeddings > 0.0, 0.0, head)
     larger = jnp.maximum(embedding - layout.stages.first_lacks * layer, head - layout.stages.last_lacks * layer)
@@ -91,12 +102,13 @@ def parameter_count(workload: Workload) -> Scalar:
 def common_parameters(workload: Workload) -> Scalar:
     """Parameters of the model but for the routed experts, which have a data parallel size of their own."""
     head = (1.0 - workload.tied_embeddings) * head_parameters(workload)
-    return (
+    found = (
         all_layers(workload, layer_parameters(workload), expert_layer_parameters(workload))
         + embedding_parameters(workload)
         + head
         + workload.hidden  # final norm
     )
+    return found if workload.experts is None else found + prediction_parameters(workload)
 
 
 # Experts
@@ -104,7 +116,7 @@ def common_parameters(workload: Workload) -> Scalar:
 
 def usual_layer_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
     """Parameters of one layer but for routed experts, as all layers have them or all but the first ones."""
-    return layer_parameters(workload, tp) if workload.experts is None else expert_layer_parameters(workload, tp)
+    return behind_first(workload, layer_parameters(workload, tp), expert_layer_parameters(workload, tp))
 
 
 def stage_expert_parameters(design: Design, layout: Layout) -> Scalar:
@@ -117,18 +129,35 @@ def stage_expert_parameters(design: Design, layout: Layout) -> Scalar:
 
 
 def layer_expert_parameters(design: Design, layout: Layout) -> Scalar:
-    """Parameters of the routed experts of one layer on one device."""
+    """Parameters of the routed experts of one layer on one device; the mean where not all layers have experts."""
     if layout.experts is None or design.mapping.experts is None:
         return 0.0
-    return layout.experts.local * one_expert_parameters(design.workload, design.mapping.experts.etp)
+    held = layout.experts.local * one_expert_parameters(design.workload, design.mapping.experts.etp)
+    return behind_first(design.workload, 0.0, held)
 
 
 def all_layers(workload: Workload, dense: Scalar, with_experts: Scalar) -> Scalar:
     """Something summed over the layers of a model, of which those with a dense feed-forward have ``dense`` each."""
     if workload.experts is None:
         return workload.n_layers * dense
-    first = jnp.minimum(workload.experts.first_dense, workload.n_layers)
-    return first * dense + (workload.n_layers - first) * with_experts
+    first = jnp.minimum(workload.experts.first_dense, workload.blocks)
+    return first * dense + (workload.blocks - first) * behind_first(workload, dense, with_experts)
+
+
+def behind_first(workload: Workload, dense: Scalar, with_experts: Scalar) -> Scalar:
+    """The mean over the layers behind the first dense ones of a model with experts, one in ``moe_every`` of which."""
+    if workload.experts is None:
+        return dense
+    return dense + (with_experts - dense) / workload.experts.moe_every
+
+
+def prediction_parameters(workload: Workload) -> Scalar:
+    """Parameters of what predicts further tokens, beside its layers, and the embedding and head that it shares.
+
+    ``2 h^2`` to join the hidden state with the token's embedding, and three norms (DeepSeek-AI 2024, section 2.2).
+    """
+    w, experts = workload, workload.experts
+    return 0.0 if experts is None else experts.n_predict * (2.0 * w.hidden + 3.0 * w.norm_vectors) * w.hidden
 
 
 def expert_layer_matrix_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
@@ -181,7 +210,7 @@ def attention_flops(workload: Workload) -> Scalar:
     """
     w = workload
     head_dim = w.head_dim if w.latent is None else 0.5 * (w.head_dim + w.latent.v_dim)
-    return 4.0 * w.n_layers * w.seq_len * w.n_heads * head_dim
+    return 4.0 * w.blocks * w.seq_len * w.n_heads * head_dim
 
 
 def forward_flops(workload: Workload) -> Scalar:
@@ -191,7 +220,8 @@ def forward_flops(workload: Workload) -> Scalar:
         return 2.0 * workload.n_layers * a_layer + attention_flops(workload)
     routed = workload.experts.top_k * one_expert_parameters(workload)
     with_experts = expert_layer_matrix_parameters(workload) - position_parameters(workload) + routed
-    return 2.0 * all_layers(workload, a_layer, with_experts) + attention_flops(workload)
+    layers = all_layers(workload, a_layer, with_experts) + prediction_parameters(workload)
+    return 2.0 * layers + attention_flops(workload)
 
 
 def repeated_flops(workload: Workload) -> Scalar:
@@ -204,6 +234,22 @@ def repeated_flops(workload: Workload) -> Scalar:
     return 2.0 * w.n_layers * w.hidden * again
 
 
+def flops_of_levels(workload: Workload, again: Mapping[int, Scalar]) -> Scalar:
+    """Forward FLOPs a token that levels of recompute of experts repeat; ``again``: level → 1 where it is reached."""
+    w, experts = workload, workload.experts
+    if experts is None:
+        return 0.0
+    latent, wide = w.latent, experts.top_k * experts.expert_ffn + experts.shared_ffn
+    heads: Scalar = 0.0
+    if latent is not None:
+        up = latent.q_rank * w.head_dim + latent.kv_rank * (w.head_dim - latent.rope_dim + latent.v_dim)
+        heads = again[Recompute.norms] * w.blocks * w.n_heads * up
+    gate = again[Recompute.expert_inner] * (1.0 + w.gated)
+    block = again[Recompute.expert_block]
+    dense = w.hidden * w.ffn_hidden * (gate + block)
+    return 2.0 * (heads + all_layers(w, dense, w.hidden * (wide * (gate + block) + block * experts.n_experts)))
+
+
 def model_flops(workload: Workload, attention_share: Scalar = 1.0) -> Scalar:
     """Model FLOPs of one step: three passes, head counted, recompute not (Narayanan et al. 2021, eq. 3).
 
@@ -214,6 +260,8 @@ def model_flops(workload: Workload, attention_share: Scalar = 1.0) -> Scalar:
     """
     without_square = forward_flops(workload) - (1.0 - attention_share) * attention_flops(workload)
     head = 2.0 * head_parameters(workload)
+    if workload.experts is not None:
+        head = head * (1.0 + workload.experts.n_predict)
     passes = 1.0 + 2.0 * workload.backward
     if workload.adapters is not None:
         square = attention_share * attention_flops(workload)

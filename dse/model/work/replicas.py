@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from dse.model.layout import Layout
+from dse.model.layout import ExpertLayout, Layout
 from dse.model.work.adapters import Trained
 from dse.model.work.parameters import head_parameters
 from dse.types import Design, Dimension, Group, Message, MessageKind, Scalar, Scope, Window
@@ -24,8 +24,10 @@ def data_messages(
     w, m = design.workload, design.mapping
     trained, dp, copies = w.backward, layout.groups.dp, layout.groups.copies
     changing = parameters if adapters is None else adapters.stage
-    gradients = changing * design.software.gradient_message_bytes
-    tied = jnp.where((m.pp > 1.0) & (w.tied_embeddings > 0.0), trained if adapters is None else 0.0, 0.0)
+    shared = w.tied_embeddings > 0.0
+    if w.experts is not None:  # the last stage has an embedding of its own to predict further tokens
+        shared = shared | (w.experts.n_predict > 0.0)
+    tied = jnp.where((m.pp > 1.0) & shared, trained if adapters is None else 0.0, 0.0)
     if layout.pipeline is not None:
         tied = (1.0 - layout.pipeline.folded) * tied
     between = state_messages(design, layout, parameters, dp, Scope.weights, adapters=adapters)
@@ -33,16 +35,25 @@ def data_messages(
         between = partitioned(between, design, layout, parameters, changing)
     return [
         *between,
-        Message(
-            "copies_all_reduce", _ALL_REDUCE, Dimension.data, Scope.weights, copies, gradients / dp.size, trained,
-            layout.layers + 1.0, Window.stage_backward,
-        ),
+        copies_message(design, layout, changing, (dp, copies), Scope.weights),
         # First and last stage sum the gradient of an embedding that they share.
         Message(
             "tied_embedding_exchange", _SEND, Dimension.data, Scope.tied_embedding, layout.groups.pp,
             design.software.gradient_message_bytes * head_parameters(w, m.tp), tied,
         ),
     ]  # fmt: skip
+
+
+def copies_message(
+    design: Design, layout: Layout, parameters: Scalar, groups: tuple[Group, Group], scope: Scope, prefix: str = ""
+) -> Message:
+    """The sum of a share of the gradients over its copies; ``groups``: who shares the state, and who has the share."""
+    shards, copies = groups
+    gradients = parameters * design.software.gradient_message_bytes
+    return Message(
+        f"{prefix}copies_all_reduce", _ALL_REDUCE, Dimension.data, scope, copies, gradients / shards.size,
+        design.workload.backward, layout.layers + 1.0, Window.stage_backward,
+    )  # fmt: skip
 
 
 def state_messages(
@@ -84,11 +95,15 @@ def state_messages(
     ]
 
 
-def expert_state_messages(design: Design, layout: Layout, parameters: Scalar, replicas: Group) -> list[Message]:
+def expert_state_messages(
+    design: Design, layout: Layout, parameters: Scalar, experts: ExpertLayout
+) -> list[Message]:
     """The same of ``parameters`` of routed experts; where adapters are trained, only the gathers of ZeRO 3."""
-    found = state_messages(design, layout, parameters, replicas, Scope.expert_weights, "expert_")
+    scope = Scope.expert_weights
+    found = state_messages(design, layout, parameters, experts.replicas, scope, "expert_")
     if design.workload.adapters is None:
-        return found
+        groups = experts.replicas, experts.copies
+        return [*found, copies_message(design, layout, parameters, groups, scope, "expert_")]
     gathers = jnp.where(layout.zero >= 3.0, 1.0, 0.0)
     return [m._replace(times=m.times * gathers) for m in found if m.kind is _ALL_GATHER]
 

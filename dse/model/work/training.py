@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax.numpy as jnp
+
 from dse.model.layout import Layout
 from dse.model.work import offload
 from dse.model.work.adapters import Trained, fine_tuned, frozen, trained_parameters, without_backward
 from dse.model.work.messages import training_messages
 from dse.model.work.offload import Beyond, OnHost
-from dse.model.work.parameters import stage_expert_parameters, stage_parameters, usual_layer_parameters
+from dse.model.work.parameters import (
+    behind_first,
+    layer_expert_parameters,
+    stage_expert_parameters,
+    stage_parameters,
+    usual_layer_parameters,
+)
 from dse.model.work.state import Kept, StateBytes, frozen_state, kept_bytes, state_bytes
 from dse.model.work.transformer import embedding_operators, expert_layer_operators, head_operators, layer_operators
 from dse.types import Design, Message, Operator, Scalar
@@ -49,6 +57,15 @@ class Lists(NamedTuple):
     head: tuple[Operator, ...]
 
 
+def mean_kept(design: Design, usual: Kept, dense: Kept) -> Kept:
+    """What the layers behind the first dense ones keep, in the mean, and what the largest of them brings back."""
+    experts = design.workload.experts
+    if experts is None:
+        return usual
+    again = jnp.where(experts.moe_every > 1.0, jnp.maximum(usual.again, dense.again), usual.again)
+    return Kept(behind_first(design.workload, dense.mean, usual.mean), again)
+
+
 def training_work(design: Design, layout: Layout) -> TrainingWork:
     """The work of a step of ``design``."""
     lists, trained = operator_lists(design, layout), None
@@ -63,16 +80,20 @@ def training_work(design: Design, layout: Layout) -> TrainingWork:
         weights = a_layer * frozen_state(state, design, layout).weights + trained.layer * state.weights
         optimizer = trained.layer * state.optimizer
     gradients = (a_layer if trained is None else trained.layer) * state.gradients
-    on_host = offload.on_host(design.mapping, weights, kept.mean, optimizer)
     experts = None
     if layout.experts is not None:
         of_experts = state_bytes(design, layout, layout.experts.replicas)
+        first_kept = kept_bytes(design, layout, lists.first_layer)
+        kept = mean_kept(design, kept, first_kept)
         experts = ExpertWork(
             first_layer=lists.first_layer,
-            first_kept=kept_bytes(design, layout, lists.first_layer),
+            first_kept=first_kept,
             parameters=routed,
             state=of_experts if trained is None else frozen_state(of_experts, design, layout),
         )
+        held = layer_expert_parameters(design, layout)
+        weights, optimizer = weights + held * experts.state.weights, optimizer + held * experts.state.optimizer
+    on_host = offload.on_host(design.mapping, weights, kept.mean, optimizer)
     return TrainingWork(
         layer=lists.layer,
         embedding=lists.embedding,

@@ -57,12 +57,12 @@ def layer_around(
     # The attention's backward needs its output in 16 bits, a narrower projection its own copy too.
     context = layout.tokens * layout.context_width * (act + jnp.where(e.operand < act, e.operand, 0.0))
     return [
-        elementwise("attention_norm", rows, 2.0 * act, 6.0 * act, norm_stored, flops=NORM),
+        elementwise("attention_norm", rows, 2.0 * act, 6.0 * act, norm_stored, flops=NORM, again=Recompute.norms),
         *attention_inputs(design, layout, attention_input),
         *attention_operators(design, layout),
         linear("projection", layout.tokens, w.hidden, layout.context_width, e, context),
         elementwise("attention_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL),
-        elementwise("ffn_norm", rows, 2.0 * act, 6.0 * act, norm_stored, flops=NORM),
+        elementwise("ffn_norm", rows, 2.0 * act, 6.0 * act, norm_stored, flops=NORM, again=Recompute.norms),
         *feed_forward,
         elementwise("ffn_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL),
         quantization,
@@ -78,6 +78,7 @@ def attention_inputs(design: Design, layout: Layout, stored: Scalar) -> list[Ope
         linear(
             "qkv", layout.tokens, layout.query_width + 2.0 * layout.kv_width, w.hidden, e, stored,
             kept=(layout.query_width + layout.kv_width) / (layout.query_width + 2.0 * layout.kv_width),
+            freed=Recompute.norms,
         ),
         elementwise(
             "rotary", layout.tokens * (layout.query_width + layout.kv_width), 2.0 * act, 2.0 * act, 0.0,
@@ -95,12 +96,19 @@ def feed_forward(design: Design, layout: Layout) -> list[Operator]:
     activated = design.software.activation_output_kept * e.operand * layout.tokens * layout.ffn
     ffn_input = e.operand * kept_inputs(design.mapping, layout)[1] * w.hidden
     return [
-        linear("ffn_up", layout.tokens, gate * layout.ffn, w.hidden, e, ffn_input, kept=1.0 - 0.5 * w.gated),
+        linear(
+            "ffn_up", layout.tokens, gate * layout.ffn, w.hidden, e, ffn_input, kept=1.0 - 0.5 * w.gated,
+            again=Recompute.expert_inner, freed=Recompute.norms,
+        ),
         elementwise(
             "ffn_activation", layout.tokens * layout.ffn, act * (gate + 1.0) * chain,
             act * (2.0 * gate + 1.0) * chain, act * gate * layout.tokens * layout.ffn, flops=ACTIVATION,
+            again=Recompute.norms, freed=Recompute.expert_inner,
         ),
-        linear("ffn_down", layout.tokens, w.hidden, layout.ffn, e, activated, kept=1.0),
+        linear(
+            "ffn_down", layout.tokens, w.hidden, layout.ffn, e, activated, kept=1.0,
+            again=Recompute.expert_block, freed=Recompute.norms,
+        ),
     ]  # fmt: skip
 
 
@@ -143,14 +151,33 @@ def head_operators(design: Design, layout: Layout) -> list[Operator]:
     loss = 0.5 * software.cross_entropy_traffic
     logits = layout.tokens * layout.vocab
     return [
-        elementwise("final_norm", rows, 2.0 * act, 6.0 * act, act * rows, flops=NORM, present=layout.has_vocabulary),
+        *prediction_operators(design, layout),
+        elementwise("final_norm", rows, 2.0 * act, 6.0 * act, act * rows, flops=NORM, present=layout.outputs),
         # At least one row of the vocabulary, so that a model without one has a shape, if no head.
         linear(
             "head", layout.tokens, jnp.maximum(layout.vocab, 1.0), w.hidden, e, act * rows, OperatorKind.matrix_16,
-            present=layout.has_vocabulary,
+            present=layout.outputs,
         ),
-        elementwise("cross_entropy", logits, loss, loss, software.logit_bytes * logits, present=layout.has_vocabulary),
+        elementwise("cross_entropy", logits, loss, loss, software.logit_bytes * logits, present=layout.outputs),
     ]
+
+
+def prediction_operators(design: Design, layout: Layout) -> list[Operator]:
+    """What joins the hidden state with the next token's embedding for each further token that is predicted.
+
+    Two norms and a product of both side by side (DeepSeek-AI 2024, section 2.2); a layer and a head follow.
+    """
+    w, act = design.workload, layout.element.activation
+    if w.experts is None:
+        return []
+    rows, count = 2.0 * layout.norm_tokens * w.hidden, w.experts.n_predict
+    return [
+        elementwise("prediction_norms", rows, 2.0 * act, 6.0 * act, act * rows, flops=NORM, present=count),
+        linear(
+            "prediction_join", layout.norm_tokens, w.hidden, 2.0 * w.hidden, layout.element,
+            layout.element.operand * rows, present=count,
+        ),
+    ]  # fmt: skip
 
 
 def kept_inputs(mapping: Mapping, layout: Layout) -> tuple[Scalar, Scalar]:

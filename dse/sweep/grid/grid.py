@@ -118,9 +118,9 @@ class Grid:
         found = {path: values[at] for table, at in tables for path, values in table.items()}
         return found | {path: values[column] for path, values in self.table.options.items()}
 
-    def mapping_values(self, axis: Axis) -> np.ndarray:
-        """Value of a part of the mapping at each mapping."""
-        row, column = self.pairs.T
+    def mapping_values(self, axis: Axis, mapping: np.ndarray | slice = slice(None)) -> np.ndarray:
+        """Value of a part of the mapping at each mapping, or at those of these numbers."""
+        row, column = self.pairs[mapping].T
         if axis.key in self.table.degrees:
             return self.table.degrees[axis.key][row]
         if axis.key in self.table.options:
@@ -130,11 +130,12 @@ class Grid:
     def labels(self, index: int) -> dict[str, Label]:
         """What the axes are at a design, by axis name."""
         digits, _ = self.locate(np.array([index]))
-        mapping = index % self.table.n_mappings
+        mapping = np.array([index % self.table.n_mappings])
         found: dict[str, Label] = {}
         for dimension, digit in zip(self.dimensions, digits[:-1, 0], strict=True):
             found |= {axis.name: axis.labels[digit] for axis in dimension.axes}
-        return found | {axis.name: part_label(axis, self.mapping_values(axis)[mapping]) for axis in self.mapping_axes}
+        parts = {axis: self.mapping_values(axis, mapping)[0] for axis in self.mapping_axes}
+        return found | {axis.name: part_label(axis, value) for axis, value in parts.items()}
 
     def describe(self) -> str:
         """The size in one line, before anything is allocated."""

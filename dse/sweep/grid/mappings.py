@@ -71,7 +71,7 @@ def build(parts: Parts, shapes: Iterable[Shape], constraints: tuple[Expression, 
     that ends up empty, are InputErrors.
     """
     shapes = list(shapes)
-    for path in DEGREES:
+    for path in parts.degrees:
         check_listed(parts.axis(path), parts, shapes)
     options = option_columns(parts)
     removed: Counter[str] = Counter()
@@ -88,7 +88,7 @@ def build(parts: Parts, shapes: Iterable[Shape], constraints: tuple[Expression, 
         raise _nothing_left(removed, where)
     _check_schedules(parts, options, distinct)
     used = distinct.any(axis=1)
-    degrees = dict(zip(DEGREES, unique[used].T, strict=True))
+    degrees = dict(zip(parts.degrees, unique[used].T, strict=True))
     if parts.n_devices_given and N_DEVICES not in parts.axes:
         del degrees[N_DEVICES]  # it is a value of the design, the same for all rows of a point
     return MappingTable(degrees, options, distinct[used])
@@ -97,13 +97,13 @@ def build(parts: Parts, shapes: Iterable[Shape], constraints: tuple[Expression, 
 def of_shape(
     parts: Parts, shape: Shape, options: Columns, constraints: tuple[Expression, ...], removed: Counter[str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """([row, degree] in the order of ``DEGREES``, [row, column] which pairs count) of the mappings of one shape.
+    """([row, degree] in the order of ``parts.degrees``, [row, column] which pairs count) of the mappings of one shape.
 
     What goes is counted in ``removed`` by reason.
     """
     found = degree_rows(parts, shape, removed)
     check_table_size("degrees x options", len(found[DEGREES[0]]) * len(next(iter(options.values()))))
-    rows = np.stack([found[path] for path in DEGREES], axis=1)
+    rows = np.stack([found[path] for path in parts.degrees], axis=1)
     return rows, _mask(found, options, parts, shape, constraints, removed)
 
 
@@ -142,7 +142,7 @@ def _mask(
             return degrees[path][:, None]
         return options[path][None, :] if path in options else np.array(parts.axis(path).values)
 
-    split, sharded = _sequence_splits(shape, lookup), _shards_divide(lookup)
+    split, sharded = _sequence_splits(shape, lookup), _shards_divide(lookup, parts.has_experts)
     rules: list[tuple[Any, str]] = [
         (_schedule_runs(shape, lookup) if SCHEDULE in parts.axes else True, "the schedule needs other chunks, pp or "
          "micro-batches (zb-v and dualpipev: virtual_stages = 2; these and dualpipe: 2 pp micro-batches)"),
@@ -181,10 +181,19 @@ def _check_schedules(parts: Parts, options: Columns, distinct: np.ndarray) -> No
             raise InputError(axis.where, f"{label}, which no mapping can run", "schedules that one can", fix)
 
 
-def _shards_divide(lookup: Callable[[str], Any]) -> Any:
-    """[row, column] whether dp_replicate divides dp; above 1 it needs a ZeRO stage, for else nothing is sharded."""
+def _shards_divide(lookup: Callable[[str], Any], has_experts: bool) -> Any:
+    """[row, column] whether dp_replicate divides dp; above 1 it needs a ZeRO stage, for else nothing is sharded.
+
+    It divides the devices that hold the same experts too.
+    """
     copies = lookup("mapping.dp_replicate")
     divide = divisibility.shards_divide({"dp": lookup("mapping.dp"), "dp_replicate": copies})
+    if has_experts:
+        stage = lookup("mapping.tp") * lookup("mapping.cp") * lookup("mapping.dp")
+        groups = {name: lookup(f"mapping.experts.{name}") for name in ("ep", "etp")}
+        divide = divide & divisibility.expert_members_fit(
+            {**groups, "dp_replicate": copies, "stage_devices": stage}
+        )
     return divide & ((copies == 1) | (lookup("mapping.zero_stage") > 0))
 
 

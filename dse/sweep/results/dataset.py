@@ -52,7 +52,7 @@ def _single_designs(grid: Grid, part: Part) -> Labelled:
         for axis in dimension.axes:
             coordinates[variable_name(axis)] = coordinate(along, axis, labels(axis)[digits[position]])
     for axis in grid.mapping_axes:
-        parts = part_labels(axis, grid.mapping_values(axis)[mapping])
+        parts = part_labels(axis, grid.mapping_values(axis, mapping))
         coordinates[variable_name(axis)] = coordinate(along, axis, parts)
     data = {name: Variable(along, values, attrs) for name, values, attrs in _metrics(grid, part)}
     return Labelled(data, coordinates)
@@ -73,7 +73,7 @@ def _best(grid: Grid, part: Part) -> Labelled:
         if name != "infeasible_reason":  # of which mapping? each has its own
             data[name] = Variable(dims, spread(values, False if values.dtype == bool else np.nan), attrs)
     for axis in grid.mapping_axes:
-        parts = part_labels(axis, grid.mapping_values(axis)[mapping])
+        parts = part_labels(axis, grid.mapping_values(axis, mapping))
         missing = "" if parts.dtype.kind == "U" else 0
         data[variable_name(axis)] = coordinate(dims, axis, spread(parts, missing))
     return Labelled(data, _dimension_coordinates(grid))

@@ -8,6 +8,7 @@ import pytest
 import dse
 from dse import catalog
 from dse.catalog.load import find
+from dse.model.layout import EXPERT_LEVELS, lay_out
 from dse.model.work.parameters import (
     active_parameters,
     attention_flops,
@@ -15,7 +16,7 @@ from dse.model.work.parameters import (
     forward_flops,
     parameter_count,
 )
-from dse.model.work.state import stored_bytes
+from dse.model.work.state import freed_bytes, stored_bytes
 from dse.types import Experts, Latent, OperatorKind
 from tests.catalog.test_catalog import REFERENCE
 from tests.designs import WORKLOAD, work_of
@@ -80,6 +81,24 @@ def test_uncompressed_queries_of_latent_attention():
     assert float(parameter_count(found)) == float(parameter_count(w)) + more
 
 
+def test_parameters_of_a_further_predicted_token():
+    """DeepSeek-V3's module has 11.5 billion of its own (its repository); embedding and head are the model's."""
+    workload = catalog.workload("deepseek-v3")
+    more = dataclasses.replace(workload, experts=dataclasses.replace(workload.experts, n_predict=1.0))
+    assert float(parameter_count(more) - parameter_count(workload)) == pytest.approx(11.5e9, rel=0.01)
+
+
+def test_parameters_where_every_other_layer_has_experts():
+    """Llama 4 Maverick: 400 billion, 17 of them for a token (Meta 2025)."""
+    workload = dataclasses.replace(
+        WORKLOAD, n_layers=48.0, hidden=5120.0, n_heads=40.0, n_kv_heads=8.0, head_dim=128.0, ffn_hidden=16384.0,
+        gated=1.0, vocab=202048.0, tied_embeddings=0.0, learned_positions=0.0,
+    )  # fmt: skip
+    found = with_experts(workload, n_experts=128.0, expert_ffn=8192.0, shared_ffn=8192.0, moe_every=2.0)
+    assert float(parameter_count(found)) == pytest.approx(400e9, rel=0.01)
+    assert float(active_parameters(found)) == pytest.approx(17e9, rel=0.02)
+
+
 # Work of a layer
 
 
@@ -111,4 +130,12 @@ def test_bytes_that_a_layer_of_latent_attention_and_experts_keeps(slug):
     routed = rows * (2 * w.hidden + 4 * x.expert_ffn + 2 * x.expert_ffn)
     shared, router = 6 * tokens * x.shared_ffn, 5 * tokens * x.n_experts + 12 * rows
     expected = residuals_and_norms + low_rank + heads + routed + shared + router
-    assert float(stored_bytes(work_of(design).layer)) == pytest.approx(expected, rel=1e-6)
+    layer = work_of(design).layer
+    assert float(stored_bytes(layer)) == pytest.approx(expected, rel=1e-6)
+    # Levels of recompute: norms, inputs of the second matrices, and all heads; gate and up; rows and routing.
+    norms = 4 * tokens * w.hidden + 2 * tokens * (a.q_rank + a.kv_rank) + 4 * tokens * w.n_heads * w.head_dim
+    norms += 2 * tokens * w.n_heads * a.v_dim + 2 * rows * x.expert_ffn + 2 * tokens * x.shared_ffn
+    inner = norms + 4 * rows * x.expert_ffn + 4 * tokens * x.shared_ffn
+    block = inner + 2 * rows * w.hidden + router
+    for level, freed in zip(EXPERT_LEVELS, (norms, inner, block), strict=True):
+        assert float(freed_bytes(design, lay_out(design), layer, level)) == pytest.approx(freed, rel=1e-6)
