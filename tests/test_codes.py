@@ -7,7 +7,7 @@ import pytest
 from dse.types import Attention, Collective, Infeasible, Placement, Precision, Recompute, SequenceParallel
 
 CODES = {
-    Precision: "fp32 tf32 bf16 fp16 fp8 fp8_block fp4 int8 int4",
+    Precision: "fp32 tf32 bf16 fp16 fp8 fp8_block fp4 int8 int4 fp8_row mxfp8 nvfp4 mxfp4",
     Recompute: "none selective full selective_op",
     SequenceParallel: "none gather_again keep_gathered at_stage_boundaries",
     Attention: "unfused flash",

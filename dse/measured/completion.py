@@ -84,8 +84,6 @@ def _refuse(cells: Cells, lookup: Lookup) -> None:
     if _TORUS.match(device):
         raise Skip("torus network not modelled", device)
     _refuse_experts(cells, lookup, model)
-    if cells.text("precision").lower() == "nvfp4":  # transforms, and layers kept at higher precision, cost a fifth
-        raise Skip("recipe not modelled", "NVFP4")
     tuned = _FINE_TUNING.search(cells.text("note"))
     if tuned:
         raise Skip("fine-tuning row (LoRA or SFT)", tuned[0])

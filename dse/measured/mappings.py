@@ -15,8 +15,9 @@ from dse.types import ExpertMapping, Infeasible, Mapping, Precision, Recompute, 
 
 PRECISIONS = {
     "bf16": "bf16", "te-bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16", "half": "fp16",
-    "fp8": "fp8", "te-fp8": "fp8", "fp8-cs": "fp8", "fp8-ds": "fp8", "fp8-block": "fp8_block", "fp8-sc": "fp8_block",
-    "fp8-mx": "fp8_block", "mxfp8": "fp8_block", "fp32": "fp32", "tf32": "tf32", "fp4": "fp4", "nvfp4": "fp4",
+    "fp8": "fp8", "te-fp8": "fp8", "fp8-cs": "fp8", "fp8-ds": "fp8", "fp8-tensor": "fp8", "fp8-row": "fp8_row",
+    "fp8-block": "fp8_block", "fp8-sc": "fp8_block", "fp8-mx": "mxfp8", "fp8-subchannel/mx": "mxfp8", "mxfp8": "mxfp8",
+    "fp32": "fp32", "tf32": "tf32", "fp4": "fp4", "nvfp4": "nvfp4", "mxfp4": "mxfp4", "int8": "int8", "int4": "int4",
 }  # fmt: skip
 
 #: Bounds of what is searched: micro-batches are powers of two, tp stays in a node.

@@ -12,6 +12,7 @@ import numpy as np
 from dse.measured.completion import Candidates, complete
 from dse.measured.names import Lookup
 from dse.measured.table import Case, Skip
+from dse.model.formats import RECIPES
 from dse.study import TRAINING, Study
 from dse.sweep.engine.chunks import in_batches
 from dse.sweep.engine.point import Program
@@ -181,5 +182,5 @@ def _sentence(bits: int, study: Study) -> str:
 
 def peak_rate(design: Design) -> float:
     """Dense peak of all devices of a design at its precision, in FLOP/s."""
-    rate, precision = design.system.accelerator.matrix_rate, Precision(int(design.mapping.precision)).name
-    return float(getattr(rate, precision.removesuffix("_block"))) * float(design.system.n_devices)
+    recipe = RECIPES[Precision(int(design.mapping.precision))]
+    return float(getattr(design.system.accelerator.matrix_rate, recipe.rate)) * float(design.system.n_devices)
