@@ -73,6 +73,12 @@ WIDER = {("deepspeed", "communication_slowdown"): 6.0}
 ALIKE = {
     "torchtitan-eager": "torchtitan", "fms-fsdp-a100": "fms-fsdp-h100", "jax-toolbox-a100": "jax-toolbox-h100",
     "mlperf-b200": "megatron-bridge",
+    # Releases of one code base, whose dense steps differ by a few per cent; those of their experts do by twice.
+    "megatron-bridge-26-02": "megatron-bridge", "megatron-bridge-26-06": "megatron-bridge",
+    "megatron-bridge-blackwell-26-02": "megatron-bridge-blackwell",
+    "megatron-bridge-blackwell-26-06": "megatron-bridge-blackwell",
+    "megatron-bridge-blackwell-ultra-26-02": "megatron-bridge-blackwell-ultra",
+    "megatron-bridge-blackwell-ultra-26-06": "megatron-bridge-blackwell-ultra",
 }  # fmt: skip
 
 #: How far the stacks on one family of chips stray together: their clocks fall with the power that matrices draw.

@@ -26,7 +26,9 @@ _TORUS = re.compile(r"tpu", re.IGNORECASE)
 
 
 #: What is chosen among candidates where a row leaves it open; the others are defaults.
-SEARCHED = frozenset(("recompute", "recompute_share", "micro_batch", "virtual_stages", "tp", "pp"))
+SEARCHED = frozenset(
+    ("recompute", "recompute_share", "offload_activations", "micro_batch", "virtual_stages", "tp", "pp")
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Candidates:
     mappings: tuple[Mapping, ...]
     completed: dict[str, str]  #: field the row left open → value, or "" where it is chosen among the mappings
     stack: str = ""  #: slug of the software
+    note: str = ""  #: what to know of what was completed
 
     @property
     def fits_memory_by_choice(self) -> bool:
@@ -59,13 +62,17 @@ def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
         system, stack = _system(cells, lookup)
         software = lookup.software(stack)
         workload = _whole_batch(cells, _workload(cells, lookup, software), devices)
-        selective = {"selective": float(lookup.entry("software", stack).value("selective", 0.0))}
+        entry = lookup.entry("software", stack)
+        own = {name: float(entry.value(name, 0.0)) for name in ("selective", "spills")}
         if workload.experts is not None:
             software = dataclasses.replace(software, experts=_expert_kernels(lookup, stack))
-        found = mappings(cells, workload, devices, (lookup.mapping_defaults(stack) | selective).__getitem__)
+        found = mappings(cells, workload, devices, (lookup.mapping_defaults(stack) | own).__getitem__)
     except InputError as error:
         raise Skip("not in the catalogue", str(error)) from None
-    return Candidates(workload, dataclasses.replace(system, n_devices=devices), software, found, cells.completed, stack)
+    nearest = "software" in cells.completed and lookup.is_nearest(stack, case.source, _remarks(cells))
+    note = "by the nearest stack: none of its release" if nearest else ""
+    system = dataclasses.replace(system, n_devices=devices)
+    return Candidates(workload, system, software, found, cells.completed, stack, note)
 
 
 def _of_calculon(case: Case, lookup: Lookup) -> Candidates:
@@ -139,9 +146,14 @@ def _system(cells: Cells, lookup: Lookup) -> tuple[System, str]:
     slug = named or cells.complete("system", lookup.by_source("system", source, accelerator) or accelerator)
     stack = cells.text("software")
     if not stack:
-        used = lookup.by_source("software", source, note=f"{cells.text('note')} {device}")
+        used = lookup.by_source("software", source, note=_remarks(cells))
         stack = cells.complete("software", used or lookup.default_software(slug))
     return lookup.system(slug), stack
+
+
+def _remarks(cells: Cells) -> str:
+    """What tells stacks of one source apart: a row's note and device."""
+    return f"{cells.text('note')} {cells.text('gpu', 'accelerator')}"
 
 
 def _whole_batch(cells: Cells, workload: Workload, devices: float) -> Workload:

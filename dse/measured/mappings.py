@@ -26,6 +26,9 @@ LARGEST_MICRO_BATCH, LARGEST_TP, LARGEST_PP, LARGEST_STAGES = 64, 8, 64, 128
 #: Shares of the layers that are run again, where a stack calls that selective: every fourth, third, second one …
 SOME_LAYERS = [1 / 4, 1 / 3, 1 / 2, 2 / 3, 3 / 4, 4 / 5, 1.0]
 
+#: Shares of the activations that are kept on the host, where that is open.
+SPILLED = [1 / 4, 1 / 2, 3 / 4, 1.0]
+
 #: Words for recompute that say none of ours: no word, and policies of MaxText that keep the matrix products. The policy
 #: is then chosen, and told among what was completed.
 _LEFT_OPEN = ("", "nan", "minimal", "minimal_flash")
@@ -51,8 +54,8 @@ def mappings(cells: Cells, workload: Workload, devices: float, default: Default)
         overlap["overlap_tp"] = 1.0
     if workload.experts is not None:
         fixed["experts"] = ExpertMapping(ep=cells.count("ep") or 1.0, etp=cells.count("etp") or 1.0)
-    fixed |= {name: cells.flag(name) or 0.0 for name in ("offload_weights", "offload_activations", "offload_optimizer")}
-    policies = recompute(cells, default)
+    fixed |= {name: cells.flag(name) or 0.0 for name in ("offload_weights", "offload_optimizer")}
+    policies = spilled(cells, recompute(cells, default), default)
     found = []
     for tp, pp in splits(cells, workload, devices / cp):
         dp = devices / (tp * pp * cp)
@@ -60,10 +63,10 @@ def mappings(cells: Cells, workload: Workload, devices: float, default: Default)
         found += [
             Mapping(
                 tp=tp, pp=pp, dp=dp, micro_batch=batch, virtual_stages=stages, recompute=policy,
-                recompute_share=share, sequence_parallel=sequence, **overlap, **fixed,
+                recompute_share=share, offload_activations=host, sequence_parallel=sequence, **overlap, **fixed,
             )
             for batch, stages in schedules(cells, workload, pp, dp)
-            for policy, share in policies
+            for policy, share, host in policies
         ]  # fmt: skip
     if not found:
         raise Skip("no mapping fits", f"{devices:g} devices, {workload.global_batch:g} sequences a step")
@@ -125,6 +128,22 @@ def recompute(cells: Cells, default: Default) -> list[tuple[float, float]]:
         raise Skip("recompute unknown", f"{stated}; {', '.join(Recompute.__members__)}")
     cells.search("recompute")
     return [*policies["none"], *policies["selective"], (float(Recompute.full), 1.0)]
+
+
+def spilled(
+    cells: Cells, policies: list[tuple[float, float]], default: Default
+) -> list[tuple[float, float, float]]:
+    """Recompute policies with the share of the activations that are kept on the host.
+
+    Where a row says neither what is run again nor what is kept on the host, a stack that spills moves as little of the
+    activations as memory allows before it runs layers again.
+    """
+    stated = cells.flag("offload_activations")
+    found = [(policy, share, stated or 0.0) for policy, share in policies]
+    if stated is None and default("spills") and cells.completed.get("recompute") == "":
+        cells.search("offload_activations")
+        found[1:1] = [(*policies[0], host) for host in SPILLED]
+    return found
 
 
 def splits(cells: Cells, workload: Workload, devices: float) -> list[tuple[float, float]]:

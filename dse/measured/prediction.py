@@ -141,12 +141,12 @@ def _choose(
     runs &= np.isfinite(metrics[study.objective]) & np.isfinite(metrics[study.memory])
     if not runs.any():
         return Prediction(case, completed=candidates.completed, skip=Skip("beyond the range of single precision"))
-    need, fits, note = metrics[study.memory], runs & (reason == 0), ""
+    need, fits, note = metrics[study.memory], runs & (reason == 0), candidates.note
     if not fits.any():
         if candidates.fits_memory_by_choice:
             smallest = f"smallest need {need[runs].min() / _GIB:.1f} GiB"
             return Prediction(case, completed=candidates.completed, skip=Skip("does not fit in memory", smallest))
-        fits, note = runs & (need == need[runs].min()), "over capacity"
+        fits, note = runs & (need == need[runs].min()), "; ".join(filter(None, (note, "over capacity")))
     chosen = _fastest(mappings, metrics[study.objective], fits)
     if beyond:
         note = "; ".join(filter(None, (note, "asks for what its stack is said to lack")))

@@ -27,6 +27,10 @@ class Exposed(NamedTuple):
         """The sum of both."""
         return Exposed(*(a + b for a, b in zip(self, other, strict=True)))
 
+    def slower(self, factor: Scalar) -> Exposed:
+        """The same, so many times as long."""
+        return Exposed(*(factor * seconds for seconds in self))
+
 
 def tensor_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes: Passes) -> Exposed:
     """Messages of tensor parallelism behind the matrices of their pass.

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model.choice import most
 from dse.model.layout import Layout
 from dse.model.machine.messages import Sent, send_all
 from dse.model.machine.passes import run_passes, with_small_kernels
@@ -96,6 +97,7 @@ def _run_layer(
     if work.experts is not None and software.experts is not None:
         passes = with_small_kernels(passes, design, software.experts.expert_kernel_time)
         tensor = tensor.plus(expert_parallel(layout, sent))
+        passes, tensor = passes.slower(software.experts.slowdown), tensor.slower(software.experts.slowdown)
     context = context_parallel(design, layout, sent, passes)
     recompute = (
         layout.full * passes.forward + layout.selective * passes.core_forward + layout.selective_op * passes.repeated
@@ -132,5 +134,11 @@ def host_passes(design: Design, layout: Layout) -> Scalar:
 
 
 def launch_time(design: Design, layout: Layout) -> Scalar:
-    """Host seconds to launch one layer of one micro-batch."""
-    return design.software.host_time * (1.0 + EAGER_LAUNCHES * layout.eager) * host_passes(design, layout)
+    """Host seconds to launch one layer of one micro-batch.
+
+    Experts that get as many rows as are routed to them have sizes that the host waits for, layer by layer.
+    """
+    software, host = design.software, design.software.host_time
+    if design.workload.experts is not None and software.experts is not None:
+        host = most(host, software.experts.host_time)
+    return host * (1.0 + EAGER_LAUNCHES * layout.eager) * host_passes(design, layout)
