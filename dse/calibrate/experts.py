@@ -28,15 +28,18 @@ from dse.sweep.engine.programs import persistent_jit
 
 #: What steps can tell, with what is believed before any step is seen, and the bounds.
 PARAMETERS = (
-    Parameter("software.experts.grouped_efficiency", 0.65, 0.2, upper=1.0),
+    Parameter("software.experts.grouped_efficiency", 0.65, 0.2, 0.5, 1.0),
     Parameter("software.experts.row_time", 5e-9, 1.0),
-    Parameter("software.experts.slowdown", 1.0, 0.2),
+    Parameter("software.experts.slowdown", 1.0, 0.1),
     Parameter("software.experts.host_time", 3e-3, 0.5),
 )
 NAMES = tuple(p.path.rpartition(".")[2] for p in PARAMETERS)
 
 #: How far chips and releases stray from what all stacks share, in prior spreads.
-STRAY = {"chips": {"slowdown": 1.0, "host_time": 1.0}, "release": {"slowdown": 1.0, "row_time": 1.0}}
+STRAY = {"chips": {"row_time": 1.0}, "release": {"slowdown": 2.0}}
+
+#: What all stacks share of it.
+SHARED = ("grouped_efficiency", "row_time", "host_time")
 
 #: Stack → its chips and its range of releases.
 STACKS = {
@@ -119,11 +122,11 @@ def calibrate(cases: Sequence[Case], lookup: Lookup, k: int = 5) -> Found | None
     rows = rows_of(compare_predictions(predict_cases(cases, lookup)))
     if rows is None:
         return None
-    columns = [("", name) for name in NAMES]
+    columns = [("", name) for name in SHARED]
     columns += [(chips, name) for chips in sorted({c for c, _ in STACKS.values()}) for name in STRAY["chips"]]
     columns += [(release, name) for release in sorted({r for _, r in STACKS.values()}) for name in STRAY["release"]]
     moves = _moves(columns, rows.stacks)
-    prior = np.array([1.0, *(1.0 for _ in NAMES[1:]), *(_stray(*column) for column in columns[len(NAMES):])])
+    prior = np.array([_stray(*column) for column in columns])
 
     def solve(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         found = gauss_newton(
@@ -152,6 +155,8 @@ def calibrate(cases: Sequence[Case], lookup: Lookup, k: int = 5) -> Found | None
 
 
 def _stray(whose: str, name: str) -> float:
+    if not whose:
+        return 1.0
     return STRAY["chips" if whose in {chips for chips, _ in STACKS.values()} else "release"][name]
 
 

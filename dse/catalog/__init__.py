@@ -37,9 +37,9 @@ from dse.types.paths import build, leaves
 
 __all__ = [
     "EXPERTS_LEFT_OPEN", "FOLDERS", "LEFT_OPEN", "Constant", "Entry", "Sourced", "Values", "accelerator", "bounded",
-    "catalog_root", "check", "choice", "default_software", "digest", "entry", "kinds", "mapping_defaults", "memory", "names", "network",
-    "node", "provenance", "quantity", "resolve", "software", "system", "unverified", "used", "values", "within",
-    "workload",
+    "catalog_root", "check", "choice", "default_software", "digest", "entry", "kinds", "mapping_defaults", "memory",
+    "names", "network", "node", "provenance", "quantity", "resolve", "software", "system", "unverified", "used",
+    "values", "within", "workload",
 ]  # fmt: skip
 
 
