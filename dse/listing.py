@@ -73,7 +73,7 @@ def _metrics(study: Study) -> Listing:
 def _axes(_: Study) -> Listing:
     from dse.spec.axes import RULES
     from dse.spec.sweep import NAMED
-    from dse.sweep.grid.degrees import DEGREES
+    from dse.sweep.grid.degrees import ALL_DEGREES
 
     names = (
         (key, "", f"{kind} of the catalogue", f"a list of names: dse catalog list {kind}")
@@ -81,7 +81,7 @@ def _axes(_: Study) -> Listing:
     )
     rules = " or ".join(f'"{rule}"' for rule in RULES)
     leaves = (
-        (short_name(path), _units(about), about["long_name"], _values(about, path in DEGREES[1:], rules))
+        (short_name(path), _units(about), about["long_name"], _values(about, path in ALL_DEGREES[1:], rules))
         for path, about in known_leaves().items()
     )
     return Listing("axes of sweeps and searches: for [axes]", ("name", "unit", "meaning", "values"), (*names, *leaves))

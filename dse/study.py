@@ -316,6 +316,14 @@ def _training_caution(metrics: Mapping[str, float]) -> str:
     )
 
 
+def _expert_copies(degrees: Degrees) -> Any:
+    """Devices that hold the same experts, where there are any: states are split over these, and over dp x cp."""
+    if "mapping.experts.ep" not in degrees:
+        return 1
+    stage = degrees["mapping.tp"] * degrees["mapping.cp"] * degrees["mapping.dp"]
+    return stage // (degrees["mapping.experts.ep"] * degrees["mapping.experts.etp"])
+
+
 #: Training steps: :class:`~dse.types.Metrics` of ``dse.evaluate``.
 TRAINING = Study(
     name="training",
@@ -358,9 +366,12 @@ TRAINING = Study(
     idle_options={
         "mapping.sequence_parallel": lambda d: d["mapping.tp"] == 1,
         "mapping.overlap_tp": lambda d: d["mapping.tp"] == 1,
-        "mapping.zero_stage": lambda d: d["mapping.dp"] * d["mapping.cp"] == 1,  # states are split over dp x cp
+        "mapping.zero_stage": lambda d: (d["mapping.dp"] * d["mapping.cp"] == 1) & (_expert_copies(d) == 1),
         "mapping.dp_replicate": lambda d: d["mapping.dp"] == 1,
-        "mapping.overlap_dp": lambda d: d["mapping.dp"] * d["mapping.cp"] == 1,
+        "mapping.overlap_dp": lambda d: (d["mapping.dp"] * d["mapping.cp"] == 1) & (_expert_copies(d) == 1),
+        "mapping.experts.all_to_all": lambda d: d["mapping.experts.ep"] == 1,
+        "mapping.experts.dispatch_precision": lambda d: d["mapping.experts.ep"] == 1,
+        "mapping.experts.overlap_ep": lambda d: d["mapping.experts.ep"] * d["mapping.experts.etp"] == 1,
         "mapping.placement": lambda d: (d["mapping.dp"] == 1) | (d["mapping.pp"] == 1),
     },
     same_options=(

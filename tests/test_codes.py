@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from dse.types import Attention, Collective, Infeasible, Placement, Precision, Recompute, SequenceParallel
+from dse.types import AllToAll, Attention, Collective, Infeasible, Placement, Precision, Recompute, SequenceParallel
 
 CODES = {
     Precision: "fp32 tf32 bf16 fp16 fp8 fp8_block fp4 int8 int4 fp8_row mxfp8 nvfp4 mxfp4",
-    Recompute: "none selective full selective_op",
+    Recompute: "none selective full selective_op norms expert_inner expert_block",
     SequenceParallel: "none gather_again keep_gathered at_stage_boundaries",
     Attention: "unfused flash",
     Collective: "auto ring tree hierarchical in_switch doubling",
     Placement: "tp_cp_dp_pp tp_cp_pp_dp",
+    AllToAll: "pairwise by_rank by_node",
 }
 REASONS = (
     "memory heads_not_divisible width_not_divisible layers_not_divisible batch_not_divisible sequence_not_divisible "

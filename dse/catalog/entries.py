@@ -132,12 +132,14 @@ def _workload_defaults(entry: Entry) -> dict[str, Sourced]:
 def _check_parts(entry: Entry, values: dict[str, Sourced]) -> None:
     """That a part of experts or of latent attention is no more than what it is a part of."""
     for part, whole in (
-        ("experts.top_k", "experts.n_experts"), ("experts.first_dense", "n_layers"), ("latent.rope_dim", "head_dim"),
+        ("experts.top_k", "experts.n_experts"), ("experts.first_dense", "n_layers"),
+        ("experts.group_limit", "experts.n_groups"), ("latent.rope_dim", "head_dim"),
     ):  # fmt: skip
-        if part in values and values[part].value > values[whole].value:
+        most = values[whole].value if whole in values else 1.0
+        if part in values and values[part].value > most:
             raise InputError(
-                f"{shown(entry.path)}: {part}", f"{values[part].value:g}",
-                f"at most {whole} = {values[whole].value:g}", "correct one of the two",
+                f"{shown(entry.path)}: {part}", f"{values[part].value:g}", f"at most {whole} = {most:g}",
+                "correct one of the two",
             )  # fmt: skip
 
 

@@ -208,8 +208,13 @@ LEFT_OPEN = ("zero_stage", "sequence_parallel", "overlap_dp", "overlap_tp")
 #: What a stack has of the options of a mapping: all, where nothing is said.
 _CAPABILITIES: dict[str, Parser | Table] = {"can": Table(_leaves(types.Capabilities))}
 
-#: What the mixtures of experts of a stack cost.
-_EXPERT_KERNELS: dict[str, Parser | Table] = {"experts": Table(_leaves(types.ExpertKernels))}
+#: Options of how experts are spread that a stack's file states for mappings that leave them open.
+EXPERTS_LEFT_OPEN = ("all_to_all", "dispatch_precision", "overlap_ep")
+
+#: What the mixtures of experts of a stack cost, and what it does where a mapping leaves it open.
+_EXPERT_KERNELS: dict[str, Parser | Table] = {
+    "experts": Table(_leaves(types.ExpertKernels) | _leaves(types.ExpertMapping, *EXPERTS_LEFT_OPEN))
+}
 
 #: A stack, what it does where a mapping leaves it open, and in ``sources`` the measured sources that used it, in
 #: ``nearest`` those of which it is the nearest (releases without a stack of their own). It ``spills`` where activations

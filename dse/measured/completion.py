@@ -66,6 +66,7 @@ def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
         own = {name: float(entry.value(name, 0.0)) for name in ("selective", "spills")}
         if workload.experts is not None:
             software = dataclasses.replace(software, experts=_expert_kernels(lookup, stack))
+            own |= lookup.expert_options(stack)
         found = mappings(cells, workload, devices, (lookup.mapping_defaults(stack) | own).__getitem__)
     except InputError as error:
         raise Skip("not in the catalogue", str(error)) from None

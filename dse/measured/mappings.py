@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from dse.catalog import EXPERTS_LEFT_OPEN
 from dse.errors import nearest
 from dse.measured.cells import Cells
 from dse.measured.table import Skip
@@ -53,7 +54,8 @@ def mappings(cells: Cells, workload: Workload, devices: float, default: Default)
     if _ASYNCHRONOUS.search(cells.text("note")):
         overlap["overlap_tp"] = 1.0
     if workload.experts is not None:
-        fixed["experts"] = ExpertMapping(ep=cells.count("ep") or 1.0, etp=cells.count("etp") or 1.0)
+        stated = dict(ep=cells.count("ep") or 1.0, etp=cells.count("etp") or 1.0)
+        fixed["experts"] = ExpertMapping(**stated, **{name: default(name) for name in EXPERTS_LEFT_OPEN})
     fixed |= {name: cells.flag(name) or 0.0 for name in ("offload_weights", "offload_optimizer")}
     policies = spilled(cells, recompute(cells, default), default)
     found = []

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dse.types import Recompute
+
 #: Options of a mapping that a capability of the same name limits.
 LIMITED = ("zero_stage", "sequence_parallel", "overlap_dp", "overlap_tp", "cp", "virtual_stages", "dp_replicate")
 
@@ -17,7 +19,7 @@ def asked(mapping: Mapping[str, Any]) -> dict[str, Any]:
     recompute = mapping["recompute"]
     offloaded = mapping["offload_weights"] + mapping["offload_activations"] + mapping["offload_optimizer"]
     return {name: mapping[name] for name in LIMITED} | {
-        # Of code 1 it is 1, of code 3 between 1 and 2, of the others 0.
+        # Of code 1 it is 1, of code 3 between 1 and 2, of 0 and 2 it is 0, of those of experts more than there is.
         "selective_recompute": recompute * (2.0 - recompute) * (1.0 - 0.75 * (recompute - 1.0)),
         "offload": offloaded / 3.0,
     }
@@ -36,4 +38,7 @@ def lacking(mapping: Mapping[str, Any], can: Mapping[str, Any]) -> dict[str, Any
     >>> [name for name, lacks in lacking(mapping, vars(Capabilities(overlap_tp=0.0, zero_stage=1.0))).items() if lacks]
     ['overlap_tp']
     """
-    return {name: amount > can[name] for name, amount in asked(mapping).items()}
+    lacks = {name: amount > can[name] for name, amount in asked(mapping).items()}
+    if mapping.get("experts") is not None:  # whose own levels of recompute no stack lacks
+        lacks["selective_recompute"] = lacks["selective_recompute"] & (mapping["recompute"] < Recompute.norms)
+    return lacks

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from dse.types import Infeasible
@@ -17,7 +17,7 @@ Divides = Callable[[Any, Any, int], Any]
 
 
 class Shape(NamedTuple):
-    """What the degrees must divide; ``n_devices`` is 0 when it follows from them."""
+    """What the degrees must divide; 0 are ``n_devices`` when it follows from them, and what a dense model lacks."""
 
     n_layers: int
     n_heads: int
@@ -26,10 +26,16 @@ class Shape(NamedTuple):
     seq_len: int
     global_batch: int
     n_devices: int
+    n_experts: int = 0
+    expert_ffn: int = 0
+    shared_ffn: int = 0
 
 
-#: Leaves behind the fields of Shape.
-SHAPE_PATHS = (*(f"workload.{name}" for name in Shape._fields[:-1]), "system.n_devices")
+_OF_EXPERTS = ("n_experts", "expert_ffn", "shared_ffn")
+
+#: Leaves behind the fields of Shape; a dense model has no ``EXPERT_SHAPE_PATHS``.
+EXPERT_SHAPE_PATHS = tuple(f"workload.experts.{name}" for name in _OF_EXPERTS)
+SHAPE_PATHS = (*(f"workload.{name}" for name in Shape._fields[:6]), "system.n_devices", *EXPERT_SHAPE_PATHS)
 
 
 class Rule(NamedTuple):
@@ -113,6 +119,11 @@ def keeps(reason: Infeasible, values: Mapping[str, Any], divides: Divides = rema
     return functools.reduce(operator.and_, held)
 
 
+def expert_members_fit(values: Mapping[str, Any]) -> Any:
+    """Whether ``ep x etp`` divides the ``stage_devices`` tp x cp x dp."""
+    return EXPERT_RULES[-1].holds(values, remainder_is_zero)
+
+
 def experts_fit(values: Mapping[str, Any], divides: Divides = remainder_is_zero) -> Any:
     """Whether all rules of a mixture of experts are kept; arguments as of :func:`fits`."""
     return functools.reduce(operator.and_, (rule.holds(values, divides) for rule in EXPERT_RULES))
@@ -133,9 +144,10 @@ def shards_divide(values: Mapping[str, Any]) -> Any:
     return keeps(Infeasible.shards_not_divisible, values)
 
 
-def rules_of(degree: str) -> Iterator[Rule]:
-    """The rules that a degree must keep whatever the other degrees are: alone, it divides their wholes."""
-    return (rule for rule in RULES if degree in rule.degrees and rule.above is None)
+def rules_of(degree: str, sizes: Container[str]) -> Iterator[Rule]:
+    """The rules that a degree must keep whatever the other degrees are: alone, it divides these ``sizes``."""
+    rules = (rule for rule in (*RULES, *EXPERT_RULES) if degree in rule.degrees and rule.above is None)
+    return (rule for rule in rules if rule.whole in sizes)
 
 
 def fault(degree: str, value: float, sizes: Mapping[str, Any]) -> str:
@@ -144,7 +156,7 @@ def fault(degree: str, value: float, sizes: Mapping[str, Any]) -> str:
     >>> fault("tp", 12, dict(n_heads=64, n_kv_heads=8, ffn_hidden=28672))
     'does not divide 64 heads'
     """
-    for rule in rules_of(degree):
+    for rule in rules_of(degree, sizes):
         if not rule._replace(degrees=(degree,)).holds({**sizes, degree: value}, remainder_is_zero):
             verb = "neither divides nor is a multiple of" if rule.multiple else "does not divide"
             return f"{verb} {sizes[rule.whole]:g} {rule.what}"

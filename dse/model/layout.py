@@ -26,6 +26,9 @@ from dse.types import (
     Software,
 )
 
+#: Levels of recompute of a mixture of experts, each with all of those before.
+EXPERT_LEVELS = (Recompute.norms, Recompute.expert_inner, Recompute.expert_block)
+
 
 class Groups(NamedTuple):
     """The communicators of a mapping."""
@@ -49,6 +52,7 @@ class ExpertLayout(NamedTuple):
     ep: Group
     etp: Group
     replicas: Group  # devices that hold the same experts: tp cp dp / (ep etp)
+    again: dict[int, Scalar]  # level of recompute → 1 where the backward runs again what it says, or a later one
 
     @property
     def has_shared(self) -> Scalar:
@@ -185,6 +189,7 @@ def lay_out_experts(design: Design, tokens: Scalar, stages: StageLayers) -> Expe
         ep=Group(ep, members_within(ep, etp, domain)),
         etp=Group(etp, members_within(etp, 1.0, domain)),
         replicas=Group(copies, members_within(copies, ep * etp, domain)),
+        again={level: design.workload.backward * jnp.where(m.recompute >= level, 1.0, 0.0) for level in EXPERT_LEVELS},
     )
 
 

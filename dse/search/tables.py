@@ -15,7 +15,6 @@ from dse.search.space import Space
 from dse.spec.search import Interval
 from dse.sweep.engine import nesting
 from dse.sweep.grid import mappings
-from dse.sweep.grid.degrees import DEGREES
 from dse.sweep.grid.grid import Grid
 
 
@@ -53,7 +52,7 @@ def build(grid: Grid, intervals: tuple[Interval, ...] = ()) -> Space:
         sizes=sizes,
         radices=(*sizes[:n], *tree.radices, *sizes[n + 1 :]),
         row_digit=n,
-        level_of=tuple(DEGREES[i] for i in tree.levels),
+        level_of=tuple(grid.parts.degrees[i] for i in tree.levels),
         names=_names(grid, tree, options, intervals),
         paths=tuple(i.path for i in intervals),
         logs=tuple(i.log for i in intervals),
@@ -79,7 +78,7 @@ def _leaves(grid: Grid) -> _Leaves:
     options = mappings.option_columns(grid.parts)
     removed: Counter[str] = Counter()
     numbers = {tuple(row): i for i, row in enumerate(_table_rows(grid))}
-    known = [i for i, path in enumerate(DEGREES) if path in grid.table.degrees]
+    known = [i for i, path in enumerate(grid.parts.degrees) if path in grid.table.degrees]
     found: list[_Leaves | None] = []
     for shape, size in enumerate(grid.shapes):
         degrees, mask = mappings.of_shape(grid.parts, size, options, grid.settled, removed)
@@ -96,7 +95,7 @@ def _leaves(grid: Grid) -> _Leaves:
 
 
 def _table_rows(grid: Grid) -> np.ndarray:
-    return np.stack([grid.table.degrees[path] for path in DEGREES if path in grid.table.degrees], axis=1)
+    return np.stack([grid.table.degrees[path] for path in grid.parts.degrees if path in grid.table.degrees], axis=1)
 
 
 def _shapes(grid: Grid) -> tuple[list[np.ndarray], Counter[int]]:
@@ -223,6 +222,6 @@ def _names(
     grid: Grid, tree: _Tree, options: list[dict[str, np.ndarray]], intervals: tuple[Interval, ...]
 ) -> tuple[str, ...]:
     """Names of the coordinates, then of the continuous axes."""
-    last = [path.rpartition(".")[2] for path in (DEGREES[i] for i in tree.levels)]
+    last = [path.rpartition(".")[2] for path in (grid.parts.degrees[i] for i in tree.levels)]
     chosen = ["+".join(path.rpartition(".")[2] for path in axis) for axis in options]
     return (*(d.name for d in grid.dimensions), *last, *chosen, *(i.name for i in intervals))

@@ -8,6 +8,7 @@ Nothing here is static: another workload, system or mapping never recompiles the
 
 from dse.types.choices import (
     INFEASIBLE_MEANING,
+    AllToAll,
     Attention,
     Collective,
     Infeasible,
@@ -56,6 +57,7 @@ __all__ = [
     "SIGNED",
     "YES_OR_NO",
     "Accelerator",
+    "AllToAll",
     "Attention",
     "AttentionKernels",
     "Board",

@@ -42,6 +42,10 @@ class Recompute(IntEnum):
     selective = 1  # the attention core: scores, softmax, dropout, context
     full = 2  # whole layers, from their input
     selective_op = 3  # all but every other product and the flash kernel ("selective" of torchtitan, option "op")
+    # Of a mixture of experts alone, each with all of the ones before (recompute_modules of Megatron-Core):
+    norms = 4  # norms, activations and what latent attention projects up (DeepSeek-AI 2024, section 3.2.3)
+    expert_inner = 5  # what feeds the activations: the first products of experts
+    expert_block = 6  # the feed-forward, with what is sent between experts
 
 
 class SequenceParallel(IntEnum):
@@ -69,6 +73,14 @@ class Collective(IntEnum):
     hierarchical = 3
     in_switch = 4
     doubling = 5  # logarithmic steps between domains (recursive doubling; PAT of NCCL): auto does not count on it
+
+
+class AllToAll(IntEnum):
+    """How often a token is sent whose experts lie on several devices (Lepikhin et al. 2021; DeepEP, HybridEP)."""
+
+    pairwise = 0  # a copy for every expert (NCCL)
+    by_rank = 1  # one for every device that has any of them
+    by_node = 2  # one for every scale-up domain, forwarded inside to the devices
 
 
 class Placement(IntEnum):
@@ -138,7 +150,7 @@ INFEASIBLE_MEANING = {
     Infeasible.offload_too_few_layers: "offloading needs at least three layers per device",
     Infeasible.power: "no clock meets the power limit, or the clock that is set exceeds the nominal one",
     Infeasible.shards_not_divisible: "dp_replicate does not divide dp",
-    Infeasible.stack_lacks: "the software stack lacks an option of the mapping",
+    Infeasible.stack_lacks: "the software stack, or a model without experts, lacks an option of the mapping",
     Infeasible.experts_not_divisible: (
         "ep does not divide the experts, etp their width, tp the shared expert's, or ep x etp not tp x cp x dp"
     ),

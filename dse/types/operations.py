@@ -31,6 +31,8 @@ class Operator(NamedTuple):
         present: 1 where the design has this operator, else 0.
         core: whether selective recompute repeats it (the attention core).
         kept: share of its forward that recompute operator by operator does not repeat; 0.0 itself where it does all.
+        again: first level of recompute of experts (:class:`Recompute`) that runs its forward again; 0: only full does.
+        freed: first such level that does not keep what it stores; 0: only full does not.
     """
 
     name: str
@@ -42,6 +44,8 @@ class Operator(NamedTuple):
     present: Scalar = 1.0
     core: bool = False
     kept: Scalar = 0.0
+    again: int = 0
+    freed: int = 0
 
     @property
     def is_kept(self) -> bool:
@@ -133,6 +137,7 @@ class Message(NamedTuple):
         window: what it may hide behind.
         repeated: whether full recompute sends it again.
         sums: whether the sums of a reduction are timed apart from the wire on networks that state their traffic.
+        far: bytes of an all-to-all that leave a domain, where ``size`` are those inside and not all parts are equal.
     """
 
     name: str
@@ -146,3 +151,4 @@ class Message(NamedTuple):
     window: Window = Window.none
     repeated: bool = False
     sums: bool = False
+    far: Scalar | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dse.types.choices import Attention, Collective, Placement, Precision, Recompute
+from dse.types.choices import AllToAll, Attention, Collective, Placement, Precision, Recompute
 from dse.types.fields import COUNT, POSITIVE, POSITIVE_SHARE, SHARE, YES_OR_NO, Bounds, Scalar, metadata, record
 
 #: As much of an option as any mapping asks for.
@@ -62,6 +62,10 @@ class ExpertKernels:
         "", "s", "device time of a layer's forward in small kernels of routing: top-k, losses, indices, padding",
         default=2e-4,
     )  # fmt: skip
+    row_time: Scalar = metadata(
+        "", "s", "device time of a layer's forward for each routed row in kernels of routing: sorting, indices, copies",
+        default=0.0,
+    )  # fmt: skip
     slowdown: Scalar = metadata(
         "", "1", "time of a layer with experts in a real step over that of its kernels and messages", default=1.0,
         bounds=POSITIVE,
@@ -69,6 +73,10 @@ class ExpertKernels:
     host_time: Scalar = metadata(
         "", "s", "host time to launch the forward of a layer with experts, where that is more than any layer's",
         default=0.0,
+    )  # fmt: skip
+    exchange_cores: Scalar = metadata(
+        "", "1", "share of the device's compute that messages between experts take beside it, if more than the links'",
+        default=0.15, bounds=SHARE,
     )  # fmt: skip
 
 
@@ -148,6 +156,18 @@ class ExpertMapping:
 
     ep: Scalar = metadata("e", "1", "expert parallel size: ranks that share the experts", default=1.0, bounds=COUNT)
     etp: Scalar = metadata("", "1", "tensor parallel size of a single expert", default=1.0, bounds=COUNT)
+    all_to_all: Scalar = metadata(
+        "", "1", "copies of a token that are sent: one an expert, a device or a scale-up domain",
+        default=float(AllToAll.pairwise), enum=AllToAll,
+    )  # fmt: skip
+    dispatch_precision: Scalar = metadata(
+        "", "1", "precision in which tokens, and gradients of outputs, are sent to experts; what returns is in 16 bits",
+        default=float(Precision.bf16), enum=Precision,
+    )  # fmt: skip
+    overlap_ep: Scalar = metadata(
+        "", "1", "share of the messages between experts that the schedule hides behind compute", default=0.0,
+        bounds=SHARE,
+    )  # fmt: skip
 
 
 @record

@@ -26,6 +26,13 @@ class Experts:
     imbalance: Scalar = metadata(
         "", "1", "routed rows of the busiest rank over the mean", default=1.0, bounds=_AT_LEAST_ONE
     )
+    n_groups: Scalar = metadata(
+        "G", "1", "groups of neighbouring experts of which a token may reach group_limit", default=1.0, bounds=COUNT
+    )
+    group_limit: Scalar = metadata(
+        "g", "1", "groups of experts that a token may reach (node-limited routing), 0 for any", default=0.0,
+        bounds=_WHOLE,
+    )  # fmt: skip
 
 
 @record

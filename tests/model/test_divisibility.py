@@ -11,26 +11,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dse
-from dse.designs import N_DEVICES, replace
+from dse.designs import replace
 from dse.model.accounts.feasibility import infeasible_reason
 from dse.model.choice import divides
-from dse.model.divisibility import RULES, fits
+from dse.model.divisibility import EXPERT_RULES, RULES, SHAPE_PATHS, fits
 from dse.model.layout import lay_out
 from dse.spec.axes import Axis
 from dse.study import TRAINING
-from dse.sweep.grid.degrees import DEGREES, Parts, Shape, degree_rows
+from dse.sweep.grid.degrees import Parts, Shape, degree_rows
 
-DIVISIBLE = sum({int(rule.reason) for rule in RULES})
-DESIGN = dse.design("gpt-3-13b", "selene", tp=8)
+DIVISIBLE = sum({int(rule.reason) for rule in (*RULES, *EXPERT_RULES)})
+DESIGN = dse.design("mixtral-8x7b", "selene", tp=8)
 DEGREE_VALUES = {
     "mapping.tp": (1, 2, 3, 4), "mapping.cp": (1, 2), "mapping.pp": (1, 2, 3), "mapping.micro_batch": (1, 2),
-    "mapping.virtual_stages": (1, 2),
+    "mapping.virtual_stages": (1, 2), "mapping.experts.ep": (1, 2, 3), "mapping.experts.etp": (1, 2),
 }  # fmt: skip
 
 sizes = st.builds(
     Shape, n_layers=st.integers(1, 12), n_heads=st.sampled_from([2, 4, 6, 12]), n_kv_heads=st.sampled_from([1, 2, 6]),
     ffn_hidden=st.sampled_from([8, 12, 64]), seq_len=st.sampled_from([2, 6, 8]), global_batch=st.integers(1, 24),
-    n_devices=st.sampled_from([1, 2, 4, 6, 12, 24]),
+    n_devices=st.sampled_from([1, 2, 4, 6, 12, 24]), n_experts=st.sampled_from([2, 3, 6, 8]),
+    expert_ffn=st.sampled_from([3, 8]), shared_ffn=st.sampled_from([0, 3, 4]),
 )  # fmt: skip
 
 
@@ -46,16 +47,16 @@ def bits(values):
 @given(shape=sizes)
 def test_the_table_of_mappings_is_what_the_model_calls_divisible(shape):
     axes = {path: Axis(path, path, "", tuple(map(float, values))) for path, values in DEGREE_VALUES.items()}
-    rows = degree_rows(Parts(axes, (), True, TRAINING), shape, Counter())
-    found = set(zip(*(rows[path].tolist() for path in DEGREES), strict=True))
+    parts = Parts(axes, (), True, TRAINING, has_experts=True)
+    rows = degree_rows(parts, shape, Counter())
+    found = set(zip(*(rows[path].tolist() for path in parts.degrees), strict=True))
     drawn = [dict(zip(DEGREE_VALUES, values, strict=True)) for values in itertools.product(*DEGREE_VALUES.values())]
     for one in drawn:
         one["mapping.dp"] = shape.n_devices / (one["mapping.tp"] * one["mapping.cp"] * one["mapping.pp"])
-        one[N_DEVICES] = shape.n_devices
-        one |= {f"workload.{name}": getattr(shape, name) for name in Shape._fields[:-1]}
+        one |= dict(zip(SHAPE_PATHS, shape, strict=True))
     columns = {path: np.array([one[path] for one in drawn], np.float32) for path in drawn[0]}
     fit = (np.asarray(bits(columns)) == 0) & (columns["mapping.dp"] % 1.0 == 0.0)
-    assert found == {tuple(one[path] for path in DEGREES) for one, yes in zip(drawn, fit, strict=True) if yes}
+    assert found == {tuple(one[path] for path in parts.degrees) for one, yes in zip(drawn, fit, strict=True) if yes}
 
 
 @given(shape=sizes, tp=st.integers(1, 8), pp=st.integers(1, 8), stages=st.integers(1, 3), split=st.integers(0, 3))

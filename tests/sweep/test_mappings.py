@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.errors import InputError
-from dse.sweep import plan
+from dse.sweep import from_text, plan
 from dse.sweep.grid.degrees import divisors
 from tests.sweep.toy import MAPPING_AXES, sweep
 
@@ -73,6 +73,38 @@ def test_every_valid_mapping_once(layers, kv_heads, queries, ffn, sequence, batc
     found = [tuple(mapping[key] for key in keys) for mapping in table(spec)]
     assert len(found) == len(set(found)), "a mapping is there twice"
     assert set(found) == expected
+
+
+@pytest.mark.parametrize(("tp", "devices"), [('"divisors"', 24), ("[1, 2]", 16)])
+def test_groups_of_experts_are_cut_out_of_a_stage(tp, devices):
+    """ep divides 8 experts, etp their 24 columns, ep x etp the devices of a stage; ZeRO where anything has copies."""
+    axes = f'tp = {tp}\npp = [1, 2]\nep = "divisors"\netp = "divisors"\nzero_stage = [0, 1]'
+    sizes = "n_experts = 8\nexpert_ffn = 24\nn_layers = 8\nn_heads = 8\nn_kv_heads = 8\nffn_hidden = 24"
+    workload = f'{sizes}\nseq_len = 64\nglobal_batch = {2 * devices}'
+    text = f"""
+[workload]
+name = "mixtral-8x7b"
+{workload}
+[system]
+name = "selene"
+n_devices = {devices}
+[software]
+any_option = true
+[axes]
+{axes}
+"""
+    found = table(from_text(text))
+    expected = set()
+    for t, p, ep, etp, zero in itertools.product((1, 2, 4, 8), (1, 2), divisors(8), divisors(24), (0, 1)):
+        stage = devices // p
+        if (t not in (1, 2) and tp != '"divisors"') or devices % (t * p) or stage % (ep * etp):
+            continue
+        if 2 * devices % (stage // t) == 0 and not (zero and stage == t == ep * etp):
+            expected.add((t, p, ep, etp, zero))
+    keys = ("tp", "pp", "ep", "etp", "zero_stage")
+    assert len(found) == len(expected) and {tuple(m[key] for key in keys) for m in found} == expected
+    with pytest.raises(InputError, match="3, which does not divide 8 experts; allowed 1 2 4 8"):
+        plan(from_text(text.replace('ep = "divisors"', "ep = [3]", 1)))
 
 
 def test_context_parallelism_splits_the_sequence_and_shares_states():

@@ -110,7 +110,8 @@ def _trained(passes: tuple[BoundBy, BoundBy], trained: Scalar) -> tuple[BoundBy,
 def _repeated(operator: Operator, layout: Layout) -> Scalar:
     """How much of an operator's forward the backward runs again."""
     core = layout.selective if operator.core else 0.0
-    return layout.full + core + layout.selective_op * (1.0 - operator.kept)
+    by_level = 0.0 if layout.experts is None or not operator.again else layout.experts.again[operator.again]
+    return layout.full + core + layout.selective_op * (1.0 - operator.kept) + by_level
 
 
 def _divided(part: Scalar, seconds: Iterable[BoundBy]) -> BoundBy:

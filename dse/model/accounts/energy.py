@@ -90,7 +90,7 @@ def step_energy(
     seconds, volts = time.total, voltage(ratio, power)
 
     a_layer = operators_energy(work.layer, design, layout)
-    links = link_energy(work.messages, system, layout.full)
+    links = link_energy(work.messages, system, layout)
     beside_cores = (1.0 + power.memory_cooling) * a_layer.memory + layer_links(links, layout)
     busy, share = layer_power(
         Demand(0.0, jnp.maximum(one.total, 1e-12), a_layer.cores, beside_cores, host_time=launch_time(design, layout)),

@@ -129,6 +129,17 @@ def all_to_all(size: Scalar, route: Route) -> Scalar:
     return jnp.where(members > 1.0, jnp.where(route.leaves, jnp.maximum(inside, across), inside), 0.0)
 
 
+def exchange(near: Scalar, far: Scalar, route: Route) -> Scalar:
+    """Seconds in which every member sends ``near`` bytes inside its domain and ``far`` ones out of it, all at once."""
+    inside = jnp.where(route.group.local > 1.0, route.inside.send_time(near), 0.0)
+    return jnp.where(route.leaves, jnp.maximum(inside, route.across.send_time(far)), inside)
+
+
+def exchange_energy(near: Scalar, far: Scalar, system: System) -> Scalar:
+    """Joules that one member spends on the links for them."""
+    return near * system.scale_up.energy + far * system.scale_out.energy
+
+
 def send(size: Scalar, route: Route) -> Scalar:
     """Seconds in which every member sends ``size`` bytes to the next one: over scale-up where no pair is apart."""
     return jnp.where(route.leaves, route.across.send_time(size), route.inside.send_time(size))

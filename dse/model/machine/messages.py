@@ -11,7 +11,7 @@ from dse.model.layout import Layout
 from dse.model.machine import collectives
 from dse.model.machine.collectives import summing_time
 from dse.model.machine.routes import Route
-from dse.types import Message, MessageKind, Scalar, Scope, Software, System, Window
+from dse.types import Message, MessageKind, Recompute, Scalar, Scope, Software, System, Window
 
 
 class Sent(NamedTuple):
@@ -29,8 +29,10 @@ def send_all(messages: Iterable[Message], software: Software, system: System) ->
         """Seconds of the pieces of a message, one after the other."""
         # A reduce-scatter is an all-gather that runs backwards.
         kind = MessageKind.all_gather if message.kind is MessageKind.reduce_scatter else message.kind
-        key = (kind, *map(id, (message.size, message.pieces, *message.group)))
-        if key not in known:
+        key = (kind, *map(id, (message.size, message.pieces, message.far, *message.group)))
+        if key not in known and message.far is not None:
+            known[key] = software.communication_slowdown * collectives.exchange(message.size, message.far, route)
+        elif key not in known:
             size = message.size if message.pieces is None else message.size / message.pieces
             time = collectives.time(kind, size, route, software.collective)
             if kind is not MessageKind.send:
@@ -57,15 +59,25 @@ def time_of(sent: Iterable[Sent], scope: Scope, window: Window | None = None) ->
     return functools.reduce(operator.add, times) if times else 0.0
 
 
+def sent_again(message: Message, layout: Layout) -> Scalar:
+    """How often a message of the forward is sent again in the backward: once where its operators run again."""
+    if message.scope is not Scope.expert_layer or layout.experts is None:
+        return layout.full
+    return layout.full + layout.experts.again[Recompute.expert_block]
+
+
 def layer_links(links: dict[Scope, Scalar], layout: Layout) -> Scalar:
     """Joules of the links for one layer, with those of its experts where there are any."""
     return links[Scope.layer] if layout.experts is None else links[Scope.layer] + links[Scope.expert_layer]
 
 
-def link_energy(messages: Iterable[Message], system: System, again: Scalar = 0.0) -> dict[Scope, Scalar]:
-    """Joules of the links for the messages that one device sends, by scope; ``again`` is 1 under full recompute."""
+def link_energy(messages: Iterable[Message], system: System, layout: Layout) -> dict[Scope, Scalar]:
+    """Joules of the links for the messages that one device sends, by scope, with those that recompute sends again."""
     found: dict[Scope, Scalar] = dict.fromkeys(Scope, 0.0)
     for m, route in routed(messages, system):
-        often = m.times * (1.0 + again) if m.repeated else m.times
-        found[m.scope] += often * collectives.energy(m.kind, m.size, route)
+        often = m.times * (1.0 + sent_again(m, layout)) if m.repeated else m.times
+        if m.far is None:
+            found[m.scope] += often * collectives.energy(m.kind, m.size, route)
+        else:
+            found[m.scope] += often * collectives.exchange_energy(m.size, m.far, system)
     return found

@@ -86,6 +86,10 @@ def operators_energy(operators: Sequence[Operator], design: Design, again: Layou
         kept = work_done([(o.kind, o.present * o.kept, o.forward) for o in operators if o.is_kept])
         total = total.plus(forward, again.full + again.selective_op)
         total = total.plus(core, again.selective).plus(kept, -again.selective_op)
+        if again.experts is not None:
+            levels = again.experts.again
+            repeated = work_done([(o.kind, o.present * levels[o.again], o.forward) for o in operators if o.again])
+            total = total.plus(repeated, 1.0)
     flop = flop_energies(design.mapping.precision, power)
     return Joules(
         matrix=flop.matrix * total.matrix + flop.sixteen * total.sixteen,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from dse.model.machine.rates import Rates
@@ -24,15 +24,12 @@ class Passes(NamedTuple):
     matrix_weight_gradient: Scalar
     memory_forward: Scalar  # device memory in use, were each pass one long kernel
     memory_backward: Scalar
+    again: Scalar = 0.0  # of the forward, what a level of recompute of experts runs again
 
     @property
     def backward(self) -> Scalar:
         """Input and weight gradients."""
         return self.input_gradient + self.weight_gradient
-
-    def slower(self, factor: Scalar) -> Passes:
-        """The same, so many times as long."""
-        return Passes(*(factor * seconds for seconds in self))
 
     def window(self, window: Window) -> Scalar:
         """Seconds of the compute of a layer that messages may hide behind."""
@@ -45,8 +42,13 @@ class Passes(NamedTuple):
         }[window]
 
 
-def run_passes(operators: Sequence[Operator], rates: Rates, trained: Scalar) -> Passes:
-    """Time every operator and fold the list into passes; ``trained`` is 0 for the forward alone."""
+def run_passes(
+    operators: Sequence[Operator], rates: Rates, trained: Scalar, again: Mapping[int, Scalar] | None = None
+) -> Passes:
+    """Time every operator and fold the list into passes; ``trained`` is 0 for the forward alone.
+
+    ``again``: of a mixture of experts, level of recompute → 1 where it is reached.
+    """
     timed = [(o, operator_times(o, rates)) for o in operators]
     moved_forward = sum(o.present * o.forward.bytes for o in operators)
     moved_backward = sum(o.present * sum(work.bytes for work in o.gradients) for o in operators)
@@ -74,6 +76,7 @@ def run_passes(operators: Sequence[Operator], rates: Rates, trained: Scalar) -> 
         matrix_weight_gradient=fold(2, dense),
         memory_forward=moving_time(moved_forward, rates),
         memory_backward=moving_time(trained * moved_backward, rates),
+        again=0.0 if again is None else sum(again[o.again] * t[0] for o, t in timed if o.again),
     )
 
 

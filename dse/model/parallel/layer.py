@@ -27,10 +27,6 @@ class Exposed(NamedTuple):
         """The sum of both."""
         return Exposed(*(a + b for a, b in zip(self, other, strict=True)))
 
-    def slower(self, factor: Scalar) -> Exposed:
-        """The same, so many times as long."""
-        return Exposed(*(factor * seconds for seconds in self))
-
 
 def tensor_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes: Passes) -> Exposed:
     """Messages of tensor parallelism behind the matrices of their pass.
@@ -60,13 +56,24 @@ def context_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passe
     return Exposed(forward, backward, *_across(own, group, Window.attention_forward))
 
 
-def expert_parallel(layout: Layout, sent: Iterable[Sent]) -> Exposed:
-    """Messages between experts: nothing hides them."""
-    own = _of(sent, Dimension.expert)
+def expert_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes: Passes) -> Exposed:
+    """Messages between experts behind the compute of their pass, as far as the schedule hides them.
+
+    Two micro-batches in opposite passes hide each other's (DeepSeek-AI 2024, section 3.2.1). Kernels that send beside
+    compute take cores from it.
+    """
+    mapping, kernels = design.mapping.experts, design.software.experts
+    assert layout.experts is not None and mapping is not None and kernels is not None
+    group, own = layout.experts.ep, _of(sent, Dimension.expert)
     forward, backward = (time_of(own, Scope.expert_layer, w) for w in (Window.experts_forward, Window.experts_backward))
-    assert layout.experts is not None
-    leaves = jnp.where(layout.experts.ep.domains > 1.0, 1.0, 0.0)
-    return Exposed(forward, backward, leaves * forward, leaves * backward)
+    usage = jnp.maximum(collectives.usage(group, design.system), kernels.exchange_cores)
+    leaves = jnp.where(group.domains > 1.0, 1.0, 0.0)
+    return Exposed(
+        collectives.exposed(forward, passes.forward, mapping.overlap_ep, usage),
+        collectives.exposed(backward, passes.backward, mapping.overlap_ep, usage),
+        leaves * forward,
+        leaves * backward,
+    )
 
 
 def _across(sent: list[Sent], group: Group, forward: Window) -> tuple[Scalar, Scalar]:

@@ -15,7 +15,7 @@ from dse.model.machine.rates import Rates, step_rates
 from dse.model.parallel import offload
 from dse.model.parallel.layer import context_parallel, expert_parallel, tensor_parallel
 from dse.model.work.training import TrainingWork
-from dse.types import Design, Scalar, Scope
+from dse.types import Design, ExpertKernels, Recompute, Scalar, Scope
 
 #: Launches that a softmax of single kernels adds to a layer's about twenty-five: cast, scale, mask, softmax, cast.
 EAGER_LAUNCHES = 0.2
@@ -49,6 +49,11 @@ class LayerRun(NamedTuple):
     backward: Scalar  # the same, with what is recomputed
     update: Scalar  # what fetching the optimiser state adds to a step's last backward
 
+    def slower(self, factor: Scalar) -> LayerRun:
+        """The same, so many times as long."""
+        time = LayerTime(*(factor * seconds for seconds in self.time))
+        return LayerRun(time, *(factor * seconds for seconds in self[1:]))
+
 
 def layer_time(design: Design, layout: Layout, work: TrainingWork) -> LayerTime:
     """One layer and micro-batch by part."""
@@ -64,6 +69,8 @@ def run_layer(
     run = _run_layer(design, layout, work, rates, sent)
     if layout.experts is None or work.experts is None:
         return run
+    if design.software.experts is not None:
+        run = run.slower(design.software.experts.slowdown)
     share = jnp.where(design.mapping.pp > 1.0, 0.0, layout.experts.first / layout.layers)
     return _mean(run, first_layer(design, layout, work, rates, sent), share)
 
@@ -92,18 +99,27 @@ def _run_layer(
 ) -> LayerRun:
     """Times of one layer and micro-batch with the operators of ``work``."""
     software, trained = design.software, design.workload.backward
-    passes = with_small_kernels(run_passes(work.layer, rates, trained), design, software.small_kernel_time)
+    levels = None if layout.experts is None else layout.experts.again
+    passes = with_small_kernels(run_passes(work.layer, rates, trained, levels), design, software.small_kernel_time)
     tensor = tensor_parallel(design, layout, sent, passes)
-    if work.experts is not None and software.experts is not None:
-        passes = with_small_kernels(passes, design, software.experts.expert_kernel_time)
-        tensor = tensor.plus(expert_parallel(layout, sent))
-        passes, tensor = passes.slower(software.experts.slowdown), tensor.slower(software.experts.slowdown)
+    sent_again = None
+    if work.experts is not None and software.experts is not None and levels is not None:
+        kernels, block = routing_time(layout, software.experts), levels[Recompute.expert_block]
+        passes = with_small_kernels(passes, design, kernels)
+        passes = passes._replace(again=passes.again + block * kernels)
+        between = expert_parallel(design, layout, sent, passes)
+        tensor, sent_again = tensor.plus(between), block * between.forward
     context = context_parallel(design, layout, sent, passes)
     recompute = (
         layout.full * passes.forward + layout.selective * passes.core_forward + layout.selective_op * passes.repeated
     )
     forward_pass = passes.forward + tensor.forward + context.forward
     again = layout.full * (tensor.forward + context.forward)
+    exposed_tensor = tensor.forward + tensor.backward + layout.full * tensor.forward
+    if levels is not None:
+        recompute = recompute + passes.again
+    if sent_again is not None:
+        again, exposed_tensor = again + sent_again, exposed_tensor + sent_again
     backward_pass = passes.backward + recompute + tensor.backward + context.backward + again
     moved = offload.transfers(work.on_host, design.system.host)
     exposed_backward = trained * offload.exposed(moved.backward, backward_pass, passes.memory_backward)
@@ -117,7 +133,7 @@ def _run_layer(
         forward=passes.forward,
         backward=passes.backward,
         recompute=recompute,
-        tensor_parallel=tensor.forward + tensor.backward + layout.full * tensor.forward,
+        tensor_parallel=exposed_tensor,
         context_parallel=context.forward + context.backward + layout.full * context.forward,
         offload=offload.exposed(moved.forward, forward_pass, passes.memory_forward) + exposed_backward,
     )
@@ -126,6 +142,12 @@ def _run_layer(
     free_forward = jnp.maximum(forward_pass - across_forward, 0.0)
     free_backward = jnp.maximum(backward_pass - across_backward, 0.0)
     return LayerRun(time, free_forward, free_backward, trained * update)
+
+
+def routing_time(layout: Layout, kernels: ExpertKernels) -> Scalar:
+    """Seconds of a layer's forward in small kernels of routing: so many a layer, and a routed row."""
+    assert layout.experts is not None
+    return kernels.expert_kernel_time + kernels.row_time * layout.experts.rows
 
 
 def host_passes(design: Design, layout: Layout) -> Scalar:

@@ -60,7 +60,7 @@ def operate(design: Design, layout: Layout, work: TrainingWork) -> Operating:
     active = one.working(power.polling) / whole
     core = jnp.clip((layer(_SLOW).total - whole) / (1.0 / _SLOW - 1.0), 0.0, whole)
     energy = operators_energy(work.layer, design, layout)
-    links = layer_links(link_energy(work.messages, design.system, layout.full), layout)
+    links = layer_links(link_energy(work.messages, design.system, layout), layout)
     other = (1.0 + power.memory_cooling) * energy.memory + links
     host = launch_time(design, layout)
     as_sold: Scalar = jnp.ones_like(whole)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from dse.model.layout import ExpertLayout, Layout
+from dse.model.layout import EXPERT_LEVELS, ExpertLayout, Layout
 from dse.model.work.operators import ACTIVATION, SOFTMAX, Flops, casts, elementwise, linear, matmul_work
-from dse.types import Design, Element, Operator, OperatorKind, Scalar
+from dse.types import Design, Element, Operator, OperatorKind, Recompute, Scalar
 
 #: Bytes that a router keeps: of a token and expert its probability and its mask, of a routed row index and weight.
 PROBABILITY_BYTES, ROUTE_BYTES = 5.0, 12.0
 
 
 def grouped_linear(
-    name: str, rows: Scalar, outputs: Scalar, inputs: Scalar, groups: Scalar, element: Element, stored: Scalar
-) -> Operator:
+    name: str, rows: Scalar, outputs: Scalar, inputs: Scalar, groups: Scalar, element: Element, stored: Scalar,
+    again: int, freed: int,
+) -> Operator:  # fmt: skip
     """As many linear layers as there are groups, on an equal share of the rows each, in one kernel.
 
     Tiles of each group are rounded apart, and the weight gradient of each is only as deep as its rows.
@@ -29,6 +30,8 @@ def grouped_linear(
         input_gradient=matmul_work(each, inputs, outputs, groups, element),
         weight_gradient=backward._replace(bytes=backward.bytes + accumulate),
         stored=stored,
+        again=again,
+        freed=freed,
     )
 
 
@@ -41,6 +44,7 @@ def expert_operators(design: Design, layout: Layout, stored: Scalar) -> list[Ope
     """
     w, experts, mixture = design.workload, layout.experts, design.workload.experts
     assert experts is not None and mixture is not None
+    norms, inner, block = EXPERT_LEVELS
     e, act = layout.element, layout.element.activation
     gate = 1.0 + w.gated
     tokens, kept = layout.norm_tokens, design.software.activation_output_kept * e.operand
@@ -49,22 +53,30 @@ def expert_operators(design: Design, layout: Layout, stored: Scalar) -> list[Ope
     shared, has_shared = jnp.maximum(experts.shared, 1.0), experts.has_shared
     shared_rows = layout.tokens * shared
     return [
-        linear("router", tokens, mixture.n_experts, w.hidden, e.sixteen_bit(), stored, OperatorKind.matrix_16),
-        elementwise(
-            "routing", chosen, 8.0, 12.0, PROBABILITY_BYTES * chosen + ROUTE_BYTES * experts.rows, flops=SOFTMAX
+        linear(
+            "router", tokens, mixture.n_experts, w.hidden, e.sixteen_bit(), stored, OperatorKind.matrix_16, again=block,
+            freed=norms,
         ),
-        elementwise("permute", w.hidden, moved, moved, 0.0, flops=Flops(0.0, 0.0)),
+        elementwise(
+            "routing", chosen, 8.0, 12.0, PROBABILITY_BYTES * chosen + ROUTE_BYTES * experts.rows, flops=SOFTMAX,
+            again=block, freed=block,
+        ),
+        elementwise("permute", w.hidden, moved, moved, 0.0, flops=Flops(0.0, 0.0), again=block),
         grouped_linear(
             "experts_up", experts.rows, gate * experts.ffn, w.hidden, experts.local, e,
-            e.operand * experts.rows * w.hidden,
+            e.operand * experts.rows * w.hidden, again=inner, freed=block,
         ),
         activation("experts_activation", experts.rows * experts.ffn, layout, gate),
         grouped_linear(
-            "experts_down", experts.rows, w.hidden, experts.ffn, experts.local, e, kept * experts.rows * experts.ffn
+            "experts_down", experts.rows, w.hidden, experts.ffn, experts.local, e, kept * experts.rows * experts.ffn,
+            again=block, freed=norms,
         ),
-        linear("shared_up", layout.tokens, gate * shared, w.hidden, e, 0.0, present=has_shared),
+        linear("shared_up", layout.tokens, gate * shared, w.hidden, e, 0.0, present=has_shared, again=inner),
         activation("shared_activation", shared_rows, layout, gate, has_shared),
-        linear("shared_down", layout.tokens, w.hidden, shared, e, kept * shared_rows, present=has_shared),
+        linear(
+            "shared_down", layout.tokens, w.hidden, shared, e, kept * shared_rows, present=has_shared, again=block,
+            freed=norms,
+        ),
     ]  # fmt: skip
 
 
@@ -72,7 +84,10 @@ def activation(name: str, elements: Scalar, layout: Layout, gate: Scalar, presen
     """The activation of so many elements, and of their gate; it keeps both."""
     act, chain = layout.element.activation, 1.0 + (1.0 - layout.fused)
     forward, backward = act * (gate + 1.0) * chain, act * (2.0 * gate + 1.0) * chain
-    return elementwise(name, elements, forward, backward, act * gate * elements, flops=ACTIVATION, present=present)
+    return elementwise(
+        name, elements, forward, backward, act * gate * elements, flops=ACTIVATION, present=present,
+        again=Recompute.norms, freed=Recompute.expert_inner,
+    )  # fmt: skip
 
 
 def expert_quantization(design: Design, layout: Layout) -> Operator:

@@ -9,15 +9,19 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from dse.model.choice import choose
-from dse.model.layout import Layout
+from dse.model.formats import operand_bytes
+from dse.model.layout import ExpertLayout, Layout
 from dse.model.work.parameters import all_layers, common_parameters, head_parameters, routed_parameters
 from dse.types import (
+    AllToAll,
     Design,
     Dimension,
+    Experts,
     Group,
     Mapping,
     Message,
     MessageKind,
+    Precision,
     Recompute,
     Scalar,
     Scope,
@@ -218,8 +222,8 @@ def state_messages(
 def expert_messages(design: Design, layout: Layout, parameters: Scalar) -> list[Message]:
     """Messages of a layer with experts, and of the replicas of ``parameters`` of routed experts.
 
-    Every routed copy of a token is sent to its expert and back, pairwise: two all-to-alls of ``T k h`` a pass
-    (Lepikhin et al. 2021, section 3). Members of one expert (etp) gather each other's rows, and scatter the sums.
+    Tokens are dispatched to their experts and combined again, in the backward their gradients (Lepikhin et al. 2021,
+    section 3). Members of one expert (etp) gather each other's rows, and scatter the sums.
     """
     w, experts = design.workload, layout.experts
     if experts is None or w.experts is None:
@@ -227,22 +231,68 @@ def expert_messages(design: Design, layout: Layout, parameters: Scalar) -> list[
     act, trained = layout.element.activation, w.backward
     rows = act * experts.rows * w.hidden
 
-    def message(name: str, kind: MessageKind, group: Group, size: Scalar, times: Scalar, forward: bool) -> Message:
+    def message(
+        name: str, kind: MessageKind, group: Group, size: Scalar, times: Scalar, forward: bool,
+        far: Scalar | None = None,
+    ) -> Message:  # fmt: skip
         window = Window.experts_forward if forward else Window.experts_backward
         return Message(
-            name, kind, Dimension.expert, Scope.expert_layer, group, size, times, window=window, repeated=forward
-        )
+            name, kind, Dimension.expert, Scope.expert_layer, group, size, times, window=window, repeated=forward,
+            far=far,
+        )  # fmt: skip
 
-    sent = act * experts.sent * w.hidden * w.experts.imbalance
+    exchanges = []
+    for name, element in {"dispatch": dispatch_bytes(design, layout), "combine": act}.items():
+        near, far = (element * w.hidden * tokens for tokens in tokens_sent(design, experts))
+        for suffix, times, forward in (("", 1.0, True), ("_backward", trained, False)):
+            exchanges.append(
+                message(name + suffix, MessageKind.all_to_all, experts.ep, near, times, forward, far)
+            )
     return [
-        message("dispatch_and_combine", MessageKind.all_to_all, experts.ep, sent, 2.0, True),
-        message("dispatch_and_combine_backward", MessageKind.all_to_all, experts.ep, sent, 2.0 * trained, False),
+        *exchanges,
         message("rows_all_gather", _ALL_GATHER, experts.etp, rows, 1.0, True),
         message("rows_reduce_scatter", _REDUCE_SCATTER, experts.etp, rows, 1.0, True),
         message("rows_all_gather_backward", _ALL_GATHER, experts.etp, rows, trained, False),
         message("rows_reduce_scatter_backward", _REDUCE_SCATTER, experts.etp, rows, trained, False),
         *state_messages(design, layout, parameters, experts.replicas, Scope.expert_weights, "expert_"),
     ]
+
+
+def dispatch_bytes(design: Design, layout: Layout) -> Scalar:
+    """Bytes of one element that is sent to experts, with its share of a scale where it is narrower than activations."""
+    mapping, act = design.mapping.experts, layout.element.activation
+    assert mapping is not None
+    narrow = mapping.dispatch_precision != float(Precision.bf16)
+    return jnp.where(narrow, jnp.minimum(operand_bytes(mapping.dispatch_precision), act), act)
+
+
+def tokens_sent(design: Design, layout: ExpertLayout) -> tuple[Scalar, Scalar]:
+    """Copies of tokens that a device sends inside its scale-up domain and out of it, to dispatch them or to combine.
+
+    Of ``k`` copies, or one for every device that is met, ``(P - local) / P`` leave the domain. By node one leaves
+    for every domain met but the own, and in each a copy goes on to every device met but the one that it came to.
+    """
+    experts, mapping, group = design.workload.experts, design.mapping.experts, layout.ep
+    assert experts is not None and mapping is not None
+    tokens = layout.sent / experts.top_k * experts.imbalance
+    met = jnp.where(mapping.all_to_all == float(AllToAll.pairwise), experts.top_k, members_met(group.size, experts))
+    by_node = mapping.all_to_all == float(AllToAll.by_node)
+    inside = met * (group.local - 1.0) / jnp.where(by_node, group.local, group.size)
+    one_a_domain = members_met(group.domains, experts) * (group.domains - 1.0) / group.domains
+    across = jnp.where(by_node, one_a_domain, met * (group.size - group.local) / group.size)
+    return tokens * inside, tokens * across
+
+
+def members_met(members: Scalar, experts: Experts) -> Scalar:
+    """Of ``members`` that share the experts alike, how many a token meets: ``n (1 - (1 - 1 / n)^k)`` of the n it may.
+
+    It may meet all, or those that have one of ``g`` of ``G`` groups of experts (DeepSeek-AI 2024, section 2.1.2). Each
+    of its k experts is drawn as if it could be drawn again, which gives a few per cent fewer members.
+    """
+    limited = jnp.minimum(members, experts.group_limit * jnp.maximum(members / experts.n_groups, 1.0))
+    reached = jnp.where(experts.group_limit > 0.0, limited, members)
+    reached = jnp.maximum(reached, 1.0)
+    return reached * (1.0 - (1.0 - 1.0 / reached) ** experts.top_k)
 
 
 def executions(

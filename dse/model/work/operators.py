@@ -47,7 +47,8 @@ def matmul_work(rows: Scalar, columns: Scalar, depth: Scalar, batch: Scalar, ele
 
 def linear(
     name: str, tokens: Scalar, outputs: Scalar, inputs: Scalar, element: Element, stored: Scalar,
-    kind: OperatorKind = OperatorKind.matrix, present: Scalar = 1.0, kept: Scalar = 0.0,
+    kind: OperatorKind = OperatorKind.matrix, present: Scalar = 1.0, kept: Scalar = 0.0, again: int = 0,
+    freed: int = 0,
 ) -> Operator:  # fmt: skip
     """A linear layer Y[tokens, outputs] = X[tokens, inputs] W.
 
@@ -64,6 +65,8 @@ def linear(
         stored=stored,
         present=present,
         kept=kept,
+        again=again,
+        freed=freed,
     )
 
 
@@ -81,12 +84,14 @@ def batched_matmul(
 
 def elementwise(
     name: str, elements: Scalar, forward_bytes: Scalar, backward_bytes: Scalar, stored: Scalar,
-    flops: Flops = NOMINAL, present: Scalar = 1.0, core: bool = False,
+    flops: Flops = NOMINAL, present: Scalar = 1.0, core: bool = False, again: int = 0, freed: int = 0,
 ) -> Operator:  # fmt: skip
     """A norm, activation, dropout or residual: so many FLOPs and bytes an element; mostly the bytes set its time."""
     forward = Work(flops.forward * elements, forward_bytes * elements)
     backward = Work(flops.backward * elements, backward_bytes * elements)
-    return Operator(name, OperatorKind.vector, forward, backward, None, stored, present, core)
+    return Operator(
+        name, OperatorKind.vector, forward, backward, None, stored, present, core, again=again, freed=freed
+    )
 
 
 def casts(inputs: Scalar, gradients: Scalar, element: Element) -> Operator:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from dse.model.choice import choose
 from dse.model.formats import activation_bytes, optimizer_bytes
-from dse.model.layout import Layout
+from dse.model.layout import EXPERT_LEVELS, Layout
 from dse.types import Design, Group, Operator, Recompute, Scalar
 
 
@@ -94,9 +94,19 @@ def kept_bytes(design: Design, layout: Layout, operators: Sequence[Operator]) ->
         Recompute.selective_op: layer_input + kept_outputs(design, layout),
     }  # fmt: skip
     m, trained = design.mapping, design.workload.backward
+    if layout.experts is not None:
+        by_policy |= {level: everything - freed_bytes(design, layout, operators, level) for level in EXPERT_LEVELS}
     again = everything - trained * choose(m.recompute, by_policy)
     share = jnp.where(m.recompute == float(Recompute.full), m.recompute_share, 1.0)
     return Kept(trained * (everything - share * again), again)
+
+
+def freed_bytes(design: Design, layout: Layout, operators: Sequence[Operator], level: int) -> Scalar:
+    """What a level of recompute of experts frees: what operators say, and queries, keys and values projected up."""
+    freed = sum(o.present * o.stored for o in operators if 0 < o.freed <= level)
+    if design.workload.latent is None:
+        return freed
+    return freed + layout.element.activation * layout.tokens * (layout.query_width + layout.keys_and_values)
 
 
 def kept_outputs(design: Design, layout: Layout) -> Scalar:

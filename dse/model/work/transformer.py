@@ -57,12 +57,12 @@ def layer_around(
     # The attention's backward needs its output in 16 bits, a narrower projection its own copy too.
     context = layout.tokens * layout.context_width * (act + jnp.where(e.operand < act, e.operand, 0.0))
     return [
-        elementwise("attention_norm", rows, 2.0 * act, 6.0 * act, norm_stored, flops=NORM),
+        elementwise("attention_norm", rows, 2.0 * act, 6.0 * act, norm_stored, flops=NORM, again=Recompute.norms),
         *attention_inputs(design, layout, attention_input),
         *attention_operators(design, layout),
         linear("projection", layout.tokens, w.hidden, layout.context_width, e, context),
         elementwise("attention_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL),
-        elementwise("ffn_norm", rows, 2.0 * act, 6.0 * act, norm_stored, flops=NORM),
+        elementwise("ffn_norm", rows, 2.0 * act, 6.0 * act, norm_stored, flops=NORM, again=Recompute.norms),
         *feed_forward,
         elementwise("ffn_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL),
         quantization,
@@ -78,6 +78,7 @@ def attention_inputs(design: Design, layout: Layout, stored: Scalar) -> list[Ope
         linear(
             "qkv", layout.tokens, layout.query_width + 2.0 * layout.kv_width, w.hidden, e, stored,
             kept=(layout.query_width + layout.kv_width) / (layout.query_width + 2.0 * layout.kv_width),
+            freed=Recompute.norms,
         ),
         elementwise(
             "rotary", layout.tokens * (layout.query_width + layout.kv_width), 2.0 * act, 2.0 * act, 0.0,
@@ -95,12 +96,19 @@ def feed_forward(design: Design, layout: Layout) -> list[Operator]:
     activated = design.software.activation_output_kept * e.operand * layout.tokens * layout.ffn
     ffn_input = e.operand * kept_inputs(design.mapping, layout)[1] * w.hidden
     return [
-        linear("ffn_up", layout.tokens, gate * layout.ffn, w.hidden, e, ffn_input, kept=1.0 - 0.5 * w.gated),
+        linear(
+            "ffn_up", layout.tokens, gate * layout.ffn, w.hidden, e, ffn_input, kept=1.0 - 0.5 * w.gated,
+            again=Recompute.expert_inner, freed=Recompute.norms,
+        ),
         elementwise(
             "ffn_activation", layout.tokens * layout.ffn, act * (gate + 1.0) * chain,
             act * (2.0 * gate + 1.0) * chain, act * gate * layout.tokens * layout.ffn, flops=ACTIVATION,
+            again=Recompute.norms, freed=Recompute.expert_inner,
         ),
-        linear("ffn_down", layout.tokens, w.hidden, layout.ffn, e, activated, kept=1.0),
+        linear(
+            "ffn_down", layout.tokens, w.hidden, layout.ffn, e, activated, kept=1.0,
+            again=Recompute.expert_block, freed=Recompute.norms,
+        ),
     ]  # fmt: skip
 
 

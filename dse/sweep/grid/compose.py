@@ -22,11 +22,11 @@ from dse.designs import (
     told_saturation,
 )
 from dse.errors import InputError
-from dse.model.divisibility import SHAPE_PATHS, Shape
+from dse.model.divisibility import EXPERT_SHAPE_PATHS, SHAPE_PATHS, Shape
 from dse.spec.axes import Axis
 from dse.spec.sweep import NAMED, SweepSpec
 from dse.sweep.grid import mappings, offers
-from dse.sweep.grid.degrees import DEGREES, OPTIONS, Parts
+from dse.sweep.grid.degrees import ALL_DEGREES, OPTIONS, Parts
 from dse.sweep.grid.grid import Dimension, Grid
 from dse.sweep.grid.names import Names
 from dse.types import Capabilities, Design
@@ -42,7 +42,7 @@ _MOST_SHAPES = 100_000
 def build(spec: SweepSpec) -> Grid:
     """The grid of a specification; names, sizes and divisibility are checked here."""
     names = Names(spec)
-    offer = offers.offered(_groups(spec), spec.fixed, _capabilities(names, spec))
+    offer = offers.offered(_groups(spec), spec.fixed, _capabilities(names, spec), names.has_experts)
     groups = offer.groups
     stacked = [group for group in groups if _is_mapping(group)]
     orthogonal = [group for group in groups if not _is_mapping(group)]
@@ -50,16 +50,17 @@ def build(spec: SweepSpec) -> Grid:
     parts = Parts(
         axes=names.mapping_defaults(given)
         | {axis.key: axis for group in stacked for axis in group}
-        | {path: axis for path, axis in spec.fixed.items() if path in DEGREES[1:] + OPTIONS},
+        | {path: axis for path, axis in spec.fixed.items() if path in ALL_DEGREES[1:] + OPTIONS},
         zips=tuple(group for group in stacked if len(group) > 1 and len(group[0].values) > 1),
         n_devices_given="mapping.dp" not in given or N_DEVICES in given,
         study=spec.study,
+        has_experts=names.has_experts,
     )
     owned = set(given) | (set() if parts.n_devices_given else {N_DEVICES})
     dimensions = tuple(_dimension(group, names, owned) for group in orthogonal)
     base = _base(names, spec, parts, dimensions)
     orthogonal_paths = {path for dimension in dimensions for path in dimension.columns}
-    settled = tuple(c for c in spec.constraints if set(c.names) <= {*DEGREES, *OPTIONS} - orthogonal_paths)
+    settled = tuple(c for c in spec.constraints if set(c.names) <= {*ALL_DEGREES, *OPTIONS} - orthogonal_paths)
     shapes = tuple(_shapes(base, dimensions, spec.file))
     return Grid(
         spec=spec,
@@ -127,14 +128,14 @@ def _groups(spec: SweepSpec) -> list[tuple[Axis, ...]]:
 
 def _is_mapping(group: tuple[Axis, ...]) -> bool:
     """Whether a group is part of the stacked mapping dimension."""
-    return all(axis.key in DEGREES + OPTIONS for axis in group)
+    return all(axis.key in ALL_DEGREES + OPTIONS for axis in group)
 
 
 def _check_group(group: tuple[Axis, ...], file: str) -> None:
     """Axes that move together are of one sort, and no position is there twice."""
     keys = {axis.key for axis in group}
-    mixed = _is_mapping(group) and keys & set(DEGREES) and keys & set(OPTIONS)
-    if mixed or (not _is_mapping(group) and keys & set(DEGREES[1:] + OPTIONS)):
+    mixed = _is_mapping(group) and keys & set(ALL_DEGREES) and keys & set(OPTIONS)
+    if mixed or (not _is_mapping(group) and keys & set(ALL_DEGREES[1:] + OPTIONS)):
         raise InputError(
             f"{file}: zip.groups", " with ".join(axis.name for axis in group),
             "degrees together, options together, or other axes (n_devices too) together",
@@ -168,7 +169,8 @@ def _dimension(group: tuple[Axis, ...], names: Names, owned: set[str]) -> Dimens
 
 def _shapes(base: Design, dimensions: tuple[Dimension, ...], file: str) -> list[Shape]:
     """Every distinct combination of what the mapping must divide."""
-    plain = {path: float(leaf(base, path)) for path in SHAPE_PATHS}
+    left_out = EXPERT_SHAPE_PATHS if base.workload.experts is None else ()
+    plain = {path: float(leaf(base, path)) for path in SHAPE_PATHS if path not in left_out}
     choices = []
     for dimension in dimensions:
         paths = [path for path in SHAPE_PATHS if path in dimension.columns]
@@ -187,17 +189,17 @@ def _shapes(base: Design, dimensions: tuple[Dimension, ...], file: str) -> list[
     for combination in itertools.product(*choices):
         values = functools.reduce(operator.or_, combination, plain)
         for path, value in values.items():
-            if not is_whole(value):
+            if not is_whole(value, least=0 if path.endswith("shared_ffn") else 1):
                 name = path.rpartition(".")[2]
                 raise InputError(f"{file}: {name}", f"{value:g}", f"a whole number, 1 to {MOST:,}", f"change {name}")
-        shapes.append(Shape(*(int(values[path]) for path in SHAPE_PATHS)))
+        shapes.append(Shape(*(int(values[path]) for path in SHAPE_PATHS if path in values)))
     return shapes
 
 
 def _mapping_axes(stacked: list[tuple[Axis, ...]], parts: Parts) -> tuple[Axis, ...]:
     """The parts of the mapping that results are labelled with: degrees, what follows from them, options."""
     swept = [axis for group in stacked for axis in group]
-    degrees = [axis for axis in swept if axis.key in DEGREES]
+    degrees = [axis for axis in swept if axis.key in ALL_DEGREES]
     if "mapping.dp" not in parts.axes:
         degrees.append(Axis(name="dp", key="mapping.dp", where=""))
     if not parts.n_devices_given:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dse import types
-from dse.designs import N_DEVICES, PLAIN_MAPPING
+from dse.designs import N_DEVICES, PLAIN_EXPERTS, PLAIN_MAPPING
 from dse.errors import InputError
 from dse.model import divisibility
 from dse.model.divisibility import Shape
@@ -21,10 +21,14 @@ from dse.types.paths import leaves
 DEGREES = (
     N_DEVICES, "mapping.tp", "mapping.cp", "mapping.pp", "mapping.dp", "mapping.micro_batch", "mapping.virtual_stages"
 )  # fmt: skip
-OPTIONS = tuple(path for path in leaves(types.Mapping, "mapping.") if path not in DEGREES)
+#: What a mixture of experts has beside them.
+EXPERT_DEGREES = ("mapping.experts.ep", "mapping.experts.etp")
+ALL_DEGREES = DEGREES + EXPERT_DEGREES
+_LEAVES = (*leaves(types.Mapping, "mapping."), *leaves(types.ExpertMapping, "mapping.experts."))
+OPTIONS = tuple(path for path in _LEAVES if path not in ALL_DEGREES)
 
-#: Degrees whose product is the number of devices.
-_OVER_DEVICES = ("mapping.tp", "mapping.cp", "mapping.pp", "mapping.dp")
+#: Degrees that divide the number of devices.
+_OVER_DEVICES = ("mapping.tp", "mapping.cp", "mapping.pp", "mapping.dp", *EXPERT_DEGREES)
 
 #: Leaf path → one value a row (of degrees) or a column (of options).
 Columns = dict[str, np.ndarray]
@@ -37,10 +41,16 @@ class Parts(NamedTuple):
     zips: tuple[tuple[Axis, ...], ...]  #: those that move together
     n_devices_given: bool  #: whether the number of devices is known before the degrees
     study: Study  #: which options change nothing at which degrees
+    has_experts: bool = False
+
+    @property
+    def degrees(self) -> tuple[str, ...]:
+        """Paths of the degrees that a mapping has."""
+        return ALL_DEGREES if self.has_experts else DEGREES
 
     def axis(self, path: str) -> Axis:
         """The axis of a part; one that is not mentioned has its plain value."""
-        plain = PLAIN_MAPPING.get(path, 0.0)
+        plain = (PLAIN_MAPPING | PLAIN_EXPERTS).get(path, 0.0)
         return self.axes.get(path) or Axis(name=path.rpartition(".")[2], key=path, where="", values=(plain,))
 
 
@@ -78,7 +88,7 @@ def _name(path: str) -> str:
 
 def _possible(path: str, shape: Shape, parts: Parts) -> list[int]:
     """Every value of a degree that may fit a shape."""
-    rule = next(divisibility.rules_of(_name(path)))
+    rule = next(divisibility.rules_of(_name(path), Shape._fields))
     possible = {d for more in range(rule.extra + 1) for d in divisors(getattr(shape, rule.whole) + more)}
     most = parts.axis(path).most
     return [d for d in sorted(possible) if d <= most and not _fault(path, d, shape, parts)]
@@ -140,8 +150,10 @@ def degree_rows(parts: Parts, shape: Shape, removed: Counter[str]) -> Columns:
         columns = _ruled(columns, path, shape, removed)
     reason = "virtual stages need pp > 1 and micro-batches that pp divides"
     columns = _where(columns, _interleaves(columns, shape), reason, removed)
+    if parts.has_experts:
+        columns = _with_experts(columns, parts, shape, removed)
     for axes in parts.zips:
-        if all(axis.key in DEGREES for axis in axes):
+        if all(axis.key in ALL_DEGREES for axis in axes):
             valid = together([columns[axis.key] for axis in axes], axes)
             columns = _where(columns, valid, "not a zipped combination", removed)
     return columns
@@ -169,10 +181,23 @@ def _with_devices(columns: Columns, parts: Parts, shape: Shape, removed: Counter
     return _where(columns, valid, "tp x cp x pp x dp is not the number of devices", removed)
 
 
+def _with_experts(columns: Columns, parts: Parts, shape: Shape, removed: Counter[str]) -> Columns:
+    """The rows with the groups of their experts, which are cut out of the devices of a stage."""
+    members = np.ones_like(columns["mapping.tp"])
+    for path in EXPERT_DEGREES:
+        columns = _cross({**columns, "members": members}, *_named_candidates(path, parts, shape, removed))
+        members = columns.pop("members") * columns[path]
+        stage = columns["mapping.tp"] * columns["mapping.cp"] * columns["mapping.dp"]
+        valid = divisibility.expert_members_fit({"ep": members, "etp": 1, "stage_devices": stage})
+        columns = _where(columns, valid, "ep x etp does not divide tp x cp x dp", removed)
+        members = members[valid]
+    return columns
+
+
 def _ruled(columns: Columns, path: str, shape: Shape, removed: Counter[str]) -> Columns:
     """The rows in which the degrees so far, with the one at ``path``, divide what they must."""
     degrees = {_name(known): column for known, column in columns.items()}
-    for rule in divisibility.rules_of(_name(path)):
+    for rule in divisibility.rules_of(_name(path), Shape._fields):
         known = rule._replace(degrees=tuple(name for name in rule.degrees if name in degrees))
         valid = known.holds({**shape._asdict(), **degrees}, divisibility.remainder_is_zero)
         whole = getattr(shape, rule.whole)

@@ -70,7 +70,7 @@ def build(parts: Parts, shapes: Iterable[Shape], constraints: tuple[Expression, 
     that ends up empty, are InputErrors.
     """
     shapes = list(shapes)
-    for path in DEGREES:
+    for path in parts.degrees:
         check_listed(parts.axis(path), parts, shapes)
     options = option_columns(parts)
     removed: Counter[str] = Counter()
@@ -86,7 +86,7 @@ def build(parts: Parts, shapes: Iterable[Shape], constraints: tuple[Expression, 
     if not distinct.any():
         raise _nothing_left(removed, where)
     used = distinct.any(axis=1)
-    degrees = dict(zip(DEGREES, unique[used].T, strict=True))
+    degrees = dict(zip(parts.degrees, unique[used].T, strict=True))
     if parts.n_devices_given and N_DEVICES not in parts.axes:
         del degrees[N_DEVICES]  # it is a value of the design, the same for all rows of a point
     return MappingTable(degrees, options, distinct[used])
@@ -95,13 +95,13 @@ def build(parts: Parts, shapes: Iterable[Shape], constraints: tuple[Expression, 
 def of_shape(
     parts: Parts, shape: Shape, options: Columns, constraints: tuple[Expression, ...], removed: Counter[str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """([row, degree] in the order of ``DEGREES``, [row, column] which pairs count) of the mappings of one shape.
+    """([row, degree] in the order of ``parts.degrees``, [row, column] which pairs count) of the mappings of one shape.
 
     What goes is counted in ``removed`` by reason.
     """
     found = degree_rows(parts, shape, removed)
     check_table_size("degrees x options", len(found[DEGREES[0]]) * len(next(iter(options.values()))))
-    rows = np.stack([found[path] for path in DEGREES], axis=1)
+    rows = np.stack([found[path] for path in parts.degrees], axis=1)
     return rows, _mask(found, options, parts, shape, constraints, removed)
 
 

@@ -26,19 +26,22 @@ class Offer(NamedTuple):
     asked: tuple[str, ...] = ()  #: in words: axis and values that nothing else stands beside, so that they stay
 
 
-def offered(groups: Sequence[tuple[Axis, ...]], fixed: Mapping[str, Axis], can: Mapping[str, float]) -> Offer:
+def offered(
+    groups: Sequence[tuple[Axis, ...]], fixed: Mapping[str, Axis], can: Mapping[str, float], experts: bool = False
+) -> Offer:
     """The axes without what no stack has; where nothing else would be left an axis stays as it is.
 
     Args:
         groups: axes that move together; those that are no part of the mapping stay.
         fixed: leaves that the sweep fixes, by path.
         can: capability (a field of :class:`dse.types.Capabilities`) → the most that any of the stacks has.
+        experts: whether the model has experts.
     """
     kept, left_out = [], []
-    asked = [_told(axis, lacks) for axis in fixed.values() if (lacks := _lacks(axis, can)).any()]
+    asked = [_told(axis, lacks) for axis in fixed.values() if (lacks := _lacks(axis, can, experts)).any()]
     for group in groups:
-        lacks = np.any([_lacks(axis, can) for axis in group], axis=0)
-        told = [_told(axis, own) for axis in group if (own := _lacks(axis, can)).any()]
+        lacks = np.any([_lacks(axis, can, experts) for axis in group], axis=0)
+        told = [_told(axis, own) for axis in group if (own := _lacks(axis, can, experts)).any()]
         if not lacks.all() or not lacks.size:
             left_out += told
             group = tuple(_without(axis, lacks, can) for axis in group)
@@ -49,10 +52,10 @@ def offered(groups: Sequence[tuple[Axis, ...]], fixed: Mapping[str, Axis], can: 
     return Offer(kept, tuple(left_out), tuple(asked))
 
 
-def _lacks(axis: Axis, can: Mapping[str, float]) -> np.ndarray:
+def _lacks(axis: Axis, can: Mapping[str, float], experts: bool) -> np.ndarray:
     """[position] whether no stack has what a part of the mapping asks for there."""
     prefix, _, name = axis.key.rpartition(".")
-    values: dict[str, Any] = {**_PLAIN, name: np.array(axis.values)}
+    values: dict[str, Any] = {**_PLAIN, "experts": experts or None, name: np.array(axis.values)}
     if prefix != "mapping" or not axis.values:
         return np.zeros(len(axis.values), bool)
     return np.any([np.broadcast_to(lacks, len(axis.values)) for lacks in lacking(values, can).values()], axis=0)

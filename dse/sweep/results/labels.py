@@ -8,7 +8,7 @@ import numpy as np
 
 from dse.designs import known_leaves
 from dse.spec.axes import Axis
-from dse.sweep.grid.degrees import DEGREES
+from dse.sweep.grid.degrees import ALL_DEGREES
 from dse.sweep.grid.grid import part_label
 from dse.sweep.results.files import Variable
 
@@ -34,7 +34,7 @@ def labels(axis: Axis) -> np.ndarray:
 
 def part_labels(axis: Axis, values: np.ndarray) -> np.ndarray:
     """Labels of a part of the mapping: numbers (whole ones as integers where all are), names or truth values."""
-    if axis.key in DEGREES:
+    if axis.key in ALL_DEGREES:
         return values.astype(np.int32)
     known, code = np.unique(values, return_inverse=True)
     labels = np.array([part_label(axis, float(value)) for value in known])

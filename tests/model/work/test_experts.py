@@ -8,6 +8,7 @@ import pytest
 import dse
 from dse import catalog
 from dse.catalog.load import find
+from dse.model.layout import EXPERT_LEVELS, lay_out
 from dse.model.work.parameters import (
     active_parameters,
     attention_flops,
@@ -15,7 +16,7 @@ from dse.model.work.parameters import (
     forward_flops,
     parameter_count,
 )
-from dse.model.work.state import stored_bytes
+from dse.model.work.state import freed_bytes, stored_bytes
 from dse.types import Experts, Latent, OperatorKind
 from tests.catalog.test_catalog import REFERENCE
 from tests.designs import WORKLOAD, work_of
@@ -111,4 +112,12 @@ def test_bytes_that_a_layer_of_latent_attention_and_experts_keeps(slug):
     routed = rows * (2 * w.hidden + 4 * x.expert_ffn + 2 * x.expert_ffn)
     shared, router = 6 * tokens * x.shared_ffn, 5 * tokens * x.n_experts + 12 * rows
     expected = residuals_and_norms + low_rank + heads + routed + shared + router
-    assert float(stored_bytes(work_of(design).layer)) == pytest.approx(expected, rel=1e-6)
+    layer = work_of(design).layer
+    assert float(stored_bytes(layer)) == pytest.approx(expected, rel=1e-6)
+    # Levels of recompute: norms, inputs of the second matrices, and all heads; gate and up; rows and routing.
+    norms = 4 * tokens * w.hidden + 2 * tokens * (a.q_rank + a.kv_rank) + 4 * tokens * w.n_heads * w.head_dim
+    norms += 2 * tokens * w.n_heads * a.v_dim + 2 * rows * x.expert_ffn + 2 * tokens * x.shared_ffn
+    inner = norms + 4 * rows * x.expert_ffn + 4 * tokens * x.shared_ffn
+    block = inner + 2 * rows * w.hidden + router
+    for level, freed in zip(EXPERT_LEVELS, (norms, inner, block), strict=True):
+        assert float(freed_bytes(design, lay_out(design), layer, level)) == pytest.approx(freed, rel=1e-6)
