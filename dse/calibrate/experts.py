@@ -22,9 +22,10 @@ from dse.evaluation import evaluate
 from dse.measured import predict_cases
 from dse.measured.comparison import Comparison, compare_predictions, is_timed, step_time
 from dse.measured.names import Lookup
-from dse.measured.prediction import alike
+from dse.measured.prediction import alike, evaluate_many
 from dse.measured.table import Case
 from dse.sweep.engine.programs import persistent_jit
+from dse.types import ExpertKernels, paths
 
 #: What steps can tell, with what is believed before any step is seen, and the bounds.
 PARAMETERS = (
@@ -77,15 +78,19 @@ class Found(NamedTuple):
     seen: np.ndarray
     unseen: np.ndarray  #: by a fit without the row's configuration
     cell: np.ndarray  #: by a fit without all rows of its accelerator and release range
-    blind: np.ndarray  #: by what is believed before any step of a mixture of experts is seen
+    blind: np.ndarray  #: by the defaults of the leaves, which no step of a mixture of experts was seen for
     constant: np.ndarray  #: by the mean utilisation of the other cells
+
+    @property
+    def firsts(self) -> list[int]:
+        """The first row of every point."""
+        return [self.rows.points.index(point) for point in dict.fromkeys(self.rows.points)]
 
     @property
     def errors(self) -> dict[str, np.ndarray]:
         """Kind of prediction → the relative error of every point, the mean over its rows."""
-        rows = self.rows
-        firsts = [rows.points.index(point) for point in dict.fromkeys(rows.points)]
-        by_point = np.array([[other == rows.points[i] for other in rows.points] for i in firsts], float)
+        points = self.rows.points
+        by_point = np.array([[other == points[i] for other in points] for i in self.firsts], float)
         by_point /= by_point.sum(axis=1, keepdims=True)
         kinds = {"in sample": self.seen, "configuration left out": self.unseen, "cell left out": self.cell,
                  "blind": self.blind, "constant MFU of other cells": self.constant}  # fmt: skip
@@ -150,8 +155,15 @@ def calibrate(cases: Sequence[Case], lookup: Lookup, k: int = 5) -> Found | None
     values, spreads = _tables(columns, z, after)
     return Found(
         rows, values, spreads, seen, held_out([configurations == fold for fold in set(configurations)], without),
-        held_out(parts, without), _log_errors(rows, np.zeros((len(cells), len(NAMES)))), held_out(parts, constant),
+        held_out(parts, without), _with_defaults(rows), held_out(parts, constant),
     )  # fmt: skip
+
+
+def _with_defaults(rows: Rows) -> np.ndarray:
+    """log(predicted / measured) with the defaults of what stacks say of their experts."""
+    defaults = {f"software.experts.{name}": about["default"] for name, about in paths.leaves(ExpertKernels).items()}
+    designs = [replace(c.prediction.chosen, defaults) for c in rows.compared]
+    return np.log(evaluate_many(designs)["step_time"]) - rows.measured
 
 
 def _stray(whose: str, name: str) -> float:

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dse import catalog
-from dse.calibrate import residuals
+from dse.calibrate import experts, residuals
 from dse.calibrate.fit import MOVED, Parameter, folds, gauss_newton, held_out, posterior
 from dse.designs import leaf_path, replace
 from dse.errors import InputError
@@ -354,6 +354,7 @@ class Calibration:
     unseen: np.ndarray  #: log errors, each row by a fit without any row of its configuration
     foreign: np.ndarray  #: the same by a fit without any row of its source, by shared values where no stack is left
     fold: np.ndarray  #: of each row among those of ``unseen``
+    experts: experts.Found | None = None  #: what stacks' mixtures of experts cost, where rows tell of them
 
     @property
     def stacks(self) -> list[str]:
@@ -427,7 +428,7 @@ def calibrate(
     folded = folds(rows.groups, k)
     unseen = _held_out(rows, own, solution, [folded == fold for fold in range(k)])
     foreign = _held_out(rows, own, solution, [rows.sources == source for source in sorted(set(rows.sources))])
-    return Calibration(rows, own, solution, unseen, foreign, folded)
+    return Calibration(rows, own, solution, unseen, foreign, folded, experts.calibrate(cases, lookup, k))
 
 
 def _check_enough(rows: Rows, k: int) -> None:

@@ -58,7 +58,8 @@ RECIPES = {
 
 def trait(precision: Scalar, of: Callable[[Recipe], float]) -> Scalar:
     """A trait of the recipe of a traced precision: that of bf16, but where another has another."""
-    usual = found = of(RECIPES[Precision.bf16])
+    usual = of(RECIPES[Precision.bf16])
+    found: Scalar = usual
     for code, recipe in RECIPES.items():
         if of(recipe) != usual:
             found = jnp.where(precision == float(code), of(recipe), found)
