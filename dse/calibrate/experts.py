@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dse.calibrate.fit import Parameter, folds, gauss_newton, held_out, posterior
-from dse.designs import replace
+from dse.designs import leaf, replace
 from dse.evaluation import evaluate
 from dse.measured import predict_cases
 from dse.measured.comparison import Comparison, compare_predictions, is_timed, step_time
@@ -34,10 +34,11 @@ PARAMETERS = (
     Parameter("software.experts.slowdown", 1.0, 0.1),
     Parameter("software.experts.host_time", 3e-3, 0.5),
 )
+HOST = "software.experts.host_time"
 NAMES = tuple(p.path.rpartition(".")[2] for p in PARAMETERS)
 
 #: How far chips and releases stray from what all stacks share, in prior spreads.
-STRAY = {"chips": {"row_time": 1.0}, "release": {"slowdown": 2.0}}
+STRAY = {"chips": {"row_time": 1.0}, "release": {"slowdown": 2.0, "host_time": 1.0}}
 
 #: What all stacks share of it.
 SHARED = ("grouped_efficiency", "row_time", "host_time")
@@ -58,6 +59,7 @@ class Rows(NamedTuple):
     alike: list[tuple[list[int], np.ndarray, Any]]  #: which rows these are, their leaves, their structure
     measured: np.ndarray  #: log of the step time in seconds
     stacks: np.ndarray
+    waits: np.ndarray  #: 1 where the host waits for what experts get, 0 where tokens are dropped to fixed sizes
     cells: list[str]  #: accelerator and range of releases
     points: list[tuple[object, ...]]  #: what was measured: rows of one point are the same design with the same stack
     utilisation: np.ndarray  #: log of the measured share of the peak
@@ -88,13 +90,16 @@ class Found(NamedTuple):
 
     @property
     def errors(self) -> dict[str, np.ndarray]:
-        """Kind of prediction → the relative error of every point, the mean over its rows."""
+        """Kind of prediction → the relative error of every point: the mean size over its rows, with the mean's sign."""
         points = self.rows.points
         by_point = np.array([[other == points[i] for other in points] for i in self.firsts], float)
         by_point /= by_point.sum(axis=1, keepdims=True)
         kinds = {"in sample": self.seen, "configuration left out": self.unseen, "cell left out": self.cell,
                  "blind": self.blind, "constant MFU of other cells": self.constant}  # fmt: skip
-        return {name: np.expm1(by_point @ errors) for name, errors in kinds.items()}
+        return {
+            name: by_point @ np.abs(np.expm1(errors)) * np.sign(by_point @ np.expm1(errors))
+            for name, errors in kinds.items()
+        }
 
 
 def rows_of(compared: Sequence[Comparison]) -> Rows | None:
@@ -105,6 +110,7 @@ def rows_of(compared: Sequence[Comparison]) -> Rows | None:
         return None
     designs = [c.prediction.chosen for c in kept]
     stacks = [c.prediction.completed["software"] for c in kept]
+    waits = [leaf(d, HOST) > 0.0 for d in designs]
     times = np.array([step_time(c) for c in kept])
     reached = np.array([c.prediction.metrics["mfu"] * c.prediction.metrics["step_time"] for c in kept]) / times
     return Rows(
@@ -113,10 +119,13 @@ def rows_of(compared: Sequence[Comparison]) -> Rows | None:
             for members, stack in alike(designs)
         ],
         measured=np.log(times), stacks=np.array(stacks),
+        waits=np.array(waits, np.float32),
         cells=[f"{c.prediction.case.row.get('gpu')}, {STACKS[s][1]}" for c, s in zip(kept, stacks, strict=True)],
         points=[
-            (stack, *(float(x) for x in jax.tree.leaves((d.workload, d.mapping, d.system.accelerator.matrix_rate))))
-            for d, stack in zip(designs, stacks, strict=True)
+            (stack, *(float(x) for x in jax.tree.leaves(
+                (d.workload, d.mapping, d.system.accelerator.matrix_rate, wait)
+            )))
+            for d, stack, wait in zip(designs, stacks, waits, strict=True)
         ],
         utilisation=np.log(reached), compared=kept,
     )  # fmt: skip
@@ -201,7 +210,9 @@ def _log_errors(rows: Rows, z: np.ndarray) -> np.ndarray:
     """log(predicted / measured) at ``z`` (rows x parameters)."""
     found = np.zeros(len(rows.measured))
     for members, leaves, structure in rows.alike:
-        found[members] = _log_step_times(leaves, z[members].astype(np.float32), structure=structure)
+        found[members] = _log_step_times(
+            leaves, z[members].astype(np.float32), rows.waits[members], structure=structure
+        )
     return found - rows.measured
 
 
@@ -209,22 +220,26 @@ def _slopes_of(rows: Rows, z: np.ndarray) -> np.ndarray:
     """Derivatives of the log step times (rows x parameters)."""
     found = np.zeros(z.shape)
     for members, leaves, structure in rows.alike:
-        found[members] = _slopes(leaves, z[members].astype(np.float32), structure=structure)
+        found[members] = _slopes(
+            leaves, z[members].astype(np.float32), rows.waits[members], structure=structure
+        )
     return found
 
 
-def _log_step_time(row: jax.Array, z: jax.Array, structure: Any) -> jax.Array:
+def _log_step_time(row: jax.Array, z: jax.Array, waits: jax.Array, structure: Any) -> jax.Array:
     design = jax.tree.unflatten(structure, list(row))
-    return jnp.log(evaluate(replace(design, {p.path: p.value(z[i]) for i, p in enumerate(PARAMETERS)})).step_time)
+    values = {p.path: p.value(z[i]) for i, p in enumerate(PARAMETERS)}
+    values[HOST] = waits * values[HOST]
+    return jnp.log(evaluate(replace(design, values)).step_time)
 
 
 @persistent_jit("structure")
-def _log_step_times(leaves: jax.Array, z: jax.Array, *, structure: Any) -> jax.Array:
+def _log_step_times(leaves: jax.Array, z: jax.Array, waits: jax.Array, *, structure: Any) -> jax.Array:
     """Log step times (rows) at ``z`` (rows x parameters)."""
-    return jax.vmap(functools.partial(_log_step_time, structure=structure))(leaves, z)
+    return jax.vmap(functools.partial(_log_step_time, structure=structure))(leaves, z, waits)
 
 
 @persistent_jit("structure")
-def _slopes(leaves: jax.Array, z: jax.Array, *, structure: Any) -> jax.Array:
+def _slopes(leaves: jax.Array, z: jax.Array, waits: jax.Array, *, structure: Any) -> jax.Array:
     """Their derivatives (rows x parameters)."""
-    return jax.vmap(jax.jacfwd(functools.partial(_log_step_time, structure=structure), argnums=1))(leaves, z)
+    return jax.vmap(jax.jacfwd(functools.partial(_log_step_time, structure=structure), argnums=1))(leaves, z, waits)

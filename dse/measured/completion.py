@@ -22,6 +22,7 @@ from dse.types import Attention, ExpertKernels, Mapping, Software, System, Workl
 
 _FINE_TUNING = re.compile(r"\b(LoRA|SFT|fine-?tun\w*)\b", re.IGNORECASE)
 _EXPERTS = re.compile(r"mixtral|deepseek|moe|-a\d+b\b|gpt-oss|kimi|dbrx|grok|llama-4|minimax", re.IGNORECASE)
+_DROPPING = re.compile(r"\btoken-?drop\b", re.IGNORECASE)
 _TORUS = re.compile(r"tpu", re.IGNORECASE)
 
 
@@ -65,7 +66,7 @@ def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
         entry = lookup.entry("software", stack)
         own = {name: float(entry.value(name, 0.0)) for name in ("selective", "spills")}
         if workload.experts is not None:
-            software = dataclasses.replace(software, experts=_expert_kernels(lookup, stack))
+            software = dataclasses.replace(software, experts=_expert_kernels(cells, lookup, stack))
             own |= lookup.expert_options(stack)
         found = mappings(cells, workload, devices, (lookup.mapping_defaults(stack) | own).__getitem__)
     except InputError as error:
@@ -110,11 +111,15 @@ def _refuse_experts(cells: Cells, lookup: Lookup, model: str) -> None:
         raise Skip("mixture of experts not modelled", model)
 
 
-def _expert_kernels(lookup: Lookup, stack: str) -> ExpertKernels:
-    """What a stack's mixtures of experts cost; Skip where its file says nothing of them, for they differ by twice."""
+def _expert_kernels(cells: Cells, lookup: Lookup, stack: str) -> ExpertKernels:
+    """What a stack's mixtures of experts cost; Skip where its file says nothing of them, for they differ by twice.
+
+    Experts that drop tokens get as many rows as they have room for: their host waits for no sizes.
+    """
     if not any(field.startswith("experts.") for field in lookup.entry("software", stack).values):
         raise Skip("mixture of experts not modelled", f"{stack} says nothing of its experts' kernels")
-    return lookup.expert_kernels(stack)
+    found = lookup.expert_kernels(stack)
+    return dataclasses.replace(found, host_time=0.0) if _DROPPING.search(cells.text("note")) else found
 
 
 #: What a row must state: the reason to skip it, and the columns of which one says it.

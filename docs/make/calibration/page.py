@@ -52,13 +52,18 @@ def page(found: Calibration, command: str) -> str:
         "## Recipes on Blackwell", _RECIPES, table(["recipe", "points", *_ERRORS], _recipes(found)),
     ]  # fmt: skip
     if found.experts is not None:
-        parts += [
-            "## Mixtures of experts", _EXPERTS, table(["prediction", "points", *_ERRORS], _experts(found.experts)),
-            table(["stack", *experts.NAMES], _levels(found.experts)), "Every point, its cell left out:",
-            table(["cell", "model", "tp", "pp", "ep", "micro-batch", "precision", "error", "constant MFU", "nearer"],
-                  _points(found.experts)),
-        ]  # fmt: skip
+        parts += mixtures(found.experts)
     return document(parts)
+
+
+def mixtures(found: experts.Found) -> list[str]:
+    """What was found of mixtures of experts."""
+    heads = ["cell", "model", "tp", "pp", "ep", "micro-batch", "precision", "error", "constant MFU", "nearer"]
+    return [
+        "## Mixtures of experts", _EXPERTS, table(["prediction", "points", *_ERRORS], _experts(found)),
+        table(["stack", *experts.NAMES], _levels(found)), "Every point, its cell left out:",
+        table(heads, _points(found)),
+    ]  # fmt: skip
 
 
 _ERRORS = ["mean", "median", "90 %", "bias"]
@@ -69,8 +74,9 @@ rows. Nothing is fitted to a recipe: NVFP4's rate, casts and 16-bit layers are t
 
 _EXPERTS = """\
 Rows of mixtures of experts are fitted apart, with what dense steps told as it is (`dse/calibrate/experts.py`): three
-numbers that all share, one of each kind of chips, one of each range of releases. A design that was measured several
-times with one stack is one point. The headline is *cell left out*: no row of the point's accelerator in its range of
+numbers that all share, one of each kind of chips, two of each range of releases. A design that was measured several
+times with one stack is one point, with the mean size of its rows' errors; a host waits for experts but where the row's
+note says that tokens are dropped. The headline is *cell left out*: no row of the point's accelerator in its range of
 releases was seen. *Blind* has the defaults of the leaves, with dense steps fitted alone. *Constant MFU* takes the mean
 share of the peak that all other cells reach. That experts wait for their host, and which form the levels have, was
 chosen while looking at these rows."""
