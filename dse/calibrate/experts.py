@@ -32,16 +32,16 @@ PARAMETERS = (
     Parameter("software.experts.grouped_efficiency", 0.65, 0.2, 0.5, 1.0),
     Parameter("software.experts.row_time", 5e-9, 1.0),
     Parameter("software.experts.slowdown", 1.0, 0.1),
-    Parameter("software.experts.host_time", 3e-3, 0.5),
+    Parameter("software.experts.expert_host_time", 3e-3, 0.5),
 )
-HOST = "software.experts.host_time"
+HOST = "software.experts.expert_host_time"
 NAMES = tuple(p.path.rpartition(".")[2] for p in PARAMETERS)
 
 #: How far chips and releases stray from what all stacks share, in prior spreads.
-STRAY = {"chips": {"row_time": 1.0}, "release": {"slowdown": 2.0, "host_time": 1.0}}
+STRAY = {"chips": {"row_time": 1.0}, "release": {"slowdown": 2.0, "expert_host_time": 1.0}}
 
 #: What all stacks share of it.
-SHARED = ("grouped_efficiency", "row_time", "host_time")
+SHARED = ("grouped_efficiency", "row_time", "expert_host_time")
 
 #: Stack → its chips and its range of releases.
 STACKS = {

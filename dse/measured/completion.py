@@ -119,7 +119,7 @@ def _expert_kernels(cells: Cells, lookup: Lookup, stack: str) -> ExpertKernels:
     if not any(field.startswith("experts.") for field in lookup.entry("software", stack).values):
         raise Skip("mixture of experts not modelled", f"{stack} says nothing of its experts' kernels")
     found = lookup.expert_kernels(stack)
-    return dataclasses.replace(found, host_time=0.0) if _DROPPING.search(cells.text("note")) else found
+    return dataclasses.replace(found, expert_host_time=0.0) if _DROPPING.search(cells.text("note")) else found
 
 
 #: What a row must state: the reason to skip it, and the columns of which one says it.

@@ -70,7 +70,7 @@ class ExpertKernels:
         "", "1", "time of a layer with experts in a real step over that of its kernels and messages", default=1.0,
         bounds=POSITIVE,
     )  # fmt: skip
-    host_time: Scalar = metadata(
+    expert_host_time: Scalar = metadata(
         "", "s", "host time to launch the forward of a layer with experts, where that is more than any layer's",
         default=0.0,
     )  # fmt: skip

@@ -106,7 +106,7 @@ def test_one_expert_has_the_kernels_of_a_dense_layer():
 
 def test_levels_of_a_stack_are_of_its_layers_with_experts():
     """A slow-down multiplies their parts, a routed row counts three times, and the host where it is slower."""
-    levels = {"": {}, "slowdown": {"slowdown": 1.5}, "row": {"row_time": 1e-8}, "host": {"host_time": 1.0}}
+    levels = {"": {}, "slowdown": {"slowdown": 1.5}, "row": {"row_time": 1e-8}, "host": {"expert_host_time": 1.0}}
     base = make_design(GATED, software=dataclasses.replace(FLASH, host_time=0.0), dp=8, recompute=0)
     designs = {name: with_experts(base, ep=4, kernels=ExpertKernels(**level)) for name, level in levels.items()}
     found = {name: metrics_of(design) for name, design in designs.items()}

@@ -162,5 +162,5 @@ def launch_time(design: Design, layout: Layout) -> Scalar:
     """
     software, host = design.software, design.software.host_time
     if design.workload.experts is not None and software.experts is not None:
-        host = most(host, software.experts.host_time)
+        host = most(host, software.experts.expert_host_time)
     return host * (1.0 + EAGER_LAUNCHES * layout.eager) * host_passes(design, layout)
