@@ -324,6 +324,7 @@ def stack_values(
     own = catalog.within("software", catalog.values("software", name, where))
     if experts:
         own |= catalog.within("software.experts", catalog.expert_kernels(name, where))
+        own |= catalog.within("mapping.experts", catalog.expert_options(name, where))
     if any_option:
         own = {path: value for path, value in own.items() if not path.startswith(CAN)}
     return own | catalog.within("mapping", catalog.mapping_defaults(name, where))

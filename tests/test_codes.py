@@ -18,7 +18,7 @@ from dse.types import (
 )
 
 CODES = {
-    Precision: "fp32 tf32 bf16 fp16 fp8 fp8_block fp4 int8 int4",
+    Precision: "fp32 tf32 bf16 fp16 fp8 fp8_block fp4 int8 int4 fp8_row mxfp8 nvfp4 mxfp4",
     Recompute: "none selective full selective_op norms expert_inner expert_block",
     SequenceParallel: "none gather_again keep_gathered at_stage_boundaries",
     Schedule: "_1f1b gpipe zb_h1 zb_v dualpipe dualpipev",

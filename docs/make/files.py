@@ -172,6 +172,7 @@ MEANINGS = {
     "levels": "levels of a fat tree: it joins 2 (radix / 2)^levels devices",
     "lineage": "code base that the stack descends from: its stacks share what is fitted",
     "residual": "standard deviation of the logarithm of step times, besides what fitted values leave open",
+    "spills": "whether activations that do not fit go to the host",
     "selective": "what the stack calls selective recompute",
     "max_seq_len": "longest context of the model; for readers",
     "parameters_published": "parameters as its authors count them; for comparison",

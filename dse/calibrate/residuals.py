@@ -46,8 +46,12 @@ def of_class(
 
 
 def of_unmeasured(sources: np.ndarray, errors: np.ndarray, deviations: np.ndarray, trust: np.ndarray) -> float:
-    """The residual of a stack without rows, from the errors of sources that a fit had not seen; each counts alike."""
-    return residual(errors, deviations, trust * _alike(sources))
+    """The residual of a stack without rows, from the errors of sources that a fit had not seen.
+
+    Each publisher counts alike: releases of one are not strangers to one another, so many of them say little.
+    """
+    publishers = np.array([source.partition("_")[0] for source in sources])
+    return residual(errors, deviations, trust * _alike(publishers))
 
 
 def _alike(sources: np.ndarray) -> np.ndarray:

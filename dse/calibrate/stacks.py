@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dse import catalog
-from dse.calibrate import residuals, writing
+from dse.calibrate import experts, residuals, writing
 from dse.calibrate.steps import (
     FAMILY,
     LEVELLED,
@@ -22,7 +22,8 @@ from dse.calibrate.steps import (
     mean_error,
 )
 from dse.errors import InputError
-from dse.types import Software, field_metadata
+from dse.types import ExpertKernels, Software, field_metadata
+from dse.types.paths import leaves
 
 #: Rows whose mapping is known, and those that the model completed: these are judged kindlier.
 STATED, COMPLETED = "mapping stated", "mapping completed by search"
@@ -95,6 +96,8 @@ def toml(found: Calibration) -> str:
             f"from = {writing.quoted(_origin(found, stack, name))} }}"
             for name, value in found.values(stack).items()
         }
+    if found.experts is not None:
+        tables |= {f"experts.{s}": _expert_entries(found.experts, s) for s in found.experts.values}
     for e in errors_by_source(found):
         tables[f"source.{writing.quoted(e.source)}"] = {
             name: f"{value:.4f}" if isinstance(value, float) else str(value)
@@ -144,6 +147,8 @@ def write_catalog(found: Calibration, folder: str | Path | None = None) -> list[
     written = [path for path in written if lineage_of(path.stem) not in LEVELLED]
     for path in written:
         writing.revise(path, _entries(found, path.stem))
+        if found.experts is not None and path.stem in found.experts.values:
+            writing.revise(path, _expert_entries(found.experts, path.stem), "experts")
     return written
 
 
@@ -156,6 +161,22 @@ def _entries(found: Calibration, stack: str) -> dict[str, str]:
             _text(name, value), found.solution.spread_alone(stack, name), _origin(found, stack, name), "estimate"
         )
         for name, value in found.values(stack, family).items()
+    }
+
+
+def _expert_entries(found: experts.Found, stack: str) -> dict[str, str]:
+    """The same of a stack's mixtures of experts."""
+    units, own = leaves(ExpertKernels), found.values[stack]
+    about = (
+        "dse calibrate: chips by the time of a routed row, releases by a slow-down, the rest shared; of cells of chips "
+        f"and releases left out, median error {np.median(np.abs(found.errors['cell left out'])):.1%}"
+    )
+    return {"source": writing.quoted(about)} | {
+        name: writing.stated(
+            writing.number(value, units[name]["units"], seconds="us" if name == "row_time" else "ms"),
+            found.spreads[stack][name],
+        )
+        for name, value in own.items()
     }
 
 

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dse import catalog
-from dse.calibrate import residuals
+from dse.calibrate import experts, residuals
 from dse.calibrate.fit import MOVED, Parameter, folds, gauss_newton, held_out, posterior
 from dse.designs import leaf_path, replace
 from dse.errors import InputError
@@ -73,6 +73,12 @@ WIDER = {("deepspeed", "communication_slowdown"): 6.0}
 ALIKE = {
     "torchtitan-eager": "torchtitan", "fms-fsdp-a100": "fms-fsdp-h100", "jax-toolbox-a100": "jax-toolbox-h100",
     "mlperf-b200": "megatron-bridge",
+    # Releases of one code base, whose dense steps differ by a few per cent; those of their experts do by twice.
+    "megatron-bridge-26-02": "megatron-bridge", "megatron-bridge-26-06": "megatron-bridge",
+    "megatron-bridge-blackwell-26-02": "megatron-bridge-blackwell",
+    "megatron-bridge-blackwell-26-06": "megatron-bridge-blackwell",
+    "megatron-bridge-blackwell-ultra-26-02": "megatron-bridge-blackwell-ultra",
+    "megatron-bridge-blackwell-ultra-26-06": "megatron-bridge-blackwell-ultra",
 }  # fmt: skip
 
 #: How far the stacks on one family of chips stray together: their clocks fall with the power that matrices draw.
@@ -352,6 +358,7 @@ class Calibration:
     unseen: np.ndarray  #: log errors, each row by a fit without any row of its configuration
     foreign: np.ndarray  #: the same by a fit without any row of its source, by shared values where no stack is left
     fold: np.ndarray  #: of each row among those of ``unseen``
+    experts: experts.Found | None = None  #: what stacks' mixtures of experts cost, where rows tell of them
 
     @property
     def stacks(self) -> list[str]:
@@ -425,7 +432,7 @@ def calibrate(
     folded = folds(rows.groups, k)
     unseen = _held_out(rows, own, solution, [folded == fold for fold in range(k)])
     foreign = _held_out(rows, own, solution, [rows.sources == source for source in sorted(set(rows.sources))])
-    return Calibration(rows, own, solution, unseen, foreign, folded)
+    return Calibration(rows, own, solution, unseen, foreign, folded, experts.calibrate(cases, lookup, k))
 
 
 def _check_enough(rows: Rows, k: int) -> None:

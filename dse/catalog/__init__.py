@@ -29,7 +29,7 @@ from dse.catalog.entries import (
     within,
 )
 from dse.catalog.load import FOLDERS, Folder, catalog_root, file_of, find, known_names, paths, plain, shown
-from dse.catalog.schema import LEFT_OPEN
+from dse.catalog.schema import EXPERTS_LEFT_OPEN, LEFT_OPEN
 from dse.catalog.units import quantity
 from dse.catalog.unverified import Constant, unverified_of
 from dse.catalog.value import Sourced, bounded, choice
@@ -37,7 +37,8 @@ from dse.errors import InputError, nearest, unknown_name
 from dse.types.paths import build, leaves
 
 __all__ = [
-    "FOLDERS", "LEFT_OPEN", "Constant", "Entry", "Sourced", "Values", "accelerator", "bounded", "catalog_root",
+    "EXPERTS_LEFT_OPEN", "FOLDERS", "LEFT_OPEN", "Constant", "Entry", "Sourced", "Values", "accelerator", "bounded",
+    "catalog_root",
     "check", "check_between", "choice", "default_software", "digest", "entry", "kinds", "mapping_defaults", "memory",
     "names", "network", "node", "provenance", "quantity", "resolve", "software", "system", "unverified", "used",
     "values", "within", "workload",
@@ -210,6 +211,16 @@ def expert_kernels(name: str, where: str = "software", folder: Folder = None) ->
     """
     found = entry("software", name, where, folder)
     return {path: found.value(f"experts.{path}", a["default"]) for path, a in leaves(types.ExpertKernels).items()}
+
+
+def expert_options(name: str, where: str = "software", folder: Folder = None) -> Values:
+    """What a stack does with experts where a mapping does not say: option → value, the option's own where it is silent.
+
+    >>> expert_options("megatron-bridge-26-02")["all_to_all"]
+    2.0
+    """
+    found, options = entry("software", name, where, folder), leaves(types.ExpertMapping)
+    return {path: float(found.value(f"experts.{path}", options[path]["default"])) for path in EXPERTS_LEFT_OPEN}
 
 
 # --- where values come from -------------------------------------------------------------------------------

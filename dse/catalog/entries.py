@@ -66,6 +66,7 @@ class Entry:
     note: str
     values: dict[str, Sourced]  #: field → value; fields of a record are dotted (``memory.bandwidth``)
     measured_sources: tuple[str, ...]  #: systems: the measured sources that ran there
+    nearest_sources: tuple[str, ...]  #: stacks: those that have no stack of their own, and this as the nearest
     path: Path
 
     def value(self, field: str, default: Any = None) -> Any:
@@ -93,7 +94,8 @@ def _read(kind: str, path: Path, *stamp: int) -> Entry:
     values = schema.read(kind, file, shown(path))
     return Entry(
         kind=kind, slug=path.stem, name=file.get("name") or path.stem, aliases=tuple(file.get("aliases", ())),
-        note=file.get("note", ""), values=values, measured_sources=tuple(file.get("sources", ())), path=path,
+        note=file.get("note", ""), values=values, measured_sources=tuple(file.get("sources", ())),
+        nearest_sources=tuple(file.get("nearest", ())), path=path,
     )  # fmt: skip
 
 

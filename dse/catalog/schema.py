@@ -11,7 +11,7 @@ from dse import types
 from dse.catalog import value
 from dse.catalog.value import Parser, Sourced
 from dse.errors import InputError, unknown_name
-from dse.types import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Bounds, paths
+from dse.types import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, YES_OR_NO, Bounds, paths
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +27,10 @@ class Table:
 
 #: What a file says of itself beside its values, and what files of a kind say too.
 _HEADER = ("name", "aliases", "note")
-_HEADERS = {"workload": (*_HEADER, "n_experts"), "system": (*_HEADER, "sources"), "software": (*_HEADER, "sources")}
+_HEADERS = {
+    "workload": (*_HEADER, "n_experts"), "system": (*_HEADER, "sources"),
+    "software": (*_HEADER, "sources", "nearest"),
+}  # fmt: skip
 
 
 # --- fields -----------------------------------------------------------------------------------------------
@@ -207,15 +210,21 @@ LEFT_OPEN = ("zero_stage", "sequence_parallel", "overlap_dp", "overlap_tp")
 #: What a stack has of the options of a mapping: all, where nothing is said.
 _CAPABILITIES: dict[str, Parser | Table] = {"can": Table(_leaves(types.Capabilities))}
 
-#: What the mixtures of experts of a stack cost.
-_EXPERT_KERNELS: dict[str, Parser | Table] = {"experts": Table(_leaves(types.ExpertKernels))}
+#: Options of how experts are spread that a stack's file states for mappings that leave them open.
+EXPERTS_LEFT_OPEN = ("all_to_all", "dispatch_precision", "overlap_ep")
 
-#: A stack, what it does where a mapping leaves it open, and in ``sources`` the measured sources that used it.
-#: ``selective`` is the policy that it calls selective recompute; ``lineage`` the code base it descends from, with which
-#: it shares what is fitted. ``family`` names the chips of a stack that nothing was measured of: it gets what their
-#: stacks share.
+#: What the mixtures of experts of a stack cost, and what it does where a mapping leaves it open.
+_EXPERT_KERNELS: dict[str, Parser | Table] = {
+    "experts": Table(_leaves(types.ExpertKernels) | _leaves(types.ExpertMapping, *EXPERTS_LEFT_OPEN))
+}
+
+#: A stack, what it does where a mapping leaves it open, and in ``sources`` the measured sources that used it, in
+#: ``nearest`` those of which it is the nearest (releases without a stack of their own). It ``spills`` where activations
+#: that do not fit go to the host, not only through recompute. ``selective`` is the policy that it calls selective
+#: recompute; ``lineage`` the code base it descends from, with which it shares what is fitted. ``family`` names the
+#: chips of a stack that nothing was measured of: it gets what their stacks share.
 _SOFTWARE = Table(
-    _texts("family", "lineage") | _leaves(types.Software) | _numbers(residual="1")
+    _texts("family", "lineage") | _leaves(types.Software) | _numbers(residual="1", spills=("1", YES_OR_NO))
     | {"selective": Choice(types.Recompute)} | _CAPABILITIES | _EXPERT_KERNELS
     | _leaves(types.Mapping, *LEFT_OPEN),
     needs=_stated(types.Software),
@@ -298,7 +307,7 @@ def _check_header(data: dict[str, Any], file: str) -> None:
             raise _missing(f"{file}: {key}", key)
     for key in ("source", "name", "note"):
         value.text(data.get(key, ""), f"{file}: {key}")
-    for key in ("aliases", "sources"):
+    for key in ("aliases", "sources", "nearest"):
         texts = data.get(key, [])
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             raise InputError(f"{file}: {key}", repr(texts), "a list of strings", f'write {key} = ["…"]')

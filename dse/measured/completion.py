@@ -22,10 +22,13 @@ from dse.types import Attention, ExpertKernels, Mapping, Software, System, Workl
 
 _FINE_TUNING = re.compile(r"\b(LoRA|SFT|fine-?tun\w*)\b", re.IGNORECASE)
 _EXPERTS = re.compile(r"mixtral|deepseek|moe|-a\d+b\b|gpt-oss|kimi|dbrx|grok|llama-4|minimax", re.IGNORECASE)
+_DROPPING = re.compile(r"\btoken-?drop\b", re.IGNORECASE)
 
 
 #: What is chosen among candidates where a row leaves it open; the others are defaults.
-SEARCHED = frozenset(("recompute", "recompute_share", "micro_batch", "virtual_stages", "tp", "pp"))
+SEARCHED = frozenset(
+    ("recompute", "recompute_share", "offload_activations", "micro_batch", "virtual_stages", "tp", "pp")
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +41,7 @@ class Candidates:
     mappings: tuple[Mapping, ...]
     completed: dict[str, str]  #: field the row left open → value, or "" where it is chosen among the mappings
     stack: str = ""  #: slug of the software
+    note: str = ""  #: what to know of what was completed
 
     @property
     def fits_memory_by_choice(self) -> bool:
@@ -58,16 +62,21 @@ def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
         system, stack = _system(cells, lookup)
         software = lookup.software(stack)
         workload = _whole_batch(cells, _workload(cells, lookup, software), devices)
-        selective = {"selective": float(lookup.entry("software", stack).value("selective", 0.0))}
+        entry = lookup.entry("software", stack)
+        own = {name: float(entry.value(name, 0.0)) for name in ("selective", "spills")}
         if workload.experts is not None:
-            software = dataclasses.replace(software, experts=_expert_kernels(lookup, stack))
+            software = dataclasses.replace(software, experts=_expert_kernels(cells, lookup, stack))
+            own |= lookup.expert_options(stack)
         copies = pods.slices(cells, system, devices)
         system = pods.sliced(system, devices, copies)
-        default = (lookup.mapping_defaults(stack) | selective).__getitem__
+        default = (lookup.mapping_defaults(stack) | own).__getitem__
         found = mappings(cells, workload, devices, default, copies)
     except InputError as error:
         raise Skip("not in the catalogue", str(error)) from None
-    return Candidates(workload, dataclasses.replace(system, n_devices=devices), software, found, cells.completed, stack)
+    nearest = "software" in cells.completed and lookup.is_nearest(stack, case.source, _remarks(cells))
+    note = "by the nearest stack: none of its release" if nearest else ""
+    system = dataclasses.replace(system, n_devices=devices)
+    return Candidates(workload, system, software, found, cells.completed, stack, note)
 
 
 def _of_calculon(case: Case, lookup: Lookup) -> Candidates:
@@ -83,8 +92,6 @@ def _of_calculon(case: Case, lookup: Lookup) -> Candidates:
 def _refuse(cells: Cells, lookup: Lookup) -> None:
     """Skip what the model does not cover."""
     _refuse_experts(cells, lookup, cells.text("model", "workload"))
-    if cells.text("precision").lower() == "nvfp4":  # transforms, and layers kept at higher precision, cost a fifth
-        raise Skip("recipe not modelled", "NVFP4")
     tuned = _FINE_TUNING.search(cells.text("note"))
     if tuned:
         raise Skip("fine-tuning row (LoRA or SFT)", tuned[0])
@@ -103,11 +110,15 @@ def _refuse_experts(cells: Cells, lookup: Lookup, model: str) -> None:
         raise Skip("mixture of experts not modelled", model)
 
 
-def _expert_kernels(lookup: Lookup, stack: str) -> ExpertKernels:
-    """What a stack's mixtures of experts cost; Skip where its file says nothing of them, for they differ by twice."""
+def _expert_kernels(cells: Cells, lookup: Lookup, stack: str) -> ExpertKernels:
+    """What a stack's mixtures of experts cost; Skip where its file says nothing of them, for they differ by twice.
+
+    Experts that drop tokens get as many rows as they have room for: their host waits for no sizes.
+    """
     if not any(field.startswith("experts.") for field in lookup.entry("software", stack).values):
         raise Skip("mixture of experts not modelled", f"{stack} says nothing of its experts' kernels")
-    return lookup.expert_kernels(stack)
+    found = lookup.expert_kernels(stack)
+    return dataclasses.replace(found, expert_host_time=0.0) if _DROPPING.search(cells.text("note")) else found
 
 
 #: What a row must state: the reason to skip it, and the columns of which one says it.
@@ -140,9 +151,14 @@ def _system(cells: Cells, lookup: Lookup) -> tuple[System, str]:
     slug = named or cells.complete("system", lookup.by_source("system", source, accelerator) or accelerator)
     stack = cells.text("software")
     if not stack:
-        used = lookup.by_source("software", source, note=f"{cells.text('note')} {device}")
+        used = lookup.by_source("software", source, note=_remarks(cells))
         stack = cells.complete("software", used or lookup.default_software(slug))
     return lookup.system(slug), stack
+
+
+def _remarks(cells: Cells) -> str:
+    """What tells stacks of one source apart: a row's note and device."""
+    return f"{cells.text('note')} {cells.text('gpu', 'accelerator')}"
 
 
 def _whole_batch(cells: Cells, workload: Workload, devices: float) -> Workload:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from dse.catalog import EXPERTS_LEFT_OPEN
 from dse.errors import nearest
 from dse.measured.cells import Cells
 from dse.measured.table import Skip
@@ -15,9 +16,10 @@ from dse.types import ExpertMapping, Infeasible, Mapping, Precision, Recompute, 
 
 PRECISIONS = {
     "bf16": "bf16", "te-bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16", "half": "fp16",
-    "fp8": "fp8", "te-fp8": "fp8", "fp8-cs": "fp8", "fp8-ds": "fp8", "fp8-block": "fp8_block", "fp8-sc": "fp8_block",
-    "fp8-mx": "fp8_block", "mxfp8": "fp8_block", "fp32": "fp32", "tf32": "tf32", "fp4": "fp4", "nvfp4": "fp4",
-    "int8": "int8", "aqt": "int8", "aqt-int8": "int8",
+    "fp8": "fp8", "te-fp8": "fp8", "fp8-cs": "fp8", "fp8-ds": "fp8", "fp8-tensor": "fp8", "fp8-row": "fp8_row",
+    "fp8-block": "fp8_block", "fp8-sc": "fp8_block", "fp8-mx": "mxfp8", "fp8-subchannel/mx": "mxfp8", "mxfp8": "mxfp8",
+    "fp32": "fp32", "tf32": "tf32", "fp4": "fp4", "nvfp4": "nvfp4", "mxfp4": "mxfp4", "int8": "int8", "int4": "int4",
+    "aqt": "int8", "aqt-int8": "int8",
 }  # fmt: skip
 
 #: Bounds of what is searched: micro-batches are powers of two, tp stays in a node.
@@ -25,6 +27,9 @@ LARGEST_MICRO_BATCH, LARGEST_TP, LARGEST_PP, LARGEST_STAGES = 64, 8, 64, 128
 
 #: Shares of the layers that are run again, where a stack calls that selective: every fourth, third, second one …
 SOME_LAYERS = [1 / 4, 1 / 3, 1 / 2, 2 / 3, 3 / 4, 4 / 5, 1.0]
+
+#: Shares of the activations that are kept on the host, where that is open.
+SPILLED = [1 / 4, 1 / 2, 3 / 4, 1.0]
 
 #: Words for recompute that say none of ours: no word, and policies of MaxText that keep the matrix products. The policy
 #: is then chosen, and told among what was completed.
@@ -53,9 +58,10 @@ def mappings(
     if _ASYNCHRONOUS.search(cells.text("note")):
         overlap["overlap_tp"] = 1.0
     if workload.experts is not None:
-        fixed["experts"] = ExpertMapping(ep=cells.count("ep") or 1.0, etp=cells.count("etp") or 1.0)
-    fixed |= {name: cells.flag(name) or 0.0 for name in ("offload_weights", "offload_activations", "offload_optimizer")}
-    policies = recompute(cells, default)
+        stated = dict(ep=cells.count("ep") or 1.0, etp=cells.count("etp") or 1.0)
+        fixed["experts"] = ExpertMapping(**stated, **{name: default(name) for name in EXPERTS_LEFT_OPEN})
+    fixed |= {name: cells.flag(name) or 0.0 for name in ("offload_weights", "offload_optimizer")}
+    policies = spilled(cells, recompute(cells, default), default)
     found = []
     for tp, pp in splits(cells, workload, devices / cp):
         dp = devices / (tp * pp * cp)
@@ -66,10 +72,10 @@ def mappings(
         found += [
             Mapping(
                 tp=tp, pp=pp, dp=dp, micro_batch=batch, virtual_stages=stages, recompute=policy, dp_replicate=slices,
-                recompute_share=share, sequence_parallel=sequence, **overlap, **fixed,
+                recompute_share=share, offload_activations=host, sequence_parallel=sequence, **overlap, **fixed,
             )
             for batch, stages in schedules(cells, workload, pp, dp)
-            for policy, share in policies
+            for policy, share, host in policies
         ]  # fmt: skip
     if not found:
         raise Skip("no mapping fits", f"{devices:g} devices, {workload.global_batch:g} sequences a step")
@@ -131,6 +137,22 @@ def recompute(cells: Cells, default: Default) -> list[tuple[float, float]]:
         raise Skip("recompute unknown", f"{stated}; {', '.join(Recompute.__members__)}")
     cells.search("recompute")
     return [*policies["none"], *policies["selective"], (float(Recompute.full), 1.0)]
+
+
+def spilled(
+    cells: Cells, policies: list[tuple[float, float]], default: Default
+) -> list[tuple[float, float, float]]:
+    """Recompute policies with the share of the activations that are kept on the host.
+
+    Where a row says neither what is run again nor what is kept on the host, a stack that spills moves as little of the
+    activations as memory allows before it runs layers again.
+    """
+    stated = cells.flag("offload_activations")
+    found = [(policy, share, stated or 0.0) for policy, share in policies]
+    if stated is None and default("spills") and cells.completed.get("recompute") == "":
+        cells.search("offload_activations")
+        found[1:1] = [(*policies[0], host) for host in SPILLED]
+    return found
 
 
 def splits(cells: Cells, workload: Workload, devices: float) -> list[tuple[float, float]]:

@@ -25,6 +25,7 @@ class Lookup:
         self.expert_kernels: Callable[[str], ExpertKernels] = functools.cache(
             lambda slug: build(ExpertKernels, catalog.expert_kernels(slug))
         )
+        self.expert_options: Callable[[str], catalog.Values] = functools.cache(catalog.expert_options)
         self.entry: Callable[[str, str], catalog.Entry] = functools.cache(catalog.entry)
         self.resolve: Callable[[str, str], str] = functools.cache(self._resolve)
         self.known: Callable[[str], dict[str, str]] = functools.cache(catalog.known_names)
@@ -61,8 +62,16 @@ class Lookup:
             for slug in catalog.names(kind):
                 entry = catalog.entry(kind, slug)
                 device = catalog.resolve("accelerator", entry.value("accelerator")) if kind == "system" else ""
-                found += [(prefix, kind, slug, device) for prefix in entry.measured_sources]
+                prefixes = (*entry.measured_sources, *entry.nearest_sources)
+                found += [(prefix, kind, slug, device) for prefix in prefixes]
         return sorted(found, key=lambda item: -len(item[0]))
+
+    def is_nearest(self, stack: str, source: str, note: str = "") -> bool:
+        """Whether a stack only stands in for that of a source: its ``nearest`` name it, its ``sources`` do not."""
+        entry = self.entry("software", stack)
+        return not any(_names(prefix, source, note) for prefix in entry.measured_sources) and any(
+            _names(prefix, source, note) for prefix in entry.nearest_sources
+        )
 
     def by_source(self, kind: str, source: str, accelerator: str = "", note: str = "") -> str:
         """Slug of the system with this accelerator (or the stack) whose ``sources`` name this source.

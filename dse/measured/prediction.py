@@ -12,6 +12,7 @@ import numpy as np
 from dse.measured.completion import Candidates, complete
 from dse.measured.names import Lookup
 from dse.measured.table import Case, Skip
+from dse.model.formats import RECIPES
 from dse.study import TRAINING, Study
 from dse.sweep.engine.chunks import in_batches
 from dse.sweep.engine.point import Program
@@ -140,12 +141,12 @@ def _choose(
     runs &= np.isfinite(metrics[study.objective]) & np.isfinite(metrics[study.memory])
     if not runs.any():
         return Prediction(case, completed=candidates.completed, skip=Skip("beyond the range of single precision"))
-    need, fits, note = metrics[study.memory], runs & (reason == 0), ""
+    need, fits, note = metrics[study.memory], runs & (reason == 0), candidates.note
     if not fits.any():
         if candidates.fits_memory_by_choice:
             smallest = f"smallest need {need[runs].min() / _GIB:.1f} GiB"
             return Prediction(case, completed=candidates.completed, skip=Skip("does not fit in memory", smallest))
-        fits, note = runs & (need == need[runs].min()), "over capacity"
+        fits, note = runs & (need == need[runs].min()), "; ".join(filter(None, (note, "over capacity")))
     chosen = _fastest(mappings, metrics[study.objective], fits)
     if beyond:
         note = "; ".join(filter(None, (note, "asks for what its stack is said to lack")))
@@ -181,5 +182,5 @@ def _sentence(bits: int, study: Study) -> str:
 
 def peak_rate(design: Design) -> float:
     """Dense peak of all devices of a design at its precision, in FLOP/s."""
-    rate, precision = design.system.accelerator.matrix_rate, Precision(int(design.mapping.precision)).name
-    return float(getattr(rate, precision.removesuffix("_block"))) * float(design.system.n_devices)
+    recipe = RECIPES[Precision(int(design.mapping.precision))]
+    return float(getattr(design.system.accelerator.matrix_rate, recipe.rate)) * float(design.system.n_devices)

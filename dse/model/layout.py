@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from dse.model import links, schedules
 from dse.model.choice import ceiling, divides, even_part, least, power_of_two
-from dse.model.formats import activation_bytes, operand_bytes
+from dse.model.formats import activation_bytes, cast_reads, operand_bytes
 from dse.types import (
     Attention,
     ContextExchange,
@@ -193,6 +193,7 @@ def lay_out(design: Design) -> Layout:
             activation=activation_bytes(m.precision),
             gradient=software.gradient_bytes,
             cache=design.system.accelerator.cache,
+            reads=cast_reads(m.precision),
         ),
         flash=jnp.where(software.attention == float(Attention.flash), 1.0, 0.0),
         fused=software.fused_elementwise,

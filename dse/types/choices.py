@@ -18,7 +18,7 @@ def choice_name(choice: IntEnum) -> str:
 
 
 class Precision(IntEnum):
-    """Number format of the matrix operands; ``fp8_block`` and ``mx`` style formats share fp8 rates."""
+    """Recipe of the matrix products; :data:`dse.model.formats.RECIPES` says what each means."""
 
     fp32 = 0
     tf32 = 1
@@ -29,6 +29,10 @@ class Precision(IntEnum):
     fp4 = 6
     int8 = 7
     int4 = 8
+    fp8_row = 9  # a scale a row
+    mxfp8 = 10
+    nvfp4 = 11
+    mxfp4 = 12
 
 
 class Recompute(IntEnum):

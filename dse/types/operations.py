@@ -65,6 +65,7 @@ class Element(NamedTuple):
     activation: Scalar  # activations and messages between operators
     gradient: Scalar  # accumulated weight gradients
     cache: Scalar  # bytes of the last on-chip cache
+    reads: Scalar = 1.0  # of an activation, by its cast to a matrix operand
 
     def sixteen_bit(self) -> Element:
         """The same for operators that a narrower recipe leaves in 16 bits (attention core, head)."""

@@ -75,6 +75,18 @@ class ExpertKernels:
         "", "s", "device time of a layer's forward in small kernels of routing: top-k, losses, indices, padding",
         default=2e-4,
     )  # fmt: skip
+    row_time: Scalar = metadata(
+        "", "s", "device time of a layer's forward for each routed row in kernels of routing: sorting, indices, copies",
+        default=0.0,
+    )  # fmt: skip
+    slowdown: Scalar = metadata(
+        "", "1", "time of a layer with experts in a real step over that of its kernels and messages", default=1.0,
+        bounds=POSITIVE,
+    )  # fmt: skip
+    expert_host_time: Scalar = metadata(
+        "", "s", "host time to launch the forward of a layer with experts, where that is more than any layer's",
+        default=0.0,
+    )  # fmt: skip
     exchange_cores: Scalar = metadata(
         "", "1", "share of the device's compute that messages between experts take beside it, if more than the links'",
         default=0.15, bounds=SHARE,

@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 
 from docs.make.accuracy.page import write_page
 from dse.errors import InputError
-from dse.measured import Row, evaluate_many, predict_cases, read_cases
+from dse.measured import Row, evaluate_many, mappings, predict_cases, read_cases
+from dse.measured.cells import Cells
 from dse.measured.columns import READ
 from dse.measured.comparison import compare, predict, validate
 from dse.measured.prediction import BATCH, _evaluate_batch
 from dse.measured.table import WIDE
+from dse.types import Precision
 
 #: GPT-22B of Korthikanti et al. 2022, everything stated.
 STATED = {
@@ -205,6 +207,50 @@ def test_experts_of_the_catalogue_need_a_mapping_and_a_stack_that_tells_of_them(
     without_ep, other_stack = (only(table(stated | change)) for change in ({"ep": ""}, {"software": "fsdp"}))
     assert without_ep.skip.reason == other_stack.skip.reason == "mixture of experts not modelled"
     assert "ep" in without_ep.skip.detail and "fsdp" in other_stack.skip.detail
+
+
+#: A row of NVIDIA's performance summaries: Mixtral-8x7B on 64 B200 (NeMo 25.02), 15,457 tokens a second and device.
+MIXTRAL = {k: v for k, v in STATED.items() if k in ("layers_used", "unit")} | {
+    "source": "NeMo_25.02", "model": "Mixtral-8x7B", "gpu": "B200", "n_gpus": "64", "tp": "1", "pp": "1", "cp": "1",
+    "ep": "8", "micro_batch": "2", "global_batch": "256", "seq_len": "4096", "precision": "FP8", "zero_stage": "1",
+}  # fmt: skip
+
+
+def test_mixtral_on_b200_runs_as_published(table):
+    rate = only(table(MIXTRAL)).metrics["tokens_per_second_per_device"]
+    assert rate == pytest.approx(15_457, rel=0.10)
+
+
+def test_a_release_without_a_stack_is_predicted_by_the_nearest_and_says_so(table):
+    releases = [f"Megatron-Bridge_{release}" for release in ("25.11", "26.04", "26.06", "27.01")]
+    rows = [MIXTRAL | {"source": source, "config_id": source} for source in releases]
+    found = predict_cases(read_cases(table(*rows), measured=False))
+    told = [prediction.completed["software"].removeprefix("megatron-bridge-blackwell") for prediction in found]
+    assert told == ["", "-26-02", "-26-06", "-26-06"]
+    assert ["nearest stack" in prediction.note for prediction in found] == [False, False, False, True]
+
+
+def test_activations_that_do_not_fit_go_to_the_host_where_the_stack_does_so(table):
+    """FSDP of Llama-3-70B on GB200: layers run again on stacks that never spill, and where a row says so."""
+    row = LLAMA | {
+        "source": "Megatron-Bridge_25.09", "model": "Llama-3-70B", "gpu": "GB200", "n_gpus": "64", "cp": "1",
+        "micro_batch": "2", "precision": "FP8", "zero_stage": "fsdp", "recompute": "",
+    }  # fmt: skip
+    changes = ({}, {"software": "megatron-core-te-blackwell"}, {"recompute": "full"})
+    rows = [row | change | {"config_id": str(i)} for i, change in enumerate(changes)]
+    found = predict_cases(read_cases(table(*rows), measured=False))
+    chosen = [prediction.chosen.mapping for prediction in found]
+    assert [m.recompute for m in chosen] == [0.0, 2.0, 2.0]
+    assert [m.offload_activations > 0.0 for m in chosen] == [True, False, False]
+    assert float(found[0].completed["offload_activations"]) == chosen[0].offload_activations
+
+
+@pytest.mark.parametrize(("name", "precision"), [("FP8-CS", "fp8"), ("FP8-subchannel/MX", "mxfp8"), ("MXFP8", "mxfp8"),
+                                                 ("NVFP4", "nvfp4"), ("TE-bf16", "bf16"), ("bf16?", "bf16"),
+                                                 ("int8", "int8")])  # fmt: skip
+def test_precisions_are_known_by_the_names_that_tables_use(table, name, precision):
+    cells = Cells(read_cases(table(STATED | {"precision": name}))[0].row)
+    assert Precision(int(mappings.precision(cells))).name == precision
 
 
 BAD_ROWS = {

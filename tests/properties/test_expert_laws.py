@@ -107,6 +107,22 @@ def test_one_expert_has_the_kernels_of_a_dense_layer():
     assert routed - plain == pytest.approx(extra, rel=1e-3)
 
 
+def test_levels_of_a_stack_are_of_its_layers_with_experts():
+    """A slow-down multiplies their parts, a routed row counts three times, and the host where it is slower."""
+    levels = {"": {}, "slowdown": {"slowdown": 1.5}, "row": {"row_time": 1e-8}, "host": {"expert_host_time": 1.0}}
+    base = make_design(GATED, software=dataclasses.replace(FLASH, host_time=0.0), dp=8, recompute=0)
+    designs = {name: with_experts(base, ep=4, kernels=ExpertKernels(**level)) for name, level in levels.items()}
+    found = {name: metrics_of(design) for name, design in designs.items()}
+    layout = lay_out(designs[""])
+    layers = GATED.n_layers * float(layout.n_micro_batches)
+    for part in ("forward", "backward", "tensor_parallel"):
+        plain, slow = (float(getattr(found[name], f"step_time_{part}")) for name in ("", "slowdown"))
+        assert slow == pytest.approx(1.5 * plain, rel=1e-5)
+    rows = 3.0 * 1e-8 * layers * float(layout.experts.rows)
+    assert float(found["row"].step_time - found[""].step_time) == pytest.approx(rows, rel=1e-2)
+    assert float(found["host"].step_time) >= 2.0 * layers
+
+
 def test_one_expert_has_the_state_of_a_dense_layer():
     dense = make_design(GATED, software=FLASH)
     one = with_experts(dense, Experts(n_experts=1.0, top_k=1.0, expert_ffn=GATED.ffn_hidden))

@@ -124,6 +124,6 @@ def test_the_model_is_the_same():
     # The model shares rates and routes itself, so what is merged is less than it was; what is left must not grow:
     # 2,913, 200 for aligned domains, meshes, hybrid sharding and links that two dimensions share, 100 for pipelines
     # whose ends hold a layer less, 50 for recompute operator by operator and messages of copies of their own, 30
-    # for polling and what a stack lacks.
-    assert len(found.equations) <= 3_310
+    # for polling and what a stack lacks, 30 for recipes of narrow formats.
+    assert len(found.equations) <= 3_340
     assert len(found.equations) < 0.62 * len(jax.make_jaxpr(dse.evaluate)(base).eqns)

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from docs.make.markdown import document, percent, table
-from dse.calibrate import stacks
+from dse.calibrate import experts, stacks
 from dse.calibrate.steps import NAMES, PHYSICAL, Calibration, fitted_as, is_physical
 from dse.measured.uncertainty import quantile
+from dse.types import Precision, choice_name
 
 _ABOUT = """\
 The numbers of every stack in `hw_catalog/software/`, fitted to measured training steps: values that all stacks share,
@@ -48,8 +49,85 @@ def page(found: Calibration, command: str) -> str:
         "### Values beyond their physical range", _BEYOND,
         table(["stack", "parameter", "value", "range"], _beyond(found)),
         f"A stack without rows has the shared values and a residual of {percent(found.residual(''))}.",
+        "## Recipes on Blackwell", _RECIPES, table(["recipe", "points", *_ERRORS], _recipes(found)),
     ]  # fmt: skip
+    if found.experts is not None:
+        parts += mixtures(found.experts)
     return document(parts)
+
+
+def mixtures(found: experts.Found) -> list[str]:
+    """What was found of mixtures of experts."""
+    heads = ["cell", "model", "tp", "pp", "ep", "micro-batch", "precision", "error", "constant MFU", "nearer"]
+    return [
+        "## Mixtures of experts", _EXPERTS, table(["prediction", "points", *_ERRORS], _experts(found)),
+        table(["stack", *experts.NAMES], _levels(found)), "Every point, its cell left out:",
+        table(heads, _points(found)),
+    ]  # fmt: skip
+
+
+_ERRORS = ["mean", "median", "90 %", "bias"]
+
+_RECIPES = """\
+Unseen errors of dense models by recipe. A design that was measured in several releases is one point, the mean of its
+rows. Nothing is fitted to a recipe: NVFP4's rate, casts and 16-bit layers are those of `dse/model/formats.py`."""
+
+_EXPERTS = """\
+Rows of mixtures of experts are fitted apart, with what dense steps told as it is (`dse/calibrate/experts.py`): three
+numbers that all share, one of each kind of chips, two of each range of releases. A design that was measured several
+times with one stack is one point, with the mean size of its rows' errors; a host waits for experts but where the row's
+note says that tokens are dropped. The headline is *cell left out*: no row of the point's accelerator in its range of
+releases was seen. *Blind* has the defaults of the leaves, with dense steps fitted alone. *Constant MFU* takes the mean
+share of the peak that all other cells reach. That experts wait for their host, and which form the levels have, was
+chosen while looking at these rows."""
+
+
+def _summary(errors: np.ndarray) -> list[str]:
+    size = np.abs(errors)
+    return [
+        str(len(errors)), percent(float(np.mean(size))), percent(float(np.median(size))),
+        percent(float(np.quantile(size, 0.9))), percent(float(np.mean(errors)), "+"),
+    ]  # fmt: skip
+
+
+def _recipes(found: Calibration) -> Iterable[list[str]]:
+    """Unseen errors on Blackwell by precision, each distinct design once."""
+    by_design: dict[tuple[str, object, str], list[float]] = {}
+    for c, group, family, error in zip(
+        found.rows.compared, found.rows.groups, found.rows.families, found.unseen, strict=True
+    ):
+        design = c.prediction.chosen
+        precision = choice_name(Precision(int(design.mapping.precision)))
+        if family == "blackwell":
+            by_design.setdefault((precision, group, str(design.system.accelerator.power.tdp)), []).append(error)
+    kinds = {"fp8, MXFP8": ("fp8", "fp8-block", "mxfp8"), "NVFP4": ("nvfp4",), "bf16": ("bf16",)}
+    for name, precisions in kinds.items():
+        errors = [np.mean(rows) for (precision, *_), rows in by_design.items() if precision in precisions]
+        if errors:
+            yield [name, *_summary(np.expm1(errors))]
+
+
+def _experts(found: experts.Found) -> Iterable[list[str]]:
+    for name, errors in found.errors.items():
+        yield [name, *_summary(errors)]
+
+
+def _levels(found: experts.Found) -> Iterable[list[str]]:
+    for stack, values in found.values.items():
+        yield [stack, *(f"{value:.3g}" if value > 0.01 else f"{1e6 * value:.3g} us" for value in values.values())]
+
+
+def _points(found: experts.Found) -> Iterable[list[str]]:
+    """The points, with the better of model and baseline."""
+    errors = found.errors
+    for place, i in enumerate(found.firsts):
+        get = found.rows.compared[i].prediction.case.row.get
+        model, constant = errors["cell left out"][place], errors["constant MFU of other cells"][place]
+        nearer = "model" if abs(model) <= abs(constant) else "constant MFU"
+        yield [
+            found.rows.cells[i], *(get(name) for name in ("model", "tp", "pp", "ep", "micro_batch", "precision")),
+            percent(model, "+"), percent(constant, "+"), nearer,
+        ]  # fmt: skip
 
 
 def _errors(found: Calibration) -> Iterable[list[str]]:

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from dse.model.choice import choose, least
-from dse.types import Accelerator, Power, Precision, Scalar
+from dse.model.formats import RECIPES
+from dse.types import Accelerator, Power, Scalar
 
 #: Lowest clock over the nominal one that a power limit may ask for.
 LOWEST_CLOCK = 0.1
@@ -51,12 +52,12 @@ def control_power(ratio: Scalar, volts: Scalar, power: Power) -> Scalar:
 
 def flop_energy(precision: Scalar, power: Power) -> Scalar:
     """Energy of a matrix FLOP at ``precision`` in J, at the nominal voltage."""
-    relative = choose(precision, {
-        Precision.fp32: power.four_byte_energy, Precision.tf32: power.tf32_energy, Precision.bf16: 1.0,
-        Precision.fp16: 1.0, Precision.fp8: power.one_byte_energy, Precision.fp8_block: power.one_byte_energy,
-        Precision.fp4: power.half_byte_energy, Precision.int8: power.one_byte_energy,
-        Precision.int4: power.half_byte_energy,
-    })  # fmt: skip
+    by_rate: dict[str, Scalar] = {
+        "fp32": power.four_byte_energy, "tf32": power.tf32_energy, "bf16": 1.0, "fp16": 1.0,
+        "fp8": power.one_byte_energy, "int8": power.one_byte_energy,
+        "fp4": power.half_byte_energy, "int4": power.half_byte_energy,
+    }  # fmt: skip
+    relative = choose(precision, {code: by_rate[recipe.rate] for code, recipe in RECIPES.items()})
     return power.matrix_energy * relative
 
 

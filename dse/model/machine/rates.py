@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model.choice import choose, just_below_reciprocal, least
-from dse.model.formats import operand_bytes
+from dse.model.formats import RECIPES, operand_bytes, trait
 from dse.types import Accelerator, Design, FineKernels, Kernels, OperatorKind, Precision, Scalar, Software, Steps
 
 #: A rate or size that is missing is replaced by this, so that nothing divides by zero;
@@ -22,18 +22,8 @@ def reciprocal(rate: Scalar) -> Scalar:
 
 def matrix_rate(accelerator: Accelerator, precision: Scalar) -> Scalar:
     """Dense matrix rate at ``precision`` in FLOP/s; 0 where the accelerator has none."""
-    rate = accelerator.matrix_rate
-    by_code = {
-        Precision.fp32: rate.fp32,
-        Precision.tf32: rate.tf32,
-        Precision.bf16: rate.bf16,
-        Precision.fp16: rate.fp16,
-        Precision.fp8: rate.fp8,
-        Precision.fp8_block: rate.fp8,
-        Precision.fp4: rate.fp4,
-        Precision.int8: rate.int8,
-        Precision.int4: rate.int4,
-    }
+    rates = accelerator.matrix_rate
+    by_code: dict[Precision, Scalar] = {code: getattr(rates, recipe.rate) for code, recipe in RECIPES.items()}
     return choose(precision, by_code)
 
 
@@ -115,6 +105,7 @@ def byte_time(accelerator: Accelerator) -> Scalar:
 def _units(accelerator: Accelerator, precision: Scalar, software: Software | None) -> dict[OperatorKind, Unit]:
     """How each kind of operator runs.
 
+    Products of a recipe that leaves some layers in 16 bits take the mean over its layers.
     Stacks differ in the flash-attention kernel they call, so its time is scaled apart from other matrices', with
     its floor.
     """
@@ -130,6 +121,8 @@ def _units(accelerator: Accelerator, precision: Scalar, software: Software | Non
         peak * kernels.matrix_efficiency, sixteen * kernels.matrix_efficiency, sixteen * kernels.flash_efficiency,
         accelerator.vector_rate * kernels.vector_efficiency,
     ))  # fmt: skip
+    left = trait(precision, lambda recipe: recipe.sixteen_bit)
+    product = (1.0 - left) * product / trait(precision, lambda recipe: recipe.efficiency) + left * product_16
     units = {
         OperatorKind.matrix: Unit(product, matrix, floor, on_matrix, kernels.fine),
         OperatorKind.matrix_16: Unit(product_16, matrix, floor, on_matrix, kernels.fine),

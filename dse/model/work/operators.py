@@ -96,7 +96,7 @@ def elementwise(
 
 def casts(inputs: Scalar, gradients: Scalar, element: Element) -> Operator:
     """Casts of so many elements of inputs, and in the backward of ``gradients`` times as many, to narrower operands."""
-    cast = element.activation + 2.0 * element.operand
+    cast = element.reads * element.activation + 2.0 * element.operand
     narrow = jnp.where(element.operand < element.activation, 1.0, 0.0)
     return elementwise("quantization", inputs, cast, cast * gradients, 0.0, flops=Flops(0.0, 0.0), present=narrow)
 

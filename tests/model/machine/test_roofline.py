@@ -69,8 +69,9 @@ def test_the_cache_bounds_re_reads():
 
 @pytest.mark.parametrize(
     ("precision", "size"),
-    [("fp32", 4.0), ("bf16", 2.0), ("fp8", 1.0), ("fp8_block", 1.03125), ("fp4", 0.5625), ("int4", 0.5)],
-)
+    [("fp32", 4.0), ("bf16", 2.0), ("fp8", 1.0), ("fp8_block", 1.03125), ("fp4", 0.5625), ("int4", 0.5),
+     ("fp8_row", 1.0), ("mxfp8", 1.03125), ("nvfp4", 0.5625), ("mxfp4", 0.53125)],
+)  # fmt: skip
 def test_block_formats_carry_their_scales(precision, size):
     assert float(operand_bytes(float(Precision[precision]))) == pytest.approx(size)
 
@@ -79,6 +80,15 @@ def test_precision_sets_the_rate():
     assert float(matrix_rate(ACCELERATOR, float(Precision.fp8))) == pytest.approx(624e12)
     assert float(matrix_rate(ACCELERATOR, float(Precision.fp4))) == 0.0
     assert time(8192.0, 8192.0, 8192.0, precision=float(Precision.fp8)) < time(8192.0, 8192.0, 8192.0)
+
+
+def test_a_recipe_that_leaves_layers_in_16_bits_takes_their_mean():
+    """NVFP4 beside the format alone, on a chip that has it: 5 % of layers in bf16, the rest at 0.875 of its rate."""
+    chip = dataclasses.replace(ACCELERATOR, matrix_rate=dataclasses.replace(ACCELERATOR.matrix_rate, fp4=1248e12))
+    each = {p: float(rates_of(chip, float(Precision[p])).units[OperatorKind.matrix].flop_time)
+            for p in ("bf16", "fp4", "mxfp4", "nvfp4")}  # fmt: skip
+    assert each["mxfp4"] == pytest.approx(each["fp4"] / 0.875)
+    assert each["nvfp4"] == pytest.approx(0.95 * each["mxfp4"] + 0.05 * each["bf16"])
 
 
 def test_a_weight_gradient_accumulates_in_its_buffer():
