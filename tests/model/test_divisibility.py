@@ -40,7 +40,7 @@ sizes = st.builds(
 def bits(values):
     """Bits of the designs at these leaves that tell of divisibility."""
     design = replace(DESIGN, values)
-    return infeasible_reason(design, lay_out(design), 0.0, 0.0, False) & DIVISIBLE
+    return infeasible_reason(design, lay_out(design), 0.0, 0.0, 0.0, False) & DIVISIBLE
 
 
 @settings(max_examples=60, deadline=None)

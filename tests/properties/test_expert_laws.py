@@ -396,7 +396,8 @@ def test_a_thin_top_level_slows_what_leaves_a_pod(flavour):
 def test_the_run_of_deepseek_v3():
     """180,000 hours of H800 for 10^12 tokens (DeepSeek-V3 technical report, table 1), to 10 %; nothing is fitted to it.
 
-    The choices of the report fit; each undone takes longer, or does not fit.
+    The choices of the report fit but for the schedule, under which a device holds more here than it has; each undone
+    takes longer, or does not fit.
     """
     def run(**other):
         chosen = dict(
@@ -405,10 +406,12 @@ def test_the_run_of_deepseek_v3():
         )  # fmt: skip
         return metrics_of(dse.design("deepseek-v3", "h800-cluster", n_devices=2048, **chosen | other))
 
+    as_it_ran = run(software="deepseek-dualpipe", schedule="dualpipe", overlap_ep=0)
+    hours = 2048 * 1e12 / float(as_it_ran.tokens_per_second) / 3600.0
+    assert hours == pytest.approx(180e3, rel=0.1)
+    assert int(as_it_ran.infeasible_reason) == Infeasible.memory
     found = run()
     assert bool(found.feasible)
-    hours = 2048 * 1e12 / float(found.tokens_per_second) / 3600.0
-    assert hours == pytest.approx(180e3, rel=0.1)
     for undone in (dict(precision="bf16"), dict(all_to_all="by-rank"), dict(all_to_all="pairwise"),
                    dict(overlap_ep=0), dict(group_limit=0), dict(dispatch_precision="bf16"), dict(recompute="full")):
         assert float(run(**undone).step_time) > float(found.step_time)
