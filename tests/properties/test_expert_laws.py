@@ -409,7 +409,8 @@ def test_the_run_of_deepseek_v3():
     as_it_ran = run(software="deepseek-dualpipe", schedule="dualpipe", overlap_ep=0)
     hours = 2048 * 1e12 / float(as_it_ran.tokens_per_second) / 3600.0
     assert hours == pytest.approx(180e3, rel=0.1)
-    assert int(as_it_ran.infeasible_reason) == Infeasible.memory
+    # 82 GiB of 78: 16-bit moments of Adam, which they kept (section 3.3.2), are not modelled.
+    assert int(as_it_ran.infeasible_reason) == Infeasible.memory and float(as_it_ran.peak_memory) < 1.1 * 78 * 2.0**30
     found = run()
     assert bool(found.feasible)
     for undone in (dict(precision="bf16"), dict(all_to_all="by-rank"), dict(all_to_all="pairwise"),

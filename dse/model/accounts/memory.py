@@ -160,7 +160,14 @@ def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Stag
     )
     if layout.pipeline is not None:
         brought_back = w.backward * stored_bytes(work.layer) - work.kept.mean
-        memory = memory._replace(activations=memory.activations + stage.put_off * brought_back)
+        # Pairs of passes put weight gradients off in the end, when no other micro-batch is left: p / 2 of them.
+        drained = (stage.put_off + 0.5 * stage.layers) * (work.kept.mean + brought_back)
+        memory = memory._replace(
+            activations=jnp.where(
+                pipeline.pairs(m) > 0.0, jnp.maximum(memory.activations, drained),
+                memory.activations + stage.put_off * brought_back,
+            )
+        )  # fmt: skip
     return memory if work.experts is None else with_experts(memory, design, layout, work.experts, work, stage)
 
 
@@ -266,9 +273,11 @@ def folded(
     first, second, last = stages
     w, m, n, is_folded, copies = design.workload, design.mapping, layout.n_micro_batches, *layout.pipeline
     held = pipeline.held(m, n)
-    short = stage_layers(w.n_layers, m.pp, m.virtual_stages)
+    short = stage_layers(w.blocks, m.pp, m.virtual_stages, None if w.experts is None else w.experts.n_predict)
     lacks = short.short_first + short.short_last
     tied = w.tied_embeddings * head_parameters(w, m.tp)
+    if w.experts is not None:  # what predicts further tokens shares the embedding that lies on its own device
+        tied = tied + copied_embedding(w, m.pp, m.tp)
     ends = first._replace(
         layers=copies * layout.stages.chunks - lacks,
         held=held.stage * layout.stages.chunks - held.first_chunk * short.short_first - short.short_last,

@@ -177,6 +177,24 @@ def test_what_recompute_brings_back_waits_for_weight_gradients():
     assert activations(Schedule.zb_h1, 2.0) == pytest.approx((7.0 * none + full) / 8.0, rel=1e-6)
 
 
+@pytest.mark.parametrize(("schedule", "chunks"), [(Schedule.dualpipe, 1), (Schedule.dualpipev, 2)])
+def test_pairs_put_weight_gradients_off_when_nothing_else_is_held(schedule, chunks):
+    """Walked through the orders: the peak is ``p + 1`` micro-batches', or ``p / 2`` whole ones' if that is more."""
+    for whole in (1.66, 2.0, 5.0, 15.0):  # bytes of a micro-batch that was computed again over those kept
+        peaks = []
+        for order in plan(schedule, 8, chunks, 48).orders:
+            kept = waiting = most = 0.0
+            for slot in order:
+                kept += sum(task.kind is Kind.forward for task in slot)
+                most = max(most, kept + whole * waiting)
+                kept -= sum(task.kind in (Kind.backward, Kind.input_gradient) for task in slot)
+                waiting += sum(task.kind is Kind.input_gradient for task in slot)
+                waiting -= sum(task.kind is Kind.weight_gradient for task in slot)
+            peaks.append(most)
+        ours = max(8.0 * chunks + 1.0, 4.0 * chunks * whole)
+        assert max(peaks) == pytest.approx(ours, abs=chunks + 0.5 * whole)
+
+
 def test_a_design_that_names_1f1b_is_one_that_names_none():
     design = replace(DENSE, {"workload.global_batch": 64.0, "workload.n_layers": 39.0})
     plain = dataclasses.replace(design, mapping=dataclasses.replace(design.mapping, schedule=None))
