@@ -36,7 +36,7 @@ from dse.measured.completion import SEARCHED
 from dse.measured.names import Lookup
 from dse.measured.prediction import alike
 from dse.sweep.engine.programs import persistent_jit
-from dse.types import Attention, Software
+from dse.types import Attention, Software, Workload
 
 #: What steps can tell, with what is believed before any step is seen, and the bounds.
 PARAMETERS = (
@@ -176,13 +176,18 @@ _CONFIGURATION = (
 )  # fmt: skip
 
 
+def is_plain(workload: Workload) -> bool:
+    """Whether it is a dense model whose weights are all trained, on whole sequences: what stacks are fitted to."""
+    return workload.experts is None and workload.adapters is None and workload.packing is None
+
+
 def rows_of(compared: Sequence[Comparison], chips: dict[object, str], levelled: bool = False) -> Rows:
     """The timed rows of dense models that were predicted with a stack of the catalogue, a ``levelled`` one or not.
 
     What stacks are fitted with says nothing of experts.
     """
     kept = [c for c in compared if is_timed(c) and c.prediction.completed.get("software", "") not in (*NOT_FITTED, "")]
-    kept = [c for c in kept if c.prediction.chosen.workload.experts is None]
+    kept = [c for c in kept if is_plain(c.prediction.chosen.workload)]
     kept = [c for c in kept if (lineage_of(c.prediction.completed["software"]) in LEVELLED) == levelled]
     if not kept:
         raise InputError("calibrate", "no measured step that can be predicted", "training rows", "see dse validate")

@@ -18,9 +18,9 @@ from dse.measured.cells import Cells
 from dse.measured.mappings import mappings
 from dse.measured.names import Lookup, family
 from dse.measured.table import Case, Skip
+from dse.measured.tuning import tuned
 from dse.types import Attention, ExpertKernels, Mapping, Software, System, Workload
 
-_FINE_TUNING = re.compile(r"\b(LoRA|SFT|fine-?tun\w*)\b", re.IGNORECASE)
 _EXPERTS = re.compile(r"mixtral|deepseek|moe|-a\d+b\b|gpt-oss|kimi|dbrx|grok|llama-4|minimax", re.IGNORECASE)
 _DROPPING = re.compile(r"\btoken-?drop\b", re.IGNORECASE)
 
@@ -61,7 +61,7 @@ def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
     try:
         system, stack = _system(cells, lookup)
         software = lookup.software(stack)
-        workload = _whole_batch(cells, _workload(cells, lookup, software), devices)
+        workload = tuned(cells, _whole_batch(cells, _workload(cells, lookup, software), devices))
         entry = lookup.entry("software", stack)
         own = {name: float(entry.value(name, 0.0)) for name in ("selective", "spills")}
         if workload.experts is not None:
@@ -92,9 +92,6 @@ def _of_calculon(case: Case, lookup: Lookup) -> Candidates:
 def _refuse(cells: Cells, lookup: Lookup) -> None:
     """Skip what the model does not cover."""
     _refuse_experts(cells, lookup, cells.text("model", "workload"))
-    tuned = _FINE_TUNING.search(cells.text("note"))
-    if tuned:
-        raise Skip("fine-tuning row (LoRA or SFT)", tuned[0])
 
 
 def _refuse_experts(cells: Cells, lookup: Lookup, model: str) -> None:

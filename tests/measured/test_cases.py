@@ -15,6 +15,7 @@ from dse.measured import Row, evaluate_many, mappings, predict_cases, read_cases
 from dse.measured.cells import Cells
 from dse.measured.columns import READ
 from dse.measured.comparison import compare, predict, validate
+from dse.measured.completion import complete
 from dse.measured.prediction import BATCH, _evaluate_batch
 from dse.measured.table import WIDE
 from dse.types import Precision
@@ -253,10 +254,25 @@ def test_precisions_are_known_by_the_names_that_tables_use(table, name, precisio
     assert Precision(int(mappings.precision(cells))).name == precision
 
 
+def test_fine_tuning_is_told_by_columns_or_by_remarks(table):
+    """LoRA has adapters and short documents as the recipes do, unless a row says its own; MLPerf adapts more."""
+
+    def workload(**cells):
+        return complete(read_cases(table(STATED | cells))[0]).workload
+
+    plain, lora, sft = (workload(note=note) for note in ("", "LoRA; DGX H100", "SFT"))
+    assert plain.adapters is None and plain.packing is None
+    assert lora.adapters.rank == 16.0 and lora.adapters.projection == 0.0 and lora.packing.document == 250.0
+    assert sft.adapters is None and sft.packing == lora.packing
+    benchmark = workload(source="MLPerf_training_v5.0", note="LoRA fine-tune", precision="fp8")
+    assert (benchmark.adapters.projection, benchmark.adapters.frozen_bytes, benchmark.packing) == (1.0, 1.0, None)
+    stated = workload(note="LoRA", lora_rank="64", document_tokens="1000")
+    assert (stated.adapters.rank, stated.packing.document) == (64.0, 1000.0)
+
+
 BAD_ROWS = {
     "mixture of experts not modelled": {"n_experts": "8"},
     "devices are no whole slices": {"gpu": "TPUv5e", "n_gpus": "301"},
-    "fine-tuning row (LoRA or SFT)": {"note": "LoRA; DGX H100"},
     "device not in the catalogue": {"gpu": "K80"},
     "no device stated": {"gpu": ""},
     "no number of devices stated": {"n_gpus": ""},

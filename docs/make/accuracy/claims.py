@@ -19,11 +19,15 @@ class Claim(NamedTuple):
     worst: float
     experts: bool = False  #: whether its rows are those of mixtures of experts, which nothing is fitted to
 
+    tuned: bool = False  #: whether they are those of fine-tuning, which nothing is fitted to either
+
     def covers(self, compared: Comparison) -> bool:
-        """Whether a comparison is of its source, metric and kind of model."""
+        """Whether a comparison is of its source, metric and kind of training."""
         design = compared.prediction.design
         experts = design is not None and design.workload.experts is not None
-        return compared.metric == self.metric and compared.source.startswith(self.source) and experts == self.experts
+        tuned = design is not None and (design.workload.adapters or design.workload.packing) is not None
+        of_source = compared.metric == self.metric and compared.source.startswith(self.source)
+        return of_source and (experts, tuned) == (self.experts, self.tuned)
 
 
 CLAIMS = (
@@ -66,6 +70,17 @@ CLAIMS = (
     Claim(
         "SimuMax", "step_time", "DeepSeek-V2 on 8 B200 (with SimuMax): step time", "megatron_b200",
         rows=4, mean=0.04, worst=0.085, experts=True,
+    ),
+    # NeMo 24.07 and Megatron-Bridge 26.06, performance summaries: LoRA and SFT, Llama-2 and -3 on H100 and GB200. What
+    # recipes adapt and how long their documents are is known by rule (dse/measured/tuning.py).
+    Claim(
+        "NeMo_24.07", "tokens_per_second_per_device", "NeMo 24.07, LoRA and SFT on H100: tokens per second",
+        "fine_tuning", rows=3, mean=0.12, worst=0.15, tuned=True,
+    ),
+    Claim(
+        "Megatron-Bridge_26.06", "tokens_per_second_per_device",
+        "Megatron-Bridge 26.06, LoRA and SFT on H100 and GB200: tokens per second", "fine_tuning",
+        rows=6, mean=0.12, worst=0.15, tuned=True,
     ),
     # torchtitan's own benchmark of December 2024, H100 of 96 GB: memory that the allocator reserved.
     Claim(

@@ -107,7 +107,7 @@ def _claims(claimed: Iterable[tuple[Claim, list[Comparison]]], not_seen: NotSeen
 
 def _not_seen(claim: Claim, rows: Sequence[Comparison], not_seen: NotSeen) -> list[str]:
     """Errors of a claim's source left out and of its rows not seen, where something was fitted to them."""
-    if claim.metric.startswith("peak_memory") or claim.experts:
+    if claim.metric.startswith("peak_memory") or claim.experts or claim.tuned:
         return ["not fitted", "not fitted"]
     errors = not_seen.get(rows[0].source)
     return [percent(errors[name]) for name in ("foreign", "unseen")] if errors else ["–", "–"]

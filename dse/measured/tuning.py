@@ -1,0 +1,41 @@
+"""Rows of fine-tuning: adapters and packed documents, as columns state them or as the source's recipes have them.
+
+What a source leaves out follows from who published it. NVIDIA's recipes of fine-tuning run on short questions and
+answers (SQuAD) packed to the sequence, and adapt queries, keys and values alone. MLPerf's benchmark adapts the
+attention, on reports that fill a sequence, with weights in fp8 in NVIDIA's submissions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+from dse.measured.cells import Cells
+from dse.types import Adapters, Packing, Workload
+
+_FINE_TUNING = re.compile(r"\b(LoRA|SFT|fine-?tun\w*)\b", re.IGNORECASE)
+_ADAPTERS = re.compile(r"\bLoRA\b", re.IGNORECASE)
+_MLPERF = re.compile(r"^mlperf", re.IGNORECASE)
+
+#: Rank that the recipes of both publishers have.
+RANK = 16.0
+
+#: Tokens of a packed document of SQuAD, mean square over mean: about 150 to 200 tokens each, few of 500.
+SHORT_DOCUMENT = 250.0
+
+
+def tuned(cells: Cells, workload: Workload) -> Workload:
+    """The workload with the adapters and the packing that a row states, or that its remarks and source tell of."""
+    note, benchmark = cells.text("note"), bool(_MLPERF.match(cells.row.source))
+    rank, document = cells.number("lora_rank"), cells.number("document_tokens")
+    if rank is None and _ADAPTERS.search(note):
+        rank = cells.complete("lora_rank", RANK)
+    if document is None and _FINE_TUNING.search(note) and not benchmark:
+        document = cells.complete("document_tokens", min(SHORT_DOCUMENT, float(workload.seq_len)))
+    if rank:
+        narrow = 1.0 if benchmark and "fp8" in cells.text("precision").lower() else 2.0
+        adapters = Adapters(rank=rank, projection=float(benchmark), feed_forward=0.0, frozen_bytes=narrow)
+        workload = dataclasses.replace(workload, adapters=adapters)
+    if document:
+        workload = dataclasses.replace(workload, packing=Packing(document=document))
+    return workload
