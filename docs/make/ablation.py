@@ -130,7 +130,8 @@ ABLATIONS = (
     Ablation(
         "DualPipe for 1F1B", ("deepseek-v3", "h800-cluster", "deepseek-dualpipe"), {**_DEEPSEEK, "schedule": "1f1b"},
         {"schedule": "dualpipe"}, "messages between experts nearly hidden, no figure",
-        "DeepSeek-AI 2024, section 3.2.1", 1.0, 2.0, remark="takes 82 of 78 GiB here: 16-bit moments of Adam are not modelled",
+        "DeepSeek-AI 2024, section 3.2.1", 1.0, 2.0,
+        remark="takes 82 of 78 GiB here: 16-bit moments of Adam are not modelled",
     ),
     Ablation(
         "a token sent once to a node, not once an expert", ("deepseek-v3", "h800-cluster", "deepseek-dualpipe"),
