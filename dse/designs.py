@@ -22,6 +22,7 @@ from dse.types import (
     Chip,
     ContextParallel,
     Design,
+    Engine,
     ExpertKernels,
     ExpertMapping,
     Experts,
@@ -31,6 +32,8 @@ from dse.types import (
     Packing,
     Pods,
     Precision,
+    Requests,
+    Serving,
     Sharding,
     Tiers,
     choice_name,
@@ -75,9 +78,12 @@ OF_TRAINING: dict[str, type] = {
     "mapping.context": ContextParallel, "mapping.tiers": Tiers, "system.host_tiers": HostTiers,
 }  # fmt: skip
 
+#: Records of a design that serves.
+OF_SERVING: dict[str, type] = {"workload.requests": Requests, "mapping.serving": Serving, "software.engine": Engine}
+
 #: Records that only some designs have: path → class.
 OPTIONAL: dict[str, type] = {
-    CHIP: Chip, PODS: Pods, EXPERTS: Experts, "workload.latent": Latent, **OF_EXPERTS, **OF_TRAINING,
+    CHIP: Chip, PODS: Pods, EXPERTS: Experts, "workload.latent": Latent, **OF_EXPERTS, **OF_TRAINING, **OF_SERVING,
 }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from dse.types.choices import (
     Collective,
     ContextExchange,
     Infeasible,
+    Load,
     MessageKind,
     OperatorKind,
     Placement,
@@ -41,6 +42,7 @@ from dse.types.metrics import Metrics
 from dse.types.network import CollectiveKernels, Network, Pods, Volumes
 from dse.types.operations import Dimension, Element, Group, Message, Operator, Scope, Window, Work
 from dse.types.power import Power
+from dse.types.serving import Engine, Requests, Serving, ServingMetrics
 from dse.types.software import (
     Capabilities,
     ContextParallel,
@@ -81,6 +83,7 @@ __all__ = [
     "Dimension",
     "EfficiencySteps",
     "Element",
+    "Engine",
     "ExpertKernels",
     "ExpertMapping",
     "Experts",
@@ -90,6 +93,7 @@ __all__ = [
     "Infeasible",
     "Kernels",
     "Latent",
+    "Load",
     "LogicNode",
     "Mapping",
     "MatrixRate",
@@ -107,9 +111,12 @@ __all__ = [
     "Power",
     "Precision",
     "Recompute",
+    "Requests",
     "Scalar",
     "Scope",
     "SequenceParallel",
+    "Serving",
+    "ServingMetrics",
     "Sharding",
     "Software",
     "Steps",
