@@ -102,7 +102,7 @@ def steady(
     found = Served(
         decode=StepTime(*(part / speed for part in alone)),
         prefill=(step - alone.total) / speed,
-        median=jnp.where((f > 0.5) & ~apart, other, alone.total) / speed,
+        median=jnp.where(apart, alone.total, jnp.where(f > 0.5, other, alone.total)) / speed,
         waiting=jnp.maximum(queue, jnp.where(others > queue, others, queue)),
         prompt=whole_pieces * other,
         rate=rate,
