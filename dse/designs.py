@@ -22,6 +22,7 @@ from dse.types import (
     Chip,
     ContextParallel,
     Design,
+    Engine,
     ExpertKernels,
     ExpertMapping,
     Experts,
@@ -34,6 +35,8 @@ from dse.types import (
     Pods,
     Precision,
     Recompute,
+    Requests,
+    Serving,
     Sharding,
     Tiers,
     choice_name,
@@ -84,10 +87,13 @@ OF_TRAINING: dict[str, type] = {
     "mapping.context": ContextParallel, "mapping.tiers": Tiers, "system.host_tiers": HostTiers,
 }  # fmt: skip
 
+#: Records of a design that serves.
+OF_SERVING: dict[str, type] = {"workload.requests": Requests, "mapping.serving": Serving, "software.engine": Engine}
+
 #: Records that only some designs have: path → class.
 OPTIONAL: dict[str, type] = {
     CHIP: Chip, PODS: Pods, LINKS: Links, PACKAGE: Package, EXPERTS: Experts, "workload.latent": Latent, **OF_EXPERTS,
-    **OF_TRAINING,
+    **OF_TRAINING, **OF_SERVING,
 }  # fmt: skip
 
 

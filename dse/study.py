@@ -98,6 +98,8 @@ class Study:
     steps: tuple[str, ...] = ()  #: metrics that vary in steps or not at all: nothing is differentiated by them
     optional: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     #: group of metrics left out unless asked for → how the leaves begin that nothing but these depends on
+    plain: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    #: leaves that its model does not read → a value to which no rule of divisibility objects
     idle_options: Mapping[str, IdleRule] = dataclasses.field(default_factory=dict)
     #: option of the mapping → where it changes nothing; its plain value 0 then stands for all of them
     same_options: tuple[SameOption, ...] = ()  #: of options that are not idle there
@@ -179,8 +181,12 @@ class Study:
 
 
 def of_document(document: Mapping[str, Any]) -> Study:
-    """The kind of study that a parsed specification asks for: training, the only one there is."""
-    return TRAINING
+    """The kind of study that a parsed specification asks for: serving where it has a section of that name."""
+    if "serving" not in document:
+        return TRAINING
+    from dse.study_serving import SERVING
+
+    return SERVING
 
 
 # --- training ---------------------------------------------------------------------------------------------

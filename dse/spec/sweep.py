@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dse import inputs, toml
-from dse.designs import CHIP, MOST, is_whole, known_leaves, told_reading
+from dse.designs import CHIP, MOST, OF_SERVING, is_whole, known_leaves, told_reading
 from dse.errors import InputError, nearest, unknown_name
 from dse.spec import axes as axis_values
 from dse.spec.axes import Axis
@@ -48,7 +48,10 @@ _SECTIONS = {
     },
     "software": {"name": "software"},
     "mapping": {},
+    "serving": {},
 }
+#: How the leaves begin that the section ``[serving]`` may fix; the section itself asks for serving.
+_OF_SERVING = tuple(f"{path}." for path in OF_SERVING)
 #: Key of ``[software]`` that lets mappings ask for what the stack lacks.
 ANY_OPTION = "any_option"
 
@@ -280,7 +283,8 @@ def _fixed(document: dict[str, Any], file: str) -> tuple[dict[str, Axis], dict[s
 
 def _leaf_of(section: str, key: str, own: dict[str, str], where: str) -> str:
     """Full path of a key of a section; a leaf of another section is an InputError."""
-    inside = [path for path in known_leaves() if path.startswith(f"{section}.")]
+    begins = _OF_SERVING if section == "serving" else (f"{section}.",)
+    inside = [path for path in known_leaves() if path.startswith(begins)]
     path = axis_values.find_leaf(key, where, own, f"keys of [{section}]")
     if path not in inside:
         raise InputError(where, key, f"leaves of [{section}]", f"move it to [{path.partition('.')[0]}]")

@@ -13,6 +13,7 @@ from dse.types.choices import (
     Collective,
     ContextExchange,
     Infeasible,
+    Load,
     MessageKind,
     OperatorKind,
     Placement,
@@ -44,6 +45,7 @@ from dse.types.metrics import Metrics
 from dse.types.network import CollectiveKernels, Links, Network, Package, Pods, Volumes
 from dse.types.operations import Dimension, Element, Group, Message, Operator, Reach, Scope, Window, Work
 from dse.types.power import Power
+from dse.types.serving import Engine, Requests, Serving, ServingMetrics
 from dse.types.software import (
     Capabilities,
     ContextParallel,
@@ -85,6 +87,7 @@ __all__ = [
     "Dimension",
     "EfficiencySteps",
     "Element",
+    "Engine",
     "ExpertKernels",
     "ExpertMapping",
     "Experts",
@@ -95,6 +98,7 @@ __all__ = [
     "Kernels",
     "Latent",
     "Links",
+    "Load",
     "LogicNode",
     "Mapping",
     "MatrixRate",
@@ -114,10 +118,13 @@ __all__ = [
     "Precision",
     "Reach",
     "Recompute",
+    "Requests",
     "Scalar",
     "Schedule",
     "Scope",
     "SequenceParallel",
+    "Serving",
+    "ServingMetrics",
     "Sharding",
     "Software",
     "Steps",

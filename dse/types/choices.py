@@ -92,6 +92,15 @@ class AllToAll(IntEnum):
     by_node = 2  # one for every scale-up domain, forwarded inside to the devices
 
 
+class Load(IntEnum):
+    """How requests arrive."""
+
+    concurrency = 0  # so many are in flight at any time: one that ends is followed by another
+    static = 1  # all at once, one batch that ends together
+    waves = 2  # all at once, in as many batches as memory asks for
+    offline = 3  # as many as the engine can hold
+
+
 class Placement(IntEnum):
     """Which parallel dimension is innermost (neighbouring devices) to outermost."""
 
@@ -158,6 +167,7 @@ class Infeasible(IntFlag):
     experts_not_divisible = 32768
     experts_unsupported = 65536
     storage = 131072
+    latency = 262144
 
 
 #: One sentence a bit, for tables and dataset attributes.
@@ -181,6 +191,7 @@ INFEASIBLE_MEANING = {
     ),
     Infeasible.precision_unsupported: "the accelerator has no matrix rate at this precision",
     Infeasible.host_memory: "what is offloaded exceeds the host memory of a device",
+    Infeasible.latency: "the time to the first token, or that of an output token, exceeds its limit",
     Infeasible.storage: "what is offloaded to storage exceeds a device's share of it",
     Infeasible.offload_too_few_layers: "offloading needs at least three layers per device",
     Infeasible.power: "no clock meets the power limit, or the clock that is set exceeds the nominal one",

@@ -13,6 +13,7 @@ from dse.types.choices import (
     Schedule,
 )
 from dse.types.fields import COUNT, POSITIVE, POSITIVE_SHARE, SHARE, YES_OR_NO, Bounds, Scalar, metadata, record
+from dse.types.serving import Engine, Serving
 
 #: As much of an option as any mapping asks for.
 _ANY = 2.0**20
@@ -157,6 +158,7 @@ class Software:
     )
     can: Capabilities = Capabilities()
     experts: ExpertKernels | None = None  # where the workload has experts
+    engine: Engine | None = None  # of a stack that serves
 
 
 @record
@@ -286,6 +288,7 @@ class Mapping:
     placement: Scalar = metadata("", "1", "placement order of the parallel dimensions", enum=Placement)
     experts: ExpertMapping | None = None  # where the workload has experts
     sharding: Sharding | None = None  # where ZeRO 3 splits over all replicas it has none
+    serving: Serving | None = None  # of an engine that serves
     context: ContextParallel | None = None  # where keys and values go round a ring it may have none
     tiers: Tiers | None = None  # where offloading ends in the host's memory, and the device updates
     schedule: Scalar | None = metadata(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dse.types.fields import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, YES_OR_NO, Bounds, Scalar, metadata, record
+from dse.types.serving import Requests
 
 _AT_LEAST_ONE, _WHOLE = Bounds(low=1.0), Bounds(whole=True)
 
@@ -129,6 +130,7 @@ class Workload:
     experts: Experts | None = None  # a dense model has none
     latent: Latent | None = None  # attention with whole queries, keys and values has none
     adapters: Adapters | None = None  # of fine-tuning that trains nothing else
+    requests: Requests | None = None  # of serving
     packing: Packing | None = None  # a sequence that is one document has none
 
     @property

@@ -25,25 +25,27 @@ from dse.model.work.operators import (
 from dse.types import Design, Mapping, Operator, OperatorKind, Recompute, Scalar, SequenceParallel
 
 
-def layer_operators(design: Design, layout: Layout) -> list[Operator]:
+def layer_operators(design: Design, layout: Layout, core: list[Operator] | None = None) -> list[Operator]:
     """Every operator of one layer with a dense feed-forward and micro-batch on one device, in forward order.
 
     Stored bytes follow Korthikanti et al. 2022, section 4.1: each operator keeps its input, dropout its mask.
+    ``core``: of the attention, where it is not that of a training step.
     """
-    return layer_around(design, layout, feed_forward(design, layout), quantization(design, layout))
+    return layer_around(design, layout, feed_forward(design, layout), quantization(design, layout), core)
 
 
-def expert_layer_operators(design: Design, layout: Layout) -> list[Operator]:
+def expert_layer_operators(design: Design, layout: Layout, core: list[Operator] | None = None) -> list[Operator]:
     """Every operator of one layer with experts and micro-batch on one device, in forward order."""
     ffn_input = layout.element.operand * kept_inputs(design.mapping, layout)[1] * design.workload.hidden
     operators = expert_operators(design, layout, ffn_input)
-    return layer_around(design, layout, operators, expert_quantization(design, layout))
+    return layer_around(design, layout, operators, expert_quantization(design, layout), core)
 
 
 def layer_around(
-    design: Design, layout: Layout, feed_forward: list[Operator], quantization: Operator
+    design: Design, layout: Layout, feed_forward: list[Operator], quantization: Operator,
+    core: list[Operator] | None = None,
 ) -> list[Operator]:
-    """The operators of a layer around those of its feed-forward, which keep its input."""
+    """The operators of a layer around those of its feed-forward, which keep its input."""  # fmt: skip
     w = design.workload
     e, act = layout.element, layout.element.activation
     rows = layout.norm_tokens * w.hidden  # elements of a residual-stream tensor
@@ -59,7 +61,7 @@ def layer_around(
     return [
         elementwise("attention_norm", rows, 2.0 * act, 6.0 * act, norm_stored, flops=NORM, again=Recompute.norms),
         *attention_inputs(design, layout, attention_input),
-        *attention_operators(design, layout),
+        *(attention_operators(design, layout) if core is None else core),
         linear("projection", layout.tokens, w.hidden, layout.context_width, e, context),
         elementwise("attention_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL),
         elementwise("ffn_norm", rows, 2.0 * act, 6.0 * act, norm_stored, flops=NORM, again=Recompute.norms),

@@ -105,6 +105,7 @@ def _base(names: Names, spec: SweepSpec, parts: Parts, dimensions: tuple[Dimensi
     Axes bring the optional records that they have leaves of.
     """
     values = PLAIN_MAPPING | (PLAIN_EXPERTS if names.has_experts else {}) | names.base()
+    values |= spec.study.plain
     values |= {path: axis.values[0] for path, axis in spec.fixed.items()}
     values |= {path: axis.values[0] for path, axis in parts.axes.items() if axis.values}
     brought = (column for dimension in dimensions for column in dimension.columns.items())

@@ -1,0 +1,177 @@
+"""From one engine step to what a user sees: latency, throughput, waiting."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from dse.model.serving.memory import Room
+from dse.model.serving.step import StepTime, engine_step
+from dse.model.serving.work import Batch, Stage, ranks_of_experts
+from dse.types import Design, Engine, Load, Requests, Scalar, Serving
+
+#: Rounds of the fixed point of a steady state, which has none of them where prompts take no time.
+ROUNDS = 12
+
+#: As busy with prompts as the formula of waiting is asked.
+_BUSIEST = 0.95
+
+
+class Served(NamedTuple):
+    """What a user of one rank of data parallelism sees, in seconds, and how many are served."""
+
+    decode: StepTime  # an output token of a step without prompts
+    prefill: Scalar  # what prompts of others add to it
+    median: Scalar  # time between two tokens
+    waiting: Scalar  # of the time to the first token
+    prompt: Scalar
+    rate: Scalar  # requests a second
+    running: Scalar  # sequences that decode, or wait for their prompt, at once
+    mixed: Scalar  # share of steps with prompts
+
+    @property
+    def token(self) -> Scalar:
+        """Mean seconds between two tokens."""
+        return self.decode.total + self.prefill
+
+
+def tokens_of_a_step(serving: Serving) -> Scalar:
+    """Tokens that a step adds to an answer: ``(1 - a^(k + 1)) / (1 - a)`` with k drafts (Leviathan et al. 2023)."""
+    alpha = serving.acceptance
+    return jnp.where(serving.drafts > 0.0, (1.0 - alpha ** (serving.drafts + 1.0)) / (1.0 - alpha), 1.0)
+
+
+class Steps(NamedTuple):
+    """Engine steps, whose time is taken to be linear in the sequences between half of them and all."""
+
+    all: Scalar  # sequences
+    decode: StepTime  # of all
+    decode_half: StepTime
+    mixed: Scalar  # seconds of a step of all with prompts, or of prompts alone where they do not mix
+    apart: Scalar  # whether they do not
+
+    def decode_at(self, sequences: Scalar) -> StepTime:
+        """A step of so many sequences that decode."""
+        share = 2.0 * (sequences / jnp.maximum(self.all, 1e-6) - 1.0)
+        parts = zip(self.decode, self.decode_half, strict=True)
+        return StepTime(*(jnp.maximum(many + share * (many - half), 0.0) for many, half in parts))
+
+    def mixed_at(self, sequences: Scalar) -> Scalar:
+        """Seconds of a step with prompts beside so many sequences: it is shorter by as much as one without."""
+        less = self.decode.total - self.decode_at(sequences).total
+        return jnp.where(self.apart, self.mixed, jnp.maximum(self.mixed - less, 0.5 * self.mixed))
+
+
+def steady(
+    stage: Stage, ranks: Scalar, requests: Requests, serving: Serving, engine: Engine, running: Scalar, waiting: Scalar
+) -> tuple[Served, StepTime]:
+    """Continuous batching of ``running`` requests in a rank, ``waiting`` more of which wait for a place.
+
+    Every request that ends brings a prompt: of the steps a share ``f = n ISL / (OSL q)`` carries ``q`` prompt tokens.
+    Engines that do not mix stop decoding instead. What is in its prompt does not decode: a fixed point. The other
+    result is a token of a step in which all decode.
+    """
+    speed = tokens_of_a_step(serving)
+    fresh = requests.prompt_tokens * (1.0 - requests.prefix_share)
+    turns = requests.output_tokens / speed  # steps of an answer
+    prompt_context = 0.5 * requests.prompt_tokens * (1.0 + requests.prefix_share)
+    decoding = running * (1.0 + serving.drafts) * jnp.where(serving.mixed > 0.0, 1.0, 0.0)
+    room_left = jnp.maximum(serving.chunk - decoding, 0.25 * serving.chunk)
+    # A step carries what has come since the last one: a prompt, or as many as end with a step.
+    q = jnp.minimum(room_left, jnp.maximum(fresh, 1.0) * jnp.maximum(running / turns, 1.0))
+    apart = serving.mixed <= 0.0
+    steps = _steps(stage, ranks, requests, serving, engine, running, q, prompt_context)
+    pieces = fresh / q
+    whole_pieces = jnp.maximum(pieces, 1.0)  # of one prompt alone: it never shares the step that it waits for
+    n = running
+    for _ in range(ROUNDS):
+        decode, mixed = steps.decode_at(n).total, steps.mixed_at(n)
+        f = jnp.minimum(n * pieces / turns, 1.0)
+        step = jnp.where(apart, decode + n * pieces / turns * mixed, (1.0 - f) * decode + f * mixed)
+        answering = turns * step
+        share = answering / (answering + whole_pieces * mixed)
+        n = jnp.minimum(running * share, jnp.where(apart, running, turns / jnp.maximum(pieces, 1e-6)))
+    alone, other = steps.decode_at(n), steps.mixed_at(n)
+    rate = n / (turns * step)
+    busy = jnp.minimum(jnp.where(apart, n * pieces / turns * other / step, f), _BUSIEST)
+    opening = 0.5 * requests.burst * jnp.maximum(running * pieces - 1.0, 0.0) * other
+    queue = 0.5 * step + 0.5 * busy * other / (1.0 - busy) + waiting / rate + opening
+    # Of those that run, who neither decodes nor computes its prompt waits for others' prompts.
+    others = jnp.maximum(running / rate - answering - whole_pieces * other, 0.0)
+    found = Served(
+        decode=StepTime(*(part / speed for part in alone)),
+        prefill=(step - alone.total) / speed,
+        median=jnp.where(apart, alone.total, jnp.where(f > 0.5, other, alone.total)) / speed,
+        waiting=jnp.maximum(queue, jnp.where(others > queue, others, queue)),
+        prompt=whole_pieces * other,
+        rate=rate,
+        running=running,
+        mixed=jnp.where(apart, jnp.minimum(n * pieces / turns, 1.0), f),
+    )
+    return found, StepTime(*(part / speed for part in steps.decode))
+
+
+def _steps(
+    stage: Stage, ranks: Scalar, requests: Requests, serving: Serving, engine: Engine, running: Scalar, prompt: Scalar,
+    prompt_context: Scalar,
+) -> Steps:  # fmt: skip
+    """Steps of all that run and of half of them, and one with ``prompt`` tokens."""
+    context = requests.prompt_tokens + 0.5 * requests.output_tokens
+    apart = serving.mixed <= 0.0
+
+    def step(sequences: Scalar, tokens: Scalar) -> StepTime:
+        batch = Batch(sequences, context, tokens, prompt_context, serving.drafts)
+        return engine_step(stage, ranks, serving, engine, batch)
+
+    mixed = step(jnp.where(apart, 0.0, running), prompt).total
+    return Steps(running, step(running, 0.0), step(0.5 * running, 0.0), mixed, apart)
+
+
+def together(
+    stage: Stage, ranks: Scalar, requests: Requests, serving: Serving, engine: Engine, batch: Scalar, decode: StepTime,
+    waves: Scalar,
+) -> Served:  # fmt: skip
+    """A batch that starts and ends together, ``waves`` of which follow each other: prompts, then ``OSL - 1`` steps.
+
+    ``decode``: a token of it.
+    """
+    fresh = requests.prompt_tokens * (1.0 - requests.prefix_share)
+    reach = 0.5 * requests.prompt_tokens * (1.0 + requests.prefix_share)
+    prompt = engine_step(stage, ranks, serving, engine, Batch(0.0, 0.0, batch * fresh, reach)).total
+    whole = prompt + (requests.output_tokens - 1.0) * decode.total
+    return Served(
+        decode=decode,
+        prefill=0.0,
+        median=decode.total,
+        waiting=0.5 * (waves - 1.0) * whole,
+        prompt=prompt,
+        rate=batch / whole,
+        running=batch,
+        mixed=0.0,
+    )
+
+
+def served(
+    design: Design, stage: Stage, requests: Requests, serving: Serving, engine: Engine, held: Room
+) -> Served:
+    """What the users of one rank see under the load of the requests."""
+    ranks = ranks_of_experts(design)
+    load = requests.load
+    most = jnp.maximum(jnp.minimum(held.sequences, engine.most_sequences), 1.0)
+    asked = requests.concurrency / design.mapping.dp
+    offline = load == float(Load.offline)
+    running = jnp.where(offline, most, jnp.minimum(asked, most))
+    static = load == float(Load.static)
+    running = jnp.where(static, asked, running)
+    waiting = jnp.where(offline, 0.0, asked - running)
+    flowing, token = steady(stage, ranks, requests, serving, engine, running, waiting)
+    waves = jnp.where(load == float(Load.waves), jnp.ceil(asked / running), 1.0)
+    at_once = together(stage, ranks, requests, serving, engine, running, token, waves)
+    is_batch = static | (load == float(Load.waves))
+
+    def choose(a: Scalar, b: Scalar) -> Scalar:
+        return jnp.where(is_batch, a, b)
+
+    decode = StepTime(*map(choose, at_once.decode, flowing.decode))
+    return Served(decode, *map(choose, at_once[1:], flowing[1:]))

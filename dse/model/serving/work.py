@@ -1,0 +1,170 @@
+"""What one step of a serving engine does: the forward of a layer for some tokens, attention over a cache, messages."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from dse.model.layout import Layout, lay_out
+from dse.model.machine.rates import Rates, rates_of
+from dse.model.work.messages import tensor_messages
+from dse.model.work.operators import matmul_work
+from dse.model.work.transformer import expert_layer_operators, layer_operators
+from dse.types import Design, Message, MessageKind, Operator, OperatorKind, Scalar, Serving, Work
+
+#: Share of the tokens of a batch that choose experts as if at random: real traffic is skewed to fewer of them.
+SKEW = 0.66
+
+
+class Batch(NamedTuple):
+    """What one engine step works on, in one rank of data parallelism."""
+
+    sequences: Scalar  # that decode
+    context: Scalar  # tokens that each of them has in the cache
+    prompt: Scalar  # tokens of prompts
+    prompt_context: Scalar  # tokens that each of these attends to, in the mean
+    drafts: Scalar = 0.0  # tokens that are checked beside the one of each sequence
+
+    @property
+    def tokens(self) -> Scalar:
+        """Rows of every matrix but the head's."""
+        return self.sequences * (1.0 + self.drafts) + self.prompt
+
+
+class Stage(NamedTuple):
+    """A stage of the engine, whatever it works on."""
+
+    design: Design  # as one forward pass
+    layout: Layout  # of one token
+    rates: Rates
+
+
+class StepWork(NamedTuple):
+    """The work of a stage of one engine step."""
+
+    layer: tuple[Operator, ...]
+    first_layer: tuple[Operator, ...]  # of a mixture of experts, with a dense feed-forward
+    head: Operator
+    messages: tuple[Message, ...]  # of a layer
+
+
+def stage_of(design: Design) -> Stage:
+    """A stage of the engine of ``design``: of all that depends on no batch there is one."""
+    forward = forward_of(design)
+    accelerator, precision = design.system.accelerator, design.mapping.precision
+    return Stage(forward, lay_out(forward), rates_of(accelerator, precision, design.software))
+
+
+def forward_of(design: Design) -> Design:
+    """The design as one forward pass over one token: nothing of training is left in it."""
+    workload = dataclasses.replace(design.workload, backward=0.0, seq_len=1.0, global_batch=1.0, dropout=0.0)
+    mapping = dataclasses.replace(
+        design.mapping, dp=1.0, cp=1.0, micro_batch=1.0, virtual_stages=1.0, recompute=0.0, zero_stage=0.0,
+        sequence_parallel=0.0, dp_replicate=1.0, offload_weights=0.0, offload_activations=0.0, offload_optimizer=0.0,
+        sharding=None, tiers=None, context=None, schedule=None,
+    )  # fmt: skip
+    if workload.experts is not None:  # tokens are drafted, if at all, by what the mapping says
+        workload = dataclasses.replace(workload, experts=dataclasses.replace(workload.experts, n_predict=0.0))
+    return dataclasses.replace(design, workload=workload, mapping=mapping)
+
+
+def ranks_of_experts(design: Design) -> Scalar:
+    """Ranks of data parallelism whose tokens meet in the same experts: ``ep etp / tp``, at least one."""
+    experts = design.mapping.experts
+    return 1.0 if experts is None else jnp.maximum(experts.ep * experts.etp / design.mapping.tp, 1.0)
+
+
+def step_work(stage: Stage, ranks: Scalar, serving: Serving, batch: Batch) -> StepWork:
+    """The work of one engine step of a stage, the tokens of ``ranks`` meeting in the experts."""
+    forward = stage.design
+    layout = with_experts_met(stage.layout, forward, batch, ranks)
+    core = attention_operators(forward, serving, layout, batch)
+    dense = tuple(layer_operators(forward, layout, core))
+    return StepWork(
+        layer=dense if layout.experts is None else tuple(expert_layer_operators(forward, layout, core)),
+        first_layer=dense,
+        head=head_operator(forward, layout, batch),
+        messages=layer_messages(forward, layout, ranks),
+    )
+
+
+def head_operator(design: Design, layout: Layout, batch: Batch) -> Operator:
+    """The head for the rows whose next token is drawn: of a prompt the last one alone."""
+    rows = batch.sequences * (1.0 + batch.drafts) + jnp.minimum(batch.prompt, 1.0)
+    e, columns = layout.element.sixteen_bit(), jnp.maximum(layout.vocab, 1.0)
+    work = matmul_work(rows, columns, design.workload.hidden, 1.0, e)
+    return Operator("head", OperatorKind.matrix_16, work, None, None, 0.0, layout.has_vocabulary)
+
+
+def with_experts_met(layout: Layout, design: Design, batch: Batch, ranks: Scalar) -> Layout:
+    """The layout of a batch's tokens, with the rows and experts of a rank that they meet.
+
+    Of ``E_l`` experts of a rank ``E_l (1 - (1 - k / E)^m)`` are read, by ``m`` tokens that choose apart.
+    """
+    layout = layout._replace(tokens=batch.tokens, norm_tokens=batch.tokens)
+    experts, mixture, mapping = layout.experts, design.workload.experts, design.mapping.experts
+    if experts is None or mixture is None or mapping is None:
+        return layout
+    tokens = batch.tokens * ranks
+    unmet = (1.0 - mixture.top_k / mixture.n_experts) ** (SKEW * tokens)
+    met = jnp.maximum(experts.local * (1.0 - unmet), 1e-3)
+    rows = tokens * mixture.top_k / mapping.ep * mixture.imbalance
+    return layout._replace(experts=experts._replace(sent=batch.tokens * mixture.top_k, rows=rows, local=met))
+
+
+def cache_bytes(design: Design, serving: Serving, tokens: Scalar) -> Scalar:
+    """Bytes that a device keeps of so many tokens of one sequence, for one layer.
+
+    Keys and values of its heads, at least one; of latent attention the compressed ones and the rotated columns, which
+    tp does not split (DeepSeek-AI 2024, table 1). Layers of local attention keep a window.
+    """
+    w, tp = design.workload, design.mapping.tp
+    if w.latent is not None:
+        return serving.cache_bytes * (w.latent.kv_rank + w.latent.rope_dim) * tokens
+    kept = (1.0 - w.local_layers) * tokens + w.local_layers * jnp.minimum(tokens, w.window)
+    return 2.0 * serving.cache_bytes * jnp.maximum(w.n_kv_heads / tp, 1.0) * w.head_dim * kept
+
+
+def attention_operators(design: Design, serving: Serving, layout: Layout, batch: Batch) -> list[Operator]:
+    """Attention of decoding sequences over their cache, and of prompts; one layer of a device."""
+    w, act = design.workload, layout.element.activation
+    queries = batch.sequences * (1.0 + batch.drafts)
+    seen = (1.0 - w.local_layers) * batch.context + w.local_layers * jnp.minimum(batch.context, w.window)
+    near = (1.0 - w.local_layers) * batch.prompt_context + w.local_layers * jnp.minimum(
+        batch.prompt_context, 0.5 * w.window
+    )
+    if w.latent is None:
+        pair, value = 4.0 * layout.heads * w.head_dim, w.head_dim
+        prompt_pair = pair
+    else:  # scores over compressed keys and rotated columns, sums of compressed values; prompts are projected up
+        pair, value = 2.0 * layout.heads * (2.0 * w.latent.kv_rank + w.latent.rope_dim), w.latent.kv_rank
+        prompt_pair = 2.0 * layout.heads * (w.head_dim + w.latent.v_dim)
+    ends = act * layout.heads * (w.head_dim + value)  # queries and outputs
+    read = batch.sequences * cache_bytes(design, serving, batch.context)
+    decode = Work(queries * seen * pair, read + queries * ends, 128.0 * 64.0)
+    whole = jnp.maximum(batch.prompt * prompt_pair * near, 0.0)
+    moved = batch.prompt * ends + cache_bytes(design, serving, batch.prompt)
+    prefill = Work(whole, moved, jnp.maximum(2.0 * batch.prompt_context, 1.0))
+    return [
+        Operator("decode_attention", OperatorKind.flash, decode, None, None, 0.0),
+        Operator("prefill_attention", OperatorKind.flash, prefill, None, None, 0.0),
+    ]
+
+
+def layer_messages(design: Design, layout: Layout, ranks: Scalar) -> tuple[Message, ...]:
+    """Messages of a layer's forward: sums over tp, and the exchange between ranks that share experts.
+
+    Ranks of one tp group have the same tokens, so that only tokens of other ranks of data parallelism travel.
+    """
+    found = [m for m in tensor_messages(design, layout) if m.repeated and m.kind is MessageKind.all_reduce]
+    experts, mixture = layout.experts, design.workload.experts
+    if experts is None or mixture is None:
+        return tuple(found)
+    rows = layout.tokens * jnp.minimum(mixture.top_k, experts.ep.size)
+    sent = layout.element.activation * design.workload.hidden * rows * jnp.where(ranks > 1.0, 1.0, 0.0)
+    exchange = found[0]._replace(
+        name="dispatch_and_combine", kind=MessageKind.all_to_all, group=experts.ep, size=sent, times=2.0, sums=False
+    )
+    return (*found, exchange)

@@ -1,0 +1,98 @@
+"""The door into serving: ``serve(design)`` gives the metrics of a model that answers requests."""
+
+from __future__ import annotations
+
+import functools
+import operator
+
+import jax.numpy as jnp
+
+from dse.model import divisibility
+from dse.model.choice import divides
+from dse.model.machine import technology
+from dse.model.machine.rates import matrix_rate
+from dse.model.serving.memory import Room, room
+from dse.model.serving.steady import Served, served
+from dse.model.serving.work import stage_of
+from dse.model.work.parameters import parameter_count
+from dse.types import Design, Engine, Infeasible, Load, Requests, Scalar, Serving, ServingMetrics
+
+#: Rules that a forward pass has too.
+_RULES = (Infeasible.heads_not_divisible, Infeasible.width_not_divisible, Infeasible.layers_not_divisible)
+
+
+def serve(design: Design) -> ServingMetrics:
+    """Latency, throughput, memory and feasibility of serving with ``design``.
+
+    A pure function of scalars, as :func:`dse.evaluation.evaluate` is: never raises, never returns NaN.
+
+    Args:
+        design: one point of the design space. What it does not say of requests, engine and their mapping is as
+            :class:`~dse.types.Requests`, :class:`~dse.types.Engine` and :class:`~dse.types.Serving` have it.
+
+    Returns:
+        Metrics of scalars in SI units; parts add up to their total.
+    """
+    design = technology.generated(design)
+    requests = design.workload.requests or Requests()
+    serving = design.mapping.serving or Serving()
+    engine = design.software.engine or Engine()
+    stage = stage_of(design)
+    held = room(stage, requests, serving, engine)
+    found = served(design, stage, requests, serving, engine, held)
+    ranks = design.mapping.dp
+    devices = ranks * design.mapping.tp * design.mapping.pp
+    first = engine.request_time + found.waiting + found.prompt
+    reason = _reason(design, requests, held, found, first)
+    rate = ranks * found.rate
+    tokens = rate * requests.output_tokens
+    cache = found.running * held.a_sequence
+    return ServingMetrics(
+        time_per_output_token=found.token,
+        **{f"time_per_output_token_{part}": seconds for part, seconds in found.decode._asdict().items()},
+        time_per_output_token_prefill=found.prefill,
+        time_to_first_token=first,
+        time_to_first_token_request=engine.request_time,
+        time_to_first_token_waiting=found.waiting,
+        time_to_first_token_prefill=found.prompt,
+        inter_token_latency=found.median,
+        request_latency=first + (requests.output_tokens - 1.0) * found.token,
+        output_tokens_per_second=tokens,
+        output_tokens_per_second_per_device=tokens / devices,
+        output_tokens_per_second_per_user=1.0 / found.token,
+        requests_per_second=rate,
+        concurrency_limit=ranks * jnp.minimum(held.sequences, engine.most_sequences),
+        prefill_share=found.mixed,
+        peak_memory=held.weights + cache + held.runtime,
+        peak_memory_weights=held.weights,
+        peak_memory_cache=cache,
+        peak_memory_runtime=held.runtime,
+        parameters=parameter_count(design.workload),
+        feasible=reason == 0,
+        infeasible_reason=reason,
+    )
+
+
+def _reason(design: Design, requests: Requests, held: Room, found: Served, first: Scalar) -> Scalar:
+    """Bits of :class:`Infeasible`; 0 when the design can serve."""
+    w, m, system = design.workload, design.mapping, design.system
+    values = {**vars(w), **vars(m), "virtual_stages": 1.0, "n_micro_batches": 1.0}
+    late = (requests.first_token_limit > 0.0) & (first > requests.first_token_limit)
+    slow = (requests.token_limit > 0.0) & (found.token > requests.token_limit)
+    broken = {
+        **{reason: ~divisibility.keeps(reason, values, divides) for reason in _RULES},
+        Infeasible.memory: (held.sequences < 1.0) | (
+            (requests.load == float(Load.static)) & (found.running > held.sequences)
+        ),
+        Infeasible.device_count_mismatch: m.tp * m.pp * m.dp != system.n_devices,
+        Infeasible.network_too_small: system.n_devices > jnp.maximum(system.scale_up.domain, system.scale_out.domain),
+        Infeasible.precision_unsupported: matrix_rate(system.accelerator, m.precision) <= 0.0,
+        Infeasible.latency: late | slow,
+    }  # fmt: skip
+    if w.experts is not None and m.experts is not None:
+        whole = {"tp": m.tp, "stage_devices": m.tp * m.dp}
+        fits = divisibility.experts_fit({**vars(w.experts), **vars(m.experts), **whole}, divides)
+        broken[Infeasible.experts_not_divisible] = ~fits
+    return functools.reduce(
+        operator.add, (jnp.where(is_broken, jnp.int32(bit), jnp.int32(0)) for bit, is_broken in broken.items())
+    )

@@ -1,0 +1,101 @@
+"""What serving a model adds to a design: requests, what the mapping of an engine says, and what the engine costs."""
+
+from __future__ import annotations
+
+from dse.types.choices import Load
+from dse.types.fields import COUNT, POSITIVE, POSITIVE_SHARE, SHARE, YES_OR_NO, Bounds, Scalar, metadata, record
+
+
+@record
+class Requests:
+    """The requests that are served; an optional part of a workload."""
+
+    prompt_tokens: Scalar = metadata("ISL", "1", "mean tokens of a prompt", default=1024.0, bounds=POSITIVE)
+    output_tokens: Scalar = metadata("OSL", "1", "mean tokens of an answer", default=1024.0, bounds=Bounds(low=1.0))
+    concurrency: Scalar = metadata("C", "1", "requests in flight over all devices", default=1.0, bounds=POSITIVE)
+    load: Scalar = metadata("", "1", "how requests arrive", default=float(Load.concurrency), enum=Load)
+    prefix_share: Scalar = metadata(
+        "", "1", "share of a prompt whose keys and values are cached already", default=0.0, bounds=SHARE
+    )
+    burst: Scalar = metadata(
+        "", "1", "weight in the mean of the first prompts, which benchmarks send all at once", default=0.0, bounds=SHARE
+    )
+    first_token_limit: Scalar = metadata("", "s", "longest time to the first token, 0 for any", default=0.0)
+    token_limit: Scalar = metadata("", "s", "longest time per output token, 0 for any", default=0.0)
+
+
+@record
+class Serving:
+    """How an engine maps requests onto the devices; an optional part of a mapping.
+
+    ``tp`` and ``pp`` are as in training; ``dp`` ranks decode apart. Experts lie over ``ep`` ranks of ``tp dp``.
+    """
+
+    chunk: Scalar = metadata(
+        "", "1", "tokens of one engine step at most: decoded ones and those of prompts", default=8192.0, bounds=COUNT
+    )
+    mixed: Scalar = metadata(
+        "", "1", "1 when steps carry prompts beside decoding, 0 when a prompt stops it", default=1.0, bounds=YES_OR_NO
+    )
+    cache_bytes: Scalar = metadata("", "B", "bytes of one cached key or value", default=2.0, bounds=POSITIVE)
+    paged: Scalar = metadata(
+        "", "1", "1 when the cache grows with an answer, 0 when all of it is reserved", default=1.0, bounds=YES_OR_NO
+    )
+    memory_share: Scalar = metadata(
+        "", "1", "share of a device's memory that the engine takes", default=0.9, bounds=POSITIVE_SHARE
+    )
+    drafts: Scalar = metadata("", "1", "tokens that are drafted and checked in a step", default=0.0)
+    acceptance: Scalar = metadata(
+        "alpha", "1", "chance that a drafted token is right, if those before it are", default=0.7,
+        bounds=Bounds(high=0.99),
+    )  # fmt: skip
+
+
+@record
+class Engine:
+    """What a serving engine (framework and release) costs beside its kernels; an optional part of a stack."""
+
+    kernel_slowdown: Scalar = metadata(
+        "s", "1", "time of kernels in an engine over theirs alone", default=1.0, bounds=POSITIVE
+    )
+    layer_time: Scalar = metadata("", "s", "what a layer adds: launches, small kernels", default=15e-6)
+    expert_layer_time: Scalar = metadata("", "s", "what a layer with experts adds to that", default=25e-6)
+    iteration_time: Scalar = metadata("", "s", "host time of an engine step", default=1e-3)
+    sequence_time: Scalar = metadata("", "s", "host time of a sequence in a step", default=10e-6)
+    request_time: Scalar = metadata("", "s", "time of a request outside of the engine", default=0.1)
+    small_message_time: Scalar = metadata(
+        "", "s", "shortest time of a collective of the engine in a layer", default=11e-6
+    )
+    most_sequences: Scalar = metadata("", "1", "sequences of a step at most", default=2048.0, bounds=COUNT)
+    runtime_memory: Scalar = metadata("", "B", "memory of a device beside weights and cache", default=2.5e9)
+
+
+@record
+class ServingMetrics:
+    """What serving takes; every total is the sum of its parts ``<total>_<part>``."""
+
+    time_per_output_token: Scalar = metadata("TPOT", "s", "mean time between two tokens of an answer")
+    time_per_output_token_matrix: Scalar = metadata("", "s", "matrices and small kernels of decode steps")
+    time_per_output_token_attention: Scalar = metadata("", "s", "attention over the cache in decode steps")
+    time_per_output_token_communication: Scalar = metadata("", "s", "messages of decode steps")
+    time_per_output_token_host: Scalar = metadata("", "s", "host and launches of decode steps")
+    time_per_output_token_prefill: Scalar = metadata("", "s", "what prompts of other requests add")
+    time_to_first_token: Scalar = metadata("TTFT", "s", "mean time to the first token of an answer")
+    time_to_first_token_request: Scalar = metadata("", "s", "outside of the engine")
+    time_to_first_token_waiting: Scalar = metadata("", "s", "for a place in memory, for a step to end, for others")
+    time_to_first_token_prefill: Scalar = metadata("", "s", "computing the prompt")
+    inter_token_latency: Scalar = metadata("ITL", "s", "median time between two tokens of an answer")
+    request_latency: Scalar = metadata("", "s", "mean time of a request")
+    output_tokens_per_second: Scalar = metadata("", "s-1", "tokens of answers a second, all devices")
+    output_tokens_per_second_per_device: Scalar = metadata("", "s-1", "the same of one device")
+    output_tokens_per_second_per_user: Scalar = metadata("", "s-1", "tokens a second that one request gets")
+    requests_per_second: Scalar = metadata("", "s-1", "requests answered a second")
+    concurrency_limit: Scalar = metadata("", "1", "requests that memory and engine hold at once, all devices")
+    prefill_share: Scalar = metadata("", "1", "share of the engine's steps that carry prompts")
+    peak_memory: Scalar = metadata("", "B", "memory of the fullest device")
+    peak_memory_weights: Scalar = metadata("", "B", "weights")
+    peak_memory_cache: Scalar = metadata("", "B", "keys and values of the sequences that run")
+    peak_memory_runtime: Scalar = metadata("", "B", "the engine's own")
+    parameters: Scalar = metadata("", "1", "parameters of the model")
+    feasible: Scalar = metadata("", "1", "whether the design can serve")
+    infeasible_reason: Scalar = metadata("", "1", "why it cannot: bits of Infeasible")

@@ -1,0 +1,160 @@
+"""Serving: what must hold of latency, throughput and memory, and the traps that sources of rows name."""
+
+import itertools
+
+import jax
+import numpy as np
+import pytest
+
+import dse
+from dse import catalog
+from dse.model.serving.memory import weight_bytes
+from dse.model.serving.work import cache_bytes, stage_of
+from dse.model.work.parameters import parameter_count
+from dse.serving import serve
+from dse.study_serving import SERVING
+from dse.types import Infeasible, Serving
+
+served = jax.jit(serve)
+
+
+def metrics(workload="llama-3-70b", system="h100-sxm-80gb", **settings):
+    """Metrics as plain numbers by name."""
+    stated = {"tp": 8, "precision": "fp8", "load": "concurrency", "drafts": 0.0, "request_time": 0.1}
+    design = dse.design(workload, system, "megatron-core", any_option=True, **{**stated, **settings})
+    found = served(design)
+    return {name: float(getattr(found, name)) for name in SERVING.units}
+
+
+LOADS = [
+    dict(load="concurrency", concurrency=64), dict(load="concurrency", concurrency=64, mixed=0),
+    dict(load="static", concurrency=16), dict(load="waves", concurrency=9000), dict(load="offline"),
+    dict(load="concurrency", concurrency=32, drafts=3), dict(load="concurrency", concurrency=9000),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("load", LOADS, ids=lambda load: " ".join(f"{k} {v}" for k, v in load.items()))
+def test_parts_add_up_and_everything_is_finite(load):
+    found = metrics(**load)
+    assert all(np.isfinite(value) for value in found.values())
+    for total in SERVING.totals:
+        parts = [found[name] for name in SERVING.parts(total)]
+        assert min(parts) >= 0.0 and sum(parts) == pytest.approx(found[total], rel=1e-5)
+
+
+def test_littles_law():
+    """Requests in flight are the rate times the time of each, as far as prompts do not queue."""
+    for concurrency in (4, 32, 128):
+        found = metrics(concurrency=concurrency, request_time=0.0)
+        flight = found["requests_per_second"] * found["request_latency"]
+        assert flight == pytest.approx(concurrency, rel=0.05)
+
+
+def test_a_token_takes_no_less_than_reading_the_weights():
+    for tp, precision in itertools.product((1, 8), ("bf16", "fp8")):
+        design = dse.design("llama-3-8b", "h100-sxm-80gb", "megatron-core", any_option=True, tp=tp, precision=precision)
+        stage = stage_of(design)
+        read = float(weight_bytes(stage.design, stage.layout)) * 0.85  # the embedding is looked up
+        found = float(served(design).time_per_output_token)
+        assert found > read / design.system.accelerator.memory.bandwidth
+
+
+def test_more_in_flight_answer_more_and_wait_longer():
+    rows = [metrics(concurrency=c) for c in (1, 4, 16, 64, 256, 1024)]
+    for few, many in itertools.pairwise(rows):
+        assert many["output_tokens_per_second"] > few["output_tokens_per_second"]
+        assert many["time_per_output_token"] > few["time_per_output_token"]
+        assert many["time_to_first_token"] >= few["time_to_first_token"]
+        assert many["peak_memory_cache"] > few["peak_memory_cache"]
+
+
+def test_cache_of_grouped_queries():
+    """Yi-34B: 60 layers, 8 key/value heads of 128: 12.3 GB at 50,000 tokens, 1.0 at 4,000 (Fu 2024)."""
+    yi = dict(n_layers=60.0, hidden=7168.0, n_heads=56.0, n_kv_heads=8.0, head_dim=128.0, ffn_hidden=20480.0)
+    design = dse.design("llama-2-70b", "a100-sxm-80gb", "megatron-core", any_option=True, **yi)
+    for tokens, gigabytes in ((50_000.0, 12.3), (4_000.0, 1.0)):
+        assert 60.0 * float(cache_bytes(design, Serving(), tokens)) / 1e9 == pytest.approx(gigabytes, rel=0.02)
+
+
+def test_weights_are_the_parameters_in_their_format():
+    """In gigabytes, not gibibytes; tp splits them; embedding and head stay in 16 bits."""
+    shape = catalog.workload("llama-3-70b")
+    half, whole = metrics(tp=8), metrics(tp=4)
+    assert whole["peak_memory_weights"] == pytest.approx(2.0 * half["peak_memory_weights"], rel=0.01)
+    ends = 2.0 * shape.vocab * shape.hidden
+    expected = float(parameter_count(shape)) - ends + 2.0 * ends
+    assert 8.0 * half["peak_memory_weights"] == pytest.approx(expected, rel=0.01)
+
+
+def test_memory_limits_the_batch():
+    """Beyond what memory holds requests wait, for about the time that those before them take."""
+    tight = dict(tp=1, precision="fp8", **{"system.accelerator.memory.capacity": 100e9})
+    limit = metrics(**tight)["concurrency_limit"]
+    inside, beyond = (metrics(concurrency=share * limit, **tight) for share in (0.9, 3.0))
+    assert beyond["peak_memory"] <= 0.9 * 100e9 * 1.001 and not inside["infeasible_reason"]
+    assert beyond["time_to_first_token_waiting"] > 10.0 * inside["time_to_first_token_waiting"]
+    static = metrics(load="static", concurrency=3.0 * limit, **tight)
+    assert int(static["infeasible_reason"]) == Infeasible.memory
+
+
+def test_prefill_work_is_conserved():
+    """The prompt of a static batch takes as long as its tokens in one step, twice the batch twice as long."""
+    one, two = (metrics(load="static", concurrency=c, prompt_tokens=4096) for c in (16, 32))
+    ratio = two["time_to_first_token_prefill"] / one["time_to_first_token_prefill"]
+    assert ratio == pytest.approx(2.0, rel=0.03)
+    cached = metrics(load="static", concurrency=16, prompt_tokens=4096, prefix_share=0.5)
+    assert cached["time_to_first_token_prefill"] < 0.6 * one["time_to_first_token_prefill"]
+
+
+def test_a_pipeline_is_throughput_not_latency():
+    """Stages each work on a part of the batch: one sequence gains nothing, many do."""
+    few, many = (
+        [metrics(tp=1, pp=pp, precision="fp8", concurrency=c, prompt_tokens=128) for pp in (1, 4)] for c in (1, 512)
+    )
+    assert few[1]["time_per_output_token"] > 0.9 * few[0]["time_per_output_token"]
+    assert many[1]["output_tokens_per_second"] > 1.5 * many[0]["output_tokens_per_second"]
+
+
+def test_a_narrow_cache_holds_more():
+    wide, narrow = metrics(tp=2), metrics(tp=2, cache_bytes=1.0)
+    assert narrow["concurrency_limit"] == pytest.approx(2.0 * wide["concurrency_limit"], rel=1e-5)
+
+
+def test_experts_touched():
+    """A few tokens read a few experts: a step of one token is far below that of many, which read all."""
+    rows = [
+        metrics("qwen3-235b-a22b", tp=8, ep=1, etp=8, concurrency=c, prompt_tokens=1.0)["time_per_output_token_matrix"]
+        for c in (1, 8, 64, 512)
+    ]
+    assert rows[1] > 1.5 * rows[0] and rows[3] < 3.0 * rows[2]
+
+
+def test_drafts_pay_where_they_are_accepted():
+    """3 drafts at 0.63 are 2.3 tokens a step; none accepted only cost."""
+    plain, good, bad = (
+        metrics(concurrency=4, **drafts)
+        for drafts in ({}, dict(drafts=3, acceptance=0.63), dict(drafts=3, acceptance=0.0))
+    )
+    gain = plain["time_per_output_token"] / good["time_per_output_token"]
+    assert 1.9 < gain < 2.3 and bad["time_per_output_token"] > plain["time_per_output_token"]
+
+
+def test_limits_are_reasons():
+    late = metrics(concurrency=256, first_token_limit=0.05)
+    slow = metrics(concurrency=256, token_limit=0.001)
+    fine = metrics(concurrency=256, first_token_limit=5.0, token_limit=0.5)
+    reasons = [int(found["infeasible_reason"]) for found in (late, slow, fine)]
+    assert reasons == [Infeasible.latency, Infeasible.latency, 0]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "output", "published"),
+    [(128, 128, 29526.0), (128, 2048, 25399.0), (2048, 128, 3794.0), (2048, 2048, 11969.0)],
+)
+def test_offline_throughput_without_any_fit(prompt, output, published):
+    """TensorRT-LLM 0.17, Llama-3-8B in fp8 on one H200 (NVIDIA/TensorRT-LLM, performance overview)."""
+    found = metrics(
+        "llama-3-8b", "h200-sxm-141gb", tp=1, cache_bytes=1.0, load="offline",
+        prompt_tokens=prompt, output_tokens=output,
+    )  # fmt: skip
+    assert found["output_tokens_per_second"] == pytest.approx(published, rel=0.15)
