@@ -90,7 +90,7 @@ def _reason(design: Design, requests: Requests, held: Room, found: Served, first
         Infeasible.latency: late | slow,
     }  # fmt: skip
     if w.experts is not None and m.experts is not None:
-        whole = {"tp": m.tp, "stage_devices": m.tp * m.dp}
+        whole = {"tp": m.tp, "dp_replicate": 1.0, "stage_devices": m.tp * m.dp}
         fits = divisibility.experts_fit({**vars(w.experts), **vars(m.experts), **whole}, divides)
         broken[Infeasible.experts_not_divisible] = ~fits
     return functools.reduce(
