@@ -20,7 +20,8 @@ from dse.errors import InputError, nearest, unknown_name
 from dse.spec import axes as axis_values
 from dse.spec.axes import Axis
 from dse.spec.expression import Expression, parse
-from dse.study import Study, of_document
+from dse.studies import of_document
+from dse.study import Study
 from dse.types.metrics import ENERGY
 
 #: What a catalogue name may stand for → the kind of its entry and the path of the record it fills.
