@@ -53,9 +53,11 @@ class Steps(NamedTuple):
 
     def decode_at(self, sequences: Scalar) -> StepTime:
         """A step of so many sequences that decode."""
-        share = 2.0 * (sequences / jnp.maximum(self.all, 1e-6) - 1.0)
+        per_sequence = 2.0 / jnp.maximum(self.all, 1e-6)
         parts = zip(self.decode, self.decode_half, strict=True)
-        return StepTime(*(jnp.maximum(many + share * (many - half), 0.0) for many, half in parts))
+        return StepTime(*(
+            jnp.maximum(2.0 * half - many + sequences * (per_sequence * (many - half)), 0.0) for many, half in parts
+        ))  # fmt: skip
 
     def mixed_at(self, sequences: Scalar) -> Scalar:
         """Seconds of a step with prompts beside so many sequences: it is shorter by as much as one without."""
@@ -64,13 +66,14 @@ class Steps(NamedTuple):
 
 
 def steady(
-    stage: Stage, ranks: Scalar, requests: Requests, serving: Serving, engine: Engine, running: Scalar, waiting: Scalar
-) -> tuple[Served, StepTime]:
+    stage: Stage, ranks: Scalar, requests: Requests, serving: Serving, engine: Engine, running: Scalar,
+    waiting: Scalar, at_once: Scalar,
+) -> tuple[Served, Steps]:  # fmt: skip
     """Continuous batching of ``running`` requests in a rank, ``waiting`` more of which wait for a place.
 
     Every request that ends brings a prompt: of the steps a share ``f = n ISL / (OSL q)`` carries ``q`` prompt tokens.
     Engines that do not mix stop decoding instead. What is in its prompt does not decode: a fixed point. The other
-    result is a token of a step in which all decode.
+    result are the steps it consists of; where all prompts come ``at_once`` their one step is that of them all.
     """
     speed = tokens_of_a_step(serving)
     fresh = requests.prompt_tokens * (1.0 - requests.prefix_share)
@@ -81,20 +84,23 @@ def steady(
     # A step carries what has come since the last one: a prompt, or as many as end with a step.
     q = jnp.minimum(room_left, jnp.maximum(fresh, 1.0) * jnp.maximum(running / turns, 1.0))
     apart = serving.mixed <= 0.0
-    steps = _steps(stage, ranks, requests, serving, engine, running, q, prompt_context)
+    prompt = jnp.where(at_once, running * fresh, q)
+    mixing = jnp.where(at_once | apart, 0.0, running)
+    steps = _steps(stage, ranks, requests, serving, engine, running, mixing, prompt, prompt_context)
     pieces = fresh / q
+    share_of_one = pieces / turns
     whole_pieces = jnp.maximum(pieces, 1.0)  # of one prompt alone: it never shares the step that it waits for
     n = running
     for _ in range(ROUNDS):
         decode, mixed = steps.decode_at(n).total, steps.mixed_at(n)
-        f = jnp.minimum(n * pieces / turns, 1.0)
-        step = jnp.where(apart, decode + n * pieces / turns * mixed, (1.0 - f) * decode + f * mixed)
+        f = jnp.minimum(n * share_of_one, 1.0)
+        step = decode + jnp.where(apart, n * share_of_one * mixed, f * (mixed - decode))
         answering = turns * step
         share = answering / (answering + whole_pieces * mixed)
         n = jnp.minimum(running * share, jnp.where(apart, running, turns / jnp.maximum(pieces, 1e-6)))
     alone, other = steps.decode_at(n), steps.mixed_at(n)
     rate = n / (turns * step)
-    busy = jnp.minimum(jnp.where(apart, n * pieces / turns * other / step, f), _BUSIEST)
+    busy = jnp.minimum(jnp.where(apart, n * share_of_one * other / step, f), _BUSIEST)
     opening = 0.5 * requests.burst * jnp.maximum(running * pieces - 1.0, 0.0) * other
     queue = 0.5 * step + 0.5 * busy * other / (1.0 - busy) + waiting / rate + opening
     # Of those that run, who neither decodes nor computes its prompt waits for others' prompts.
@@ -107,16 +113,16 @@ def steady(
         prompt=whole_pieces * other,
         rate=rate,
         running=running,
-        mixed=jnp.where(apart, jnp.minimum(n * pieces / turns, 1.0), f),
+        mixed=jnp.where(apart, jnp.minimum(n * share_of_one, 1.0), f),
     )
-    return found, StepTime(*(part / speed for part in steps.decode))
+    return found, steps._replace(decode=StepTime(*(part / speed for part in steps.decode)))
 
 
 def _steps(
-    stage: Stage, ranks: Scalar, requests: Requests, serving: Serving, engine: Engine, running: Scalar, prompt: Scalar,
-    prompt_context: Scalar,
+    stage: Stage, ranks: Scalar, requests: Requests, serving: Serving, engine: Engine, running: Scalar, mixing: Scalar,
+    prompt: Scalar, prompt_context: Scalar,
 ) -> Steps:  # fmt: skip
-    """Steps of all that run and of half of them, and one with ``prompt`` tokens."""
+    """Steps of all that run and of half of them, and one of ``prompt`` tokens beside ``mixing`` that decode."""
     context = requests.prompt_tokens + 0.5 * requests.output_tokens
     apart = serving.mixed <= 0.0
 
@@ -124,21 +130,15 @@ def _steps(
         batch = Batch(sequences, context, tokens, prompt_context, serving.drafts)
         return engine_step(stage, ranks, serving, engine, batch)
 
-    mixed = step(jnp.where(apart, 0.0, running), prompt).total
+    mixed = step(mixing, prompt).total
     return Steps(running, step(running, 0.0), step(0.5 * running, 0.0), mixed, apart)
 
 
-def together(
-    stage: Stage, ranks: Scalar, requests: Requests, serving: Serving, engine: Engine, batch: Scalar, decode: StepTime,
-    waves: Scalar,
-) -> Served:  # fmt: skip
+def together(requests: Requests, batch: Scalar, prompt: Scalar, decode: StepTime, waves: Scalar) -> Served:
     """A batch that starts and ends together, ``waves`` of which follow each other: prompts, then ``OSL - 1`` steps.
 
-    ``decode``: a token of it.
+    ``prompt``: seconds of the step of all prompts; ``decode``: a token of it.
     """
-    fresh = requests.prompt_tokens * (1.0 - requests.prefix_share)
-    reach = 0.5 * requests.prompt_tokens * (1.0 + requests.prefix_share)
-    prompt = engine_step(stage, ranks, serving, engine, Batch(0.0, 0.0, batch * fresh, reach)).total
     whole = prompt + (requests.output_tokens - 1.0) * decode.total
     return Served(
         decode=decode,
@@ -165,10 +165,10 @@ def served(
     static = load == float(Load.static)
     running = jnp.where(static, asked, running)
     waiting = jnp.where(offline, 0.0, asked - running)
-    flowing, token = steady(stage, ranks, requests, serving, engine, running, waiting)
-    waves = jnp.where(load == float(Load.waves), jnp.ceil(asked / running), 1.0)
-    at_once = together(stage, ranks, requests, serving, engine, running, token, waves)
     is_batch = static | (load == float(Load.waves))
+    flowing, steps = steady(stage, ranks, requests, serving, engine, running, waiting, is_batch)
+    waves = jnp.where(load == float(Load.waves), jnp.ceil(asked / running), 1.0)
+    at_once = together(requests, running, steps.mixed, steps.decode, waves)
 
     def choose(a: Scalar, b: Scalar) -> Scalar:
         return jnp.where(is_batch, a, b)
