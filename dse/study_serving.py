@@ -211,6 +211,7 @@ SERVING = Study(
         Shown("TTFT", "time_to_first_token", "time"),
         Shown("tok/s", "output_tokens_per_second", "number"),
         Shown("tok/s/dev", "output_tokens_per_second_per_device", "number"),
+        Shown("tok/s/user", "output_tokens_per_second_per_user", "number"),
         Shown("GiB", "peak_memory", "bytes"),
     ),
     breakdown={

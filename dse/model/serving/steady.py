@@ -72,8 +72,8 @@ def steady(
     """Continuous batching of ``running`` requests in a rank, ``waiting`` more of which wait for a place.
 
     Every request that ends brings a prompt: of the steps a share ``f = n ISL / (OSL q)`` carries ``q`` prompt tokens.
-    Engines that do not mix stop decoding instead. What is in its prompt does not decode: a fixed point. The other
-    result are the steps it consists of; where all prompts come ``at_once`` their one step is that of them all.
+    Engines that do not mix stop decoding instead. What is in its prompt does not decode: a fixed point, in which a
+    request sees the others as they are without it (mean-value analysis, Reiser and Lavenberg 1980). The other are the steps it consists of; where all prompts come ``at_once`` their one step is that of them all.
     """
     speed = tokens_of_a_step(serving)
     fresh = requests.prompt_tokens * (1.0 - requests.prefix_share)
@@ -90,17 +90,20 @@ def steady(
     pieces = fresh / q
     share_of_one = pieces / turns
     whole_pieces = jnp.maximum(pieces, 1.0)  # of one prompt alone: it never shares the step that it waits for
+    # Whoever decodes sees itself, and of the others those that decode; their prompts alone delay it, not its own.
+    itself, rest = jnp.minimum(running, 1.0), jnp.maximum(running - 1.0, 0.0) / jnp.maximum(running, 1e-6)
     n = running
     for _ in range(ROUNDS):
-        decode, mixed = steps.decode_at(n).total, steps.mixed_at(n)
-        f = jnp.minimum(n * share_of_one, 1.0)
-        step = decode + jnp.where(apart, n * share_of_one * mixed, f * (mixed - decode))
+        seen, delays = itself + n * rest, n * rest * share_of_one
+        decode, mixed = steps.decode_at(seen).total, steps.mixed_at(seen)
+        f = jnp.minimum(delays, 1.0)
+        step = decode + jnp.where(apart, delays * mixed, f * (mixed - decode))
         answering = turns * step
         share = answering / (answering + whole_pieces * mixed)
         n = jnp.minimum(running * share, jnp.where(apart, running, turns / jnp.maximum(pieces, 1e-6)))
-    alone, other = steps.decode_at(n), steps.mixed_at(n)
+    alone, other = steps.decode_at(itself + n * rest), steps.mixed_at(itself + n * rest)
     rate = n / (turns * step)
-    busy = jnp.minimum(jnp.where(apart, n * share_of_one * other / step, f), _BUSIEST)
+    busy = jnp.minimum(jnp.where(apart, n * rest * share_of_one * other / step, f), _BUSIEST)
     opening = 0.5 * requests.burst * jnp.maximum(running * pieces - 1.0, 0.0) * other
     queue = 0.5 * step + 0.5 * busy * other / (1.0 - busy) + waiting / rate + opening
     # Of those that run, who neither decodes nor computes its prompt waits for others' prompts.
@@ -113,7 +116,7 @@ def steady(
         prompt=whole_pieces * other,
         rate=rate,
         running=running,
-        mixed=jnp.where(apart, jnp.minimum(n * share_of_one, 1.0), f),
+        mixed=jnp.minimum(n * share_of_one, 1.0),
     )
     return found, steps._replace(decode=StepTime(*(part / speed for part in steps.decode)))
 
