@@ -73,7 +73,8 @@ def steady(
 
     Every request that ends brings a prompt: of the steps a share ``f = n ISL / (OSL q)`` carries ``q`` prompt tokens.
     Engines that do not mix stop decoding instead. What is in its prompt does not decode: a fixed point, in which a
-    request sees the others as they are without it (mean-value analysis, Reiser and Lavenberg 1980). The other are the steps it consists of; where all prompts come ``at_once`` their one step is that of them all.
+    request sees the others as they are without it (mean-value analysis, Reiser and Lavenberg 1980). The other result
+    are the steps it consists of; where all prompts come ``at_once`` their one step is that of them all.
     """
     speed = tokens_of_a_step(serving)
     fresh = requests.prompt_tokens * (1.0 - requests.prefix_share)

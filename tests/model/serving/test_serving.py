@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dse
-from dse import catalog
+from dse import catalog, equations
 from dse.model.serving.memory import weight_bytes
 from dse.model.serving.work import cache_bytes, stage_of
 from dse.model.work.parameters import parameter_count
@@ -158,3 +158,29 @@ def test_offline_throughput_without_any_fit(prompt, output, published):
         prompt_tokens=prompt, output_tokens=output,
     )  # fmt: skip
     assert found["output_tokens_per_second"] == pytest.approx(published, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("workload", "mapping", "most"),
+    [("llama-3-70b", dict(tp=8), 2_050), ("deepseek-v3", dict(tp=8, ep=8), 3_350)],
+)
+def test_the_program_stays_small(workload, mapping, most):
+    design = SERVING.complete(dse.design(workload, "h100", any_option=True, concurrency=64, **mapping))
+    found, _ = equations.trace(serve, jax.tree.map(np.float32, design))
+    assert len(found.equations) <= most
+
+
+def test_a_request_alone_waits_for_no_prompt_but_its_own():
+    """Mean-value analysis: its own long prompt delays none of its tokens, and each step reads its whole cache."""
+    alone = metrics(concurrency=1, prompt_tokens=131072, output_tokens=256, request_time=0.0)
+    static = metrics(load="static", concurrency=1, prompt_tokens=131072, output_tokens=256, request_time=0.0)
+    assert alone["time_per_output_token_prefill"] == 0.0
+    assert alone["time_per_output_token"] == pytest.approx(static["time_per_output_token"], rel=1e-5)
+    assert alone["requests_per_second"] * alone["request_latency"] == pytest.approx(1.0, rel=0.01)
+
+
+def test_plain_numbers_and_jax_agree():
+    design = dse.design("llama-3-8b", "h100", precision="fp8", concurrency=32)
+    plain, traced = dse.serve(design), served(design)
+    for name in SERVING.units:
+        assert float(getattr(plain, name)) == pytest.approx(float(getattr(traced, name)), rel=2e-5)
