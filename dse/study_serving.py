@@ -6,13 +6,16 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from dse.quantities import quantity
 from dse.study import Shown, Study
 from dse.types import INFEASIBLE_MEANING, Design, Infeasible, Precision, Scalar, ServingMetrics
+from dse.types.metrics import ENERGY
 
 _GB = 1e9
 
-#: Leaves of a mapping and a workload that only training reads.
+#: Leaves that only training reads.
 _OF_TRAINING = (
+    "system.accelerator.power.limit",  # which clock it leaves is known of training steps alone
     *(f"mapping.{name}" for name in (
         "cp", "micro_batch", "virtual_stages", "recompute", "recompute_share", "zero_stage", "sequence_parallel",
         "dp_replicate", "offload_weights", "offload_activations", "offload_optimizer", "overlap_dp", "sharding.",
@@ -89,6 +92,7 @@ def _numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:
         "device_count_mismatch": f"tp x pp x dp = {m.tp * m.pp * m.dp:g}, n_devices={system.n_devices:g}",
         "network_too_small": f"n_devices={system.n_devices:g}",
         "precision_unsupported": f"precision={Precision(int(m.precision)).name.replace('_', '-')}",
+        "power": f"clock {system.accelerator.power.clock / 1e9:g} GHz is above the nominal one",
         "latency": (
             f"first token {metrics['time_to_first_token']:.3g} s, output token "
             f"{1e3 * metrics['time_per_output_token']:.3g} ms"
@@ -130,10 +134,27 @@ def _settings(design: Design) -> str:
 
 
 def _remark(total: str, metrics: Mapping[str, float], design: Design) -> str:
-    """Of memory how many requests it holds."""
+    """Of memory how many requests it holds, of energy what power it takes by phase."""
+    if total == "energy_per_output_token":
+        return _power(metrics)
     if total != "peak_memory":
         return ""
     return f"Room for {metrics['concurrency_limit']:,.0f} requests at once over all devices."
+
+
+def _power(metrics: Mapping[str, float]) -> str:
+    """Power of a device by phase, and of the system."""
+
+    def watts(name: str) -> str:
+        return quantity(metrics[name], "W")
+
+    headroom = metrics["provisioned_power"] / max(metrics["average_power"], 1e-9)
+    return (
+        f"A device draws {watts('decode_power')} while it decodes, {watts('prefill_power')} in steps that carry "
+        f"prompts and {watts('device_power')} on average. The system draws {watts('average_power')} on average, "
+        f"{watts('peak_power')} at its peak, and is provisioned for {watts('provisioned_power')}: {headroom:.2f} times "
+        "the average."
+    )
 
 
 def _inside(design: Design) -> Any:
@@ -191,7 +212,8 @@ SERVING = Study(
     memory="peak_memory",
     memory_reasons=Infeasible.memory,
     shortfalls=_shortfalls,
-    totals=("time_per_output_token", "time_to_first_token", "peak_memory"),
+    totals=("time_per_output_token", "time_to_first_token", "peak_memory", "energy_per_output_token"),
+    energy="energy_per_output_token",
     beside=Shown("tok/s/device", "output_tokens_per_second_per_device", "number"),
     trade=("output_tokens_per_second_per_user", "output_tokens_per_second_per_device"),
     capacity=_capacity,
@@ -206,6 +228,9 @@ SERVING = Study(
     inside=_inside,
     operators_of="one layer and the head, in a step that decodes and in one that computes a prompt, on one device",
     unread=_OF_TRAINING,
+    optional={
+        ENERGY: ("system.accelerator.power.", "system.accelerator.chip.", "system.host_power", "system.pue"),
+    },
     shown=(
         Shown("TPOT", "time_per_output_token", "time"),
         Shown("TTFT", "time_to_first_token", "time"),

@@ -29,6 +29,7 @@ class Served(NamedTuple):
     rate: Scalar  # requests a second
     running: Scalar  # sequences that decode, or wait for their prompt, at once
     mixed: Scalar  # share of steps with prompts
+    decoding: Scalar  # sequences of a decode step
 
     @property
     def token(self) -> Scalar:
@@ -42,14 +43,36 @@ def tokens_of_a_step(serving: Serving) -> Scalar:
     return jnp.where(serving.drafts > 0.0, (1.0 - alpha ** (serving.drafts + 1.0)) / (1.0 - alpha), 1.0)
 
 
+class Phase(NamedTuple):
+    """A step as its energy is asked for."""
+
+    batch: Batch  # of one pass of a stage
+    time: StepTime  # of all stages
+
+
+class Phases(NamedTuple):
+    """The two kinds of steps, and how many of them there are for an output token."""
+
+    decode: Phase
+    mixed: Phase  # with prompts, beside what decodes where they mix
+    decode_steps: Scalar  # all steps in which sequences decode
+    chunks: Scalar  # steps with prompts
+
+
 class Steps(NamedTuple):
     """Engine steps, whose time is taken to be linear in the sequences between half of them and all."""
 
     all: Scalar  # sequences
     decode: StepTime  # of all
     decode_half: StepTime
-    mixed: Scalar  # seconds of a step of all with prompts, or of prompts alone where they do not mix
+    with_prompts: StepTime  # a step of all with prompts, or of prompts alone where they do not mix
     apart: Scalar  # whether they do not
+    batch: Batch  # of all, with their prompts
+
+    @property
+    def mixed(self) -> Scalar:
+        """Seconds of a step with prompts."""
+        return self.with_prompts.total
 
     def decode_at(self, sequences: Scalar) -> StepTime:
         """A step of so many sequences that decode."""
@@ -86,7 +109,7 @@ def steady(
     q = jnp.minimum(room_left, jnp.maximum(fresh, 1.0) * jnp.maximum(running / turns, 1.0))
     apart = serving.mixed <= 0.0
     prompt = jnp.where(at_once, running * fresh, q)
-    mixing = jnp.where(at_once | apart, 0.0, running)
+    mixing = jnp.where(at_once, 0.0, jnp.where(apart, 0.0, running))
     steps = _steps(stage, ranks, requests, serving, engine, running, mixing, prompt, prompt_context)
     pieces = fresh / q
     share_of_one = pieces / turns
@@ -118,6 +141,7 @@ def steady(
         rate=rate,
         running=running,
         mixed=jnp.minimum(n * share_of_one, 1.0),
+        decoding=itself + n * rest,
     )
     return found, steps._replace(decode=StepTime(*(part / speed for part in steps.decode)))
 
@@ -134,8 +158,8 @@ def _steps(
         batch = Batch(sequences, context, tokens, prompt_context, serving.drafts)
         return engine_step(stage, ranks, serving, engine, batch)
 
-    mixed = step(mixing, prompt).total
-    return Steps(running, step(running, 0.0), step(0.5 * running, 0.0), mixed, apart)
+    return Steps(running, step(running, 0.0), step(0.5 * running, 0.0), step(mixing, prompt), apart,
+                 Batch(running, context, prompt, prompt_context, serving.drafts))  # fmt: skip
 
 
 def together(requests: Requests, batch: Scalar, prompt: Scalar, decode: StepTime, waves: Scalar) -> Served:
@@ -153,13 +177,14 @@ def together(requests: Requests, batch: Scalar, prompt: Scalar, decode: StepTime
         rate=batch / whole,
         running=batch,
         mixed=0.0,
+        decoding=batch,
     )
 
 
 def served(
     design: Design, stage: Stage, requests: Requests, serving: Serving, engine: Engine, held: Room
-) -> Served:
-    """What the users of one rank see under the load of the requests."""
+) -> tuple[Served, Phases]:
+    """What the users of one rank see under the load of the requests, and the steps behind it."""
     ranks = ranks_of_experts(design)
     load = requests.load
     most = jnp.maximum(jnp.minimum(held.sequences, engine.most_sequences), 1.0)
@@ -178,4 +203,22 @@ def served(
         return jnp.where(is_batch, a, b)
 
     decode = StepTime(*map(choose, at_once.decode, flowing.decode))
-    return Served(decode, *map(choose, at_once[1:], flowing[1:]))
+    found = Served(decode, *map(choose, at_once[1:], flowing[1:]))
+    return found, _phases(stage, requests, serving, found, steps, is_batch)
+
+
+def _phases(
+    stage: Stage, requests: Requests, serving: Serving, found: Served, steps: Steps, at_once: Scalar
+) -> Phases:
+    """The steps of what was found; each answer needs its prompt once."""
+    pp, speed = stage.design.mapping.pp, tokens_of_a_step(serving)
+    beside = jnp.where(at_once, 0.0, jnp.where(steps.apart, 0.0, found.decoding))
+    decode = steps.batch._replace(sequences=found.decoding / pp, prompt=0.0)
+    mixed = steps.batch._replace(sequences=beside / pp, prompt=steps.batch.prompt / pp)
+    fresh = requests.prompt_tokens * (1.0 - requests.prefix_share)
+    return Phases(
+        decode=Phase(decode, StepTime(*(part * speed for part in found.decode))),
+        mixed=Phase(mixed, steps.with_prompts),
+        decode_steps=1.0 / jnp.maximum(found.decoding * speed, 1e-6),
+        chunks=fresh / jnp.maximum(steps.batch.prompt * requests.output_tokens, 1e-6),
+    )

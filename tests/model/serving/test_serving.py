@@ -161,13 +161,21 @@ def test_offline_throughput_without_any_fit(prompt, output, published):
 
 
 @pytest.mark.parametrize(
-    ("workload", "mapping", "most"),
-    [("llama-3-70b", dict(tp=8), 2_050), ("deepseek-v3", dict(tp=8, ep=8), 3_350)],
+    ("workload", "mapping", "most", "with_energy"),
+    [("llama-3-70b", dict(tp=8), 2_050, 2_600), ("deepseek-v3", dict(tp=8, ep=8), 3_350, 4_300)],
 )
-def test_the_program_stays_small(workload, mapping, most):
+def test_the_program_stays_small(workload, mapping, most, with_energy):
+    """As sweeps have it, without energy unless it is asked for."""
     design = SERVING.complete(dse.design(workload, "h100", any_option=True, concurrency=64, **mapping))
-    found, _ = equations.trace(serve, jax.tree.map(np.float32, design))
-    assert len(found.equations) <= most
+    kept = set(SERVING.units) - SERVING.group("energy")
+
+    def plain(point):
+        found = serve(point)
+        return {name: getattr(found, name) for name in kept}
+
+    numbers = jax.tree.map(np.float32, design)
+    counts = [len(equations.trace(function, numbers)[0].equations) for function in (plain, serve)]
+    assert counts[0] <= most and counts[1] <= with_energy
 
 
 def test_a_request_alone_waits_for_no_prompt_but_its_own():
@@ -184,3 +192,18 @@ def test_plain_numbers_and_jax_agree():
     plain, traced = dse.serve(design), served(design)
     for name in SERVING.units:
         assert float(getattr(plain, name)) == pytest.approx(float(getattr(traced, name)), rel=2e-5)
+
+
+def test_energy_by_phase():
+    """Prompts draw more than decoding, less than what is provisioned; a slower clock takes longer and less energy."""
+    many = dict(concurrency=64, prompt_tokens=4096)
+    fast, slow = metrics(**many), metrics(**many, **{"power.clock": 1.2e9})
+    for found in (fast, slow):
+        assert found["decode_power"] < found["prefill_power"]
+        assert found["average_power"] < found["peak_power"] < found["provisioned_power"]
+        assert found["average_power"] == pytest.approx(
+            found["energy_per_output_token"] * found["output_tokens_per_second"], rel=1e-5
+        )
+    assert slow["time_to_first_token"] > fast["time_to_first_token"]
+    assert slow["energy_per_output_token_prefill"] < fast["energy_per_output_token_prefill"]
+    assert metrics(concurrency=512)["energy_per_output_token"] < metrics(concurrency=4)["energy_per_output_token"]
