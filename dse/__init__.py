@@ -23,6 +23,7 @@ _PUBLIC = {
     "predict": "dse.measured.comparison",
     "run": "dse.sweep",
     "serve": "dse.scalars",
+    "serve_pools": "dse.pools",
     "validate": "dse.measured.comparison",
     "InputError": "dse.errors",
     **dict.fromkeys(

@@ -30,6 +30,7 @@ LEVELS: list[tuple[str, ...]] = [
     ("dse.model.accounts",),
     ("dse.model.serving",),
     ("dse.evaluation", "dse.serving"),
+    ("dse.pools",),
     ("dse.scalars",),
     ("dse.study",),
     ("dse.study_serving",),

@@ -11,6 +11,7 @@ from dse import catalog, equations
 from dse.model.serving.memory import weight_bytes
 from dse.model.serving.work import cache_bytes, stage_of
 from dse.model.work.parameters import parameter_count
+from dse.pools import serve_pools
 from dse.serving import serve
 from dse.study_serving import SERVING
 from dse.types import Infeasible, Serving
@@ -207,3 +208,25 @@ def test_energy_by_phase():
     assert slow["time_to_first_token"] > fast["time_to_first_token"]
     assert slow["energy_per_output_token_prefill"] < fast["energy_per_output_token_prefill"]
     assert metrics(concurrency=512)["energy_per_output_token"] < metrics(concurrency=4)["energy_per_output_token"]
+
+
+def test_pools_serve_as_the_slower_of_them():
+    """Splitwise: what decodes waits for no prompts; the cache of a prompt travels once."""
+    stated = dict(precision="fp8", prompt_tokens=1500, output_tokens=150, request_time=0.0)
+
+    def pool(tp, concurrency, **more):
+        return dse.design("llama-3-70b", "h100", any_option=True, tp=tp, concurrency=concurrency, **stated, **more)
+
+    one = jax.jit(serve_pools)
+    found = one(pool(4, 1.0), pool(4, 64.0))
+    many = one(pool(4, 1.0), pool(4, 256.0))
+    together = served(pool(4, 64.0))
+    assert found.time_per_output_token < together.time_per_output_token
+    assert max(float(found.prefill_load), float(found.decode_load)) == pytest.approx(1.0)
+    assert many.prefill_load >= found.prefill_load and many.decode_load < found.decode_load
+    cache = 2.0 * 2.0 * 80 * 2 * 128 * 1500  # two of eight key/value heads a device
+    bandwidth = pool(4, 1.0).system.scale_out.bandwidth
+    assert float(found.transfer_time) == pytest.approx(cache / bandwidth, rel=1e-5)
+    assert found.request_latency == pytest.approx(
+        float(found.time_to_first_token + 149.0 * found.time_per_output_token), rel=1e-5
+    )
