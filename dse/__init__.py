@@ -22,11 +22,13 @@ _PUBLIC = {
     "overview": "dse.sweep.results.files",
     "predict": "dse.measured.comparison",
     "run": "dse.sweep",
+    "serve": "dse.scalars",
+    "serve_pools": "dse.pools",
     "validate": "dse.measured.comparison",
     "InputError": "dse.errors",
     **dict.fromkeys(
         ("Accelerator", "Design", "Infeasible", "Kernels", "Mapping", "MatrixRate", "MemoryTier", "Metrics", "Network",
-         "Precision", "Recompute", "Software", "System", "Workload"),
+         "Precision", "Recompute", "ServingMetrics", "Software", "System", "Workload"),
         "dse.types",
     ),
 }  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -14,6 +13,7 @@ import jax.numpy as jnp
 from dse.designs import known_leaves, leaf, leaves_of, replace, short_name
 from dse.errors import InputError, unknown_name
 from dse.scalars import ScalarFunction
+from dse.studies import STUDIES
 from dse.study import TRAINING, Study
 from dse.types import Design, Operator, OperatorKind, Scalar
 
@@ -111,23 +111,28 @@ class Explanation:
         }
 
 
-def explain(design: Design, metric: str | None = None, study: Study = TRAINING) -> Explanation:
+def explain(design: Design, metric: str | None = None, study: Study | str = TRAINING) -> Explanation:
     """Metrics, waterfalls, what bounds each operator, and the elasticities of ``metric``.
 
     Args:
         design: one design with plain numbers as leaves.
         metric: what the elasticities are of: any positive metric that varies smoothly; by default the study's
             objective.
-        study: which model is asked.
+        study: which model is asked, itself or by its name: ``"training"`` or ``"serving"``.
 
     Returns:
         Plain Python numbers in SI units; ``operators`` and ``layer`` are empty where a study has none.
 
     Raises InputError for a metric that the study does not have or that varies in steps.
     """
+    if isinstance(study, str):
+        if study not in STUDIES:
+            raise unknown_name("explain.study", study, STUDIES, "kinds of studies")
+        study = STUDIES[study]
     metric = study.objective if metric is None else metric
     if metric not in study.smooth:
         raise unknown_name("explain.metric", metric, study.smooth, "metrics")
+    design = study.complete(design)
     numbers, inside = _numbers_of(study, metric)(design)
     built = jax.tree.map(float, numbers.design)
     metrics = {name: float(value) for name, value in numbers.metrics.items()}
@@ -185,7 +190,6 @@ def _numbers_of(study: Study, metric: str) -> ScalarFunction:
 
 def _numbers(study: Study, metric: str, stated: Design) -> tuple[_Numbers, list[_Operator]]:
     """What is traced; the model is imported here, which an explanation whose operations are kept does not need."""
-    from dse.model.accounts.feasibility import usable_memory
     from dse.model.machine.rates import step_rates
     from dse.model.machine.technology import generated
 
@@ -198,7 +202,7 @@ def _numbers(study: Study, metric: str, stated: Design) -> tuple[_Numbers, list[
         design=design,
         metrics={name: getattr(metrics, name) for name in study.units},
         slopes=slopes,
-        capacity=usable_memory(design),
+        capacity=study.capacity(design),
         layer=dict(inside.layer),
         kernels=[_kernels(operator, rates) for _, operator in operators],
     )
@@ -212,11 +216,6 @@ def _parts(metrics: dict[str, float], total: str, study: Study) -> list[Share]:
 def _shares(parts: dict[str, float]) -> list[Share]:
     total = sum(parts.values())
     return [Share(name, value, value / total if total else 0.0) for name, value in parts.items()]
-
-
-def surely_below(usable: float, spread: float, chance: float = 0.9) -> float:
-    """The predicted peak that fits ``usable`` bytes with this chance, where its logarithm varies by ``spread``."""
-    return usable * math.exp(-NormalDist().inv_cdf(chance) * spread)
 
 
 # Operators

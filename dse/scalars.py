@@ -20,7 +20,7 @@ import numpy as np
 
 from dse import cache
 from dse.files import code_digest, files_digest
-from dse.types import Design, Metrics
+from dse.types import Design, Metrics, ServingMetrics
 
 if TYPE_CHECKING:
     from dse.equations import Equation, Equations
@@ -126,6 +126,33 @@ def evaluate(design: Design) -> Metrics:
     if all(isinstance(leaf, int | float | np.number) for leaf in jax.tree.leaves(design)):
         return _evaluate(design)[0]
     return _model(design)[0]
+
+
+def serve(design: Design) -> ServingMetrics:
+    """Latency, throughput, memory and feasibility of serving with ``design``, as :func:`evaluate` tells of training.
+
+    Plain numbers give NumPy scalars of single precision, in milliseconds; anything traced gives JAX's, as
+    :func:`dse.serving.serve` does: ``jit``, ``vmap`` and ``grad`` it as you like.
+
+    Args:
+        design: one point of the design space, for example ``dse.design("llama-3-70b", "h100", tp=8,
+            concurrency=64)``.
+
+    Returns:
+        Metrics of scalars in SI units (see :class:`dse.types.ServingMetrics`); parts add up to their total.
+    """
+    if all(isinstance(leaf, int | float | np.number) for leaf in jax.tree.leaves(design)):
+        return _serve(design)[0]
+    return _serving_model(design)[0]
+
+
+def _serving_model(design: Design) -> tuple[ServingMetrics, None]:
+    from dse.serving import serve
+
+    return serve(design), None
+
+
+_serve = ScalarFunction(_serving_model, "serve")
 
 
 def _model(design: Design) -> tuple[Metrics, None]:

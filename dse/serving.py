@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import operator
 
@@ -10,10 +11,13 @@ import jax.numpy as jnp
 from dse.model import divisibility
 from dse.model.choice import divides
 from dse.model.machine import technology
+from dse.model.machine.power import at_clock, clock_ratio
 from dse.model.machine.rates import matrix_rate
+from dse.model.serving.energy import drawn
 from dse.model.serving.memory import Room, room
 from dse.model.serving.steady import Served, served
-from dse.model.serving.work import stage_of
+from dse.model.serving.work import ranks_of_experts, stage_of
+from dse.model.steps.operating import HIGHEST_CLOCK
 from dse.model.work.parameters import parameter_count
 from dse.types import Design, Engine, Infeasible, Load, Requests, Scalar, Serving, ServingMetrics
 
@@ -33,13 +37,13 @@ def serve(design: Design) -> ServingMetrics:
     Returns:
         Metrics of scalars in SI units; parts add up to their total.
     """
-    design = technology.generated(design)
+    design = at_its_clock(technology.generated(design))
     requests = design.workload.requests or Requests()
     serving = design.mapping.serving or Serving()
     engine = design.software.engine or Engine()
     stage = stage_of(design)
     held = room(stage, requests, serving, engine)
-    found = served(design, stage, requests, serving, engine, held)
+    found, phases = served(design, stage, requests, serving, engine, held)
     ranks = design.mapping.dp
     devices = ranks * design.mapping.tp * design.mapping.pp
     first = engine.request_time + found.waiting + found.prompt
@@ -47,6 +51,13 @@ def serve(design: Design) -> ServingMetrics:
     rate = ranks * found.rate
     tokens = rate * requests.output_tokens
     cache = found.running * held.a_sequence
+    spent = drawn(stage, ranks_of_experts(design), requests, serving, phases, found.rate)
+    system = design.system
+
+    def whole(board: Scalar) -> Scalar:
+        """Watts of all devices with hosts and facility."""
+        return devices * (board + system.host_power) * system.pue
+
     return ServingMetrics(
         time_per_output_token=found.token,
         **{f"time_per_output_token_{part}": seconds for part, seconds in found.decode._asdict().items()},
@@ -67,10 +78,25 @@ def serve(design: Design) -> ServingMetrics:
         peak_memory_weights=held.weights,
         peak_memory_cache=cache,
         peak_memory_runtime=held.runtime,
+        energy_per_output_token=spent.token.total,
+        **{f"energy_per_output_token_{part}": joules for part, joules in spent.token._asdict().items()},
+        average_power=spent.token.total * tokens,
+        peak_power=whole(jnp.maximum(spent.prefill, spent.decode)),
+        provisioned_power=whole(spent.provisioned),
+        device_power=spent.average,
+        decode_power=spent.decode,
+        prefill_power=spent.prefill,
         parameters=parameter_count(design.workload),
         feasible=reason == 0,
         infeasible_reason=reason,
     )
+
+
+def at_its_clock(design: Design) -> Design:
+    """The design with the rates of the clock that is set; one above the nominal one is infeasible."""
+    accelerator = design.system.accelerator
+    slowed = at_clock(accelerator, clock_ratio(accelerator.power))
+    return dataclasses.replace(design, system=dataclasses.replace(design.system, accelerator=slowed))
 
 
 def _reason(design: Design, requests: Requests, held: Room, found: Served, first: Scalar) -> Scalar:
@@ -87,6 +113,7 @@ def _reason(design: Design, requests: Requests, held: Room, found: Served, first
         Infeasible.device_count_mismatch: m.tp * m.pp * m.dp != system.n_devices,
         Infeasible.network_too_small: system.n_devices > jnp.maximum(system.scale_up.domain, system.scale_out.domain),
         Infeasible.precision_unsupported: matrix_rate(system.accelerator, m.precision) <= 0.0,
+        Infeasible.power: clock_ratio(system.accelerator.power) > HIGHEST_CLOCK,
         Infeasible.latency: late | slow,
     }  # fmt: skip
     if w.experts is not None and m.experts is not None:

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntFlag
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dse.designs import leaf
+from dse.quantities import gib, percent, prefixed, quantity
 from dse.types import (
     INFEASIBLE_MEANING,
     Design,
@@ -95,6 +98,11 @@ class Study:
     #: (design, metrics) → reason → logarithm of what is needed over what there is, for the reasons that have a degree
     rate: str = ""  #: the metric made large where workloads are compared, which the objective does not tell apart
     totals: tuple[str, ...] = ()  #: metrics that are the sum of their parts ``<metric>_<part>``
+    energy: str = ""  #: the metric of energy that figures draw
+    beside: Shown | None = None  #: the metric that stands beside the first total in figures
+    trade: tuple[str, str] | None = None  #: two metrics, the more the better, whose front is drawn of any results
+    capacity: Callable[[Design], Scalar] = lambda design: design.system.accelerator.memory.capacity
+    #: bytes of a device that may be taken of what it has
     steps: tuple[str, ...] = ()  #: metrics that vary in steps or not at all: nothing is differentiated by them
     optional: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     #: group of metrics left out unless asked for → how the leaves begin that nothing but these depends on
@@ -108,8 +116,17 @@ class Study:
     #: (design, metrics by name) → reason → the numbers behind it in words
     caution: Callable[[Mapping[str, float]], str] = lambda metrics: ""
     #: metrics by name → what a reader of them must know, in one line; empty where there is nothing
+    complete: Callable[[Design], Design] = lambda design: design
+    #: the same design with the records of this kind that it left to their defaults
+    headline: Callable[[Mapping[str, float]], Sequence[str]] = lambda metrics: ()
+    #: metrics by name → those that are told first of one design
+    settings: Callable[[Design], str] = lambda design: ""  #: how a design works, in one line
+    remark: Callable[[str, Mapping[str, float], Design], str] = lambda total, metrics, design: ""
+    #: (a total, metrics by name, design) → what a reader of the total's parts should know, in words
     inside: Callable[[Design], Inside] = lambda design: Inside(design)
-    bounds: Callable[[Design], Any] = lambda design: ()
+    operators_of: str = ""  #: what the operators of ``inside`` are those of, in words
+    unread: tuple[str, ...] = ()  #: leaves, or how they begin, that its model does not read though a mapping has them
+    bounds: Callable[[Design], Any] | None = None
     #: seconds of the first total by what bounds them, a named tuple of scalars that add up to it; pure
     shown: tuple[Shown, ...] = ()  #: metrics in tables of the best designs
     breakdown: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
@@ -180,15 +197,6 @@ class Study:
         return (name for name, bit in self.reason_bits.items() if bits & bit)
 
 
-def of_document(document: Mapping[str, Any]) -> Study:
-    """The kind of study that a parsed specification asks for: serving where it has a section of that name."""
-    if "serving" not in document:
-        return TRAINING
-    from dse.study_serving import SERVING
-
-    return SERVING
-
-
 # --- training ---------------------------------------------------------------------------------------------
 
 
@@ -223,6 +231,13 @@ def _training_shortfalls(design: Design, metrics: Metrics) -> dict[Infeasible, S
         ),
     }  # fmt: skip
     return {bit: jnp.log(jnp.maximum(need, 1.0) / jnp.maximum(there, 1.0)) for bit, (need, there) in pairs.items()}
+
+
+def _usable(design: Design) -> Scalar:
+    """``usable_memory``, imported when it is first asked for."""
+    from dse.model.accounts.feasibility import usable_memory
+
+    return usable_memory(design)
 
 
 def _training_inside(design: Design) -> Inside:
@@ -333,6 +348,66 @@ def _expert_copies(degrees: Degrees) -> Any:
     return stage // (degrees["mapping.experts.ep"] * degrees["mapping.experts.etp"])
 
 
+#: What is told first of a training step, and the share of the model's work that a causal mask may skip before
+#: utilisation is told without it first.
+_HEADLINE = (
+    "step_time", "tokens_per_second", "tokens_per_second_per_device", "mfu", "mfu_causal", "hfu", "parameters",
+    "peak_memory",
+)  # fmt: skip
+_MOST_MASKED = 0.1
+
+
+def _training_headline(metrics: Mapping[str, float]) -> list[str]:
+    """The headline; where attention dominates, utilisation of the work that is done first: the other may exceed 1."""
+    names = list(_HEADLINE)
+    if metrics["mfu_causal"] < (1.0 - _MOST_MASKED) * metrics["mfu"]:
+        at = names.index("mfu")
+        names[at : at + 2] = ["mfu_causal", "mfu"]
+    return names
+
+
+def _training_settings(design: Design) -> str:
+    """Batch, and what followed from the rest or was left at its plain value."""
+    m, w = design.mapping, design.workload
+    flags = [name for name in ("sequence_parallel", "overlap_dp", "overlap_tp") if getattr(m, name)]
+    recompute = choice_name(Recompute(int(m.recompute)))
+    if m.recompute == Recompute.full and m.recompute_share < 1.0:
+        recompute += f" of {percent(float(m.recompute_share))} of the layers"
+    flags += [] if m.schedule is None else [f"schedule {choice_name(Schedule(int(m.schedule)))}"]
+    choices = ", ".join([f"v {m.virtual_stages:g}", f"recompute {recompute}", f"ZeRO {m.zero_stage:g}", *flags])
+    return f"{w.global_batch:g} sequences of {w.seq_len:g}, micro-batch {m.micro_batch:g}; {choices}"
+
+
+def _training_remark(total: str, metrics: Mapping[str, float], design: Design) -> str:
+    """Of memory the chance that it fits, of energy what power it takes."""
+    if total == "peak_memory":
+        fits, sure = percent(metrics["fits_probability"]), gib(_surely_below(design))
+        return f"Chance that it fits: {fits}. A prediction of up to {sure} would fit with a chance of 90 %."
+    return _training_power(metrics, design) if total == "energy_per_step" else ""
+
+
+def _surely_below(design: Design, chance: float = 0.9) -> float:
+    """The predicted peak that fits with this chance, where its logarithm varies as the stack's does."""
+    return float(_usable(design)) * math.exp(-NormalDist().inv_cdf(chance) * float(design.software.memory_spread))
+
+
+def _training_power(metrics: Mapping[str, float], design: Design) -> str:
+    """Power of a device and of the system, how many devices a megawatt feeds, and what a run takes."""
+
+    def watts(name: str) -> str:
+        return quantity(metrics[name], "W")
+
+    fed = [1e6 * design.system.n_devices / metrics[f"{name}_power"] for name in ("provisioned", "peak", "average")]
+    return (
+        f"{quantity(metrics['energy_per_token'], 'J')} per token. A device draws {watts('device_power')} on "
+        f"average. The system draws {watts('average_power')} on average and {watts('peak_power')} at its peak, and is "
+        f"provisioned for {watts('provisioned_power')}. One megawatt feeds {fed[0]:,.0f} devices by provisioned power, "
+        f"{fed[1]:,.0f} by peak power and {fed[2]:,.0f} by average power. "
+        f"A run of {prefixed(float(design.workload.run_tokens), 'tokens')}: "
+        f"{metrics['run_time'] / 86400:.1f} days and {metrics['run_energy'] / 3.6e9:,.0f} MWh, without failures."
+    )
+
+
 #: Training steps: :class:`~dse.types.Metrics` of ``dse.evaluate``.
 TRAINING = Study(
     name="training",
@@ -346,7 +421,14 @@ TRAINING = Study(
     memory_reasons=Infeasible.memory | Infeasible.host_memory,
     shortfalls=_training_shortfalls,
     totals=("step_time", "peak_memory", "energy_per_step"),
+    energy="energy_per_step",
+    beside=Shown("MFU", "mfu", "percent"),
+    capacity=_usable,
     steps=("parameters", "model_flops"),
+    headline=_training_headline,
+    settings=_training_settings,
+    remark=_training_remark,
+    operators_of="one micro-batch on one device",
     reason_numbers=_training_numbers,
     caution=_training_caution,
     inside=_training_inside,

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from dse.quantities import quantity
 from dse.study import Shown, Study
 from dse.types import INFEASIBLE_MEANING, Design, Infeasible, Precision, Scalar, ServingMetrics
+from dse.types.metrics import ENERGY
 
 _GB = 1e9
+
+#: Leaves that only training reads.
+_OF_TRAINING = (
+    "system.accelerator.power.limit",  # which clock it leaves is known of training steps alone
+    *(f"mapping.{name}" for name in (
+        "cp", "micro_batch", "virtual_stages", "recompute", "recompute_share", "zero_stage", "sequence_parallel",
+        "dp_replicate", "offload_weights", "offload_activations", "offload_optimizer", "overlap_dp", "sharding.",
+        "tiers.", "context.",
+    )),
+    *(f"workload.{name}" for name in ("global_batch", "seq_len", "dropout", "backward", "run_tokens", "adapters.",
+                                      "packing.")),
+)  # fmt: skip
 
 #: Sequences of a global batch, which serving has not: a multiple of any dp, so that no rule of training objects.
 _ANY_BATCH = 2.0**15 * 3**2 * 5 * 7
@@ -21,15 +36,36 @@ def _serve(design: Design) -> ServingMetrics:
     return serve(design)
 
 
+def _complete(design: Design) -> Design:
+    """The design with requests, serving and an engine, as they are where nothing is said of them."""
+    from dse.types import Engine, Requests, Serving
+
+    given = design.workload.requests, design.mapping.serving, design.software.engine
+    requests, serving, engine = given[0] or Requests(), given[1] or Serving(), given[2] or Engine()
+    return dataclasses.replace(
+        design,
+        workload=dataclasses.replace(design.workload, requests=requests),
+        mapping=dataclasses.replace(design.mapping, serving=serving),
+        software=dataclasses.replace(design.software, engine=engine),
+    )
+
+
+def _capacity(design: Design) -> Scalar:
+    """What the engine takes of a device's memory."""
+    from dse.types import Serving
+
+    return (design.mapping.serving or Serving()).memory_share * design.system.accelerator.memory.capacity
+
+
 def _shortfalls(design: Design, metrics: ServingMetrics) -> dict[Infeasible, Scalar]:
     """Memory and the limits of latency have a degree."""
     import jax.numpy as jnp
 
     from dse.model.machine.technology import generated
-    from dse.types import Requests, Serving
+    from dse.types import Requests
 
-    requests, serving = design.workload.requests or Requests(), design.mapping.serving or Serving()
-    capacity = serving.memory_share * generated(design).system.accelerator.memory.capacity
+    requests = design.workload.requests or Requests()
+    capacity = _capacity(generated(design))
 
     def over(need: Scalar, limit: Scalar) -> Scalar:
         return jnp.where(limit > 0.0, need / jnp.where(limit > 0.0, limit, 1.0), 1.0)
@@ -56,6 +92,7 @@ def _numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:
         "device_count_mismatch": f"tp x pp x dp = {m.tp * m.pp * m.dp:g}, n_devices={system.n_devices:g}",
         "network_too_small": f"n_devices={system.n_devices:g}",
         "precision_unsupported": f"precision={Precision(int(m.precision)).name.replace('_', '-')}",
+        "power": f"clock {system.accelerator.power.clock / 1e9:g} GHz is above the nominal one",
         "latency": (
             f"first token {metrics['time_to_first_token']:.3g} s, output token "
             f"{1e3 * metrics['time_per_output_token']:.3g} ms"
@@ -71,8 +108,59 @@ def _caution(metrics: Mapping[str, float]) -> str:
     return "every step carries prompts: requests come faster than their prompts are computed, and wait"
 
 
+def _headline(metrics: Mapping[str, float]) -> tuple[str, ...]:
+    """What is told first."""
+    return (
+        "time_to_first_token", "time_per_output_token", "inter_token_latency", "request_latency",
+        "output_tokens_per_second", "output_tokens_per_second_per_device", "output_tokens_per_second_per_user",
+        "requests_per_second", "concurrency_limit", "prefill_share", "parameters", "peak_memory",
+    )  # fmt: skip
+
+
+def _settings(design: Design) -> str:
+    """The requests, and how the engine takes them."""
+    from dse.types import Load, Requests, Serving, choice_name
+
+    requests, serving = design.workload.requests or Requests(), design.mapping.serving or Serving()
+    load = Load(int(requests.load))
+    flight = "as many as fit" if load is Load.offline else f"{requests.concurrency:g} at a time"
+    drafts = f", {serving.drafts:g} drafts" if serving.drafts else ""
+    how = "beside decoding" if serving.mixed else "apart"
+    return (
+        f"prompts of {requests.prompt_tokens:g}, answers of {requests.output_tokens:g} tokens, {flight} "
+        f"({choice_name(load)}); up to {serving.chunk:g} tokens a step, prompts {how}; "
+        f"{serving.cache_bytes:g} bytes a cached value{drafts}"
+    )
+
+
+def _remark(total: str, metrics: Mapping[str, float], design: Design) -> str:
+    """Of memory how many requests it holds, of energy what power it takes by phase."""
+    if total == "energy_per_output_token":
+        return _power(metrics)
+    if total != "peak_memory":
+        return ""
+    return f"Room for {metrics['concurrency_limit']:,.0f} requests at once over all devices."
+
+
+def _power(metrics: Mapping[str, float]) -> str:
+    """Power of a device by phase, and of the system."""
+
+    def watts(name: str) -> str:
+        return quantity(metrics[name], "W")
+
+    headroom = metrics["provisioned_power"] / max(metrics["average_power"], 1e-9)
+    return (
+        f"A device draws {watts('decode_power')} while it decodes, {watts('prefill_power')} in steps that carry "
+        f"prompts and {watts('device_power')} on average. The system draws {watts('average_power')} on average, "
+        f"{watts('peak_power')} at its peak, and is provisioned for {watts('provisioned_power')}: {headroom:.2f} times "
+        "the average."
+    )
+
+
 def _inside(design: Design) -> Any:
-    """The operators of one decode step."""
+    """The operators of one layer in a decode step and in a step that computes prompts alone, and the head."""
+    import jax.numpy as jnp
+
     from dse.model.machine.technology import generated
     from dse.model.serving.work import Batch, ranks_of_experts, stage_of, step_work
     from dse.study import Inside
@@ -80,11 +168,36 @@ def _inside(design: Design) -> Any:
 
     built = generated(design)
     requests, serving = built.workload.requests or Requests(), built.mapping.serving or Serving()
-    batch = Batch(
-        requests.concurrency / built.mapping.dp, requests.prompt_tokens + 0.5 * requests.output_tokens, 0.0, 0.0
-    )
-    work = step_work(stage_of(built), ranks_of_experts(built), serving, batch)
-    return Inside(built, {}, {"decode step": work.layer, "head": (work.head,)})
+    stage, ranks = stage_of(built), ranks_of_experts(built)
+    context = requests.prompt_tokens + 0.5 * requests.output_tokens
+    reach = 0.5 * requests.prompt_tokens * (1.0 + requests.prefix_share)
+    chunk = jnp.minimum(serving.chunk, requests.prompt_tokens * (1.0 - requests.prefix_share))
+    decode = step_work(stage, ranks, serving, Batch(_decoding(built), context, 0.0, 0.0, serving.drafts))
+    prefill = step_work(stage, ranks, serving, Batch(0.0, 0.0, chunk, reach))
+    sections = {
+        "decode": [o for o in (*decode.layer, decode.head) if o.name != "prefill_attention"],
+        "prefill": [o for o in (*prefill.layer, prefill.head) if o.name != "decode_attention"],
+    }
+    forward = {
+        phase: tuple(o._replace(input_gradient=None, weight_gradient=None) for o in operators)
+        for phase, operators in sections.items()
+    }
+    return Inside(built, {}, forward)
+
+
+def _decoding(design: Design) -> Scalar:
+    """Sequences that a stage decodes at once: those in flight, as far as memory and engine hold them."""
+    import jax.numpy as jnp
+
+    from dse.model.serving.memory import room
+    from dse.model.serving.work import stage_of
+    from dse.types import Engine, Load, Requests, Serving
+
+    requests, serving = design.workload.requests or Requests(), design.mapping.serving or Serving()
+    engine = design.software.engine or Engine()
+    most = jnp.minimum(room(stage_of(design), requests, serving, engine).sequences, engine.most_sequences)
+    asked = jnp.where(requests.load == float(Load.offline), most, requests.concurrency / design.mapping.dp)
+    return jnp.maximum(jnp.minimum(asked, most) / design.mapping.pp, 1.0)
 
 
 #: Serving: :class:`~dse.types.ServingMetrics` of ``dse.serving.serve``.
@@ -95,21 +208,35 @@ SERVING = Study(
     reasons=Infeasible,
     meanings=INFEASIBLE_MEANING,
     objective="request_latency",
-    rate="output_tokens_per_second",
+    rate="output_tokens_per_second_per_device",
     memory="peak_memory",
     memory_reasons=Infeasible.memory,
     shortfalls=_shortfalls,
-    totals=("time_per_output_token", "time_to_first_token", "peak_memory"),
+    totals=("time_per_output_token", "time_to_first_token", "peak_memory", "energy_per_output_token"),
+    energy="energy_per_output_token",
+    beside=Shown("tok/s/device", "output_tokens_per_second_per_device", "number"),
+    trade=("output_tokens_per_second_per_user", "output_tokens_per_second_per_device"),
+    capacity=_capacity,
     steps=("parameters",),
     plain={"workload.global_batch": _ANY_BATCH},
     reason_numbers=_numbers,
     caution=_caution,
+    complete=_complete,
+    headline=_headline,
+    settings=_settings,
+    remark=_remark,
     inside=_inside,
+    operators_of="one layer and the head, in a step that decodes and in one that computes a prompt, on one device",
+    unread=_OF_TRAINING,
+    optional={
+        ENERGY: ("system.accelerator.power.", "system.accelerator.chip.", "system.host_power", "system.pue"),
+    },
     shown=(
         Shown("TPOT", "time_per_output_token", "time"),
         Shown("TTFT", "time_to_first_token", "time"),
         Shown("tok/s", "output_tokens_per_second", "number"),
         Shown("tok/s/dev", "output_tokens_per_second_per_device", "number"),
+        Shown("tok/s/user", "output_tokens_per_second_per_user", "number"),
         Shown("GiB", "peak_memory", "bytes"),
     ),
     breakdown={

@@ -10,7 +10,7 @@ from dse.cli import app
 from dse.designs import known_leaves, path_endings
 from dse.errors import ELSEWHERE, InputError, plain
 from dse.spec.sweep import NAMED, from_text
-from dse.study import of_document
+from dse.studies import of_document
 from dse.types import Precision
 
 OURS = {

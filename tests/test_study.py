@@ -15,7 +15,8 @@ from dse.errors import InputError
 from dse.explanation import explain
 from dse.measured import evaluate_many, predict_cases, read_cases
 from dse.spec.expression import parse
-from dse.study import TRAINING, host_share, of_document
+from dse.studies import of_document
+from dse.study import TRAINING, host_share
 from dse.sweep import Shard, execute, merge, perform, perform_shard, plan
 from tests.measured.test_cases import STATED
 from tests.sweep.toy import sweep

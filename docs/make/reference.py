@@ -8,6 +8,7 @@ from __future__ import annotations
 from docs.make.command import page_parser
 from docs.make.markdown import document, table
 from dse.listing import KINDS, Listing, listing
+from dse.studies import STUDIES
 
 _INTRODUCTION = """\
 # Reference: what may be named
@@ -24,7 +25,10 @@ _SECTIONS = {"leaves": "Leaves", "metrics": "Metrics", "axes": "Axes", "columns"
 def page() -> str:
     """The page."""
     assert {*_SECTIONS, "constraints"} == set(KINDS)
-    return document([_INTRODUCTION, *(_section(title, listing(kind)) for kind, title in _SECTIONS.items())])
+    sections = [_section(title, listing(kind)) for kind, title in _SECTIONS.items()]
+    of_serving = _section("Metrics of serving", listing("metrics", study=STUDIES["serving"]))
+    sections.insert(list(_SECTIONS).index("metrics") + 1, of_serving)
+    return document([_INTRODUCTION, *sections])
 
 
 def _section(title: str, names: Listing) -> str:

@@ -29,14 +29,15 @@ def trace(
     chrome://tracing show. Prints the step's time event by event, beside that of the closed forms that dse evaluate has.
     """
     from dse.outputs import checked
+    from dse.study import TRAINING
     from dse.trace import perfetto
     from dse.trace.step import step_of
 
     checked(output, force)
-    made, software, readings = design_of(workload, system, settings, n_devices, software, any_option)
+    made, software, readings = design_of(workload, system, settings, n_devices, software, any_option, TRAINING)
     for told in readings:
         show.note(told)
-    step, described = step_of(made), told_design(workload, system, software, made)
+    step, described = step_of(made), told_design(workload, system, software, made, TRAINING)
     times = {"step_time": step.total, "model_step_time": step.model_time}
     perfetto.write(step, {"design": described.strip(), **times, "leaves": leaves_told(made)}, output, force)
     passes = sum(len(event.slot) for event in step.timeline.events)

@@ -1,7 +1,8 @@
 """Figures of a results dataset.
 
-``breakdown`` of the step time of the best mappings; ``pareto``, the front of the objectives where a sweep or a search
-kept it, else time against memory of all; and of a grid of machines
+``breakdown`` of the time of a step or an output token of the best mappings; ``pareto``, the front of the objectives
+where a sweep or a search kept it, else time against memory of all, of serving tokens a second of a device against those
+of a user; and of a grid of machines
 ``shares`` of the step time along each axis, ``energy`` against time, metrics against the ``clock``, and ``bounds``: the
 shares by what bounds them, compute, memory or network; of any other sweep they are told of its best mappings.
 ``suited`` tells which of them a dataset is for.
@@ -18,11 +19,12 @@ from dse.plot.bounds import bounds
 from dse.plot.breakdown import breakdown
 from dse.plot.clock import clock, clock_axis
 from dse.plot.designs import is_work
-from dse.plot.energy import ENERGY, energy
+from dse.plot.energy import energy
 from dse.plot.grid import axes_of
 from dse.plot.machines import shares
-from dse.plot.pareto import front_of, pareto
+from dse.plot.pareto import front_of, pareto, trades
 from dse.plot.style import ENDINGS, save
+from dse.studies import of_metrics
 from dse.sweep.results.rebuilding import SPECIFICATION
 
 if TYPE_CHECKING:
@@ -41,13 +43,14 @@ def suited(results: xr.Dataset) -> list[str]:
 
     The breakdown; of a sweep or a search that kept a front the front; of a grid of machines those of its axes.
     """
+    study = of_metrics(results)
     is_grid = bool(axes_of(results)) and results.sizes.get("mapping", 1) == 1
     fits = {
         "breakdown": True,
-        "pareto": front_of(results) is not None,
+        "pareto": front_of(results) is not None or trades(results),
         "shares": is_grid,
-        "energy": is_grid and ENERGY in results and not all(is_work(results[name]) for name in axes_of(results)),
+        "energy": is_grid and study.energy in results and not all(is_work(results[name]) for name in axes_of(results)),
         "clock": clock_axis(results) is not None,
-        "bounds": is_grid and SPECIFICATION in results.attrs,
+        "bounds": is_grid and study.bounds is not None and SPECIFICATION in results.attrs,
     }
     return [kind for kind, yes in fits.items() if yes]

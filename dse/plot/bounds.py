@@ -44,25 +44,28 @@ def bounds(results: xr.Dataset) -> Figure:
             "results", "results of a search", "results of dse run",
             "draw another kind, or run a sweep of its best designs",
         )  # fmt: skip
-    designs.check(results)
+    study = designs.check(results)
+    if study.bounds is None:
+        raise InputError("results", f"results of {study.name}", "results of training", "draw another kind")
     return _of_machines(results) if axes_of(results) else _of_mappings(results)
 
 
 def _of_machines(results: xr.Dataset) -> Figure:
     """Along each axis, as :func:`dse.plot.shares` draws it."""
     grid = machines(results)
-    time = grid.points.step_time
+    time, total = grid.time, grid.study.totals[0]
     numbers = np.arange(time.size).reshape(time.shape)
     lines = [numbers[tuple(bars(grid, d) if d == name else grid.at[d] for d in grid.axes)] for name in grid.axes]
     shown = np.unique(np.concatenate([line.ravel() for line in lines]))
     shown = shown[np.isfinite(time.values.ravel()[shown])]
     # Where all mappings were kept, the metrics beside the step time are many and not needed.
-    kept = results[["step_time", "feasible"]].load() if "mapping" in results.step_time.dims else results
+    needed = list(dict.fromkeys([total, grid.study.objective, "feasible"]))
+    kept = results[needed].load() if "mapping" in results[total].dims else results
     parts = {
-        f"step_time_{name}": (time.dims, seconds.reshape(time.shape))
+        f"{total}_{name}": (time.dims, seconds.reshape(time.shape))
         for name, seconds in _parts(best_mappings(kept), shown, time.size).items()
     }
-    others = [name for name in grid.points.data_vars if str(name).startswith("step_time_")]
+    others = [name for name in grid.points.data_vars if str(name).startswith(f"{total}_")]
     return along_axes(grid._replace(points=grid.points.drop_vars(others).assign(parts)))
 
 
@@ -80,10 +83,10 @@ def _parts(results: xr.Dataset, rows: np.ndarray, count: int) -> dict[str, np.nd
     program = Program(grid.spec.study)
     stack = designs_at(results, rows, grid)
     found = in_batches(lambda batch: _run(batch, program=program), stack, _BATCH)._asdict()
-    times = results.step_time.values.ravel()[rows]
+    times = results[grid.spec.study.totals[0]].values.ravel()[rows]
     if not np.allclose(sum(found.values()), times, rtol=_SAME):
         raise InputError(
-            "results", "step times that are not the model's", "results of this version and this catalogue",
+            "results", "times that are not the model's", "results of this version and this catalogue",
             "run the sweep again with --fresh",
         )  # fmt: skip
     parts = {f"bound_by_{name}": np.full(count, np.nan) for name in found}
@@ -95,4 +98,5 @@ def _parts(results: xr.Dataset, rows: np.ndarray, count: int) -> dict[str, np.nd
 @persistent_jit("program", quickly=True)
 def _run(stack: Design, *, program: Program) -> Any:
     """One batch."""
+    assert program.study.bounds is not None  # asked for by bounds()
     return jax.vmap(program.study.bounds)(stack)

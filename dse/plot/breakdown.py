@@ -1,4 +1,4 @@
-"""Step time by part of the best mappings, with their peak memory beside it."""
+"""Time by part of the best mappings, with their peak memory beside it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from dse.plot.style import (
     PAGE,
     PALE,
     PARTS,
+    SERVING_PARTS,
     SIZE,
     laid_out,
     new_figure,
@@ -48,7 +49,9 @@ _WORD = 24
 
 
 def breakdown(results: xr.Dataset, within: float = 2.0, bars: int = 16, missing: int = 4) -> Figure:
-    """Step time by part of the best mapping of each (tp, pp), with its peak memory beside it.
+    """Time by part of the best mapping of each (tp, pp), with its peak memory beside it.
+
+    The time is that of a training step, or of an output token.
 
     Args:
         results: a dataset of ``dse.run``; of orthogonal axes with all mappings, the point of the fastest design is
@@ -170,7 +173,7 @@ def _draw_times(axes: Axes, columns: Columns, rows: list[int], unfit: list[int],
     longest = [columns.time[[*rows, *unfit]].max() * scale * 1.05]
     for i, row in enumerate(rows):
         total = columns.time[row] * scale
-        text = f"{digits(total)} {units} · {100 * columns.mfu[row]:.0f} %" + (" MFU" if i == 0 else "")
+        text = f"{digits(total)} {units}{_beside(columns, row, i == 0)}"
         axes.annotate(text, (total, i), xytext=(3, 0), textcoords="offset points", va="center")
         # Bar and number end inside the panel.
         room = min((text_width(axes.figure, text, SIZE) + _GAP) / inches, 0.8)
@@ -178,8 +181,18 @@ def _draw_times(axes: Axes, columns: Columns, rows: list[int], unfit: list[int],
     if unfit:
         below = len(rows) + np.arange(len(unfit))
         axes.barh(below, columns.time[unfit] * scale, height=0.74, label="does not fit in memory", **_HATCHED)
-    axes.set_xlabel(f"step time ({units})")
+    axes.set_xlabel(f"{columns.study.totals[0].replace('_', ' ')} ({units})")
     axes.set_xlim(0, max(longest))
+
+
+def _beside(columns: Columns, row: int, named: bool) -> str:
+    """The metric that is told with the time, by its name once."""
+    shown = columns.study.beside
+    if shown is None:
+        return ""
+    value = columns.beside[row]
+    text = f"{100 * value:.0f} %" if shown.style == "percent" else digits(value)
+    return f" · {text}" + (f" {shown.heading}" if named else "")
 
 
 def _draw_memory(axes: Axes, columns: Columns, rows: list[int], unfit: list[int]) -> None:
@@ -209,4 +222,5 @@ def _draw_memory(axes: Axes, columns: Columns, rows: list[int], unfit: list[int]
 
 def in_legend_order(parts: dict[str, Any]) -> dict[str, Any]:
     """Parts in the order of the legend, unknown ones last."""
-    return {n: parts[n] for n in (*PARTS, *(n for n in parts if n not in PARTS)) if n in parts}
+    known = {**SERVING_PARTS, **PARTS}
+    return {n: parts[n] for n in (*known, *(n for n in parts if n not in known)) if n in parts}

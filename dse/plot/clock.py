@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 #: Leaves that set a clock.
 _CLOCKS = ("system.accelerator.power.clock", "system.accelerator.chip.clock_ratio")
 
-#: Metrics drawn, of those that the dataset holds, after the objective.
-_METRICS = ("energy_per_step", "step_time", "device_power")
-
 _MOST_LINES, _MOST_PANELS = 8, 3
 
 #: Lines further apart than this factor are drawn relative to their value at the highest clock.
@@ -69,7 +66,8 @@ def clock(results: xr.Dataset) -> Figure:
             "results", "no axis of three clocks or more", "an axis power.clock or chip.clock_ratio", "sweep the clock"
         )
     grid = machines(results)
-    wanted = dict.fromkeys([str(results.attrs.get("objective", "")), *_METRICS])
+    of_study = (grid.study.energy, grid.study.totals[0], "device_power")
+    wanted = dict.fromkeys([str(results.attrs.get("objective", "")), *of_study])
     metrics = [metric for metric in wanted if metric in grid.points][:_MOST_PANELS]
     along = "workload" if "workload" in grid.axes else grid.strongest(metrics[0], besides=(name,))
     with style():

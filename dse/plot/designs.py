@@ -12,13 +12,11 @@ from dse.designs import is_of_workload
 from dse.errors import InputError
 from dse.plot.style import HEADINGS, heading, pair
 from dse.quantities import setting
+from dse.studies import of_metrics
+from dse.study import Study
 
 #: Coordinates that are parts of a mapping, or numbers of designs: they make no group of their own.
 _NO_LABELS = {"mapping", "design", "index", "sequence_parallel", "overlap_dp", "overlap_tp", "precision", "placement"}
-
-_NEEDED = ("step_time", "peak_memory", "mfu", "feasible")
-
-_RATE = "tokens_per_second"
 
 #: Bit of ``infeasible_reason`` for want of memory.
 _MEMORY = 1
@@ -27,13 +25,14 @@ _MEMORY = 1
 class Columns(NamedTuple):
     """The designs to choose from, one flat array each."""
 
-    time: np.ndarray
-    slowness: np.ndarray  # by which they are ranked: the time, or of unlike workloads the time of a token
+    study: Study
+    time: np.ndarray  # the first total of the study
+    slowness: np.ndarray  # by which they are ranked: the objective, or of unlike workloads the time of a token
     memory: np.ndarray
-    mfu: np.ndarray
+    beside: np.ndarray  # the metric that is told with the time
     feasible: np.ndarray
     memory_alone: np.ndarray  # infeasible for want of memory only
-    parts: dict[str, np.ndarray]  # of the step time, by name
+    parts: dict[str, np.ndarray]  # of the time, by name
     labels: dict[str, np.ndarray]  # heading → what tells the designs apart
     units: dict[str, str]  # heading → units of these values
     group: tuple[str, ...]  # headings of the labels that make a group: of each its best is shown
@@ -46,13 +45,13 @@ def columns(results: xr.Dataset) -> tuple[Columns, str]:
     Where each point of the orthogonal axes has many mappings, those of the point with the fastest design.
     """
     results = single_designs(results)
-    check(results)
+    study = check(results)
     point = best_point(results)
     results = results.isel(point)
-    shape = results.step_time
+    total, shape = study.totals[0], results[study.totals[0]]
 
-    def flat(name: str) -> np.ndarray:
-        return _spread(results.variables[name], shape)
+    def of_all(name: str) -> np.ndarray:
+        return flat(results, name, shape)
 
     moving = [
         str(name) for name, values in results.coords.items()
@@ -61,18 +60,20 @@ def columns(results: xr.Dataset) -> tuple[Columns, str]:
     ]  # fmt: skip
     named = {heading(name): name for name in moving}
     named |= {HEADINGS[name]: name for name in HEADINGS if name in results and results[name].dims}
-    memory, reason = flat("peak_memory"), flat("infeasible_reason") if "infeasible_reason" in results else None
+    memory, reason = of_all(study.memory), of_all("infeasible_reason") if "infeasible_reason" in results else None
     at = ", ".join(pair(name, _at_point(results[name])) for name in point if name in results.coords)
     title = str(results.attrs.get("title", ""))
     return Columns(
-        time=flat("step_time"),
-        slowness=1.0 / flat(_RATE) if _RATE in results and _has_unlike_work(results, shape.dims) else flat("step_time"),
+        study=study,
+        time=of_all(total),
+        slowness=1.0 / of_all(study.rate) if study.rate in results and _has_unlike_work(results, shape.dims)
+        else of_all(study.objective),
         memory=memory,
-        mfu=flat("mfu"),
-        feasible=flat("feasible").astype(bool),
+        beside=of_all(study.beside.metric) if study.beside else np.zeros(shape.size),
+        feasible=of_all("feasible").astype(bool),
         memory_alone=np.zeros(shape.size, bool) if reason is None else reason == _MEMORY,
-        parts={str(n).removeprefix("step_time_"): flat(str(n)) for n in results if str(n).startswith("step_time_")},
-        labels={title: flat(name) for title, name in named.items()},
+        parts={name.removeprefix(f"{total}_"): of_all(name) for name in study.parts(total) if name in results},
+        labels={title: of_all(name) for title, name in named.items()},
         units={title: str(results[name].attrs.get("units", "1")) for title, name in named.items()},
         group=(*map(heading, moving), *(n for n in ("tp", "pp") if n in named)),
         capacity=max(float(results.attrs.get("memory_capacity_bytes", 0.0)), 0.0) or capacity(memory, reason),
@@ -95,17 +96,22 @@ def single_designs(results: xr.Dataset) -> xr.Dataset:
     else:
         best = results[[n for n, values in results.variables.items() if values.dims == ("searcher", "seed")]]
         found = best.assign(feasible=best.violation == 0.0).stack(design=("searcher", "seed"), create_index=False)
-        found = found.isel(design=np.unique(found.step_time, return_index=True)[1]) if "step_time" in found else found
+        total = of_metrics(found).totals[0]
+        found = found.isel(design=np.unique(found[total], return_index=True)[1]) if total in found else found
     axes = [name for name, values in found.data_vars.items() if "axis" in values.attrs or "path" in values.attrs]
     return found.drop_vars(["searcher", "seed"], errors="ignore").set_coords(axes)
 
 
-def check(results: xr.Dataset) -> None:
-    """Figures need the variables that every sweep writes."""
-    for name in _NEEDED:
+def check(results: xr.Dataset) -> Study:
+    """The kind of study that results are of. Figures need the variables that every sweep writes."""
+    study = of_metrics(results)
+    shown = study.beside.metric if study.beside else study.objective
+    needed = tuple(dict.fromkeys((study.totals[0], study.objective, study.memory, shown, "feasible")))
+    for name in needed:
         if name not in results:
             given = f"no variable {name!r}"
-            raise InputError("results", given, ", ".join(_NEEDED), "use results that dse run wrote")
+            raise InputError("results", given, ", ".join(needed), "use results that dse run wrote")
+    return study
 
 
 def nothing_feasible() -> InputError:
@@ -137,9 +143,9 @@ def front(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return order[better]
 
 
-def _spread(values: xr.Variable, shape: xr.DataArray) -> np.ndarray:
-    """Values of every design as a flat array."""
-    whole = values.set_dims(dict(shape.sizes)).transpose(*shape.dims)  # quicker than with indices
+def flat(results: xr.Dataset, name: str, shape: xr.DataArray) -> np.ndarray:
+    """Values of a variable of every design, shaped as ``shape`` is, as a flat array."""
+    whole = results.variables[name].set_dims(dict(shape.sizes)).transpose(*shape.dims)  # quicker than with indices
     return np.ravel(whole.values)
 
 
@@ -155,18 +161,20 @@ def _has_unlike_work(results: xr.Dataset, dims: Iterable[Hashable]) -> bool:
 
 def slowness(results: xr.Dataset) -> xr.DataArray:
     """What the fastest design has least of: the most tokens a second, for steps of unlike workloads do not compare."""
-    return -results[_RATE] if _RATE in results else results.step_time
+    study = of_metrics(results)
+    return -results[study.rate] if study.rate in results else results[study.objective]
 
 
 def best_point(results: xr.Dataset) -> dict[str, int]:
     """Where along the orthogonal axes the fastest feasible design lies, where each point has many mappings."""
     if results.sizes.get("mapping", 1) == 1:
         return {}
-    orthogonal = [str(d) for d in results.step_time.dims if d != "mapping"]
+    study = of_metrics(results)
+    orthogonal = [str(d) for d in results[study.totals[0]].dims if d != "mapping"]
     if not orthogonal:
         return {}
     unlike = any(is_work(results[name]) for name in orthogonal if name in results.coords)
-    kept = (slowness(results) if unlike else results.step_time).where(results.feasible)
+    kept = (slowness(results) if unlike else results[study.objective]).where(results.feasible)
     if not bool(results.feasible.any()):
         return dict.fromkeys(orthogonal, 0)
     return {str(d): int(i) for d, i in kept.argmin(...).items() if d in orthogonal}

@@ -24,33 +24,35 @@ from dse.plot.style import (
     wrapped,
 )
 from dse.quantities import scale as scale_of
+from dse.studies import of_metrics
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ENERGY = "energy_per_step"
-
-
 def energy(results: xr.Dataset) -> Figure:
-    """Energy of a step against its time, one dot a machine with its fastest mapping, the Pareto front marked.
+    """Energy of a step or a token against its time, one dot a machine with its fastest mapping, with the front.
 
     The dots are coloured by the axis that moves the energy most. Of axes of the workload, such as the batch, the
     position is drawn at which most tokens are trained a second: steps of other work are no competitors.
     """
-    if ENERGY not in results:
+    study = of_metrics(results)
+    metric = study.energy
+    if not metric:
+        raise InputError("results", f"results of {study.name}", "results with energy", "draw another kind")
+    if metric not in results:
         raise InputError(
-            "results", f"no variable {ENERGY!r}", "results with energy",
+            "results", f"no variable {metric!r}", "results with energy",
             "write energy = true under [output] in the sweep",
         )  # fmt: skip
     every = machines(results)
     grid = every.of_one_work()
-    coloured_by = grid.strongest(ENERGY)
+    coloured_by = grid.strongest(metric)
     if coloured_by is None:
         raise InputError(
             "results", "one machine", "two or more machines for one workload", "sweep an axis of the machine too"
         )
-    time, joules = grid.points.step_time, grid.points[ENERGY]
+    time, joules = grid.time, grid.points[metric]
     known = np.flatnonzero(np.isfinite(time.values.ravel()) & np.isfinite(joules.values.ravel()))
     front = known[designs.front(time.values.ravel()[known], joules.values.ravel()[known])]
     factors = [scale_of(float(values.median()), values.attrs.get("units", "1")) for values in (time, joules)]
@@ -85,8 +87,8 @@ def _draw_machines(axes: Axes, grid: Machines, name: str, x: np.ndarray, y: np.n
     """One dot a machine, coloured by its place along an axis."""
     texts = grid.labels(name)
     place = np.broadcast_to(
-        np.arange(len(texts)).reshape([-1 if d == name else 1 for d in grid.points.step_time.dims]),
-        grid.points.step_time.shape,
+        np.arange(len(texts)).reshape([-1 if d == name else 1 for d in grid.time.dims]),
+        grid.time.shape,
     ).ravel()
     for position, (text, colour) in enumerate(zip(texts, shades(len(texts)), strict=True)):
         one = place == position
@@ -96,7 +98,7 @@ def _draw_machines(axes: Axes, grid: Machines, name: str, x: np.ndarray, y: np.n
 
 def _ends(grid: Machines, front: np.ndarray) -> list[str]:
     """The front's two ends in words."""
-    shape = grid.points.step_time
+    shape = grid.time
     names = [str(d) for d in shape.dims]
     ends = [dict(zip(names, map(int, np.unravel_index(int(i), shape.shape)), strict=True)) for i in front[[0, -1]]]
     if len(front) == 1:

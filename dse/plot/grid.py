@@ -10,6 +10,8 @@ import xarray as xr
 from dse.errors import InputError
 from dse.plot import designs
 from dse.plot.style import heading, labels, pair
+from dse.studies import of_metrics
+from dse.study import Study
 
 
 class Machines(NamedTuple):
@@ -19,6 +21,12 @@ class Machines(NamedTuple):
     axes: tuple[str, ...]  # dimensions with several positions
     at: dict[str, int]  # the fastest machine: the one of the most tokens per second
     title: str
+    study: Study
+
+    @property
+    def time(self) -> xr.DataArray:
+        """The first total of the study: the time of a step, or of an output token."""
+        return self.points[self.study.totals[0]]
 
     def along(self, *axes: str) -> xr.Dataset:
         """The machines that differ from the fastest one along these axes alone."""
@@ -69,42 +77,44 @@ class Machines(NamedTuple):
 
 def axes_of(results: xr.Dataset) -> tuple[str, ...]:
     """The orthogonal axes of a dataset that have several positions; none where single designs were kept."""
-    if "step_time" not in results or "design" in results.step_time.dims or designs.is_search(results):
+    total = of_metrics(results).totals[0]
+    if total not in results or "design" in results[total].dims or designs.is_search(results):
         return ()
-    return tuple(str(d) for d, size in results.step_time.sizes.items() if d != "mapping" and size > 1)
+    return tuple(str(d) for d, size in results[total].sizes.items() if d != "mapping" and size > 1)
 
 
 def machines(results: xr.Dataset) -> Machines:
     """The fastest mapping of each machine of a dataset."""
-    designs.check(results)
+    study = designs.check(results)
     axes = axes_of(results)
     if not axes:
         raise InputError(
             "results", "no axes beside the mapping", "a grid: keep best or all, with one axis or more",
             "run the sweep with --keep best and an axis such as node or memory.bandwidth",
         )  # fmt: skip
-    dims = results.step_time.dims
+    dims = results[study.totals[0]].dims
     wanted = [name for name, values in results.data_vars.items() if values.dims == dims and values.dtype.kind == "f"]
     points = results[[*wanted, "feasible"]].drop_vars(set(results.dims) - set(dims), errors="ignore").load()
     points = best_mappings(points)
     points = points.squeeze([d for d in points.dims if points.sizes[d] == 1], drop=True)
     points = points.where(points.feasible)
-    if not bool(points.step_time.notnull().any()):
+    if not bool(points[study.totals[0]].notnull().any()):
         raise designs.nothing_feasible()
     points = points.assign_coords({name: np.arange(points.sizes[name]) for name in axes if name not in points.coords})
     slowness = designs.slowness(points)
     fastest = {str(name): int(place) for name, place in slowness.argmin(...).items()}
-    return Machines(points, axes, fastest, str(results.attrs.get("title", "")))
+    return Machines(points, axes, fastest, str(results.attrs.get("title", "")), study)
 
 
 def best_mappings(results: xr.Dataset) -> xr.Dataset:
     """The fastest feasible mapping of each point, with its parts as variables where all mappings were kept."""
-    if "mapping" not in results.step_time.dims:
+    study = of_metrics(results)
+    if "mapping" not in results[study.totals[0]].dims:
         return results
     plain = results.reset_index("mapping") if "mapping" in results.indexes else results
     plain = plain.reset_coords([name for name, values in plain.coords.items() if "mapping" in values.dims])
-    time = plain.step_time.where(plain.feasible, np.inf)
-    return plain.isel(mapping=time.argmin("mapping"))
+    ranked = plain[study.objective].where(plain.feasible, np.inf)
+    return plain.isel(mapping=ranked.argmin("mapping"))
 
 
 def thinned(count: int, most: int, kept: int) -> list[int]:

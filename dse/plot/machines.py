@@ -1,4 +1,4 @@
-"""Shares of the step time along each axis of a grid of machines."""
+"""Shares of the time along each axis of a grid of machines."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BARS, _LETTERS = 2.1, 28
 
 
 def shares(results: xr.Dataset) -> Figure:
-    """Shares of the step time along each axis, one panel an axis, the others as at the fastest machine.
+    """Shares of the time of a step, or of an output token, along each axis: a panel an axis, from the fastest machine.
 
     Every bar is the best mapping of its machine. The bound shows as the part that is left when one axis moves on.
     """
@@ -56,7 +56,7 @@ def along_axes(grid: Machines) -> Figure:
                 axes = figure.add_subplot(inner[row])
                 _draw(axes, grid, name, drawn)
                 if row == len(column) - 1:
-                    axes.set_xlabel("share of the step time (%)")
+                    axes.set_xlabel(f"share of the {grid.study.totals[0].replace('_', ' ')} (%)")
         figure.set_layout_engine("constrained", w_pad=0.1)
         handles = _legend(figure, drawn)
         figure.legend(
@@ -93,13 +93,13 @@ def bars(grid: Machines, name: str) -> list[int]:
 
 def _parts(grid: Machines, name: str) -> dict[str, np.ndarray]:
     """Part of the step time → its share at each position of an axis."""
-    line = grid.along(name)
+    line, total = grid.along(name), grid.study.totals[0]
     parts: dict[str, np.ndarray] = {}
     for variable in map(str, line.data_vars):
-        if variable.startswith("step_time_"):
-            part = variable.removeprefix("step_time_")
+        if variable.startswith(f"{total}_"):
+            part = variable.removeprefix(f"{total}_")
             part = _TOGETHER.get(part, part)
-            parts[part] = parts.get(part, 0.0) + (line[variable] / line.step_time).fillna(0.0).values
+            parts[part] = parts.get(part, 0.0) + (line[variable] / line[total]).fillna(0.0).values
     return parts
 
 
@@ -134,7 +134,7 @@ def _draw(axes: Axes, grid: Machines, name: str, drawn: list[str]) -> None:
         hidden = part == "other" and width.max() <= 100.0 * _LEAST_SHARE  # from the legend
         axes.barh(at, width, left=left, height=0.78, label="_" if hidden else looks.label, **looks.fill)
         left += width
-    times = line.step_time.values[places]
+    times = line[grid.study.totals[0]].values[places]
     for row, time in enumerate(times.tolist()):
         text = seconds(time) if np.isfinite(time) else "nothing fits"
         axes.annotate(text, (100.0 if np.isfinite(time) else 0.0, row), xytext=(3, 0), textcoords="offset points",

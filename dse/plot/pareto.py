@@ -1,4 +1,7 @@
-"""Pareto fronts: step time against peak memory of all designs, or the objectives of a sweep that kept their front."""
+"""Pareto fronts: the objectives of a sweep that kept their front, else what a kind of study trades, of all designs.
+
+Of training that is step time against peak memory, of serving tokens a second of a device against those of a user.
+"""
 
 from __future__ import annotations
 
@@ -17,27 +20,36 @@ from dse.plot.style import (
     TOO_LARGE,
     axis_label,
     laid_out,
+    marker,
     new_figure,
+    pair,
     plain_ticks,
     set_title,
+    shades,
     style,
     wrapped,
 )
-from dse.quantities import GIB, scale
+from dse.quantities import GIB, scale, settings
 from dse.spec import search, sweep
+from dse.studies import of_metrics
 from dse.sweep.results.rebuilding import SPECIFICATION
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+#: Kinds of designs that colours tell apart.
+_MOST_COLOURS = 8
+
 
 def pareto(results: xr.Dataset, points: int = 20_000) -> Figure:
-    """The front of a sweep or a search of several objectives, else step time against peak memory of all designs.
+    """The front of a sweep or a search of several objectives, else what the study trades, of all designs.
 
     At most ``points`` designs behind the front are drawn, evenly thinned.
     """
     kept = front_of(results)
-    return _objectives(*kept) if kept else _time_and_memory(results, points)
+    if kept:
+        return _objectives(*kept)
+    return _time_and_memory(results, points) if of_metrics(results).trade is None else _trade(results, points)
 
 
 # The front that a sweep kept
@@ -103,6 +115,62 @@ def _objectives(kept: xr.Dataset, objectives: list[Objective]) -> Figure:
         also = f" of {len(objectives)} objectives, of which two are drawn" if more else ""
         set_title(figure, str(kept.attrs.get("title", "")), f"Pareto front{also}: {fits.sum():,} designs")
         return laid_out(figure)
+
+
+# What serving trades: the rate of a device against that of a user
+
+
+def trades(results: xr.Dataset) -> bool:
+    """Whether there are several designs that can run, of a study that trades two metrics."""
+    trade = of_metrics(results).trade
+    if trade is None or not all(name in results for name in (*trade, "feasible")) or designs.is_search(results):
+        return False
+    return int(results.feasible.sum()) > 1
+
+
+def _trade(results: xr.Dataset, points: int) -> Figure:
+    """The two metrics of all designs that can run, with their front; what tells most apart gives the colours."""
+    study = designs.check(results)
+    names = study.trade or ("", "")
+    found = designs.single_designs(results)
+    shape = found[names[0]]
+    fits = designs.flat(found, "feasible", shape).astype(bool)
+    if not fits.any():
+        raise designs.nothing_feasible()
+    x, y = (designs.flat(found, name, shape)[fits] for name in names)
+    front = designs.front(-x, -y)
+    coloured = _telling(found, shape, fits)
+    with style():
+        figure = new_figure(width=COLUMN, height=3.4)
+        axes = figure.subplots()
+        colours = shades(len(coloured))
+        for place, ((text, rows), colour) in enumerate(zip(coloured.items(), colours, strict=True)):
+            rows = _thin(rows, points)
+            axes.scatter(x[rows], y[rows], color=colour, marker=marker(place), s=9, linewidths=0, label=text)
+        axes.step(
+            x[front], y[front], where="post", color=FRONT, linewidth=1.2, label="Pareto front",
+        )  # fmt: skip
+        axes.set(xscale="log", yscale="log")
+        texts = (wrapped(name.replace("output_", "").replace("_", " ")) for name in names)
+        axes.set(**dict(zip(("xlabel", "ylabel"), texts, strict=True)))
+        plain_ticks(axes.xaxis, axes.yaxis)
+        handles, labels = axes.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=2, handlelength=1.2, columnspacing=1.2)
+        set_title(figure, str(results.attrs.get("title", "")))
+        return laid_out(figure)
+
+
+def _telling(found: xr.Dataset, shape: xr.DataArray, fits: np.ndarray) -> dict[str, np.ndarray]:
+    """Label → its designs, by the first of machine, model and format that differs between them, else all."""
+    for name in ("accelerator", "system", "workload", "precision", "tp"):
+        if name in found and found[name].dims:
+            values = designs.flat(found, name, shape)[fits]
+            kinds = list(dict.fromkeys(values.tolist()))
+            if 1 < len(kinds) <= _MOST_COLOURS:
+                texts = settings(kinds, str(found[name].attrs.get("units", "1")))
+                labels = [pair(name, text) for text in texts]
+                return {text: np.flatnonzero(values == kind) for text, kind in zip(labels, kinds, strict=True)}
+    return {"designs": np.arange(int(fits.sum()))}
 
 
 # Time against memory

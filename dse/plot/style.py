@@ -54,6 +54,14 @@ PARTS = {
     "offload": Part("offload", "#898d53", _UPDATE),
 }
 
+#: Part of the time of an output token → the same; that of the host is the same in both.
+SERVING_PARTS = {
+    "matrix": Part("matrices", "#0e306e"),
+    "attention": Part("attention", "#3d93d1"),
+    "communication": Part("messages", "#e45807", _MESSAGES),
+    "prefill": Part("prompts of others", "#c6ac77"),
+}
+
 #: Part of the step time by what bounds it → the same.
 BOUNDS = {
     "bound_by_compute": Part("bound by compute", "#0e306e"),
@@ -115,7 +123,7 @@ def labels(coordinate: xr.DataArray) -> list[str]:
 
 def part(name: str) -> Part:
     """The looks of a part of the step time."""
-    return (PARTS | BOUNDS).get(name) or Part(name.replace("_", " "), OTHER)
+    return (SERVING_PARTS | PARTS | BOUNDS).get(name) or Part(name.replace("_", " "), OTHER)
 
 
 def heading(name: str) -> str:

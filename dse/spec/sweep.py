@@ -20,7 +20,8 @@ from dse.errors import InputError, nearest, unknown_name
 from dse.spec import axes as axis_values
 from dse.spec.axes import Axis
 from dse.spec.expression import Expression, parse
-from dse.study import Study, of_document
+from dse.studies import of_document
+from dse.study import Study
 from dse.types.metrics import ENERGY
 
 #: What a catalogue name may stand for → the kind of its entry and the path of the record it fills.
@@ -199,6 +200,7 @@ def from_document(document: dict[str, Any], text: str, file: str, study: Study |
     any_option = document.get("software", {}).get(ANY_OPTION, False)
     axes = tuple(_axes(document.get("axes", {}), file))
     _check_conflicts(names, fixed, axes)
+    _check_read((*fixed.values(), *axes), study)
     output = document.get("output", {})
     _check_keys(output, KEYS["output"], f"{file}: output")
     constraints = _constraints(document.get("constraints", {}), f"{file}: constraints", study)
@@ -299,6 +301,21 @@ def _axes(table: dict[str, Any], file: str) -> Iterator[Axis]:
             continue
         path = axis_values.find_leaf(key, where, NAMED, "leaves of a design and catalogue names", "axes")
         yield axis_values.leaf(key, path, value, where)
+
+
+def _check_read(axes: tuple[Axis, ...], study: Study) -> None:
+    """That the model of a study reads what is said: a leaf that it does not would be swept in vain."""
+    for axis in axes:
+        if study.unread and axis.key.startswith(study.unread):
+            raise InputError(
+                axis.where, f"{axis.name}, which {study.name} does not read", f"leaves of {study.name}",
+                f"leave it out, or leave out [{study.name}]",
+            )  # fmt: skip
+        if study.name != "serving" and axis.key.startswith(_OF_SERVING):
+            raise InputError(
+                axis.where, f"{axis.name}, of a model that is served", f"leaves of {study.name}",
+                "add a section [serving]",
+            )  # fmt: skip
 
 
 def _check_conflicts(names: dict[str, Axis], fixed: dict[str, Axis], axes: tuple[Axis, ...]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dse.types.choices import Load
 from dse.types.fields import COUNT, POSITIVE, POSITIVE_SHARE, SHARE, YES_OR_NO, Bounds, Scalar, metadata, record
+from dse.types.metrics import ENERGY
 
 
 @record
@@ -97,5 +98,26 @@ class ServingMetrics:
     peak_memory_cache: Scalar = metadata("", "B", "keys and values of the sequences that run")
     peak_memory_runtime: Scalar = metadata("", "B", "the engine's own")
     parameters: Scalar = metadata("", "1", "parameters of the model")
+    energy_per_output_token: Scalar = metadata(
+        "", "J", "energy of an output token, whole system with its facility", group=ENERGY
+    )
+    energy_per_output_token_decode: Scalar = metadata("", "J", "work of decode steps", group=ENERGY)
+    energy_per_output_token_prefill: Scalar = metadata("", "J", "work of the prompts, over the answers", group=ENERGY)
+    energy_per_output_token_rest: Scalar = metadata("", "J", "clocks, leakage, devices at rest", group=ENERGY)
+    energy_per_output_token_host: Scalar = metadata("", "J", "hosts: processors, fans, NICs, conversion", group=ENERGY)
+    energy_per_output_token_cryogenics: Scalar = metadata(
+        "", "J", "coolers of devices below room temperature", group=ENERGY
+    )
+    energy_per_output_token_facility: Scalar = metadata("", "J", "what the facility adds (PUE)", group=ENERGY)
+    average_power: Scalar = metadata("", "W", "average power, whole system with its facility", group=ENERGY)
+    peak_power: Scalar = metadata(
+        "", "W", "power while every device computes prompts, whole system with its facility", group=ENERGY
+    )
+    provisioned_power: Scalar = metadata(
+        "", "W", "power provisioned for every device at its limit, hosts and facility included", group=ENERGY
+    )
+    device_power: Scalar = metadata("", "W", "average board power of a device", group=ENERGY)
+    decode_power: Scalar = metadata("", "W", "board power of a device while it decodes", group=ENERGY)
+    prefill_power: Scalar = metadata("", "W", "board power of a device in steps that carry prompts", group=ENERGY)
     feasible: Scalar = metadata("", "1", "whether the design can serve")
     infeasible_reason: Scalar = metadata("", "1", "why it cannot: bits of Infeasible")

@@ -29,6 +29,7 @@ class Served(NamedTuple):
     rate: Scalar  # requests a second
     running: Scalar  # sequences that decode, or wait for their prompt, at once
     mixed: Scalar  # share of steps with prompts
+    decoding: Scalar  # sequences of a decode step
 
     @property
     def token(self) -> Scalar:
@@ -42,20 +43,44 @@ def tokens_of_a_step(serving: Serving) -> Scalar:
     return jnp.where(serving.drafts > 0.0, (1.0 - alpha ** (serving.drafts + 1.0)) / (1.0 - alpha), 1.0)
 
 
+class Phase(NamedTuple):
+    """A step as its energy is asked for."""
+
+    batch: Batch  # of one pass of a stage
+    time: StepTime  # of all stages
+
+
+class Phases(NamedTuple):
+    """The two kinds of steps, and how many of them there are for an output token."""
+
+    decode: Phase
+    mixed: Phase  # with prompts, beside what decodes where they mix
+    decode_steps: Scalar  # all steps in which sequences decode
+    chunks: Scalar  # steps with prompts
+
+
 class Steps(NamedTuple):
     """Engine steps, whose time is taken to be linear in the sequences between half of them and all."""
 
     all: Scalar  # sequences
     decode: StepTime  # of all
     decode_half: StepTime
-    mixed: Scalar  # seconds of a step of all with prompts, or of prompts alone where they do not mix
+    with_prompts: StepTime  # a step of all with prompts, or of prompts alone where they do not mix
     apart: Scalar  # whether they do not
+    batch: Batch  # of all, with their prompts
+
+    @property
+    def mixed(self) -> Scalar:
+        """Seconds of a step with prompts."""
+        return self.with_prompts.total
 
     def decode_at(self, sequences: Scalar) -> StepTime:
         """A step of so many sequences that decode."""
-        share = 2.0 * (sequences / jnp.maximum(self.all, 1e-6) - 1.0)
+        per_sequence = 2.0 / jnp.maximum(self.all, 1e-6)
         parts = zip(self.decode, self.decode_half, strict=True)
-        return StepTime(*(jnp.maximum(many + share * (many - half), 0.0) for many, half in parts))
+        return StepTime(*(
+            jnp.maximum(2.0 * half - many + sequences * (per_sequence * (many - half)), 0.0) for many, half in parts
+        ))  # fmt: skip
 
     def mixed_at(self, sequences: Scalar) -> Scalar:
         """Seconds of a step with prompts beside so many sequences: it is shorter by as much as one without."""
@@ -64,13 +89,15 @@ class Steps(NamedTuple):
 
 
 def steady(
-    stage: Stage, ranks: Scalar, requests: Requests, serving: Serving, engine: Engine, running: Scalar, waiting: Scalar
-) -> tuple[Served, StepTime]:
+    stage: Stage, ranks: Scalar, requests: Requests, serving: Serving, engine: Engine, running: Scalar,
+    waiting: Scalar, at_once: Scalar,
+) -> tuple[Served, Steps]:  # fmt: skip
     """Continuous batching of ``running`` requests in a rank, ``waiting`` more of which wait for a place.
 
     Every request that ends brings a prompt: of the steps a share ``f = n ISL / (OSL q)`` carries ``q`` prompt tokens.
-    Engines that do not mix stop decoding instead. What is in its prompt does not decode: a fixed point. The other
-    result is a token of a step in which all decode.
+    Engines that do not mix stop decoding instead. What is in its prompt does not decode: a fixed point, in which a
+    request sees the others as they are without it (mean-value analysis, Reiser and Lavenberg 1980). The other result
+    are the steps it consists of; where all prompts come ``at_once`` their one step is that of them all.
     """
     speed = tokens_of_a_step(serving)
     fresh = requests.prompt_tokens * (1.0 - requests.prefix_share)
@@ -81,20 +108,26 @@ def steady(
     # A step carries what has come since the last one: a prompt, or as many as end with a step.
     q = jnp.minimum(room_left, jnp.maximum(fresh, 1.0) * jnp.maximum(running / turns, 1.0))
     apart = serving.mixed <= 0.0
-    steps = _steps(stage, ranks, requests, serving, engine, running, q, prompt_context)
+    prompt = jnp.where(at_once, running * fresh, q)
+    mixing = jnp.where(at_once, 0.0, jnp.where(apart, 0.0, running))
+    steps = _steps(stage, ranks, requests, serving, engine, running, mixing, prompt, prompt_context)
     pieces = fresh / q
+    share_of_one = pieces / turns
     whole_pieces = jnp.maximum(pieces, 1.0)  # of one prompt alone: it never shares the step that it waits for
+    # Whoever decodes sees itself, and of the others those that decode; their prompts alone delay it, not its own.
+    itself, rest = jnp.minimum(running, 1.0), jnp.maximum(running - 1.0, 0.0) / jnp.maximum(running, 1e-6)
     n = running
     for _ in range(ROUNDS):
-        decode, mixed = steps.decode_at(n).total, steps.mixed_at(n)
-        f = jnp.minimum(n * pieces / turns, 1.0)
-        step = jnp.where(apart, decode + n * pieces / turns * mixed, (1.0 - f) * decode + f * mixed)
+        seen, delays = itself + n * rest, n * rest * share_of_one
+        decode, mixed = steps.decode_at(seen).total, steps.mixed_at(seen)
+        f = jnp.minimum(delays, 1.0)
+        step = decode + jnp.where(apart, delays * mixed, f * (mixed - decode))
         answering = turns * step
         share = answering / (answering + whole_pieces * mixed)
         n = jnp.minimum(running * share, jnp.where(apart, running, turns / jnp.maximum(pieces, 1e-6)))
-    alone, other = steps.decode_at(n), steps.mixed_at(n)
+    alone, other = steps.decode_at(itself + n * rest), steps.mixed_at(itself + n * rest)
     rate = n / (turns * step)
-    busy = jnp.minimum(jnp.where(apart, n * pieces / turns * other / step, f), _BUSIEST)
+    busy = jnp.minimum(jnp.where(apart, n * rest * share_of_one * other / step, f), _BUSIEST)
     opening = 0.5 * requests.burst * jnp.maximum(running * pieces - 1.0, 0.0) * other
     queue = 0.5 * step + 0.5 * busy * other / (1.0 - busy) + waiting / rate + opening
     # Of those that run, who neither decodes nor computes its prompt waits for others' prompts.
@@ -107,16 +140,17 @@ def steady(
         prompt=whole_pieces * other,
         rate=rate,
         running=running,
-        mixed=jnp.where(apart, jnp.minimum(n * pieces / turns, 1.0), f),
+        mixed=jnp.minimum(n * share_of_one, 1.0),
+        decoding=itself + n * rest,
     )
-    return found, StepTime(*(part / speed for part in steps.decode))
+    return found, steps._replace(decode=StepTime(*(part / speed for part in steps.decode)))
 
 
 def _steps(
-    stage: Stage, ranks: Scalar, requests: Requests, serving: Serving, engine: Engine, running: Scalar, prompt: Scalar,
-    prompt_context: Scalar,
+    stage: Stage, ranks: Scalar, requests: Requests, serving: Serving, engine: Engine, running: Scalar, mixing: Scalar,
+    prompt: Scalar, prompt_context: Scalar,
 ) -> Steps:  # fmt: skip
-    """Steps of all that run and of half of them, and one with ``prompt`` tokens."""
+    """Steps of all that run and of half of them, and one of ``prompt`` tokens beside ``mixing`` that decode."""
     context = requests.prompt_tokens + 0.5 * requests.output_tokens
     apart = serving.mixed <= 0.0
 
@@ -124,21 +158,15 @@ def _steps(
         batch = Batch(sequences, context, tokens, prompt_context, serving.drafts)
         return engine_step(stage, ranks, serving, engine, batch)
 
-    mixed = step(jnp.where(apart, 0.0, running), prompt).total
-    return Steps(running, step(running, 0.0), step(0.5 * running, 0.0), mixed, apart)
+    return Steps(running, step(running, 0.0), step(0.5 * running, 0.0), step(mixing, prompt), apart,
+                 Batch(running, context, prompt, prompt_context, serving.drafts))  # fmt: skip
 
 
-def together(
-    stage: Stage, ranks: Scalar, requests: Requests, serving: Serving, engine: Engine, batch: Scalar, decode: StepTime,
-    waves: Scalar,
-) -> Served:  # fmt: skip
+def together(requests: Requests, batch: Scalar, prompt: Scalar, decode: StepTime, waves: Scalar) -> Served:
     """A batch that starts and ends together, ``waves`` of which follow each other: prompts, then ``OSL - 1`` steps.
 
-    ``decode``: a token of it.
+    ``prompt``: seconds of the step of all prompts; ``decode``: a token of it.
     """
-    fresh = requests.prompt_tokens * (1.0 - requests.prefix_share)
-    reach = 0.5 * requests.prompt_tokens * (1.0 + requests.prefix_share)
-    prompt = engine_step(stage, ranks, serving, engine, Batch(0.0, 0.0, batch * fresh, reach)).total
     whole = prompt + (requests.output_tokens - 1.0) * decode.total
     return Served(
         decode=decode,
@@ -149,13 +177,14 @@ def together(
         rate=batch / whole,
         running=batch,
         mixed=0.0,
+        decoding=batch,
     )
 
 
 def served(
     design: Design, stage: Stage, requests: Requests, serving: Serving, engine: Engine, held: Room
-) -> Served:
-    """What the users of one rank see under the load of the requests."""
+) -> tuple[Served, Phases]:
+    """What the users of one rank see under the load of the requests, and the steps behind it."""
     ranks = ranks_of_experts(design)
     load = requests.load
     most = jnp.maximum(jnp.minimum(held.sequences, engine.most_sequences), 1.0)
@@ -165,13 +194,31 @@ def served(
     static = load == float(Load.static)
     running = jnp.where(static, asked, running)
     waiting = jnp.where(offline, 0.0, asked - running)
-    flowing, token = steady(stage, ranks, requests, serving, engine, running, waiting)
-    waves = jnp.where(load == float(Load.waves), jnp.ceil(asked / running), 1.0)
-    at_once = together(stage, ranks, requests, serving, engine, running, token, waves)
     is_batch = static | (load == float(Load.waves))
+    flowing, steps = steady(stage, ranks, requests, serving, engine, running, waiting, is_batch)
+    waves = jnp.where(load == float(Load.waves), jnp.ceil(asked / running), 1.0)
+    at_once = together(requests, running, steps.mixed, steps.decode, waves)
 
     def choose(a: Scalar, b: Scalar) -> Scalar:
         return jnp.where(is_batch, a, b)
 
     decode = StepTime(*map(choose, at_once.decode, flowing.decode))
-    return Served(decode, *map(choose, at_once[1:], flowing[1:]))
+    found = Served(decode, *map(choose, at_once[1:], flowing[1:]))
+    return found, _phases(stage, requests, serving, found, steps, is_batch)
+
+
+def _phases(
+    stage: Stage, requests: Requests, serving: Serving, found: Served, steps: Steps, at_once: Scalar
+) -> Phases:
+    """The steps of what was found; each answer needs its prompt once."""
+    pp, speed = stage.design.mapping.pp, tokens_of_a_step(serving)
+    beside = jnp.where(at_once, 0.0, jnp.where(steps.apart, 0.0, found.decoding))
+    decode = steps.batch._replace(sequences=found.decoding / pp, prompt=0.0)
+    mixed = steps.batch._replace(sequences=beside / pp, prompt=steps.batch.prompt / pp)
+    fresh = requests.prompt_tokens * (1.0 - requests.prefix_share)
+    return Phases(
+        decode=Phase(decode, StepTime(*(part * speed for part in found.decode))),
+        mixed=Phase(mixed, steps.with_prompts),
+        decode_steps=1.0 / jnp.maximum(found.decoding * speed, 1e-6),
+        chunks=fresh / jnp.maximum(steps.batch.prompt * requests.output_tokens, 1e-6),
+    )

@@ -14,7 +14,6 @@ import numpy as np
 import dse
 from dse import catalog
 from dse.designs import is_of_workload
-from dse.model.accounts.feasibility import usable_memory
 from dse.references import bibliography
 from dse.spec.axes import Label
 from dse.spec.sweep import Keep
@@ -247,10 +246,10 @@ def _unverified(grid: Grid) -> list[str]:
 
 def _capacity(grid: Grid) -> dict[str, float]:
     """Usable memory of a device as an attribute; none where axes move it or a chip makes it."""
-    decides = {"system.accelerator.memory.capacity", "software.reserve"}
+    decides = {"system.accelerator.memory.capacity", "software.reserve", "mapping.serving.memory_share"}
     swept = any(decides & set(dimension.columns) for dimension in grid.dimensions)
     generated = grid.base.system.accelerator.chip is not None
-    return {} if swept or generated else {"memory_capacity_bytes": float(usable_memory(grid.base))}
+    return {} if swept or generated else {"memory_capacity_bytes": float(grid.spec.study.capacity(grid.base))}
 
 
 def provenance(grid: Grid) -> dict[str, Any]:

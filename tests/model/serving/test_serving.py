@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 import dse
-from dse import catalog
+from dse import catalog, equations
 from dse.model.serving.memory import weight_bytes
 from dse.model.serving.work import cache_bytes, stage_of
 from dse.model.work.parameters import parameter_count
+from dse.pools import serve_pools
 from dse.serving import serve
 from dse.study_serving import SERVING
 from dse.types import Infeasible, Serving
@@ -158,3 +159,74 @@ def test_offline_throughput_without_any_fit(prompt, output, published):
         prompt_tokens=prompt, output_tokens=output,
     )  # fmt: skip
     assert found["output_tokens_per_second"] == pytest.approx(published, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("workload", "mapping", "most", "with_energy"),
+    [("llama-3-70b", dict(tp=8), 2_050, 2_600), ("deepseek-v3", dict(tp=8, ep=8), 3_350, 4_300)],
+)
+def test_the_program_stays_small(workload, mapping, most, with_energy):
+    """As sweeps have it, without energy unless it is asked for."""
+    design = SERVING.complete(dse.design(workload, "h100", any_option=True, concurrency=64, **mapping))
+    kept = set(SERVING.units) - SERVING.group("energy")
+
+    def plain(point):
+        found = serve(point)
+        return {name: getattr(found, name) for name in kept}
+
+    numbers = jax.tree.map(np.float32, design)
+    counts = [len(equations.trace(function, numbers)[0].equations) for function in (plain, serve)]
+    assert counts[0] <= most and counts[1] <= with_energy
+
+
+def test_a_request_alone_waits_for_no_prompt_but_its_own():
+    """Mean-value analysis: its own long prompt delays none of its tokens, and each step reads its whole cache."""
+    alone = metrics(concurrency=1, prompt_tokens=131072, output_tokens=256, request_time=0.0)
+    static = metrics(load="static", concurrency=1, prompt_tokens=131072, output_tokens=256, request_time=0.0)
+    assert alone["time_per_output_token_prefill"] == 0.0
+    assert alone["time_per_output_token"] == pytest.approx(static["time_per_output_token"], rel=1e-5)
+    assert alone["requests_per_second"] * alone["request_latency"] == pytest.approx(1.0, rel=0.01)
+
+
+def test_plain_numbers_and_jax_agree():
+    design = dse.design("llama-3-8b", "h100", precision="fp8", concurrency=32)
+    plain, traced = dse.serve(design), served(design)
+    for name in SERVING.units:
+        assert float(getattr(plain, name)) == pytest.approx(float(getattr(traced, name)), rel=2e-5)
+
+
+def test_energy_by_phase():
+    """Prompts draw more than decoding, less than what is provisioned; a slower clock takes longer and less energy."""
+    many = dict(concurrency=64, prompt_tokens=4096)
+    fast, slow = metrics(**many), metrics(**many, **{"power.clock": 1.2e9})
+    for found in (fast, slow):
+        assert found["decode_power"] < found["prefill_power"]
+        assert found["average_power"] < found["peak_power"] < found["provisioned_power"]
+        assert found["average_power"] == pytest.approx(
+            found["energy_per_output_token"] * found["output_tokens_per_second"], rel=1e-5
+        )
+    assert slow["time_to_first_token"] > fast["time_to_first_token"]
+    assert slow["energy_per_output_token_prefill"] < fast["energy_per_output_token_prefill"]
+    assert metrics(concurrency=512)["energy_per_output_token"] < metrics(concurrency=4)["energy_per_output_token"]
+
+
+def test_pools_serve_as_the_slower_of_them():
+    """Splitwise: what decodes waits for no prompts; the cache of a prompt travels once."""
+    stated = dict(precision="fp8", prompt_tokens=1500, output_tokens=150, request_time=0.0)
+
+    def pool(tp, concurrency, **more):
+        return dse.design("llama-3-70b", "h100", any_option=True, tp=tp, concurrency=concurrency, **stated, **more)
+
+    one = jax.jit(serve_pools)
+    found = one(pool(4, 1.0), pool(4, 64.0))
+    many = one(pool(4, 1.0), pool(4, 256.0))
+    together = served(pool(4, 64.0))
+    assert found.time_per_output_token < together.time_per_output_token
+    assert max(float(found.prefill_load), float(found.decode_load)) == pytest.approx(1.0)
+    assert many.prefill_load >= found.prefill_load and many.decode_load < found.decode_load
+    cache = 2.0 * 2.0 * 80 * 2 * 128 * 1500  # two of eight key/value heads a device
+    bandwidth = pool(4, 1.0).system.scale_out.bandwidth
+    assert float(found.transfer_time) == pytest.approx(cache / bandwidth, rel=1e-5)
+    assert found.request_latency == pytest.approx(
+        float(found.time_to_first_token + 149.0 * found.time_per_output_token), rel=1e-5
+    )

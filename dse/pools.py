@@ -1,0 +1,76 @@
+"""Disaggregated serving: a pool of devices computes prompts, another one decodes (Splitwise, Patel et al. 2024)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from dse.model.serving.work import cache_bytes, stage_of
+from dse.serving import serve
+from dse.types import Design, Load, Requests, Scalar, Serving
+
+
+class Pools(NamedTuple):
+    """What two pools serve together; scalars in SI units."""
+
+    requests_per_second: Scalar  #: of the slower pool
+    prefill_load: Scalar  #: share of what the prefill pool can do
+    decode_load: Scalar  #: share of what the decode pool can do
+    time_to_first_token: Scalar  #: without queues, the transfer of keys and values in it
+    transfer_time: Scalar  #: of the keys and values of a prompt
+    time_per_output_token: Scalar
+    request_latency: Scalar
+    n_devices: Scalar
+    output_tokens_per_second_per_device: Scalar
+
+
+def serve_pools(prefill: Design, decode: Design) -> Pools:
+    """Two designs, each with its own hardware, mapping and clock, as the pools of one service.
+
+    The prefill pool computes batches of prompts (``concurrency`` at once) and answers nothing; the decode pool finds
+    all keys and values there, and has ``concurrency`` requests in flight. Throughput is the slower pool's:
+    ``min(X_prefill, X_decode)``. Each device sends the keys and values that it has computed over its network between
+    nodes, as fast as the slower pool's: ``bytes / bandwidth``, once for a request.
+
+    Args:
+        prefill: its requests say what a prompt and an answer are; both pools are taken to serve these.
+        decode: a token takes the time at its own ``concurrency``, which it has not where the prefill pool is slower.
+
+    Returns:
+        Scalars; a pure function, as :func:`dse.serving.serve`.
+    """
+    requests = prefill.workload.requests or Requests()
+    first = serve(_with(prefill, dataclasses.replace(requests, load=float(Load.static), output_tokens=1.0)))
+    own = decode.workload.requests or Requests()
+    flowing = dataclasses.replace(requests, concurrency=own.concurrency, load=own.load, prefix_share=1.0)
+    rest = serve(_with(decode, flowing))
+    rate = jnp.minimum(first.requests_per_second, rest.requests_per_second)
+    transfer = _transfer_time(prefill, decode, requests)
+    to_first = first.time_to_first_token + transfer
+    devices = prefill.system.n_devices + decode.system.n_devices
+    return Pools(
+        requests_per_second=rate,
+        prefill_load=rate / first.requests_per_second,
+        decode_load=rate / rest.requests_per_second,
+        time_to_first_token=to_first,
+        transfer_time=transfer,
+        time_per_output_token=rest.time_per_output_token,
+        request_latency=to_first + (requests.output_tokens - 1.0) * rest.time_per_output_token,
+        n_devices=devices,
+        output_tokens_per_second_per_device=rate * requests.output_tokens / devices,
+    )
+
+
+def _with(design: Design, requests: Requests) -> Design:
+    return dataclasses.replace(design, workload=dataclasses.replace(design.workload, requests=requests))
+
+
+def _transfer_time(prefill: Design, decode: Design, requests: Requests) -> Scalar:
+    """Seconds in which a device sends its share of the keys and values of a prompt."""
+    stage = stage_of(prefill)
+    serving = prefill.mapping.serving or Serving()
+    held = stage.layout.layers * cache_bytes(stage.design, serving, requests.prompt_tokens)
+    slower = jnp.minimum(prefill.system.scale_out.bandwidth, decode.system.scale_out.bandwidth)
+    return held / jnp.maximum(slower, 1.0)

@@ -1,0 +1,22 @@
+"""The kinds of studies there are, and which of them a specification or a dataset is of."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Hashable, Mapping
+from typing import Any
+
+from dse.study import TRAINING, Study
+from dse.study_serving import SERVING
+
+#: All of them by name; training is meant where nothing else is said.
+STUDIES: dict[str, Study] = {study.name: study for study in (TRAINING, SERVING)}
+
+
+def of_document(document: Mapping[str, Any]) -> Study:
+    """The kind of study that a parsed specification asks for: serving where it has a section of that name."""
+    return SERVING if SERVING.name in document else TRAINING
+
+
+def of_metrics(names: Container[Hashable]) -> Study:
+    """The kind of study whose metrics these are, by the first of its totals."""
+    return next((study for study in STUDIES.values() if study.totals[0] in names), TRAINING)

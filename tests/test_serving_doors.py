@@ -1,0 +1,80 @@
+"""Serving through the doors of training: command line, figures, search; one small grid, compiled once a mode."""
+
+import json
+
+import pytest
+
+import dse
+from dse import plot
+from dse.spec import sweep as specs
+from dse.study_serving import SERVING
+from dse.sweep import execute
+from tests.cli.test_cli import assert_four_parts, command  # noqa: F401
+
+SWEEP = """
+[workload]
+name = "llama-3-8b"
+[system]
+name = "h100"
+[mapping]
+precision = "fp8"
+[axes]
+tp = [1, 2]
+concurrency = [4, 64]
+[serving]
+prompt_tokens = 512
+[constraints]
+all = ["time_to_first_token <= '1 s'"]
+[objective]
+maximize = ["output_tokens_per_second_per_user", "output_tokens_per_second_per_device"]
+"""
+
+EVALUATE = ["evaluate", "-w", "llama-3-8b", "-s", "h100", "--serving", "--set", "concurrency=64"]
+
+
+@pytest.mark.parametrize(("keep", "kinds"), [
+    ("all", ["breakdown", "pareto"]), ("best", ["breakdown", "pareto", "shares"]), ("pareto", ["breakdown", "pareto"]),
+    ("top:3", ["breakdown", "pareto"]),
+])  # fmt: skip
+def test_figures_suit_every_way_to_keep(keep, kinds):
+    spec = specs.from_text(SWEEP)
+    assert spec.study is SERVING
+    results, summary = execute(spec, keep=keep, output=False)
+    assert summary.n_feasible == 4 and plot.suited(results) == kinds
+    texts = [text.get_text() for kind in kinds for axes in plot.KINDS[kind](results).axes for text in
+             (axes.xaxis.label, axes.yaxis.label)]  # fmt: skip
+    assert any("time per output token" in text for text in texts)
+
+
+def test_evaluate_explains_serving(command):  # noqa: F811
+    ended = command(*EVALUATE)
+    assert ended.status == 0 and ended.err == ""
+    for text in ("time per output token", "time to first token", "of 72.0 GiB", "decode attention", "prefill attention",
+                 "request latency depends", "prompts of 1024", "iteration_time"):  # fmt: skip
+        assert text in ended.out
+    document = json.loads(command(*EVALUATE, "--json", "--metric", "time_per_output_token").out)
+    assert document["elasticity_of"] == "time_per_output_token" and document["metrics"]["requests_per_second"] > 0.0
+    phases = {row["section"]: row for row in document["operators"] if row["name"] == "ffn_up"}
+    assert phases["decode"]["forward_bound"] == "memory" and phases["prefill"]["forward_bound"] == "compute"
+
+
+@pytest.mark.parametrize(("arguments", "wanted"), [
+    ([*EVALUATE, "--set", "recompute=full"], ["recompute", "serving"]),
+    ([*EVALUATE[:5], "--set", "concurrency=64"], ["concurrency", "--serving"]),
+    ([*EVALUATE, "--metric", "time_per_output_tokens"], ["time_per_output_token"]),
+    ([*EVALUATE, "--set", "concurency=4"], ["concurrency"]),
+    ([*EVALUATE, "--uncertainty"], ["--uncertainty"]),
+])  # fmt: skip
+def test_bad_input_is_told_in_four_parts(command, arguments, wanted):  # noqa: F811
+    assert_four_parts(command(*arguments), *wanted)
+
+
+@pytest.mark.parametrize(("old", "new", "wanted"), [
+    ("tp = [1, 2]", "tp = [1, 2]\nmicro_batch = [1, 2]", "micro_batch, which serving does not read"),
+    ("[serving]\nprompt_tokens = 512", "", "add a section \\[serving\\]"),
+    ("prompt_tokens = 512", "prompt_token = 512", "prompt_tokens"),
+    ("time_to_first_token <=", "time_to_first_tokens <=", "time_to_first_token"),
+])  # fmt: skip
+def test_typos_in_sweeps_are_told(old, new, wanted):
+    with pytest.raises(dse.InputError, match=wanted):
+        specs.from_text(SWEEP.replace(old, new))
