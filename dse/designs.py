@@ -322,7 +322,8 @@ def stack_values(
         own |= catalog.within("software.experts", catalog.expert_kernels(name, where))
     if any_option:
         own = {path: value for path, value in own.items() if not path.startswith(CAN)}
-    return own | catalog.within("mapping", catalog.mapping_defaults(name, where))
+    serving = catalog.within("mapping.serving", catalog.serving_defaults(name, where))
+    return own | catalog.within("mapping", catalog.mapping_defaults(name, where)) | serving
 
 
 def design(

@@ -38,8 +38,8 @@ from dse.types.paths import build, leaves
 __all__ = [
     "FOLDERS", "LEFT_OPEN", "Constant", "Entry", "Sourced", "Values", "accelerator", "bounded", "catalog_root",
     "check", "choice", "default_software", "digest", "entry", "kinds", "mapping_defaults", "memory", "names", "network",
-    "node", "provenance", "quantity", "resolve", "software", "system", "unverified", "used", "values", "within",
-    "workload",
+    "node", "provenance", "quantity", "resolve", "serving_defaults", "software", "system", "unverified", "used",
+    "values", "within", "workload",
 ]  # fmt: skip
 
 
@@ -209,6 +209,18 @@ def expert_kernels(name: str, where: str = "software", folder: Folder = None) ->
     """
     found = entry("software", name, where, folder)
     return {path: found.value(f"experts.{path}", a["default"]) for path, a in leaves(types.ExpertKernels).items()}
+
+
+def serving_defaults(name: str, where: str = "software", folder: Folder = None) -> Values:
+    """What an engine does where a mapping does not say (:class:`dse.types.Serving`); nothing of a stack without one.
+
+    >>> serving_defaults("sglang")["mixed"]
+    0.0
+    """
+    found = entry("software", name, where, folder)
+    if not any(field.startswith("engine.") for field in found.values):
+        return {}
+    return {path: found.value(f"serving.{path}", a["default"]) for path, a in leaves(types.Serving).items()}
 
 
 # --- where values come from -------------------------------------------------------------------------------

@@ -208,13 +208,18 @@ _CAPABILITIES: dict[str, Parser | Table] = {"can": Table(_leaves(types.Capabilit
 #: What the mixtures of experts of a stack cost.
 _EXPERT_KERNELS: dict[str, Parser | Table] = {"experts": Table(_leaves(types.ExpertKernels))}
 
+#: What a stack that serves costs beside its kernels, and what it does where a mapping leaves it open.
+_ENGINE: dict[str, Parser | Table] = {
+    "engine": Table(_leaves(types.Engine)), "serving": Table(_leaves(types.Serving))
+}  # fmt: skip
+
 #: A stack, what it does where a mapping leaves it open, and in ``sources`` the measured sources that used it.
 #: ``selective`` is the policy that it calls selective recompute; ``lineage`` the code base it descends from, with which
 #: it shares what is fitted. ``family`` names the chips of a stack that nothing was measured of: it gets what their
 #: stacks share.
 _SOFTWARE = Table(
     _texts("family", "lineage") | _leaves(types.Software) | _numbers(residual="1")
-    | {"selective": Choice(types.Recompute)} | _CAPABILITIES | _EXPERT_KERNELS
+    | {"selective": Choice(types.Recompute)} | _CAPABILITIES | _EXPERT_KERNELS | _ENGINE
     | _leaves(types.Mapping, *LEFT_OPEN),
     needs=_stated(types.Software),
 )  # fmt: skip

@@ -38,6 +38,9 @@ class Serving:
         "", "1", "1 when steps carry prompts beside decoding, 0 when a prompt stops it", default=1.0, bounds=YES_OR_NO
     )
     cache_bytes: Scalar = metadata("", "B", "bytes of one cached key or value", default=2.0, bounds=POSITIVE)
+    expert_bytes: Scalar = metadata(
+        "", "B", "bytes of one weight of an expert, 0 as the precision has it", default=0.0
+    )
     paged: Scalar = metadata(
         "", "1", "1 when the cache grows with an answer, 0 when all of it is reserved", default=1.0, bounds=YES_OR_NO
     )

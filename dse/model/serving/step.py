@@ -11,7 +11,7 @@ from dse.model.machine.messages import send_all
 from dse.model.machine.rates import Rates
 from dse.model.machine.roofline import isolated_time
 from dse.model.serving.work import Batch, Stage, StepWork, step_work
-from dse.types import Design, Engine, Operator, Scalar, Serving
+from dse.types import Design, Engine, Message, MessageKind, Operator, Scalar, Serving
 
 
 class StepTime(NamedTuple):
@@ -77,7 +77,20 @@ def kernels_time(operators: Iterable[Operator], rates: Rates) -> Scalar:
 
 
 def messages_time(design: Design, engine: Engine, work: StepWork) -> Scalar:
-    """Seconds of the messages of a layer, each at least as long as a small one of the engine."""
-    sent = send_all(work.messages, design.software, design.system)
-    least = engine.small_message_time
-    return sum(jnp.where(s.time > 0.0, jnp.maximum(s.time, s.message.times * least), 0.0) for s in sent)
+    """Seconds of the messages of a layer.
+
+    Inside a scale-up domain engines have kernels of their own, which read the memory of the other devices: a short time
+    and the bytes over the link, in place of the steps of a library.
+    """
+    link, software = design.system.scale_up, design.software
+    sent = send_all(work.messages, software, design.system)
+
+    def own(message: Message) -> Scalar:
+        n = message.group.size
+        volume = (n - 1.0) / n * message.size * (2.0 if message.kind is MessageKind.all_reduce else 1.0)
+        return message.times * (engine.small_message_time + volume / (link.bandwidth * link.efficiency))
+
+    return sum(
+        jnp.where(s.time > 0.0, jnp.where(s.message.group.size <= link.domain, own(s.message), s.time), 0.0)
+        for s in sent
+    )

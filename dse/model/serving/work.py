@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model.choice import least
 from dse.model.layout import Layout, lay_out
 from dse.model.machine.rates import Rates, rates_of
 from dse.model.work.messages import tensor_messages
@@ -16,6 +17,10 @@ from dse.types import Design, Message, MessageKind, Operator, OperatorKind, Scal
 
 #: Share of the tokens of a batch that choose experts as if at random: real traffic is skewed to fewer of them.
 SKEW = 0.66
+
+
+#: Rows of an output tile: libraries exchange rows and columns where there are few rows, so that tiles stay full.
+TILE_ROWS = 16.0
 
 
 class Batch(NamedTuple):
@@ -54,7 +59,9 @@ def stage_of(design: Design) -> Stage:
     """A stage of the engine of ``design``: of all that depends on no batch there is one."""
     forward = forward_of(design)
     accelerator, precision = design.system.accelerator, design.mapping.precision
-    return Stage(forward, lay_out(forward), rates_of(accelerator, precision, design.software))
+    tile = least(accelerator.kernels.tile_rows, TILE_ROWS)
+    small = dataclasses.replace(accelerator, kernels=dataclasses.replace(accelerator.kernels, tile_rows=tile))
+    return Stage(forward, lay_out(forward), rates_of(small, precision, design.software))
 
 
 def forward_of(design: Design) -> Design:
@@ -81,11 +88,27 @@ def step_work(stage: Stage, ranks: Scalar, serving: Serving, batch: Batch) -> St
     core = attention_operators(forward, serving, layout, batch)
     dense = tuple(layer_operators(forward, layout, core))
     return StepWork(
-        layer=dense if layout.experts is None else tuple(expert_layer_operators(forward, layout, core)),
+        layer=dense if layout.experts is None else tuple(
+            of_format(o, serving.expert_bytes, stage.rates.operand_bytes)
+            for o in expert_layer_operators(forward, layout, core)
+        ),
         first_layer=dense,
         head=head_operator(forward, layout, batch),
         messages=layer_messages(forward, layout, ranks),
     )
+
+
+def of_format(operator: Operator, weight: Scalar, recipe: Scalar) -> Operator:
+    """The operator with weights of the experts read in a format of their own, where they have one.
+
+    Checkpoints in 4 bits quantise experts only, and compute in the recipe's format (MXFP4 on Hopper: in bf16).
+    """
+    if operator.kind is not OperatorKind.grouped:
+        return operator
+    work = operator.forward
+    weights = work.batch * work.columns * work.depth
+    less = jnp.where(weight > 0.0, recipe - weight, 0.0) * weights
+    return operator._replace(forward=work._replace(bytes=work.bytes - less))
 
 
 def head_operator(design: Design, layout: Layout, batch: Batch) -> Operator:
