@@ -378,7 +378,8 @@ def _twins(cases: Sequence[Case]) -> dict[int, bool]:
 
 def _figures(case: Case) -> tuple[str, ...]:
     names = ("gpu", "n_gpus", "tp", "ep", "dp", "precision", "batch", "isl", "osl")
-    return tuple(case.row.get(name) for name in names) + tuple(sorted(f"{m.name} {m.value:.4g}" for m in case.measurements))
+    figures = sorted(f"{m.name} {m.value:.4g}" for m in case.measurements)
+    return (*map(case.row.get, names), *figures)
 
 
 # Bytes over bandwidth
@@ -389,7 +390,8 @@ def bytes_over_bandwidth(design: Design, metric: str) -> float:
     from dse.model.serving.memory import weight_bytes
     from dse.model.serving.work import cache_bytes, stage_of
 
-    stage, requests, serving, mapping = stage_of(design), design.workload.requests, design.mapping.serving, design.mapping
+    stage, mapping = stage_of(design), design.mapping
+    requests, serving = design.workload.requests, mapping.serving
     assert requests is not None and serving is not None
     context = requests.prompt_tokens + 0.5 * requests.output_tokens
     a_sequence = stage.layout.layers * cache_bytes(stage.design, serving, context)

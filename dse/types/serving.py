@@ -69,6 +69,9 @@ class Engine:
     small_message_time: Scalar = metadata(
         "", "s", "shortest time of a collective of the engine in a layer", default=11e-6
     )
+    narrow_expert: Scalar = metadata(
+        "", "1", "width of an expert's shard whose kernels reach half of their rate", default=150.0
+    )
     most_sequences: Scalar = metadata("", "1", "sequences of a step at most", default=2048.0, bounds=COUNT)
     runtime_memory: Scalar = metadata("", "B", "memory of a device beside weights and cache", default=2.5e9)
 

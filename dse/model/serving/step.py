@@ -11,7 +11,7 @@ from dse.model.machine.messages import send_all
 from dse.model.machine.rates import Rates
 from dse.model.machine.roofline import isolated_time
 from dse.model.serving.work import Batch, Stage, StepWork, step_work
-from dse.types import Design, Engine, Message, MessageKind, Operator, Scalar, Serving
+from dse.types import Design, Engine, Message, MessageKind, Operator, OperatorKind, Scalar, Serving
 
 
 class StepTime(NamedTuple):
@@ -55,6 +55,9 @@ def stage_time(stage: Stage, engine: Engine, work: StepWork, batch: Batch) -> St
     core = [o for o, attends in zip(work.layer, is_core, strict=True) if attends]
     others = [o for o, attends in zip(work.layer, is_core, strict=True) if not attends]
     matrices = layers * kernels_time(others, rates)
+    if layout.experts is not None:  # kernels of narrow shards of experts are slower
+        grouped = kernels_time([o for o in others if o.kind is OperatorKind.grouped], rates)
+        matrices = matrices + layers * engine.narrow_expert / layout.experts.ffn * grouped
     added = layers * engine.layer_time
     if mixture is not None:
         known = {id(o) for o in core}

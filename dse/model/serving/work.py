@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from dse.model.choice import least
 from dse.model.layout import Layout, lay_out
-from dse.model.machine.rates import Rates, rates_of
+from dse.model.machine.rates import Rates, matrix_rate, rates_of
 from dse.model.work.messages import tensor_messages
 from dse.model.work.operators import matmul_work
 from dse.model.work.transformer import expert_layer_operators, layer_operators
@@ -61,14 +61,30 @@ def stage_of(design: Design) -> Stage:
     accelerator, precision = design.system.accelerator, design.mapping.precision
     tile = least(accelerator.kernels.tile_rows, TILE_ROWS)
     small = dataclasses.replace(accelerator, kernels=dataclasses.replace(accelerator.kernels, tile_rows=tile))
-    return Stage(forward, lay_out(forward), rates_of(small, precision, design.software))
+    return Stage(forward, lay_out(forward), expert_rates(rates_of(small, precision, design.software), design))
+
+
+def expert_rates(rates: Rates, design: Design) -> Rates:
+    """The rates with that of experts whose weights have 4 bits, where the device has a matrix rate of such."""
+    serving, accelerator = design.mapping.serving, design.system.accelerator
+    if serving is None or OperatorKind.grouped not in rates.units:
+        return rates
+    four, unit = accelerator.matrix_rate.fp4, rates.units[OperatorKind.grouped]
+    is_four = (serving.expert_bytes > 0.0) & (serving.expert_bytes < 1.0) & (four > 0.0)
+    own = matrix_rate(accelerator, design.mapping.precision)
+    time = unit.flop_time * jnp.where(is_four, own / jnp.maximum(four, 1.0), 1.0)
+    return rates._replace(units={**rates.units, OperatorKind.grouped: unit._replace(flop_time=time)})
 
 
 def forward_of(design: Design) -> Design:
-    """The design as one forward pass over one token: nothing of training is left in it."""
-    workload = dataclasses.replace(design.workload, backward=0.0, seq_len=1.0, global_batch=1.0, dropout=0.0)
+    """The design as one forward pass over one token: nothing of training is left in it.
+
+    Its ranks of data parallelism are those whose tokens meet in the experts.
+    """
+    ranks = ranks_of_experts(design)
+    workload = dataclasses.replace(design.workload, backward=0.0, seq_len=1.0, global_batch=ranks, dropout=0.0)
     mapping = dataclasses.replace(
-        design.mapping, dp=1.0, cp=1.0, micro_batch=1.0, virtual_stages=1.0, recompute=0.0, zero_stage=0.0,
+        design.mapping, dp=ranks, cp=1.0, micro_batch=1.0, virtual_stages=1.0, recompute=0.0, zero_stage=0.0,
         sequence_parallel=0.0, dp_replicate=1.0, offload_weights=0.0, offload_activations=0.0, offload_optimizer=0.0,
         sharding=None, tiers=None, context=None,
     )  # fmt: skip
