@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse import outputs
-from dse.calibrate import kernel_tables, kernels, power, stacks, steps
+from dse.calibrate import engines, kernel_tables, kernels, power, stacks, steps
 from dse.errors import InputError
-from dse.measured import energy
+from dse.measured import energy, serving
 from dse.measured import kernels as measured_kernels
 
 
@@ -81,7 +81,8 @@ def _written(job: Job, found: Any, output: str | Path, force: bool, progress: Ca
 
 
 def _kind(path: str | Path) -> str:
-    return "kernels" if measured_kernels.is_table(path) else "energy" if energy.is_table(path) else "steps"
+    kinds = {"kernels": measured_kernels, "energy": energy, "serving": serving}
+    return next((kind for kind, tables in kinds.items() if tables.is_table(path)), "steps")
 
 
 def _kernels(found: Sequence[kernels.FittedJob]) -> Summary:
@@ -106,6 +107,11 @@ def _steps(found: steps.Calibration) -> Summary:
     return Summary(header, [list(errors) for errors in stacks.errors_by_source(found)], note)
 
 
+def _engines(found: Sequence[engines.FittedEngine]) -> Summary:
+    header = ["source", "metric", "figures", "median error", "mean", "unseen median", "unseen mean"]
+    return Summary([*header, "source left out median", "mean"], engines.errors_by_metric(found))
+
+
 #: Kind of table → its job.
 JOBS = {
     "kernels": Job(
@@ -113,6 +119,7 @@ JOBS = {
         kernel_tables.write, kernel_tables.write_catalog, _kernels,
     ),
     "energy": Job(lambda tables, *_: power.calibrate(tables), power.write, power.write_catalog, _power),
+    "serving": Job(engines.calibrate, engines.write, engines.write_catalog, _engines),
     "steps": Job(
         lambda tables, folds, progress: steps.calibrate(tables, folds or 5, progress=progress),
         stacks.write, stacks.write_catalog, _steps,

@@ -301,7 +301,10 @@ def _or_none(values: np.ndarray, statistic: Any) -> float | None:
 
 def half_widths(predictions: Iterable[Prediction]) -> dict[int, float]:
     """``id`` of each predicted step → half the width of the interval of its log step time."""
-    steps = [p for p in predictions if p.skip is None and p.design is not None and p.stack]
+    steps = [
+        p for p in predictions
+        if p.skip is None and p.design is not None and p.stack and serving.SIGN not in p.case.row.cells
+    ]  # fmt: skip
     found = uncertainty.half_widths([p.chosen for p in steps], [uncertainty.uncertainty_of(p.stack) for p in steps])
     return {id(p): float(half_width) for p, half_width in zip(steps, found, strict=True)}
 

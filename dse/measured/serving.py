@@ -164,7 +164,7 @@ def _prediction(case: Case, one: Served, metrics: dict[str, float], bound: dict[
         return Prediction(case, completed=one.completed, skip=Skip("does not fit in memory"))
     case = dataclasses.replace(case, measurements=tuple(_believed(m, bound) for m in case.measurements))
     note = "over capacity" if reason else ""
-    return Prediction(case, one.design, metrics, one.completed, note)
+    return Prediction(case, one.design, metrics, one.completed, note, stack=one.stack)
 
 
 def _believed(measured: Measurement, bound: dict[str, float]) -> Measurement:
