@@ -34,10 +34,13 @@ PARAMETERS = (
     Parameter("kernel_slowdown", 1.08, 0.12, 0.8, 2.0),
     Parameter("layer_time", 15e-6, 0.6, 1e-6, 100e-6),
     Parameter("expert_layer_time", 25e-6, 0.6, 1e-6, 200e-6),
+    Parameter("cast_layer_time", 10e-6, 0.6, 1e-6, 150e-6),
+    Parameter("latent_layer_time", 15e-6, 0.6, 1e-6, 150e-6),
     Parameter("iteration_time", 1e-3, 0.8, 5e-5, 30e-3),
     Parameter("sequence_time", 10e-6, 0.8, 5e-7, 400e-6),
     Parameter("request_time", 50e-3, 1.5, 1e-4, 1.0),
     Parameter("small_message_time", 11e-6, 0.25, 4e-6, 60e-6),
+    Parameter("narrow_rate", 0.8, 0.15, 0.3, 1.0),
     Parameter("narrow_expert", 150.0, 0.3, 10.0, 1000.0),
 )
 

@@ -64,6 +64,12 @@ _HYBRID = re.compile("nemotron-nano", re.IGNORECASE)
 #: InferenceX draws lengths evenly between 0.8 and 1.0 of what it states, and sends ten times as many requests as are
 #: in flight, the first of them all at once: these are a tenth of the mean.
 _DRAWN, _OPENING = 0.9, 0.1
+#: Of aiconfigurator's own runs the share is not stated: what their times to the first token show.
+_SILICON_OPENING = 0.3
+
+#: Requests of a run of ML.ENERGY v2: throughput times the time of a token falls below the sequences that run by one
+#: more for each so many of them, as a run that starts empty and ends empty would have it.
+_RUN = 800.0
 
 #: Mean tokens of a prompt by task of the ML.ENERGY benchmark, which its rows do not state.
 _PROMPTS = {
@@ -73,6 +79,9 @@ _PROMPTS = {
 
 #: Drafts of rows that run multi-token prediction, and how often one is right: 2.3 tokens a step.
 _DRAFTS, _ACCEPTED = 3.0, 0.63
+
+#: Models whose own format is MXFP4, whatever a row calls it: it computes in 16 bits.
+_MXFP4 = re.compile("gpt-oss", re.IGNORECASE)
 
 #: Engines that keep keys and values in 8 bits where the weights are in 8 or 4.
 #: All do where the weights are in 4.
@@ -162,9 +171,18 @@ def _prediction(case: Case, one: Served, metrics: dict[str, float], bound: dict[
         return Prediction(case, completed=one.completed, skip=Skip("infeasible as stated", sentence))
     if metrics["concurrency_limit"] < 1.0:
         return Prediction(case, completed=one.completed, skip=Skip("does not fit in memory"))
-    case = dataclasses.replace(case, measurements=tuple(_believed(m, bound) for m in case.measurements))
+    figures = (_steady(m, one.design) for m in case.measurements)
+    case = dataclasses.replace(case, measurements=tuple(_believed(m, bound) for m in figures))
     note = "over capacity" if reason else ""
     return Prediction(case, one.design, metrics, one.completed, note, stack=one.stack)
+
+
+def _steady(measured: Measurement, design: Design) -> Measurement:
+    """The figure of a steady state: throughput of ML.ENERGY v2 is that of a whole run, its ramp and its tail in it."""
+    requests = design.workload.requests
+    if measured.row.source != "ML.ENERGY_v2" or measured.meaning.kind != _RATE or requests is None:
+        return measured
+    return dataclasses.replace(measured, value=measured.value * float(1.0 + requests.concurrency / _RUN))
 
 
 def _believed(measured: Measurement, bound: dict[str, float]) -> Measurement:
@@ -196,15 +214,18 @@ def perfect(design: Design) -> Design:
         design.system, accelerator=dataclasses.replace(accelerator, kernels=kernels, memory=memory), **links
     )
     engine = Engine(**{
-        **dict.fromkeys(("layer_time", "expert_layer_time", "iteration_time", "sequence_time", "request_time"), 0.0),
-        "small_message_time": 0.0, "runtime_memory": 0.0, "kernel_slowdown": 1.0,
+        **dict.fromkeys(("layer_time", "expert_layer_time", "cast_layer_time", "latent_layer_time", "narrow_expert", "iteration_time", "sequence_time", "request_time"), 0.0),
+        "small_message_time": 0.0, "runtime_memory": 0.0, "kernel_slowdown": 1.0, "narrow_rate": 1.0,
     })  # fmt: skip
     software = dataclasses.replace(design.software, engine=engine)
+    requests = design.workload.requests
+    assert requests is not None
+    workload = dataclasses.replace(design.workload, requests=dataclasses.replace(requests, burst=0.0))
     if software.experts is not None:
         software = dataclasses.replace(
             software, experts=dataclasses.replace(software.experts, grouped_efficiency=1.0)
         )
-    return dataclasses.replace(design, system=system, software=software)
+    return dataclasses.replace(design, workload=workload, system=system, software=software)
 
 
 # One row
@@ -322,12 +343,14 @@ def _experts(cells: Cells, tp: float, dp: float) -> ExpertMapping:
 def _formats(cells: Cells, mixture: bool) -> tuple[float, float]:
     """(precision, bytes of a weight of experts where these have a format of their own).
 
-    Checkpoints of mixtures in 4 bits quantise their experts, and leave the attention in 16.
+    Checkpoints of mixtures in 4 bits quantise their experts; of NVFP4 ones the rest is read as of 8 bits, between the
+    releases that left the attention in 16 and those that did not.
     """
     text = cells.text("precision").lower().rstrip("?")
     four = {"fp4": 0.5625, "nvfp4": 0.5625, "mxfp4": 0.53125, "int4": 0.53125, "uint4": 0.53125}
     if text in four and (mixture or text not in PRECISIONS):
-        return float(Precision.bf16), four[text] if mixture else 0.0
+        recipe = Precision.bf16 if text == "mxfp4" or _MXFP4.search(cells.text("model")) else Precision.fp8
+        return float(recipe), four[text] if mixture else 0.0
     return precision(cells), 0.0
 
 
@@ -339,6 +362,8 @@ def _requests(cells: Cells) -> Requests:
     note = cells.text("note")
     if source.startswith("InferenceX") and prompt and answer:
         prompt, answer, burst = _DRAWN * prompt, _DRAWN * answer, _OPENING
+    if source == "aiconfigurator_silicon":
+        burst = _SILICON_OPENING
     task = re.search(r"task ([\w-]+)", note)
     if prompt is None and source in _PROMPTS and task and task[1] in _PROMPTS[source]:
         prompt = cells.complete("isl", _PROMPTS[source][task[1]])

@@ -63,12 +63,20 @@ class Engine:
     )
     layer_time: Scalar = metadata("", "s", "what a layer adds: launches, small kernels", default=15e-6)
     expert_layer_time: Scalar = metadata("", "s", "what a layer with experts adds to that", default=25e-6)
+    cast_layer_time: Scalar = metadata(
+        "", "s", "what a layer with experts adds to that where its operands are cast to 8 or 4 bits", default=10e-6
+    )
+    latent_layer_time: Scalar = metadata("", "s", "what a layer with latent attention adds", default=15e-6)
     iteration_time: Scalar = metadata("", "s", "host time of an engine step", default=1e-3)
     sequence_time: Scalar = metadata("", "s", "host time of a sequence in a step", default=10e-6)
     request_time: Scalar = metadata("", "s", "time of a request outside of the engine", default=0.1)
     small_message_time: Scalar = metadata(
         "", "s", "shortest time of a collective of the engine in a layer", default=11e-6
     )
+    narrow_rate: Scalar = metadata(
+        "", "1", "share of their matrix rate that formats of 8 bits reach over that of 16, of 4 bits its square",
+        default=0.8, bounds=POSITIVE_SHARE,
+    )  # fmt: skip
     narrow_expert: Scalar = metadata(
         "", "1", "width of an expert's shard whose kernels reach half of their rate", default=150.0
     )

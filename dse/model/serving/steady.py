@@ -95,7 +95,11 @@ def steady(
     alone, other = steps.decode_at(n), steps.mixed_at(n)
     rate = n / (turns * step)
     busy = jnp.minimum(jnp.where(apart, n * pieces / turns * other / step, f), _BUSIEST)
-    opening = 0.5 * requests.burst * jnp.maximum(running * pieces - 1.0, 0.0) * other
+    # All prompts at once: chunk after chunk, of which a request waits for half.
+    chunk = jnp.minimum(serving.chunk, running * fresh)
+    chunks = jnp.maximum(running * fresh / chunk - 1.0, 0.0)
+    full = engine_step(stage, ranks, serving, engine, Batch(0.0, 0.0, chunk, prompt_context)).total
+    opening = 0.5 * requests.burst * jnp.where(chunks > 0.0, chunks + 1.0, 1.0) * full
     queue = 0.5 * step + 0.5 * busy * other / (1.0 - busy) + waiting / rate + opening
     # Of those that run, who neither decodes nor computes its prompt waits for others' prompts.
     others = jnp.maximum(running / rate - answering - whole_pieces * other, 0.0)

@@ -51,6 +51,7 @@ def stage_time(stage: Stage, engine: Engine, work: StepWork, batch: Batch) -> St
     """One stage of an engine step; the head is the last stage's, and counted as a share of it in each."""
     layout, rates, pp, s = stage.layout, stage.rates, stage.design.mapping.pp, engine.kernel_slowdown
     layers, mixture = layout.layers, stage.design.workload.experts
+    rates = of_narrow_formats(rates, engine)
     is_core = [o.name.endswith("_attention") for o in work.layer]
     core = [o for o, attends in zip(work.layer, is_core, strict=True) if attends]
     others = [o for o, attends in zip(work.layer, is_core, strict=True) if not attends]
@@ -59,12 +60,15 @@ def stage_time(stage: Stage, engine: Engine, work: StepWork, batch: Batch) -> St
         grouped = kernels_time([o for o in others if o.kind is OperatorKind.grouped], rates)
         matrices = matrices + layers * engine.narrow_expert / layout.experts.ffn * grouped
     added = layers * engine.layer_time
+    if stage.design.workload.latent is not None:
+        added = added + layers * engine.latent_layer_time
     if mixture is not None:
         known = {id(o) for o in core}
         first = mixture.first_dense / pp
         dense = kernels_time([o for o in work.first_layer if id(o) not in known], rates)
         matrices = matrices + first * (dense - matrices / layers)
-        added = added + (layers - first) * engine.expert_layer_time
+        casts = jnp.where(rates.operand_bytes < 1.9, engine.cast_layer_time, 0.0)
+        added = added + (layers - first) * (engine.expert_layer_time + casts)
     matrices = matrices + kernels_time([work.head], rates) / pp
     return StepTime(
         matrix=s * matrices,
@@ -72,6 +76,17 @@ def stage_time(stage: Stage, engine: Engine, work: StepWork, batch: Batch) -> St
         communication=layers * messages_time(stage.design, engine, work),
         host=added + engine.iteration_time / pp + batch.sequences * engine.sequence_time,
     )
+
+
+def of_narrow_formats(rates: Rates, engine: Engine) -> Rates:
+    """The rates with matrices of 8 and 4 bits at the share of their peak that they reach."""
+    size = rates.operand_bytes
+    share = jnp.where(size < 0.9, engine.narrow_rate**2, jnp.where(size < 1.9, engine.narrow_rate, 1.0))
+    slower = {
+        kind: rates.units[kind]._replace(flop_time=rates.units[kind].flop_time / share)
+        for kind in (OperatorKind.matrix, OperatorKind.grouped) if kind in rates.units
+    }  # fmt: skip
+    return rates._replace(units={**rates.units, **slower})
 
 
 def kernels_time(operators: Iterable[Operator], rates: Rates) -> Scalar:
