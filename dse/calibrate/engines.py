@@ -41,6 +41,7 @@ PARAMETERS = (
     Parameter("request_time", 50e-3, 1.5, 1e-4, 1.0),
     Parameter("small_message_time", 11e-6, 0.25, 4e-6, 60e-6),
     Parameter("narrow_rate", 0.8, 0.15, 0.3, 1.0),
+    Parameter("cache_rereads", 0.03, 1.5, 0.0, 1.0),
     Parameter("narrow_expert", 150.0, 0.3, 10.0, 1000.0),
 )
 

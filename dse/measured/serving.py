@@ -64,8 +64,8 @@ _HYBRID = re.compile("nemotron-nano", re.IGNORECASE)
 #: InferenceX draws lengths evenly between 0.8 and 1.0 of what it states, and sends ten times as many requests as are
 #: in flight, the first of them all at once: these are a tenth of the mean.
 _DRAWN, _OPENING = 0.9, 0.1
-#: Of aiconfigurator's own runs the share is not stated: what their times to the first token show.
-_SILICON_OPENING = 0.3
+#: Sources whose clients do so.
+_BURSTS = ("InferenceX", "aiconfigurator_silicon")
 
 #: Requests of a run of ML.ENERGY v2: throughput times the time of a token falls below the sequences that run by one
 #: more for each so many of them, as a run that starts empty and ends empty would have it.
@@ -79,6 +79,9 @@ _PROMPTS = {
 
 #: Drafts of rows that run multi-token prediction, and how often one is right: 2.3 tokens a step.
 _DRAFTS, _ACCEPTED = 3.0, 0.63
+
+#: Engines that InferenceX runs, of DeepSeek's models, with steps of one prompt beside those that decode.
+_ONE_PROMPT = re.compile("trtllm", re.IGNORECASE)
 
 #: Models whose own format is MXFP4, whatever a row calls it: it computes in 16 bits.
 _MXFP4 = re.compile("gpt-oss", re.IGNORECASE)
@@ -215,7 +218,7 @@ def perfect(design: Design) -> Design:
     )
     engine = Engine(**{
         **dict.fromkeys(("layer_time", "expert_layer_time", "cast_layer_time", "latent_layer_time", "narrow_expert", "iteration_time", "sequence_time", "request_time"), 0.0),
-        "small_message_time": 0.0, "runtime_memory": 0.0, "kernel_slowdown": 1.0, "narrow_rate": 1.0,
+        "small_message_time": 0.0, "runtime_memory": 0.0, "kernel_slowdown": 1.0, "narrow_rate": 1.0, "cache_rereads": 0.0,
     })  # fmt: skip
     software = dataclasses.replace(design.software, engine=engine)
     requests = design.workload.requests
@@ -260,6 +263,8 @@ def complete(row: Row, lookup: Lookup, twin: bool | None = None) -> Served:
     narrow = code in (Precision.fp8, Precision.fp8_block, Precision.fp4) or expert_bytes > 0.0
     four = expert_bytes > 0.0 or code == Precision.fp4
     stated = {"cache_bytes": 1.0 if four or (narrow and _NARROW_CACHE.search(row.get("framework"))) else 2.0}
+    if row.source.startswith("InferenceX") and _ONE_PROMPT.search(row.get("framework")) and workload.latent is not None:
+        stated["chunk"] = float((cells.number("isl") or 1.0) + (cells.number("batch", "concurrency") or 1.0))
     if twin is False:
         stated |= {"drafts": cells.complete("drafts", _DRAFTS), "acceptance": _ACCEPTED}
     serving = dataclasses.replace(
@@ -358,12 +363,11 @@ def _requests(cells: Cells) -> Requests:
     """What was asked, by the conventions of the source."""
     source, kind = cells.row.source, cells.text("batch_kind").lower()
     batch = cells.number("batch", "concurrency")
-    prompt, answer, burst = cells.number("isl", least=0.5), cells.number("osl", least=0.5), 0.0
+    prompt, answer = cells.number("isl", least=0.5), cells.number("osl", least=0.5)
     note = cells.text("note")
     if source.startswith("InferenceX") and prompt and answer:
-        prompt, answer, burst = _DRAWN * prompt, _DRAWN * answer, _OPENING
-    if source == "aiconfigurator_silicon":
-        burst = _SILICON_OPENING
+        prompt, answer = _DRAWN * prompt, _DRAWN * answer
+    burst = _OPENING if source.startswith(_BURSTS) else 0.0
     task = re.search(r"task ([\w-]+)", note)
     if prompt is None and source in _PROMPTS and task and task[1] in _PROMPTS[source]:
         prompt = cells.complete("isl", _PROMPTS[source][task[1]])

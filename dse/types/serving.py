@@ -80,6 +80,10 @@ class Engine:
     narrow_expert: Scalar = metadata(
         "", "1", "width of an expert's shard whose kernels reach half of their rate", default=150.0
     )
+    cache_rereads: Scalar = metadata(
+        "", "1", "decoding reads keys and values (heads / key-value heads) to this power times", default=0.0,
+        bounds=SHARE,
+    )  # fmt: skip
     most_sequences: Scalar = metadata("", "1", "sequences of a step at most", default=2048.0, bounds=COUNT)
     runtime_memory: Scalar = metadata("", "B", "memory of a device beside weights and cache", default=2.5e9)
 

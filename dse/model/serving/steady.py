@@ -142,7 +142,9 @@ def together(
     """
     fresh = requests.prompt_tokens * (1.0 - requests.prefix_share)
     reach = 0.5 * requests.prompt_tokens * (1.0 + requests.prefix_share)
-    prompt = engine_step(stage, ranks, serving, engine, Batch(0.0, 0.0, batch * fresh, reach)).total
+    # A pipeline has to fill before the last of its parts comes out; in decoding parts follow each other.
+    fill = 2.0 - 1.0 / stage.design.mapping.pp
+    prompt = fill * engine_step(stage, ranks, serving, engine, Batch(0.0, 0.0, batch * fresh, reach)).total
     whole = prompt + (requests.output_tokens - 1.0) * decode.total
     return Served(
         decode=decode,

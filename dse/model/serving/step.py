@@ -43,7 +43,7 @@ def engine_step(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, b
     each = batch._replace(
         sequences=jnp.where(stages > 1.0, apart, batch.sequences), prompt=batch.prompt / stages
     )
-    one = stage_time(stage, engine, step_work(stage, ranks, serving, each), each)
+    one = stage_time(stage, engine, step_work(stage, ranks, serving, each, engine.cache_rereads), each)
     return StepTime(*(stages * part for part in one))
 
 

@@ -97,11 +97,14 @@ def ranks_of_experts(design: Design) -> Scalar:
     return 1.0 if experts is None else jnp.maximum(experts.ep * experts.etp / design.mapping.tp, 1.0)
 
 
-def step_work(stage: Stage, ranks: Scalar, serving: Serving, batch: Batch) -> StepWork:
-    """The work of one engine step of a stage, the tokens of ``ranks`` meeting in the experts."""
+def step_work(stage: Stage, ranks: Scalar, serving: Serving, batch: Batch, rereads: Scalar = 0.0) -> StepWork:
+    """The work of one engine step of a stage, the tokens of ``ranks`` meeting in the experts.
+
+    ``rereads`` as of :class:`~dse.types.Engine`: kernels from before grouped queries read a head's keys for each query.
+    """
     forward = stage.design
     layout = with_experts_met(stage.layout, forward, batch, ranks)
-    core = attention_operators(forward, serving, layout, batch)
+    core = attention_operators(forward, serving, layout, batch, rereads)
     dense = tuple(layer_operators(forward, layout, core))
     return StepWork(
         layer=dense if layout.experts is None else tuple(
@@ -164,7 +167,9 @@ def cache_bytes(design: Design, serving: Serving, tokens: Scalar) -> Scalar:
     return 2.0 * serving.cache_bytes * jnp.maximum(w.n_kv_heads / tp, 1.0) * w.head_dim * kept
 
 
-def attention_operators(design: Design, serving: Serving, layout: Layout, batch: Batch) -> list[Operator]:
+def attention_operators(
+    design: Design, serving: Serving, layout: Layout, batch: Batch, rereads: Scalar = 0.0
+) -> list[Operator]:
     """Attention of decoding sequences over their cache, and of prompts; one layer of a device."""
     w, act = design.workload, layout.element.activation
     queries = batch.sequences * (1.0 + batch.drafts)
@@ -180,6 +185,8 @@ def attention_operators(design: Design, serving: Serving, layout: Layout, batch:
         prompt_pair = 2.0 * layout.heads * (w.head_dim + w.latent.v_dim)
     ends = act * layout.heads * (w.head_dim + value)  # queries and outputs
     read = batch.sequences * cache_bytes(design, serving, batch.context)
+    if w.latent is None:
+        read = read * (w.n_heads / w.n_kv_heads) ** rereads
     decode = Work(queries * seen * pair, read + queries * ends, 128.0 * 64.0)
     whole = jnp.maximum(batch.prompt * prompt_pair * near, 0.0)
     moved = batch.prompt * ends + cache_bytes(design, serving, batch.prompt)
