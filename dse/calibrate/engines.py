@@ -22,7 +22,7 @@ import numpy as np
 from dse.calibrate import writing
 from dse.calibrate.fit import Minimum, Parameter, folds, gauss_newton, held_out, posterior
 from dse.errors import InputError
-from dse.measured import comparison, serving
+from dse.measured import comparison
 from dse.measured.prediction import alike, evaluate_stack
 from dse.measured.serving import METRICS, SIGN
 from dse.study_serving import SERVING
@@ -39,7 +39,7 @@ PARAMETERS = (
     Parameter("iteration_time", 1e-3, 0.8, 5e-5, 30e-3),
     Parameter("sequence_time", 10e-6, 0.8, 5e-7, 400e-6),
     Parameter("request_time", 50e-3, 1.5, 1e-4, 1.0),
-    Parameter("small_message_time", 11e-6, 0.25, 4e-6, 60e-6),
+    Parameter("small_message_time", 11e-6, 0.5, 4e-6, 60e-6),
     Parameter("narrow_rate", 0.8, 0.15, 0.3, 1.0),
     Parameter("cache_rereads", 0.03, 1.5, 0.0, 1.0),
     Parameter("narrow_expert", 150.0, 0.3, 10.0, 1000.0),

@@ -19,7 +19,7 @@ from dse.measured.names import Lookup
 from dse.measured.prediction import Prediction, evaluate_many
 from dse.measured.table import Case, Meaning, Measurement, Row, Skip, group_rows, measurement, read_table
 from dse.study_serving import SERVING
-from dse.types import Design, Engine, ExpertMapping, Load, Mapping, Precision, Requests, Serving
+from dse.types import Design, Engine, ExpertMapping, Load, Mapping, Precision, Requests, Serving, paths
 from dse.types.paths import build
 
 #: Column that gives tables of serving away.
@@ -80,8 +80,8 @@ _PROMPTS = {
 #: Drafts of rows that run multi-token prediction, and how often one is right: 2.3 tokens a step.
 _DRAFTS, _ACCEPTED = 3.0, 0.63
 
-#: Engines that InferenceX runs, of DeepSeek's models, with steps of one prompt beside those that decode.
-_ONE_PROMPT = re.compile("trtllm", re.IGNORECASE)
+#: Sources whose engine kept and read the whole cache of windowed layers (a long prompt of Mistral shows it).
+_WHOLE_CACHES = "TensorRT-LLM_v0"
 
 #: Models whose own format is MXFP4, whatever a row calls it: it computes in 16 bits.
 _MXFP4 = re.compile("gpt-oss", re.IGNORECASE)
@@ -216,9 +216,10 @@ def perfect(design: Design) -> Design:
     system = dataclasses.replace(
         design.system, accelerator=dataclasses.replace(accelerator, kernels=kernels, memory=memory), **links
     )
+    times = [name for name, leaf in paths.leaves(Engine).items() if leaf["units"] == "s"]
     engine = Engine(**{
-        **dict.fromkeys(("layer_time", "expert_layer_time", "cast_layer_time", "latent_layer_time", "narrow_expert", "iteration_time", "sequence_time", "request_time"), 0.0),
-        "small_message_time": 0.0, "runtime_memory": 0.0, "kernel_slowdown": 1.0, "narrow_rate": 1.0, "cache_rereads": 0.0,
+        **dict.fromkeys((*times, "narrow_expert", "runtime_memory", "cache_rereads"), 0.0),
+        "kernel_slowdown": 1.0, "narrow_rate": 1.0,
     })  # fmt: skip
     software = dataclasses.replace(design.software, engine=engine)
     requests = design.workload.requests
@@ -263,8 +264,8 @@ def complete(row: Row, lookup: Lookup, twin: bool | None = None) -> Served:
     narrow = code in (Precision.fp8, Precision.fp8_block, Precision.fp4) or expert_bytes > 0.0
     four = expert_bytes > 0.0 or code == Precision.fp4
     stated = {"cache_bytes": 1.0 if four or (narrow and _NARROW_CACHE.search(row.get("framework"))) else 2.0}
-    if row.source.startswith("InferenceX") and _ONE_PROMPT.search(row.get("framework")) and workload.latent is not None:
-        stated["chunk"] = float((cells.number("isl") or 1.0) + (cells.number("batch", "concurrency") or 1.0))
+    if row.source.startswith("InferenceX") and workload.latent is not None:
+        stated |= _of_inferencex(cells)
     if twin is False:
         stated |= {"drafts": cells.complete("drafts", _DRAFTS), "acceptance": _ACCEPTED}
     serving = dataclasses.replace(
@@ -281,8 +282,22 @@ def complete(row: Row, lookup: Lookup, twin: bool | None = None) -> Served:
         sequence_parallel=0.0, zero_stage=0.0, overlap_dp=0.0, overlap_tp=0.0, placement=0.0, precision=code,
         experts=experts, serving=serving,
     )  # fmt: skip
+    if row.source.startswith(_WHOLE_CACHES):
+        workload = dataclasses.replace(workload, local_layers=0.0)
     workload = dataclasses.replace(workload, requests=requests)
     return Served(Design(workload=workload, system=system, software=software, mapping=mapping), cells.completed, stack)
+
+
+def _of_inferencex(cells: Cells) -> dict[str, float]:
+    """What InferenceX sets of engines that serve DeepSeek's models (its recipes, from memory).
+
+    TensorRT-LLM has steps of one prompt beside those that decode; SGLang looks for new requests every 10 steps, of 16
+    requests and more every 30.
+    """
+    batch = cells.number("batch", "concurrency") or 1.0
+    if cells.text("framework").startswith("sglang"):
+        return {"admission_steps": 30.0 if batch >= 16.0 else 10.0}
+    return {"chunk": float((cells.number("isl") or 1.0) + batch)} if cells.text("framework").startswith("trtllm") else {}
 
 
 def _workload_slug(cells: Cells, lookup: Lookup) -> str:

@@ -37,6 +37,9 @@ class Serving:
     mixed: Scalar = metadata(
         "", "1", "1 when steps carry prompts beside decoding, 0 when a prompt stops it", default=1.0, bounds=YES_OR_NO
     )
+    admission_steps: Scalar = metadata(
+        "", "1", "engine steps from one look at new requests to the next", default=1.0, bounds=COUNT
+    )
     cache_bytes: Scalar = metadata("", "B", "bytes of one cached key or value", default=2.0, bounds=POSITIVE)
     expert_bytes: Scalar = metadata(
         "", "B", "bytes of one weight of an expert, 0 as the precision has it", default=0.0

@@ -100,7 +100,7 @@ def steady(
     chunks = jnp.maximum(running * fresh / chunk - 1.0, 0.0)
     full = engine_step(stage, ranks, serving, engine, Batch(0.0, 0.0, chunk, prompt_context)).total
     opening = 0.5 * requests.burst * jnp.where(chunks > 0.0, chunks + 1.0, 1.0) * full
-    queue = 0.5 * step + 0.5 * busy * other / (1.0 - busy) + waiting / rate + opening
+    queue = 0.5 * serving.admission_steps * step + 0.5 * busy * other / (1.0 - busy) + waiting / rate + opening
     # Of those that run, who neither decodes nor computes its prompt waits for others' prompts.
     others = jnp.maximum(running / rate - answering - whole_pieces * other, 0.0)
     found = Served(
