@@ -31,6 +31,7 @@ class Figure(NamedTuple):
     unfitted: float  #: by the defaults of an engine
     fitted: float
     unseen: float
+    elsewhere: float
     foreign: float
     baseline: float
 
@@ -66,7 +67,9 @@ LINES = (
     Line("throughput, ML.ENERGY", _is(_RATES, "ML.ENERGY"), "12 / 16 %"),
 )  # fmt: skip
 
-HEADER = ("what", "figures", "bytes over bandwidth", "no fit", "fit", "unseen", "source left out")
+HEADER = (
+    "what", "figures", "bytes over bandwidth", "no fit", "fit", "unseen", "deployment left out", "source left out"
+)  # fmt: skip
 
 
 def figures(found: Sequence[engines.FittedEngine]) -> list[Figure]:
@@ -77,7 +80,7 @@ def figures(found: Sequence[engines.FittedEngine]) -> list[Figure]:
         plain = [dataclasses.replace(d, software=dataclasses.replace(d.software, engine=Engine())) for d in designs]
         metrics = evaluate_many(plain, SERVING)
         for i, c in enumerate(one.rows.compared):
-            errors = (one.errors[i], one.unseen[i], one.foreign[i])
+            errors = (one.errors[i], one.unseen[i], one.elsewhere[i], one.foreign[i])
             unfitted = float(metrics[c.metric][i]) / c.measured - 1.0
             listed.append(Figure(c, unfitted, *map(float, np.expm1(errors)), c.baseline_error))
     return listed
@@ -89,7 +92,7 @@ def _row(what: str, some: Sequence[Figure], target: str | None = None) -> list[s
         return f"{percent(float(np.median(size)))} / {percent(float(np.mean(size)))}"
 
     columns = [[f.baseline for f in some], [f.unfitted for f in some], [f.fitted for f in some],
-               [f.unseen for f in some], [f.foreign for f in some]]  # fmt: skip
+               [f.unseen for f in some], [f.elsewhere for f in some], [f.foreign for f in some]]  # fmt: skip
     return [what, f"{len(some)}", *map(both, columns), *([] if target is None else [target])]
 
 
@@ -120,8 +123,8 @@ def page(found: Sequence[engines.FittedEngine], compared: Sequence[Comparison]) 
         "|predicted / measured − 1|. *Bytes over bandwidth*: weights and cache that a token reads, times one constant "
         "a source and metric. *No fit*: kernels of the catalogue and the default engine. *Fit*: a few numbers a "
         "framework and era (below); chips are not fitted. *Unseen*: by fits without the configuration of the row "
-        "(five folds). *Source left out*: by fits without its source; an engine with one source is the median of the "
-        "others.",
+        "(five folds). *Deployment left out*: by fits without its model, devices, mapping and format, at any batch. "
+        "*Source left out*: by fits without its source; an engine with one source is the median of the others.",
         table((*HEADER, "asked, unseen"), [_row(line.what, some, line.target) for line, some in groups if some]),
         "## By source",
         table(HEADER, list(rows_by_source(listed))),

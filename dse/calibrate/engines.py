@@ -29,7 +29,8 @@ from dse.study_serving import SERVING
 from dse.types import Design, Engine
 from dse.types.fields import field_metadata
 
-#: What is fitted of an engine: prior, spread of its logarithm, physical range.
+#: What is fitted of an engine: prior, spread of its logarithm, physical range. Single products of 8 bits reach 0.88 of
+#: what those of 16 do on Hopper, 0.68 on Blackwell.
 PARAMETERS = (
     Parameter("kernel_slowdown", 1.08, 0.12, 0.8, 2.0),
     Parameter("layer_time", 15e-6, 0.6, 1e-6, 100e-6),
@@ -77,10 +78,19 @@ class EngineRows:
         return np.array([c.source for c in self.compared])
 
     @property
-    def configurations(self) -> list[str]:
-        """What each was measured of: lengths and batch apart from model, device and mapping would still be seen."""
-        names = ("model", "gpu", "n_gpus", "tp", "pp", "ep", "dp", "precision", "batch", "isl", "osl", "source")
+    def deployments(self) -> list[str]:
+        """Model, devices, mapping and format of each."""
+        names = ("model", "gpu", "n_gpus", "tp", "pp", "ep", "dp", "precision", "source")
         return [" ".join(c.measurement.row.get(name) for name in names) for c in self.compared]
+
+    @property
+    def configurations(self) -> list[str]:
+        """Deployment, batch and lengths of each: all that was measured of one point."""
+        asked = ("batch", "isl", "osl")
+        return [
+            f"{deployment} {' '.join(c.measurement.row.get(name) for name in asked)}"
+            for deployment, c in zip(self.deployments, self.compared, strict=True)
+        ]
 
     def predicted(self, values: np.ndarray) -> np.ndarray:
         """Figures (sets of parameters x figures) under engines of ``values`` (sets x parameters)."""
@@ -100,7 +110,7 @@ class EngineRows:
         return np.stack(figures, axis=1)
 
     def residuals(self, zs: np.ndarray) -> np.ndarray:
-        """log(predicted / measured) in units of the noise of their metric, at each of some ``z``."""
+        """log(predicted / measured) of every figure at each of some ``z``."""
         values = np.array([[float(p.value(z)) for p, z in zip(PARAMETERS, one, strict=True)] for one in zs])
         return np.log(np.maximum(self.predicted(values), 1e-30) / self.measured)
 
@@ -118,6 +128,7 @@ class FittedEngine(NamedTuple):
     spread: dict[str, float]  #: of the logarithm of each, after the data
     errors: np.ndarray
     unseen: np.ndarray  #: by fits without the row's configuration
+    elsewhere: np.ndarray  #: by fits without its deployment, at any batch and lengths
     foreign: np.ndarray  #: by fits without its source
 
 
@@ -166,13 +177,15 @@ def _judged(rows: EngineRows, best: Minimum, typical: np.ndarray, k: int) -> Fit
             return rows.residuals(typical[None])[0]
         return rows.residuals(_fit(rows, ~part, best.z).z[None])[0]
 
-    fold, sources = folds(rows.configurations, k), rows.sources
-    unseen = held_out([fold == i for i in np.unique(fold)], without)
-    foreign = held_out([sources == s for s in np.unique(sources)], without)
+    def left_out(labels: np.ndarray) -> np.ndarray:
+        return held_out([labels == label for label in np.unique(labels)], without)
+
+    unseen, elsewhere = left_out(folds(rows.configurations, k)), left_out(folds(rows.deployments, k))
+    foreign = left_out(rows.sources)
     values = {p.path: float(p.value(z)) for p, z in zip(PARAMETERS, best.z, strict=True)}
     deviations = posterior(best.curvature)
     spread = {p.path: s * p.slope(z) for p, z, s in zip(PARAMETERS, best.z, deviations, strict=True)}
-    return FittedEngine(rows, values, spread, rows.residuals(best.z[None])[0], unseen, foreign)
+    return FittedEngine(rows, values, spread, rows.residuals(best.z[None])[0], unseen, elsewhere, foreign)
 
 
 def _fit(rows: EngineRows, part: np.ndarray, start: np.ndarray | None = None) -> Minimum:
@@ -230,16 +243,17 @@ def write_catalog(found: Sequence[FittedEngine], folder: str | Path) -> list[Pat
 
 
 def errors_by_metric(found: Sequence[FittedEngine]) -> list[list[Any]]:
-    """[source, metric, figures, median and mean error seen, unseen, source left out], as fractions."""
-    groups: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
+    """[source, metric, figures, median and mean error seen, unseen, elsewhere, source left out], as fractions."""
+    groups: dict[tuple[str, str], list[np.ndarray]] = {}
     for one in found:
-        columns = zip(one.rows.compared, one.errors, one.unseen, one.foreign, strict=True)
-        for c, *errors in columns:
-            groups.setdefault((c.source, c.metric), []).append(tuple(np.abs(np.expm1(errors))))
-            groups.setdefault(("all", c.metric), []).append(tuple(np.abs(np.expm1(errors))))
+        seen = (one.errors, one.unseen, one.elsewhere, one.foreign)
+        for c, *errors in zip(one.rows.compared, *seen, strict=True):
+            sizes = np.abs(np.expm1(errors))
+            for source in (c.source, "all"):
+                groups.setdefault((source, c.metric), []).append(sizes)
     rows: list[list[Any]] = []
     for (source, metric), errors in sorted(groups.items()):
-        columns = np.array(errors)
-        statistics = [float(f(columns[:, i])) for i in range(3) for f in (np.median, np.mean)]
-        rows.append([source, metric, len(columns), *statistics])
+        table = np.array(errors)
+        statistics = [float(f(table[:, i])) for i in range(4) for f in (np.median, np.mean)]
+        rows.append([source, metric, len(table), *statistics])
     return rows

@@ -109,7 +109,8 @@ def _steps(found: steps.Calibration) -> Summary:
 
 def _engines(found: Sequence[engines.FittedEngine]) -> Summary:
     header = ["source", "metric", "figures", "median error", "mean", "unseen median", "unseen mean"]
-    return Summary([*header, "source left out median", "mean"], engines.errors_by_metric(found))
+    header += ["deployment left out", "mean", "source left out", "mean"]
+    return Summary(header, engines.errors_by_metric(found))
 
 
 #: Kind of table → its job.

@@ -294,10 +294,10 @@ def _of_inferencex(cells: Cells) -> dict[str, float]:
     TensorRT-LLM has steps of one prompt beside those that decode; SGLang looks for new requests every 10 steps, of 16
     requests and more every 30.
     """
-    batch = cells.number("batch", "concurrency") or 1.0
-    if cells.text("framework").startswith("sglang"):
+    batch, framework = cells.number("batch", "concurrency") or 1.0, cells.text("framework")
+    if framework.startswith("sglang"):
         return {"admission_steps": 30.0 if batch >= 16.0 else 10.0}
-    return {"chunk": float((cells.number("isl") or 1.0) + batch)} if cells.text("framework").startswith("trtllm") else {}
+    return {"chunk": (cells.number("isl") or 1.0) + batch} if framework.startswith("trtllm") else {}
 
 
 def _workload_slug(cells: Cells, lookup: Lookup) -> str:

@@ -78,7 +78,7 @@ class Engine:
     )
     narrow_rate: Scalar = metadata(
         "", "1", "share of their matrix rate that formats of 8 bits reach over that of 16, of 4 bits its square",
-        default=0.8, bounds=POSITIVE_SHARE,
+        default=0.88, bounds=POSITIVE_SHARE,
     )  # fmt: skip
     narrow_expert: Scalar = metadata(
         "", "1", "width of an expert's shard whose kernels reach half of their rate", default=150.0

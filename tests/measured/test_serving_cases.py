@@ -1,12 +1,16 @@
 """Measured rows of serving: what a row of each source means, what is skipped and why; a table through the door."""
 
 import csv
+import itertools
 
+import numpy as np
 import pytest
 
+from dse.calibrate import engines
 from dse.measured import comparison, serving
+from dse.measured.comparison import Comparison
 from dse.measured.names import Lookup
-from dse.measured.table import Row, Skip
+from dse.measured.table import Case, Meaning, Measurement, Row, Skip
 from dse.types import Load, Precision
 
 LOOKUP = Lookup()
@@ -99,9 +103,9 @@ def test_deepseek_r1_drafts_tokens_where_its_figures_are_not_those_of_v3(tmp_pat
     """And a row that beats a perfect roofline is told, not compared."""
     base = INFERENCEX | dict(model="DeepSeek-V3", n_gpus="8", tp="8", metric="tpot", unit="ms")
     rows = [
-        base | dict(config_id="a", value="20", note="listed as deepseek-ai/DeepSeek-V3"),
-        base | dict(config_id="b", value="20", note="listed as deepseek-ai/DeepSeek-R1"),
-        base | dict(config_id="c", value="15", note="listed as deepseek-ai/DeepSeek-R1"),
+        base | dict(config_id="a", value="40", note="listed as deepseek-ai/DeepSeek-V3"),
+        base | dict(config_id="b", value="40", note="listed as deepseek-ai/DeepSeek-R1"),
+        base | dict(config_id="c", value="20", note="listed as deepseek-ai/DeepSeek-R1"),
         base | dict(config_id="d", value="0.9", note="listed as deepseek-ai/DeepSeek-V3"),
     ]
     table = tmp_path / "served.csv"
@@ -119,3 +123,25 @@ def test_deepseek_r1_drafts_tokens_where_its_figures_are_not_those_of_v3(tmp_pat
     with (tmp_path / "out.csv").open() as file:
         written = next(csv.DictReader(file))
     assert float(written["pred_time_per_output_token"]) == pytest.approx(compared[0].predicted, rel=1e-5)
+
+
+def test_an_engine_is_found_again():
+    """Figures that a known engine gives are fitted to within a per cent, whatever of its numbers they tell."""
+    stated = INFERENCEX | dict(model="DeepSeek-V3", n_gpus="8", tp="8")
+    cases = [
+        Case((Row("t.csv", line, "mine", stated | dict(batch=str(batch), isl=str(isl), osl="1024")),), ())
+        for line, (batch, isl) in enumerate(itertools.product((1, 8, 64, 256), (128, 1024, 8192)))
+    ]
+    predictions = serving.predict(cases, LOOKUP)
+    metrics = ("time_per_output_token", "time_to_first_token")
+    known = [
+        Comparison(Measurement(p.case.row, m, Meaning(m, m), p.metrics[m]), p, measured=p.metrics[m])
+        for p in predictions for m in metrics
+    ]  # fmt: skip
+    rows = engines.rows_of("vllm", known)
+    start = np.zeros(len(engines.PARAMETERS))
+    assert np.abs(rows.residuals(start[None])).max() > 0.05
+    found = engines._fit(rows, np.ones(len(known), bool), start)
+    assert np.median(np.abs(rows.residuals(found.z[None]))) < 0.01
+    lines = engines.errors_by_metric([engines.FittedEngine(rows, {}, {}, *4 * [np.zeros(len(known))])])
+    assert [line[:3] for line in lines if line[0] == "all"] == [["all", m, 12] for m in sorted(metrics)]

@@ -96,7 +96,7 @@ def steady(
     rate = n / (turns * step)
     busy = jnp.minimum(jnp.where(apart, n * pieces / turns * other / step, f), _BUSIEST)
     # All prompts at once: chunk after chunk, of which a request waits for half.
-    chunk = jnp.minimum(serving.chunk, running * fresh)
+    chunk = jnp.maximum(jnp.minimum(serving.chunk, running * fresh), 1.0)
     chunks = jnp.maximum(running * fresh / chunk - 1.0, 0.0)
     full = engine_step(stage, ranks, serving, engine, Batch(0.0, 0.0, chunk, prompt_context)).total
     opening = 0.5 * requests.burst * jnp.where(chunks > 0.0, chunks + 1.0, 1.0) * full

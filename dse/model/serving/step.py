@@ -82,11 +82,12 @@ def of_narrow_formats(rates: Rates, engine: Engine) -> Rates:
     """The rates with matrices of 8 and 4 bits at the share of their peak that they reach."""
     size = rates.operand_bytes
     share = jnp.where(size < 0.9, engine.narrow_rate**2, jnp.where(size < 1.9, engine.narrow_rate, 1.0))
-    slower = {
-        kind: rates.units[kind]._replace(flop_time=rates.units[kind].flop_time / share)
-        for kind in (OperatorKind.matrix, OperatorKind.grouped) if kind in rates.units
-    }  # fmt: skip
-    return rates._replace(units={**rates.units, **slower})
+    narrow = (OperatorKind.matrix, OperatorKind.grouped)
+    units = {
+        kind: unit._replace(flop_time=unit.flop_time / share) if kind in narrow else unit
+        for kind, unit in rates.units.items()
+    }
+    return rates._replace(units=units)
 
 
 def kernels_time(operators: Iterable[Operator], rates: Rates) -> Scalar:
