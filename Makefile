@@ -34,10 +34,11 @@ docs: $(VENV)/.installed-test  ## regenerate docs/reference.md, docs/files.md, d
 	$(BIN)/python -m docs.make.ablation docs/ablation.md
 	$(BIN)/python -m docs.make.benchmarks docs/benchmarks.md
 
-calibrate: $(VENV)/.installed  ## refit kernels, links and clocks of the catalogue to measured ones (KERNELS=…, ENERGY=…)
+calibrate: $(VENV)/.installed  ## refit kernels, links, clocks and engines of the catalogue to measured ones (KERNELS=…, ENERGY=…, SERVED=…)
 	mkdir -p results
 	$(BIN)/python -m docs.make.kernels docs/kernels.md $(KERNELS) --folds 3 --catalog hw_catalog -o results/kernels.toml
 	$(BIN)/python -m docs.make.energy docs/energy.md $(ENERGY) --catalog hw_catalog -o results/energy.toml
+	$(if $(SERVED),$(BIN)/python -m docs.make.serving docs/serving.md $(SERVED) --catalog hw_catalog -o results/engines.toml)
 
 notebooks: $(VENV)/.installed-test  ## bring each notebook in line with its .py and execute a copy of it
 	$(BIN)/jupytext --sync notebooks/*.py

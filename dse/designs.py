@@ -333,7 +333,8 @@ def stack_values(
         own |= catalog.within("mapping.experts", catalog.expert_options(name, where))
     if any_option:
         own = {path: value for path, value in own.items() if not path.startswith(CAN)}
-    return own | catalog.within("mapping", catalog.mapping_defaults(name, where))
+    serving = catalog.within("mapping.serving", catalog.serving_defaults(name, where))
+    return own | catalog.within("mapping", catalog.mapping_defaults(name, where)) | serving
 
 
 def design(

@@ -100,10 +100,13 @@ def _constraints(study: Study) -> Listing:
 
 
 def _columns(_: Study) -> Listing:
-    from dse.measured.columns import READ, WRITTEN
+    from dse.measured.columns import READ, SERVED, WRITTEN
 
-    what = "columns of tables of training steps: read by dse predict and dse validate, and written by them"
-    read = ((", ".join(column.names), "read", column.meaning, column.otherwise) for column in READ)
+    what = "columns of tables of training steps, and of serving: read by dse predict and dse validate, or written"
+    read = (
+        (", ".join(column.names), how, column.meaning, column.otherwise)
+        for how, listed in (("read", READ), ("read of serving", SERVED)) for column in listed
+    )  # fmt: skip
     written = ((name, "written", meaning, "") for name, meaning in WRITTEN.items())
     return Listing(what, ("name", "is", "meaning", "where it is empty"), (*read, *written))
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse import outputs
-from dse.calibrate import kernel_tables, kernels, levels, power, stacks, steps
+from dse.calibrate import engines, kernel_tables, kernels, levels, power, stacks, steps
 from dse.errors import InputError
-from dse.measured import energy, pods
+from dse.measured import energy, pods, serving
 from dse.measured import kernels as measured_kernels
 
 
@@ -81,9 +81,8 @@ def _written(job: Job, found: Any, output: str | Path, force: bool, progress: Ca
 
 
 def _kind(path: str | Path) -> str:
-    if measured_kernels.is_table(path):
-        return "kernels"
-    return "energy" if energy.is_table(path) else "levels" if pods.is_table(path) else "steps"
+    kinds = {"kernels": measured_kernels, "energy": energy, "levels": pods, "serving": serving}
+    return next((kind for kind, tables in kinds.items() if tables.is_table(path)), "steps")
 
 
 def _kernels(found: Sequence[kernels.FittedJob]) -> Summary:
@@ -113,6 +112,12 @@ def _steps(found: steps.Calibration) -> Summary:
     return Summary(header, [list(errors) for errors in stacks.errors_by_source(found)], note)
 
 
+def _engines(found: Sequence[engines.FittedEngine]) -> Summary:
+    header = ["source", "metric", "figures", "median error", "mean", "unseen median", "unseen mean"]
+    header += ["deployment left out", "mean", "source left out", "mean"]
+    return Summary(header, engines.errors_by_metric(found))
+
+
 #: Kind of table → its job.
 JOBS = {
     "kernels": Job(
@@ -123,6 +128,7 @@ JOBS = {
     "levels": Job(
         lambda tables, _, progress: levels.calibrate(tables, progress), levels.write, levels.write_catalog, _levels
     ),
+    "serving": Job(engines.calibrate, engines.write, engines.write_catalog, _engines),
     "steps": Job(
         lambda tables, folds, progress: steps.calibrate(tables, folds or 5, progress=progress),
         stacks.write, stacks.write_catalog, _steps,

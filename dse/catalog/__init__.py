@@ -38,10 +38,9 @@ from dse.types.paths import build, leaves
 
 __all__ = [
     "EXPERTS_LEFT_OPEN", "FOLDERS", "LEFT_OPEN", "Constant", "Entry", "Sourced", "Values", "accelerator", "bounded",
-    "catalog_root",
-    "check", "check_between", "choice", "default_software", "digest", "entry", "kinds", "mapping_defaults", "memory",
-    "names", "network", "node", "provenance", "quantity", "resolve", "software", "system", "unverified", "used",
-    "values", "within", "workload",
+    "catalog_root", "check", "check_between", "choice", "default_software", "digest", "entry", "kinds",
+    "mapping_defaults", "memory", "names", "network", "node", "provenance", "quantity", "resolve", "serving_defaults",
+    "software", "system", "unverified", "used", "values", "within", "workload",
 ]  # fmt: skip
 
 
@@ -221,6 +220,18 @@ def expert_options(name: str, where: str = "software", folder: Folder = None) ->
     """
     found, options = entry("software", name, where, folder), leaves(types.ExpertMapping)
     return {path: float(found.value(f"experts.{path}", options[path]["default"])) for path in EXPERTS_LEFT_OPEN}
+
+
+def serving_defaults(name: str, where: str = "software", folder: Folder = None) -> Values:
+    """What an engine does where a mapping does not say (:class:`dse.types.Serving`); nothing of a stack without one.
+
+    >>> serving_defaults("sglang")["mixed"]
+    0.0
+    """
+    found = entry("software", name, where, folder)
+    if not any(field.startswith("engine.") for field in found.values):
+        return {}
+    return {path: found.value(f"serving.{path}", a["default"]) for path, a in leaves(types.Serving).items()}
 
 
 # --- where values come from -------------------------------------------------------------------------------

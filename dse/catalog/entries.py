@@ -320,6 +320,11 @@ def _workload(found: Entry, folder: Folder, fine: bool) -> Values:
     return _stated(found, types.Workload) | parts
 
 
+def _software(found: Entry, folder: Folder, fine: bool) -> Values:
+    """A stack; one that serves has the leaves of an engine."""
+    return _stated(found, types.Software) | _optional(found, types.Engine, "engine")
+
+
 def _chip(found: Entry, folder: Folder) -> Values:
     """What an accelerator is generated from; no base die is one of the same node."""
     values = {
@@ -404,4 +409,5 @@ def _named(by: Entry, field: str, folder: Folder, fine: bool = False, name: str 
 
 _FILLED: dict[str, Callable[[Entry, Folder, bool], Values]] = {
     "accelerator": _accelerator, "network": _network, "system": _system, "workload": _workload,
+    "software": _software,
 }  # fmt: skip

@@ -217,6 +217,10 @@ EXPERTS_LEFT_OPEN = ("all_to_all", "dispatch_precision", "overlap_ep")
 _EXPERT_KERNELS: dict[str, Parser | Table] = {
     "experts": Table(_leaves(types.ExpertKernels) | _leaves(types.ExpertMapping, *EXPERTS_LEFT_OPEN))
 }
+#: What a stack that serves costs beside its kernels, and what it does where a mapping leaves it open.
+_ENGINE: dict[str, Parser | Table] = {
+    "engine": Table(_leaves(types.Engine)), "serving": Table(_leaves(types.Serving))
+}  # fmt: skip
 
 #: A stack, what it does where a mapping leaves it open, and in ``sources`` the measured sources that used it, in
 #: ``nearest`` those of which it is the nearest (releases without a stack of their own). It ``spills`` where activations
@@ -225,7 +229,7 @@ _EXPERT_KERNELS: dict[str, Parser | Table] = {
 #: chips of a stack that nothing was measured of: it gets what their stacks share.
 _SOFTWARE = Table(
     _texts("family", "lineage") | _leaves(types.Software) | _numbers(residual="1", spills=("1", YES_OR_NO))
-    | {"selective": Choice(types.Recompute)} | _CAPABILITIES | _EXPERT_KERNELS
+    | {"selective": Choice(types.Recompute)} | _CAPABILITIES | _EXPERT_KERNELS | _ENGINE
     | _leaves(types.Mapping, *LEFT_OPEN),
     needs=_stated(types.Software),
 )  # fmt: skip

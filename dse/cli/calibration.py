@@ -20,13 +20,14 @@ def _show_columns(wanted: bool) -> None:
 
 @report_errors
 def _print_columns() -> None:
-    from dse.measured.columns import READ, WRITTEN
+    from dse.measured.columns import READ, SERVED, WRITTEN
 
     out = show.console()
-    rows = [[", ".join(column.names), column.meaning, column.otherwise] for column in READ]
-    heads = ["column (or)", "what it says", "where it is empty"]
-    out.print("read from tables of training steps:", style="bold")
-    show.print_table(out, heads, rows, left=heads, prose=heads)
+    for title, listed in (("read from tables of training steps:", READ), ("\nread from tables of serving:", SERVED)):
+        rows = [[", ".join(column.names), column.meaning, column.otherwise] for column in listed]
+        heads = ["column (or)", "what it says", "where it is empty"]
+        out.print(title, style="bold")
+        show.print_table(out, heads, rows, left=heads, prose=heads)
     out.print("\nwritten:", style="bold")
     heads = ["column", "what it says"]
     show.print_table(out, heads, [[name, about] for name, about in WRITTEN.items()], left=heads, prose=heads[1:])

@@ -80,6 +80,23 @@ READ = (
       for name, (metric, unit) in WIDE.items() if name.endswith("_measured")),
 )  # fmt: skip
 
+#: Columns of tables of serving, which have a column ``isl``; its device and model are named as above.
+SERVED = (
+    Column(("isl",), "tokens of a prompt", f"{NEEDED}; the column tells that a table is of serving"),
+    Column(("osl",), "tokens of an answer", NEEDED),
+    Column(("batch", "concurrency"), "sequences of a static batch, or requests in flight over all devices",
+           f"{NEEDED}, unless offline"),
+    Column(("batch_kind",), "concurrency, static batch, waves, or max in-flight (offline)", "concurrency"),
+    Column(("framework",), "engine that served, with its release: a stack of the catalogue", "that of the source"),
+    Column(("software",), "stack of the catalogue that has an [engine]", "that of the framework, else vllm"),
+    Column(("n_gpus",), "number of devices", "tp pp dp"),
+    Column(("tp", "pp", "dp"), "tensor-parallel size, pipeline stages, ranks that decode apart", "the rest of n_gpus"),
+    Column(("ep", "etp"), "ranks that experts lie over, tensor-parallel size of one", "1; what is left of tp dp"),
+    Column(("precision",), "fp16, bf16, fp8, fp4, mxfp4, …; of mixtures 4 bits are those of the experts", "bf16"),
+    Column(("metric",), "tpot, ttft, itl_median, output_throughput_total, latency_total, …, with value and unit",
+           "dse predict needs none"),
+)  # fmt: skip
+
 #: Column that is written → what it says.
 WRITTEN = {
     "pred_<metric>": "prediction in SI units: step_time (s), tokens_per_second, tokens_per_second_per_device, "

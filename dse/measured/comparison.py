@@ -23,6 +23,7 @@ from dse.measured import (
     predict_cases,
     read_cases,
     read_table,
+    serving,
     uncertainty,
 )
 from dse.measured.prediction import peak_rate
@@ -147,7 +148,7 @@ def compare(paths: str | Path | Sequence[str | Path]) -> list[Comparison]:
 
 def _reader(path: str | Path) -> Callable[[str | Path], list[Prediction]] | None:
     """What predicts a table of kernels or of energy; None for one of training steps."""
-    own = (kernels, energy)
+    own = (kernels, energy, serving)
     return next((kind.predict_table for kind in own if kind.is_table(path)), None)
 
 
@@ -202,13 +203,32 @@ def _measured(measurement: Measurement, prediction: Prediction) -> float:
 
 
 def _with_baseline(compared: list[Comparison]) -> list[Comparison]:
-    """Adds what one constant MFU a source, the median of those its rows imply, would have predicted."""
+    """Adds what one constant a source, the median of those its rows imply, would have predicted.
+
+    Of steps it is the MFU, of serving what the figure is over bytes by bandwidth.
+    """
+    compared = _with_bytes(compared)
     implied: dict[str, list[float]] = {}
     for c in compared:
         if is_timed(c):
             implied.setdefault(c.source, []).append(_measured_mfu(c))
     constant = {source: float(np.median(values)) for source, values in implied.items()}
     return [_baseline(c, constant[c.source]) if is_timed(c) else c for c in compared]
+
+
+def _with_bytes(compared: list[Comparison]) -> list[Comparison]:
+    """The same with the baseline of serving."""
+    served = [c for c in compared if c.skip is None and serving.SIGN in c.measurement.row.cells]
+    served = [c for c in served if c.metric in serving.METRICS]
+    plain = {id(c): serving.bytes_over_bandwidth(c.prediction.chosen, c.metric) for c in served}
+    ratios: dict[tuple[str, str], list[float]] = {}
+    for c in served:
+        ratios.setdefault((c.source, c.metric), []).append(c.measured / plain[id(c)])
+    constant = {key: float(np.median(values)) for key, values in ratios.items()}
+    return [
+        dataclasses.replace(c, baseline=constant[c.source, c.metric] * plain[id(c)]) if id(c) in plain else c
+        for c in compared
+    ]
 
 
 def is_timed(compared: Comparison) -> bool:
@@ -281,7 +301,10 @@ def _or_none(values: np.ndarray, statistic: Any) -> float | None:
 
 def half_widths(predictions: Iterable[Prediction]) -> dict[int, float]:
     """``id`` of each predicted step → half the width of the interval of its log step time."""
-    steps = [p for p in predictions if p.skip is None and p.design is not None and p.stack]
+    steps = [
+        p for p in predictions
+        if p.skip is None and p.design is not None and p.stack and serving.SIGN not in p.case.row.cells
+    ]  # fmt: skip
     found = uncertainty.half_widths([p.chosen for p in steps], [uncertainty.uncertainty_of(p.stack) for p in steps])
     return {id(p): float(half_width) for p, half_width in zip(steps, found, strict=True)}
 
@@ -312,6 +335,8 @@ def _metrics(prediction: Prediction) -> Sequence[str]:
     """Metrics that a row of this kind of table gets columns of."""
     if energy.SIGN in prediction.case.row.cells:
         return energy.METRICS
+    if serving.SIGN in prediction.case.row.cells:
+        return serving.METRICS
     # Of a kernel what was measured.
     return [m.name for m in prediction.case.measurements if m.name in kernels.METRICS] or PREDICTED
 

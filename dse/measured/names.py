@@ -26,6 +26,7 @@ class Lookup:
             lambda slug: build(ExpertKernels, catalog.expert_kernels(slug))
         )
         self.expert_options: Callable[[str], catalog.Values] = functools.cache(catalog.expert_options)
+        self.serving_defaults: Callable[[str], catalog.Values] = functools.cache(catalog.serving_defaults)
         self.entry: Callable[[str, str], catalog.Entry] = functools.cache(catalog.entry)
         self.resolve: Callable[[str, str], str] = functools.cache(self._resolve)
         self.known: Callable[[str], dict[str, str]] = functools.cache(catalog.known_names)

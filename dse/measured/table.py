@@ -8,7 +8,7 @@ import io
 import math
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from dse import inputs
@@ -98,7 +98,7 @@ _UNITS = {
 OTHER_TABLES = {
     "die0_area": "chiplet cost rows not modelled yet",
     "power_limit_W": "an energy row, compared with its like",
-    "isl": "inference rows not modelled yet",
+    "isl": "a row of serving, compared with its like",
 }
 
 
@@ -224,8 +224,17 @@ def measurements(row: Row, other: str = "") -> list[Measurement]:
     return wide or [Measurement(row, "none", Meaning("none", "none"), math.nan, Skip("nothing measured"))]
 
 
-def _measurement(row: Row, name: str, text: str, unit: str) -> Measurement:
-    meaning = MEANINGS.get(name)
+def measurement(row: Row, name: str, meanings: Mapping[str, Meaning]) -> Measurement:
+    """The figure of a row of a long table, by what names mean there; one without a name measured nothing."""
+    if not name:
+        return Measurement(row, "none", Meaning("none", "none"), math.nan, Skip("nothing measured"))
+    return _measurement(row, name, row.get("value"), row.get("unit"), meanings)
+
+
+def _measurement(
+    row: Row, name: str, text: str, unit: str, meanings: Mapping[str, Meaning] = MEANINGS
+) -> Measurement:
+    meaning = meanings.get(name)
     if meaning is None:
         return Measurement(row, name, Meaning(name, name), math.nan, Skip("unknown metric", name))
     if meaning.skip:

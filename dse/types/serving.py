@@ -38,7 +38,13 @@ class Serving:
     mixed: Scalar = metadata(
         "", "1", "1 when steps carry prompts beside decoding, 0 when a prompt stops it", default=1.0, bounds=YES_OR_NO
     )
+    admission_steps: Scalar = metadata(
+        "", "1", "engine steps from one look at new requests to the next", default=1.0, bounds=COUNT
+    )
     cache_bytes: Scalar = metadata("", "B", "bytes of one cached key or value", default=2.0, bounds=POSITIVE)
+    expert_bytes: Scalar = metadata(
+        "", "B", "bytes of one weight of an expert, 0 as the precision has it", default=0.0
+    )
     paged: Scalar = metadata(
         "", "1", "1 when the cache grows with an answer, 0 when all of it is reserved", default=1.0, bounds=YES_OR_NO
     )
@@ -61,12 +67,27 @@ class Engine:
     )
     layer_time: Scalar = metadata("", "s", "what a layer adds: launches, small kernels", default=15e-6)
     expert_layer_time: Scalar = metadata("", "s", "what a layer with experts adds to that", default=25e-6)
+    cast_layer_time: Scalar = metadata(
+        "", "s", "what a layer with experts adds to that where its operands are cast to 8 or 4 bits", default=10e-6
+    )
+    latent_layer_time: Scalar = metadata("", "s", "what a layer with latent attention adds", default=15e-6)
     iteration_time: Scalar = metadata("", "s", "host time of an engine step", default=1e-3)
     sequence_time: Scalar = metadata("", "s", "host time of a sequence in a step", default=10e-6)
     request_time: Scalar = metadata("", "s", "time of a request outside of the engine", default=0.1)
     small_message_time: Scalar = metadata(
         "", "s", "shortest time of a collective of the engine in a layer", default=11e-6
     )
+    narrow_rate: Scalar = metadata(
+        "", "1", "share of their matrix rate that formats of 8 bits reach over that of 16, of 4 bits its square",
+        default=0.88, bounds=POSITIVE_SHARE,
+    )  # fmt: skip
+    narrow_expert: Scalar = metadata(
+        "", "1", "width of an expert's shard whose kernels reach half of their rate", default=150.0
+    )
+    cache_rereads: Scalar = metadata(
+        "", "1", "decoding reads keys and values (heads / key-value heads) to this power times", default=0.0,
+        bounds=SHARE,
+    )  # fmt: skip
     most_sequences: Scalar = metadata("", "1", "sequences of a step at most", default=2048.0, bounds=COUNT)
     runtime_memory: Scalar = metadata("", "B", "memory of a device beside weights and cache", default=2.5e9)
 

@@ -128,8 +128,12 @@ def steady(
     alone, other = steps.decode_at(itself + n * rest), steps.mixed_at(itself + n * rest)
     rate = n / (turns * step)
     busy = jnp.minimum(jnp.where(apart, n * rest * share_of_one * other / step, f), _BUSIEST)
-    opening = 0.5 * requests.burst * jnp.maximum(running * pieces - 1.0, 0.0) * other
-    queue = 0.5 * step + 0.5 * busy * other / (1.0 - busy) + waiting / rate + opening
+    # All prompts at once: chunk after chunk, of which a request waits for half.
+    chunk = jnp.maximum(jnp.minimum(serving.chunk, running * fresh), 1.0)
+    chunks = jnp.maximum(running * fresh / chunk - 1.0, 0.0)
+    full = engine_step(stage, ranks, serving, engine, Batch(0.0, 0.0, chunk, prompt_context)).total
+    opening = 0.5 * requests.burst * jnp.where(chunks > 0.0, chunks + 1.0, 1.0) * full
+    queue = 0.5 * serving.admission_steps * step + 0.5 * busy * other / (1.0 - busy) + waiting / rate + opening
     # Of those that run, who neither decodes nor computes its prompt waits for others' prompts.
     others = jnp.maximum(running / rate - answering - whole_pieces * other, 0.0)
     found = Served(
@@ -197,7 +201,9 @@ def served(
     is_batch = static | (load == float(Load.waves))
     flowing, steps = steady(stage, ranks, requests, serving, engine, running, waiting, is_batch)
     waves = jnp.where(load == float(Load.waves), jnp.ceil(asked / running), 1.0)
-    at_once = together(requests, running, steps.mixed, steps.decode, waves)
+    # A pipeline has to fill before the last of its parts comes out; in decoding parts follow each other.
+    prompts = (2.0 - 1.0 / stage.design.mapping.pp) * steps.mixed
+    at_once = together(requests, running, prompts, steps.decode, waves)
 
     def choose(a: Scalar, b: Scalar) -> Scalar:
         return jnp.where(is_batch, a, b)

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model.choice import least
 from dse.model.layout import Layout, lay_out
-from dse.model.machine.rates import Rates, rates_of
+from dse.model.machine.rates import Rates, matrix_rate, rates_of
 from dse.model.work.messages import tensor_messages
 from dse.model.work.operators import matmul_work
 from dse.model.work.transformer import expert_layer_operators, layer_operators
@@ -16,6 +17,10 @@ from dse.types import Design, Message, MessageKind, Operator, OperatorKind, Scal
 
 #: Share of the tokens of a batch that choose experts as if at random: real traffic is skewed to fewer of them.
 SKEW = 0.66
+
+
+#: Rows of an output tile: libraries exchange rows and columns where there are few rows, so that tiles stay full.
+TILE_ROWS = 16.0
 
 
 class Batch(NamedTuple):
@@ -54,14 +59,32 @@ def stage_of(design: Design) -> Stage:
     """A stage of the engine of ``design``: of all that depends on no batch there is one."""
     forward = forward_of(design)
     accelerator, precision = design.system.accelerator, design.mapping.precision
-    return Stage(forward, lay_out(forward), rates_of(accelerator, precision, design.software))
+    tile = least(accelerator.kernels.tile_rows, TILE_ROWS)
+    small = dataclasses.replace(accelerator, kernels=dataclasses.replace(accelerator.kernels, tile_rows=tile))
+    return Stage(forward, lay_out(forward), expert_rates(rates_of(small, precision, design.software), design))
+
+
+def expert_rates(rates: Rates, design: Design) -> Rates:
+    """The rates with that of experts whose weights have 4 bits, where the device has a matrix rate of such."""
+    serving, accelerator = design.mapping.serving, design.system.accelerator
+    if serving is None or OperatorKind.grouped not in rates.units:
+        return rates
+    four, unit = accelerator.matrix_rate.fp4, rates.units[OperatorKind.grouped]
+    is_four = (serving.expert_bytes > 0.0) & (serving.expert_bytes < 1.0) & (four > 0.0)
+    own = matrix_rate(accelerator, design.mapping.precision)
+    time = unit.flop_time * jnp.where(is_four, own / jnp.maximum(four, 1.0), 1.0)
+    return rates._replace(units={**rates.units, OperatorKind.grouped: unit._replace(flop_time=time)})
 
 
 def forward_of(design: Design) -> Design:
-    """The design as one forward pass over one token: nothing of training is left in it."""
-    workload = dataclasses.replace(design.workload, backward=0.0, seq_len=1.0, global_batch=1.0, dropout=0.0)
+    """The design as one forward pass over one token: nothing of training is left in it.
+
+    Its ranks of data parallelism are those whose tokens meet in the experts.
+    """
+    ranks = ranks_of_experts(design)
+    workload = dataclasses.replace(design.workload, backward=0.0, seq_len=1.0, global_batch=ranks, dropout=0.0)
     mapping = dataclasses.replace(
-        design.mapping, dp=1.0, cp=1.0, micro_batch=1.0, virtual_stages=1.0, recompute=0.0, zero_stage=0.0,
+        design.mapping, dp=ranks, cp=1.0, micro_batch=1.0, virtual_stages=1.0, recompute=0.0, zero_stage=0.0,
         sequence_parallel=0.0, dp_replicate=1.0, offload_weights=0.0, offload_activations=0.0, offload_optimizer=0.0,
         sharding=None, tiers=None, context=None, schedule=None,
     )  # fmt: skip
@@ -76,18 +99,37 @@ def ranks_of_experts(design: Design) -> Scalar:
     return 1.0 if experts is None else jnp.maximum(experts.ep * experts.etp / design.mapping.tp, 1.0)
 
 
-def step_work(stage: Stage, ranks: Scalar, serving: Serving, batch: Batch) -> StepWork:
-    """The work of one engine step of a stage, the tokens of ``ranks`` meeting in the experts."""
+def step_work(stage: Stage, ranks: Scalar, serving: Serving, batch: Batch, rereads: Scalar = 0.0) -> StepWork:
+    """The work of one engine step of a stage, the tokens of ``ranks`` meeting in the experts.
+
+    ``rereads`` as of :class:`~dse.types.Engine`: kernels from before grouped queries read a head's keys for each query.
+    """
     forward = stage.design
     layout = with_experts_met(stage.layout, forward, batch, ranks)
-    core = attention_operators(forward, serving, layout, batch)
+    core = attention_operators(forward, serving, layout, batch, rereads)
     dense = tuple(layer_operators(forward, layout, core))
     return StepWork(
-        layer=dense if layout.experts is None else tuple(expert_layer_operators(forward, layout, core)),
+        layer=dense if layout.experts is None else tuple(
+            of_format(o, serving.expert_bytes, stage.rates.operand_bytes)
+            for o in expert_layer_operators(forward, layout, core)
+        ),
         first_layer=dense,
         head=head_operator(forward, layout, batch),
         messages=layer_messages(forward, layout, ranks),
     )
+
+
+def of_format(operator: Operator, weight: Scalar, recipe: Scalar) -> Operator:
+    """The operator with weights of the experts read in a format of their own, where they have one.
+
+    Checkpoints in 4 bits quantise experts only, and compute in the recipe's format (MXFP4 on Hopper: in bf16).
+    """
+    if operator.kind is not OperatorKind.grouped:
+        return operator
+    work = operator.forward
+    weights = work.batch * work.columns * work.depth
+    less = jnp.where(weight > 0.0, recipe - weight, 0.0) * weights
+    return operator._replace(forward=work._replace(bytes=work.bytes - less))
 
 
 def head_operator(design: Design, layout: Layout, batch: Batch) -> Operator:
@@ -127,7 +169,9 @@ def cache_bytes(design: Design, serving: Serving, tokens: Scalar) -> Scalar:
     return 2.0 * serving.cache_bytes * jnp.maximum(w.n_kv_heads / tp, 1.0) * w.head_dim * kept
 
 
-def attention_operators(design: Design, serving: Serving, layout: Layout, batch: Batch) -> list[Operator]:
+def attention_operators(
+    design: Design, serving: Serving, layout: Layout, batch: Batch, rereads: Scalar = 0.0
+) -> list[Operator]:
     """Attention of decoding sequences over their cache, and of prompts; one layer of a device."""
     w, act = design.workload, layout.element.activation
     queries = batch.sequences * (1.0 + batch.drafts)
@@ -143,6 +187,8 @@ def attention_operators(design: Design, serving: Serving, layout: Layout, batch:
         prompt_pair = 2.0 * layout.heads * (w.head_dim + w.latent.v_dim)
     ends = act * layout.heads * (w.head_dim + value)  # queries and outputs
     read = batch.sequences * cache_bytes(design, serving, batch.context)
+    if w.latent is None:
+        read = read * (w.n_heads / w.n_kv_heads) ** rereads
     decode = Work(queries * seen * pair, read + queries * ends, 128.0 * 64.0)
     whole = jnp.maximum(batch.prompt * prompt_pair * near, 0.0)
     moved = batch.prompt * ends + cache_bytes(design, serving, batch.prompt)

@@ -1,0 +1,147 @@
+"""The page of the docs on serving: engines fitted to measured rows, and what the model says of rows it has not seen.
+
+``python -m docs.make.serving docs/serving.md CASES.csv … -o FILE.toml``: the fit of engines, and its page.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from docs.make.command import command, page_parser, with_fit
+from docs.make.markdown import document, percent, table
+from dse import quantities
+from dse.calibrate import engines, jobs
+from dse.measured import comparison
+from dse.measured.comparison import Comparison
+from dse.measured.prediction import evaluate_many
+from dse.study_serving import SERVING
+from dse.types import Engine
+from dse.types.fields import field_metadata
+
+
+class Figure(NamedTuple):
+    """One measured figure with its errors, fractions."""
+
+    compared: Comparison
+    unfitted: float  #: by the defaults of an engine
+    fitted: float
+    unseen: float
+    elsewhere: float
+    foreign: float
+    baseline: float
+
+
+class Line(NamedTuple):
+    """Figures that are judged together, and what is asked of their median and mean error."""
+
+    what: str
+    of: Callable[[Comparison], bool]
+    target: str = ""
+
+
+def _is(metrics: Sequence[str], source: str = "") -> Callable[[Comparison], bool]:
+    return lambda c: c.metric in metrics and c.source.startswith(source)
+
+
+_TOKENS = ("time_per_output_token", "inter_token_latency")
+_RATES = ("output_tokens_per_second", "output_tokens_per_second_per_device")
+
+LINES = (
+    Line("time per output token and inter-token latency, all sources", _is(_TOKENS), "9 / 14 %"),
+    Line("time to first token, all sources", _is(("time_to_first_token",)), "27 / 34 %"),
+    Line(
+        "offline throughput, TensorRT-LLM 0.17 and 1.0",
+        lambda c: c.metric in _RATES and c.source in ("TensorRT-LLM_v0.17", "TensorRT-LLM_v1.0"), "6 / 9 %",
+    ),
+    Line(
+        "static batches, FasterTransformer, TensorRT-LLM 0.5 and 0.6",
+        lambda c: c.source.startswith(("FasterTransformer", "TensorRT-LLM_v0.5", "TensorRT-LLM_v0.6")), "5 / 8 %",
+    ),
+    Line("throughput, LMDeploy 0.1", _is(_RATES, "lmdeploy"), "6 % (median)"),
+    Line("time per output token, ML.ENERGY", _is(_TOKENS, "ML.ENERGY"), "12 / 16 %"),
+    Line("throughput, ML.ENERGY", _is(_RATES, "ML.ENERGY"), "12 / 16 %"),
+)  # fmt: skip
+
+HEADER = (
+    "what", "figures", "bytes over bandwidth", "no fit", "fit", "unseen", "deployment left out", "source left out"
+)  # fmt: skip
+
+
+def figures(found: Sequence[engines.FittedEngine]) -> list[Figure]:
+    """Every fitted figure with all its errors."""
+    listed = []
+    for one in found:
+        designs = [c.prediction.chosen for c in one.rows.compared]
+        plain = [dataclasses.replace(d, software=dataclasses.replace(d.software, engine=Engine())) for d in designs]
+        metrics = evaluate_many(plain, SERVING)
+        for i, c in enumerate(one.rows.compared):
+            errors = (one.errors[i], one.unseen[i], one.elsewhere[i], one.foreign[i])
+            unfitted = float(metrics[c.metric][i]) / c.measured - 1.0
+            listed.append(Figure(c, unfitted, *map(float, np.expm1(errors)), c.baseline_error))
+    return listed
+
+
+def _row(what: str, some: Sequence[Figure], target: str | None = None) -> list[str]:
+    def both(values: Sequence[float]) -> str:
+        size = np.abs(values)
+        return f"{percent(float(np.median(size)))} / {percent(float(np.mean(size)))}"
+
+    columns = [[f.baseline for f in some], [f.unfitted for f in some], [f.fitted for f in some],
+               [f.unseen for f in some], [f.elsewhere for f in some], [f.foreign for f in some]]  # fmt: skip
+    return [what, f"{len(some)}", *map(both, columns), *([] if target is None else [target])]
+
+
+def rows_by_source(listed: Sequence[Figure]) -> Iterator[list[str]]:
+    """A line a source and metric."""
+    for source, metric in sorted({(f.compared.source, f.compared.metric) for f in listed}):
+        some = [f for f in listed if (f.compared.source, f.compared.metric) == (source, metric)]
+        yield _row(f"{source}: {metric}", some)
+
+
+def rows_of_engines(found: Sequence[engines.FittedEngine]) -> Iterator[list[str]]:
+    """A line an engine: what was fitted of it."""
+    for one in found:
+        cells = (quantities.setting(one.values[p.path], field_metadata(Engine, p.path)["units"])
+                 for p in engines.PARAMETERS)  # fmt: skip
+        yield [one.rows.stack, f"{len(one.errors)}", *cells]
+
+
+def page(found: Sequence[engines.FittedEngine], compared: Sequence[Comparison]) -> str:
+    """The page."""
+    listed = figures(found)
+    groups = ((line, [f for f in listed if line.of(f.compared)]) for line in LINES)
+    skipped = Counter(c.skip.reason for c in compared if c.skip is not None)
+    names = [p.path.replace("_", " ") for p in engines.PARAMETERS]
+    return document([
+        "# Serving: predicted and measured",
+        f"Written by `{command('docs.make.serving')}` from published rows. Errors are median / mean of "
+        "|predicted / measured − 1|. *Bytes over bandwidth*: weights and cache that a token reads, times one constant "
+        "a source and metric. *No fit*: kernels of the catalogue and the default engine. *Fit*: a few numbers a "
+        "framework and era (below); chips are not fitted. *Unseen*: by fits without the configuration of the row "
+        "(five folds). *Deployment left out*: by fits without its model, devices, mapping and format, at any batch. "
+        "*Source left out*: by fits without its source; an engine with one source is the median of the others.",
+        table((*HEADER, "asked, unseen"), [_row(line.what, some, line.target) for line, some in groups if some]),
+        "## By source",
+        table(HEADER, list(rows_by_source(listed))),
+        "## Engines",
+        "What is in `hw_catalog/software`, in the order of the records of `software.engine`.",
+        table(("stack", "figures", *names), list(rows_of_engines(found)), words=("stack",)),
+        "## Rows that are not compared",
+        table(("reason", "figures"), [[reason, f"{n}"] for reason, n in skipped.most_common()]),
+    ])  # fmt: skip
+
+
+def main() -> None:
+    """Fit, and write the page."""
+    asked = with_fit(page_parser(__doc__)).parse_args()
+    found, *_ = jobs.run(asked.tables, asked.folds, asked.output, asked.catalog)
+    asked.page.write_text(page(found, comparison.compare(asked.tables)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

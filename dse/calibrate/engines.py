@@ -1,0 +1,259 @@
+"""The job on serving: what engines cost beside their kernels, a few numbers a framework and era, from measured serving.
+
+Of an engine are fitted the slow-down of its kernels, its times a layer, a layer with experts, a step, a sequence, a
+request and a small message, and from which width its experts' kernels are slow. Chips are not: their kernels are as
+measured alone. Residuals are logarithms of predicted over measured figures, their slopes finite differences: one
+program evaluates an engine's rows at all of them.
+
+A row is judged by engines that never saw its configuration (folds), and by those that never saw its source: an engine
+of one source alone then has the mean of what the others showed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from dse.calibrate import writing
+from dse.calibrate.fit import Minimum, Parameter, folds, gauss_newton, held_out, posterior
+from dse.errors import InputError
+from dse.measured import comparison
+from dse.measured.prediction import alike, evaluate_stack
+from dse.measured.serving import METRICS, SIGN
+from dse.study_serving import SERVING
+from dse.types import Design, Engine
+from dse.types.fields import field_metadata
+
+#: What is fitted of an engine: prior, spread of its logarithm, physical range. Single products of 8 bits reach 0.88 of
+#: what those of 16 do on Hopper, 0.68 on Blackwell.
+PARAMETERS = (
+    Parameter("kernel_slowdown", 1.08, 0.12, 0.8, 2.0),
+    Parameter("layer_time", 15e-6, 0.6, 1e-6, 100e-6),
+    Parameter("expert_layer_time", 25e-6, 0.6, 1e-6, 200e-6),
+    Parameter("cast_layer_time", 10e-6, 0.6, 1e-6, 150e-6),
+    Parameter("latent_layer_time", 15e-6, 0.6, 1e-6, 150e-6),
+    Parameter("iteration_time", 1e-3, 0.8, 5e-5, 30e-3),
+    Parameter("sequence_time", 10e-6, 0.8, 5e-7, 400e-6),
+    Parameter("request_time", 50e-3, 1.5, 1e-4, 1.0),
+    Parameter("small_message_time", 11e-6, 0.5, 4e-6, 60e-6),
+    Parameter("narrow_rate", 0.8, 0.15, 0.3, 1.0),
+    Parameter("cache_rereads", 0.03, 1.5, 0.0, 1.0),
+    Parameter("narrow_expert", 150.0, 0.3, 10.0, 1000.0),
+)
+
+#: Standard deviation of a residual that the optimum weighs the priors against, by metric: times to the first token
+#: depend on what a benchmark's clients did, those of tokens do not. Beyond twice as much a residual counts less.
+NOISE = {"time_to_first_token": 0.4}
+_NOISE, _DELTA = 0.1, 2.0
+#: Finite difference in prior spreads.
+_STEP = 0.05
+_FOLDS = 5
+#: Metrics that are not fitted: memory has its own account.
+_UNFITTED = ("peak_memory",)
+
+
+@dataclasses.dataclass(frozen=True)
+class EngineRows:
+    """Measured figures of one engine: their designs by structure, and which metric of which design each is."""
+
+    stack: str
+    compared: tuple[comparison.Comparison, ...]
+    groups: tuple[tuple[np.ndarray, Design], ...]  #: positions among the designs, and their stack
+    design: np.ndarray  #: of each figure, its position among the designs
+    count: int
+
+    @property
+    def measured(self) -> np.ndarray:
+        """Measured figures in SI."""
+        return np.array([c.measured for c in self.compared])
+
+    @property
+    def sources(self) -> np.ndarray:
+        """Who measured each."""
+        return np.array([c.source for c in self.compared])
+
+    @property
+    def deployments(self) -> list[str]:
+        """Model, devices, mapping and format of each."""
+        names = ("model", "gpu", "n_gpus", "tp", "pp", "ep", "dp", "precision", "source")
+        return [" ".join(c.measurement.row.get(name) for name in names) for c in self.compared]
+
+    @property
+    def configurations(self) -> list[str]:
+        """Deployment, batch and lengths of each: all that was measured of one point."""
+        asked = ("batch", "isl", "osl")
+        return [
+            f"{deployment} {' '.join(c.measurement.row.get(name) for name in asked)}"
+            for deployment, c in zip(self.deployments, self.compared, strict=True)
+        ]
+
+    def predicted(self, values: np.ndarray) -> np.ndarray:
+        """Figures (sets of parameters x figures) under engines of ``values`` (sets x parameters)."""
+        sets, metrics = len(values), {name: np.zeros((len(values), self.count)) for name in METRICS}
+        for positions, stack in self.groups:
+            n = len(positions)
+            many = jax.tree.map(lambda leaf, sets=sets: np.tile(leaf, sets), stack)
+            engine = dataclasses.replace(
+                many.software.engine,
+                **{p.path: np.repeat(values[:, i], n).astype(np.float32) for i, p in enumerate(PARAMETERS)},
+            )
+            many = dataclasses.replace(many, software=dataclasses.replace(many.software, engine=engine))
+            found = evaluate_stack(many, SERVING)
+            for name, into in metrics.items():
+                into[:, positions] = np.asarray(getattr(found, name)).reshape(sets, n)
+        figures = [metrics[c.metric][:, d] for c, d in zip(self.compared, self.design, strict=True)]
+        return np.stack(figures, axis=1)
+
+    def residuals(self, zs: np.ndarray) -> np.ndarray:
+        """log(predicted / measured) of every figure at each of some ``z``."""
+        values = np.array([[float(p.value(z)) for p, z in zip(PARAMETERS, one, strict=True)] for one in zs])
+        return np.log(np.maximum(self.predicted(values), 1e-30) / self.measured)
+
+    @property
+    def noise(self) -> np.ndarray:
+        """Of each figure."""
+        return np.array([NOISE.get(c.metric, _NOISE) for c in self.compared])
+
+
+class FittedEngine(NamedTuple):
+    """What a fit found of an engine; errors are log(predicted / measured) of its figures."""
+
+    rows: EngineRows
+    values: dict[str, float]
+    spread: dict[str, float]  #: of the logarithm of each, after the data
+    errors: np.ndarray
+    unseen: np.ndarray  #: by fits without the row's configuration
+    elsewhere: np.ndarray  #: by fits without its deployment, at any batch and lengths
+    foreign: np.ndarray  #: by fits without its source
+
+
+def read(tables: Sequence[str | Path]) -> list[EngineRows]:
+    """The usable figures of some tables by engine."""
+    compared = comparison.compare(list(tables))
+    by_stack: dict[str, list[comparison.Comparison]] = {}
+    for c in compared:
+        if c.skip is None and SIGN in c.measurement.row.cells and c.metric in METRICS and c.metric not in _UNFITTED:
+            by_stack.setdefault(c.prediction.stack, []).append(c)
+    if not by_stack:
+        raise InputError("calibrate", "no usable row", "measured rows of serving", "see what dse validate skips")
+    return [rows_of(stack, found) for stack, found in sorted(by_stack.items())]
+
+
+def rows_of(stack: str, compared: Sequence[comparison.Comparison]) -> EngineRows:
+    """Figures of one engine, each design once."""
+    designs: dict[int, tuple[int, Design]] = {}
+    for c in compared:
+        designs.setdefault(id(c.prediction), (len(designs), c.prediction.chosen))
+    groups = tuple((np.array(members), one) for members, one in alike([design for _, design in designs.values()]))
+    position = np.array([designs[id(c.prediction)][0] for c in compared])
+    return EngineRows(stack, tuple(compared), groups, position, len(designs))
+
+
+def calibrate(
+    tables: Sequence[str | Path], k: int = 0, progress: Callable[[str], None] = print
+) -> list[FittedEngine]:
+    """Fit every engine of some tables, and judge it by what it has not seen (``k`` folds of configurations)."""
+    engines = read(tables)
+    optima = [_fit(rows, np.ones(len(rows.compared), bool)) for rows in engines]
+    found = []
+    for rows, best in zip(engines, optima, strict=True):
+        progress(f"{rows.stack}: {len(rows.compared)} figures")
+        others = [one.z for other, one in zip(engines, optima, strict=True) if other is not rows]
+        typical = np.median(others, axis=0) if others else np.zeros(len(PARAMETERS))
+        found.append(_judged(rows, best, typical, k or _FOLDS))
+    return found
+
+
+def _judged(rows: EngineRows, best: Minimum, typical: np.ndarray, k: int) -> FittedEngine:
+    """An engine with the errors of fits that have not seen a row."""
+
+    def without(part: np.ndarray) -> np.ndarray:
+        if part.all():
+            return rows.residuals(typical[None])[0]
+        return rows.residuals(_fit(rows, ~part, best.z).z[None])[0]
+
+    def left_out(labels: np.ndarray) -> np.ndarray:
+        return held_out([labels == label for label in np.unique(labels)], without)
+
+    unseen, elsewhere = left_out(folds(rows.configurations, k)), left_out(folds(rows.deployments, k))
+    foreign = left_out(rows.sources)
+    values = {p.path: float(p.value(z)) for p, z in zip(PARAMETERS, best.z, strict=True)}
+    deviations = posterior(best.curvature)
+    spread = {p.path: s * p.slope(z) for p, z, s in zip(PARAMETERS, best.z, deviations, strict=True)}
+    return FittedEngine(rows, values, spread, rows.residuals(best.z[None])[0], unseen, elsewhere, foreign)
+
+
+def _fit(rows: EngineRows, part: np.ndarray, start: np.ndarray | None = None) -> Minimum:
+    """The most probable engine by some of its figures."""
+    noise = rows.noise
+
+    def errors_at(zs: np.ndarray) -> np.ndarray:
+        return rows.residuals(zs) / noise
+
+    def slopes(z: np.ndarray, errors: np.ndarray) -> np.ndarray:
+        moved = errors_at(z + _STEP * np.eye(len(z)))
+        return (moved - errors).T / _STEP
+
+    z = np.zeros(len(PARAMETERS)) if start is None else start
+    return gauss_newton(
+        lambda z: errors_at(z[None])[0], slopes, z, part.astype(float), noise=1.0, delta=_DELTA, tolerance=1e-3,
+        steps=15,
+    )  # fmt: skip
+
+
+# What was found
+
+
+def texts(found: FittedEngine) -> dict[str, str]:
+    """Name → value as TOML, with what the rows told of it."""
+    values = {}
+    for p in PARAMETERS:
+        units = field_metadata(Engine, p.path)["units"]
+        number = writing.number(found.values[p.path], units, "ms" if p.path in _MILLISECONDS else "us")
+        spread = found.spread[p.path]
+        told = "fitted" if spread < 0.7 * p.spread else "fitted, but the rows tell little"
+        values[p.path] = writing.stated(number, spread, told, "estimate")
+    return values
+
+
+_MILLISECONDS = ("iteration_time", "request_time")
+
+
+def write(found: Sequence[FittedEngine], output: str | Path, force: bool = False) -> None:
+    """All engines as one TOML file, a table each."""
+    writing.write(output, writing.document({one.rows.stack: texts(one) for one in found}, "engines"), force)
+
+
+def write_catalog(found: Sequence[FittedEngine], folder: str | Path) -> list[Path]:
+    """Put what was found into the stacks of a catalogue; the files that changed."""
+    changed = []
+    for one in found:
+        path = writing.catalog_file(folder, "software", one.rows.stack)
+        sources = ", ".join(sorted(set(one.rows.sources)))
+        source = f"dse calibrate: {len(one.errors)} figures of {sources}"
+        writing.revise(path, {"source": writing.quoted(source)})
+        writing.revise(path, texts(one), "engine")
+        changed.append(path)
+    return changed
+
+
+def errors_by_metric(found: Sequence[FittedEngine]) -> list[list[Any]]:
+    """[source, metric, figures, median and mean error seen, unseen, elsewhere, source left out], as fractions."""
+    groups: dict[tuple[str, str], list[np.ndarray]] = {}
+    for one in found:
+        seen = (one.errors, one.unseen, one.elsewhere, one.foreign)
+        for c, *errors in zip(one.rows.compared, *seen, strict=True):
+            sizes = np.abs(np.expm1(errors))
+            for source in (c.source, "all"):
+                groups.setdefault((source, c.metric), []).append(sizes)
+    rows: list[list[Any]] = []
+    for (source, metric), errors in sorted(groups.items()):
+        table = np.array(errors)
+        statistics = [float(f(table[:, i])) for i in range(4) for f in (np.median, np.mean)]
+        rows.append([source, metric, len(table), *statistics])
+    return rows

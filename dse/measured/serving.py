@@ -1,0 +1,453 @@
+"""Measured serving: one row, with what its source is known to mean, to the design that served.
+
+A figure of a benchmark of an engine means what its source measured: lengths that were drawn below their nominal ones,
+prompts that all came at once, sequences that ran rather than a limit. These conventions stand here, each once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dse.errors import InputError
+from dse.measured.cells import Cells
+from dse.measured.mappings import PRECISIONS, precision
+from dse.measured.names import Lookup
+from dse.measured.prediction import Prediction, evaluate_many
+from dse.measured.table import Case, Meaning, Measurement, Row, Skip, group_rows, measurement, read_table
+from dse.study_serving import SERVING
+from dse.types import Design, Engine, ExpertMapping, Load, Mapping, Precision, Requests, Serving, paths
+from dse.types.paths import build
+
+#: Column that gives tables of serving away.
+SIGN = "isl"
+
+#: Metrics that a row gets.
+METRICS = (
+    "time_per_output_token", "inter_token_latency", "time_to_first_token", "request_latency",
+    "output_tokens_per_second", "output_tokens_per_second_per_device", "concurrency_limit", "peak_memory",
+)  # fmt: skip
+
+_TOKEN = "time_per_output_token"
+_FIRST, _RATE = "time_to_first_token", "output_tokens_per_second"
+
+#: Measured name → meaning.
+MEANINGS = {
+    "tpot": Meaning(_TOKEN, _TOKEN, 0, "ms"),
+    "tpot_mean": Meaning(_TOKEN, _TOKEN, 0, "ms"),
+    "itl_mean": Meaning(_TOKEN, _TOKEN, 1, "ms"),
+    "itl_median": Meaning("inter_token_latency", "inter_token_latency", 0, "ms"),
+    "ttft": Meaning(_FIRST, _FIRST, 0, "ms"),
+    "ttft_mean": Meaning(_FIRST, _FIRST, 0, "ms"),
+    "latency_total": Meaning("request_latency", "request_latency", 0, "ms"),
+    "output_throughput_total": Meaning(_RATE, _RATE, 0, "token/s"),
+    "output_throughput_per_gpu": Meaning(_RATE, f"{_RATE}_per_device", 1, "token/s"),
+    "memory_usage": Meaning("peak_memory", "peak_memory", 0, "GB"),
+    "mfu": Meaning("mfu", "mfu", skip="a utilisation, beside the time that it is of"),
+}
+
+#: What of a name is the checkpoint's, not the shape's.
+_CHECKPOINT = re.compile(r"-(instruct|thinking|it|hf|v0\.\d|\d{4}|fp8|nvfp4)(?=-|$)", re.IGNORECASE)
+
+#: Releases of a shape under other names: prefix → name in the catalogue.
+_SHAPES = {
+    "Meta-": "", "codegemma-1.1-2b": "gemma-2b", "codegemma-7b": "gemma-7b", "CodeLlama-13b-hf": "llama-2-13b",
+    "CodeLlama-70b-hf": "llama-2-70b", "DeepSeek-R1-0528": "deepseek-v3",
+}
+
+#: What there are no layers of yet.
+_HYBRID = re.compile("nemotron-nano", re.IGNORECASE)
+
+#: InferenceX draws lengths evenly between 0.8 and 1.0 of what it states, and sends ten times as many requests as are
+#: in flight, the first of them all at once: these are a tenth of the mean.
+_DRAWN, _OPENING = 0.9, 0.1
+#: Sources whose clients do so.
+_BURSTS = ("InferenceX", "aiconfigurator_silicon")
+
+#: Requests of a run of ML.ENERGY v2: throughput times the time of a token falls below the sequences that run by one
+#: more for each so many of them, as a run that starts empty and ends empty would have it.
+_RUN = 800.0
+
+#: Mean tokens of a prompt by task of the ML.ENERGY benchmark, which its rows do not state.
+_PROMPTS = {
+    "ML.ENERGY_v2": {"chat": 376.0, "code": 87.0},
+    "ML.ENERGY_v3": {"lm-arena-chat": 133.0, "gpqa": 212.0},
+}
+
+#: Drafts of rows that run multi-token prediction, and how often one is right: 2.3 tokens a step.
+_DRAFTS, _ACCEPTED = 3.0, 0.63
+
+#: Sources whose engine kept and read the whole cache of windowed layers (a long prompt of Mistral shows it).
+_WHOLE_CACHES = "TensorRT-LLM_v0"
+
+#: Models whose own format is MXFP4, whatever a row calls it: it computes in 16 bits.
+_MXFP4 = re.compile("gpt-oss", re.IGNORECASE)
+
+#: Engines that keep keys and values in 8 bits where the weights are in 8 or 4.
+#: All do where the weights are in 4.
+_NARROW_CACHE = re.compile("trtllm|tensorrt", re.IGNORECASE)
+
+
+class Unusable(NamedTuple):
+    """Rows that do not measure what they say: those of which all columns match, and why."""
+
+    cells: dict[str, str]  #: column → pattern of its whole text
+    why: str
+
+
+UNUSABLE = (
+    Unusable(dict(source="InferenceX.*", model="GPT-OSS-120B", gpu="H100.*", batch="512"), "beats a perfect roofline"),
+    Unusable(
+        dict(source="aiconfigurator_silicon", framework="vllm 0.12.0", gpu="H200.*", model="Llama-3-8B"),
+        "its prompts would be computed above the peak rate",
+    ),
+    Unusable(
+        dict(source="aiconfigurator_silicon", framework="vllm 0.12.0", gpu="H200.*", model="Qwen3-235B-A22B"),
+        "twice the roofline at any concurrency: another limit was measured",
+    ),
+    Unusable(
+        dict(source="ML.ENERGY_v3", gpu="B200.*", n_gpus="1", note=".*task gpqa.*"), "stalls of the host of 11 to 25 ms"
+    ),
+    Unusable(dict(note=".*task sourcegraph-fim.*"), "lengths of its prompts are not known"),
+    Unusable(dict(batch_kind="MLPerf.*"), "no mapping and no length of prompts stated"),
+    Unusable(dict(source="Pope2022.*"), "partitions of weights and activations by layer are not modelled"),
+)  # fmt: skip
+
+
+def is_table(path: str | Path) -> bool:
+    """Whether a file is a table of serving."""
+    return SIGN in read_table(path)[0]
+
+
+def read(path: str | Path) -> list[Case]:
+    """Every configuration of a table, in order."""
+    return [
+        Case(tuple(rows), tuple(measurement(row, row.get("metric"), MEANINGS) for row in rows))
+        for rows in group_rows(read_table(path)[1])
+    ]
+
+
+class Served(NamedTuple):
+    """The design of a row, what was completed, and the stack."""
+
+    design: Design
+    completed: dict[str, str]
+    stack: str
+
+
+def predict_table(path: str | Path) -> list[Prediction]:
+    """A prediction of every configuration of a table, in order."""
+    return predict(read(path))
+
+
+def predict(cases: Sequence[Case], lookup: Lookup | None = None) -> list[Prediction]:
+    """One prediction a configuration, in order; nothing raises.
+
+    A measured latency below, or a rate above, what perfect kernels and an engine without cost would take is skipped.
+    """
+    lookup = lookup or Lookup()
+    twins = _twins(cases)
+    found: list[Served | Skip] = [_complete(case, lookup, twins) for case in cases]
+    designs = [one.design for one in found if isinstance(one, Served)]
+    metrics, best = (evaluate_many(many, SERVING) for many in (designs, [perfect(d) for d in designs]))
+    predictions, index = [], 0
+    for case, one in zip(cases, found, strict=True):
+        if isinstance(one, Skip):
+            predictions.append(Prediction(case, skip=one))
+            continue
+        own = {name: float(values[index]) for name, values in metrics.items()}
+        bound = {name: float(values[index]) for name, values in best.items()}
+        predictions.append(_prediction(case, one, own, bound))
+        index += 1
+    return predictions
+
+
+def _prediction(case: Case, one: Served, metrics: dict[str, float], bound: dict[str, float]) -> Prediction:
+    """A row that ran is predicted whatever the memory said, and told; what cannot run for other reasons is skipped."""
+    reason = int(metrics["infeasible_reason"])
+    other = reason & ~int(SERVING.memory_reasons)
+    if other:
+        sentence = "; ".join(SERVING.reason_meanings[name] for name in SERVING.reasons_in(other))
+        return Prediction(case, completed=one.completed, skip=Skip("infeasible as stated", sentence))
+    if metrics["concurrency_limit"] < 1.0:
+        return Prediction(case, completed=one.completed, skip=Skip("does not fit in memory"))
+    figures = (_steady(m, one.design) for m in case.measurements)
+    case = dataclasses.replace(case, measurements=tuple(_believed(m, bound) for m in figures))
+    note = "over capacity" if reason else ""
+    return Prediction(case, one.design, metrics, one.completed, note, stack=one.stack)
+
+
+def _steady(measured: Measurement, design: Design) -> Measurement:
+    """The figure of a steady state: throughput of ML.ENERGY v2 is that of a whole run, its ramp and its tail in it."""
+    requests = design.workload.requests
+    if measured.row.source != "ML.ENERGY_v2" or measured.meaning.kind != _RATE or requests is None:
+        return measured
+    return dataclasses.replace(measured, value=measured.value * float(1.0 + requests.concurrency / _RUN))
+
+
+def _believed(measured: Measurement, bound: dict[str, float]) -> Measurement:
+    """The figure, skipped where it beats a perfect roofline."""
+    metric = measured.meaning.metric
+    if measured.skip or metric not in METRICS or metric == "peak_memory":
+        return measured
+    ratio = measured.value / bound[metric]
+    beats = ratio > 1.0 if metric.startswith(_RATE) else ratio < 1.0
+    return dataclasses.replace(measured, skip=Skip("beats a perfect roofline")) if beats else measured
+
+
+#: Times its memory that a device has in a bound: what a row's engine keeps in it is not known.
+_AMPLE = 16.0
+
+def perfect(design: Design) -> Design:
+    """The design with kernels and links at their rates, and an engine that costs nothing beside them."""
+    accelerator = design.system.accelerator
+    kernels = dataclasses.replace(
+        accelerator.kernels, matrix_efficiency=1.0, flash_efficiency=1.0, vector_efficiency=1.0, memory_efficiency=1.0,
+        roofline_blend=0.0,
+    )  # fmt: skip
+    memory = dataclasses.replace(accelerator.memory, capacity=_AMPLE * accelerator.memory.capacity)
+    links = {
+        level: dataclasses.replace(getattr(design.system, level), latency=0.0, efficiency=1.0, ramp=0.0)
+        for level in ("scale_up", "scale_out")
+    }
+    system = dataclasses.replace(
+        design.system, accelerator=dataclasses.replace(accelerator, kernels=kernels, memory=memory), **links
+    )
+    times = [name for name, leaf in paths.leaves(Engine).items() if leaf["units"] == "s"]
+    engine = Engine(**{
+        **dict.fromkeys((*times, "narrow_expert", "runtime_memory", "cache_rereads"), 0.0),
+        "kernel_slowdown": 1.0, "narrow_rate": 1.0,
+    })  # fmt: skip
+    software = dataclasses.replace(design.software, engine=engine)
+    requests = design.workload.requests
+    assert requests is not None
+    workload = dataclasses.replace(design.workload, requests=dataclasses.replace(requests, burst=0.0))
+    if software.experts is not None:
+        software = dataclasses.replace(
+            software, experts=dataclasses.replace(software.experts, grouped_efficiency=1.0)
+        )
+    return dataclasses.replace(design, workload=workload, system=system, software=software)
+
+
+# One row
+
+
+def _complete(case: Case, lookup: Lookup, twins: dict[int, bool]) -> Served | Skip:
+    try:
+        return complete(case.row, lookup, twins.get(id(case)))
+    except Skip as skip:
+        return skip
+
+
+def complete(row: Row, lookup: Lookup, twin: bool | None = None) -> Served:
+    """The design of a row. ``twin``: of a row listed as DeepSeek-R1 whether an equal one is listed as DeepSeek-V3.
+
+    R1 has the shape of V3: an equal row counts once, and one that differs drafts tokens.
+    """
+    for unusable in UNUSABLE:
+        if all(re.fullmatch(pattern, row.get(column)) for column, pattern in unusable.cells.items()):
+            raise Skip("unusable row", unusable.why)
+    if twin:
+        raise Skip("counted once", "an equal row is listed as DeepSeek-V3")
+    cells = Cells(row)
+    shape = _workload_slug(cells, lookup)
+    stack = _stack(cells, lookup)
+    workload = lookup.workload(shape)
+    system = _system(cells, lookup)
+    devices, tp, pp, dp = _degrees(cells)
+    system = dataclasses.replace(system, n_devices=devices)
+    requests = _requests(cells)
+    code, expert_bytes = _formats(cells, workload.experts is not None)
+    narrow = code in (Precision.fp8, Precision.fp8_block, Precision.fp4) or expert_bytes > 0.0
+    four = expert_bytes > 0.0 or code == Precision.fp4
+    stated = {"cache_bytes": 1.0 if four or (narrow and _NARROW_CACHE.search(row.get("framework"))) else 2.0}
+    if row.source.startswith("InferenceX") and workload.latent is not None:
+        stated |= _of_inferencex(cells)
+    if twin is False:
+        stated |= {"drafts": cells.complete("drafts", _DRAFTS), "acceptance": _ACCEPTED}
+    serving = dataclasses.replace(
+        build(Serving, lookup.serving_defaults(stack)), expert_bytes=expert_bytes, **stated
+    )
+    software, experts = lookup.software(stack), None
+    if software.engine is None:
+        raise Skip("stack that does not serve", f"{stack} has no [engine]")
+    if workload.experts is not None:
+        experts = _experts(cells, tp, dp)
+        software = dataclasses.replace(software, experts=lookup.expert_kernels(stack))
+    mapping = Mapping(
+        tp=tp, pp=pp, dp=dp, cp=1.0, micro_batch=1.0, virtual_stages=1.0, recompute=0.0, recompute_share=1.0,
+        sequence_parallel=0.0, zero_stage=0.0, overlap_dp=0.0, overlap_tp=0.0, placement=0.0, precision=code,
+        experts=experts, serving=serving,
+    )  # fmt: skip
+    if row.source.startswith(_WHOLE_CACHES):
+        workload = dataclasses.replace(workload, local_layers=0.0)
+    workload = dataclasses.replace(workload, requests=requests)
+    return Served(Design(workload=workload, system=system, software=software, mapping=mapping), cells.completed, stack)
+
+
+def _of_inferencex(cells: Cells) -> dict[str, float]:
+    """What InferenceX sets of engines that serve DeepSeek's models (its recipes, from memory).
+
+    TensorRT-LLM has steps of one prompt beside those that decode; SGLang looks for new requests every 10 steps, of 16
+    requests and more every 30.
+    """
+    batch, framework = cells.number("batch", "concurrency") or 1.0, cells.text("framework")
+    if framework.startswith("sglang"):
+        return {"admission_steps": 30.0 if batch >= 16.0 else 10.0}
+    return {"chunk": (cells.number("isl") or 1.0) + batch} if framework.startswith("trtllm") else {}
+
+
+def _workload_slug(cells: Cells, lookup: Lookup) -> str:
+    name = cells.text("model", "workload")
+    if not name:
+        raise Skip("unknown shape", "no model named")
+    if _HYBRID.search(name):
+        raise Skip("layers of a state space are not modelled", name)
+    plain = next((new or name.removeprefix(old) for old, new in _SHAPES.items() if name.startswith(old)), name)
+    found = lookup.resolve("workload", plain) or lookup.resolve("workload", _CHECKPOINT.sub("", plain))
+    if not found:
+        raise Skip("unknown shape", lookup.suggestion("workload", name))
+    return found
+
+
+def _system(cells: Cells, lookup: Lookup) -> Any:
+    device, named = cells.text("gpu", "accelerator"), cells.text("system")
+    slug = named or lookup.resolve("accelerator", device)
+    if not slug:
+        raise Skip("device not in the catalogue", lookup.suggestion("accelerator", device))
+    try:
+        return lookup.system(slug)
+    except InputError as error:
+        raise Skip("device not in the catalogue", str(error.got)) from None
+
+
+def _stack(cells: Cells, lookup: Lookup) -> str:
+    """The engine: as named, else that of the source, else the framework by its name or its first word."""
+    named, framework = cells.text("software"), cells.text("framework")
+    if named:
+        return lookup.resolve("software", named) or named
+    found = lookup.by_source("software", cells.row.source, note=framework)
+    words = [framework, framework.split(" ")[0]] if framework else []
+    found = found or next((slug for word in words if (slug := lookup.resolve("software", word))), "")
+    if not found and framework:
+        raise Skip("framework not in the catalogue", lookup.suggestion("software", framework))
+    return found or cells.complete("software", "vllm")
+
+
+def _degrees(cells: Cells) -> tuple[float, float, float, float]:
+    """Devices, tp, pp and the ranks that decode apart.
+
+    Where tp and dp are 1 on several devices, attention is split over them: the experts alone are stated.
+    """
+    tp, pp, dp, devices = (cells.count(name) for name in ("tp", "pp", "dp", "n_gpus"))
+    pp = pp or 1.0
+    if devices is None:
+        devices = (tp or 1.0) * pp * (dp or 1.0)
+    if tp is None or (tp == 1.0 and dp == 1.0 and pp == 1.0 and devices > 1.0):
+        tp = cells.complete("tp", devices / (pp * (dp or 1.0)))
+    dp = dp if dp and dp * tp * pp == devices else devices / (tp * pp)
+    if dp != int(dp):
+        raise Skip("tp x pp does not divide the devices", f"{tp:g} x {pp:g} of {devices:g} devices")
+    return devices, tp, pp, dp
+
+
+def _experts(cells: Cells, tp: float, dp: float) -> ExpertMapping:
+    """Experts over the ranks that a row states, each of them over those that are left."""
+    ep = min(cells.count("ep") or 1.0, tp * dp)
+    return ExpertMapping(ep=ep, etp=cells.count("etp") or tp * dp / ep)
+
+
+def _formats(cells: Cells, mixture: bool) -> tuple[float, float]:
+    """(precision, bytes of a weight of experts where these have a format of their own).
+
+    Checkpoints of mixtures in 4 bits quantise their experts; of NVFP4 ones the rest is read as of 8 bits, between the
+    releases that left the attention in 16 and those that did not.
+    """
+    text = cells.text("precision").lower().rstrip("?")
+    four = {"fp4": 0.5625, "nvfp4": 0.5625, "mxfp4": 0.53125, "int4": 0.53125, "uint4": 0.53125}
+    if text in four and (mixture or text not in PRECISIONS):
+        recipe = Precision.bf16 if text == "mxfp4" or _MXFP4.search(cells.text("model")) else Precision.fp8
+        return float(recipe), four[text] if mixture else 0.0
+    return precision(cells), 0.0
+
+
+def _requests(cells: Cells) -> Requests:
+    """What was asked, by the conventions of the source."""
+    source, kind = cells.row.source, cells.text("batch_kind").lower()
+    batch = cells.number("batch", "concurrency")
+    prompt, answer = cells.number("isl", least=0.5), cells.number("osl", least=0.5)
+    note = cells.text("note")
+    if source.startswith("InferenceX") and prompt and answer:
+        prompt, answer = _DRAWN * prompt, _DRAWN * answer
+    burst = _OPENING if source.startswith(_BURSTS) else 0.0
+    task = re.search(r"task ([\w-]+)", note)
+    if prompt is None and source in _PROMPTS and task and task[1] in _PROMPTS[source]:
+        prompt = cells.complete("isl", _PROMPTS[source][task[1]])
+    running = re.search(r"mean running batch ([\d.]+)", note)
+    if running:
+        batch = cells.complete("batch", float(running[1]))
+    if prompt is None:
+        raise Skip("no length of prompts stated")
+    if answer is None:
+        raise Skip("no length of answers stated")
+    load = _load(source, kind)
+    if batch is None and load is not Load.offline:
+        raise Skip("no concurrency stated")
+    return Requests(
+        prompt_tokens=prompt, output_tokens=max(answer, 1.0), concurrency=batch or 1.0, load=float(load), burst=burst
+    )
+
+
+def _load(source: str, kind: str) -> Load:
+    if source.startswith("lmdeploy") or "waves" in kind:
+        return Load.waves
+    if "static" in kind:
+        return Load.static
+    return Load.offline if "in-flight" in kind or "offline" in kind else Load.concurrency
+
+
+# DeepSeek-R1 and -V3
+
+
+def _twins(cases: Sequence[Case]) -> dict[int, bool]:
+    """Of cases of InferenceX listed as DeepSeek-R1, whether one that is listed as DeepSeek-V3 has equal figures."""
+    listed = [c for c in cases if c.source.startswith("InferenceX") and "listed as deepseek-ai/" in c.row.get("note")]
+    of_r1 = [c for c in listed if "DeepSeek-R1" in c.row.get("note")]
+    known = {_figures(c) for c in listed if "DeepSeek-R1" not in c.row.get("note")}
+    return {id(c): _figures(c) in known for c in of_r1}
+
+
+def _figures(case: Case) -> tuple[str, ...]:
+    names = ("gpu", "n_gpus", "tp", "ep", "dp", "precision", "batch", "isl", "osl")
+    figures = sorted(f"{m.name} {m.value:.4g}" for m in case.measurements)
+    return (*map(case.row.get, names), *figures)
+
+
+# Bytes over bandwidth
+
+
+def bytes_over_bandwidth(design: Design, metric: str) -> float:
+    """What a figure would be were all but the weights free, up to one constant a source: the plainest of all models."""
+    from dse.model.serving.memory import weight_bytes
+    from dse.model.serving.work import cache_bytes, stage_of
+
+    stage, mapping = stage_of(design), design.mapping
+    requests, serving = design.workload.requests, mapping.serving
+    assert requests is not None and serving is not None
+    context = requests.prompt_tokens + 0.5 * requests.output_tokens
+    a_sequence = stage.layout.layers * cache_bytes(stage.design, serving, context)
+    held = float(weight_bytes(stage.design, stage.layout, serving.expert_bytes))
+    second = float(mapping.pp / design.system.accelerator.memory.bandwidth)  # of a byte on each device
+    weights, cache = second * held, second * float(a_sequence)
+    sequences = float(requests.concurrency / mapping.dp)
+    token = weights + sequences * cache
+    offline = requests.load == float(Load.offline)
+    rate = float(mapping.dp) * (1.0 / cache if offline else sequences / token)
+    return {
+        _FIRST: weights * float(requests.prompt_tokens), "request_latency": token * float(requests.output_tokens),
+        "peak_memory": held, _RATE: rate, f"{_RATE}_per_device": rate / float(design.system.n_devices),
+        "concurrency_limit": 1.0,
+    }.get(metric, token)  # fmt: skip

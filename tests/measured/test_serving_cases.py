@@ -1,0 +1,147 @@
+"""Measured rows of serving: what a row of each source means, what is skipped and why; a table through the door."""
+
+import csv
+import itertools
+
+import numpy as np
+import pytest
+
+from dse.calibrate import engines
+from dse.measured import comparison, serving
+from dse.measured.comparison import Comparison
+from dse.measured.names import Lookup
+from dse.measured.table import Case, Meaning, Measurement, Row, Skip
+from dse.types import Load, Precision
+
+LOOKUP = Lookup()
+INFERENCEX = dict(
+    source="InferenceX_via_aiconfigurator", framework="vllm 0.18.0", batch_kind="concurrency", batch="64", isl="1024",
+    osl="8192", model="Llama-3-70B", gpu="H200-SXM-141GB", n_gpus="4", tp="4", pp="1", ep="1", dp="1", precision="fp8",
+)  # fmt: skip
+
+
+def completed(**cells):
+    """The design of one row."""
+    row = Row("t.csv", 2, cells.get("source", "t"), {name: str(text) for name, text in cells.items()})
+    return serving.complete(row, LOOKUP, cells.get("twin"))
+
+
+def test_lengths_of_inferencex_are_drawn_and_its_prompts_open_in_a_burst():
+    found = completed(**INFERENCEX)
+    requests = found.design.workload.requests
+    assert (requests.prompt_tokens, requests.output_tokens) == pytest.approx((0.9 * 1024, 0.9 * 8192))
+    assert requests.burst == pytest.approx(0.1) and requests.load == Load.concurrency and found.stack == "vllm"
+    own = completed(**INFERENCEX | dict(source="mine"))  # of another table they are as stated, with no burst
+    assert own.design.workload.requests.prompt_tokens == 1024.0 and own.design.workload.requests.burst == 0.0
+
+
+@pytest.mark.parametrize(
+    ("cells", "degrees"),
+    [
+        (dict(), (8, 1, 8, 1)),  # experts over tp
+        (dict(ep="8"), (8, 1, 1, 8)),
+        (dict(tp="1", dp="8", ep="8"), (1, 8, 1, 8)),  # attention apart
+        (dict(tp="1", dp="1", ep="8", source="ML.ENERGY_v3", note="task gpqa; mean running batch 60"), (8, 1, 1, 8)),
+        (dict(tp="2", dp="", ep="1"), (2, 4, 8, 1)),
+    ],
+    ids=lambda value: " ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else "",
+)
+def test_experts_lie_over_the_ranks_that_a_row_leaves(cells, degrees):
+    stated = {"model": "DeepSeek-V3", "n_gpus": "8", "tp": "8", "ep": "1"}
+    mapping = completed(**INFERENCEX | stated | cells).design.mapping
+    assert (mapping.tp, mapping.dp, mapping.experts.etp, mapping.experts.ep) == degrees
+
+
+def test_formats():
+    """Four bits of a mixture are its experts', of a dense model all; caches are narrow where the engine's are."""
+    mixture = completed(**INFERENCEX | dict(model="GPT-OSS-120B", precision="mxfp4")).design.mapping
+    assert (mixture.precision, mixture.serving.expert_bytes) == (Precision.bf16, 0.53125)
+    dense = completed(**INFERENCEX | dict(precision="fp4", gpu="B200-180GB")).design.mapping
+    assert (dense.precision, dense.serving.expert_bytes, dense.serving.cache_bytes) == (Precision.fp4, 0.0, 1.0)
+    wide, narrow = (completed(**INFERENCEX | dict(framework=name)).design.mapping for name in ("vllm", "trtllm"))
+    assert (wide.serving.cache_bytes, narrow.serving.cache_bytes) == (2.0, 1.0)
+
+
+def test_running_batch_and_prompts_of_ml_energy():
+    found = completed(
+        source="ML.ENERGY_v2", framework="vLLM", model="Mixtral-8x7B-Instruct-v0.1", gpu="A100-SXM-80GB", n_gpus=2,
+        tp=2, precision="bf16", batch=192, batch_kind="max_num_seqs", osl=380, isl="",
+        note="task chat; mean running batch 188.2",
+    )  # fmt: skip
+    requests = found.design.workload.requests
+    assert found.stack == "vllm-2024" and (requests.concurrency, requests.prompt_tokens) == (188.2, 376.0)
+
+
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    [
+        (dict(model="NVIDIA-Nemotron-Nano-9B-v2"), "layers of a state space are not modelled"),
+        (dict(model="Frobnicator-7B"), "unknown shape"),
+        (dict(gpu="Frobnicator"), "device not in the catalogue"),
+        (dict(isl=""), "no length of prompts stated"),
+        (dict(batch=""), "no concurrency stated"),
+        (dict(framework="frobserve"), "framework not in the catalogue"),
+        (dict(software="megatron-core"), "stack that does not serve"),
+        (dict(batch_kind="MLPerf Offline"), "unusable row"),
+        (dict(model="GPT-OSS-120B", gpu="H100-SXM-80GB", batch="512"), "unusable row"),
+        (dict(twin=True), "counted once"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_rows_that_are_skipped(cells, reason):
+    stated = INFERENCEX | cells
+    if "framework" in cells:
+        stated["source"] = "mine"
+    if cells.get("isl") == "":
+        stated["source"] = "mine"
+    with pytest.raises(Skip) as caught:
+        completed(**stated)
+    assert caught.value.reason == reason
+
+
+def test_deepseek_r1_drafts_tokens_where_its_figures_are_not_those_of_v3(tmp_path):
+    """And a row that beats a perfect roofline is told, not compared."""
+    base = INFERENCEX | dict(model="DeepSeek-V3", n_gpus="8", tp="8", metric="tpot", unit="ms")
+    rows = [
+        base | dict(config_id="a", value="40", note="listed as deepseek-ai/DeepSeek-V3"),
+        base | dict(config_id="b", value="40", note="listed as deepseek-ai/DeepSeek-R1"),
+        base | dict(config_id="c", value="20", note="listed as deepseek-ai/DeepSeek-R1"),
+        base | dict(config_id="d", value="0.9", note="listed as deepseek-ai/DeepSeek-V3"),
+    ]
+    table = tmp_path / "served.csv"
+    with table.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    compared = comparison.compare(table)
+    drafts = [c.prediction.design.mapping.serving.drafts if c.prediction.design else None for c in compared]
+    assert drafts == [0.0, None, 3.0, 0.0]
+    assert [c.skip and c.skip.reason for c in compared] == [None, "counted once", None, "beats a perfect roofline"]
+    assert abs(compared[0].error) < 0.5 and all(c.metric == "time_per_output_token" for c in compared)
+    assert compared[0].baseline > 0.0
+    assert comparison.predict(table, tmp_path / "out.csv").predicted == 3
+    with (tmp_path / "out.csv").open() as file:
+        written = next(csv.DictReader(file))
+    assert float(written["pred_time_per_output_token"]) == pytest.approx(compared[0].predicted, rel=1e-5)
+
+
+def test_an_engine_is_found_again():
+    """Figures that a known engine gives are fitted to within a per cent, whatever of its numbers they tell."""
+    stated = INFERENCEX | dict(model="DeepSeek-V3", n_gpus="8", tp="8")
+    cases = [
+        Case((Row("t.csv", line, "mine", stated | dict(batch=str(batch), isl=str(isl), osl="1024")),), ())
+        for line, (batch, isl) in enumerate(itertools.product((1, 8, 64, 256), (128, 1024, 8192)))
+    ]
+    predictions = serving.predict(cases, LOOKUP)
+    metrics = ("time_per_output_token", "time_to_first_token")
+    known = [
+        Comparison(Measurement(p.case.row, m, Meaning(m, m), p.metrics[m]), p, measured=p.metrics[m])
+        for p in predictions for m in metrics
+    ]  # fmt: skip
+    rows = engines.rows_of("vllm", known)
+    start = np.zeros(len(engines.PARAMETERS))
+    assert np.abs(rows.residuals(start[None])).max() > 0.05
+    found = engines._fit(rows, np.ones(len(known), bool), start)
+    assert np.median(np.abs(rows.residuals(found.z[None]))) < 0.01
+    lines = engines.errors_by_metric([engines.FittedEngine(rows, {}, {}, *4 * [np.zeros(len(known))])])
+    assert [line[:3] for line in lines if line[0] == "all"] == [["all", m, 12] for m in sorted(metrics)]
