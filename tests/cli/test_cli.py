@@ -475,8 +475,8 @@ def test_quantities(value, units, text):
 
 
 def test_calibrate_refuses_a_table_of_something_else(command, tmp_path):
-    table = tmp_path / "serving.csv"
-    table.write_text("gpu,isl,metric,value\nA100,1,ttft,1\n")
+    table = tmp_path / "chiplets.csv"
+    table.write_text("gpu,die0_area,metric,value\nA100,1,cost,1\n")
     assert_four_parts(command("calibrate", table, "-o", tmp_path / "fitted.toml"), "training rows")
     assert not (tmp_path / "fitted.toml").exists()
 
