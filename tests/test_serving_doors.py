@@ -50,7 +50,7 @@ def test_evaluate_explains_serving(command):  # noqa: F811
     ended = command(*EVALUATE)
     assert ended.status == 0 and ended.err == ""
     for text in ("time per output token", "time to first token", "of 72.0 GiB", "decode attention", "prefill attention",
-                 "request latency depends", "prompts of 1024", "iteration_time"):  # fmt: skip
+                 "request latency depends", "prompts of 1024", "host_step_time"):  # fmt: skip
         assert text in ended.out
     document = json.loads(command(*EVALUATE, "--json", "--metric", "time_per_output_token").out)
     assert document["elasticity_of"] == "time_per_output_token" and document["metrics"]["requests_per_second"] > 0.0

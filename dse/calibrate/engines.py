@@ -37,7 +37,7 @@ PARAMETERS = (
     Parameter("expert_layer_time", 25e-6, 0.6, 1e-6, 200e-6),
     Parameter("cast_layer_time", 10e-6, 0.6, 1e-6, 150e-6),
     Parameter("latent_layer_time", 15e-6, 0.6, 1e-6, 150e-6),
-    Parameter("iteration_time", 1e-3, 0.8, 5e-5, 30e-3),
+    Parameter("host_step_time", 1e-3, 0.8, 5e-5, 30e-3),
     Parameter("sequence_time", 10e-6, 0.8, 5e-7, 400e-6),
     Parameter("request_time", 50e-3, 1.5, 1e-4, 1.0),
     Parameter("small_message_time", 11e-6, 0.5, 4e-6, 60e-6),
@@ -221,7 +221,7 @@ def texts(found: FittedEngine) -> dict[str, str]:
     return values
 
 
-_MILLISECONDS = ("iteration_time", "request_time")
+_MILLISECONDS = ("host_step_time", "request_time")
 
 
 def write(found: Sequence[FittedEngine], output: str | Path, force: bool = False) -> None:

@@ -71,7 +71,7 @@ class Engine:
         "", "s", "what a layer with experts adds to that where its operands are cast to 8 or 4 bits", default=10e-6
     )
     latent_layer_time: Scalar = metadata("", "s", "what a layer with latent attention adds", default=15e-6)
-    iteration_time: Scalar = metadata("", "s", "host time of an engine step", default=1e-3)
+    host_step_time: Scalar = metadata("", "s", "host time of an engine step", default=1e-3)
     sequence_time: Scalar = metadata("", "s", "host time of a sequence in a step", default=10e-6)
     request_time: Scalar = metadata("", "s", "time of a request outside of the engine", default=0.1)
     small_message_time: Scalar = metadata(

@@ -35,6 +35,7 @@ LEAST, LEAST_IN_GREY = 10.0, 10.0
 #: The colours that one figure may hold beside one another.
 FIGURES = {
     "breakdown": [*style.PARTS.values(), style.part("unknown")],
+    "serving": [*style.SERVING_PARTS.values(), style.PARTS["host"]],
     "bounds": list(style.BOUNDS.values()),
     "pareto": [style.Part("front", style.FRONT), style.Part("fits", style.FITS), style.Part("large", style.TOO_LARGE)],
     # Lines of the same dash count as bars of the same hatch: dashes tell neighbours apart.

@@ -74,7 +74,7 @@ def stage_time(stage: Stage, engine: Engine, work: StepWork, batch: Batch) -> St
         matrix=s * matrices,
         attention=s * layers * kernels_time(core, rates),
         communication=layers * messages_time(stage.design, engine, work),
-        host=added + engine.iteration_time / pp + batch.sequences * engine.sequence_time,
+        host=added + engine.host_step_time / pp + batch.sequences * engine.sequence_time,
     )
 
 
