@@ -59,6 +59,7 @@ def test_tables_tell_source_rows_residual_and_spread(found):
     assert "spread =" in shared.entries["roofline_blend"]
 
 
+@pytest.mark.slow
 def test_a_family_has_the_mean_of_its_members_and_their_scatter():
     kernels = []
     for device, efficiency in (("h100-sxm-80gb", 0.5), ("h200-sxm-141gb", 0.72)):

@@ -110,16 +110,19 @@ def worst_unseen(found: steps.Calibration, start: str) -> float:
     return max(e.unseen for e in stacks.errors_by_source(found) if e.source.startswith(start))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("start", "bound"), UNSEEN.items())
 def test_errors_of_unseen_configurations(measured, start, bound):
     assert worst_unseen(measured, start) <= bound
 
 
+@pytest.mark.slow
 @pytest.mark.xfail(strict=True, reason="one or two rows of a kind: folds leave out all of FSDP on Blackwell")
 def test_errors_of_later_releases_of_megatron_bridge(measured):
     assert worst_unseen(measured, "Megatron-Bridge") <= UNSEEN["Megatron-Bridge_25.09"]
 
 
+@pytest.mark.slow
 def test_errors_of_all_unseen_configurations(measured):
     everything = stacks.errors_by_source(measured)[-1]
     assert everything.unseen <= 0.08 and everything.unseen_median <= 0.05
@@ -127,12 +130,14 @@ def test_errors_of_all_unseen_configurations(measured):
     assert 0.75 <= stacks.coverage(measured) <= 0.85, "80 % intervals"
 
 
+@pytest.mark.slow
 def test_measured_steps_fit(measured):
     """But for ZeRO 3 on 640 A100 of 2021, whose activations and gathered layers we count 95 of 78 GiB."""
     over = [c.source for c in measured.rows.compared if "over capacity" in c.prediction.note]
     assert set(over) <= {"Narayanan2021_table2"} and len(over) <= 1
 
 
+@pytest.mark.slow
 def test_errors_of_sources_left_out(measured):
     everything = stacks.errors_by_source(measured)[-1]
     assert everything.foreign <= 0.12
@@ -140,6 +145,7 @@ def test_errors_of_sources_left_out(measured):
     assert 0.75 <= stacks.coverage(measured, foreign=True) <= 0.85, "80 % intervals"
 
 
+@pytest.mark.slow
 def test_solving_again_finds_the_same(measured):
     assert measured.solution.errors == pytest.approx(steps.solve(
         measured.rows, measured.own, measured.rows.weights, measured.solution.z).errors, abs=0.01)  # fmt: skip

@@ -103,6 +103,7 @@ def ratio(design, path, factor, metric="step_time"):
     return float(np.log(ends[1] / ends[0]) / np.log(factor))
 
 
+@pytest.mark.slow
 def test_a_clock_at_the_nominal_one_has_the_slope_of_lower_clocks():
     """What the share of a step that follows the cores is read from (notebooks/02_technology_nodes.py)."""
     design = DESIGNS["generated"]()

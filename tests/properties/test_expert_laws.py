@@ -204,6 +204,7 @@ def test_copies_of_sharded_experts_sum_their_gradients():
     assert int(two.infeasible_reason) & ~Infeasible.memory == 0
 
 
+@pytest.mark.slow
 @given(mixtures())
 @settings(max_examples=1, deadline=None)  # ten seconds each, for nothing is compiled
 def test_slopes_are_finite(design):

@@ -97,6 +97,7 @@ def test_documents_as_long_as_the_sequence_are_one():
     assert causal / every == pytest.approx((flops - 7.0 / 8.0 * square) / (flops - square / 2.0), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_routed_experts_are_frozen():
     """A mixture trains the adapters of its attention and shared expert, and keeps no state of routed experts."""
     latent = Latent(q_rank=512.0, kv_rank=256.0, rope_dim=64.0, v_dim=96.0)

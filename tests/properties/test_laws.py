@@ -388,6 +388,7 @@ def smooth_values(design, dtype):
     return {path: dtype(value(design, path)) for path in paths}
 
 
+@pytest.mark.slow
 @given(design=generated_machines())
 def test_gradients_are_finite(design):
     _, slopes = time_and_slopes(design, smooth_values(design, np.float32))

@@ -89,6 +89,7 @@ def test_cross_entropy_begins_again_where_its_elite_is_one_design():
     assert all(np.all(chance > 0.0) for chance in chances), "a choice has died out for good"
 
 
+@pytest.mark.slow
 def test_predicted_changes_draw_the_steps():
     """With slopes that predict a gain along one axis alone, most steps go there; evenly drawn ones do not."""
     task = toy_problem(MAPPING_AXES + CONTINUOUS, search='method = "langevin"')

@@ -154,6 +154,7 @@ def in_a_process(flags):
     return done.stdout, int(done.stderr.split()[-1])
 
 
+@pytest.mark.slow
 def test_devices_share_a_chunk_and_change_nothing():
     one, two = (in_a_process(f"--xla_force_host_platform_device_count={n}") for n in (1, 2))
     assert (one[1], two[1]) == (1, 2)

@@ -41,6 +41,7 @@ def test_rebuilt_designs_take_the_time_of_their_rows(axes, keep, tmp_path):
             np.testing.assert_allclose(getattr(found, metric), results[metric].values.ravel()[rows], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_of_the_real_model_too(small_results):
     results = small_results[0]
     rows = np.arange(results.sizes["mapping"])

@@ -28,6 +28,7 @@ def with_pods(design, size=1.0, oversubscription=1.0):
     return dataclasses.replace(design, system=dataclasses.replace(design.system, scale_out=network))
 
 
+@pytest.mark.slow
 @given(designs(), st.sampled_from([1, 4, 64, 10_000]))
 def test_full_bisection_changes_nothing(design, size):
     plain, same = evaluate(design), evaluate(with_pods(design, size))
