@@ -50,7 +50,7 @@ def test_both_passes_of_a_layer_reach_the_time_axis_of_the_study():
     assert evaluate_many([slowest])["step_time"][0] / LOOPS < 40e-3
 
 
-#: Stacks of Hopper were refitted: with longer matrices and fewer small kernels boards draw less, and a limit binds less.
+#: Stacks of Hopper were refitted: with longer matrices and fewer small kernels boards draw less, a limit binds less.
 LIMITS_SAVE_LESS = pytest.mark.xfail(strict=True, reason="a limit of 70 % saves 6 to 7 % where 10 to 20 are published")
 
 
