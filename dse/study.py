@@ -280,6 +280,7 @@ def _training_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str,
             f"; links.x={links.x:g}, links.y={links.y:g}" if (links := system.scale_up.links) else ""
         ),
         "host_memory": f"needs {metrics['host_memory'] / _GIB:.1f} GiB of {system.host.capacity / _GIB:.1f} GiB",
+        "latency": "limits of requests, which training has not",
         "storage": "host_tiers.storage_capacity, what the shares of mapping.tiers put there",
         "stack_lacks": _lacked(design),
         **_experts_numbers(design),
