@@ -141,7 +141,11 @@ def test_stacks_along_an_axis_take_each_its_defaults():
         np.testing.assert_allclose(found.step_time.sel(software=stack), alone.step_time, rtol=1e-6)
 
 
-@pytest.mark.parametrize("stack", catalog.names("software"))
+#: Stacks that train; those with an engine serve.
+TRAINING_STACKS = [name for name in catalog.names("software") if not catalog.serving_defaults(name)]
+
+
+@pytest.mark.parametrize("stack", TRAINING_STACKS)
 def test_a_row_and_a_design_that_leave_the_same_open_are_the_same(stack, tmp_path):
     row = {"model": "gpt-3-13b", "system": "selene", "software": stack, "n_gpus": "64", "tp": "4", "pp": "1",
            "micro_batch": "1", "vp": "1", "recompute": "full", "global_batch": "512", "seq_len": "2048",
