@@ -38,8 +38,7 @@ def evaluate(design: Design) -> Metrics:
     step, layer = step_time(running.design, layout, work)
     drawn = energy.step_energy(design, layout, work, running.ratio, (step, layer))
     held, held_by = memory.peak_memory(design, layout, work)
-    on_host = memory.host_memory(design, layout, work)
-    on_storage = memory.storage_memory(design, layout, work)
+    on_host, on_storage = memory.outside_memory(design, layout, work)
     reason = infeasible_reason(design, layout, held, on_host, on_storage, running.clock_infeasible)
     return Metrics(
         step_time=step.total,

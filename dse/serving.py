@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import operator
 
 import jax.numpy as jnp
 
 from dse.model import divisibility
+from dse.model.accounts.energy import whole_power
+from dse.model.accounts.feasibility import bits_of
 from dse.model.choice import divides
 from dse.model.machine import technology
 from dse.model.machine.power import at_clock, clock_ratio
@@ -52,12 +52,10 @@ def serve(design: Design) -> ServingMetrics:
     tokens = rate * requests.output_tokens
     cache = found.running * held.a_sequence
     spent = drawn(stage, ranks_of_experts(design), requests, serving, phases, found.rate)
-    system = design.system
-
-    def whole(board: Scalar) -> Scalar:
-        """Watts of all devices with hosts and facility."""
-        return devices * (board + system.host_power) * system.pue
-
+    peak, provisioned = (
+        whole_power(board, devices, design.system)
+        for board in (jnp.maximum(spent.prefill, spent.decode), spent.provisioned)
+    )
     return ServingMetrics(
         time_per_output_token=found.token,
         **{f"time_per_output_token_{part}": seconds for part, seconds in found.decode._asdict().items()},
@@ -81,8 +79,8 @@ def serve(design: Design) -> ServingMetrics:
         energy_per_output_token=spent.token.total,
         **{f"energy_per_output_token_{part}": joules for part, joules in spent.token._asdict().items()},
         average_power=spent.token.total * tokens,
-        peak_power=whole(jnp.maximum(spent.prefill, spent.decode)),
-        provisioned_power=whole(spent.provisioned),
+        peak_power=peak,
+        provisioned_power=provisioned,
         device_power=spent.average,
         decode_power=spent.decode,
         prefill_power=spent.prefill,
@@ -120,6 +118,4 @@ def _reason(design: Design, requests: Requests, held: Room, found: Served, first
         whole = {"tp": m.tp, "dp_replicate": 1.0, "stage_devices": m.tp * m.dp}
         fits = divisibility.experts_fit({**vars(w.experts), **vars(m.experts), **whole}, divides)
         broken[Infeasible.experts_not_divisible] = ~fits
-    return functools.reduce(
-        operator.add, (jnp.where(is_broken, jnp.int32(bit), jnp.int32(0)) for bit, is_broken in broken.items())
-    )
+    return bits_of(broken)

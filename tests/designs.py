@@ -8,7 +8,7 @@ import functools
 from hypothesis import strategies as st
 
 from dse import catalog
-from dse.designs import CHIP, LINKS, OF_EXPERTS, OF_SERVING, OF_TRAINING, PACKAGE, PODS, known_leaves, replace
+from dse.designs import CHIP, OPTIONAL, known_leaves, replace
 from dse.model.layout import lay_out
 from dse.model.work.training import training_work
 from dse.types import (
@@ -155,7 +155,7 @@ _SWITCHES = (
 _NUMBERS = [
     p for p in known_leaves()
     if p.startswith(("system.", "software.")) and not p.endswith(_SWITCHES)
-    and not p.startswith((PODS, LINKS, PACKAGE, *OF_EXPERTS, *OF_TRAINING, *OF_SERVING))
+    and not p.startswith(tuple(OPTIONAL.keys() - {CHIP}))
 ]  # fmt: skip
 
 #: Those of a machine whose accelerator is stated, and of one whose accelerator is generated from its chip.

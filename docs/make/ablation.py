@@ -61,6 +61,11 @@ _ONE_PORT = {
 }  # fmt: skip
 _ZERO_PLUS_PLUS = dict(weights_over=16, secondary=1, gathered_bytes=1.0, scattered_bytes=0.5)
 
+_STATE_OF_64 = dict(n_devices=64, gradient_bytes=2.0, global_batch=64, micro_batch=1, zero_stage=0)
+_EIGHT_STAGES = dict(n_devices=8, pp=8, micro_batch=1, global_batch=24, n_layers=46, schedule="1f1b")
+_GPT_3 = dict(n_devices=96, tp=8, pp=12, micro_batch=1, global_batch=64, precision="fp16", recompute="full")
+_ON_QKV = dict(rank=4.0, projection=0, feed_forward=0)
+
 #: DeepSeek-V3 as it was trained, but for the schedule (DeepSeek-AI 2024, section 3).
 _DEEPSEEK = dict(
     n_devices=2048, pp=16, ep=64, micro_batch=1, precision="fp8-block", dispatch_precision="fp8-block",
@@ -94,12 +99,12 @@ ABLATIONS = (
     _korthikanti("megatron-1t", "32.1 %", 1.321, n_devices=512, tp=8, pp=64, global_batch=512),
     Ablation(
         "ZeRO 1 for none: bytes of the state", ("megatron-7-5b", "selene", "fsdp"),
-        dict(n_devices=64, gradient_bytes=2.0, global_batch=64, micro_batch=1, zero_stage=0), {"zero_stage": 1},
+        _STATE_OF_64, {"zero_stage": 1},
         "120 to 31.4 GB: 3.8", "Rajbhandari et al. 2020, figure 1", 3.6, 4.0, STATE,
     ),
     Ablation(
         "ZeRO 3 for none: bytes of the state", ("megatron-7-5b", "selene", "fsdp"),
-        dict(n_devices=64, gradient_bytes=2.0, global_batch=64, micro_batch=1, zero_stage=0), {"zero_stage": 3},
+        _STATE_OF_64, {"zero_stage": 3},
         "120 to 1.9 GB: 64", "Rajbhandari et al. 2020, figure 1", 63.0, 65.0, STATE,
     ),
     Ablation(
@@ -118,12 +123,12 @@ ABLATIONS = (
     ),
     Ablation(
         "zero bubble for 1F1B: ZB-H1", ("gpt-3-13b", "selene", "megatron-core-te-ampere"),
-        dict(n_devices=8, pp=8, micro_batch=1, global_batch=24, n_layers=46, schedule="1f1b"), {"schedule": "zb-h1"},
+        _EIGHT_STAGES, {"schedule": "zb-h1"},
         "up to 23 % at the same memory", "Qi et al. 2024, abstract", 1.0, 1.25,
     ),
     Ablation(
         "zero bubble for 1F1B: ZB-V", ("gpt-3-13b", "selene", "megatron-core-te-ampere"),
-        dict(n_devices=8, pp=8, micro_batch=1, global_batch=24, n_layers=46, schedule="1f1b"),
+        _EIGHT_STAGES,
         {"schedule": "zb-v", "virtual_stages": 2}, "up to 23 % at the same memory", "Qi et al. 2024, abstract",
         1.0, 1.25,
     ),
@@ -146,14 +151,14 @@ ABLATIONS = (
     ),
     Ablation(
         "low-rank adapters, rank 4 on queries, keys and values", ("gpt-3-175b", "v100-sxm-32gb", "fsdp"),
-        dict(n_devices=96, tp=8, pp=12, micro_batch=1, global_batch=64, precision="fp16", recompute="full"),
-        dict(rank=4.0, projection=0, feed_forward=0), "25 % more tokens a second", "Hu et al. 2021, section 4.2",
+        _GPT_3,
+        _ON_QKV, "25 % more tokens a second", "Hu et al. 2021, section 4.2",
         1.15, 1.35,
     ),
     Ablation(
         "the same: memory", ("gpt-3-175b", "v100-sxm-32gb", "fsdp"),
-        dict(n_devices=96, tp=8, pp=12, micro_batch=1, global_batch=64, precision="fp16", recompute="full"),
-        dict(rank=4.0, projection=0, feed_forward=0), "1.2 TB to 350 GB: 3.4", "Hu et al. 2021, section 4.2",
+        _GPT_3,
+        _ON_QKV, "1.2 TB to 350 GB: 3.4", "Hu et al. 2021, section 4.2",
         2.5, 5.0, ("peak_memory",),
     ),
     Ablation(

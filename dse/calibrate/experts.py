@@ -17,12 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from dse.calibrate.fit import Parameter, folds, gauss_newton, held_out, posterior
+from dse.calibrate.structures import Alike, by_structure, rows_alike
 from dse.designs import leaf, replace
 from dse.evaluation import evaluate
 from dse.measured import predict_cases
 from dse.measured.comparison import Comparison, compare_predictions, is_timed, step_time
 from dse.measured.names import Lookup
-from dse.measured.prediction import alike, evaluate_many
+from dse.measured.prediction import evaluate_many
 from dse.measured.table import Case
 from dse.sweep.engine.programs import persistent_jit
 from dse.types import ExpertKernels, paths
@@ -56,7 +57,7 @@ NOISE, DELTA = 0.05, 0.1
 class Rows(NamedTuple):
     """Measured steps of mixtures of experts as arrays, one a row."""
 
-    alike: list[tuple[list[int], np.ndarray, Any]]  #: which rows these are, their leaves, their structure
+    alike: list[Alike]
     measured: np.ndarray  #: log of the step time in seconds
     stacks: np.ndarray
     waits: np.ndarray  #: 1 where the host waits for what experts get, 0 where tokens are dropped to fixed sizes
@@ -114,10 +115,7 @@ def rows_of(compared: Sequence[Comparison]) -> Rows | None:
     times = np.array([step_time(c) for c in kept])
     reached = np.array([c.prediction.metrics["mfu"] * c.prediction.metrics["step_time"] for c in kept]) / times
     return Rows(
-        alike=[
-            (members, np.stack(jax.tree.leaves(stack), axis=1), jax.tree.structure(stack))
-            for members, stack in alike(designs)
-        ],
+        alike=rows_alike(designs),
         measured=np.log(times), stacks=np.array(stacks),
         waits=np.array(waits, np.float32),
         cells=[f"{c.prediction.case.row.get('gpu')}, {STACKS[s][1]}" for c, s in zip(kept, stacks, strict=True)],
@@ -208,22 +206,12 @@ _NAMED = tuple(zip(NAMES, PARAMETERS, strict=True))
 
 def _log_errors(rows: Rows, z: np.ndarray) -> np.ndarray:
     """log(predicted / measured) at ``z`` (rows x parameters)."""
-    found = np.zeros(len(rows.measured))
-    for members, leaves, structure in rows.alike:
-        found[members] = _log_step_times(
-            leaves, z[members].astype(np.float32), rows.waits[members], structure=structure
-        )
-    return found - rows.measured
+    return by_structure(rows.alike, _log_step_times, z.shape[:1], z.astype(np.float32), rows.waits) - rows.measured
 
 
 def _slopes_of(rows: Rows, z: np.ndarray) -> np.ndarray:
     """Derivatives of the log step times (rows x parameters)."""
-    found = np.zeros(z.shape)
-    for members, leaves, structure in rows.alike:
-        found[members] = _slopes(
-            leaves, z[members].astype(np.float32), rows.waits[members], structure=structure
-        )
-    return found
+    return by_structure(rows.alike, _slopes, z.shape, z.astype(np.float32), rows.waits)
 
 
 def _log_step_time(row: jax.Array, z: jax.Array, waits: jax.Array, structure: Any) -> jax.Array:

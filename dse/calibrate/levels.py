@@ -21,6 +21,7 @@ from dse import catalog
 from dse.calibrate import writing
 from dse.calibrate.fit import Parameter, gauss_newton, held_out, posterior
 from dse.calibrate.steps import DELTA, LEVELLED, NOISE, Rows, lineage_of, mean_error, rows_of
+from dse.calibrate.structures import by_structure
 from dse.designs import replace
 from dse.errors import InputError
 from dse.evaluation import evaluate
@@ -65,10 +66,10 @@ def calibrate(paths: Sequence[str | Path], progress: Callable[[str], None] = pri
         return np.stack([x[which], np.broadcast_to(x[-1], which.shape)], axis=1).astype(np.float32)
 
     def residuals(x: np.ndarray) -> np.ndarray:
-        return _over(rows, at(x), _log_step_times, ()) - rows.measured
+        return by_structure(rows.alike, _log_step_times, which.shape, at(x)) - rows.measured
 
     def slopes(x: np.ndarray, _: np.ndarray) -> np.ndarray:
-        by_row = _over(rows, at(x), _slopes, (2,))
+        by_row = by_structure(rows.alike, _slopes, (*which.shape, 2), at(x))
         own = by_row[:, :1] * (which[:, None] == np.arange(len(stacks)))
         return np.concatenate([own, by_row[:, 1:]], axis=1)
 
@@ -90,14 +91,6 @@ def calibrate(paths: Sequence[str | Path], progress: Callable[[str], None] = pri
         float(LOSS.value(found.z[-1])), float(after[-1] * LOSS.slope(found.z[-1])), found.errors,
         unseen(list(zip(rows.stacks, rows.groups, strict=True))), unseen(list(models)),
     )  # fmt: skip
-
-
-def _over(rows: Rows, z: np.ndarray, function: Callable[..., Any], shape: tuple[int, ...]) -> np.ndarray:
-    """A function of every row's leaves and ``z``, by structure of the designs."""
-    found = np.zeros((len(rows.measured), *shape))
-    for members, leaves, structure in rows.alike:
-        found[members] = function(leaves, z[members], structure=structure)
-    return found
 
 
 def _log_step_time(row: jax.Array, z: jax.Array, structure: Any) -> jax.Array:

@@ -18,7 +18,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,7 @@ import numpy as np
 from dse import catalog
 from dse.calibrate import experts, residuals
 from dse.calibrate.fit import MOVED, Parameter, folds, gauss_newton, held_out, posterior
+from dse.calibrate.structures import Alike, by_structure, rows_alike
 from dse.designs import leaf_path, replace
 from dse.errors import InputError
 from dse.evaluation import evaluate
@@ -34,7 +35,6 @@ from dse.measured import predict_cases, read_cases
 from dse.measured.comparison import Comparison, compare_predictions, is_timed, step_time
 from dse.measured.completion import SEARCHED
 from dse.measured.names import Lookup
-from dse.measured.prediction import alike
 from dse.sweep.engine.programs import persistent_jit
 from dse.types import Attention, Software, Workload
 
@@ -132,14 +132,6 @@ def fitted_as(stack: str) -> str:
     return ALIKE.get(stack, stack)
 
 
-class Alike(NamedTuple):
-    """Designs of one structure (with a limit of power, say), as rows of leaves."""
-
-    members: list[int]  #: which rows these are
-    leaves: np.ndarray
-    structure: Any
-
-
 @dataclasses.dataclass(frozen=True)
 class Rows:
     """Measured steps as arrays, one a row: the designs chosen, and what is known of the measurements."""
@@ -193,10 +185,7 @@ def rows_of(compared: Sequence[Comparison], chips: dict[object, str], levelled: 
         raise InputError("calibrate", "no measured step that can be predicted", "training rows", "see dse validate")
     designs = [c.prediction.design for c in kept if c.prediction.design is not None]
     return Rows(
-        alike=[
-            Alike(members, np.stack(jax.tree.leaves(stack), axis=1), jax.tree.structure(stack))
-            for members, stack in alike(designs)
-        ],
+        alike=rows_alike(designs),
         measured=np.log([step_time(c) for c in kept]),
         stacks=np.array([c.prediction.completed["software"] for c in kept]),
         families=np.array([chips[d.system.accelerator.matrix_rate, d.system.accelerator.cores] for d in designs]),
@@ -219,18 +208,12 @@ def _log_step_time(row: jax.Array, z: jax.Array, structure: Any) -> jax.Array:
 
 def log_step_times(rows: Rows, z: np.ndarray) -> np.ndarray:
     """Log step times (rows) at ``z`` (rows x parameters)."""
-    found = np.zeros(len(rows.measured))
-    for members, leaves, structure in rows.alike:
-        found[members] = _log_step_times(leaves, z[members], structure=structure)
-    return found
+    return by_structure(rows.alike, _log_step_times, z.shape[:1], z)
 
 
 def slopes_of(rows: Rows, z: np.ndarray) -> np.ndarray:
     """Their derivatives (rows x parameters)."""
-    found = np.zeros(z.shape)
-    for members, leaves, structure in rows.alike:
-        found[members] = _slopes(leaves, z[members], structure=structure)
-    return found
+    return by_structure(rows.alike, _slopes, z.shape, z)
 
 
 @persistent_jit("structure")

@@ -1,8 +1,4 @@
-"""A design laid out on its devices: what one device holds of it, and which devices talk to each other.
-
-A group of ``P`` members has ``q`` of them in one scale-up domain and spans ``P / q`` domains; which these are
-follows from the order in which the parallel dimensions are placed.
-"""
+"""A design laid out on its devices: what one device holds of it, and which devices it talks to."""
 
 from __future__ import annotations
 
@@ -11,8 +7,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model import links, schedules
-from dse.model.choice import ceiling, divides, even_part, least, power_of_two
+from dse.model.choice import ceiling, divides, least
 from dse.model.formats import activation_bytes, cast_reads, operand_bytes
+from dse.model.groups import Groups, in_a_row, members_within, placed, ring_share, stage_domain
 from dse.types import (
     Attention,
     ContextExchange,
@@ -21,27 +18,15 @@ from dse.types import (
     Experts,
     Group,
     Mapping,
-    Placement,
-    Pods,
     Recompute,
     Scalar,
     SequenceParallel,
     Software,
-    System,
+    Workload,
 )
 
 #: Levels of recompute of a mixture of experts, each with all of those before.
 EXPERT_LEVELS = (Recompute.norms, Recompute.expert_inner, Recompute.expert_block)
-
-
-class Groups(NamedTuple):
-    """The communicators of a mapping."""
-
-    tp: Group
-    cp: Group
-    dp: Group  # replicas of one weight that share its state with ZeRO, dp x cp / dp_replicate
-    copies: Group  # devices that hold the same share of the state
-    pp: Group  # two neighbouring stages
 
 
 class ExpertLayout(NamedTuple):
@@ -169,7 +154,7 @@ def lay_out(design: Design) -> Layout:
     split = splits_sequence(m.sequence_parallel)
     norm_tokens = tokens / jnp.where(split > 0.0, m.tp, 1.0)
     has_vocabulary = jnp.minimum(w.vocab, 1.0)
-    stages = stage_layers(w.blocks, m.pp, m.virtual_stages, None if w.experts is None else w.experts.n_predict)
+    stages = chunk_layers(w, m)
     named = named_schedule(m)
     if named is not None:
         stages = folded_stages(stages, m.pp, named)
@@ -187,7 +172,7 @@ def lay_out(design: Design) -> Layout:
         n_micro_batches=w.global_batch / (m.dp * m.micro_batch),
         replicas=m.dp * m.cp if named is None else named.copies * m.dp * m.cp,
         devices=m.tp * m.cp * m.pp * m.dp,
-        groups=of_copies(placed(m, design.system), named),
+        groups=placed(m, design.system, None if named is None else named.copies),
         element=Element(
             operand=operand_bytes(m.precision),
             activation=activation_bytes(m.precision),
@@ -229,8 +214,8 @@ def lay_out_context(design: Design) -> ContextLayout | None:
     ring = m.cp / heads_over
     reach = links.reach_in(design.system, m.tp)
     return ContextLayout(
-        heads_over=Group(heads_over, members_within(heads_over, m.tp, domain), reach=reach((m.tp, heads_over))),
-        ring=Group(ring, members_within(ring, m.tp * heads_over, domain), reach=reach((m.tp * heads_over, ring))),
+        heads_over=in_a_row(heads_over, m.tp, domain, reach),
+        ring=in_a_row(ring, m.tp * heads_over, domain, reach),
         gathers=_is(kind, ContextExchange.all_gather),
         kv_width=w.head_dim * jnp.maximum(w.n_kv_heads / (m.tp * heads_over), 1.0),
     )
@@ -248,9 +233,7 @@ def lay_out_partitions(design: Design, named: PipelineLayout | None = None) -> P
 
     def part(most: Scalar) -> tuple[Group, Group]:
         size = jnp.where(zero_3, least(most, replicas), replicas)
-        across, stride = replicas / size, m.tp * size
-        inside = Group(size, members_within(size, m.tp, domain), reach=reach((m.tp, size)))
-        return inside, Group(across, members_within(across, stride, domain), reach=reach((stride, across)))
+        return in_a_row(size, m.tp, domain, reach), in_a_row(replicas / size, m.tp * size, domain, reach)
 
     weights, gradients = part(m.sharding.weights_over), part(m.sharding.gradients_over)
     return Partitions(weights[0], gradients[0], weights[1], gradients[1])
@@ -269,7 +252,7 @@ def lay_out_experts(
     ep, etp, copies = m.experts.ep, m.experts.etp, m.dp_replicate
     domain, stage = stage_domain(m, design.system.scale_up.domain), m.tp * m.cp * m.dp
     shards, reach = jnp.maximum(stage / (ep * etp * copies), 1.0), links.reach_in(design.system, m.tp)
-    replicas = Group(shards, members_within(shards, ep * etp, domain), reach=reach((ep * etp, shards)))
+    replicas = in_a_row(shards, ep * etp, domain, reach)
     return ExpertLayout(
         sent=tokens * experts.top_k,
         rows=tokens * experts.top_k * etp * busiest(experts),
@@ -278,11 +261,37 @@ def lay_out_experts(
         shared=experts.shared_ffn / m.tp,
         first=jnp.minimum(experts.first_dense, stages.fullest - stages.first_lacks),
         dense_share=1.0 - 1.0 / experts.moe_every,
-        ep=Group(ep, members_within(ep, etp, domain), reach=reach((etp, ep))),
-        etp=Group(etp, members_within(etp, 1.0, domain), reach=reach((1.0, etp))),
+        ep=in_a_row(ep, etp, domain, reach),
+        etp=in_a_row(etp, 1.0, domain, reach),
         replicas=replicas if named is None else replicas._replace(size=named.copies * replicas.size),
         copies=Group(copies, jnp.where(stage <= domain, copies, 1.0), reach=reach((stage / copies, copies))),
         again={level: design.workload.backward * jnp.where(m.recompute >= level, 1.0, 0.0) for level in EXPERT_LEVELS},
+    )
+
+
+def experts_in_pods(found: ExpertLayout | None, design: Design) -> ExpertLayout | None:
+    """Groups of experts with their share of scale-out bandwidth (:func:`in_pods`); etp is taken to be within pods.
+
+    Of what a member of ep sends to all others alike, those in other pods get as much as they are many, over ``1 / o``
+    of the links.
+    """
+    pods, m = design.system.scale_out.pods, design.mapping
+    if pods is None or found is None:
+        return found
+    whole, ep, replicas, copies = stage_domain(m, pods.size), found.ep, found.replicas, found.copies
+    stride = ep.size * found.etp.size
+    others = jnp.maximum(ep.size - members_within(ep.size, found.etp.size, whole), 1.0)
+    outside = others * pods.oversubscription * pods.detour
+    alike = jnp.where(stride > whole, least((ep.size - ep.local) / outside, 1.0), 1.0)
+
+    def ring(stride: Scalar, size: Scalar) -> Scalar:
+        return ring_share(pods, whole, 1.0, stride, stride * size)
+
+    # A group that is alone in its domain sends nothing out of it: any share will do.
+    return found._replace(
+        ep=ep._replace(share=jnp.maximum(alike, 1e-6)),
+        replicas=replicas._replace(share=ring(stride, replicas.size)),
+        copies=copies._replace(share=ring(stride * replicas.size, copies.size)),
     )
 
 
@@ -291,16 +300,15 @@ def busiest(experts: Experts) -> Scalar:
     return jnp.where(experts.capacity > 0.0, experts.capacity, experts.imbalance)
 
 
-def stage_domain(mapping: Mapping, domain: Scalar) -> Scalar:
-    """Devices of one stage in a scale-up domain of so many: all, or where stages lie inside dp those of its rows."""
-    inner = mapping.tp * mapping.cp
-    rows = jnp.maximum(jnp.floor(domain / (inner * mapping.pp)), 1.0)
-    inside = jnp.minimum(domain, inner * rows)
-    return jnp.where(mapping.placement == float(Placement.tp_cp_pp_dp), inside, domain)
-
-
 def _is(code: Scalar, choice: int) -> Scalar:
     return jnp.where(code == float(choice), 1.0, 0.0)
+
+
+def chunk_layers(workload: Workload, mapping: Mapping) -> StageLayers:
+    """How the layers of a model spread over the stages of a mapping, wherever its schedule puts these."""
+    experts = workload.experts
+    further = None if experts is None else experts.n_predict
+    return stage_layers(workload.blocks, mapping.pp, mapping.virtual_stages, further)
 
 
 def stage_layers(
@@ -381,128 +389,3 @@ def eager_softmax(batch: Scalar, software: Software) -> Scalar:
     """
     fused = divides(software.softmax_batch, batch) | (software.attention == float(Attention.flash))
     return jnp.where(fused, 0.0, 1.0)
-
-
-# Groups
-
-
-def placed(mapping: Mapping, system: System) -> Groups:
-    """Communicators of a mapping with what they have of a system's networks."""
-    found = in_pods(groups(mapping, system.scale_up.domain), mapping, system.scale_out.pods)
-    reach = links.reach_in(system, mapping.tp)
-    dp_stride, pp_stride = strides(mapping)
-    cp_run, shards = (mapping.tp, mapping.cp), mapping.dp / mapping.dp_replicate
-    return Groups(
-        tp=found.tp._replace(reach=reach((1.0, mapping.tp))),
-        cp=found.cp._replace(reach=reach(cp_run)),
-        dp=found.dp._replace(reach=reach(cp_run, (dp_stride, shards))),
-        copies=found.copies._replace(reach=reach((dp_stride * shards, mapping.dp_replicate))),
-        pp=found.pp._replace(reach=reach((pp_stride, mapping.pp))),
-    )
-
-
-def groups(mapping: Mapping, domain: Scalar) -> Groups:
-    """Communicators of a mapping in scale-up domains of so many devices; the innermost dimension has stride 1."""
-    tp, cp, pp, dp = mapping.tp, mapping.cp, mapping.pp, mapping.dp
-    dp_stride, pp_stride = strides(mapping)
-    copies = mapping.dp_replicate
-    shards, local_cp = dp / copies, members_within(cp, tp, domain)
-    return Groups(
-        tp=Group(tp, members_within(tp, 1.0, domain)),
-        cp=Group(cp, local_cp),
-        dp=Group(shards * cp, local_cp * members_within(shards, dp_stride, domain)),
-        # All or none of these: one stage that leaves its domain sets the pace, and copies are apart by whole shards.
-        copies=Group(copies, jnp.where(dp_stride * dp <= domain, copies, 1.0)),
-        pp=Group(2.0, jnp.where(pp_stride * pp <= domain, 2.0, 1.0)),
-    )
-
-
-def strides(mapping: Mapping) -> tuple[Scalar, Scalar]:
-    """Devices from a member of a data parallel group to the next, and from a stage to the next."""
-    inner, outermost = mapping.tp * mapping.cp, mapping.placement == float(Placement.tp_cp_pp_dp)
-    return jnp.where(outermost, inner * mapping.pp, inner), jnp.where(outermost, inner, inner * mapping.dp)
-
-
-def of_copies(found: Groups, named: PipelineLayout | None) -> Groups:
-    """Groups in which the devices of a second copy of a stage's weights share its state and its gradients."""
-    return found if named is None else found._replace(dp=found.dp._replace(size=named.copies * found.dp.size))
-
-
-def in_pods(found: Groups, mapping: Mapping, pods: Pods | None) -> Groups:
-    """Groups with the share of their scale-out bandwidth that an over-subscribed level above pods leaves them.
-
-    Members ``s`` devices apart are ``m = max(P / s, 1)`` to a pod of ``P`` (shards: ``c m``, context parallelism lies
-    inside). A ring leaves a pod once, and as many rings as a pod has groups share what leads out of it, ``1 / o`` of
-    its links: each member has ``min(m / o, 1)`` of its own. A group within one pod has all of it. Groups of tp and cp
-    are taken to be within pods. In a dragonfly a byte to the next pod goes by way of a third one, so that not all take
-    the one link between two: twice over links between pods (Kim et al., ISCA 2008). Clusters joined by slower NICs
-    are pods whose devices have ``1 / o`` each, for the one ring that goes through them (Holmes, Yang et al. 2023).
-    """
-    if pods is None:
-        return found
-    whole, above = pods.size, 1.0 / (pods.oversubscription * pods.detour)
-    dp_stride, pp_stride = strides(mapping)
-    dp_extent = dp_stride * mapping.dp
-    shards_extent = dp_extent / mapping.dp_replicate
-
-    def share(alone: Scalar, stride: Scalar, extent: Scalar) -> Scalar:
-        """Of a member's bandwidth: ``alone`` where one position of its group lies in a pod."""
-        together = jnp.where(pods.pooled > 0.0, jnp.maximum(whole / stride, 1.0), 1.0)
-        leaving = least(alone * together, 1.0)
-        return jnp.where(extent > whole, leaving, 1.0)
-
-    return found._replace(
-        dp=found.dp._replace(share=share(mapping.cp * above, dp_stride, shards_extent)),
-        copies=found.copies._replace(share=share(above, shards_extent, dp_extent)),
-        pp=found.pp._replace(share=share(above, pp_stride, pp_stride * mapping.pp)),
-    )
-
-
-def experts_in_pods(found: ExpertLayout | None, design: Design) -> ExpertLayout | None:
-    """Groups of experts with their share of scale-out bandwidth (:func:`in_pods`); etp is taken to be within pods.
-
-    Of what a member of ep sends to all others alike, those in other pods get as much as they are many, over ``1 / o``
-    of the links.
-    """
-    pods, m = design.system.scale_out.pods, design.mapping
-    if pods is None or found is None:
-        return found
-    whole, ep, replicas, copies = stage_domain(m, pods.size), found.ep, found.replicas, found.copies
-    stride = ep.size * found.etp.size
-    outside = jnp.maximum(ep.size - members_within(ep.size, found.etp.size, whole), 1.0) * pods.oversubscription
-    alike = jnp.where(stride > whole, least((ep.size - ep.local) / outside, 1.0), 1.0)
-
-    def ring(stride: Scalar, size: Scalar) -> Scalar:
-        leaving = least(jnp.maximum(whole / stride, 1.0) / pods.oversubscription, 1.0)
-        return jnp.where(stride * size > whole, leaving, 1.0)
-
-    # A group that is alone in its domain sends nothing out of it: any share will do.
-    return found._replace(
-        ep=ep._replace(share=jnp.maximum(alike, 1e-6)),
-        replicas=replicas._replace(share=ring(stride, replicas.size)),
-        copies=copies._replace(share=ring(stride * replicas.size, copies.size)),
-    )
-
-
-def members_within(size: Scalar, stride: Scalar, domain: Scalar) -> Scalar:
-    """How many of ``size`` members placed ``stride`` devices apart share a domain.
-
-    All of them where they fit. Else groups are aligned to domains, as schedulers place them: a domain takes as many
-    members as divide the group, and may leave devices to others (of 72 in a rack, 64 serve groups of 16).
-    """
-    return largest_divisor(size, jnp.maximum(jnp.floor(domain / stride), 1.0))
-
-
-def largest_divisor(whole: Scalar, most: Scalar) -> Scalar:
-    """The largest divisor of ``whole`` up to ``most`` (1 or more) among ``f 2^i`` with f = 1, 3 and the odd part.
-
-    That is the largest of all where the odd part of ``whole`` is 1, 3, 9 or a prime; it grows with ``most``. Whole
-    numbers held in floats, below 2^24.
-    """
-    even, most_even = even_part(whole), power_of_two(most)
-    odd = whole / even
-    # The largest power of two whose triple is within ``most``; below 1 there is none.
-    third = jnp.where(most >= 1.5 * most_even, 0.5, 0.25) * most_even
-    triple = jnp.where(divides(3.0, odd) & (third >= 1.0), 3.0 * jnp.minimum(even, third), 1.0)
-    with_odd = jnp.where(odd <= most, odd * jnp.minimum(even, power_of_two(most / odd)), 1.0)
-    return jnp.maximum(jnp.maximum(jnp.minimum(even, most_even), triple), with_odd)

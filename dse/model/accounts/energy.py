@@ -22,7 +22,7 @@ from dse.model.work.messages import executions
 from dse.model.work.parameters import common_parameters, routed_parameters
 from dse.model.work.state import optimizer_traffic
 from dse.model.work.training import TrainingWork
-from dse.types import Design, Power, Scalar, Scope
+from dse.types import Design, Power, Scalar, Scope, System
 
 #: Least share of its unthrottled dynamic power that a device at its power limit is left with.
 LEAST_SHARE = 0.05
@@ -103,7 +103,7 @@ def step_energy(
     traffic = optimizer_traffic(design, layout, layout.groups.dp)
     held = common_parameters(w) * layout.replicas
     if work.trained is not None:  # on every device of a stage its layers' adapters
-        held = w.n_layers * work.trained.layer * layout.replicas * design.mapping.tp
+        held = w.blocks * work.trained.layer * layout.replicas * design.mapping.tp
     moved = w.backward * held * traffic
     layers = often[Scope.layer]
     if layout.experts is not None and work.experts is not None:
@@ -137,10 +137,13 @@ def step_energy(
         facility=(system.pue - 1.0) * (on_device + network + host + cryogenics),
     )  # fmt: skip
 
-    def whole(board: Scalar) -> Scalar:
-        return devices * (board + system.host_power) * system.pue
+    peak, provisioned = (whole_power(board, devices, system) for board in (busy, power_limit(power)))
+    return StepEnergy(parts, on_device, peak, provisioned)
 
-    return StepEnergy(parts, on_device, whole(busy), whole(power_limit(power)))
+
+def whole_power(board: Scalar, devices: Scalar, system: System) -> Scalar:
+    """Watts of so many devices that draw ``board`` each, with hosts and facility."""
+    return devices * (board + system.host_power) * system.pue
 
 
 def powers(design: Design, layout: Layout, drawn: StepEnergy, step_time: Scalar) -> dict[str, Scalar]:

@@ -88,4 +88,9 @@ def infeasible_reason(
         across = (layout.partitions.weights_across.size, layout.partitions.gradients_across.size)
         whole = functools.reduce(operator.and_, (divides(1.0, size) for size in across))
         broken[Infeasible.shards_not_divisible] = broken[Infeasible.shards_not_divisible] | ~whole
+    return bits_of(broken)
+
+
+def bits_of(broken: dict[Infeasible, Scalar]) -> Scalar:
+    """The reasons that hold, as bits."""
     return sum(jnp.where(is_broken, jnp.int32(bit), jnp.int32(0)) for bit, is_broken in broken.items())

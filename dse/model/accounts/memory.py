@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.layout import Layout, stage_layers
+from dse.model.layout import Layout, chunk_layers
 from dse.model.parallel import pipeline
 from dse.model.work import offload
 from dse.model.work.experts import backward_bytes
@@ -22,7 +22,7 @@ from dse.model.work.parameters import (
     prediction_parameters,
     usual_layer_parameters,
 )
-from dse.model.work.state import frozen_state, stored_bytes
+from dse.model.work.state import stored_bytes
 from dse.model.work.training import ExpertWork, TrainingWork
 from dse.types import Design, Group, Scalar
 
@@ -44,24 +44,17 @@ class Memory(NamedTuple):
         return sum(self)
 
 
-def host_memory(design: Design, layout: Layout, work: TrainingWork) -> Scalar:
-    """Bytes that a device of the first stage, which has most micro-batches in flight, keeps on the host.
+def outside_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Scalar, Scalar]:
+    """Bytes that a device of the first stage, which has most micro-batches in flight, keeps on the host and on storage.
 
     A layer that it may lack is counted: the next stage has it.
     """
     in_flight = pipeline.held(design.mapping, layout.n_micro_batches).stage
-    on_host = offload.host_bytes(work.on_host, layout.layers, in_flight)
+    on_host = offload.kept_bytes(work.on_host, layout.layers, in_flight)
     if work.beyond is None:
-        return on_host
-    return on_host + layout.layers * work.beyond.gradients - storage_memory(design, layout, work)
-
-
-def storage_memory(design: Design, layout: Layout, work: TrainingWork) -> Scalar:
-    """Bytes that such a device keeps on storage."""
-    if work.beyond is None:
-        return 0.0
-    in_flight = pipeline.held(design.mapping, layout.n_micro_batches).stage
-    return offload.storage_bytes(work.beyond, layout.layers, in_flight)
+        return on_host, 0.0
+    on_storage = offload.kept_bytes(work.beyond, layout.layers, in_flight)
+    return on_host + layout.layers * work.beyond.gradients - on_storage, on_storage
 
 
 def layer_transient_bytes(design: Design, layout: Layout, work: TrainingWork) -> Scalar:
@@ -136,7 +129,7 @@ def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Stag
     layer, ends = usual_layer_parameters(w, m.tp), state
     weights = layer * state.weights
     if work.trained is not None:  # adapters are, a layer is not
-        ends, layer = frozen_state(state, design, layout), work.trained.layer
+        ends, layer = work.trained.frozen, work.trained.layer
         weights = usual_layer_parameters(w, m.tp) * ends.weights + layer * state.weights
     gradients = stage.layers * (layer * state.gradients)
     optimizer = offload.resident(stage.layers, m.offload_optimizer) * (layer * state.optimizer)
@@ -183,7 +176,7 @@ def with_experts(
     shapes = any_dense * (2.0 + w.gated) * w.hidden * layout.ffn
     usual, cached = work.state, w.backward * design.software.gradient_cache
     if work.trained is not None:
-        usual, cached = frozen_state(usual, design, layout), 0.0
+        usual, cached = work.trained.frozen, 0.0
     layers = jnp.maximum(stage.layers, 1.0)
     here, optimizer_here = (
         offload.resident(layers, offloaded) / layers for offloaded in (m.offload_weights, m.offload_optimizer)
@@ -273,7 +266,7 @@ def folded(
     first, second, last = stages
     w, m, n, is_folded, copies = design.workload, design.mapping, layout.n_micro_batches, *layout.pipeline
     held = pipeline.held(m, n)
-    short = stage_layers(w.blocks, m.pp, m.virtual_stages, None if w.experts is None else w.experts.n_predict)
+    short = chunk_layers(w, m)
     lacks = short.short_first + short.short_last
     tied = w.tied_embeddings * head_parameters(w, m.tp)
     if w.experts is not None:  # what predicts further tokens shares the embedding that lies on its own device

@@ -140,7 +140,7 @@ def steady(
         decode=StepTime(*(part / speed for part in alone)),
         prefill=(step - alone.total) / speed,
         median=jnp.where(apart, alone.total, jnp.where(f > 0.5, other, alone.total)) / speed,
-        waiting=jnp.maximum(queue, jnp.where(others > queue, others, queue)),
+        waiting=jnp.maximum(queue, others),
         prompt=whole_pieces * other,
         rate=rate,
         running=running,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from dse.model.layout import Layout, stage_layers
+from dse.model.layout import Layout, chunk_layers
 from dse.model.machine.messages import send_all, time_of
 from dse.model.machine.passes import Passes, run_passes
 from dse.model.machine.rates import step_rates
@@ -48,7 +48,7 @@ def stages_of(design: Design, layout: Layout, work: TrainingWork, step: StepTime
     sent, rates = send_all(work.messages, software, design.system), step_rates(design)
     run = run_layer(design, layout, work, rates, sent)
     dense = run if layout.experts is None else first_layer(design, layout, work, rates, sent)
-    chunks = stage_layers(w.n_layers, m.pp, m.virtual_stages)
+    chunks = chunk_layers(w, m)
     hidden, overlap = 0.0 * step.forward, software.pp_overlap
     if m.schedule is not None:
         hidden = hidden + hidden_messages(design, layout, run)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from dse.model.layout import Layout
 from dse.model.work.operators import Flops, elementwise, linear
+from dse.model.work.state import StateBytes
 from dse.types import Adapters, Design, Operator, OperatorKind, Scalar
 
 #: How the names of an adapter's operators begin.
@@ -24,6 +25,7 @@ class Trained(NamedTuple):
 
     layer: Scalar  # of one layer
     stage: Scalar  # of all layers of the fullest stage
+    frozen: StateBytes  # bytes of one parameter that is not
 
 
 def fine_tuned(operators: Sequence[Operator], design: Design, layout: Layout) -> tuple[Operator, ...]:
@@ -65,14 +67,14 @@ def without_backward(operators: Iterable[Operator]) -> tuple[Operator, ...]:
     return tuple(operator._replace(input_gradient=None, weight_gradient=None) for operator in operators)
 
 
-def trained_parameters(operators: Iterable[Operator], layout: Layout) -> Trained:
-    """Parameters of the adapters among a layer's operators."""
+def trained_parameters(operators: Iterable[Operator], layout: Layout, frozen: StateBytes) -> Trained:
+    """Parameters of the adapters among a layer's operators, beside others of which one has ``frozen`` bytes."""
     layer = sum(
         operator.present * operator.forward.columns * operator.forward.depth
         for operator in operators
         if operator.name.startswith(PREFIX) and operator.kind is not OperatorKind.vector
     )
-    return Trained(layer, layout.layers * layer)
+    return Trained(layer, layout.layers * layer, frozen)
 
 
 def _adapted(adapters: Adapters) -> dict[str, Scalar]:

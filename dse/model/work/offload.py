@@ -89,11 +89,6 @@ def state_left(mapping: Mapping) -> tuple[Scalar, Scalar]:
     return 1.0 - tiers.offload_gradients, 1.0 - mapping.offload_optimizer * tiers.host_update
 
 
-def storage_bytes(layer: Beyond, layers: Scalar, micro_batches: Scalar) -> Scalar:
-    """Bytes a device keeps on storage."""
-    return layers * (layer.weights + layer.optimizer + micro_batches * layer.activations)
-
-
-def host_bytes(layer: OnHost, layers: Scalar, micro_batches: Scalar) -> Scalar:
-    """Bytes a device keeps on the host."""
+def kept_bytes(layer: OnHost | Beyond, layers: Scalar, micro_batches: Scalar) -> Scalar:
+    """Bytes of a device's layers that are kept on the host, or on storage behind it."""
     return layers * (layer.weights + layer.optimizer + micro_batches * layer.activations)

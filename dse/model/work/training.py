@@ -68,16 +68,16 @@ def mean_kept(design: Design, usual: Kept, dense: Kept) -> Kept:
 
 def training_work(design: Design, layout: Layout) -> TrainingWork:
     """The work of a step of ``design``."""
-    lists, trained = operator_lists(design, layout), None
+    lists, state, trained = operator_lists(design, layout), state_bytes(design, layout, layout.groups.dp), None
     if design.workload.adapters is not None:
         lists = with_adapters(lists, design, layout)
-        trained = trained_parameters(lists.layer, layout)
+        trained = trained_parameters(lists.layer, layout, frozen_state(state, design, layout))
     parameters, routed = stage_parameters(design, layout), stage_expert_parameters(design, layout)
     a_layer = usual_layer_parameters(design.workload, design.mapping.tp)
-    kept, state = kept_bytes(design, layout, lists.layer), state_bytes(design, layout, layout.groups.dp)
+    kept = kept_bytes(design, layout, lists.layer)
     weights, optimizer = a_layer * state.weights, a_layer * state.optimizer
     if trained is not None:
-        weights = a_layer * frozen_state(state, design, layout).weights + trained.layer * state.weights
+        weights = a_layer * trained.frozen.weights + trained.layer * state.weights
         optimizer = trained.layer * state.optimizer
     gradients = (a_layer if trained is None else trained.layer) * state.gradients
     experts = None

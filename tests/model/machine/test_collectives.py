@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dse import catalog
-from dse.model import layout
+from dse.model import groups
 from dse.model.machine import collectives
 from dse.model.machine.routes import Route, joined
 from dse.types import Collective, Group, MessageKind, Volumes
@@ -28,7 +28,7 @@ GROUPS = st.sampled_from([Group(2.0, 2.0), Group(8.0, 8.0), Group(16.0, 8.0), Gr
 
 
 def placed(**degrees):
-    return layout.groups(make_design(**degrees).mapping, PLAIN.scale_up.domain)
+    return groups.groups(make_design(**degrees).mapping, PLAIN.scale_up.domain)
 
 
 def test_a_group_of_one_costs_nothing():
@@ -132,7 +132,7 @@ def test_a_full_node_of_tensor_parallelism_sends_everything_else_outside(placeme
 )
 def test_members_of_a_group_in_a_node_of_eight(size, stride, local):
     """All that fit, else as many as divide the group: nodes are filled with whole parts of it."""
-    assert float(layout.members_within(float(size), float(stride), 8.0)) == local
+    assert float(groups.members_within(float(size), float(stride), 8.0)) == local
 
 
 @pytest.mark.parametrize(
@@ -141,15 +141,15 @@ def test_members_of_a_group_in_a_node_of_eight(size, stride, local):
 )
 def test_a_rack_of_72_holds_what_fits(degrees, local):
     """64 devices of a job fit into one rack; of larger ones 64 of 72 are used where a group has no factor of nine."""
-    found = layout.groups(make_design(tp=degrees[0], dp=degrees[1]).mapping, 72.0)
+    found = groups.groups(make_design(tp=degrees[0], dp=degrees[1]).mapping, 72.0)
     assert (float(found.tp.local), float(found.dp.local)) == local
 
 
 @given(whole=st.integers(1, 1 << 20), most=st.integers(1, (1 << 15) - 2))
 def test_largest_divisor(whole, most):
-    found = float(layout.largest_divisor(float(whole), float(most)))
+    found = float(groups.largest_divisor(float(whole), float(most)))
     assert found <= most and whole % found == 0.0
-    assert found <= float(layout.largest_divisor(float(whole), most + 1.0))
+    assert found <= float(groups.largest_divisor(float(whole), most + 1.0))
     odd = whole // (whole & -whole)
     if odd in (1, 3, 5, 7, 9, 11, 13):
         assert found == max(d for i in range(21) for f in range(1, 14) if (d := f << i) <= most and whole % d == 0)
