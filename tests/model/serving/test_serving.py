@@ -1,5 +1,6 @@
 """Serving: what must hold of latency, throughput and memory, and the traps that sources of rows name."""
 
+import dataclasses
 import itertools
 
 import jax
@@ -8,8 +9,10 @@ import pytest
 
 import dse
 from dse import catalog, equations
+from dse.model.serving.batch import Batch
+from dse.model.serving.hybrid import state_bytes
 from dse.model.serving.memory import weight_bytes
-from dse.model.serving.work import cache_bytes, stage_of
+from dse.model.serving.work import attention_operators, cache_bytes, stage_of
 from dse.model.work.parameters import parameter_count
 from dse.pools import serve_pools
 from dse.serving import serve
@@ -75,6 +78,60 @@ def test_cache_of_grouped_queries():
     design = dse.design("llama-2-70b", "a100-sxm-80gb", "megatron-core", any_option=True, **yi)
     for tokens, gigabytes in ((50_000.0, 12.3), (4_000.0, 1.0)):
         assert 60.0 * float(cache_bytes(design, Serving(), tokens)) / 1e9 == pytest.approx(gigabytes, rel=0.02)
+
+
+#: Bytes of the state of a sequence in one layer (model_fields_extra.csv: from the vendors' configurations).
+STATES = {"qwen3-5-397b-a17b": 4194304, "nemotron-nano-9b-v2": 2621440, "nemotron-nano-12b-v2": 2621440}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_state_has_one_size(name):
+    """Published bytes; as many for any number of tokens, split by tp."""
+    shape = catalog.workload(name)
+    published = float(state_bytes(dataclasses.replace(shape.recurrent, convolution=0.0), 1.0))
+    assert published == STATES[name]
+    mixed = float(shape.recurrent.attention_layers / shape.n_layers)
+    design = dse.design(name, "h200", any_option=True)
+    short, long = (float(cache_bytes(design, Serving(), tokens)) for tokens in (1e3, 1e6))
+    heads = 2.0 * 2.0 * float(shape.n_kv_heads * shape.head_dim)
+    assert long - short == pytest.approx(mixed * heads * (1e6 - 1e3), rel=1e-4)
+
+
+def test_hybrids_and_sparse_attention_pay_less_for_length():
+    """Time of a token grows with length: not at all with states alone, least of those that attend with an indexer."""
+    long = dict(load="static", tp=8, precision="bf16", concurrency=8, output_tokens=64.0)
+    added = {}
+    for name in ("mamba-2-2-7b", "nemotron-nano-9b-v2", "llama-3-8b"):
+        few, many = (metrics(name, prompt_tokens=tokens, **long) for tokens in (4096, 131072))
+        added[name] = many["time_per_output_token"] - few["time_per_output_token"]
+        assert many["feasible"]
+    assert added["mamba-2-2-7b"] == pytest.approx(0.0, abs=1e-7)
+    assert added["nemotron-nano-9b-v2"] < 0.3 * added["llama-3-8b"]
+    whole, sparse = (
+        [metrics("glm-5", ep=8, **long | more, prompt_tokens=tokens) for tokens in (1024, 131072)]
+        for more in ({"attended": 1e9}, {})
+    )
+    assert sparse[0]["time_per_output_token"] == pytest.approx(whole[0]["time_per_output_token"], rel=1e-6)
+    assert sparse[1]["time_per_output_token_attention"] < 0.4 * whole[1]["time_per_output_token_attention"]
+    assert sparse[1]["time_to_first_token_prefill"] < 0.8 * whole[1]["time_to_first_token_prefill"]
+    assert sparse[1]["peak_memory_cache"] == whole[1]["peak_memory_cache"]  # what is not attended to is kept
+
+
+def test_a_window_costs_what_it_holds():
+    """Prompts of a model all of whose layers are local: each token attends to the window, not to half of it."""
+    for window, near in ((1024.0, 1024.0 * (1.0 - 1024.0 / 16384.0 / 2.0)), (1e6, 8192.0)):
+        design = dse.design("mistral-7b", "h100", window=window)
+        stage = stage_of(design)
+        batch = Batch(0.0, 0.0, 16384.0, 8192.0)
+        found = attention_operators(stage.design, Serving(), stage.layout, batch)[1].forward.flops
+        pair = 4.0 * 32 * 128
+        assert float(found) == pytest.approx(16384.0 * near * pair, rel=1e-5)
+
+
+def test_training_tells_what_it_does_not_model():
+    for name in ("mamba-2-2-7b", "glm-5"):
+        found = dse.evaluate(dse.design(name, "h200", n_devices=8, tp=8, any_option=True))
+        assert int(found.infeasible_reason) & Infeasible.layers_unsupported and np.isfinite(float(found.step_time))
 
 
 def test_weights_are_the_parameters_in_their_format():
