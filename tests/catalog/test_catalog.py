@@ -284,7 +284,7 @@ def test_parameter_counts_of_the_reference_table():
         positions = 2048 * float(shape.hidden) if row["name"] in ("GPT3-20B", "GPT-89B") else 0
         plain = shape.experts is None and shape.latent is None and shape.recurrent is None
         # Small vectors (biases of routers, norms of heads, decays) are in one count and not in the other.
-        near = 1e-9 if plain else 1e-4 * count / 1e9
+        near = 1e-9 if plain else 1e-3 + 1e-4 * count / 1e9
         counted = round((count - positions) / 1e9, 3)
         assert counted == pytest.approx(float(row["params_calc_total_B"]), abs=near), row["name"]
         near = 0.03 if row["name"] in ROUNDED else 0.01
