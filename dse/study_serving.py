@@ -116,7 +116,7 @@ def _headline(metrics: Mapping[str, float]) -> tuple[str, ...]:
     return (
         "time_to_first_token", "time_per_output_token", "inter_token_latency", "request_latency",
         "output_tokens_per_second", "output_tokens_per_second_per_device", "output_tokens_per_second_per_user",
-        "requests_per_second", "concurrency_limit", "prefill_share", "parameters", "peak_memory",
+        "requests_per_second", "goodput", "concurrency_limit", "prefill_share", "parameters", "peak_memory",
     )  # fmt: skip
 
 

@@ -205,6 +205,22 @@ def test_limits_are_reasons():
     assert reasons == [Infeasible.latency, Infeasible.latency, 0]
 
 
+def test_goodput():
+    """What is answered in time: all without limits, less the tighter they are and the more lengths spread."""
+    load = dict(concurrency=128, prompt_tokens=4096)
+    free = metrics(**load)
+    assert free["share_in_time"] == 1.0 and free["goodput"] == free["requests_per_second"]
+    first, token = free["time_to_first_token"], free["time_per_output_token"]
+    alone = free["time_to_first_token"] - free["time_to_first_token_waiting"]
+    shares = [metrics(first_token_limit=limit, **load)["share_in_time"] for limit in (0.99 * alone, first, 5.0 * first)]
+    # Of exponential waiting 1 - 1/e ends within the mean.
+    assert shares[0] == 0.0 and shares[1] == pytest.approx(1.0 - np.exp(-1.0), rel=1e-3) and shares[2] > 0.9
+    tight = dict(first_token_limit=1.1 * alone, **load)
+    assert metrics(length_spread=0.5, **tight)["share_in_time"] != metrics(**tight)["share_in_time"]
+    shares = [metrics(token_limit=share * token, **load)["share_in_time"] for share in (0.8, 1.0, 1.2)]
+    assert shares[0] < 0.05 and shares[1] == pytest.approx(0.5, abs=0.01) and shares[2] > 0.95
+
+
 @pytest.mark.parametrize(
     ("prompt", "output", "published"),
     [(128, 128, 29526.0), (128, 2048, 25399.0), (2048, 128, 3794.0), (2048, 2048, 11969.0)],
@@ -220,7 +236,7 @@ def test_offline_throughput_without_any_fit(prompt, output, published):
 
 @pytest.mark.parametrize(
     ("workload", "mapping", "most", "with_energy"),
-    [("llama-3-70b", dict(tp=8), 2_470, 3_020), ("deepseek-v3", dict(tp=8, ep=8), 4_170, 5_160)],
+    [("llama-3-70b", dict(tp=8), 2_530, 3_080), ("deepseek-v3", dict(tp=8, ep=8), 4_230, 5_230)],
 )
 def test_the_program_stays_small(workload, mapping, most, with_energy):
     """As sweeps have it, without energy unless it is asked for."""
