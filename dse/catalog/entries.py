@@ -131,10 +131,11 @@ def _workload_defaults(entry: Entry) -> dict[str, Sourced]:
 
 
 def _check_parts(entry: Entry, values: dict[str, Sourced]) -> None:
-    """That a part of experts or of latent attention is no more than what it is a part of."""
+    """That a part of a model is no more than what it is a part of."""
     for part, whole in (
         ("experts.top_k", "experts.n_experts"), ("experts.first_dense", "n_layers"),
         ("experts.group_limit", "experts.n_groups"), ("latent.rope_dim", "head_dim"),
+        *((f"recurrent.{kind}_layers", "n_layers") for kind in ("attention", "recurrent", "ffn")),
     ):  # fmt: skip
         most = values[whole].value if whole in values else 1.0
         if part in values and values[part].value > most:
@@ -315,9 +316,11 @@ def _accelerator(found: Entry, folder: Folder, fine: bool) -> Values:
 
 
 def _workload(found: Entry, folder: Folder, fine: bool) -> Values:
-    """A model; one with experts or latent attention has the leaves of these."""
-    parts = _optional(found, types.Experts, "experts") | _optional(found, types.Latent, "latent")
-    return _stated(found, types.Workload) | parts
+    """A model; one with experts, latent or sparse attention, or layers with a state has the leaves of these."""
+    parts = (types.Experts, types.Latent, types.Recurrent, types.Sparse)
+    return _stated(found, types.Workload) | functools.reduce(
+        operator.or_, (_optional(found, part, part.__name__.lower()) for part in parts)
+    )
 
 
 def _software(found: Entry, folder: Folder, fine: bool) -> Values:

@@ -241,6 +241,8 @@ _MODEL = Table(
     | {
         "experts": Table(_leaves(types.Experts), needs=_stated(types.Experts)),
         "latent": Table(_leaves(types.Latent), needs=_stated(types.Latent)),
+        "recurrent": Table(_leaves(types.Recurrent), needs=_stated(types.Recurrent)),
+        "sparse": Table(_leaves(types.Sparse), needs=_stated(types.Sparse)),
     },
     needs=("n_layers", "hidden", "n_heads", "ffn_hidden", "vocab", "seq_len"),
 )  # fmt: skip

@@ -57,7 +57,7 @@ from dse.types.software import (
     Tiers,
 )
 from dse.types.technology import GENERATED, Board, Chip, LogicNode, MemoryTechnology
-from dse.types.workload import Adapters, Experts, Latent, Packing, Workload
+from dse.types.workload import Adapters, Experts, Latent, Packing, Recurrent, Sparse, Workload
 
 __all__ = [
     "COUNT",
@@ -118,6 +118,7 @@ __all__ = [
     "Precision",
     "Reach",
     "Recompute",
+    "Recurrent",
     "Requests",
     "Scalar",
     "Schedule",
@@ -127,6 +128,7 @@ __all__ = [
     "ServingMetrics",
     "Sharding",
     "Software",
+    "Sparse",
     "Steps",
     "System",
     "Tiers",

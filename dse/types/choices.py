@@ -168,6 +168,7 @@ class Infeasible(IntFlag):
     experts_unsupported = 65536
     storage = 131072
     latency = 262144
+    layers_unsupported = 524288
 
 
 #: One sentence a bit, for tables and dataset attributes.
@@ -203,6 +204,7 @@ INFEASIBLE_MEANING = {
         "ep does not divide the experts, etp their width, tp the shared expert's, or ep x etp x dp_replicate not "
         "tp x cp x dp"
     ),
+    Infeasible.layers_unsupported: "layers with a state and sparse attention are modelled in serving alone",
     Infeasible.experts_unsupported: (
         "experts are not modelled under tp without sequence parallelism, nor with selective-op recompute"
     ),
