@@ -22,18 +22,22 @@ from dse.types import (
     Chip,
     ContextParallel,
     Design,
+    Emissions,
     Engine,
     ExpertKernels,
     ExpertMapping,
     Experts,
+    Fab,
     HostTiers,
     Latent,
     Links,
+    Made,
     Mapping,
     Package,
     Packing,
     Pods,
     Precision,
+    Prices,
     Recompute,
     Recurrent,
     Requests,
@@ -106,10 +110,18 @@ OF_TRAINING: dict[str, type] = {
 #: Records of a design that serves.
 OF_SERVING: dict[str, type] = {"workload.requests": Requests, "mapping.serving": Serving, "software.engine": Engine}
 
+#: What the accelerator is made of and sold at, as the catalogue knows it.
+MADE = "system.accelerator.made"
+
+#: Records of what a design costs and emits; the defaults of each hold where it is absent.
+OF_MONEY: dict[str, type] = {
+    MADE: Made, "system.accelerator.fab": Fab, "system.prices": Prices, "system.emissions": Emissions,
+}  # fmt: skip
+
 #: Records that only some designs have: path → class.
 OPTIONAL: dict[str, type] = {
     CHIP: Chip, PODS: Pods, LINKS: Links, PACKAGE: Package, EXPERTS: Experts, **OF_SHAPE, **OF_EXPERTS,
-    **OF_TRAINING, **OF_SERVING,
+    **OF_TRAINING, **OF_SERVING, **OF_MONEY,
 }  # fmt: skip
 
 
@@ -396,6 +408,7 @@ def design(
         shape
         | catalog.within("system", catalog.values("system", system))
         | stack_values(stack, "software", any_option, experts)
+        | catalog.within(MADE, catalog.made(system))
     )
     for path in stated:
         check_chip(path, f"{CHIP}.die_area" in values, where)

@@ -10,6 +10,7 @@ from dse.types import (
     Collective,
     ContextExchange,
     Infeasible,
+    Packaging,
     Placement,
     Precision,
     Recompute,
@@ -27,6 +28,7 @@ CODES = {
     ContextExchange: "p2p all_gather a2a a2a_p2p",
     Placement: "tp_cp_dp_pp tp_cp_pp_dp",
     AllToAll: "pairwise by_rank by_node",
+    Packaging: "organic fan_out silicon bridge hybrid",
 }
 REASONS = (
     "memory heads_not_divisible width_not_divisible layers_not_divisible batch_not_divisible sequence_not_divisible "

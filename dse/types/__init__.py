@@ -16,6 +16,7 @@ from dse.types.choices import (
     Load,
     MessageKind,
     OperatorKind,
+    Packaging,
     Placement,
     Precision,
     Recompute,
@@ -42,6 +43,7 @@ from dse.types.fields import (
 from dse.types.kernels import AttentionKernels, EfficiencySteps, FineKernels, Kernels, Steps
 from dse.types.machine import HOST, Accelerator, HostTiers, MatrixRate, MemoryTier, System
 from dse.types.metrics import Metrics
+from dse.types.money import Assembly, Emissions, Fab, Made, Prices, Process
 from dse.types.network import CollectiveKernels, Links, Network, Package, Pods, Volumes
 from dse.types.operations import Dimension, Element, Group, Message, Operator, Reach, Scope, Window, Work
 from dse.types.power import Power
@@ -73,6 +75,7 @@ __all__ = [
     "Accelerator",
     "Adapters",
     "AllToAll",
+    "Assembly",
     "Attention",
     "AttentionKernels",
     "Board",
@@ -87,10 +90,12 @@ __all__ = [
     "Dimension",
     "EfficiencySteps",
     "Element",
+    "Emissions",
     "Engine",
     "ExpertKernels",
     "ExpertMapping",
     "Experts",
+    "Fab",
     "FineKernels",
     "Group",
     "HostTiers",
@@ -100,6 +105,7 @@ __all__ = [
     "Links",
     "Load",
     "LogicNode",
+    "Made",
     "Mapping",
     "MatrixRate",
     "MemoryTechnology",
@@ -111,11 +117,14 @@ __all__ = [
     "Operator",
     "OperatorKind",
     "Package",
+    "Packaging",
     "Packing",
     "Placement",
     "Pods",
     "Power",
     "Precision",
+    "Prices",
+    "Process",
     "Reach",
     "Recompute",
     "Recurrent",

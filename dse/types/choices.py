@@ -101,6 +101,16 @@ class Load(IntEnum):
     offline = 3  # as many as the engine can hold
 
 
+class Packaging(IntEnum):
+    """How the dies of an accelerator are joined (:class:`dse.types.Assembly` has what each takes)."""
+
+    organic = 0  # on an organic substrate
+    fan_out = 1  # on redistribution layers
+    silicon = 2  # on a silicon interposer
+    bridge = 3  # on redistribution layers with bridges of silicon between neighbours
+    hybrid = 4  # compute dies bonded face to face on base dies, these on a silicon interposer
+
+
 class Placement(IntEnum):
     """Which parallel dimension is innermost (neighbouring devices) to outermost."""
 

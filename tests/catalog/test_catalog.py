@@ -178,7 +178,7 @@ def test_a_misspelt_name_is_suggested(kind, name, suggestion):
 
 
 def test_an_unknown_kind_is_an_input_error():
-    with pytest.raises(InputError, match="accelerator, architecture, kernels, memory"):
+    with pytest.raises(InputError, match="accelerator, architecture, cost, kernels, memory"):
         catalog.names("gpu")
 
 
