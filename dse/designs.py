@@ -26,10 +26,12 @@ from dse.types import (
     ExpertKernels,
     ExpertMapping,
     Experts,
+    FarMemory,
     HostTiers,
     Latent,
     Links,
     Mapping,
+    NanoBatches,
     Package,
     Packing,
     Pods,
@@ -40,6 +42,7 @@ from dse.types import (
     Serving,
     Sharding,
     Sparse,
+    Spill,
     Tiers,
     choice_name,
     paths,
@@ -104,7 +107,10 @@ OF_TRAINING: dict[str, type] = {
 }  # fmt: skip
 
 #: Records of a design that serves.
-OF_SERVING: dict[str, type] = {"workload.requests": Requests, "mapping.serving": Serving, "software.engine": Engine}
+OF_SERVING: dict[str, type] = {
+    "workload.requests": Requests, "mapping.serving": Serving, "software.engine": Engine, "mapping.nano": NanoBatches,
+    "mapping.spill": Spill, "system.far": FarMemory,
+}  # fmt: skip
 
 #: Records that only some designs have: path → class.
 OPTIONAL: dict[str, type] = {
