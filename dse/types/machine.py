@@ -69,6 +69,18 @@ class HostTiers:
 
 
 @record
+class FarMemory:
+    """A memory beyond that of a device, a device's share, in place of its host's; an optional part of a system."""
+
+    capacity: Scalar = metadata("", "B", "capacity of it", default=HOST.capacity, bounds=POSITIVE)
+    bandwidth: Scalar = metadata("", "B/s", "rate at which a device reads it", default=HOST.bandwidth, bounds=POSITIVE)
+    near_bandwidth: Scalar = metadata(
+        "", "B/s", "rate at which it is read by attention that is computed beside it (InstInfer: Pan et al. 2024), 0 "
+        "where it is not", default=0.0,
+    )  # fmt: skip
+
+
+@record
 class System:
     """A cluster: ``n_devices`` accelerators, switched scale-up domains joined by a scale-out network."""
 
@@ -76,6 +88,7 @@ class System:
     scale_up: Network
     scale_out: Network
     host: MemoryTier = HOST
+    far: FarMemory | None = None  # where weights and cache that lie beyond the device are the host's
     host_tiers: HostTiers | None = None  # those of HostTiers() where a mapping uses any
     host_power: Scalar = metadata(
         "", "W", "a device's share of its node's power: processors, fans, NICs, conversion", default=200.0
