@@ -21,6 +21,7 @@ from dse.types import (
     Adapters,
     Chip,
     ContextParallel,
+    Convergence,
     Design,
     Engine,
     ExpertKernels,
@@ -35,6 +36,7 @@ from dse.types import (
     Pods,
     Precision,
     Recompute,
+    Reliability,
     Requests,
     Serving,
     Sharding,
@@ -85,6 +87,7 @@ _OF_WORKLOAD = {EXPERTS: EXPERTS, "workload.latent": "workload.latent", **dict.f
 OF_TRAINING: dict[str, type] = {
     "workload.adapters": Adapters, "workload.packing": Packing, "mapping.sharding": Sharding,
     "mapping.context": ContextParallel, "mapping.tiers": Tiers, "system.host_tiers": HostTiers,
+    "system.reliability": Reliability, "workload.convergence": Convergence,
 }  # fmt: skip
 
 #: Records of a design that serves.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dse.model.accounts import energy, memory
 from dse.model.accounts.bounds import BoundBy, step_bounds
+from dse.model.accounts.failures import run_with_failures
 from dse.model.accounts.feasibility import fits_probability, infeasible_reason
 from dse.model.accounts.throughput import throughput
 from dse.model.layout import lay_out
@@ -52,6 +53,7 @@ def evaluate(design: Design) -> Metrics:
         energy_per_step=drawn.parts.total,
         **{f"energy_per_step_{part}": value for part, value in drawn.parts._asdict().items()},
         **energy.powers(design, layout, drawn, step.total),
+        **run_with_failures(design, layout, work, step),
         feasible=reason == 0,
         infeasible_reason=reason,
     )

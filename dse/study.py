@@ -18,21 +18,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.designs import leaf
-from dse.quantities import gib, percent, prefixed, quantity
+from dse.quantities import duration, gib, percent, prefixed, quantity
 from dse.types import (
     INFEASIBLE_MEANING,
+    Checkpoint,
     Design,
     Infeasible,
     Metrics,
     Operator,
     Precision,
     Recompute,
+    Reliability,
     Scalar,
     Schedule,
     SequenceParallel,
     choice_name,
 )
-from dse.types.metrics import ENERGY
+from dse.types.metrics import ENERGY, RUN
 
 _GIB = 2.0**30
 
@@ -380,11 +382,12 @@ def _training_settings(design: Design) -> str:
 
 
 def _training_remark(total: str, metrics: Mapping[str, float], design: Design) -> str:
-    """Of memory the chance that it fits, of energy what power it takes."""
+    """Of memory the chance that it fits, of energy what power it takes, of a run how it fails."""
     if total == "peak_memory":
         fits, sure = percent(metrics["fits_probability"]), gib(_surely_below(design))
         return f"Chance that it fits: {fits}. A prediction of up to {sure} would fit with a chance of 90 %."
-    return _training_power(metrics, design) if total == "energy_per_step" else ""
+    told = {"energy_per_step": _training_power, "run_time_with_failures": _training_failures}
+    return told[total](metrics, design) if total in told else ""
 
 
 def _surely_below(design: Design, chance: float = 0.9) -> float:
@@ -409,6 +412,20 @@ def _training_power(metrics: Mapping[str, float], design: Design) -> str:
     )
 
 
+def _training_failures(metrics: Mapping[str, float], design: Design) -> str:
+    """How often the job fails, how it is kept, and what share of the time it trains."""
+    kind = choice_name(Checkpoint(int((design.system.reliability or Reliability()).checkpoint)))
+    between, whole = metrics["time_between_failures"], metrics["run_time_with_failures"]
+    return (
+        f"Effective training time: {percent(metrics['goodput_fraction'])}. The job fails every {duration(between)}, "
+        f"{whole / between:,.0f} times a run. A checkpoint ({kind}) has {gib(metrics['checkpoint_bytes'])}; every "
+        f"{quantity(metrics['checkpoint_interval'], 's')} one stops training for "
+        f"{quantity(metrics['checkpoint_stall'], 's')} and is safe {quantity(metrics['checkpoint_time'], 's')} after "
+        f"it began. The run takes {prefixed(metrics['tokens_needed'], 'tokens')} and {metrics['run_flops']:.3g} model "
+        "FLOPs."
+    )
+
+
 #: Training steps: :class:`~dse.types.Metrics` of ``dse.evaluate``.
 TRAINING = Study(
     name="training",
@@ -421,7 +438,7 @@ TRAINING = Study(
     memory="peak_memory",
     memory_reasons=Infeasible.memory | Infeasible.host_memory,
     shortfalls=_training_shortfalls,
-    totals=("step_time", "peak_memory", "energy_per_step"),
+    totals=("step_time", "peak_memory", "energy_per_step", "run_time_with_failures"),
     energy="energy_per_step",
     beside=Shown("MFU", "mfu", "percent"),
     capacity=_usable,
@@ -454,6 +471,7 @@ TRAINING = Study(
     },
     optional={
         ENERGY: ("system.accelerator.power.", "system.accelerator.chip.", "system.host_power", "system.pue"),
+        RUN: ("system.reliability.",),
     },
     idle_options={
         "mapping.sequence_parallel": lambda d: d["mapping.tp"] == 1,

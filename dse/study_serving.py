@@ -16,13 +16,14 @@ _GB = 1e9
 #: Leaves that only training reads.
 _OF_TRAINING = (
     "system.accelerator.power.limit",  # which clock it leaves is known of training steps alone
+    "system.reliability.",
     *(f"mapping.{name}" for name in (
         "cp", "micro_batch", "virtual_stages", "recompute", "recompute_share", "zero_stage", "sequence_parallel",
         "dp_replicate", "offload_weights", "offload_activations", "offload_optimizer", "overlap_dp", "sharding.",
         "tiers.", "context.",
     )),
     *(f"workload.{name}" for name in ("global_batch", "seq_len", "dropout", "backward", "run_tokens", "adapters.",
-                                      "packing.")),
+                                      "packing.", "convergence.")),
 )  # fmt: skip
 
 #: Sequences of a global batch, which serving has not: a multiple of any dp, so that no rule of training objects.

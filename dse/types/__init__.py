@@ -10,6 +10,7 @@ from dse.types.choices import (
     INFEASIBLE_MEANING,
     AllToAll,
     Attention,
+    Checkpoint,
     Collective,
     ContextExchange,
     Infeasible,
@@ -45,6 +46,7 @@ from dse.types.metrics import Metrics
 from dse.types.network import CollectiveKernels, Links, Network, Package, Pods, Volumes
 from dse.types.operations import Dimension, Element, Group, Message, Operator, Reach, Scope, Window, Work
 from dse.types.power import Power
+from dse.types.reliability import Reliability
 from dse.types.serving import Engine, Requests, Serving, ServingMetrics
 from dse.types.software import (
     Capabilities,
@@ -57,7 +59,7 @@ from dse.types.software import (
     Tiers,
 )
 from dse.types.technology import GENERATED, Board, Chip, LogicNode, MemoryTechnology
-from dse.types.workload import Adapters, Experts, Latent, Packing, Workload
+from dse.types.workload import Adapters, Convergence, Experts, Latent, Packing, Workload
 
 __all__ = [
     "COUNT",
@@ -78,11 +80,13 @@ __all__ = [
     "Board",
     "Bounds",
     "Capabilities",
+    "Checkpoint",
     "Chip",
     "Collective",
     "CollectiveKernels",
     "ContextExchange",
     "ContextParallel",
+    "Convergence",
     "Design",
     "Dimension",
     "EfficiencySteps",
@@ -118,6 +122,7 @@ __all__ = [
     "Precision",
     "Reach",
     "Recompute",
+    "Reliability",
     "Requests",
     "Scalar",
     "Schedule",

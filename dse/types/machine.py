@@ -6,6 +6,7 @@ from dse.types.fields import COUNT, POSITIVE, Bounds, Scalar, metadata, record
 from dse.types.kernels import Kernels
 from dse.types.network import Network
 from dse.types.power import Power
+from dse.types.reliability import Reliability
 from dse.types.technology import Board, Chip
 
 
@@ -74,6 +75,7 @@ class System:
     scale_out: Network
     host: MemoryTier = HOST
     host_tiers: HostTiers | None = None  # those of HostTiers() where a mapping uses any
+    reliability: Reliability | None = None  # as Reliability() has it where nothing is said
     host_power: Scalar = metadata(
         "", "W", "a device's share of its node's power: processors, fans, NICs, conversion", default=200.0
     )

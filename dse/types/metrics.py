@@ -7,6 +7,9 @@ from dse.types.fields import Scalar, metadata, record
 #: Group of the metrics that sweeps leave out unless they are asked for.
 ENERGY = "energy"
 
+#: Group of those of a whole run with its failures, left out as well.
+RUN = "run"
+
 
 @record
 class Metrics:
@@ -64,5 +67,21 @@ class Metrics:
     device_power: Scalar = metadata("", "W", "average board power of a device", group=ENERGY)
     run_time: Scalar = metadata("", "s", "time of a whole training run without failures")
     run_energy: Scalar = metadata("", "J", "energy of a whole training run without failures", group=ENERGY)
+    tokens_needed: Scalar = metadata("", "1", "tokens of the run, those that its batch needs more included", group=RUN)
+    run_flops: Scalar = metadata("", "FLOP", "model FLOPs of the run", group=RUN)
+    time_between_failures: Scalar = metadata("", "s", "mean time between failures of the whole job", group=RUN)
+    checkpoint_bytes: Scalar = metadata("", "B", "bytes of a checkpoint: weights and optimiser state", group=RUN)
+    checkpoint_time: Scalar = metadata("", "s", "time until a checkpoint can be gone back to", group=RUN)
+    checkpoint_stall: Scalar = metadata("", "s", "time that training loses for a checkpoint", group=RUN)
+    checkpoint_interval: Scalar = metadata("", "s", "training time between two checkpoints", group=RUN)
+    goodput_fraction: Scalar = metadata("", "1", "time of the run without failures over that with them", group=RUN)
+    run_time_with_failures: Scalar = metadata("", "s", "expected time of a whole training run with failures", group=RUN)
+    run_time_with_failures_training: Scalar = metadata("", "s", "training whose result is kept", group=RUN)
+    run_time_with_failures_stragglers: Scalar = metadata("", "s", "slow devices and congestion", group=RUN)
+    run_time_with_failures_checkpointing: Scalar = metadata("", "s", "training that waits for checkpoints", group=RUN)
+    run_time_with_failures_lost_work: Scalar = metadata("", "s", "training done again after failures", group=RUN)
+    run_time_with_failures_detection: Scalar = metadata("", "s", "failures that are not yet found", group=RUN)
+    run_time_with_failures_restart: Scalar = metadata("", "s", "starting again, and loading a checkpoint", group=RUN)
+    run_time_with_failures_repair: Scalar = metadata("", "s", "waiting for a node where no spare is left", group=RUN)
     feasible: Scalar = metadata("", "1", "whether the design can run")
     infeasible_reason: Scalar = metadata("", "1", "why it cannot: bits of Infeasible")
