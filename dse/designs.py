@@ -23,23 +23,29 @@ from dse.types import (
     ContextParallel,
     Convergence,
     Design,
+    Emissions,
     Engine,
     ExpertKernels,
     ExpertMapping,
     Experts,
+    Fab,
     HostTiers,
     Latent,
     Links,
+    Made,
     Mapping,
     Package,
     Packing,
     Pods,
     Precision,
+    Prices,
     Recompute,
+    Recurrent,
     Reliability,
     Requests,
     Serving,
     Sharding,
+    Sparse,
     Tiers,
     choice_name,
     paths,
@@ -80,8 +86,22 @@ EXPERTS = "workload.experts"
 #: Records of a mapping and a stack that are there where the workload has experts.
 OF_EXPERTS: dict[str, type] = {"mapping.experts": ExpertMapping, "software.experts": ExpertKernels}
 
+#: Records of a model's shape beside its experts: path → class.
+OF_SHAPE: dict[str, type] = {
+    "workload.latent": Latent, "workload.recurrent": Recurrent, "workload.sparse": Sparse,
+}  # fmt: skip
+
+#: Record → what a model that has it has, and a model that does.
+_SHAPES = {
+    EXPERTS: ("experts", "deepseek-v3"), "workload.latent": ("latent attention", "deepseek-v3"),
+    "workload.recurrent": ("layers with a state", "nemotron-nano-9b-v2"),
+    "workload.sparse": ("sparse attention", "glm-5"),
+}  # fmt: skip
+
 #: Record that is there or not with a record of the workload → that record.
-_OF_WORKLOAD = {EXPERTS: EXPERTS, "workload.latent": "workload.latent", **dict.fromkeys(OF_EXPERTS, EXPERTS)}
+_OF_WORKLOAD = {
+    **{record: record for record in (EXPERTS, *OF_SHAPE)}, **dict.fromkeys(OF_EXPERTS, EXPERTS)
+}  # fmt: skip
 
 #: Records of how a model is trained, which a design has that states a leaf of theirs.
 OF_TRAINING: dict[str, type] = {
@@ -93,10 +113,18 @@ OF_TRAINING: dict[str, type] = {
 #: Records of a design that serves.
 OF_SERVING: dict[str, type] = {"workload.requests": Requests, "mapping.serving": Serving, "software.engine": Engine}
 
+#: What the accelerator is made of and sold at, as the catalogue knows it.
+MADE = "system.accelerator.made"
+
+#: Records of what a design costs and emits; the defaults of each hold where it is absent.
+OF_MONEY: dict[str, type] = {
+    MADE: Made, "system.accelerator.fab": Fab, "system.prices": Prices, "system.emissions": Emissions,
+}  # fmt: skip
+
 #: Records that only some designs have: path → class.
 OPTIONAL: dict[str, type] = {
-    CHIP: Chip, PODS: Pods, LINKS: Links, PACKAGE: Package, EXPERTS: Experts, "workload.latent": Latent, **OF_EXPERTS,
-    **OF_TRAINING, **OF_SERVING,
+    CHIP: Chip, PODS: Pods, LINKS: Links, PACKAGE: Package, EXPERTS: Experts, **OF_SHAPE, **OF_EXPERTS,
+    **OF_TRAINING, **OF_SERVING, **OF_MONEY,
 }  # fmt: skip
 
 
@@ -135,13 +163,13 @@ def check_chip(path: str, generated: bool, where: str) -> None:
 
 
 def check_experts(path: str, values: MappingABC[str, Any], where: str) -> None:
-    """That a design whose workload brings these values has a leaf of experts, or of latent attention, at ``path``."""
+    """That a design whose workload brings these values has the record of a leaf at ``path``, if it is of a shape."""
     needs = next((_OF_WORKLOAD[record] for record in _OF_WORKLOAD if path.startswith(f"{record}.")), None)
     if needs is not None and not _has_record(values, needs):
-        what = "experts" if needs == EXPERTS else "latent attention"
+        what, such = _SHAPES[needs]
         raise InputError(
             where, path.rpartition(".")[2], f"leaves of a model without {what}",
-            f"name a workload that has {what}, such as deepseek-v3",
+            f"name a workload that has {what}, such as {such}",
         )  # fmt: skip
 
 
@@ -383,6 +411,7 @@ def design(
         shape
         | catalog.within("system", catalog.values("system", system))
         | stack_values(stack, "software", any_option, experts)
+        | catalog.within(MADE, catalog.made(system))
     )
     for path in stated:
         check_chip(path, f"{CHIP}.die_area" in values, where)

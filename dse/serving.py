@@ -14,6 +14,7 @@ from dse.model.machine import technology
 from dse.model.machine.power import at_clock, clock_ratio
 from dse.model.machine.rates import matrix_rate
 from dse.model.serving.energy import drawn
+from dse.model.serving.goodput import share_in_time
 from dse.model.serving.memory import Room, room
 from dse.model.serving.steady import Served, served
 from dse.model.serving.work import ranks_of_experts, stage_of
@@ -49,6 +50,7 @@ def serve(design: Design) -> ServingMetrics:
     first = engine.request_time + found.waiting + found.prompt
     reason = _reason(design, requests, held, found, first)
     rate = ranks * found.rate
+    in_time = share_in_time(requests, serving, found, engine.request_time)
     tokens = rate * requests.output_tokens
     cache = found.running * held.a_sequence
     spent = drawn(stage, ranks_of_experts(design), requests, serving, phases, found.rate)
@@ -70,6 +72,8 @@ def serve(design: Design) -> ServingMetrics:
         output_tokens_per_second_per_device=tokens / devices,
         output_tokens_per_second_per_user=1.0 / found.token,
         requests_per_second=rate,
+        share_in_time=in_time,
+        goodput=rate * in_time,
         concurrency_limit=ranks * jnp.minimum(held.sequences, engine.most_sequences),
         prefill_share=found.mixed,
         peak_memory=held.weights + cache + held.runtime,

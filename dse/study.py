@@ -482,6 +482,8 @@ TRAINING = Study(
         "mapping.experts.all_to_all": lambda d: d["mapping.experts.ep"] == 1,
         "mapping.experts.dispatch_precision": lambda d: d["mapping.experts.ep"] == 1,
         "mapping.experts.overlap_ep": lambda d: d["mapping.experts.ep"] * d["mapping.experts.etp"] == 1,
+        "mapping.context.cp_comm_type": lambda d: d["mapping.cp"] == 1,
+        "mapping.context.a2a_size": lambda d: d["mapping.cp"] == 1,
         "mapping.placement": lambda d: (d["mapping.dp"] == 1) | (d["mapping.pp"] == 1),
         "mapping.schedule": lambda d: d["mapping.pp"] == 1,
     },

@@ -26,6 +26,9 @@ _OF_TRAINING = (
                                       "packing.", "convergence.")),
 )  # fmt: skip
 
+#: Operators that only steps with prompts have, and only those in which sequences decode.
+_OF_PROMPTS, _OF_DECODING = ("prefill_attention", "prefill_state"), ("decode_attention", "decode_state")
+
 #: Sequences of a global batch, which serving has not: a multiple of any dp, so that no rule of training objects.
 _ANY_BATCH = 2.0**15 * 3**2 * 5 * 7
 
@@ -114,7 +117,7 @@ def _headline(metrics: Mapping[str, float]) -> tuple[str, ...]:
     return (
         "time_to_first_token", "time_per_output_token", "inter_token_latency", "request_latency",
         "output_tokens_per_second", "output_tokens_per_second_per_device", "output_tokens_per_second_per_user",
-        "requests_per_second", "concurrency_limit", "prefill_share", "parameters", "peak_memory",
+        "requests_per_second", "goodput", "concurrency_limit", "prefill_share", "parameters", "peak_memory",
     )  # fmt: skip
 
 
@@ -163,7 +166,8 @@ def _inside(design: Design) -> Any:
     import jax.numpy as jnp
 
     from dse.model.machine.technology import generated
-    from dse.model.serving.work import Batch, ranks_of_experts, stage_of, step_work
+    from dse.model.serving.batch import Batch
+    from dse.model.serving.work import ranks_of_experts, stage_of, step_work
     from dse.study import Inside
     from dse.types import Requests, Serving
 
@@ -176,8 +180,8 @@ def _inside(design: Design) -> Any:
     decode = step_work(stage, ranks, serving, Batch(_decoding(built), context, 0.0, 0.0, serving.drafts))
     prefill = step_work(stage, ranks, serving, Batch(0.0, 0.0, chunk, reach))
     sections = {
-        "decode": [o for o in (*decode.layer, decode.head) if o.name != "prefill_attention"],
-        "prefill": [o for o in (*prefill.layer, prefill.head) if o.name != "decode_attention"],
+        "decode": [o for o in (*decode.layer, decode.head) if o.name not in _OF_PROMPTS],
+        "prefill": [o for o in (*prefill.layer, prefill.head) if o.name not in _OF_DECODING],
     }
     forward = {
         phase: tuple(o._replace(input_gradient=None, weight_gradient=None) for o in operators)

@@ -25,7 +25,7 @@ LEVELS: list[tuple[str, ...]] = [
     ("dse.model.layout",),
     ("dse.model.work",),
     ("dse.model.machine",),
-    ("dse.model.parallel",),
+    ("dse.model.parallel", "dse.model.money"),
     ("dse.model.steps",),
     ("dse.model.accounts",),
     ("dse.model.serving",),

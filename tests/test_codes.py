@@ -11,6 +11,7 @@ from dse.types import (
     Collective,
     ContextExchange,
     Infeasible,
+    Packaging,
     Placement,
     Precision,
     Recompute,
@@ -29,12 +30,13 @@ CODES = {
     Placement: "tp_cp_dp_pp tp_cp_pp_dp",
     AllToAll: "pairwise by_rank by_node",
     Checkpoint: "synchronous asynchronous in_memory",
+    Packaging: "organic fan_out silicon bridge hybrid",
 }
 REASONS = (
     "memory heads_not_divisible width_not_divisible layers_not_divisible batch_not_divisible sequence_not_divisible "
     "device_count_mismatch interleave_not_divisible network_too_small precision_unsupported host_memory "
     "offload_too_few_layers power shards_not_divisible stack_lacks "
-    "experts_not_divisible experts_unsupported storage"
+    "experts_not_divisible experts_unsupported storage latency layers_unsupported"
 )
 
 

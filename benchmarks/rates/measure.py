@@ -7,9 +7,9 @@ import platform
 from datetime import date
 from typing import Any
 
-from benchmarks.rates.programs import gradients, rates, writing
-from benchmarks.rates.runs import billion, machines, scaling, start_up
-from benchmarks.rates.sweeps import LARGE_SWEEP, STANDARD_SWEEP
+from benchmarks.rates.programs import gradients, rates, rates_by_kind, writing
+from benchmarks.rates.runs import billion, experts, machines, scaling, start_up
+from benchmarks.rates.sweeps import LARGE_SWEEP, SERVING_SWEEP, STANDARD_SWEEP
 
 
 def bench(starts: bool = True) -> dict[str, Any]:
@@ -22,8 +22,12 @@ def bench(starts: bool = True) -> dict[str, Any]:
         Rates in designs/s, times in seconds, memory in bytes, and what they were measured on.
     """
     # Fresh processes first: Linux counts the size of the process that starts another one as that one's peak.
-    measured = start_up(STANDARD_SWEEP) | billion() | machines() if starts else {}
-    measured |= rates(LARGE_SWEEP) | gradients() | writing(STANDARD_SWEEP)
+    measured: dict[str, Any] = {}
+    if starts:
+        serving = start_up(SERVING_SWEEP)
+        measured |= {f"serving_{name}": serving[name] for name in ("cold_seconds", "warm_seconds")}
+        measured |= start_up(STANDARD_SWEEP) | billion() | machines() | experts()
+    measured |= rates(LARGE_SWEEP) | rates_by_kind() | gradients() | writing(STANDARD_SWEEP)
     if starts:
         measured |= scaling(measured)
 

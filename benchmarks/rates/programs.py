@@ -10,19 +10,21 @@ import os
 import pkgutil
 import subprocess
 import sys
+import tempfile
 import time
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.rates.sweeps import ROOT
+from benchmarks.rates.sweeps import EXPERTS_SWEEP, ROOT, SERVING_SWEEP
 from dse.environment import fuse_outputs
 
 if TYPE_CHECKING:
     import numpy as np
 
     from dse.sweep.engine.engine import Engine
+    from dse.sweep.engine.nesting import Nest
 
 #: Leaves of the system by which the step time is differentiated.
 _GRADIENT_LEAVES = (
@@ -44,25 +46,68 @@ def rates(sweep: Path) -> dict[str, float]:
     ``*_full`` gives every output, ``*_best`` the scores and the counts by reason alone. Only distinct
     mappings count. ``loop`` is the same formulas in a plain Python loop.
     """
-    fuse_outputs()  # as every sweep does
+    engine = _engine(sweep)
     import jax
     import numpy as np
 
-    from dse.sweep import plan
     from dse.sweep.engine.chunks import evaluate_designs
     from dse.sweep.engine.decoding import look_up
-    from dse.sweep.engine.engine import CHUNK_FULL, CHUNK_SCORES, CHUNK_SHORT, Engine
+    from dse.sweep.engine.engine import CHUNK_SHORT
     from dse.sweep.engine.nesting import Nest
 
-    grid, _ = plan(sweep)
-    engine = Engine(grid)
+    grid = engine.grid
     flat = Nest(grid, (), ())
     index = np.arange(CHUNK_SHORT) * 1009 % grid.n_designs
     digits, share = tuple(flat.digits(index)), grid.table.distinct.mean()
-    tables, nest = engine.tables(flat), engine.score_nest(by_point=False)
+    tables, flat_best = engine.tables(flat), engine.lines(flat, CHUNK_SHORT)
+
+    def flat_full() -> float:
+        values = look_up(tables.outer, digits)
+        jax.block_until_ready(evaluate_designs(tables.base, values, program=engine.program))
+        return len(index)
+
+    def flat_scores() -> float:
+        jax.block_until_ready(engine.scores(flat, 0, flat_best, np.zeros((0, 1), np.float32)))
+        return flat_best * flat.outer_a_line * share
+
+    return {
+        "flat_full": _rate(flat_full),
+        "flat_best": _rate(flat_scores),
+        **_grid_rates(engine),
+        "loop": loop_rate(engine, index[:: len(index) // 50]),
+    }
+
+
+def rates_by_kind() -> dict[str, float]:
+    """Designs a second of a sweep over mixtures of experts and of one over serving, each as it runs."""
+    with tempfile.TemporaryDirectory() as folder:
+        served = Path(folder) / "serving.toml"
+        text = SERVING_SWEEP.read_text(encoding="utf-8")
+        served.write_text(text.replace("to = 1024, factor = 4 }", "to = 1024, count = 2000 }"), encoding="utf-8")
+        sweeps = {"experts": EXPERTS_SWEEP, "serving": served}
+        found = {kind: _grid_rates(_engine(sweep)) for kind, sweep in sweeps.items()}
+    return {f"{kind}_{name}": rate for kind, rates in found.items() for name, rate in rates.items()}
+
+
+def _engine(sweep: Path) -> Engine:
+    """The engine of a sweep, as every sweep has it."""
+    fuse_outputs()
+    from dse.sweep import plan
+    from dse.sweep.engine.engine import Engine
+
+    return Engine(plan(sweep, "top:1")[0])
+
+
+def _grid_rates(engine: Engine) -> dict[str, float]:
+    """Designs a second with every output, and of the scores alone: a pass over a small sweep, chunks of a large one."""
+    import jax
+    import numpy as np
+
+    from dse.sweep.engine.engine import CHUNK_FULL, CHUNK_SCORES
+
+    nest = engine.score_nest(by_point=False)
     pivots = np.zeros((0, 1), np.float32)
     full, best = engine.lines(engine.full_nest, CHUNK_FULL), engine.lines(nest, CHUNK_SCORES)
-    flat_best = engine.lines(flat, CHUNK_SHORT)
 
     def over_grid(nest: Nest, lines: int, run: Callable[[int], Any]) -> Callable[[], float]:
         """A whole pass over a small sweep, eight chunks of a large one; two at a time, as a sweep has them."""
@@ -75,25 +120,13 @@ def rates(sweep: Path) -> dict[str, float]:
                 jax.block_until_ready(before)
                 before = found
             jax.block_until_ready(before)
-            return min(nest.n_lines, 8 * lines) * grid.n_designs / nest.n_lines
+            return min(nest.n_lines, 8 * lines) * engine.grid.n_designs / nest.n_lines
 
         return once
 
-    def flat_full() -> float:
-        values = look_up(tables.outer, digits)
-        jax.block_until_ready(evaluate_designs(tables.base, values, program=engine.program))
-        return len(index)
-
-    def flat_scores() -> float:
-        jax.block_until_ready(engine.scores(flat, 0, flat_best, pivots))
-        return flat_best * flat.outer_a_line * share
-
     return {
-        "flat_full": _rate(flat_full),
-        "flat_best": _rate(flat_scores),
         "grid_full": _rate(over_grid(engine.full_nest, full, lambda line: engine.full(line, full))),
         "grid_best": _rate(over_grid(nest, best, lambda line: engine.scores(nest, line, best, pivots))),
-        "loop": loop_rate(engine, index[:: len(index) // 50]),
     }
 
 

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.rates.sweeps import LARGE_SWEEP, MACHINES_SWEEP
+from benchmarks.rates.sweeps import EXPERTS_SWEEP, LARGE_SWEEP, MACHINES_SWEEP
 
 #: Fresh processes of each kind, of which the fastest counts.
 _PROCESSES = 3
@@ -73,6 +73,17 @@ def machines() -> dict[str, float]:
     return {
         "machines_seconds": best["seconds"]["run"], "machines_designs": best["n_designs"],
         "machines_wall_seconds": min(run["wall"] for run in done),
+    }  # fmt: skip
+
+
+def experts() -> dict[str, float]:
+    """Seconds of the sweep over every mapping of a mixture of experts, in fresh processes; the first compiles."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = [_timed_run(EXPERTS_SWEEP, Path(folder), "--fresh") for _ in range(_PROCESSES)]
+    best = min(done[1:], key=lambda run: run["seconds"]["run"])
+    return {
+        "experts_seconds": best["seconds"]["run"], "experts_designs": best["n_designs"],
+        "experts_wall_seconds": min(run["wall"] for run in done[1:]), "experts_cold_seconds": done[0]["wall"],
     }  # fmt: skip
 
 

@@ -16,6 +16,12 @@ LARGE_SWEEP = ROOT / "sweeps" / "billion_designs.toml"
 #: The sweep of node x memory x network x clock x mapping.
 MACHINES_SWEEP = ROOT / "sweeps" / "technology_nodes_training.toml"
 
+#: Every mapping of a mixture of experts on one machine: five dimensions, schedules, formats.
+EXPERTS_SWEEP = ROOT / "sweeps" / "deepseek_v3_2048_h800.toml"
+
+#: What serves one model, by machine, format, mapping and load.
+SERVING_SWEEP = ROOT / "sweeps" / "llama3_70b_serving.toml"
+
 
 def shown(sweep: Path) -> str:
     """A sweep as pages name it: from the checkout on."""

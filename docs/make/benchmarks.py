@@ -6,7 +6,7 @@ from typing import Any
 
 from benchmarks.rates import against_loop, bench
 from benchmarks.rates.runs import SMALLER
-from benchmarks.rates.sweeps import LARGE_SWEEP, STANDARD_SWEEP, shown
+from benchmarks.rates.sweeps import EXPERTS_SWEEP, LARGE_SWEEP, SERVING_SWEEP, STANDARD_SWEEP, shown
 from docs.make.command import page_parser
 from docs.make.markdown import document, table
 
@@ -35,6 +35,15 @@ _LINES = [
     ("– peak resident memory", "billion_peak_memory_bytes", "{:.2e} B", "≤ 1e9 B"),
     ("best mapping of 1,400 generated machines, 1.1e8 designs", "machines_seconds", "{:.1f} s", "≤ 30 s"),
     ("– compilation and the rest included", "machines_wall_seconds", "{:.1f} s", ""),
+    ("every mapping of DeepSeek-V3 on 2,048 H800s, 1.7e7 designs", "experts_seconds", "{:.1f} s", "≤ 8.7 s"),
+    ("– the rest of a second `dse run` included", "experts_wall_seconds", "{:.1f} s", ""),
+    ("– cold", "experts_cold_seconds", "{:.1f} s", ""),
+    ("– as it runs, every output", "experts_grid_full", "{:,.0f} designs/s", ""),
+    ("– as it runs, best only", "experts_grid_best", "{:,.0f} designs/s", "≥ 2,000,000"),
+    ("serving as it runs, every output", "serving_grid_full", "{:,.0f} designs/s", "≥ 3,000,000"),
+    ("serving as it runs, best only", "serving_grid_best", "{:,.0f} designs/s", "≥ 10,000,000"),
+    ("cold `dse run` of serving", "serving_cold_seconds", "{:.1f} s", "≤ 7 s"),
+    ("second one", "serving_warm_seconds", "{:.1f} s", ""),
     *((f"exact best of {size} designs", f"best_of_{size}", "{:,.0f} designs/s", "alike" if size == "1e5" else "")
       for size in (*SMALLER, "1e9")),
     ("results written, as by default", "write_bytes_per_second", "{:.2e} B/s", "≥ 4e8 B/s with zstd"),
@@ -76,7 +85,9 @@ def page(measured: dict[str, Any]) -> str:
         "kept from before; they and those of 1e9 designs are the fastest of three. Rates are the best of many rounds "
         "in one process, compilation apart, and count distinct mappings only. 1e5 to 1e9 designs are ranked by step "
         f"time. Rates and seconds of 1e9 designs are of `{shown(LARGE_SWEEP)}`, compilation apart. Gradients are of "
-        "1,024 designs at once. Machines differ and are noisy: compare the lines of one page with each other.",
+        f"1,024 designs at once. Experts are those of `{shown(EXPERTS_SWEEP)}` (ten million designs were asked in "
+        f"5 s), serving is `{shown(SERVING_SWEEP)}`, its rates with 2,000 values of concurrency. Machines differ and "
+        "are noisy: compare the lines of one page with each other.",
         _PROFILE,
     ])  # fmt: skip
 

@@ -22,6 +22,7 @@ from dse.catalog.entries import (
     Values,
     check_between,
     load,
+    made_of,
     no_network,
     reference,
     referenced,
@@ -39,8 +40,8 @@ from dse.types.paths import build, leaves
 __all__ = [
     "EXPERTS_LEFT_OPEN", "FOLDERS", "LEFT_OPEN", "Constant", "Entry", "Sourced", "Values", "accelerator", "bounded",
     "catalog_root", "check", "check_between", "choice", "default_software", "digest", "entry", "kinds",
-    "mapping_defaults", "memory", "names", "network", "node", "provenance", "quantity", "resolve", "serving_defaults",
-    "software", "system", "unverified", "used", "values", "within", "workload",
+    "made", "mapping_defaults", "memory", "names", "network", "node", "provenance", "quantity", "resolve",
+    "serving_defaults", "software", "system", "unverified", "used", "values", "within", "workload",
 ]  # fmt: skip
 
 
@@ -232,6 +233,16 @@ def serving_defaults(name: str, where: str = "software", folder: Folder = None) 
     if not any(field.startswith("engine.") for field in found.values):
         return {}
     return {path: found.value(f"serving.{path}", a["default"]) for path, a in leaves(types.Serving).items()}
+
+
+def made(name: str, where: str = "system", folder: Folder = None) -> Values:
+    """What an accelerator, or that of a system, is made of and sold at: path in :class:`dse.types.Made` → value.
+
+    >>> made("h100")["price"], made("selene")["chiplets"]
+    (28000.0, 1.0)
+    """
+    found = entry("system", name, where, folder)
+    return made_of(found if found.kind == "accelerator" else load(*reference(found, "accelerator", folder), folder))
 
 
 # --- where values come from -------------------------------------------------------------------------------

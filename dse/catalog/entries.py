@@ -26,7 +26,7 @@ REFERENCES = {
     "accelerator": {
         "kernels.family": "kernels", "node.scale_up": "network", "node.scale_out": "network",
         "node.software": "software", "chip.architecture": "architecture", "chip.node": "node",
-        "chip.base_node": "node", "chip.memory": "memory",
+        "chip.base_node": "node", "chip.memory": "memory", "made.node": "node", "made.base_node": "node",
     },
     "kernels": {
         "family": "kernels", "node.scale_up": "network", "node.scale_out": "network", "node.software": "software",
@@ -44,6 +44,7 @@ Values = dict[str, Any]
 RECORDS: dict[str, type] = {
     "workload": types.Workload, "system": types.System, "accelerator": types.Accelerator, "network": types.Network,
     "software": types.Software, "node": types.LogicNode, "memory": types.MemoryTechnology,
+    "cost": types.Fab,
 }  # fmt: skip
 
 #: Kernels file that states what collectives of every network share, and what is typical of a facility.
@@ -131,10 +132,11 @@ def _workload_defaults(entry: Entry) -> dict[str, Sourced]:
 
 
 def _check_parts(entry: Entry, values: dict[str, Sourced]) -> None:
-    """That a part of experts or of latent attention is no more than what it is a part of."""
+    """That a part of a model is no more than what it is a part of."""
     for part, whole in (
         ("experts.top_k", "experts.n_experts"), ("experts.first_dense", "n_layers"),
         ("experts.group_limit", "experts.n_groups"), ("latent.rope_dim", "head_dim"),
+        *((f"recurrent.{kind}_layers", "n_layers") for kind in ("attention", "recurrent", "ffn")),
     ):  # fmt: skip
         most = values[whole].value if whole in values else 1.0
         if part in values and values[part].value > most:
@@ -315,9 +317,11 @@ def _accelerator(found: Entry, folder: Folder, fine: bool) -> Values:
 
 
 def _workload(found: Entry, folder: Folder, fine: bool) -> Values:
-    """A model; one with experts or latent attention has the leaves of these."""
-    parts = _optional(found, types.Experts, "experts") | _optional(found, types.Latent, "latent")
-    return _stated(found, types.Workload) | parts
+    """A model; one with experts, latent or sparse attention, or layers with a state has the leaves of these."""
+    parts = (types.Experts, types.Latent, types.Recurrent, types.Sparse)
+    return _stated(found, types.Workload) | functools.reduce(
+        operator.or_, (_optional(found, part, part.__name__.lower()) for part in parts)
+    )
 
 
 def _software(found: Entry, folder: Folder, fine: bool) -> Values:
@@ -397,6 +401,27 @@ def _facility(found: Entry, prefix: str, device: Entry, folder: Folder) -> Value
     share = stated("host_power_share") * device.value("chip.power_budget", device.value("power.tdp"))
     return {"host_power": found.value(f"{prefix}host_power", device.value("node.host_power", share)),
             "pue": stated("pue")}  # fmt: skip
+
+
+def made_of(device: Entry, folder: Folder = None) -> Values:
+    """What an accelerator is made of and sold at: path in :class:`dse.types.Made` → value.
+
+    One whose file names no process has no dies that could be priced.
+    """
+    values = {
+        path: device.value(f"made.{path}", about["default"])
+        for path, about in leaves(types.Made).items() if "." not in path
+    }  # fmt: skip
+    named = device.value("made.node")
+    stated = {"price": "price"} | ({"chiplets": "compute_dies", "logic_area": "die_area"} if named else {})
+    own = {path: device.value(f"made.{path}", device.value(field, values[path])) for path, field in stated.items()}
+    nodes = {"process": "made.node", "base_process": "made.base_node"}
+    processes = {
+        f"{record}.{path}": load(*reference(device, field, folder), folder).value(path, about["default"])
+        if device.value(field) is not None else about["default"]
+        for record, field in nodes.items() for path, about in leaves(types.Process).items()
+    }  # fmt: skip
+    return values | own | processes
 
 
 def _named(by: Entry, field: str, folder: Folder, fine: bool = False, name: str | None = None) -> Values:

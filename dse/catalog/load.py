@@ -17,7 +17,7 @@ from dse.errors import InputError, unknown_name
 FOLDERS = {
     "accelerator": "accelerators", "network": "networks", "system": "systems", "software": "software",
     "workload": "workloads", "kernels": "kernels", "node": "nodes", "memory": "memories",
-    "architecture": "architectures",
+    "architecture": "architectures", "cost": "cost",
 }  # fmt: skip
 
 #: A catalogue folder to search first; None for those of DSE_CATALOG and the package's own alone.

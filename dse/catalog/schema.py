@@ -146,6 +146,7 @@ _ACCELERATOR = Table(
             compute_dies="1", die_area=_AREA, transistors="1", tdp=_TDP, idle_power="W", boost_clock=_CLOCK,
             price="USD", vector_rate_fp64="FLOP/s", onchip_memory="B", host_bandwidth="B/s",
         )),
+        "made": Table(_texts("node", "base_node") | _without(_leaves(types.Made), "price")),
         "power": Table(_without(_POWER, "tdp")),  # tdp and the boost clock are physical
         "link": Table(_texts("kind", "topology") | _numbers(bandwidth=("B/s", POSITIVE), domain=("1", POSITIVE))),
         "node": _NODE,
@@ -241,6 +242,8 @@ _MODEL = Table(
     | {
         "experts": Table(_leaves(types.Experts), needs=_stated(types.Experts)),
         "latent": Table(_leaves(types.Latent), needs=_stated(types.Latent)),
+        "recurrent": Table(_leaves(types.Recurrent), needs=_stated(types.Recurrent)),
+        "sparse": Table(_leaves(types.Sparse), needs=_stated(types.Sparse)),
     },
     needs=("n_layers", "hidden", "n_heads", "ffn_hidden", "vocab", "seq_len"),
 )  # fmt: skip
@@ -255,7 +258,7 @@ OPERATIONS = (
 #: operation and of 64 bits read, as published; the model uses neither.
 _LOGIC_NODE = Table(
     _leaves(types.LogicNode) | _texts("foundry", "status")
-    | _numbers(year="1", supply=("V", POSITIVE), wafer_price="USD", defect_density="1/m^2", delay="1", bitcell="m^2")
+    | _numbers(year="1", supply=("V", POSITIVE), delay="1", bitcell="m^2")
     | {"operations": Table(_numbers(**dict.fromkeys(OPERATIONS, "J")))},
     needs=_stated(types.LogicNode),
 )  # fmt: skip
@@ -263,7 +266,7 @@ _LOGIC_NODE = Table(
 #: A memory by its unit (stack, device, DIMM, drive).
 _MEMORY = Table(
     _leaves(types.MemoryTechnology) | _texts("family", "status", "unit")
-    | _numbers(year="1", unit_latency="s", unit_price="USD"),
+    | _numbers(year="1", unit_latency="s"),
     needs=_stated(types.MemoryTechnology),
 )  # fmt: skip
 
@@ -273,10 +276,24 @@ _SHARED = _without(
 )
 _ARCHITECTURE = Table(_SHARED, needs=tuple(_SHARED))
 
+#: Processes that a cost model prices, by their names in it.
+COST_NODES = ("3nm", "5nm", "7nm", "10nm", "12nm", "14nm", "20nm", "28nm", "40nm", "55nm")
+
+#: The parameters of a cost model: all of them, with the processes that it prices.
+_COST = Table(
+    _leaves(types.Fab)
+    | {packaging.name: Table(_leaves(types.Assembly), needs=tuple(paths.leaves(types.Assembly)))
+       for packaging in types.Packaging}
+    | {"nodes": Table({name: Table(_leaves(types.Process), needs=("wafer_price", "defect_density"))
+                       for name in COST_NODES})},
+    needs=tuple(name for name in paths.leaves(types.Fab) if "." not in name),
+)  # fmt: skip
+
 #: Kind → what its files may hold.
 SCHEMAS = {
     "accelerator": _ACCELERATOR, "network": _NETWORK, "system": _SYSTEM, "software": _SOFTWARE, "workload": _MODEL,
     "kernels": _KERNELS, "node": _LOGIC_NODE, "memory": _MEMORY, "architecture": _ARCHITECTURE,
+    "cost": _COST,
 }  # fmt: skip
 
 

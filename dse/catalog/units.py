@@ -72,13 +72,14 @@ _USUAL = {
     "1/m^2": "'91.2e6 /mm2'", "B/m^2": "'3.1 MB/mm2'", "B/s/m": "'100 GB/s/mm'", "m": "'11 mm'", "V": "'0.75 V'",
     "K": "'77 K'",
     "W": "'700 W'", "Hz": "'1.98 GHz'", "m^2": "'814 mm2'", "J/B": "'6 pJ/bit'",
-    "J/FLOP": "'0.5 pJ/FLOP'", "J": "'20 pJ'", "USD": "'30000 USD'",
+    "J/FLOP": "'0.5 pJ/FLOP'", "J": "'20 pJ'", "USD": "'30000 USD'", "USD/J": "'0.083 USD/kWh'", "kg/J": "'369 g/kWh'",
+    "kg": "'250 kg'", "USD/W": "'35 USD/W'", "USD/(B/s)": "'16 USD/(GB/s)'", "1/s": "'0.05 /year'",
 }  # fmt: skip
 
 _PREFIXES = {"c": Decimal("1e-2")} | _LARGE | _BINARY | _SMALL
 
 #: Base units, and the others in terms of them: a factor and exponents.
-_BASE = ("s", "m", "V", "K", "J", "B", "FLOP", "USD")
+_BASE = ("s", "m", "V", "K", "J", "B", "FLOP", "USD", "g")
 _DERIVED: dict[str, tuple[str, dict[str, int]]] = {
     "min": ("60", {"s": 1}), "h": ("3600", {"s": 1}), "day": ("86400", {"s": 1}), "year": ("31557600", {"s": 1}),
     "Hz": ("1", {"s": -1}), "W": ("1", {"J": 1, "s": -1}), "Wh": ("3600", {"J": 1}), "bit": ("0.125", {"B": 1}),

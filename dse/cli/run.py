@@ -75,9 +75,9 @@ def run(
             with sweeps.progress_bar() as progress:
                 options = {"keep": keep, "chunk": chunk, "fresh": fresh, "progress": progress, "force": force}
                 if share:
-                    summary = sweeps.perform_shard(grid.spec, sweeps.Shard(*share), output, **options)
+                    summary = sweeps.perform_shard(grid, sweeps.Shard(*share), output, **options)
                 else:
-                    summary = sweeps.perform(grid.spec, output, **options)[1]
+                    summary = sweeps.perform(grid, output, **options)[1]
         except sweeps.Interrupted as interruption:
             show.note(str(interruption))
             return INTERRUPTED

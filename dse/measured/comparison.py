@@ -17,6 +17,7 @@ from dse.measured import (
     Measurement,
     Prediction,
     Skip,
+    chiplets,
     columns,
     energy,
     kernels,
@@ -147,8 +148,8 @@ def compare(paths: str | Path | Sequence[str | Path]) -> list[Comparison]:
 
 
 def _reader(path: str | Path) -> Callable[[str | Path], list[Prediction]] | None:
-    """What predicts a table of kernels or of energy; None for one of training steps."""
-    own = (kernels, energy, serving)
+    """What predicts a table of kernels, of energy, of serving or of bills; None for one of training steps."""
+    own = (kernels, energy, serving, chiplets)
     return next((kind.predict_table for kind in own if kind.is_table(path)), None)
 
 

@@ -96,7 +96,6 @@ _UNITS = {
 
 #: Columns that give a table of another kind away, and the reason its rows are skipped.
 OTHER_TABLES = {
-    "die0_area": "chiplet cost rows not modelled yet",
     "power_limit_W": "an energy row, compared with its like",
     "isl": "a row of serving, compared with its like",
 }

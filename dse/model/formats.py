@@ -14,7 +14,8 @@ class Recipe(NamedTuple):
     """What a precision says of each class of tensors.
 
     Attention, head, router, norms and messages stay at 16 bits under every recipe with narrower operands, and the
-    optimiser keeps two fp32 moments and an fp32 master copy (Micikevicius et al. 2018, 2022).
+    optimiser keeps two moments, fp32 unless ``software.moment_bytes`` says otherwise, and an fp32 master copy
+    (Micikevicius et al. 2018, 2022).
 
     Attributes:
         rate: whose rate and energy of a FLOP the products have: a field of ``MatrixRate``.
@@ -82,6 +83,7 @@ def activation_bytes(precision: Scalar) -> Scalar:
     return jnp.where(full, 4.0, 2.0)
 
 
-def optimizer_bytes(precision: Scalar) -> Scalar:
-    """Adam state a parameter: two fp32 moments, and an fp32 master copy unless the weights are fp32."""
-    return 16.0 - 2.0 * activation_bytes(precision)
+def optimizer_bytes(precision: Scalar, moment_bytes: Scalar | None = None) -> Scalar:
+    """Adam state a parameter: two moments, fp32 unless stated, and an fp32 master copy unless the weights are fp32."""
+    moments = 8.0 if moment_bytes is None else 2.0 * moment_bytes
+    return moments + 8.0 - 2.0 * activation_bytes(precision)

@@ -230,10 +230,17 @@ def lay_out_partitions(design: Design, named: PipelineLayout | None = None) -> P
     if named is not None:
         replicas = named.copies * replicas
     zero_3, reach = zero_stage(m, design.software) >= 3.0, links.reach_in(design.system, m.tp)
+    pods = design.system.scale_out.pods
+
+    def row(size: Scalar, stride: Scalar) -> Group:
+        found = in_a_row(size, stride, domain, reach)
+        if pods is None:
+            return found
+        return found._replace(share=ring_share(pods, stage_domain(m, pods.size), 1.0, stride, stride * size))
 
     def part(most: Scalar) -> tuple[Group, Group]:
         size = jnp.where(zero_3, least(most, replicas), replicas)
-        return in_a_row(size, m.tp, domain, reach), in_a_row(replicas / size, m.tp * size, domain, reach)
+        return row(size, m.tp), row(replicas / size, m.tp * size)
 
     weights, gradients = part(m.sharding.weights_over), part(m.sharding.gradients_over)
     return Partitions(weights[0], gradients[0], weights[1], gradients[1])

@@ -60,12 +60,12 @@ class Job:
 
 
 def plan(
-    spec: str | Path | SweepSpec, keep: str | None = None, study: Study | None = None, any_option: bool = False
+    spec: str | Path | SweepSpec | Grid, keep: str | None = None, study: Study | None = None, any_option: bool = False
 ) -> tuple[Grid, Keep]:
     """The grid of a sweep and what it keeps, checked against the limit; nothing large is allocated.
 
     Args:
-        spec: path of a specification, or one that was read.
+        spec: path of a specification, one that was read, or a grid that was planned: it is taken as it is.
         keep: ``all feasible best pareto top:K`` in place of the specification's.
         study: what is evaluated, in place of what the specification asks for; its metrics must have the names that
             the specification uses.
@@ -80,13 +80,8 @@ def plan(
     >>> grid.n_designs, str(keep)
     (34716, 'top:10')
     """
-    if not isinstance(spec, SweepSpec):
-        spec = read(spec, study)
-    elif study:
-        spec = dataclasses.replace(spec, study=study)
-    if any_option:
-        spec = dataclasses.replace(spec, any_option=True)
-    grid = compose.build(spec)
+    grid = spec if isinstance(spec, Grid) else compose.build(_specification(spec, study, any_option))
+    spec = grid.spec
     kept = spec.keep if keep is None else parse_keep(keep, "keep")
     if kept.mode == "pareto" and len(spec.objectives) < 2:
         raise InputError(
@@ -108,7 +103,16 @@ def plan(
     return grid, kept
 
 
-def prepared(spec: str | Path | SweepSpec, options: Options) -> Job:
+def _specification(spec: str | Path | SweepSpec, study: Study | None, any_option: bool) -> SweepSpec:
+    """A specification, read where it is a path, with the study and the options that were asked for."""
+    if not isinstance(spec, SweepSpec):
+        spec = read(spec, study)
+    elif study:
+        spec = dataclasses.replace(spec, study=study)
+    return dataclasses.replace(spec, any_option=True) if any_option else spec
+
+
+def prepared(spec: str | Path | SweepSpec | Grid, options: Options) -> Job:
     """The job of a specification; bad input is an InputError, before anything is computed."""
     if options.chunk is not None and not 1 <= options.chunk <= LONGEST_CHUNK:
         raise InputError("chunk", str(options.chunk), f"1 to {LONGEST_CHUNK:,} designs", "leave it out")

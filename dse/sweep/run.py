@@ -16,6 +16,7 @@ from dse.spec.sweep import SweepSpec
 from dse.sweep.engine.engine import Engine
 from dse.sweep.engine.programs import CompileClock
 from dse.sweep.evaluation import evaluate_blocks, kept_parts, write_results
+from dse.sweep.grid.grid import Grid
 from dse.sweep.job import Options, finished, prepared
 from dse.sweep.progress import Progress
 from dse.sweep.reduce import keep as keeping
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def run(
-    spec: str | Path | SweepSpec,
+    spec: str | Path | SweepSpec | Grid,
     output: str | Path | bool | None = None,
     keep: str | None = None,
     chunk: int | None = None,
@@ -46,7 +47,7 @@ def run(
     """Run a sweep and write its results; see :func:`execute` for the summary too.
 
     Args:
-        spec: path of a specification, or one that was read.
+        spec: path of a specification, one that was read, or a grid that was planned.
         output: file of the results, by default what the specification says; False writes none.
         keep: ``all feasible best pareto top:K`` in place of the specification's.
         chunk: designs evaluated at once.
@@ -69,12 +70,12 @@ def run(
 
 
 def execute(
-    spec: str | Path | SweepSpec, output: str | Path | bool | None = None, **options: Any
+    spec: str | Path | SweepSpec | Grid, output: str | Path | bool | None = None, **options: Any
 ) -> tuple[xr.Dataset, Summary]:
     """Run a sweep as :func:`run` does and tell what was found.
 
     Args:
-        spec: path of a specification, or one that was read.
+        spec: path of a specification, one that was read, or a grid that was planned.
         output: file of the results, by default what the specification says; False writes none.
         **options: the other fields of :class:`~dse.sweep.job.Options`.
 
@@ -92,7 +93,7 @@ def execute(
 
 
 def perform(
-    spec: str | Path | SweepSpec, output: str | Path | bool | None = None, **options: Any
+    spec: str | Path | SweepSpec | Grid, output: str | Path | bool | None = None, **options: Any
 ) -> tuple[Labelled | None, Summary]:
     """Run a sweep as :func:`execute` does, without xarray, whose import takes a third of a second.
 
@@ -131,7 +132,7 @@ def perform(
 
 
 def perform_shard(
-    spec: str | Path | SweepSpec, shard: Shard, output: str | Path | None = None, **options: Any
+    spec: str | Path | SweepSpec | Grid, shard: Shard, output: str | Path | None = None, **options: Any
 ) -> Summary:
     """Evaluate one share of a sweep; :func:`dse.sweep.merge.merge` joins them.
 

@@ -17,6 +17,7 @@ from dse.types.choices import (
     Load,
     MessageKind,
     OperatorKind,
+    Packaging,
     Placement,
     Precision,
     Recompute,
@@ -43,6 +44,7 @@ from dse.types.fields import (
 from dse.types.kernels import AttentionKernels, EfficiencySteps, FineKernels, Kernels, Steps
 from dse.types.machine import HOST, Accelerator, HostTiers, MatrixRate, MemoryTier, System
 from dse.types.metrics import Metrics
+from dse.types.money import Assembly, Emissions, Fab, Made, Prices, Process
 from dse.types.network import CollectiveKernels, Links, Network, Package, Pods, Volumes
 from dse.types.operations import Dimension, Element, Group, Message, Operator, Reach, Scope, Window, Work
 from dse.types.power import Power
@@ -59,7 +61,7 @@ from dse.types.software import (
     Tiers,
 )
 from dse.types.technology import GENERATED, Board, Chip, LogicNode, MemoryTechnology
-from dse.types.workload import Adapters, Convergence, Experts, Latent, Packing, Workload
+from dse.types.workload import Adapters, Convergence, Experts, Latent, Packing, Recurrent, Sparse, Workload
 
 __all__ = [
     "COUNT",
@@ -75,6 +77,7 @@ __all__ = [
     "Accelerator",
     "Adapters",
     "AllToAll",
+    "Assembly",
     "Attention",
     "AttentionKernels",
     "Board",
@@ -91,10 +94,12 @@ __all__ = [
     "Dimension",
     "EfficiencySteps",
     "Element",
+    "Emissions",
     "Engine",
     "ExpertKernels",
     "ExpertMapping",
     "Experts",
+    "Fab",
     "FineKernels",
     "Group",
     "HostTiers",
@@ -104,6 +109,7 @@ __all__ = [
     "Links",
     "Load",
     "LogicNode",
+    "Made",
     "Mapping",
     "MatrixRate",
     "MemoryTechnology",
@@ -115,13 +121,17 @@ __all__ = [
     "Operator",
     "OperatorKind",
     "Package",
+    "Packaging",
     "Packing",
     "Placement",
     "Pods",
     "Power",
     "Precision",
+    "Prices",
+    "Process",
     "Reach",
     "Recompute",
+    "Recurrent",
     "Reliability",
     "Requests",
     "Scalar",
@@ -132,6 +142,7 @@ __all__ = [
     "ServingMetrics",
     "Sharding",
     "Software",
+    "Sparse",
     "Steps",
     "System",
     "Tiers",

@@ -109,6 +109,16 @@ class Load(IntEnum):
     offline = 3  # as many as the engine can hold
 
 
+class Packaging(IntEnum):
+    """How the dies of an accelerator are joined (:class:`dse.types.Assembly` has what each takes)."""
+
+    organic = 0  # on an organic substrate
+    fan_out = 1  # on redistribution layers
+    silicon = 2  # on a silicon interposer
+    bridge = 3  # on redistribution layers with bridges of silicon between neighbours
+    hybrid = 4  # compute dies bonded face to face on base dies, these on a silicon interposer
+
+
 class Placement(IntEnum):
     """Which parallel dimension is innermost (neighbouring devices) to outermost."""
 
@@ -176,6 +186,7 @@ class Infeasible(IntFlag):
     experts_unsupported = 65536
     storage = 131072
     latency = 262144
+    layers_unsupported = 524288
 
 
 #: One sentence a bit, for tables and dataset attributes.
@@ -211,6 +222,7 @@ INFEASIBLE_MEANING = {
         "ep does not divide the experts, etp their width, tp the shared expert's, or ep x etp x dp_replicate not "
         "tp x cp x dp"
     ),
+    Infeasible.layers_unsupported: "layers with a state and sparse attention are modelled in serving alone",
     Infeasible.experts_unsupported: (
         "experts are not modelled under tp without sequence parallelism, nor with selective-op recompute"
     ),

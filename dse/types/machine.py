@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dse.types.fields import COUNT, POSITIVE, Bounds, Scalar, metadata, record
 from dse.types.kernels import Kernels
+from dse.types.money import Emissions, Fab, Made, Prices
 from dse.types.network import Network
 from dse.types.power import Power
 from dse.types.reliability import Reliability
@@ -49,6 +50,8 @@ class Accelerator:
     power: Power = Power()
     chip: Chip | None = None  # what rates, memory and power are generated from; absent where they are stated
     board: Board | None = None  # of accelerators of both sorts on one axis
+    made: Made | None = None  # what it is made of and sold at
+    fab: Fab | None = None  # how dies and packages are priced; as Fab() where it is absent
 
 
 @record
@@ -83,3 +86,5 @@ class System:
         "PUE", "1", "power of the facility over that of its computers", default=1.2, bounds=Bounds(low=1.0)
     )
     n_devices: Scalar = metadata("N", "1", "devices used", bounds=COUNT)
+    prices: Prices | None = None  # those of Prices() where it is absent, and so for emissions
+    emissions: Emissions | None = None

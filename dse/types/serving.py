@@ -21,6 +21,9 @@ class Requests:
     burst: Scalar = metadata(
         "", "1", "weight in the mean of the first prompts, which benchmarks send all at once", default=0.0, bounds=SHARE
     )
+    length_spread: Scalar = metadata(
+        "", "1", "standard deviation of the lengths of prompts over their mean", default=0.0, bounds=SHARE
+    )
     first_token_limit: Scalar = metadata("", "s", "longest time to the first token, 0 for any", default=0.0)
     token_limit: Scalar = metadata("", "s", "longest time per output token, 0 for any", default=0.0)
 
@@ -112,6 +115,8 @@ class ServingMetrics:
     output_tokens_per_second_per_device: Scalar = metadata("", "s-1", "the same of one device")
     output_tokens_per_second_per_user: Scalar = metadata("", "s-1", "tokens a second that one request gets")
     requests_per_second: Scalar = metadata("", "s-1", "requests answered a second")
+    share_in_time: Scalar = metadata("", "1", "share of the requests that keep the limits of both latencies")
+    goodput: Scalar = metadata("", "s-1", "requests answered a second that keep the limits of both latencies")
     concurrency_limit: Scalar = metadata("", "1", "requests that memory and engine hold at once, all devices")
     prefill_share: Scalar = metadata("", "1", "share of the engine's steps that carry prompts")
     peak_memory: Scalar = metadata("", "B", "memory of the fullest device")

@@ -143,6 +143,14 @@ class Software:
     collective: Scalar = metadata("", "1", "collective algorithm", enum=Collective)
     gradient_bytes: Scalar = metadata("", "B", "bytes of one stored (accumulated) gradient")
     gradient_message_bytes: Scalar = metadata("", "B", "bytes of one gradient on the wire")
+    weight_message_bytes: Scalar | None = metadata(
+        "", "B", "bytes of one weight that replicas gather (fp8-param-gather: 1); absent: as activations", default=None,
+        bounds=Bounds(low=0.5, high=4.0),
+    )  # fmt: skip
+    moment_bytes: Scalar | None = metadata(
+        "", "B", "bytes of each of Adam's two moments (exp-avg-dtype bf16: 2); absent: 4", default=None,
+        bounds=Bounds(low=0.5, high=4.0),
+    )  # fmt: skip
     logit_bytes: Scalar = metadata("", "B", "bytes kept for one logit")
     cross_entropy_traffic: Scalar = metadata("", "B", "bytes the loss moves for one logit, forward and backward")
     gradient_cache: Scalar = metadata(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dse.types.fields import POSITIVE, POSITIVE_SHARE, SHARE, YES_OR_NO, Scalar, metadata, record
+from dse.types.money import Process
 
 #: What a chip makes of an accelerator: records and leaves that :func:`dse.model.machine.technology.generate` fills in.
 GENERATED = (
@@ -15,7 +16,7 @@ GENERATED = (
 
 
 @record
-class LogicNode:
+class LogicNode(Process):
     """A process of logic: what its devices are like at the nominal supply voltage.
 
     Energy is that at iso speed: every node's point is the same clock, at which a newer node takes less energy;
@@ -51,6 +52,7 @@ class MemoryTechnology:
     unit_temperature: Scalar = metadata(
         "", "K", "temperature of the memory; 300 or more: no cooler counted", bounds=POSITIVE
     )
+    unit_price: Scalar = metadata("", "USD", "price of a unit; 0: not known, by its capacity", default=0.0)
 
 
 @record

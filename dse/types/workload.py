@@ -63,6 +63,53 @@ class Latent:
 
 
 @record
+class Recurrent:
+    """Layers that keep a state of constant size in place of keys and values, and layers that lack a part (hybrids).
+
+    Every head of such a layer keeps a matrix of ``state_key_dim x state_value_dim``: Mamba-2 (Dao and Gu 2024), gated
+    DeltaNet (Yang et al. 2025), linear and lightning attention, RWKV. Mamba-1 has a head for each column. Of
+    ``n_layers`` blocks so many attend, so many have a state and so many a feed-forward; a usual block counts twice.
+    """
+
+    attention_layers: Scalar = metadata("", "1", "blocks that attend to keys and values", bounds=NOT_NEGATIVE)
+    recurrent_layers: Scalar = metadata("", "1", "blocks that keep a state", bounds=NOT_NEGATIVE)
+    ffn_layers: Scalar = metadata("", "1", "blocks that have a feed-forward", bounds=NOT_NEGATIVE)
+    state_heads: Scalar = metadata("H", "1", "heads of a state", bounds=POSITIVE)
+    state_key_heads: Scalar = metadata("", "1", "heads (groups) of its keys and queries", bounds=POSITIVE)
+    state_key_dim: Scalar = metadata("N", "1", "rows of a head's state, which a key addresses", bounds=POSITIVE)
+    state_value_dim: Scalar = metadata("P", "1", "columns of a head's state, as many as of a value", bounds=POSITIVE)
+    state_gates: Scalar = metadata(
+        "", "1", "columns projected beside keys, queries and values: gates of the output, decays", default=0.0
+    )
+    state_bytes: Scalar = metadata("", "B", "bytes of an element of the state", default=4.0, bounds=POSITIVE)
+    convolution: Scalar = metadata(
+        "", "1", "taps of the convolution over keys, queries and values, 0 for none", default=0.0
+    )
+    output_gate: Scalar = metadata(
+        "", "1", "1 when the output of the blocks that attend is gated, by as many columns as queries have",
+        default=0.0, bounds=YES_OR_NO,
+    )  # fmt: skip
+
+
+@record
+class Sparse:
+    """Attention to a choice of the tokens, whose keys and values are all kept.
+
+    An indexer of a few narrow heads scores all tokens and picks (DeepSeek-AI 2025, DSA), or the pattern is fixed: the
+    last tokens and a share of those before (Phi-3: Abdin et al. 2024, section 2).
+    """
+
+    attended: Scalar = metadata("", "1", "tokens that a query attends to at most", bounds=POSITIVE)
+    attended_share: Scalar = metadata(
+        "", "1", "share of the tokens beyond these that it attends to as well", default=0.0, bounds=SHARE
+    )
+    sparse_layers: Scalar = metadata("", "1", "share of the layers that attend so", default=1.0, bounds=SHARE)
+    index_heads: Scalar = metadata("", "1", "heads of the indexer, 0 without one", default=0.0)
+    index_dim: Scalar = metadata("", "1", "columns of a head of it, and of the one key of a token", default=0.0)
+    index_bytes: Scalar = metadata("", "B", "bytes of an element of that key", default=1.0, bounds=POSITIVE)
+
+
+@record
 class Adapters:
     """Low-rank adapters beside frozen matrices, the only weights that are trained (LoRA: Hu et al. 2021).
 
@@ -155,6 +202,8 @@ class Workload:
     )
     experts: Experts | None = None  # a dense model has none
     latent: Latent | None = None  # attention with whole queries, keys and values has none
+    recurrent: Recurrent | None = None  # of a model all of whose layers attend, and have a feed-forward, none
+    sparse: Sparse | None = None  # attention to all tokens, or to a window of them, has none
     adapters: Adapters | None = None  # of fine-tuning that trains nothing else
     requests: Requests | None = None  # of serving
     packing: Packing | None = None  # a sequence that is one document has none

@@ -17,7 +17,6 @@ from dse import catalog, types
 from dse.calibrate.kernel_parameters import HIGHEST_THRESHOLD
 from dse.calibrate.power import CHIPS
 from dse.catalog import units
-from dse.catalog.load import find
 from dse.errors import InputError
 from tests.oracles.units import by_pint
 
@@ -179,7 +178,7 @@ def test_a_misspelt_name_is_suggested(kind, name, suggestion):
 
 
 def test_an_unknown_kind_is_an_input_error():
-    with pytest.raises(InputError, match="accelerator, architecture, kernels, memory"):
+    with pytest.raises(InputError, match="accelerator, architecture, cost, kernels, memory"):
         catalog.names("gpu")
 
 
@@ -261,6 +260,13 @@ def test_published_parameter_counts(slug):
     assert float(parameter_count(catalog.workload(slug))) == pytest.approx(published, rel=0.04)
 
 
+#: Models whose names are their published counts, rounded; 109B of Llama 4 Scout have its vision tower in them.
+ROUNDED = (
+    "GPT-3-350M", "GPT-3-1.3B", "GPT-3-2.7B", "GPT-3-13B", "Megatron-1.7B", "Megatron-3.6B", "Megatron-5B",
+    "Llama-4-Scout",
+)  # fmt: skip
+
+
 @pytest.mark.skipif(not REFERENCE.is_dir(), reason="the reference tables are not beside this checkout")
 def test_parameter_counts_of_the_reference_table():
     from dse.model.work.parameters import parameter_count
@@ -268,17 +274,21 @@ def test_parameter_counts_of_the_reference_table():
     rows = []
     for name in ("models.csv", "models_extra.csv"):
         with open(REFERENCE / name, encoding="utf-8", newline="") as file:
-            found = [row for row in csv.DictReader(file) if not int(row["n_experts"] or 0) and row["attn"] != "mla"]
-        # Of the second table, which has layers that are not modelled too, those in the catalogue.
-        rows += [row for row in found if name == "models.csv" or find("workload", row["name"])]
-    dense = [name for name in catalog.names("workload") if catalog.workload(name).experts is None]
-    assert len(rows) == len([name for name in dense if name != "bert-base"])
+            rows += csv.DictReader(file)
+    shapes = {row["name"]: catalog.workload(row["name"]) for row in rows}  # no row is missing
+    assert len(rows) == 124
     for row in rows:
-        count = float(parameter_count(catalog.workload(row["name"])))
-        # GPT3-20B, of the second table, is counted without its 2,048 learned positions.
-        positions = 2048 * 6144 if row["name"] == "GPT3-20B" else 0
+        shape = shapes[row["name"]]
+        count = float(parameter_count(shape))
+        # GPT-20B and -89B, of the second table, are counted without their 2,048 learned positions.
+        positions = 2048 * float(shape.hidden) if row["name"] in ("GPT3-20B", "GPT-89B") else 0
+        plain = shape.experts is None and shape.latent is None and shape.recurrent is None
+        # Small vectors (biases of routers, norms of heads, decays) are in one count and not in the other.
+        near = 1e-9 if plain else 1e-3 + 1e-4 * count / 1e9
         counted = round((count - positions) / 1e9, 3)
-        assert counted == pytest.approx(float(row["params_calc_total_B"]), abs=1e-9), row["name"]
+        assert counted == pytest.approx(float(row["params_calc_total_B"]), abs=near), row["name"]
+        near = 0.03 if row["name"] in ROUNDED else 0.01
+        assert count / 1e9 == pytest.approx(float(row["params_total_B"]), rel=near), row["name"]
 
 
 def test_provenance_follows_what_a_system_names():

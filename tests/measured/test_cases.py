@@ -379,7 +379,7 @@ def test_a_figure_that_is_not_compared_says_why(table, change, metric, reason):
             {"gpu": "A100", "power_limit_W": "", "metric": "avg_power_total", "value": "1"},
             "serving is not modelled yet",
         ),
-        ({"case_id": "ex01", "die0_area": "100"}, "chiplet cost rows not modelled yet"),
+        ({"case_id": "ex01", "die0_area": "100"}, "unknown cost model"),
     ],
 )
 def test_tables_of_another_kind_are_skipped_by_name(table, row, reason):

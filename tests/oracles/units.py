@@ -36,6 +36,7 @@ meter = [length] = m
 volt = [voltage] = V
 kelvin = [temperature] = K
 joule = [energy] = J
+gram = [mass] = g
 watt = joule / second = W
 watt_hour = watt * hour = Wh
 bit = [information]

@@ -124,6 +124,11 @@ def test_context_parallelism_splits_the_sequence_and_shares_states():
     assert {(m["tp"], m["sequence_parallel"]) for m in table(spec)} == {(1, 0), (4, 0)}
 
 
+def test_what_context_parallelism_sends_matters_where_there_is_some():
+    found = table(sweep('tp = [1]\ncp = [1, 2]\ncp_comm_type = ["p2p", "all-gather", "a2a"]'))
+    assert {(m["cp"], m["cp_comm_type"]) for m in found} == {(1, 0), (2, 0), (2, 1), (2, 2)}
+
+
 def test_placement_matters_between_dp_and_pp_only():
     found = table(sweep('tp = [1, 2]\npp = [1, 2, 4, 8]\nplacement = ["tp_cp_pp_dp", "tp_cp_dp_pp"]'))
     placements = {(m["pp"], m["dp"]): set() for m in found}

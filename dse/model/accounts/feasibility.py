@@ -82,6 +82,8 @@ def infeasible_reason(
             (Infeasible.sequence_not_divisible, divides(1.0, ring)),
         ):
             broken[reason] = broken[reason] | ~kept
+    if w.recurrent is not None or w.sparse is not None:
+        broken[Infeasible.layers_unsupported] = True
     if m.tiers is not None:
         broken[Infeasible.storage] = storage > (system.host_tiers or HostTiers()).storage_capacity
     if layout.partitions is not None:

@@ -15,9 +15,10 @@ from dse.model.accounts.energy import layer_power
 from dse.model.machine.messages import link_energy
 from dse.model.machine.operator_energy import operators_energy
 from dse.model.machine.power import Demand, clock_ratio, control_power, leakage_power, power_limit, voltage
+from dse.model.serving.batch import Batch
 from dse.model.serving.steady import Phase, Phases
 from dse.model.serving.step import StepTime
-from dse.model.serving.work import Batch, Stage, step_work
+from dse.model.serving.work import Stage, step_work
 from dse.types import Operator, Requests, Scalar, Serving
 
 

@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model.serving.batch import Batch
 from dse.model.serving.memory import Room
 from dse.model.serving.step import StepTime, engine_step
-from dse.model.serving.work import Batch, Stage, ranks_of_experts
+from dse.model.serving.work import Stage, ranks_of_experts
 from dse.types import Design, Engine, Load, Requests, Scalar, Serving
 
 #: Rounds of the fixed point of a steady state, which has none of them where prompts take no time.

@@ -10,7 +10,9 @@ import jax.numpy as jnp
 from dse.model.machine.messages import send_all
 from dse.model.machine.rates import Rates
 from dse.model.machine.roofline import isolated_time
-from dse.model.serving.work import Batch, Stage, StepWork, step_work
+from dse.model.serving.batch import Batch
+from dse.model.serving.work import Stage, StepWork, step_work
+from dse.model.work.parameters import norms_of_block
 from dse.types import Design, Engine, Message, MessageKind, Operator, OperatorKind, Scalar, Serving
 
 
@@ -52,20 +54,19 @@ def stage_time(stage: Stage, engine: Engine, work: StepWork, batch: Batch) -> St
     layout, rates, pp, s = stage.layout, stage.rates, stage.design.mapping.pp, engine.kernel_slowdown
     layers, mixture = layout.layers, stage.design.workload.experts
     rates = of_narrow_formats(rates, engine)
-    is_core = [o.name.endswith("_attention") for o in work.layer]
-    core = [o for o, attends in zip(work.layer, is_core, strict=True) if attends]
-    others = [o for o, attends in zip(work.layer, is_core, strict=True) if not attends]
+    core, others = ([o for o in work.layer if o.core is attends] for attends in (True, False))
     matrices = layers * kernels_time(others, rates)
     if layout.experts is not None:  # kernels of narrow shards of experts are slower
         grouped = kernels_time([o for o in others if o.kind is OperatorKind.grouped], rates)
         matrices = matrices + layers * engine.narrow_expert / layout.experts.ffn * grouped
     added = layers * engine.layer_time
+    if stage.design.workload.recurrent is not None:
+        added = 0.5 * norms_of_block(stage.design.workload) * added
     if stage.design.workload.latent is not None:
         added = added + layers * engine.latent_layer_time
     if mixture is not None:
-        known = {id(o) for o in core}
         first = mixture.first_dense / pp
-        dense = kernels_time([o for o in work.first_layer if id(o) not in known], rates)
+        dense = kernels_time([o for o in work.first_layer if not o.core], rates)
         matrices = matrices + first * (dense - matrices / layers)
         casts = jnp.where(rates.operand_bytes < 1.9, engine.cast_layer_time, 0.0)
         added = added + (layers - first) * (engine.expert_layer_time + casts)

@@ -10,10 +10,14 @@ import jax.numpy as jnp
 from dse.model.choice import least
 from dse.model.layout import Layout, lay_out
 from dse.model.machine.rates import Rates, matrix_rate, rates_of
+from dse.model.serving.batch import Batch
+from dse.model.serving.hybrid import in_hybrid, state_bytes
+from dse.model.work.attention import causal_pairs
 from dse.model.work.messages import tensor_messages
 from dse.model.work.operators import matmul_work
+from dse.model.work.parameters import norms_of_block
 from dse.model.work.transformer import expert_layer_operators, layer_operators
-from dse.types import Design, Message, MessageKind, Operator, OperatorKind, Scalar, Serving, Work
+from dse.types import Design, Message, MessageKind, Operator, OperatorKind, Scalar, Serving, Sparse, Work
 
 #: Share of the tokens of a batch that choose experts as if at random: real traffic is skewed to fewer of them.
 SKEW = 0.66
@@ -21,21 +25,6 @@ SKEW = 0.66
 
 #: Rows of an output tile: libraries exchange rows and columns where there are few rows, so that tiles stay full.
 TILE_ROWS = 16.0
-
-
-class Batch(NamedTuple):
-    """What one engine step works on, in one rank of data parallelism."""
-
-    sequences: Scalar  # that decode
-    context: Scalar  # tokens that each of them has in the cache
-    prompt: Scalar  # tokens of prompts
-    prompt_context: Scalar  # tokens that each of these attends to, in the mean
-    drafts: Scalar = 0.0  # tokens that are checked beside the one of each sequence
-
-    @property
-    def tokens(self) -> Scalar:
-        """Rows of every matrix but the head's."""
-        return self.sequences * (1.0 + self.drafts) + self.prompt
 
 
 class Stage(NamedTuple):
@@ -107,11 +96,11 @@ def step_work(stage: Stage, ranks: Scalar, serving: Serving, batch: Batch, rerea
     forward = stage.design
     layout = with_experts_met(stage.layout, forward, batch, ranks)
     core = attention_operators(forward, serving, layout, batch, rereads)
-    dense = tuple(layer_operators(forward, layout, core))
+    dense = tuple(in_hybrid(layer_operators(forward, layout, core), forward, layout, batch))
     return StepWork(
         layer=dense if layout.experts is None else tuple(
             of_format(o, serving.expert_bytes, stage.rates.operand_bytes)
-            for o in expert_layer_operators(forward, layout, core)
+            for o in in_hybrid(expert_layer_operators(forward, layout, core), forward, layout, batch)
         ),
         first_layer=dense,
         head=head_operator(forward, layout, batch),
@@ -157,16 +146,58 @@ def with_experts_met(layout: Layout, design: Design, batch: Batch, ranks: Scalar
 
 
 def cache_bytes(design: Design, serving: Serving, tokens: Scalar) -> Scalar:
-    """Bytes that a device keeps of so many tokens of one sequence, for one layer.
+    """Bytes that a device keeps of so many tokens of one sequence, for one layer; of a hybrid the mean of its blocks.
+
+    A layer with a state keeps as much of any number of tokens.
+    """
+    recurrent = design.workload.recurrent
+    kept = kv_bytes(design, serving, tokens)
+    if recurrent is None:
+        return kept
+    states = recurrent.recurrent_layers * state_bytes(recurrent, design.mapping.tp)
+    return (recurrent.attention_layers * kept + states) / design.workload.n_layers
+
+
+def kv_bytes(design: Design, serving: Serving, tokens: Scalar) -> Scalar:
+    """Bytes that a layer that attends keeps of so many tokens of one sequence, on a device.
 
     Keys and values of its heads, at least one; of latent attention the compressed ones and the rotated columns, which
-    tp does not split (DeepSeek-AI 2024, table 1). Layers of local attention keep a window.
+    tp does not split (DeepSeek-AI 2024, table 1). Layers of local attention keep a window. An indexer has a key too.
     """
+    w = design.workload
+    held = tokens
+    if w.latent is None:
+        held = (1.0 - w.local_layers) * tokens + w.local_layers * jnp.minimum(tokens, w.window)
+    kept = token_bytes(design, serving) * held
+    return kept if w.sparse is None else kept + w.sparse.sparse_layers * index_bytes(w.sparse) * tokens
+
+
+def token_bytes(design: Design, serving: Serving) -> Scalar:
+    """Bytes of the keys and values of a token in one layer of a device."""
     w, tp = design.workload, design.mapping.tp
     if w.latent is not None:
-        return serving.cache_bytes * (w.latent.kv_rank + w.latent.rope_dim) * tokens
-    kept = (1.0 - w.local_layers) * tokens + w.local_layers * jnp.minimum(tokens, w.window)
-    return 2.0 * serving.cache_bytes * jnp.maximum(w.n_kv_heads / tp, 1.0) * w.head_dim * kept
+        return serving.cache_bytes * (w.latent.kv_rank + w.latent.rope_dim)
+    return 2.0 * serving.cache_bytes * jnp.maximum(w.n_kv_heads / tp, 1.0) * w.head_dim
+
+
+def index_bytes(sparse: Sparse) -> Scalar:
+    """Bytes of the key that an indexer has of a token, none without one."""
+    return sparse.index_bytes * sparse.index_dim * jnp.minimum(sparse.index_heads, 1.0)
+
+
+def read_bytes(design: Design, serving: Serving, tokens: Scalar) -> Scalar:
+    """Bytes of the cache that a query reads in one layer: all, or of sparse attention what it attends to."""
+    sparse = design.workload.sparse
+    if sparse is None:
+        return kv_bytes(design, serving, tokens)
+    less = tokens - attended(sparse, tokens)
+    return kv_bytes(design, serving, tokens) - sparse.sparse_layers * token_bytes(design, serving) * less
+
+
+def attended(sparse: Sparse, tokens: Scalar) -> Scalar:
+    """Tokens of so many that sparse attention attends to."""
+    near = jnp.minimum(tokens, sparse.attended)
+    return near + sparse.attended_share * (tokens - near)
 
 
 def attention_operators(
@@ -176,9 +207,16 @@ def attention_operators(
     w, act = design.workload, layout.element.activation
     queries = batch.sequences * (1.0 + batch.drafts)
     seen = (1.0 - w.local_layers) * batch.context + w.local_layers * jnp.minimum(batch.context, w.window)
-    near = (1.0 - w.local_layers) * batch.prompt_context + w.local_layers * jnp.minimum(
-        batch.prompt_context, 0.5 * w.window
+    whole_prompt = jnp.maximum(2.0 * batch.prompt_context, 1.0)
+    near = (1.0 - w.local_layers) * batch.prompt_context + w.local_layers * (
+        causal_pairs(whole_prompt, w.window) / whole_prompt
     )
+    scored: Scalar = 0.0  # FLOPs of an indexer for a query and token
+    if w.sparse is not None:
+        share, scored = w.sparse.sparse_layers, 2.0 * w.sparse.sparse_layers * w.sparse.index_heads * w.sparse.index_dim
+        seen = seen - share * (batch.context - attended(w.sparse, batch.context))
+        within = causal_pairs(whole_prompt, w.sparse.attended) / whole_prompt
+        near = near - share * (1.0 - w.sparse.attended_share) * (batch.prompt_context - within)
     if w.latent is None:
         pair, value = 4.0 * layout.heads * w.head_dim, w.head_dim
         prompt_pair = pair
@@ -186,16 +224,19 @@ def attention_operators(
         pair, value = 2.0 * layout.heads * (2.0 * w.latent.kv_rank + w.latent.rope_dim), w.latent.kv_rank
         prompt_pair = 2.0 * layout.heads * (w.head_dim + w.latent.v_dim)
     ends = act * layout.heads * (w.head_dim + value)  # queries and outputs
-    read = batch.sequences * cache_bytes(design, serving, batch.context)
+    read = batch.sequences * read_bytes(design, serving, batch.context)
     if w.latent is None:
         read = read * (w.n_heads / w.n_kv_heads) ** rereads
     decode = Work(queries * seen * pair, read + queries * ends, 128.0 * 64.0)
     whole = jnp.maximum(batch.prompt * prompt_pair * near, 0.0)
-    moved = batch.prompt * ends + cache_bytes(design, serving, batch.prompt)
+    moved = batch.prompt * ends + kv_bytes(design, serving, batch.prompt)
+    if w.sparse is not None:
+        decode = decode._replace(flops=decode.flops + queries * batch.context * scored)
+        whole = whole + batch.prompt * batch.prompt_context * scored
     prefill = Work(whole, moved, jnp.maximum(2.0 * batch.prompt_context, 1.0))
     return [
-        Operator("decode_attention", OperatorKind.flash, decode, None, None, 0.0),
-        Operator("prefill_attention", OperatorKind.flash, prefill, None, None, 0.0),
+        Operator("decode_attention", OperatorKind.flash, decode, None, None, 0.0, core=True),
+        Operator("prefill_attention", OperatorKind.flash, prefill, None, None, 0.0, core=True),
     ]
 
 
@@ -205,6 +246,9 @@ def layer_messages(design: Design, layout: Layout, ranks: Scalar) -> tuple[Messa
     Ranks of one tp group have the same tokens, so that only tokens of other ranks of data parallelism travel.
     """
     found = [m for m in tensor_messages(design, layout) if m.repeated and m.kind is MessageKind.all_reduce]
+    if design.workload.recurrent is not None:  # one behind every part of a block
+        parts = 0.5 * norms_of_block(design.workload)
+        found = [m._replace(times=parts * m.times) for m in found]
     experts, mixture = layout.experts, design.workload.experts
     if experts is None or mixture is None:
         return tuple(found)

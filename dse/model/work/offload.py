@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from dse.model.formats import activation_bytes, optimizer_bytes
-from dse.types import Mapping, Scalar
+from dse.types import Design, Mapping, Scalar
 
 #: Layers whose offloaded tensors are on the device at a time.
 BUFFERED_LAYERS = 2.0
@@ -50,16 +50,16 @@ def on_host(mapping: Mapping, weights: Scalar, activations: Scalar, optimizer: S
     )
 
 
-def beyond(mapping: Mapping, layer: OnHost, changing: Scalar) -> Beyond | None:
+def beyond(design: Design, layer: OnHost, changing: Scalar) -> Beyond | None:
     """What the tiers of a mapping do with a layer of which ``changing`` parameters have gradients on this device.
 
     State that the host updates stays off the device. Gradients leave and weights return in 16 bits (ZeRO-Offload: Ren
     et al. 2021).
     """
-    tiers = mapping.tiers
+    mapping, tiers = design.mapping, design.mapping.tiers
     if tiers is None:
         return None
-    updated = tiers.host_update * layer.optimizer / optimizer_bytes(mapping.precision)
+    updated = tiers.host_update * layer.optimizer / optimizer_bytes(mapping.precision, design.software.moment_bytes)
     return Beyond(
         weights=tiers.storage_weights * layer.weights,
         activations=tiers.storage_activations * layer.activations,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import jax.numpy as jnp
 
 from dse.model.layout import Layout
-from dse.types import Design, Recompute, Scalar, Workload
+from dse.types import Design, Recompute, Recurrent, Scalar, Workload
 
 
 def layer_matrix_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
@@ -17,25 +17,57 @@ def layer_matrix_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
     """
     w = workload
     attention = attention_matrix_parameters(w, tp)
-    return attention + position_parameters(w, tp) + (2.0 + w.gated) * w.hidden * w.ffn_hidden / tp
+    ffn = (2.0 + w.gated) * w.hidden * w.ffn_hidden / tp
+    if w.recurrent is not None:
+        ffn = w.recurrent.ffn_layers / w.n_layers * ffn
+    return attention + position_parameters(w, tp) + ffn
 
 
 def attention_matrix_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
-    """Matrix parameters of one layer's attention: queries, keys, values, output.
+    """Matrix parameters of one layer's attention; of a hybrid of what is in its place, in the mean over the blocks."""
+    w, recurrent = workload, workload.recurrent
+    if recurrent is None:
+        return one_attention_parameters(w, tp)
+    gate = recurrent.output_gate * w.hidden * w.n_heads * w.head_dim / tp
+    attends = recurrent.attention_layers * (one_attention_parameters(w, tp) + gate)
+    return (attends + recurrent.recurrent_layers * state_parameters(recurrent, w.hidden, tp)) / w.n_layers
+
+
+def one_attention_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
+    """Matrix parameters of a layer that attends: queries, keys, values, output; the indexer of sparse attention.
 
     Latent attention: ``h q_r + q_r a d`` of the queries (``h a d`` uncompressed), ``h (k_r + d_rope)`` and
-    ``k_r a (d - d_rope + d_v)`` of keys and values, ``a d_v h``; tp splits heads, so no projection down
-    (DeepSeek-AI 2024, section 2.1).
+    ``k_r a (d - d_rope + d_v)`` of keys and values, ``a d_v h``; tp splits heads, so no projection down, nor an
+    indexer (DeepSeek-AI 2024, section 2.1; 2025).
     """
     w, latent = workload, workload.latent
+    index: Scalar = 0.0
+    if w.sparse is not None:
+        queries = w.hidden if latent is None else latent.q_rank
+        index = w.sparse.index_heads * (w.sparse.index_dim * queries + w.hidden) + w.hidden * w.sparse.index_dim
+        index = w.sparse.sparse_layers * index
     if latent is None:
         kv_heads = jnp.maximum(w.n_kv_heads / tp, 1.0)
-        return w.hidden * w.head_dim * (2.0 * w.n_heads / tp + 2.0 * kv_heads)
+        return w.hidden * w.head_dim * (2.0 * w.n_heads / tp + 2.0 * kv_heads) + index
     heads = w.n_heads / tp
     compressed = latent.q_rank * (w.hidden + heads * w.head_dim)
     queries = jnp.where(latent.q_rank > 0.0, compressed, w.hidden * heads * w.head_dim)
     up = latent.kv_rank * heads * (w.head_dim - latent.rope_dim + latent.v_dim)
-    return queries + w.hidden * (latent.kv_rank + latent.rope_dim) + up + heads * latent.v_dim * w.hidden
+    down = w.hidden * (latent.kv_rank + latent.rope_dim)
+    return queries + down + up + heads * latent.v_dim * w.hidden + index
+
+
+def state_parameters(recurrent: Recurrent, hidden: Scalar, tp: Scalar = 1.0) -> Scalar:
+    """Parameters of a layer with a state: ``h (2 G N + 2 H P + gates)`` and a convolution's taps (Dao and Gu 2024)."""
+    keys, values, gates = state_columns(recurrent, tp)
+    return hidden * (2.0 * keys + 2.0 * values + gates) + recurrent.convolution * (2.0 * keys + values)
+
+
+def state_columns(recurrent: Recurrent, tp: Scalar = 1.0) -> tuple[Scalar, Scalar, Scalar]:
+    """Columns of keys (queries have as many), of values and of gates of a layer with a state, on one of tp devices."""
+    r = recurrent
+    keys = jnp.maximum(r.state_key_heads / tp, 1.0) * r.state_key_dim
+    return keys, r.state_heads * r.state_value_dim / tp, r.state_gates / tp
 
 
 def position_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
@@ -50,9 +82,15 @@ def layer_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
 
 def vector_parameters(workload: Workload) -> Scalar:
     """Parameters of the norms of a layer: two, and those of compressed queries, and keys and values."""
-    of_layer = 2.0 * workload.norm_vectors * workload.hidden
+    of_layer = norms_of_block(workload) * workload.norm_vectors * workload.hidden
     latent = workload.latent
     return of_layer if latent is None else of_layer + workload.norm_vectors * (latent.q_rank + latent.kv_rank)
+
+
+def norms_of_block(workload: Workload) -> Scalar:
+    """Norms of a block of the width of the model: one for what attends or has a state, one for a feed-forward."""
+    r = workload.recurrent
+    return 2.0 if r is None else (r.attention_layers + r.recurrent_layers + r.ffn_layers) / workload.n_layers
 
 
 def embedding_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 
 from dse.model.layout import ExpertLayout, Layout
@@ -70,11 +71,12 @@ def state_messages(
     """  # fmt: skip
     n, stage, trained = layout.n_micro_batches, layout.zero, design.workload.backward
     gradients = parameters * design.software.gradient_message_bytes
-    weights = parameters * layout.element.activation
+    element = weight_message_bytes(design, layout)
+    weights = parameters * element
     if adapters is not None:
         gradients = adapters.stage * design.software.gradient_message_bytes
         frozen = 0.0 if design.workload.adapters is None else parameters * design.workload.adapters.frozen_bytes
-        weights = jnp.where(stage >= 3.0, frozen, 0.0) + adapters.stage * layout.element.activation
+        weights = jnp.where(stage >= 3.0, frozen, 0.0) + adapters.stage * element
     pieces = jnp.where(stage >= 3.0, layout.layers + 1.0, 1.0)
 
     def message(
@@ -95,17 +97,24 @@ def state_messages(
     ]
 
 
+def weight_message_bytes(design: Design, layout: Layout) -> Scalar:
+    """Bytes of a weight as it is gathered: of an activation, or narrower where the stack gathers its fp8 weights."""
+    narrow = design.software.weight_message_bytes
+    return layout.element.activation if narrow is None else narrow
+
+
 def expert_state_messages(
     design: Design, layout: Layout, parameters: Scalar, experts: ExpertLayout
 ) -> list[Message]:
     """The same of ``parameters`` of routed experts; where adapters are trained, only the gathers of ZeRO 3."""
     scope = Scope.expert_weights
     found = state_messages(design, layout, parameters, experts.replicas, scope, "expert_")
-    if design.workload.adapters is None:
+    adapters = design.workload.adapters
+    if adapters is None:
         groups = experts.replicas, experts.copies
         return [*found, copies_message(design, layout, parameters, groups, scope, "expert_")]
-    gathers = jnp.where(layout.zero >= 3.0, 1.0, 0.0)
-    return [m._replace(times=m.times * gathers) for m in found if m.kind is _ALL_GATHER]
+    gathers, kept = jnp.where(layout.zero >= 3.0, 1.0, 0.0), parameters * adapters.frozen_bytes
+    return [m._replace(times=m.times * gathers, size=kept) for m in found if m.kind is _ALL_GATHER]
 
 
 def partitioned(
@@ -124,10 +133,8 @@ def partitioned(
     secondary = sharding.secondary > 0.0
     usual = design.software.gradient_message_bytes
     reduce_bytes = jnp.where(zero_3 & (sharding.scattered_bytes > 0.0), sharding.scattered_bytes, usual)
-    narrow = jnp.where(zero_3, sharding.gathered_bytes / layout.element.activation, 1.0)
-    forward_group = Group(
-        jnp.where(secondary, dp.size, parts.weights.size), jnp.where(secondary, dp.local, parts.weights.local)
-    )
+    narrow = jnp.where(zero_3, sharding.gathered_bytes / weight_message_bytes(design, layout), 1.0)
+    forward_group = jax.tree.map(lambda whole, part: jnp.where(secondary, whole, part), dp, parts.weights)
     inside: dict[str, tuple[Group, Scalar]] = {
         "weights_all_gather": (forward_group, narrow),
         "weights_all_gather_again": (parts.weights, narrow),
@@ -137,7 +144,7 @@ def partitioned(
     of_parts = [m._replace(group=inside[m.name][0], size=m.size * inside[m.name][1]) for m in found]
     once = jnp.where(zero_3, trained, 0.0)
     left = changing * usual / parts.gradients.size
-    new = changing * layout.element.activation / parts.weights.size
+    new = changing * weight_message_bytes(design, layout) / parts.weights.size
     pieces = layout.layers + 1.0
 
     def message(name: str, kind: MessageKind, group: Group, size: Scalar, times: Scalar, window: Window) -> Message:

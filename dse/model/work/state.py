@@ -46,7 +46,7 @@ def state_bytes(design: Design, layout: Layout, replicas: Group) -> StateBytes:
     return StateBytes(
         weights=weights,
         gradients=trained * gradients,
-        optimizer=trained * optimizer_bytes(design.mapping.precision) / split(1.0),
+        optimizer=trained * optimizer_bytes(design.mapping.precision, design.software.moment_bytes) / split(1.0),
     )
 
 
@@ -68,7 +68,7 @@ def optimizer_traffic(design: Design, layout: Layout, replicas: Group) -> Scalar
     whole until ZeRO 2 splits them.
     """
     m, software = design.mapping, design.software
-    states = 2.0 * optimizer_bytes(m.precision)
+    states = 2.0 * optimizer_bytes(m.precision, software.moment_bytes)
     moved = states + 2.0 * software.gradient_bytes + activation_bytes(m.precision)
     scaled = jnp.where(layout.replicas > 1.0, 3.0, 1.0) * software.gradient_bytes
     share = moved / jnp.where(layout.zero >= 1.0, replicas.size, 1.0)

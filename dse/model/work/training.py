@@ -103,7 +103,7 @@ def training_work(design: Design, layout: Layout) -> TrainingWork:
         state=state,
         kept=kept,
         on_host=on_host,
-        beyond=offload.beyond(design.mapping, on_host, gradients / design.software.gradient_bytes),
+        beyond=offload.beyond(design, on_host, gradients / design.software.gradient_bytes),
         experts=experts,
         trained=trained,
     )

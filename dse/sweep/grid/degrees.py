@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dse import types
-from dse.designs import N_DEVICES, PLAIN_EXPERTS, PLAIN_MAPPING
+from dse.designs import N_DEVICES, OF_SERVING, OPTIONAL, PLAIN_EXPERTS, PLAIN_MAPPING
 from dse.errors import InputError
 from dse.model import divisibility
 from dse.model.divisibility import Shape
@@ -24,7 +24,15 @@ DEGREES = (
 #: What a mixture of experts has beside them.
 EXPERT_DEGREES = ("mapping.experts.ep", "mapping.experts.etp")
 ALL_DEGREES = DEGREES + EXPERT_DEGREES
-_LEAVES = (*leaves(types.Mapping, "mapping."), *leaves(types.ExpertMapping, "mapping.experts."))
+_LEAVES = (
+    *leaves(types.Mapping, "mapping."),
+    *(
+        leaf
+        for path, record in OPTIONAL.items()
+        if path.startswith("mapping.") and path not in OF_SERVING
+        for leaf in leaves(record, f"{path}.")
+    ),
+)
 OPTIONS = tuple(path for path in _LEAVES if path not in ALL_DEGREES)
 
 #: The option that says how many chunks and micro-batches there may be.

@@ -9,6 +9,7 @@ of a sweep; which (row, column) pairs are valid and distinct is a mask over that
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections import Counter
@@ -38,6 +39,12 @@ from dse.types import Recompute, Schedule
 
 #: Values of an option as they count.
 Counts = Callable[[np.ndarray], np.ndarray]
+
+#: Reads the values of a part of the mapping.
+Lookup = Callable[[str], Any]
+
+#: Where mappings may be, of what it reads; column by column, whatever the other columns are.
+Rule = Callable[[Lookup], Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +90,9 @@ def build(parts: Parts, shapes: Iterable[Shape], constraints: tuple[Expression, 
     unique, inverse = np.unique(np.concatenate(rows), axis=0, return_inverse=True)
     check_table_size("degrees x options", len(unique) * len(next(iter(options.values()))))
     distinct = np.zeros((len(unique), len(next(iter(options.values())))), bool)
-    np.logical_or.at(distinct, inverse.reshape(-1), np.concatenate(masks))
+    ends = np.cumsum([len(found) for found in rows])
+    for places, mask in zip(np.split(inverse.reshape(-1), ends[:-1]), masks, strict=True):
+        distinct[places] |= mask  # rows of one shape are distinct
     if not distinct.any():
         raise _nothing_left(removed, where)
     _check_schedules(parts, options, distinct)
@@ -136,35 +145,59 @@ def _mask(
 ) -> np.ndarray:  # fmt: skip
     """[row, column] whether the pair is valid for a shape, meets the constraints and is the one of its kind."""
     mask = distinct_pairs(degrees, options, parts.study)
+    rules: list[tuple[Rule, str]] = [
+        (functools.partial(_sequence_splits, shape),
+         f"tp x cp does not divide {shape.seq_len} tokens (sequence parallelism)"),
+        (functools.partial(_shards_divide, parts.has_experts),
+         "dp_replicate does not divide dp, or no state is sharded that could be replicated"),
+        (_recomputes_a_share, "recompute_share changes nothing without full recompute"),
+        *((expression, f"constraint {expression.text!r}") for expression in constraints),
+    ]  # fmt: skip
+    if SCHEDULE in parts.axes:
+        reason = "the schedule needs other chunks, pp or micro-batches (zb-v and dualpipev: virtual_stages = 2; these "
+        rules.insert(0, (functools.partial(_schedule_runs, shape), f"{reason}and dualpipe: 2 pp micro-batches)"))
+    before = int(np.count_nonzero(mask))
+    for rule, reason in rules:
+        mask &= _held(rule, degrees, options, parts)
+        after = int(np.count_nonzero(mask))
+        removed[reason] += before - after
+        before = after
+    return mask
+
+
+def _held(rule: Rule, degrees: Columns, options: Columns, parts: Parts) -> Any:
+    """[row, column] where a rule holds; computed once for columns that are the same in the options that it reads."""
 
     def lookup(path: str) -> Any:
         if path in degrees:
             return degrees[path][:, None]
-        return options[path][None, :] if path in options else np.array(parts.axis(path).values)
+        return columns[path][None, :] if path in columns else np.array(parts.axis(path).values)
 
-    split, sharded = _sequence_splits(shape, lookup), _shards_divide(lookup, parts.has_experts)
-    rules: list[tuple[Any, str]] = [
-        (_schedule_runs(shape, lookup) if SCHEDULE in parts.axes else True, "the schedule needs other chunks, pp or "
-         "micro-batches (zb-v and dualpipev: virtual_stages = 2; these and dualpipe: 2 pp micro-batches)"),
-        (split, f"tp x cp does not divide {shape.seq_len} tokens (sequence parallelism)"),
-        (sharded, "dp_replicate does not divide dp, or no state is sharded that could be replicated"),
-        (_recomputes_a_share(lookup), "recompute_share changes nothing without full recompute"),
-    ]
-    rules += [(expression(lookup), f"constraint {expression.text!r}") for expression in constraints]
-    for valid, reason in rules:
-        kept = mask & valid
-        removed[reason] += int(np.count_nonzero(mask)) - int(np.count_nonzero(kept))
-        mask = kept
-    return mask
+    def noting(path: str) -> Any:
+        read.add(path)
+        return lookup(path)
+
+    read: set[str] = set()
+    columns: Columns = {path: column[:1] for path, column in options.items()}
+    rule(noting)
+    swept = [path for path in options if path in read]
+    if not swept:
+        return rule(lookup)
+    _, first, inverse = np.unique(
+        np.stack([options[path] for path in swept], axis=1), axis=0, return_index=True, return_inverse=True
+    )
+    columns = {path: options[path][first] for path in swept}
+    held = np.broadcast_to(rule(lookup), (len(next(iter(degrees.values()))), len(first)))
+    return np.take(held, inverse.reshape(-1), axis=1)
 
 
-def _sequence_splits(shape: Shape, lookup: Callable[[str], Any]) -> np.ndarray:
+def _sequence_splits(shape: Shape, lookup: Lookup) -> np.ndarray:
     """[row, column] whether tp and cp divide the sequence as sequence parallelism asks for."""
     values = {name: lookup(f"mapping.{name}") for name in ("tp", "cp", "sequence_parallel")} | shape._asdict()
     return divisibility.splits_sequence(values)
 
 
-def _schedule_runs(shape: Shape, lookup: Callable[[str], Any]) -> Any:
+def _schedule_runs(shape: Shape, lookup: Lookup) -> Any:
     """[row, column] whether the schedule can run so many chunks and micro-batches."""
     values = {name: lookup(f"mapping.{name}") for name in ("schedule", "pp", "virtual_stages")}
     of_rank = lookup("mapping.dp") * lookup("mapping.micro_batch")
@@ -181,7 +214,7 @@ def _check_schedules(parts: Parts, options: Columns, distinct: np.ndarray) -> No
             raise InputError(axis.where, f"{label}, which no mapping can run", "schedules that one can", fix)
 
 
-def _shards_divide(lookup: Callable[[str], Any], has_experts: bool) -> Any:
+def _shards_divide(has_experts: bool, lookup: Lookup) -> Any:
     """[row, column] whether dp_replicate divides dp; above 1 it needs a ZeRO stage, for else nothing is sharded.
 
     It divides the devices that hold the same experts too.
@@ -197,7 +230,7 @@ def _shards_divide(lookup: Callable[[str], Any], has_experts: bool) -> Any:
     return divide & ((copies == 1) | (lookup("mapping.zero_stage") > 0))
 
 
-def _recomputes_a_share(lookup: Callable[[str], Any]) -> Any:
+def _recomputes_a_share(lookup: Lookup) -> Any:
     """[row, column] whether recompute covers a share of the layers; of several shares that change nothing the most."""
     share = lookup("mapping.recompute_share")
     return (lookup("mapping.recompute") == float(Recompute.full)) | (share == np.max(share))

@@ -6,6 +6,8 @@ from statistics import NormalDist
 
 import pytest
 
+import dse
+from dse.designs import replace
 from dse.model.work.parameters import parameter_count
 from dse.types import MemoryTier
 from tests.designs import SOFTWARE, WORKLOAD, make_design, work_of
@@ -35,6 +37,26 @@ def test_the_second_stage_is_fullest_where_the_first_has_a_layer_less(layers, he
     m, whole = metrics_of(make_design(small, pp=4)), metrics_of(make_design(dataclasses.replace(small, n_layers=16.0)))
     assert float(m.peak_memory_activations / whole.peak_memory_activations) == pytest.approx(held / 16.0)
     assert float(m.peak_memory_weights / whole.peak_memory_weights) == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize(("precision", "master"), [("bf16", 4.0), ("fp32", 0.0)])
+def test_moments_in_sixteen_bits_save_four_bytes(precision, master):
+    """DeepSeek-V3 keeps them so (technical report, section 3.3.3); the master copy stays in fp32."""
+    plain = dse.design("gpt3-6.7b", "selene", n_devices=8, dp=8, precision=precision)
+    narrow = work_of(replace(plain, {"software.moment_bytes": 2.0}))
+    assert float(narrow.state.optimizer) == pytest.approx(4.0 + master)
+    assert float(work_of(plain).state.optimizer) == pytest.approx(8.0 + master)
+    assert narrow.messages == work_of(plain).messages
+
+
+def test_weights_gathered_in_eight_bits_are_half_the_message():
+    """Megatron-Core's fp8-param-gather."""
+    plain = dse.design("gpt3-6.7b", "selene", n_devices=8, dp=8, zero_stage=1, precision="fp8")
+    gathers = [
+        next(m for m in work_of(design).messages if m.name == "weights_all_gather")
+        for design in (plain, replace(plain, {"software.weight_message_bytes": 1.0}))
+    ]
+    assert float(gathers[1].size) == pytest.approx(0.5 * float(gathers[0].size))
 
 
 def test_sixteen_bit_gradients_save_two_bytes():

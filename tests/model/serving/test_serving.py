@@ -1,5 +1,6 @@
 """Serving: what must hold of latency, throughput and memory, and the traps that sources of rows name."""
 
+import dataclasses
 import itertools
 
 import jax
@@ -8,8 +9,10 @@ import pytest
 
 import dse
 from dse import catalog, equations
+from dse.model.serving.batch import Batch
+from dse.model.serving.hybrid import state_bytes
 from dse.model.serving.memory import weight_bytes
-from dse.model.serving.work import cache_bytes, stage_of
+from dse.model.serving.work import attention_operators, cache_bytes, stage_of
 from dse.model.work.parameters import parameter_count
 from dse.pools import serve_pools
 from dse.serving import serve
@@ -19,11 +22,11 @@ from dse.types import Infeasible, Serving
 served = jax.jit(serve)
 
 
-def metrics(workload="llama-3-70b", system="h100-sxm-80gb", **settings):
-    """Metrics as plain numbers by name."""
+def metrics(workload="llama-3-70b", system="h100-sxm-80gb", by=served, **settings):
+    """Metrics as plain numbers by name; ``by`` NumPy (``dse.serve``) nothing is compiled for a few designs."""
     stated = {"tp": 8, "precision": "fp8", "load": "concurrency", "drafts": 0.0, "request_time": 0.1}
     design = dse.design(workload, system, "megatron-core", any_option=True, **{**stated, **settings})
-    found = served(design)
+    found = by(design)
     return {name: float(getattr(found, name)) for name in SERVING.units}
 
 
@@ -75,6 +78,60 @@ def test_cache_of_grouped_queries():
     design = dse.design("llama-2-70b", "a100-sxm-80gb", "megatron-core", any_option=True, **yi)
     for tokens, gigabytes in ((50_000.0, 12.3), (4_000.0, 1.0)):
         assert 60.0 * float(cache_bytes(design, Serving(), tokens)) / 1e9 == pytest.approx(gigabytes, rel=0.02)
+
+
+#: Bytes of the state of a sequence in one layer (model_fields_extra.csv: from the vendors' configurations).
+STATES = {"qwen3-5-397b-a17b": 4194304, "nemotron-nano-9b-v2": 2621440, "nemotron-nano-12b-v2": 2621440}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_state_has_one_size(name):
+    """Published bytes; as many for any number of tokens, split by tp."""
+    shape = catalog.workload(name)
+    published = float(state_bytes(dataclasses.replace(shape.recurrent, convolution=0.0), 1.0))
+    assert published == STATES[name]
+    mixed = float(shape.recurrent.attention_layers / shape.n_layers)
+    design = dse.design(name, "h200", any_option=True)
+    short, long = (float(cache_bytes(design, Serving(), tokens)) for tokens in (1e3, 1e6))
+    heads = 2.0 * 2.0 * float(shape.n_kv_heads * shape.head_dim)
+    assert long - short == pytest.approx(mixed * heads * (1e6 - 1e3), rel=1e-4)
+
+
+def test_hybrids_and_sparse_attention_pay_less_for_length():
+    """Time of a token grows with length: not at all with states alone, least of those that attend with an indexer."""
+    long = dict(by=dse.serve, load="static", tp=8, precision="bf16", concurrency=8, output_tokens=64.0)
+    added = {}
+    for name in ("mamba-2-2-7b", "nemotron-nano-9b-v2", "llama-3-8b"):
+        few, many = (metrics(name, prompt_tokens=tokens, **long) for tokens in (4096, 131072))
+        added[name] = many["time_per_output_token"] - few["time_per_output_token"]
+        assert many["feasible"]
+    assert added["mamba-2-2-7b"] == pytest.approx(0.0, abs=1e-7)
+    assert added["nemotron-nano-9b-v2"] < 0.3 * added["llama-3-8b"]
+    whole, sparse = (
+        [metrics("glm-5", ep=8, **long | more, prompt_tokens=tokens) for tokens in (1024, 131072)]
+        for more in ({"attended": 1e9}, {})
+    )
+    assert sparse[0]["time_per_output_token"] == pytest.approx(whole[0]["time_per_output_token"], rel=1e-6)
+    assert sparse[1]["time_per_output_token_attention"] < 0.4 * whole[1]["time_per_output_token_attention"]
+    assert sparse[1]["time_to_first_token_prefill"] < 0.8 * whole[1]["time_to_first_token_prefill"]
+    assert sparse[1]["peak_memory_cache"] == whole[1]["peak_memory_cache"]  # what is not attended to is kept
+
+
+def test_a_window_costs_what_it_holds():
+    """Prompts of a model all of whose layers are local: each token attends to the window, not to half of it."""
+    for window, near in ((1024.0, 1024.0 * (1.0 - 1024.0 / 16384.0 / 2.0)), (1e6, 8192.0)):
+        design = dse.design("mistral-7b", "h100", window=window)
+        stage = stage_of(design)
+        batch = Batch(0.0, 0.0, 16384.0, 8192.0)
+        found = attention_operators(stage.design, Serving(), stage.layout, batch)[1].forward.flops
+        pair = 4.0 * 32 * 128
+        assert float(found) == pytest.approx(16384.0 * near * pair, rel=1e-5)
+
+
+def test_training_tells_what_it_does_not_model():
+    for name in ("mamba-2-2-7b", "glm-5"):
+        found = dse.evaluate(dse.design(name, "h200", n_devices=8, tp=8, any_option=True))
+        assert int(found.infeasible_reason) & Infeasible.layers_unsupported and np.isfinite(float(found.step_time))
 
 
 def test_weights_are_the_parameters_in_their_format():
@@ -148,6 +205,22 @@ def test_limits_are_reasons():
     assert reasons == [Infeasible.latency, Infeasible.latency, 0]
 
 
+def test_goodput():
+    """What is answered in time: all without limits, less the tighter they are and the more lengths spread."""
+    load = dict(concurrency=128, prompt_tokens=4096)
+    free = metrics(**load)
+    assert free["share_in_time"] == 1.0 and free["goodput"] == free["requests_per_second"]
+    first, token = free["time_to_first_token"], free["time_per_output_token"]
+    alone = free["time_to_first_token"] - free["time_to_first_token_waiting"]
+    shares = [metrics(first_token_limit=limit, **load)["share_in_time"] for limit in (0.99 * alone, first, 5.0 * first)]
+    # Of exponential waiting 1 - 1/e ends within the mean.
+    assert shares[0] == 0.0 and shares[1] == pytest.approx(1.0 - np.exp(-1.0), rel=1e-3) and shares[2] > 0.9
+    tight = dict(first_token_limit=1.1 * alone, **load)
+    assert metrics(length_spread=0.5, **tight)["share_in_time"] != metrics(**tight)["share_in_time"]
+    shares = [metrics(token_limit=share * token, **load)["share_in_time"] for share in (0.8, 1.0, 1.2)]
+    assert shares[0] < 0.05 and shares[1] == pytest.approx(0.5, abs=0.01) and shares[2] > 0.95
+
+
 @pytest.mark.parametrize(
     ("prompt", "output", "published"),
     [(128, 128, 29526.0), (128, 2048, 25399.0), (2048, 128, 3794.0), (2048, 2048, 11969.0)],
@@ -163,7 +236,7 @@ def test_offline_throughput_without_any_fit(prompt, output, published):
 
 @pytest.mark.parametrize(
     ("workload", "mapping", "most", "with_energy"),
-    [("llama-3-70b", dict(tp=8), 2_470, 3_020), ("deepseek-v3", dict(tp=8, ep=8), 4_170, 5_160)],
+    [("llama-3-70b", dict(tp=8), 2_530, 3_080), ("deepseek-v3", dict(tp=8, ep=8), 4_230, 5_230)],
 )
 def test_the_program_stays_small(workload, mapping, most, with_energy):
     """As sweeps have it, without energy unless it is asked for."""

@@ -1,0 +1,76 @@
+"""What accelerators embody and systems emit, in kilograms of CO2 (ACT: Gupta et al., ISCA 2022)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from dse.model.money.device import Parts, making, parts_of
+from dse.types import Accelerator, Emissions, Fab, Made, Prices, Process, Scalar
+
+
+class Embodied(NamedTuple):
+    """Emissions in kg of making one accelerator, by part."""
+
+    dies: Scalar
+    memory: Scalar
+    package: Scalar
+
+    @property
+    def total(self) -> Scalar:
+        """Sum of the parts."""
+        return sum(self)
+
+
+class Emitted(NamedTuple):
+    """Emissions in kg a second while a system works, by part."""
+
+    operation: Scalar
+    devices: Scalar
+    servers: Scalar
+
+    @property
+    def total(self) -> Scalar:
+        """Sum of the parts."""
+        return sum(self)
+
+
+def die_carbon(area: Scalar, good: Scalar, process: Process, emissions: Emissions) -> Scalar:
+    """Emissions in kg of dies of an ``area`` in m^2, the share ``good`` of which works.
+
+    ``A / Y (CI_fab EPA + GPA + MPA)`` (ACT).
+    """
+    return area / good * (emissions.fab_grid * process.fab_energy + process.fab_gas + emissions.materials)
+
+
+def device_carbon(accelerator: Accelerator, emissions: Emissions) -> Embodied:
+    """Emissions of making ``accelerator``; where its dies are not known, by its power limit as sold."""
+    made, fab = accelerator.made, accelerator.fab or Fab()
+    by_power = emissions.watt * accelerator.power.tdp
+    if made is None and accelerator.chip is None:
+        return Embodied(by_power, emissions.memory * accelerator.memory.capacity, 0.0)
+    made = made or Made()
+    parts = parts_of(accelerator, made, fab)
+    found = _of_parts(parts, made, fab, emissions)
+    if accelerator.chip is not None:
+        return found
+    known = made.logic_area > 0.0
+    return Embodied(jnp.where(known, found.dies, by_power), found.memory, jnp.where(known, found.package, 0.0))
+
+
+def _of_parts(parts: Parts, made: Made, fab: Fab, emissions: Emissions) -> Embodied:
+    done = making(parts, made, fab)
+    dies = die_carbon(done.linked, done.compute.good, parts.process, emissions)
+    dies = dies + die_carbon(parts.base, done.base.good, parts.base_process, emissions)
+    stands = jnp.maximum(done.linked, parts.base) + parts.memory_area
+    return Embodied(dies, emissions.memory * parts.memory_bytes, emissions.carrier * stands)
+
+
+def emitted(embodied: Embodied, emissions: Emissions, prices: Prices, devices: Scalar, power: Scalar) -> Emitted:
+    """Emissions a second of so many devices that draw ``power`` watts together, facility included, while they work.
+
+    What making them emitted counts evenly over their lifetime, of which they work the share ``in_use``.
+    """
+    each = devices / (prices.lifetime * prices.in_use)
+    return Emitted(emissions.grid * power, embodied.total * each, emissions.server * each)

@@ -1,0 +1,42 @@
+"""What the design of dies and packages costs, and how units share it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from dse.model.money.package import Package
+from dse.types import Assembly, Fab, Process, Scalar
+
+
+class DesignCost(NamedTuple):
+    """USD of designing once: modules, chips with their masks, the package."""
+
+    modules: Scalar
+    chips: Scalar
+    package: Scalar
+
+
+def die_design(area: Scalar, linked_area: Scalar, chiplets: Scalar, process: Process, fab: Fab) -> DesignCost:
+    """Modules and chip of a die of an ``area`` in m^2, ``linked_area`` with its links to other dies.
+
+    ``0.5 C A / A0`` for its modules and the one that links dies, ``0.3 C A / A0 + 0.2 C`` for the chip, with the cost
+    ``C`` of a chip of ``A0`` = 300 mm2 (chiplet actuary, DAC 2022).
+    """
+    rate = process.design_cost / fab.design_area
+    link = fab.link_design * jnp.minimum(chiplets - 1.0, 1.0)
+    return DesignCost(
+        fab.module_share * rate * (area + link),
+        fab.chip_share * rate * linked_area + fab.fixed_share * process.design_cost,
+        0.0,
+    )
+
+
+def package_design(using: Assembly, found: Package) -> Scalar:
+    """USD of designing a package, by the area of its carrier, or of its substrate and layers where there is none."""
+    by_area = jnp.where(
+        using.carrier_scale > 0.0, using.design_rate * found.carrier_area + found.substrate,
+        using.design_rate * found.substrate_area * found.layers,
+    )  # fmt: skip
+    return by_area + using.design_fixed

@@ -1,0 +1,151 @@
+"""The bill of an accelerator: dies, memory, package, what is lost with bad packages, test, design."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from dse.model.money.design import DesignCost, die_design, package_design
+from dse.model.money.die import Die, die
+from dse.model.money.package import Package, assembly, package
+from dse.types import Accelerator, Fab, LogicNode, Made, Prices, Process, Scalar
+
+
+class Bill(NamedTuple):
+    """USD of making one accelerator, by part."""
+
+    dies: Scalar  # tested dies, with their bumps
+    memory: Scalar
+    package: Scalar  # carrier, substrate, bonds, and those that failed
+    lost: Scalar  # dies and memory thrown away with bad packages
+    test: Scalar  # of the whole, and its final assembly
+    design: Scalar  # a unit's share
+
+    @property
+    def total(self) -> Scalar:
+        """Sum of the parts."""
+        return sum(self)
+
+
+class Parts(NamedTuple):
+    """What an accelerator is made of: areas in m^2 of all its dies, and its memory."""
+
+    logic: Scalar
+    base: Scalar
+    process: Process
+    base_process: Process
+    units: Scalar  # stacks of memory
+    memory: Scalar  # USD
+    memory_bytes: Scalar
+    memory_area: Scalar  # m^2 on a carrier
+
+
+class Making(NamedTuple):
+    """How the parts become an accelerator."""
+
+    compute: Die
+    base: Die
+    linked: Scalar  # m^2 of all compute dies with their links
+    chiplets: Scalar
+    base_chiplets: Scalar  # 0 where there are none
+    face_price: Scalar  # USD of bonding compute dies face to face on base dies
+    face_yield: Scalar  # of that
+    found: Package
+    nre: tuple[DesignCost, DesignCost, Scalar]  # compute die, base die, package
+
+
+def parts_of(accelerator: Accelerator, made: Made, fab: Fab) -> Parts:
+    """Of a generated accelerator the parts of its chip, of a bought one those that its file names."""
+    chip = accelerator.chip
+    if chip is None:
+        held = accelerator.memory.capacity
+        units = jnp.where(made.stacks_beside > 0.0, made.stacks_beside, held / fab.memory_unit)
+        return Parts(
+            made.logic_area, made.io_area, made.process, made.base_process, units, fab.memory_price * held, held,
+            units * fab.memory_area,
+        )  # fmt: skip
+    unit, held = chip.memory, chip.stacks * chip.memory.unit_capacity
+    price = jnp.where(unit.unit_price > 0.0, unit.unit_price, fab.memory_price * unit.unit_capacity)
+    beside = jnp.where(unit.unit_edge > 0.0, fab.memory_area, 0.0)  # stacked on the die it takes no place of its own
+    return Parts(
+        chip.die_area, chip.base_area, _as_process(chip.node), _as_process(chip.base_node), chip.stacks,
+        chip.stacks * price, held, chip.stacks * beside,
+    )  # fmt: skip
+
+
+def _as_process(node: LogicNode) -> Process:
+    return node
+
+
+def making(parts: Parts, made: Made, fab: Fab) -> Making:
+    """Dies, package and designs of an accelerator. Compute dies share the area evenly, and so do base dies."""
+    split = jnp.minimum(made.chiplets - 1.0, 1.0)  # how much of a second die there is
+    linked = parts.logic * (1.0 + fab.link_area * split)
+    based = jnp.where(parts.base > 0.0, 1.0, 0.0)
+    compute = die(linked / made.chiplets, parts.process, fab, made)
+    base = die(parts.base / made.base_chiplets, parts.base_process, fab, _WHOLE)
+    using = assembly(made.packaging, fab)
+    stacked = using.bond_price + using.bond_defects > 0.0  # each base die with its share of the compute dies
+    stands = jnp.where(stacked, jnp.maximum(linked, parts.base), linked + parts.base)
+    a_base = using.bond_yield ** (made.chiplets / made.base_chiplets) / (
+        1.0 + using.bond_defects * linked / made.base_chiplets
+    )
+    dies = jnp.where(stacked, made.base_chiplets, made.chiplets + based * made.base_chiplets)
+    dies = dies + jnp.where(using.carrier_scale > 0.0, parts.units, 0.0)
+    quality = compute.quality**made.chiplets * base.quality ** (based * made.base_chiplets)
+    found = package(using, fab, made.chip_first, dies, made.chiplets, stands, parts.memory_area, quality)
+    nre = (
+        die_design(parts.logic / made.chiplets, linked / made.chiplets, made.chiplets, parts.process, fab),
+        die_design(parts.base / made.base_chiplets, parts.base / made.base_chiplets, 1.0, parts.base_process, fab),
+        package_design(using, found),
+    )
+    return Making(
+        compute, base, linked, made.chiplets, based * made.base_chiplets, using.bond_price * linked,
+        jnp.where(stacked, a_base, 1.0), found, nre,
+    )  # fmt: skip
+
+
+#: A die of which nothing may be defect.
+_WHOLE = Made()
+
+
+def bill(accelerator: Accelerator) -> Bill:
+    """What it costs to make ``accelerator``."""
+    made, fab = accelerator.made or Made(), accelerator.fab or Fab()
+    parts = parts_of(accelerator, made, fab)
+    done = making(parts, made, fab)
+    using = assembly(made.packaging, fab)
+    bumps = using.bump_price * (done.linked + parts.base)
+    dies = done.chiplets * done.compute.cost + done.base_chiplets * done.base.cost + bumps
+    stacks = (dies + done.face_price) / done.face_yield
+    carried = jnp.where(using.carrier_scale > 0.0, parts.memory, 0.0)
+    compute, base, of_package = done.nre
+    of_base = jnp.where(done.base_chiplets > 0.0, base.modules + base.chips, 0.0)
+    return Bill(
+        dies=dies,
+        memory=parts.memory,
+        package=done.found.raw + done.found.lost + done.face_price,
+        lost=stacks - dies - done.face_price + (stacks + carried) * done.found.dies_lost,
+        test=fab.test_price,
+        design=((compute.modules + compute.chips + of_base) / made.reuse + of_package) / made.volume,
+    )
+
+
+def price_of(accelerator: Accelerator, prices: Prices) -> tuple[Scalar, Bill]:
+    """What an accelerator is bought at, in USD, and its bill.
+
+    As sold where the price is known, else its cost over (1 - margin); of one whose dies are not known either the price
+    of a watt times its power limit as sold, and no bill.
+    """
+    made, by_power = accelerator.made, prices.watt_price * accelerator.power.tdp
+    if made is None and accelerator.chip is None:
+        return by_power, Bill(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    found = bill(accelerator)
+    made = made or Made()
+    dear = found.total / (1.0 - made.margin)
+    if accelerator.chip is not None:
+        return dear, found
+    known = made.logic_area > 0.0
+    found = Bill(*(jnp.where(known, part, 0.0) for part in found))
+    return jnp.where(made.price > 0.0, made.price, jnp.where(known, dear, by_power)), found

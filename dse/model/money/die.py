@@ -1,0 +1,76 @@
+"""Dies of a wafer: how many, how many of them are good, and what a good one costs."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from dse.types import Fab, Made, Process, Scalar
+
+_PI = 3.141592653589793
+
+#: Least area of a die in m^2, so that nothing divides by zero.
+_LEAST = 1e-12
+
+#: Defective blocks that are counted, one by one.
+MOST_SPARE = 16
+
+
+class Die(NamedTuple):
+    """One die: what it costs before and after its test, and how sure it is to work."""
+
+    raw: Scalar  # USD, its share of a wafer
+    cost: Scalar  # USD of one that passed its test: of a known good die where the test finds all
+    good: Scalar  # share of dies that work
+    quality: Scalar  # share of those sold that work
+
+
+def dies_per_wafer(area: Scalar, fab: Fab) -> Scalar:
+    """Square dies of an area in m^2 on a wafer, a smooth count, at least one.
+
+    ``N = pi (D / 2 - e)^2 / A' - pi (D - 2 e) / sqrt(2 A')`` with ``A' = A + 2 s sqrt(A) + s^2`` (chiplet actuary,
+    Feng and Ma, DAC 2022).
+    """
+    side = jnp.sqrt(jnp.maximum(area, _LEAST)) + fab.scribe
+    usable = fab.wafer_diameter - 2.0 * fab.wafer_edge
+    return jnp.maximum(_PI * (0.5 * usable / side) ** 2 - _PI * usable / (2.0**0.5 * side), 1.0)
+
+
+def survival(area: Scalar, defects: Scalar, clustering: Scalar) -> Scalar:
+    """Share of areas without a defect, negative binomial: ``(1 + D0 A / alpha)^-alpha`` (Stapper 1989).
+
+    Poisson's ``exp(-D0 A)`` for a large ``alpha``, Seeds' for 1. A critical-area ratio multiplies ``A``.
+    """
+    return (1.0 + defects * area / clustering) ** -clustering
+
+
+def die_yield(area: Scalar, process: Process, fab: Fab, made: Made) -> Scalar:
+    """Share of dies that can be sold: all that is needed once works, of the blocks all but the spare ones.
+
+    ``Y(A_rest) sum_j<=k C(n, j) (1 - y)^j y^(n - j)`` with the yield ``y`` of one of ``n`` blocks. Between whole
+    numbers of spare blocks the sum is linear.
+    """
+    critical = fab.critical_area * area
+    in_blocks = made.block_area * critical
+    block = 1.0 + process.defect_density * in_blocks / (made.blocks * fab.clustering)
+    odds = block**fab.clustering - 1.0  # of a defective block to a good one
+    term = block ** (-fab.clustering * made.blocks)
+    enough = term
+    for bad in range(MOST_SPARE):
+        left = jnp.maximum(made.blocks - bad, 0.0)
+        term = term * odds * left / (bad + 1.0)
+        enough = enough + term * jnp.clip(made.spare_blocks - bad, 0.0, 1.0)
+    return survival(critical - in_blocks, process.defect_density, fab.clustering) * jnp.minimum(enough, 1.0)
+
+
+def die(area: Scalar, process: Process, fab: Fab, made: Made) -> Die:
+    """A die of an area in m^2.
+
+    A test that finds the share ``c`` of the bad ones lets ``Y_t = 1 - (1 - Y) c`` pass, of which ``Y / Y_t`` work:
+    ``(raw + test) / Y_t`` each (CATCH, Graening et al. 2025). With ``c = 1`` this is the known good die ``raw / Y``.
+    """
+    raw = process.wafer_price / dies_per_wafer(area, fab)
+    good = die_yield(area, process, fab, made)
+    passing = 1.0 - (1.0 - good) * fab.coverage
+    return Die(raw, (raw + fab.die_test) / passing, good, good / passing)

@@ -1,0 +1,331 @@
+"""What accelerators are made of and what that, the system around them and its power cost, in money and in carbon.
+
+All of these records are optional parts of a design. Where a design has none, the defaults hold: what is typical of
+2024 and 2025. Every leaf names its source; ``actuary`` is the chiplet actuary (Feng and Ma, DAC 2022), ``CATCH`` the
+model of Graening et al. 2025, whose own sets of parameters are in ``hw_catalog/cost``. Money is in US dollars.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from dse.types.choices import Packaging
+from dse.types.fields import (
+    POSITIVE,
+    POSITIVE_SHARE,
+    SHARE,
+    YES_OR_NO,
+    Bounds,
+    Scalar,
+    field_metadata,
+    metadata,
+    record,
+)
+
+_KWH = 3.6e6  # J
+_YEAR = 365.25 * 86400.0  # s
+_MM2, _CM2 = 1e-6, 1e-4  # m^2
+
+_AT_LEAST_ONE = Bounds(low=1.0)
+_BELOW_ONE = Bounds(high=0.99)
+_ACTUARY = "chiplet actuary (DAC 2022), spec/parameter.ini"
+_ESTIMATE = "estimate"
+_ACT = "ACT (Gupta et al., ISCA 2022), models of 2023"
+
+
+@record
+class Process:
+    """What a process of logic costs: in money by the wafer and by the design, in carbon by the area."""
+
+    wafer_price: Scalar = metadata(
+        "", "USD", "price of a wafer of 300 mm", default=16988.0, bounds=POSITIVE, source=f"5 nm: {_ACTUARY}"
+    )
+    defect_density: Scalar = metadata(
+        "D_0", "1/m^2", "defects on an area of logic", default=0.11 / _CM2, source=f"5 nm: {_ACTUARY}"
+    )
+    design_cost: Scalar = metadata(
+        "C", "USD", "design of a chip of 300 mm2 with its first masks", default=542e6, source=f"5 nm: {_ACTUARY}"
+    )
+    fab_energy: Scalar = metadata(
+        "EPA", "J/m^2", "energy that a fab takes for an area", default=2.75 * _KWH / _CM2, source=f"5 nm: {_ACT}"
+    )
+    fab_gas: Scalar = metadata(
+        "GPA", "kg/m^2", "gases that a fab emits for an area, as CO2", default=0.225 / _CM2,
+        source=f"5 nm, 99 % abated: {_ACT}",
+    )  # fmt: skip
+
+
+@record
+class Assembly:
+    """What one way of packaging takes; an organic substrate where nothing else is said.
+
+    Chips stand on a carrier (interposer, redistribution layers) where ``carrier_scale`` is not 0, the carrier on a
+    substrate. ``bond_yield`` is of one die on its carrier, or on the substrate where there is no carrier.
+    """
+
+    carrier_scale: Scalar = metadata("k", "1", "area of the carrier over that of what stands on it", default=0.0)
+    carrier_price: Scalar = metadata("", "USD", "price of a wafer of carriers, 300 mm", default=0.0)
+    carrier_defects: Scalar = metadata("", "1/m^2", "defects on an area of the carrier", default=0.0)
+    carrier_clustering: Scalar = metadata("", "1", "clustering of these defects", default=6.0, bounds=POSITIVE)
+    bond_yield: Scalar = metadata(
+        "b", "1", "share of dies that survive their bonding", default=0.998, bounds=POSITIVE_SHARE
+    )
+    bond_defects: Scalar = metadata("", "1/m^2", "defects of a bonded face on an area of the dies", default=0.0)
+    bond_price: Scalar = metadata("", "USD/m^2", "what bonding an area of dies costs", default=0.0)
+    bump_price: Scalar = metadata("", "USD/m^2", "bumps on an area of dies", default=0.005 / _MM2)
+    design_rate: Scalar = metadata(
+        "", "USD/m^2", "design of an area of the carrier, or of the substrate alone", default=3000.0 / _MM2
+    )
+    design_fixed: Scalar = metadata("", "USD", "design of a package, whatever its area", default=0.3e6)
+
+
+def _restated(name: str, default: float, source: str = "") -> Any:
+    """The field ``name`` of :class:`Assembly` with another default."""
+    about = field_metadata(Assembly, name)
+    return dataclasses.field(default=default, metadata=about | ({"source": source} if source else {}))
+
+
+_COWOS = "estimate: analysts put a wafer of CoWoS at 8,000 to 12,000 USD, packaging included"
+
+
+@record
+class FanOut(Assembly):
+    """Redistribution layers under the dies."""
+
+    carrier_scale: Scalar = _restated("carrier_scale", 1.2, _ACTUARY)
+    carrier_price: Scalar = _restated("carrier_price", 3000.0, "estimate: between a wafer of layers and CoWoS")
+    carrier_defects: Scalar = _restated("carrier_defects", 0.02 / _CM2, _ESTIMATE)
+    carrier_clustering: Scalar = _restated("carrier_clustering", 3.0, _ACTUARY)
+    bond_yield: Scalar = _restated("bond_yield", 0.997, _ESTIMATE)
+    bump_price: Scalar = _restated("bump_price", 0.01 / _MM2, _ACTUARY)
+    design_rate: Scalar = _restated("design_rate", 25000.0 / _MM2, _ACTUARY)
+    design_fixed: Scalar = _restated("design_fixed", 25000.0, _ACTUARY)
+
+
+@record
+class SiliconInterposer(Assembly):
+    """A passive interposer of silicon under dies and stacks of memory (CoWoS-S)."""
+
+    carrier_scale: Scalar = _restated("carrier_scale", 1.1, _ACTUARY)
+    carrier_price: Scalar = _restated("carrier_price", 10000.0, _COWOS)
+    carrier_defects: Scalar = _restated("carrier_defects", 0.01 / _CM2, "estimate: of wires alone, between actuary "
+                                        "(0.06 /cm2) and CATCH (0.001 /cm2)")  # fmt: skip
+    bond_yield: Scalar = _restated("bond_yield", 0.995, _ESTIMATE)
+    bump_price: Scalar = _restated("bump_price", 0.01 / _MM2, _ACTUARY)
+    design_rate: Scalar = _restated("design_rate", 33600.0 / _MM2, _ACTUARY)
+    design_fixed: Scalar = _restated("design_fixed", 6.72e6, _ACTUARY)
+
+
+@record
+class Bridge(SiliconInterposer):
+    """Redistribution layers with bridges of silicon (CoWoS-L, EMIB): large ones cost less than an interposer."""
+
+    carrier_price: Scalar = _restated("carrier_price", 9000.0, _COWOS)
+    carrier_defects: Scalar = _restated("carrier_defects", 0.005 / _CM2, _ESTIMATE)
+    bond_yield: Scalar = _restated("bond_yield", 0.993, "estimate: bridges are placed beside the dies")
+
+
+@record
+class Hybrid(SiliconInterposer):
+    """Compute dies bonded face to face on base dies, these on an interposer (SoIC on CoWoS)."""
+
+    bond_yield: Scalar = _restated("bond_yield", 0.995, _ESTIMATE)
+    bond_defects: Scalar = _restated("bond_defects", 0.01 / _CM2, "CATCH: 1e-4 /mm2 of a dielectric bond")
+    bond_price: Scalar = _restated("bond_price", 0.05 / _MM2, "estimate: some 3,500 USD a wafer")
+
+
+@record
+class Fab:
+    """What wafers, packages, tests and designs cost beside the process: the parameters of a cost model.
+
+    Sets of other models are ``hw_catalog/cost``; a set is taken whole, never mixed with another one.
+    """
+
+    wafer_diameter: Scalar = metadata("D", "m", "diameter of a wafer", default=0.3, bounds=POSITIVE, source=_ACTUARY)
+    wafer_edge: Scalar = metadata("e", "m", "edge of a wafer that holds no dies", default=5e-3, source=_ACTUARY)
+    scribe: Scalar = metadata("s", "m", "lane between dies", default=0.2e-3, source=_ACTUARY)
+    clustering: Scalar = metadata(
+        "alpha", "1", "clustering of the defects of logic", default=10.0, bounds=POSITIVE, source=_ACTUARY
+    )
+    critical_area: Scalar = metadata(
+        "r", "1", "share of a die's area where a defect kills", default=1.0, bounds=POSITIVE_SHARE, source=_ACTUARY
+    )
+    link_area: Scalar = metadata(
+        "", "1", "area that links to other dies add to that of a die, of several", default=0.1, source=_ACTUARY
+    )
+    organic: Assembly = Assembly()
+    fan_out: FanOut = FanOut()
+    silicon: SiliconInterposer = SiliconInterposer()
+    bridge: Bridge = Bridge()
+    hybrid: Hybrid = Hybrid()
+    substrate_price: Scalar = metadata(
+        "", "USD/m^2", "a layer pair of an organic substrate, an area of it", default=0.005 / _MM2, source=_ACTUARY
+    )
+    substrate_scale: Scalar = metadata(
+        "", "1", "area of the substrate over that of what stands on it", default=4.0, bounds=POSITIVE, source=_ACTUARY
+    )
+    layers: Scalar = metadata(
+        "f", "1", "layers of a substrate of several dies over those of one", default=1.5, source=_ACTUARY
+    )
+    layers_above_289mm2: Scalar = metadata("", "1", "the same above 289 mm2", default=1.75, source=_ACTUARY)
+    layers_above_900mm2: Scalar = metadata("", "1", "the same above 900 mm2", default=2.0, source=_ACTUARY)
+    attach_yield: Scalar = metadata(
+        "", "1", "share of carriers that survive their way onto the substrate", default=0.99, bounds=POSITIVE_SHARE,
+        source=_ACTUARY,
+    )  # fmt: skip
+    carrier_dicing: Scalar = metadata("", "USD/m^2", "bumps of a carrier, an area", default=0.005 / _MM2,
+                                      source=_ACTUARY)  # fmt: skip
+    memory_price: Scalar = metadata(
+        "", "USD/B", "memory whose own price is not known, a byte", default=15.0 / 1e9,
+        source="analysts' bills of 2025: 1,350 USD for 80 GB of H100, 2,900 USD for 192 GB of B200",
+    )  # fmt: skip
+    memory_unit: Scalar = metadata(
+        "", "B", "capacity of a stack of memory where the stacks are not known", default=16e9, bounds=POSITIVE
+    )
+    memory_area: Scalar = metadata(
+        "", "m^2", "area of a stack of memory on its carrier", default=110e-6, source="HBM: about 10 mm x 11 mm"
+    )
+    die_test: Scalar = metadata("", "USD", "test of a die before it is packaged", default=0.0)
+    coverage: Scalar = metadata(
+        "c", "1", "share of bad dies that this test finds", default=1.0, bounds=SHARE, source="known good dies"
+    )
+    test_price: Scalar = metadata(
+        "", "USD", "test and final assembly of an accelerator: module, cooling plate, burn-in", default=900.0,
+        source="analysts' bill of the H100, 2025: 920 USD",
+    )  # fmt: skip
+    module_share: Scalar = metadata("", "1", "share of a design's cost in its modules", default=0.5, source=_ACTUARY)
+    chip_share: Scalar = metadata("", "1", "share of it in the chip, by its area", default=0.3, source=_ACTUARY)
+    fixed_share: Scalar = metadata(
+        "", "1", "share of it in masks and tools, whatever the area", default=0.2, source=_ACTUARY
+    )
+    link_design: Scalar = metadata(
+        "", "m^2", "area of the module that links dies, designed once", default=20e-6, source=_ACTUARY
+    )
+    design_area: Scalar = metadata(
+        "", "m^2", "area of the chip whose design cost is stated", default=300e-6, bounds=POSITIVE, source=_ACTUARY
+    )
+
+
+@record
+class Made:
+    """What an accelerator is made of, and what it is sold at.
+
+    Of a generated accelerator area, process and memory are those of its chip, and the leaves here are not read.
+    """
+
+    price: Scalar = metadata("", "USD", "price as sold; 0: cost over (1 - margin)", default=0.0)
+    margin: Scalar = metadata(
+        "", "1", "share of the price that the seller keeps, where the price is not known", default=0.6,
+        bounds=_BELOW_ONE, source="estimate: gross margins of makers of accelerators are 50 to 75 %",
+    )  # fmt: skip
+    process: Process = Process()
+    base_process: Process = Process()
+    chiplets: Scalar = metadata(
+        "n", "1", "compute dies, which share the area evenly", default=1.0, bounds=_AT_LEAST_ONE
+    )
+    logic_area: Scalar = metadata("", "m^2", "area of the compute dies together; 0: not known", default=0.0)
+    base_chiplets: Scalar = metadata("", "1", "base (I/O) dies", default=1.0, bounds=_AT_LEAST_ONE)
+    io_area: Scalar = metadata("", "m^2", "area of the base dies together", default=0.0)
+    stacks_beside: Scalar = metadata("", "1", "stacks of memory; 0: as its capacity asks for", default=0.0)
+    packaging: Scalar = metadata("", "1", "how the dies are joined", default=float(Packaging.silicon), enum=Packaging)
+    chip_first: Scalar = metadata(
+        "", "1", "1 where the carrier is made around the dies, which are lost with it", default=0.0, bounds=YES_OR_NO
+    )
+    blocks: Scalar = metadata(
+        "", "1", "blocks of a compute die of which some may be defect, such as cores", default=1.0, bounds=_AT_LEAST_ONE
+    )
+    spare_blocks: Scalar = metadata(
+        "", "1", "blocks of a compute die that may be defect, up to 16", default=0.0, bounds=Bounds(high=16.0)
+    )
+    block_area: Scalar = metadata("", "1", "share of a compute die in such blocks", default=0.0, bounds=SHARE)
+    volume: Scalar = metadata("", "1", "units made, which share the design", default=1e6, bounds=POSITIVE)
+    reuse: Scalar = metadata(
+        "", "1", "products of that volume that share the design of the dies", default=1.0, bounds=_AT_LEAST_ONE
+    )
+
+
+@record
+class Prices:
+    """What a system costs beside its accelerators, and what time costs."""
+
+    watt_price: Scalar = metadata(
+        "", "USD/W", "accelerator of which neither price nor dies are known, a watt of its power limit", default=35.0,
+        source="median of the priced accelerators of the catalogue",
+    )  # fmt: skip
+    server: Scalar = metadata(
+        "", "USD", "a device's share of its server: board, processors, memory, storage, chassis, power supplies",
+        default=9000.0, source="estimate: with it a node of eight H100 is 320,000 USD, sold at 300,000 to 400,000",
+    )  # fmt: skip
+    nic: Scalar = metadata(
+        "", "USD/(B/s)", "network card, a byte a second of one direction", default=30.0 / 1e9,
+        source="estimate: 1,500 USD for 400 Gbit/s",
+    )  # fmt: skip
+    switch: Scalar = metadata(
+        "", "USD/(B/s)", "port of a scale-out switch", default=12.0 / 1e9,
+        source="estimate: 38,000 USD for 64 of 400 Gbit/s",
+    )  # fmt: skip
+    transceiver: Scalar = metadata(
+        "", "USD/(B/s)", "optical end of a cable", default=16.0 / 1e9, source="estimate: 800 USD for 400 Gbit/s"
+    )
+    cable: Scalar = metadata(
+        "", "USD/(B/s)", "cable of copper, or the fibre of an optical one", default=4.0 / 1e9,
+        source="estimate: 200 USD for 400 Gbit/s",
+    )  # fmt: skip
+    local_switch: Scalar = metadata(
+        "", "USD/(B/s)", "port of a scale-up switch", default=2.0 / 1e9,
+        source="estimate: 900 USD a device for the NVSwitches of an H100",
+    )  # fmt: skip
+    optical_share: Scalar = metadata(
+        "", "1", "share of a device's links of a torus or hypercube that are optical", default=0.3, bounds=SHARE,
+        source="estimate: cubes of 4 x 4 x 4 of TPU v4 have optical links on their faces",
+    )  # fmt: skip
+    radix: Scalar = metadata(
+        "", "1", "ports of a scale-out switch", default=64.0, bounds=Bounds(low=4.0), source="Quantum-2, Tomahawk 4"
+    )
+    facility: Scalar = metadata(
+        "", "USD/W", "building, racks, power delivery and cooling, a watt of computers", default=10.0,
+        source="estimate: 8 to 13 USD a watt",
+    )  # fmt: skip
+    lifetime: Scalar = metadata(
+        "", "s", "years over which devices, servers and networks are written off", default=4.0 * _YEAR, bounds=POSITIVE,
+        source="estimate: 3 to 6 years",
+    )  # fmt: skip
+    facility_lifetime: Scalar = metadata(
+        "", "s", "years over which the facility is written off", default=15.0 * _YEAR, bounds=POSITIVE, source=_ESTIMATE
+    )
+    in_use: Scalar = metadata(
+        "", "1", "share of its life that a device works", default=0.85, bounds=POSITIVE_SHARE, source=_ESTIMATE
+    )
+    electricity: Scalar = metadata(
+        "", "USD/J", "price of electricity", default=0.083 / _KWH, source="US industry, EIA 2024"
+    )
+    maintenance: Scalar = metadata(
+        "", "1/s", "repairs and staff, share of what was bought", default=0.05 / _YEAR, source="estimate: 5 % a year"
+    )
+
+
+@record
+class Emissions:
+    """What electricity and making a system emit, as kilograms of CO2."""
+
+    grid: Scalar = metadata(
+        "", "kg/J", "emissions of the electricity that the system takes", default=0.369 / _KWH, source=f"USA: {_ACT}"
+    )
+    fab_grid: Scalar = metadata(
+        "", "kg/J", "emissions of the electricity that the fabs take", default=0.642 / _KWH, source=f"Taiwan: {_ACT}"
+    )
+    materials: Scalar = metadata("MPA", "kg/m^2", "raw materials of an area of dies", default=0.5 / _CM2, source=_ACT)
+    carrier: Scalar = metadata(
+        "", "kg/m^2", "carrier and substrate, an area of what stands on them", default=1.0 / _CM2,
+        source="estimate: ACT's area of 28 nm",
+    )  # fmt: skip
+    memory: Scalar = metadata("", "kg/B", "device memory", default=0.065 / 1e9, source=f"DDR4 of 10 nm: {_ACT}")
+    watt: Scalar = metadata(
+        "", "kg/W", "accelerator whose dies are not known, a watt of its power limit", default=0.15,
+        source="estimate: as the accelerators whose dies are known",
+    )  # fmt: skip
+    server: Scalar = metadata(
+        "", "kg", "a device's share of server and network", default=250.0,
+        source="share of a GPU in an A100 instance, 318 kg (Chien et al., HotCarbon 2023), less the GPU",
+    )  # fmt: skip
