@@ -195,6 +195,8 @@ def _print(explained: Explanation, bounds: dict[str, Interval], made: Design, st
     columns = ["metric", "value", *(["80 % interval"] if bounds else [])]
     show.print_table(out, columns, _headline(explained, bounds, study), left=["metric"], prose=["metric"])
     for total, parts in explained.waterfalls.items():
+        if not any(part.value for part in parts):  # an accelerator whose dies are not known has no bill
+            continue
         _print_total(out, explained, total, parts, study)
         if remark := study.remark(total, explained.metrics, made):
             out.print(Text(remark), soft_wrap=True)

@@ -22,7 +22,7 @@ from dse.spec.axes import Axis
 from dse.spec.expression import Expression, parse
 from dse.studies import of_document
 from dse.study import Study
-from dse.types.metrics import ENERGY, RUN
+from dse.types.metrics import GROUPS
 
 #: What a catalogue name may stand for → the kind of its entry and the path of the record it fills.
 NAMED = {
@@ -55,9 +55,6 @@ _SECTIONS = {
 _OF_SERVING = tuple(f"{path}." for path in OF_SERVING)
 #: Key of ``[software]`` that lets mappings ask for what the stack lacks.
 ANY_OPTION = "any_option"
-
-#: Groups of metrics that are left out unless they are asked for, each by a key of its name under ``[output]``.
-GROUPS = (ENERGY, RUN)
 
 #: Section → the keys of its own; leaves and catalogue names are keys of some besides.
 KEYS = {
@@ -118,12 +115,12 @@ class SweepSpec:
     compression: str
     histogram: int = 0  #: bins of every objective's histogram, 0 for none
     any_option: bool = False  #: whether options are offered that the stack lacks
-    groups: tuple[str, ...] = ()  #: of :data:`GROUPS`, those whose metrics are wanted too
+    groups: tuple[str, ...] = ()  #: groups of metrics that are wanted besides: of energy and power, money, carbon, runs
 
     @property
     def metrics(self) -> tuple[str, ...]:
         """Names of the metrics that results hold, in the model's order."""
-        left_out = frozenset().union(*(self.study.group(group) for group in GROUPS if group not in self.groups))
+        left_out = frozenset().union(*(self.study.group(name) for name in GROUPS if name not in self.groups))
         return tuple(name for name in self.study.units if name not in left_out)
 
     @property
@@ -226,7 +223,7 @@ def from_document(document: dict[str, Any], text: str, file: str, study: Study |
         compression=_compression(output.get("compression", "auto"), f"{file}: output.compression"),
         histogram=_histogram(output.get("histogram", 0), f"{file}: output.histogram"),
         any_option=_truth(any_option, f"{file}: software.{ANY_OPTION}", ANY_OPTION),
-        groups=tuple(g for g in GROUPS if _wanted(g, output.get(g), used, f"{file}: output.{g}", study)),
+        groups=tuple(g for g in GROUPS if _wanted(output.get(g), used, f"{file}: output.{g}", study, g)),
     )
 
 
@@ -417,7 +414,7 @@ def _histogram(value: Any, where: str) -> int:
     raise InputError(where, repr(value), f"{FEWEST_BINS} to {MOST_BINS} bins", "leave it out for no histogram")
 
 
-def _wanted(group: str, value: Any, used: set[str], where: str, study: Study) -> bool:
+def _wanted(value: Any, used: set[str], where: str, study: Study, group: str) -> bool:
     """Whether a group of metrics is wanted: as said, else where the sweep names a metric or leaf of theirs."""
     if value is None:
         metrics, leaves = study.group(group), study.optional.get(group, ())
