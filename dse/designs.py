@@ -21,6 +21,7 @@ from dse.types import (
     Adapters,
     Chip,
     ContextParallel,
+    Convergence,
     Design,
     Emissions,
     Engine,
@@ -42,6 +43,7 @@ from dse.types import (
     Prices,
     Recompute,
     Recurrent,
+    Reliability,
     Requests,
     Serving,
     Sharding,
@@ -108,6 +110,7 @@ _OF_WORKLOAD = {
 OF_TRAINING: dict[str, type] = {
     "workload.adapters": Adapters, "workload.packing": Packing, "mapping.sharding": Sharding,
     "mapping.context": ContextParallel, "mapping.tiers": Tiers, "system.host_tiers": HostTiers,
+    "system.reliability": Reliability, "workload.convergence": Convergence,
 }  # fmt: skip
 
 #: Records of a design that serves.

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from dse.model.accounts import energy, memory
 from dse.model.accounts.bounds import BoundBy, step_bounds
+from dse.model.accounts.failures import run_with_failures
 from dse.model.accounts.feasibility import fits_probability, infeasible_reason
 from dse.model.accounts.throughput import throughput
 from dse.model.layout import lay_out
 from dse.model.machine import technology
+from dse.model.money.account import a_million, account, over
 from dse.model.steps.operating import operate
 from dse.model.steps.stages import Stages, stages_of
 from dse.model.steps.training import step_time
@@ -20,7 +22,7 @@ from dse.types import Design, Metrics
 
 
 def evaluate(design: Design) -> Metrics:
-    """Time, memory, energy and feasibility of one training step of ``design``.
+    """Time, memory, energy, money, carbon and feasibility of one training step of ``design``.
 
     A pure function of scalars: ``jit``, ``vmap`` and ``grad`` it as you like. Never raises and never
     returns NaN; a design that cannot run has ``feasible = False`` and the bits of its reasons.
@@ -39,11 +41,17 @@ def evaluate(design: Design) -> Metrics:
     drawn = energy.step_energy(design, layout, work, running.ratio, (step, layer))
     held, held_by = memory.peak_memory(design, layout, work)
     on_host, on_storage = memory.outside_memory(design, layout, work)
+    done = throughput(design, layout, step.total)
+    powers = energy.powers(design, layout, drawn, step.total)
+    tokens = done["tokens_per_second"]
+    books = account(design, layout.devices, powers["average_power"], tokens)
+    bill, million = over(books.spent, powers["run_time"]), a_million(tokens)
+    carbon = over(books.emitted, powers["run_time"])
     reason = infeasible_reason(design, layout, held, on_host, on_storage, running.clock_infeasible)
     return Metrics(
         step_time=step.total,
         **{f"step_time_{part}": value for part, value in step._asdict().items()},
-        **throughput(design, layout, step.total),
+        **done,
         parameters=parameter_count(design.workload),
         peak_memory=held,
         **{f"peak_memory_{part}": value for part, value in held_by._asdict().items()},
@@ -51,7 +59,13 @@ def evaluate(design: Design) -> Metrics:
         host_memory=on_host,
         energy_per_step=drawn.parts.total,
         **{f"energy_per_step_{part}": value for part, value in drawn.parts._asdict().items()},
-        **energy.powers(design, layout, drawn, step.total),
+        **run_with_failures(design, layout, work, step),
+        **powers,
+        **books.metrics,
+        **{f"run_cost{part}": value for part, value in bill.items()},
+        million_tokens_cost=books.spent.total * million,
+        **{f"run_carbon{part}": value for part, value in carbon.items()},
+        million_tokens_carbon=books.emitted.total * million,
         feasible=reason == 0,
         infeasible_reason=reason,
     )

@@ -13,6 +13,7 @@ from dse.model.choice import divides
 from dse.model.machine import technology
 from dse.model.machine.power import at_clock, clock_ratio
 from dse.model.machine.rates import matrix_rate
+from dse.model.money.account import a_million, account, over
 from dse.model.serving.energy import drawn
 from dse.model.serving.goodput import share_in_time
 from dse.model.serving.memory import Room, room
@@ -58,6 +59,8 @@ def serve(design: Design) -> ServingMetrics:
         whole_power(board, devices, design.system)
         for board in (jnp.maximum(spent.prefill, spent.decode), spent.provisioned)
     )
+    books = account(design, devices, spent.token.total * tokens, tokens)
+    million = a_million(tokens)
     return ServingMetrics(
         time_per_output_token=found.token,
         **{f"time_per_output_token_{part}": seconds for part, seconds in found.decode._asdict().items()},
@@ -88,6 +91,9 @@ def serve(design: Design) -> ServingMetrics:
         device_power=spent.average,
         decode_power=spent.decode,
         prefill_power=spent.prefill,
+        **books.metrics,
+        **{f"million_tokens_cost{part}": value for part, value in over(books.spent, million).items()},
+        **{f"million_tokens_carbon{part}": value for part, value in over(books.emitted, million).items()},
         parameters=parameter_count(design.workload),
         feasible=reason == 0,
         infeasible_reason=reason,

@@ -18,21 +18,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.designs import leaf
-from dse.quantities import gib, percent, prefixed, quantity
+from dse.quantities import duration, gib, percent, prefixed, quantity
 from dse.types import (
     INFEASIBLE_MEANING,
+    Checkpoint,
     Design,
     Infeasible,
     Metrics,
     Operator,
     Precision,
     Recompute,
+    Reliability,
     Scalar,
     Schedule,
     SequenceParallel,
     choice_name,
 )
-from dse.types.metrics import ENERGY
+from dse.types.metrics import CARBON, ENERGY, MONEY, RUN
 
 _GIB = 2.0**30
 
@@ -195,6 +197,15 @@ class Study:
     def reasons_in(self, bits: int) -> Iterator[str]:
         """Names of the reasons whose bits are set."""
         return (name for name, bit in self.reason_bits.items() if bits & bit)
+
+
+#: Group of metrics → how the leaves begin that nothing but these depends on, in training and serving alike.
+OPTIONAL = {
+    ENERGY: ("system.accelerator.power.", "system.accelerator.chip.", "system.host_power", "system.pue"),
+    MONEY: ("system.prices.", "system.accelerator.made.", "system.accelerator.fab."),
+    CARBON: ("system.emissions.",),
+    RUN: ("system.reliability.",),
+}
 
 
 # --- training ---------------------------------------------------------------------------------------------
@@ -380,11 +391,34 @@ def _training_settings(design: Design) -> str:
 
 
 def _training_remark(total: str, metrics: Mapping[str, float], design: Design) -> str:
-    """Of memory the chance that it fits, of energy what power it takes."""
+    """Of memory the chance that it fits, of energy what power it takes, of a run how it fails."""
     if total == "peak_memory":
         fits, sure = percent(metrics["fits_probability"]), gib(_surely_below(design))
         return f"Chance that it fits: {fits}. A prediction of up to {sure} would fit with a chance of 90 %."
-    return _training_power(metrics, design) if total == "energy_per_step" else ""
+    if total == "energy_per_step":
+        return _training_power(metrics, design)
+    if total == "run_time_with_failures":
+        return _training_failures(metrics, design)
+    return told_money(total, metrics, design) if total in ("run_cost", "run_carbon") else told_price(total, metrics)
+
+
+def told_price(total: str, metrics: Mapping[str, float]) -> str:
+    """Beside the bill of an accelerator what it is bought at."""
+    if total != "device_cost":
+        return ""
+    return f"It is bought at {quantity(metrics['device_price'], 'USD')}; its design is no part of analysts' bills."
+
+
+def told_money(total: str, metrics: Mapping[str, float], design: Design) -> str:
+    """What hours, years and tokens cost, or emit."""
+    if total.endswith("carbon"):
+        return f"A million tokens emit {quantity(1e3 * metrics['million_tokens_carbon'], 'g')}."
+    return (
+        f"An hour of a device costs {metrics['device_hour_cost']:.2f} USD, a year of the whole system "
+        f"{quantity(metrics['yearly_cost'], 'USD')}, a million tokens {metrics['million_tokens_cost']:.3g} USD: "
+        f"{quantity(metrics['tokens_per_dollar'], '1')} tokens a dollar. "
+        f"{design.system.n_devices:g} devices; no failures, no margin of a cloud."
+    )
 
 
 def _surely_below(design: Design, chance: float = 0.9) -> float:
@@ -409,6 +443,20 @@ def _training_power(metrics: Mapping[str, float], design: Design) -> str:
     )
 
 
+def _training_failures(metrics: Mapping[str, float], design: Design) -> str:
+    """How often the job fails, how it is kept, and what share of the time it trains."""
+    kind = choice_name(Checkpoint(int((design.system.reliability or Reliability()).checkpoint)))
+    between, whole = metrics["time_between_failures"], metrics["run_time_with_failures"]
+    return (
+        f"Effective training time: {percent(metrics['goodput_fraction'])}. The job fails every {duration(between)}, "
+        f"{whole / between:,.0f} times a run. A checkpoint ({kind}) has {gib(metrics['checkpoint_bytes'])}; every "
+        f"{quantity(metrics['checkpoint_interval'], 's')} one stops training for "
+        f"{quantity(metrics['checkpoint_stall'], 's')} and is safe {quantity(metrics['checkpoint_time'], 's')} after "
+        f"it began. The run takes {prefixed(metrics['tokens_needed'], 'tokens')} and {metrics['run_flops']:.3g} model "
+        "FLOPs."
+    )
+
+
 #: Training steps: :class:`~dse.types.Metrics` of ``dse.evaluate``.
 TRAINING = Study(
     name="training",
@@ -421,7 +469,10 @@ TRAINING = Study(
     memory="peak_memory",
     memory_reasons=Infeasible.memory | Infeasible.host_memory,
     shortfalls=_training_shortfalls,
-    totals=("step_time", "peak_memory", "energy_per_step"),
+    totals=(
+        "step_time", "peak_memory", "energy_per_step", "run_time_with_failures", "device_cost", "capital_cost",
+        "run_cost", "device_carbon", "run_carbon",
+    ),
     energy="energy_per_step",
     beside=Shown("MFU", "mfu", "percent"),
     capacity=_usable,
@@ -452,9 +503,7 @@ TRAINING = Study(
         "host": ("step_time_host",),
         "offload": ("step_time_offload",),
     },
-    optional={
-        ENERGY: ("system.accelerator.power.", "system.accelerator.chip.", "system.host_power", "system.pue"),
-    },
+    optional=OPTIONAL,
     idle_options={
         "mapping.sequence_parallel": lambda d: d["mapping.tp"] == 1,
         "mapping.overlap_tp": lambda d: d["mapping.tp"] == 1,

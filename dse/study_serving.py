@@ -7,22 +7,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from dse.quantities import quantity
-from dse.study import Shown, Study
+from dse.study import OPTIONAL, Shown, Study, told_money, told_price
 from dse.types import INFEASIBLE_MEANING, Design, Infeasible, Precision, Scalar, ServingMetrics
-from dse.types.metrics import ENERGY
 
 _GB = 1e9
 
 #: Leaves that only training reads.
 _OF_TRAINING = (
     "system.accelerator.power.limit",  # which clock it leaves is known of training steps alone
+    "system.reliability.",
     *(f"mapping.{name}" for name in (
         "cp", "micro_batch", "virtual_stages", "recompute", "recompute_share", "zero_stage", "sequence_parallel",
         "dp_replicate", "offload_weights", "offload_activations", "offload_optimizer", "overlap_dp", "sharding.",
         "tiers.", "context.",
     )),
     *(f"workload.{name}" for name in ("global_batch", "seq_len", "dropout", "backward", "run_tokens", "adapters.",
-                                      "packing.")),
+                                      "packing.", "convergence.")),
 )  # fmt: skip
 
 #: Operators that only steps with prompts have, and only those in which sequences decode.
@@ -140,8 +140,10 @@ def _remark(total: str, metrics: Mapping[str, float], design: Design) -> str:
     """Of memory how many requests it holds, of energy what power it takes by phase."""
     if total == "energy_per_output_token":
         return _power(metrics)
+    if total in ("million_tokens_cost", "million_tokens_carbon"):
+        return told_money(total, metrics, design)
     if total != "peak_memory":
-        return ""
+        return told_price(total, metrics)
     return f"Room for {metrics['concurrency_limit']:,.0f} requests at once over all devices."
 
 
@@ -216,7 +218,10 @@ SERVING = Study(
     memory="peak_memory",
     memory_reasons=Infeasible.memory,
     shortfalls=_shortfalls,
-    totals=("time_per_output_token", "time_to_first_token", "peak_memory", "energy_per_output_token"),
+    totals=(
+        "time_per_output_token", "time_to_first_token", "peak_memory", "energy_per_output_token", "device_cost",
+        "capital_cost", "million_tokens_cost", "device_carbon", "million_tokens_carbon",
+    ),
     energy="energy_per_output_token",
     beside=Shown("tok/s/device", "output_tokens_per_second_per_device", "number"),
     trade=("output_tokens_per_second_per_user", "output_tokens_per_second_per_device"),
@@ -232,9 +237,7 @@ SERVING = Study(
     inside=_inside,
     operators_of="one layer and the head, in a step that decodes and in one that computes a prompt, on one device",
     unread=_OF_TRAINING,
-    optional={
-        ENERGY: ("system.accelerator.power.", "system.accelerator.chip.", "system.host_power", "system.pue"),
-    },
+    optional=OPTIONAL,
     shown=(
         Shown("TPOT", "time_per_output_token", "time"),
         Shown("TTFT", "time_to_first_token", "time"),

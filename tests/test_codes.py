@@ -7,6 +7,7 @@ import pytest
 from dse.types import (
     AllToAll,
     Attention,
+    Checkpoint,
     Collective,
     ContextExchange,
     Infeasible,
@@ -28,6 +29,7 @@ CODES = {
     ContextExchange: "p2p all_gather a2a a2a_p2p",
     Placement: "tp_cp_dp_pp tp_cp_pp_dp",
     AllToAll: "pairwise by_rank by_node",
+    Checkpoint: "synchronous asynchronous in_memory",
     Packaging: "organic fan_out silicon bridge hybrid",
 }
 REASONS = (

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 #: Elasticities printed; --json has them all.
 _TOP = 10
 
+#: Seconds of a day, and how many days a time must have to be told in days.
+_DAY, _DAYS = 86400.0, 2.0
+
 #: What options of their own say.
 _OPTIONS = {"workload": "-w", "system": "-s", "any_option": "--any-option"}
 
@@ -192,6 +195,8 @@ def _print(explained: Explanation, bounds: dict[str, Interval], made: Design, st
     columns = ["metric", "value", *(["80 % interval"] if bounds else [])]
     show.print_table(out, columns, _headline(explained, bounds, study), left=["metric"], prose=["metric"])
     for total, parts in explained.waterfalls.items():
+        if not any(part.value for part in parts):  # an accelerator whose dies are not known has no bill
+            continue
         _print_total(out, explained, total, parts, study)
         if remark := study.remark(total, explained.metrics, made):
             out.print(Text(remark), soft_wrap=True)
@@ -208,10 +213,15 @@ def _print(explained: Explanation, bounds: dict[str, Interval], made: Design, st
 def _print_total(out: Console, explained: Explanation, total: str, parts: list[Share], study: Study) -> None:
     """A total and its parts; of memory what there is of it."""
     units, value = study.units[total], explained.metrics[total]
-    text = {"s": show.seconds, "B": show.gib}.get(units, lambda number: show.quantity(number, units))
+    of_units = {"s": _days if value > _DAYS * _DAY else show.seconds, "B": show.gib}
+    text = of_units.get(units, lambda number: show.quantity(number, units))
     there = f" of {show.gib(explained.memory_capacity)}" if total == study.memory else ""
     show.heading(out, f"{total.replace('_', ' ')}: {text(value)}{there}")
     _print_waterfall(out, parts, text)
+
+
+def _days(value: float) -> str:
+    return f"{show.digits(value / _DAY)} days"
 
 
 def _headline(explained: Explanation, bounds: dict[str, Interval], study: Study) -> list[list[str]]:

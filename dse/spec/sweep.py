@@ -22,7 +22,7 @@ from dse.spec.axes import Axis
 from dse.spec.expression import Expression, parse
 from dse.studies import of_document
 from dse.study import Study
-from dse.types.metrics import ENERGY
+from dse.types.metrics import GROUPS
 
 #: What a catalogue name may stand for → the kind of its entry and the path of the record it fills.
 NAMED = {
@@ -64,7 +64,7 @@ KEYS = {
     "zip": ("groups",),
     "constraints": ("all",),
     "objective": ("minimize", "maximize"),
-    "output": ("keep", "file", "limit", "compression", "histogram", "energy"),
+    "output": ("keep", "file", "limit", "compression", "histogram", *GROUPS),
 }
 #: Sections that only ``dse pools`` reads.
 _OF_POOLS = ("prefill", "decode", "together", "pools")
@@ -117,12 +117,12 @@ class SweepSpec:
     compression: str
     histogram: int = 0  #: bins of every objective's histogram, 0 for none
     any_option: bool = False  #: whether options are offered that the stack lacks
-    energy: bool = False  #: whether the metrics of energy and power are wanted too
+    groups: tuple[str, ...] = ()  #: groups of metrics that are wanted besides: of energy and power, money, carbon, runs
 
     @property
     def metrics(self) -> tuple[str, ...]:
         """Names of the metrics that results hold, in the model's order."""
-        left_out = frozenset() if self.energy else self.study.group(ENERGY)
+        left_out = frozenset().union(*(self.study.group(name) for name in GROUPS if name not in self.groups))
         return tuple(name for name in self.study.units if name not in left_out)
 
     @property
@@ -134,8 +134,7 @@ class SweepSpec:
         """SHA-256 of what the sweep computes; title and output do not count."""
         document = toml.parsed(self.text, self.file)
         meaning = {key: value for key, value in document.items() if key not in ("title", "output")}
-        if self.energy:
-            meaning["energy"] = True
+        meaning |= dict.fromkeys(self.groups, True)
         return hashlib.sha256(json.dumps(meaning, sort_keys=True, default=str).encode()).hexdigest()
 
 
@@ -228,7 +227,7 @@ def from_document(document: dict[str, Any], text: str, file: str, study: Study |
         compression=_compression(output.get("compression", "auto"), f"{file}: output.compression"),
         histogram=_histogram(output.get("histogram", 0), f"{file}: output.histogram"),
         any_option=_truth(any_option, f"{file}: software.{ANY_OPTION}", ANY_OPTION),
-        energy=_energy(output.get("energy"), used, f"{file}: output.energy", study),
+        groups=tuple(g for g in GROUPS if _wanted(output.get(g), used, f"{file}: output.{g}", study, g)),
     )
 
 
@@ -419,12 +418,12 @@ def _histogram(value: Any, where: str) -> int:
     raise InputError(where, repr(value), f"{FEWEST_BINS} to {MOST_BINS} bins", "leave it out for no histogram")
 
 
-def _energy(value: Any, used: set[str], where: str, study: Study) -> bool:
-    """Whether energy and power are wanted: as said, else where the sweep names a metric or leaf of theirs."""
+def _wanted(value: Any, used: set[str], where: str, study: Study, group: str) -> bool:
+    """Whether a group of metrics is wanted: as said, else where the sweep names a metric or leaf of theirs."""
     if value is None:
-        metrics, leaves = study.group(ENERGY), study.optional.get(ENERGY, ())
+        metrics, leaves = study.group(group), study.optional.get(group, ())
         return any(name in metrics or name.startswith(leaves) for name in used)
-    return _truth(value, where, "energy")
+    return _truth(value, where, group)
 
 
 def _truth(value: Any, where: str, key: str) -> bool:

@@ -10,6 +10,7 @@ from dse.types.choices import (
     INFEASIBLE_MEANING,
     AllToAll,
     Attention,
+    Checkpoint,
     Collective,
     ContextExchange,
     Infeasible,
@@ -47,6 +48,7 @@ from dse.types.money import Assembly, Emissions, Fab, Made, Prices, Process
 from dse.types.network import CollectiveKernels, Links, Network, Package, Pods, Volumes
 from dse.types.operations import Dimension, Element, Group, Message, Operator, Reach, Scope, Window, Work
 from dse.types.power import Power
+from dse.types.reliability import Reliability
 from dse.types.serving import Engine, NanoBatches, Requests, Serving, ServingMetrics, Spill
 from dse.types.software import (
     Capabilities,
@@ -59,7 +61,7 @@ from dse.types.software import (
     Tiers,
 )
 from dse.types.technology import GENERATED, Board, Chip, LogicNode, MemoryTechnology
-from dse.types.workload import Adapters, Experts, Latent, Packing, Recurrent, Sparse, Workload
+from dse.types.workload import Adapters, Convergence, Experts, Latent, Packing, Recurrent, Sparse, Workload
 
 __all__ = [
     "COUNT",
@@ -81,11 +83,13 @@ __all__ = [
     "Board",
     "Bounds",
     "Capabilities",
+    "Checkpoint",
     "Chip",
     "Collective",
     "CollectiveKernels",
     "ContextExchange",
     "ContextParallel",
+    "Convergence",
     "Design",
     "Dimension",
     "EfficiencySteps",
@@ -130,6 +134,7 @@ __all__ = [
     "Reach",
     "Recompute",
     "Recurrent",
+    "Reliability",
     "Requests",
     "Scalar",
     "Schedule",

@@ -66,6 +66,14 @@ class ContextExchange(IntEnum):
     a2a_p2p = 3  # that inside groups, a ring between them (Fang & Zhao 2024)
 
 
+class Checkpoint(IntEnum):
+    """How the state of a run is kept against failures."""
+
+    synchronous = 0  # training stands still until the storage has all of it
+    asynchronous = 1  # copied to the hosts behind the next step, from there to storage (DataStates: Maurya et al. 2024)
+    in_memory = 2  # stays with the hosts, which keep parities of each other's (REFT: Wang et al. 2023)
+
+
 class Attention(IntEnum):
     """Attention kernel of a software stack."""
 

@@ -7,6 +7,7 @@ from dse.types.kernels import Kernels
 from dse.types.money import Emissions, Fab, Made, Prices
 from dse.types.network import Network
 from dse.types.power import Power
+from dse.types.reliability import Reliability
 from dse.types.technology import Board, Chip
 
 
@@ -90,6 +91,7 @@ class System:
     host: MemoryTier = HOST
     far: FarMemory | None = None  # where weights and cache that lie beyond the device are the host's
     host_tiers: HostTiers | None = None  # those of HostTiers() where a mapping uses any
+    reliability: Reliability | None = None  # as Reliability() has it where nothing is said
     host_power: Scalar = metadata(
         "", "W", "a device's share of its node's power: processors, fans, NICs, conversion", default=200.0
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dse.types.fields import Scalar, metadata, record
 
-#: Group of the metrics that sweeps leave out unless they are asked for.
-ENERGY = "energy"
+#: Groups of the metrics that sweeps leave out unless they are asked for.
+ENERGY, MONEY, CARBON, RUN = "energy", "money", "carbon", "run"
+GROUPS = (ENERGY, MONEY, CARBON, RUN)
 
 
 @record
@@ -64,5 +65,61 @@ class Metrics:
     device_power: Scalar = metadata("", "W", "average board power of a device", group=ENERGY)
     run_time: Scalar = metadata("", "s", "time of a whole training run without failures")
     run_energy: Scalar = metadata("", "J", "energy of a whole training run without failures", group=ENERGY)
+    tokens_needed: Scalar = metadata("", "1", "tokens of the run, those that its batch needs more included", group=RUN)
+    run_flops: Scalar = metadata("", "FLOP", "model FLOPs of the run", group=RUN)
+    time_between_failures: Scalar = metadata("", "s", "mean time between failures of the whole job", group=RUN)
+    checkpoint_bytes: Scalar = metadata("", "B", "bytes of a checkpoint: weights and optimiser state", group=RUN)
+    checkpoint_time: Scalar = metadata("", "s", "time until a checkpoint can be gone back to", group=RUN)
+    checkpoint_stall: Scalar = metadata("", "s", "time that training loses for a checkpoint", group=RUN)
+    checkpoint_interval: Scalar = metadata("", "s", "training time between two checkpoints", group=RUN)
+    goodput_fraction: Scalar = metadata("", "1", "time of the run without failures over that with them", group=RUN)
+    run_time_with_failures: Scalar = metadata("", "s", "expected time of a whole training run with failures", group=RUN)
+    run_time_with_failures_training: Scalar = metadata("", "s", "training whose result is kept", group=RUN)
+    run_time_with_failures_stragglers: Scalar = metadata("", "s", "slow devices and congestion", group=RUN)
+    run_time_with_failures_checkpointing: Scalar = metadata("", "s", "training that waits for checkpoints", group=RUN)
+    run_time_with_failures_lost_work: Scalar = metadata("", "s", "training done again after failures", group=RUN)
+    run_time_with_failures_detection: Scalar = metadata("", "s", "failures that are not yet found", group=RUN)
+    run_time_with_failures_restart: Scalar = metadata("", "s", "starting again, and loading a checkpoint", group=RUN)
+    run_time_with_failures_repair: Scalar = metadata("", "s", "waiting for a node where no spare is left", group=RUN)
+    device_price: Scalar = metadata("", "USD", "price of an accelerator", group=MONEY)
+    device_cost: Scalar = metadata("", "USD", "what making an accelerator costs; 0: not known", group=MONEY)
+    device_cost_dies: Scalar = metadata("", "USD", "tested dies", group=MONEY)
+    device_cost_memory: Scalar = metadata("", "USD", "memory", group=MONEY)
+    device_cost_package: Scalar = metadata("", "USD", "carrier, substrate and bonds, with those that fail", group=MONEY)
+    device_cost_lost: Scalar = metadata("", "USD", "dies and memory lost with packages that fail", group=MONEY)
+    device_cost_test: Scalar = metadata("", "USD", "test and final assembly", group=MONEY)
+    device_cost_design: Scalar = metadata("", "USD", "a unit's share of the design", group=MONEY)
+    capital_cost: Scalar = metadata("", "USD", "price of the whole system with its facility", group=MONEY)
+    capital_cost_devices: Scalar = metadata("", "USD", "accelerators", group=MONEY)
+    capital_cost_servers: Scalar = metadata("", "USD", "servers around them", group=MONEY)
+    capital_cost_scale_up: Scalar = metadata("", "USD", "links and switches within domains", group=MONEY)
+    capital_cost_scale_out: Scalar = metadata(
+        "", "USD", "network between domains: cards, switches, cables, transceivers", group=MONEY
+    )
+    capital_cost_facility: Scalar = metadata("", "USD", "building, racks, power delivery, cooling", group=MONEY)
+    yearly_cost: Scalar = metadata("TCO", "USD", "cost of owning the whole system for a year", group=MONEY)
+    device_hour_cost: Scalar = metadata("", "USD", "cost of an hour in which one device works", group=MONEY)
+    tokens_per_dollar: Scalar = metadata("", "1/USD", "tokens trained for a dollar of all costs", group=MONEY)
+    tokens_per_second_per_dollar: Scalar = metadata(
+        "", "1/s/USD", "tokens trained a second for a dollar of the system's price", group=MONEY
+    )
+    run_cost: Scalar = metadata("", "USD", "cost of a whole training run without failures", group=MONEY)
+    run_cost_devices: Scalar = metadata("", "USD", "accelerators, written off", group=MONEY)
+    run_cost_servers: Scalar = metadata("", "USD", "servers, written off", group=MONEY)
+    run_cost_scale_up: Scalar = metadata("", "USD", "links within domains, written off", group=MONEY)
+    run_cost_scale_out: Scalar = metadata("", "USD", "network between domains, written off", group=MONEY)
+    run_cost_facility: Scalar = metadata("", "USD", "facility, written off", group=MONEY)
+    run_cost_maintenance: Scalar = metadata("", "USD", "repairs and staff", group=MONEY)
+    run_cost_electricity: Scalar = metadata("", "USD", "electricity", group=MONEY)
+    million_tokens_cost: Scalar = metadata("", "USD", "cost of training on a million tokens", group=MONEY)
+    device_carbon: Scalar = metadata("", "kg", "emissions of making an accelerator, as CO2", group=CARBON)
+    device_carbon_dies: Scalar = metadata("", "kg", "dies", group=CARBON)
+    device_carbon_memory: Scalar = metadata("", "kg", "memory", group=CARBON)
+    device_carbon_package: Scalar = metadata("", "kg", "package", group=CARBON)
+    run_carbon: Scalar = metadata("", "kg", "emissions of a whole training run without failures, as CO2", group=CARBON)
+    run_carbon_operation: Scalar = metadata("", "kg", "electricity", group=CARBON)
+    run_carbon_devices: Scalar = metadata("", "kg", "share of making the accelerators", group=CARBON)
+    run_carbon_servers: Scalar = metadata("", "kg", "share of making servers and networks", group=CARBON)
+    million_tokens_carbon: Scalar = metadata("", "kg", "emissions of training on a million tokens", group=CARBON)
     feasible: Scalar = metadata("", "1", "whether the design can run")
     infeasible_reason: Scalar = metadata("", "1", "why it cannot: bits of Infeasible")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dse.types.choices import Load
 from dse.types.fields import COUNT, POSITIVE, POSITIVE_SHARE, SHARE, YES_OR_NO, Bounds, Scalar, metadata, record
-from dse.types.metrics import ENERGY
+from dse.types.metrics import CARBON, ENERGY, MONEY
 
 
 @record
@@ -174,5 +174,43 @@ class ServingMetrics:
     device_power: Scalar = metadata("", "W", "average board power of a device", group=ENERGY)
     decode_power: Scalar = metadata("", "W", "board power of a device while it decodes", group=ENERGY)
     prefill_power: Scalar = metadata("", "W", "board power of a device in steps that carry prompts", group=ENERGY)
+    device_price: Scalar = metadata("", "USD", "price of an accelerator", group=MONEY)
+    device_cost: Scalar = metadata("", "USD", "what making an accelerator costs; 0: not known", group=MONEY)
+    device_cost_dies: Scalar = metadata("", "USD", "tested dies", group=MONEY)
+    device_cost_memory: Scalar = metadata("", "USD", "memory", group=MONEY)
+    device_cost_package: Scalar = metadata("", "USD", "carrier, substrate and bonds, with those that fail", group=MONEY)
+    device_cost_lost: Scalar = metadata("", "USD", "dies and memory lost with packages that fail", group=MONEY)
+    device_cost_test: Scalar = metadata("", "USD", "test and final assembly", group=MONEY)
+    device_cost_design: Scalar = metadata("", "USD", "a unit's share of the design", group=MONEY)
+    capital_cost: Scalar = metadata("", "USD", "price of the whole system with its facility", group=MONEY)
+    capital_cost_devices: Scalar = metadata("", "USD", "accelerators", group=MONEY)
+    capital_cost_servers: Scalar = metadata("", "USD", "servers around them", group=MONEY)
+    capital_cost_scale_up: Scalar = metadata("", "USD", "links and switches within domains", group=MONEY)
+    capital_cost_scale_out: Scalar = metadata(
+        "", "USD", "network between domains: cards, switches, cables, transceivers", group=MONEY
+    )
+    capital_cost_facility: Scalar = metadata("", "USD", "building, racks, power delivery, cooling", group=MONEY)
+    yearly_cost: Scalar = metadata("TCO", "USD", "cost of owning the whole system for a year", group=MONEY)
+    device_hour_cost: Scalar = metadata("", "USD", "cost of an hour in which one device works", group=MONEY)
+    tokens_per_dollar: Scalar = metadata("", "1/USD", "tokens of answers for a dollar of all costs", group=MONEY)
+    tokens_per_second_per_dollar: Scalar = metadata(
+        "", "1/s/USD", "tokens of answers a second for a dollar of the system's price", group=MONEY
+    )
+    million_tokens_cost: Scalar = metadata("", "USD", "cost of a million tokens of answers", group=MONEY)
+    million_tokens_cost_devices: Scalar = metadata("", "USD", "accelerators, written off", group=MONEY)
+    million_tokens_cost_servers: Scalar = metadata("", "USD", "servers, written off", group=MONEY)
+    million_tokens_cost_scale_up: Scalar = metadata("", "USD", "links within domains, written off", group=MONEY)
+    million_tokens_cost_scale_out: Scalar = metadata("", "USD", "network between domains, written off", group=MONEY)
+    million_tokens_cost_facility: Scalar = metadata("", "USD", "facility, written off", group=MONEY)
+    million_tokens_cost_maintenance: Scalar = metadata("", "USD", "repairs and staff", group=MONEY)
+    million_tokens_cost_electricity: Scalar = metadata("", "USD", "electricity", group=MONEY)
+    device_carbon: Scalar = metadata("", "kg", "emissions of making an accelerator, as CO2", group=CARBON)
+    device_carbon_dies: Scalar = metadata("", "kg", "dies", group=CARBON)
+    device_carbon_memory: Scalar = metadata("", "kg", "memory", group=CARBON)
+    device_carbon_package: Scalar = metadata("", "kg", "package", group=CARBON)
+    million_tokens_carbon: Scalar = metadata("", "kg", "emissions of a million tokens of answers, as CO2", group=CARBON)
+    million_tokens_carbon_operation: Scalar = metadata("", "kg", "electricity", group=CARBON)
+    million_tokens_carbon_devices: Scalar = metadata("", "kg", "share of making the accelerators", group=CARBON)
+    million_tokens_carbon_servers: Scalar = metadata("", "kg", "share of making servers and networks", group=CARBON)
     feasible: Scalar = metadata("", "1", "whether the design can serve")
     infeasible_reason: Scalar = metadata("", "1", "why it cannot: bits of Infeasible")

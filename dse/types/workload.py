@@ -141,6 +141,32 @@ class Packing:
 
 
 @record
+class Convergence:
+    """How many tokens a run needs at its batch; an optional part of a workload, which without it needs ``run_tokens``.
+
+    A loss that takes ``E`` tokens in the smallest batches takes ``E (1 + B / B_crit)`` at a batch of ``B`` tokens
+    (McCandlish et al. 2018, section 2.3). The critical batch grows as the loss falls:
+    ``B_crit = B* / L^(1 / alpha_B)`` (Kaplan et al. 2020, section 5.1).
+    """
+
+    critical_batch: Scalar = metadata(
+        "B_crit", "1", "critical batch in tokens, 0 for that of the loss", default=0.0
+    )
+    target_loss: Scalar = metadata("L", "1", "loss to reach, in nats a token", default=2.0, bounds=POSITIVE)
+    critical_scale: Scalar = metadata(
+        "B*", "1", "critical batch in tokens at a loss of one nat (Kaplan et al. 2020: 2e8)", default=2e8,
+        bounds=POSITIVE,
+    )  # fmt: skip
+    critical_exponent: Scalar = metadata(
+        "alpha_B", "1", "exponent of the loss against the critical batch (Kaplan et al. 2020: 0.21)", default=0.21,
+        bounds=POSITIVE,
+    )  # fmt: skip
+    reference_batch: Scalar = metadata(
+        "", "1", "batch in tokens at which the run needs run_tokens, 0 for the smallest", default=0.0
+    )
+
+
+@record
 class Workload:
     """A decoder transformer and the batch it is trained on; dense, but for the layers that have ``experts``.
 
@@ -181,6 +207,7 @@ class Workload:
     adapters: Adapters | None = None  # of fine-tuning that trains nothing else
     requests: Requests | None = None  # of serving
     packing: Packing | None = None  # a sequence that is one document has none
+    convergence: Convergence | None = None  # where any batch needs as many tokens it has none
 
     @property
     def blocks(self) -> Scalar:

@@ -18,6 +18,7 @@ from dse.model.machine.power import Demand, control_power, leakage_power, power_
 from dse.model.machine.rates import reciprocal
 from dse.model.steps.layer import LayerTime, launch_time
 from dse.model.steps.training import StepTime
+from dse.model.work.convergence import run_tokens
 from dse.model.work.messages import executions
 from dse.model.work.parameters import common_parameters, routed_parameters
 from dse.model.work.state import optimizer_traffic
@@ -150,6 +151,7 @@ def powers(design: Design, layout: Layout, drawn: StepEnergy, step_time: Scalar)
     """Power, energy of a token, and time and energy of a whole run."""
     w = design.workload
     a_token = reciprocal(w.global_batch * w.seq_len)
+    steps = run_tokens(w) * a_token
     each_second = reciprocal(step_time)
     return dict(
         energy_per_token=drawn.parts.total * a_token,
@@ -157,6 +159,6 @@ def powers(design: Design, layout: Layout, drawn: StepEnergy, step_time: Scalar)
         peak_power=drawn.peak,
         provisioned_power=drawn.provisioned,
         device_power=drawn.devices * each_second * reciprocal(layout.devices),
-        run_time=w.run_tokens * a_token * step_time,
-        run_energy=w.run_tokens * a_token * drawn.parts.total,
+        run_time=steps * step_time,
+        run_energy=steps * drawn.parts.total,
     )

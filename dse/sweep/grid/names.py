@@ -13,12 +13,14 @@ import numpy as np
 
 from dse import catalog
 from dse.catalog import Values
-from dse.designs import CHIP, check_chip, check_experts, has_experts, leaf, stack_values
+from dse.designs import CHIP, MADE, check_chip, check_experts, has_experts, leaf, stack_values
 from dse.errors import InputError
 from dse.model.machine import technology
+from dse.model.money.device import price_of
 from dse.spec.axes import Axis, Label
 from dse.spec.sweep import NAMED, SweepSpec
-from dse.types import Accelerator, Board
+from dse.types import Accelerator, Board, Prices, Process
+from dse.types.metrics import CARBON, MONEY
 from dse.types.paths import build as built
 from dse.types.paths import leaves
 
@@ -70,6 +72,7 @@ class Names:
     def __init__(self, spec: SweepSpec) -> None:
         self.layers = _layers(spec)
         self.any_option = spec.any_option
+        self.priced = bool({MONEY, CARBON} & set(spec.groups))  #: whether designs say what accelerators are made of
         self.own_nodes = "accelerator" in self.layers and _own_nodes(self.layers, spec)
         self.device = self.layers.get("accelerator", self.layers["system"])  #: says which accelerator it is
         stated = {slug: _chip_of(self._brought(self.device, slug)) for slug in map(str, self.device.labels)}
@@ -153,6 +156,8 @@ class Names:
         if axis.key == "scale_out":
             catalog.check_between(own, axis.where, slug)
         found = catalog.within(prefix, own)
+        if self.priced and kind in ("system", "accelerator"):
+            found |= catalog.within(MADE, catalog.made(slug, axis.where))
         return found | _node(slug) if axis.key == "accelerator" and self.own_nodes else found
 
     def told(self) -> str:
@@ -209,4 +214,16 @@ def _as_stated(values: Values) -> Values:
     made = dataclasses.replace(made, chip=None, board=board)
     paths_ = [path for path in leaves(Accelerator) if f"{inside}{path}" in kept]
     paths_ += [f"board.{name}" for name in leaves(Board)]
-    return kept | {inside + path: float(leaf(made, path)) for path in paths_}
+    stated = kept | {inside + path: float(leaf(made, path)) for path in paths_}
+    return stated if record.made is None else stated | _as_sold(record)
+
+
+def _as_sold(record: Accelerator) -> Values:
+    """What a generated accelerator is made of and sold at, as one whose chip is not told any more has it."""
+    chip = record.chip
+    assert chip is not None
+    parts = {"logic_area": chip.die_area, "io_area": chip.base_area, "stacks_beside": chip.stacks}
+    parts |= {"price": float(price_of(record, Prices())[0])}
+    for process, node in (("process", chip.node), ("base_process", chip.base_node)):
+        parts |= {f"{process}.{name}": getattr(node, name) for name in leaves(Process)}
+    return catalog.within(MADE, parts)

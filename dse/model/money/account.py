@@ -1,0 +1,65 @@
+"""The metrics of money and carbon that training and serving share."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dse.model.machine.power import power_limit
+from dse.model.machine.rates import reciprocal
+from dse.model.money.carbon import Emitted, device_carbon, emitted
+from dse.model.money.device import price_of
+from dse.model.money.system import YEAR, Spending, capital, spending
+from dse.types import Design, Emissions, Prices, Scalar
+
+_HOUR, _MILLION = 3600.0, 1e6
+
+
+class Account(NamedTuple):
+    """What a design spends and emits a second, and what else is told of that."""
+
+    metrics: dict[str, Scalar]
+    spent: Spending
+    emitted: Emitted
+
+
+def account(design: Design, devices: Scalar, power: Scalar, tokens: Scalar) -> Account:
+    """Money and carbon of ``devices`` that draw ``power`` watts with their facility and make ``tokens`` a second.
+
+    ``capital_cost`` is of all devices; ``yearly_cost`` that of owning them for a year of which they work the share
+    ``in_use``, ``device_hour_cost`` that of an hour in which one works.
+    """
+    system = design.system
+    prices, emissions = system.prices or Prices(), system.emissions or Emissions()
+    price, made = price_of(system.accelerator, prices)
+    board = power_limit(system.accelerator.power)
+    paid = capital(system, prices, price, board + system.host_power)
+    paid_all = type(paid)(*(devices * part for part in paid))
+    spent = spending(paid, prices, devices, power)
+    embodied = device_carbon(system.accelerator, emissions)
+    out = emitted(embodied, emissions, prices, devices, power)
+    rate, total = spent.total, paid_all.total
+    metrics = dict(
+        device_price=price,
+        device_cost=made.total,
+        **{f"device_cost_{part}": value for part, value in made._asdict().items()},
+        capital_cost=total,
+        **{f"capital_cost_{part}": value for part, value in paid_all._asdict().items()},
+        yearly_cost=rate * (prices.in_use * YEAR),
+        device_hour_cost=_HOUR * rate * reciprocal(devices),
+        tokens_per_dollar=tokens * reciprocal(rate),
+        tokens_per_second_per_dollar=tokens * reciprocal(total),
+        device_carbon=embodied.total,
+        **{f"device_carbon_{part}": value for part, value in embodied._asdict().items()},
+    )
+    return Account(metrics, spent, out)
+
+
+def over(each_second: Spending | Emitted, seconds: Scalar) -> dict[str, Scalar]:
+    """What is spent or emitted in so many seconds: the whole under an empty name, and ``_<part>`` by part."""
+    parts = {f"_{name}": seconds * value for name, value in each_second._asdict().items()}
+    return {"": sum(parts.values()), **parts}
+
+
+def a_million(tokens: Scalar) -> Scalar:
+    """Seconds of a million tokens at so many a second."""
+    return _MILLION * reciprocal(tokens)

@@ -1,0 +1,31 @@
+"""How many tokens a run needs at its batch."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from dse.types import Convergence, Scalar, Workload
+
+
+def critical_batch(convergence: Convergence) -> Scalar:
+    """The batch in tokens at which a loss takes twice the least tokens, and twice the least steps.
+
+    As stated, or that of the loss: ``B* / L^(1 / alpha_B)`` (Kaplan et al. 2020, section 5.1).
+    """
+    c = convergence
+    by_loss = c.critical_scale / c.target_loss ** (1.0 / c.critical_exponent)
+    return jnp.where(c.critical_batch > 0.0, c.critical_batch, by_loss)
+
+
+def run_tokens(workload: Workload) -> Scalar:
+    """Tokens of a whole run; ``run_tokens`` unless the workload says how many more a larger batch needs.
+
+    ``E = E_min (1 + B / B_crit)``, of which ``S = E / B = S_min (1 + B_crit / B)`` steps (McCandlish et al. 2018,
+    equation 2.11); ``run_tokens`` are those at the reference batch.
+    """
+    convergence = workload.convergence
+    if convergence is None:
+        return workload.run_tokens
+    critical = critical_batch(convergence)
+    batch = workload.global_batch * workload.seq_len
+    return workload.run_tokens * (critical + batch) / (critical + convergence.reference_batch)

@@ -1,0 +1,157 @@
+"""Systems in money and carbon: what is counted of networks, published sums, parts that add up, laws."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+import dse
+from dse import catalog
+from dse.designs import replace
+from dse.model.money.system import YEAR, Capital, capital, fabric, scale_out_price, spending, tree_levels
+from dse.study import TRAINING
+from dse.study_serving import SERVING
+from dse.types import Network, Pods, Prices
+from dse.types.paths import build, leaves
+
+KWH = 3.6e6
+
+
+def test_electricity_of_a_year():
+    """700 W with 1.45 times the power of its server, PUE 1.15, 0.083 USD/kWh, full load: 848.7 USD a year.
+
+    Of 8,760 hours; a year has 6 more here.
+    """
+    prices = Prices(electricity=0.083 / KWH, in_use=1.0)
+    spent = spending(Capital(0.0, 0.0, 0.0, 0.0, 0.0), prices, 1.0, 700.0 * 1.45 * 1.15)
+    assert spent.electricity * YEAR * 8760 / 8766 == pytest.approx(848.7, abs=0.1)
+    assert spent.total == spent.electricity
+
+
+def test_levels_of_a_tree_are_whole():
+    """``2 (k / 2)^l`` devices: 2,048 at 64 ports and two levels, 65,536 at three (Al-Fares et al. 2008)."""
+    counts = [1.0, 2.0, 64.0, 65.0, 2048.0, 2049.0, 65536.0, 66000.0]
+    assert [float(tree_levels(n, 64.0)) for n in counts] == pytest.approx([1, 1, 1, 2, 2, 3, 3, 4])
+    found = fabric(_network(), 65536.0, 64.0)
+    assert tuple(map(float, found)) == pytest.approx((5.0, 1.0, 2.0))  # 5/4 k^3 / (k^3 / 4) switches' ports a device
+
+
+def _network(**more) -> Network:
+    return build(Network, dict.fromkeys(leaves(Network), 1.0) | {"domain": 1e6}) if not more else dataclasses.replace(
+        _network(), **more
+    )
+
+
+def test_what_is_less_of_a_network_costs_less():
+    """A tree that is over-subscribed above its pods, and a dragonfly, which has 4 ports where a tree has 5."""
+    system = dataclasses.replace(catalog.system("eos"), n_devices=65536.0)
+    prices = Prices()
+
+    def price(pods):
+        out = dataclasses.replace(system.scale_out, pods=pods)
+        return float(scale_out_price(dataclasses.replace(system, scale_out=out), prices))
+
+    whole, same = price(None), price(Pods(size=2048.0))
+    tapered = price(Pods(size=2048.0, oversubscription=4.0))
+    dragonfly = price(Pods(size=2048.0, detour=2.0))
+    assert same == pytest.approx(whole) and tapered < whole and dragonfly < whole
+    assert fabric(_network(pods=Pods(size=2048.0, detour=2.0)), 65536.0, 64.0).ports == pytest.approx(4.0)
+
+
+@pytest.fixture(scope="module")
+def h100():
+    design = dse.design("llama-3-70b", "h100", tp=8, pp=4, n_devices=2048, zero_stage=1)
+    return design, dse.evaluate(design)
+
+
+def test_a_rented_h100(h100):
+    """Clouds ask 2 to 3 USD an hour (2024, 2025), with their margin: what it costs is below, but not by half."""
+    assert 1.25 < float(h100[1].device_hour_cost) < 2.5
+
+
+def test_a_node_of_eight(h100):
+    """DGX H100: sold at 300,000 to 400,000 USD."""
+    metrics = h100[1]
+    node = metrics.capital_cost_devices + metrics.capital_cost_servers + metrics.capital_cost_scale_up
+    assert 300e3 < 8.0 / 2048.0 * float(node) < 400e3
+
+
+def test_the_networks_share(h100):
+    """8 to 20 % of what is bought of a cluster."""
+    metrics = h100[1]
+    bought = metrics.capital_cost - metrics.capital_cost_facility
+    assert 0.08 < float(metrics.capital_cost_scale_out / bought) < 0.2
+
+
+def test_parts_add_up(h100):
+    """Of training and of serving, in money and in carbon; totals of different spans agree."""
+    design, metrics = h100
+    served = dse.serve(dse.design("llama-3-70b", "h200", tp=8, concurrency=32, prompt_tokens=1024))
+    for study, found in ((TRAINING, metrics), (SERVING, served)):
+        for total in study.totals:
+            parts = sum(float(getattr(found, part)) for part in study.parts(total))
+            assert parts == pytest.approx(float(getattr(found, total)), rel=1e-5), total
+    hours = 2048 * float(metrics.run_time) / 3600.0
+    assert hours * float(metrics.device_hour_cost) == pytest.approx(float(metrics.run_cost), rel=1e-5)
+    tokens = float(design.workload.run_tokens)
+    assert 1e-6 * tokens * float(metrics.million_tokens_cost) == pytest.approx(float(metrics.run_cost), rel=1e-5)
+    assert 1e-6 * tokens * float(metrics.million_tokens_carbon) == pytest.approx(float(metrics.run_carbon), rel=1e-5)
+    assert tokens / float(metrics.tokens_per_dollar) == pytest.approx(float(metrics.run_cost), rel=1e-5)
+    assert float(metrics.run_energy) / KWH * 0.083 == pytest.approx(float(metrics.run_cost_electricity), rel=1e-5)
+    assert float(metrics.run_energy) / KWH * 0.369 == pytest.approx(float(metrics.run_carbon_operation), rel=1e-5)
+    year = float(metrics.yearly_cost) / 2048.0 / float(metrics.device_hour_cost)
+    assert year == pytest.approx(0.85 * 8766.0, rel=1e-5)
+
+
+def test_money_changes_nothing_else(h100):
+    """Prices and emissions move their own metrics alone, each as it says."""
+    design, metrics = h100
+    dear = dse.evaluate(dse.design(
+        "llama-3-70b", "h100", tp=8, pp=4, n_devices=2048, zero_stage=1,
+        **{"prices.electricity": "0.166 USD/kWh", "prices.lifetime": "2 years", "emissions.grid": "738 g/kWh"},
+    ))  # fmt: skip
+    money = TRAINING.group("money") | TRAINING.group("carbon")
+    same = [name for name in TRAINING.units if name not in money]
+    assert [getattr(dear, name) for name in same] == [getattr(metrics, name) for name in same]
+    assert float(dear.run_cost_electricity) == pytest.approx(2.0 * float(metrics.run_cost_electricity), rel=1e-5)
+    assert float(dear.run_cost_devices) == pytest.approx(2.0 * float(metrics.run_cost_devices), rel=1e-5)
+    assert float(dear.run_carbon_operation) == pytest.approx(2.0 * float(metrics.run_carbon_operation), rel=1e-5)
+    assert float(dear.capital_cost) == pytest.approx(float(metrics.capital_cost), rel=1e-6)
+
+
+def test_laws_of_ownership():
+    """Dearer electricity, shorter lives, idle devices and larger networks never make an hour cheaper."""
+    system = catalog.system("eos")
+
+    def hour(**changed):
+        prices = Prices(**changed)
+        return float(spending(capital(system, prices, 28000.0, 1000.0), prices, 1.0, 1000.0).total)
+
+    for name, values in (
+        ("electricity", np.array([0.05, 0.1, 0.2]) / KWH), ("lifetime", np.array([6.0, 4.0, 3.0]) * YEAR),
+        ("in_use", [1.0, 0.8, 0.5]), ("server", [5e3, 1e4, 2e4]), ("facility", [5.0, 10.0, 20.0]),
+        ("maintenance", np.array([0.0, 0.05, 0.1]) / YEAR), ("nic", [1e-8, 3e-8, 6e-8]),
+    ):  # fmt: skip
+        costs = [hour(**{name: float(value)}) for value in values]
+        assert costs == sorted(costs), name
+
+
+@pytest.mark.slow
+def test_slopes_reach_cost_through_the_whole_model():
+    """A generated chip's area moves the cost of a run through its price and its speed: as differences say."""
+    path = "system.accelerator.chip.die_area"
+    base = dse.design("gpt-3-13b", "gpu", tp=8, n_devices=8)
+    with jax.enable_x64(True):
+        base = jax.tree.map(np.float64, base)
+
+        def cost(area):
+            return dse.evaluate(replace(base, {path: area})).run_cost
+
+        value = 1.2e-3
+        slope = jax.jit(jax.grad(cost))(value)
+        run = jax.jit(cost)
+        step = 1e-5 * value
+        assert float(slope) == pytest.approx(float((run(value + step) - run(value - step)) / (2 * step)), rel=1e-4)
