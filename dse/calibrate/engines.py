@@ -44,17 +44,19 @@ PARAMETERS = (
     Parameter("narrow_rate", 0.8, 0.15, 0.3, 1.0),
     Parameter("cache_rereads", 0.03, 1.5, 0.0, 1.0),
     Parameter("narrow_expert", 150.0, 0.3, 10.0, 1000.0),
+    Parameter("kernel_energy", 1.0, 0.3, 0.3, 3.0),
 )
 
 #: Standard deviation of a residual that the optimum weighs the priors against, by metric: times to the first token
-#: depend on what a benchmark's clients did, those of tokens do not. Beyond twice as much a residual counts less.
-NOISE = {"time_to_first_token": 0.4}
+#: depend on what a benchmark's clients did, those of tokens do not; energies must not decide on times. Beyond twice as
+#: much a residual counts less.
+NOISE = {"time_to_first_token": 0.4, "energy_per_output_token": 0.3}
 _NOISE, _DELTA = 0.1, 2.0
 #: Finite difference in prior spreads.
 _STEP = 0.05
 _FOLDS = 5
-#: Metrics that are not fitted: memory has its own account.
-_UNFITTED = ("peak_memory",)
+#: Metrics that are not fitted: memory has its own account, power is energy by rate.
+_UNFITTED = ("peak_memory", "average_power")
 
 
 @dataclasses.dataclass(frozen=True)

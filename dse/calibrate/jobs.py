@@ -36,6 +36,8 @@ class Job(NamedTuple):
 def job_for(tables: Sequence[str | Path]) -> Job:
     """The job that measured rows of some tables are for; InputError where they are of several kinds."""
     kinds = {_kind(path) for path in tables}
+    if kinds == {"serving", "energy"}:  # the energy of what served
+        kinds = {"serving"}
     if len(kinds) > 1:
         mixed = " and ".join(sorted(kinds))
         raise InputError("calibrate", f"tables of {mixed}", "one kind at a time", "run it once for each")

@@ -333,7 +333,7 @@ def _predicted_cells(prediction: Prediction, half_width: float | None = None) ->
 
 def _metrics(prediction: Prediction) -> Sequence[str]:
     """Metrics that a row of this kind of table gets columns of."""
-    if energy.SIGN in prediction.case.row.cells:
+    if energy.SIGN in prediction.case.row.cells and not serving.has_energy(prediction.case.row):
         return energy.METRICS
     if serving.SIGN in prediction.case.row.cells:
         return serving.METRICS
