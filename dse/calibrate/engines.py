@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from dse.calibrate import writing
+from dse.calibrate import engine_residuals, writing
 from dse.calibrate.fit import Minimum, Parameter, folds, gauss_newton, held_out, posterior
 from dse.errors import InputError
 from dse.measured import comparison
@@ -214,7 +214,10 @@ def _fit(rows: EngineRows, part: np.ndarray, start: np.ndarray | None = None) ->
 def texts(found: FittedEngine) -> dict[str, str]:
     """Name → value as TOML, with what the rows told of it."""
     values = {}
+    measured = {c.metric for c in found.rows.compared}
     for p in PARAMETERS:
+        if p.path == "kernel_energy" and "energy_per_output_token" not in measured:
+            continue
         units = field_metadata(Engine, p.path)["units"]
         number = writing.number(found.values[p.path], units, "ms" if p.path in _MILLISECONDS else "us")
         spread = found.spread[p.path]
@@ -226,20 +229,32 @@ def texts(found: FittedEngine) -> dict[str, str]:
 _MILLISECONDS = ("host_step_time", "request_time")
 
 
+def open_parts(one: FittedEngine, errors: engine_residuals.Errors) -> dict[str, str]:
+    """Kind of figure → what an engine's figures of that kind leave unexplained, as TOML."""
+    measured = dict.fromkeys(errors.kind[errors.stack == one.rows.stack])
+    if "token" in measured:
+        measured |= dict.fromkeys(engine_residuals.OF_TOKENS)
+    return {kind: f"{engine_residuals.of_engine(one.rows.stack, kind, errors):.3f}" for kind in measured}
+
+
 def write(found: Sequence[FittedEngine], output: str | Path, force: bool = False) -> None:
     """All engines as one TOML file, a table each."""
-    writing.write(output, writing.document({one.rows.stack: texts(one) for one in found}, "engines"), force)
+    errors = engine_residuals.errors_of(found)
+    tables = {one.rows.stack: texts(one) for one in found}
+    tables |= {f"{one.rows.stack}.residuals": open_parts(one, errors) for one in found}
+    writing.write(output, writing.document(tables, "engines"), force)
 
 
 def write_catalog(found: Sequence[FittedEngine], folder: str | Path) -> list[Path]:
     """Put what was found into the stacks of a catalogue; the files that changed."""
-    changed = []
+    changed, errors = [], engine_residuals.errors_of(found)
     for one in found:
         path = writing.catalog_file(folder, "software", one.rows.stack)
         sources = ", ".join(sorted(set(one.rows.sources)))
         source = f"dse calibrate: {len(one.errors)} figures of {sources}"
         writing.revise(path, {"source": writing.quoted(source)})
         writing.revise(path, texts(one), "engine")
+        writing.revise(path, open_parts(one, errors), "residuals", drop=None)
         changed.append(path)
     return changed
 
