@@ -79,7 +79,8 @@ def test_intervals_of_serving_are_by_engine_and_kind_of_figure():
     own, unknown = (served_interval("time_per_output_token", 0.02, name, 0.05) for name in ("vllm", "megatron-core"))
     assert unknown.low < own.low < 0.02 < own.high < unknown.high
     first = served_interval("time_to_first_token", 1.0, "vllm", 0.05)
-    assert first.high == pytest.approx(np.exp(quantile() * catalog.entry("software", "vllm").value("residuals.first")), rel=1e-6)
+    spread = catalog.entry("software", "vllm").value("residuals.first")
+    assert first.high == pytest.approx(np.exp(quantile() * spread), rel=1e-6)
     memory = served_interval("peak_memory", 1.0, "vllm", 0.05)
     assert memory.high == pytest.approx(np.exp(quantile() * 0.05), rel=1e-6)
     assert served_interval("concurrency_limit", 10.0, "vllm", 0.05) is None
