@@ -14,7 +14,6 @@ _GB = 1e9
 
 #: Leaves that only training reads.
 _OF_TRAINING = (
-    "system.accelerator.power.limit",  # which clock it leaves is known of training steps alone
     "system.reliability.",
     *(f"mapping.{name}" for name in (
         "cp", "micro_batch", "virtual_stages", "recompute", "recompute_share", "zero_stage", "sequence_parallel",
@@ -95,7 +94,10 @@ def _numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:
         "device_count_mismatch": f"tp x pp x dp = {m.tp * m.pp * m.dp:g}, n_devices={system.n_devices:g}",
         "network_too_small": f"n_devices={system.n_devices:g}",
         "precision_unsupported": f"precision={Precision(int(m.precision)).name.replace('_', '-')}",
-        "power": f"clock {system.accelerator.power.clock / 1e9:g} GHz is above the nominal one",
+        "power": (
+            f"clock {system.accelerator.power.clock / 1e9:g} GHz, limit "
+            f"{system.accelerator.power.limit or system.accelerator.power.tdp:g} W"
+        ),
         "latency": (
             f"first token {metrics['time_to_first_token']:.3g} s, output token "
             f"{1e3 * metrics['time_per_output_token']:.3g} ms"

@@ -121,6 +121,13 @@ class Engine:
         bounds=SHARE,
     )  # fmt: skip
     most_sequences: Scalar = metadata("", "1", "sequences of a step at most", default=2048.0, bounds=COUNT)
+    device_share: Scalar = metadata(
+        "", "1", "share of what an engine adds to its kernels in which the device works: small kernels, no waiting",
+        default=1.0, bounds=SHARE,
+    )  # fmt: skip
+    kernel_energy: Scalar = metadata(
+        "", "1", "energy of kernels in an engine over theirs alone", default=1.0, bounds=POSITIVE
+    )
     runtime_memory: Scalar = metadata("", "B", "memory of a device beside weights and cache", default=2.5e9)
 
 
