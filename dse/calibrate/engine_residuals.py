@@ -7,7 +7,7 @@ that no fit had seen ask for.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -15,12 +15,24 @@ from dse.calibrate import residuals
 from dse.calibrate.fit import folds
 from dse.measured.uncertainty import SERVED, quantile
 
-if TYPE_CHECKING:
-    from dse.calibrate.engines import FittedEngine
-
-
 #: Kinds that follow from the time of a token where they are not measured themselves.
 OF_TOKENS = ("latency", "rate")
+
+
+class Fitted(Protocol):
+    """An engine that was fitted (:class:`dse.calibrate.engines.FittedEngine`): its figures, and errors without them."""
+
+    @property
+    def rows(self) -> Any:
+        """The figures that it was fitted to."""
+
+    @property
+    def unseen(self) -> Any:
+        """Errors of a fit without the figure's configuration."""
+
+    @property
+    def foreign(self) -> Any:
+        """Errors of a fit without the figure's source."""
 
 
 class Errors(NamedTuple):
@@ -48,7 +60,7 @@ class Held(NamedTuple):
     foreign_width: float
 
 
-def errors_of(found: Sequence[FittedEngine], k: int = 5) -> Errors:
+def errors_of(found: Sequence[Fitted], k: int = 5) -> Errors:
     """All figures of some engines that have an interval."""
     columns = [
         (one.rows.stack, c.source, SERVED[c.metric], fold, unseen, foreign)
@@ -94,7 +106,7 @@ def widths(errors: Errors) -> tuple[np.ndarray, np.ndarray]:
     return quantile() * own, quantile() * foreign
 
 
-def held(found: Sequence[FittedEngine]) -> dict[str, Held]:
+def held(found: Sequence[Fitted]) -> dict[str, Held]:
     """Kind of figure → what intervals hold, and of all."""
     errors = errors_of(found)
     own, foreign = widths(errors)
