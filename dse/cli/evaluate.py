@@ -223,6 +223,11 @@ def _print_total(out: Console, explained: Explanation, total: str, parts: list[S
 
 
 def _days(value: float) -> str:
+    for unit, name in ((3600.0, "h"), (60.0, "min")):
+        if unit <= value < _DAY:
+            return f"{show.digits(value / unit)} {name}"
+    if value < _DAY:
+        return show.seconds(value)
     return f"{show.digits(value / _DAY)} days"
 
 
