@@ -24,7 +24,8 @@ _WRITTEN = {
     "B/m^2": (1e-12, "MB/mm²"), "B/s/m": (1e-12, "GB/s/mm"), "kg/J": (3.6e9, "g/kWh"), "USD/J": (3.6e6, "USD/kWh"),
     "kg/m^2": (0.1, "g/cm²"), "J/m^2": (1e-4 / 3.6e6, "kWh/cm²"), "USD/m^2": (1e-6, "USD/mm²"),
     "USD/(B/s)": (1e9, "USD/(GB/s)"), "USD/B": (1e9, "USD/GB"), "kg/B": (1e12, "g/GB"),
-    "1/s": (365.25 * 86400, "/year"), "USD/W": (1.0, "USD/W"), "1/s/USD": (1e6, "/s per million USD"), "kg/W": (1.0, "kg/W"),
+    "1/s": (365.25 * 86400, "/year"), "USD/W": (1.0, "USD/W"), "kg/W": (1.0, "kg/W"),
+    "1/s/USD": (1e6, "/s per million USD"),
 }  # fmt: skip
 
 #: Plain numbers below this are written out.
