@@ -405,7 +405,7 @@ def told_price(total: str, metrics: Mapping[str, float]) -> str:
 
 
 def told_money(total: str, metrics: Mapping[str, float], design: Design) -> str:
-    """What hours, years and tokens cost, or emit."""
+    """What hours, years and tokens cost, or tokens emit."""
     if total.endswith("carbon"):
         return f"A million tokens emit {quantity(metrics['million_tokens_carbon'], 'kg')}."
     return (
