@@ -410,9 +410,9 @@ def told_price(total: str, metrics: Mapping[str, float]) -> str:
 
 
 def told_money(total: str, metrics: Mapping[str, float], design: Design) -> str:
-    """What hours, years and tokens cost, or emit."""
+    """What hours, years and tokens cost, or tokens emit."""
     if total.endswith("carbon"):
-        return f"A million tokens emit {quantity(1e3 * metrics['million_tokens_carbon'], 'g')}."
+        return f"A million tokens emit {quantity(metrics['million_tokens_carbon'], 'kg')}."
     return (
         f"An hour of a device costs {metrics['device_hour_cost']:.2f} USD, a year of the whole system "
         f"{quantity(metrics['yearly_cost'], 'USD')}, a million tokens {metrics['million_tokens_cost']:.3g} USD: "

@@ -142,7 +142,7 @@ def _remark(total: str, metrics: Mapping[str, float], design: Design) -> str:
     """Of memory how many requests it holds, of energy what power it takes by phase."""
     if total == "energy_per_output_token":
         return _power(metrics)
-    if total in ("million_tokens_cost", "million_tokens_carbon"):
+    if total == "million_tokens_cost":
         return told_money(total, metrics, design)
     if total != "peak_memory":
         return told_price(total, metrics)

@@ -27,8 +27,12 @@ _MARKED = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end of table -->)", re.
 
 
 def filled(page: str) -> str:
-    """The page with its tables as the code has them today; a name of a table that there is not is a KeyError."""
-    made = tables()
+    """The page with its tables as the code has them today."""
+    return fill(page, tables())
+
+
+def fill(page: str, made: Mapping[str, str]) -> str:
+    """The page with these tables in their places; a name of a table that there is not is a KeyError."""
     return _MARKED.sub(lambda found: f"{found[1]}\n{made[found[2]]}\n\n{found[3]}", page)
 
 
