@@ -300,3 +300,19 @@ def test_a_kind_of_checkpoint_is_an_axis():
 def test_one_design_is_told_with_its_failures():
     told = TRAINING.remark("run_time_with_failures", vars(dse.evaluate(llama())), llama())
     assert told.startswith("Effective training time: 92.6 %. The job fails every 3 h 5 min")
+
+
+# --- serving --------------------------------------------------------------------------------------------------
+
+
+def test_a_replica_answers_but_while_it_is_down():
+    design = dse.design("llama-3-70b", "h100", tp=8, dp=16, spares=6)
+    served = dse.serve(design)
+    between, up = float(served.time_between_failures), float(served.availability)
+    load = float(served.peak_memory_weights) / 2.5e9
+    assert between * (1.0 / up - 1.0) == pytest.approx(600.0 + load, rel=0.02)
+    assert between == pytest.approx(419**-1 * 54 * DAY * 16384 / 8, rel=0.01)
+    alone = dse.serve(replace(design, {f"{RELIABILITY}.spares": 0.0}))
+    assert float(alone.availability) < up < 1.0
+    with pytest.raises(InputError, match="checkpoint"):
+        sweep('checkpoint = ["in-memory"]', more="[serving]")
