@@ -25,13 +25,14 @@ test: $(VENV)/.installed-test  ## run every test but the slow ones, and print th
 test-slow: $(VENV)/.installed-test  ## run the slow tests alone (TESTS=…)
 	$(BIN)/python -m pytest --durations=20 -m slow $(TESTS)
 
-docs: $(VENV)/.installed-test  ## regenerate docs/reference.md, docs/files.md, docs/accuracy.md, docs/technology.md, docs/ablation.md and docs/benchmarks.md (TABLES=…)
+docs: $(VENV)/.installed-test  ## regenerate docs/reference.md, docs/files.md, docs/accuracy.md, docs/technology.md, docs/ablation.md, docs/systems.md and docs/benchmarks.md (TABLES=…)
 	$(BIN)/python -m docs.make.reference docs/reference.md
 	$(BIN)/python -m docs.make.files docs/files.md
 	$(BIN)/python -m docs.make.files docs/glossary.md
 	$(BIN)/python -m docs.make.accuracy docs/accuracy.md $(TABLES)
 	$(BIN)/python -m docs.make.technology docs/technology.md
 	$(BIN)/python -m docs.make.ablation docs/ablation.md
+	$(BIN)/python -m docs.make.systems docs/systems.md
 	$(BIN)/python -m docs.make.benchmarks docs/benchmarks.md
 
 calibrate: $(VENV)/.installed  ## refit kernels, links, clocks and engines of the catalogue to measured ones (KERNELS=…, ENERGY=…, SERVED=…)

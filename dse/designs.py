@@ -29,11 +29,13 @@ from dse.types import (
     ExpertMapping,
     Experts,
     Fab,
+    FarMemory,
     HostTiers,
     Latent,
     Links,
     Made,
     Mapping,
+    NanoBatches,
     Package,
     Packing,
     Pods,
@@ -46,6 +48,7 @@ from dse.types import (
     Serving,
     Sharding,
     Sparse,
+    Spill,
     Tiers,
     choice_name,
     paths,
@@ -111,7 +114,10 @@ OF_TRAINING: dict[str, type] = {
 }  # fmt: skip
 
 #: Records of a design that serves.
-OF_SERVING: dict[str, type] = {"workload.requests": Requests, "mapping.serving": Serving, "software.engine": Engine}
+OF_SERVING: dict[str, type] = {
+    "workload.requests": Requests, "mapping.serving": Serving, "software.engine": Engine, "mapping.nano": NanoBatches,
+    "mapping.spill": Spill, "system.far": FarMemory,
+}  # fmt: skip
 
 #: What the accelerator is made of and sold at, as the catalogue knows it.
 MADE = "system.accelerator.made"

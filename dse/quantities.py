@@ -43,6 +43,9 @@ def scale(value: float, units: str) -> tuple[float, str]:
         return _WRITTEN[units]
     if units == "B" and value >= 2**20:
         return 1.0 / GIB, "GiB"
+    if units == "kg" and value >= 1e3:
+        unit, prefix = _prefix(value / 1e3)
+        return 1e-3 / unit, f"{prefix}t"
     name = {"1": "", "s-1": "/s"}.get(units, units)
     size = abs(value)
     if not size or not math.isfinite(size) or (units == "s" and size >= 1.0) or (not name and size < _PLAIN):
@@ -67,8 +70,8 @@ def sold(value: float) -> tuple[float, str]:
 def quantity(value: float, units: str) -> str:
     """A result in SI ``units``, to three digits.
 
-    >>> quantity(2.039e12, "B/s"), quantity(63.25, "s"), quantity(80 * GIB, "B")
-    ('2.04 TB/s', '63.2 s', '80.0 GiB')
+    >>> quantity(2.039e12, "B/s"), quantity(63.25, "s"), quantity(80 * GIB, "B"), quantity(3.42e4, "kg")
+    ('2.04 TB/s', '63.2 s', '80.0 GiB', '34.2 t')
     """
     if not value:
         return _joined("0", scale(value, units)[1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax.numpy as jnp
 
@@ -20,7 +21,7 @@ from dse.model.serving.goodput import share_in_time
 from dse.model.serving.memory import Room, room
 from dse.model.serving.steady import Served, served
 from dse.model.serving.work import ranks_of_experts, stage_of
-from dse.model.steps.operating import HIGHEST_CLOCK
+from dse.model.steps.operating import HIGHEST_CLOCK, is_limited
 from dse.model.work.parameters import parameter_count
 from dse.types import Design, Engine, Infeasible, Load, Requests, Scalar, Serving, ServingMetrics
 
@@ -50,12 +51,12 @@ def serve(design: Design) -> ServingMetrics:
     ranks = design.mapping.dp
     devices = ranks * design.mapping.tp * design.mapping.pp
     first = engine.request_time + found.waiting + found.prompt
-    reason = _reason(design, requests, held, found, first)
+    reason = _reason(design, requests, held, found, first, phases.over)
     rate = ranks * found.rate
     in_time = share_in_time(requests, serving, found, engine.request_time)
     tokens = rate * requests.output_tokens
     cache = found.running * held.a_sequence
-    spent = drawn(stage, ranks_of_experts(design), requests, serving, phases, found.rate)
+    spent = drawn(stage, ranks_of_experts(design), requests, serving, engine, phases, found.rate)
     peak, provisioned = (
         whole_power(board, devices, design.system)
         for board in (jnp.maximum(spent.prefill, spent.decode), spent.provisioned)
@@ -103,13 +104,17 @@ def serve(design: Design) -> ServingMetrics:
 
 
 def at_its_clock(design: Design) -> Design:
-    """The design with the rates of the clock that is set; one above the nominal one is infeasible."""
+    """The design with the rates of the clock that is set, at its nominal ones where a limit decides."""
     accelerator = design.system.accelerator
+    if is_limited(accelerator):  # each kind of step has a clock of its own
+        return design
     slowed = at_clock(accelerator, clock_ratio(accelerator.power))
     return dataclasses.replace(design, system=dataclasses.replace(design.system, accelerator=slowed))
 
 
-def _reason(design: Design, requests: Requests, held: Room, found: Served, first: Scalar) -> Scalar:
+def _reason(
+    design: Design, requests: Requests, held: Room, found: Served, first: Scalar, over: Any
+) -> Scalar:
     """Bits of :class:`Infeasible`; 0 when the design can serve."""
     w, m, system = design.workload, design.mapping, design.system
     values = {**vars(w), **vars(m), "virtual_stages": 1.0, "n_micro_batches": 1.0}
@@ -123,7 +128,7 @@ def _reason(design: Design, requests: Requests, held: Room, found: Served, first
         Infeasible.device_count_mismatch: m.tp * m.pp * m.dp != system.n_devices,
         Infeasible.network_too_small: system.n_devices > jnp.maximum(system.scale_up.domain, system.scale_out.domain),
         Infeasible.precision_unsupported: matrix_rate(system.accelerator, m.precision) <= 0.0,
-        Infeasible.power: clock_ratio(system.accelerator.power) > HIGHEST_CLOCK,
+        Infeasible.power: (clock_ratio(system.accelerator.power) > HIGHEST_CLOCK) | over,
         Infeasible.latency: late | slow,
     }  # fmt: skip
     if w.experts is not None and m.experts is not None:

@@ -14,7 +14,6 @@ _GB = 1e9
 
 #: Leaves that only training reads.
 _OF_TRAINING = (
-    "system.accelerator.power.limit",  # which clock it leaves is known of training steps alone
     *(f"system.reliability.{name}" for name in (
         "checkpoint", "storage_bandwidth", "copy_interference", "straggler_slowdown", "congestion",
     )),
@@ -97,7 +96,10 @@ def _numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:
         "device_count_mismatch": f"tp x pp x dp = {m.tp * m.pp * m.dp:g}, n_devices={system.n_devices:g}",
         "network_too_small": f"n_devices={system.n_devices:g}",
         "precision_unsupported": f"precision={Precision(int(m.precision)).name.replace('_', '-')}",
-        "power": f"clock {system.accelerator.power.clock / 1e9:g} GHz is above the nominal one",
+        "power": (
+            f"clock {system.accelerator.power.clock / 1e9:g} GHz, limit "
+            f"{system.accelerator.power.limit or system.accelerator.power.tdp:g} W"
+        ),
         "latency": (
             f"first token {metrics['time_to_first_token']:.3g} s, output token "
             f"{1e3 * metrics['time_per_output_token']:.3g} ms"

@@ -35,7 +35,7 @@ LEVELS: list[tuple[str, ...]] = [
     ("dse.study",),
     ("dse.study_serving",),
     ("dse.studies",),
-    ("dse.trace",),
+    ("dse.trace", "dse.launch"),
     ("dse.spec",),
     ("dse.sweep.progress",),
     ("dse.sweep.grid",),

@@ -19,6 +19,7 @@ from dse.spec.axes import RANGE_KEYS, RULES
 from dse.spec.codesign import Budget, Codesign
 from dse.study import TRAINING
 from dse.study_serving import SERVING
+from dse.sweep import pools
 from dse.types import Recompute, choice_name
 
 ROOT = Path(__file__).parents[1]
@@ -68,7 +69,7 @@ def known_keys() -> dict[str, set[str]]:
         "keep": {f'"{mode}"' for mode in sweep.KEEP_MODES if mode != "top"} | {'"top:100"'},
         "compression": {f'"{name}"' for name in sweep.COMPRESSIONS},
         "search": own, "methods": {*search.METHOD_OPTIONS, *methods}, "continuous": continuous,
-        "codesign": set(Codesign.model_fields), "budget": set(Budget.model_fields),
+        "pools": set(pools.KEYS), "codesign": set(Codesign.model_fields), "budget": set(Budget.model_fields),
         "values": {"value", "source", "confidence", "spread", *CONFIDENCES, "n_experts", "sources", "aliases"},
         "folders": set(),
     }  # fmt: skip
@@ -86,7 +87,7 @@ def test_every_section_has_a_heading_and_an_example():
         assert f"### [{section}]\n" in FILES
         _, _, after = FILES.partition(f"### [{section}]\n")
         assert f"[{section}]" in blocks(after)[0]
-    examples = {"search": "## Searches", "codesign": "## Co-design"}
+    examples = {"search": "## Searches", "codesign": "## Co-design", "pools": "## Pools"}
     for section, heading in examples.items():
         assert f"[{section}]" in blocks(FILES.partition(heading)[2])[0]
     for kind, folder in catalog.FOLDERS.items():
@@ -113,6 +114,8 @@ def test_every_specification_plans(text):
     document = toml.parsed(text, "files.md")
     if "codesign" in document:
         assert codesign.from_text(text).hardware.dimensions
+    elif "pools" in document:
+        assert all(dse.sweep.plan(spec)[0].n_designs for spec in pools.from_text(text).specs.values())
     elif "search" in document:
         assert plan_search(search.from_text(text)).grid.n_designs
     else:

@@ -65,6 +65,7 @@ LINES = (
     Line("throughput, LMDeploy 0.1", _is(_RATES, "lmdeploy"), "6 % (median)"),
     Line("time per output token, ML.ENERGY", _is(_TOKENS, "ML.ENERGY"), "12 / 16 %"),
     Line("throughput, ML.ENERGY", _is(_RATES, "ML.ENERGY"), "12 / 16 %"),
+    Line("energy of an output token, ML.ENERGY", _is(("energy_per_output_token",)), "15 % (median)"),
 )  # fmt: skip
 
 HEADER = (

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from dse.calibrate import writing
+from dse.calibrate import engine_residuals, writing
 from dse.calibrate.fit import Minimum, Parameter, folds, gauss_newton, held_out, posterior
 from dse.errors import InputError
 from dse.measured import comparison
@@ -44,17 +44,19 @@ PARAMETERS = (
     Parameter("narrow_rate", 0.8, 0.15, 0.3, 1.0),
     Parameter("cache_rereads", 0.03, 1.5, 0.0, 1.0),
     Parameter("narrow_expert", 150.0, 0.3, 10.0, 1000.0),
+    Parameter("kernel_energy", 1.0, 0.3, 0.3, 3.0),
 )
 
 #: Standard deviation of a residual that the optimum weighs the priors against, by metric: times to the first token
-#: depend on what a benchmark's clients did, those of tokens do not. Beyond twice as much a residual counts less.
-NOISE = {"time_to_first_token": 0.4}
+#: depend on what a benchmark's clients did, those of tokens do not; energies must not decide on times. Beyond twice as
+#: much a residual counts less.
+NOISE = {"time_to_first_token": 0.4, "energy_per_output_token": 0.3}
 _NOISE, _DELTA = 0.1, 2.0
 #: Finite difference in prior spreads.
 _STEP = 0.05
 _FOLDS = 5
-#: Metrics that are not fitted: memory has its own account.
-_UNFITTED = ("peak_memory",)
+#: Metrics that are not fitted: memory has its own account, power is energy by rate.
+_UNFITTED = ("peak_memory", "average_power")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,7 +214,10 @@ def _fit(rows: EngineRows, part: np.ndarray, start: np.ndarray | None = None) ->
 def texts(found: FittedEngine) -> dict[str, str]:
     """Name → value as TOML, with what the rows told of it."""
     values = {}
+    measured = {c.metric for c in found.rows.compared}
     for p in PARAMETERS:
+        if p.path == "kernel_energy" and "energy_per_output_token" not in measured:
+            continue
         units = field_metadata(Engine, p.path)["units"]
         number = writing.number(found.values[p.path], units, "ms" if p.path in _MILLISECONDS else "us")
         spread = found.spread[p.path]
@@ -224,20 +229,32 @@ def texts(found: FittedEngine) -> dict[str, str]:
 _MILLISECONDS = ("host_step_time", "request_time")
 
 
+def open_parts(one: FittedEngine, errors: engine_residuals.Errors) -> dict[str, str]:
+    """Kind of figure → what an engine's figures of that kind leave unexplained, as TOML."""
+    measured = dict.fromkeys(errors.kind[errors.stack == one.rows.stack])
+    if "token" in measured:
+        measured |= dict.fromkeys(engine_residuals.OF_TOKENS)
+    return {kind: f"{engine_residuals.of_engine(one.rows.stack, kind, errors):.3f}" for kind in measured}
+
+
 def write(found: Sequence[FittedEngine], output: str | Path, force: bool = False) -> None:
     """All engines as one TOML file, a table each."""
-    writing.write(output, writing.document({one.rows.stack: texts(one) for one in found}, "engines"), force)
+    errors = engine_residuals.errors_of(found)
+    tables = {one.rows.stack: texts(one) for one in found}
+    tables |= {f"{one.rows.stack}.residuals": open_parts(one, errors) for one in found}
+    writing.write(output, writing.document(tables, "engines"), force)
 
 
 def write_catalog(found: Sequence[FittedEngine], folder: str | Path) -> list[Path]:
     """Put what was found into the stacks of a catalogue; the files that changed."""
-    changed = []
+    changed, errors = [], engine_residuals.errors_of(found)
     for one in found:
         path = writing.catalog_file(folder, "software", one.rows.stack)
         sources = ", ".join(sorted(set(one.rows.sources)))
         source = f"dse calibrate: {len(one.errors)} figures of {sources}"
         writing.revise(path, {"source": writing.quoted(source)})
         writing.revise(path, texts(one), "engine")
+        writing.revise(path, open_parts(one, errors), "residuals", drop=None)
         changed.append(path)
     return changed
 

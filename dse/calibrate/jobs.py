@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse import outputs
-from dse.calibrate import engines, kernel_tables, kernels, levels, power, stacks, steps
+from dse.calibrate import engine_residuals, engines, kernel_tables, kernels, levels, power, stacks, steps
 from dse.errors import InputError
 from dse.measured import energy, pods, serving
 from dse.measured import kernels as measured_kernels
@@ -36,6 +36,8 @@ class Job(NamedTuple):
 def job_for(tables: Sequence[str | Path]) -> Job:
     """The job that measured rows of some tables are for; InputError where they are of several kinds."""
     kinds = {_kind(path) for path in tables}
+    if kinds == {"serving", "energy"}:  # the energy of what served
+        kinds = {"serving"}
     if len(kinds) > 1:
         mixed = " and ".join(sorted(kinds))
         raise InputError("calibrate", f"tables of {mixed}", "one kind at a time", "run it once for each")
@@ -115,7 +117,9 @@ def _steps(found: steps.Calibration) -> Summary:
 def _engines(found: Sequence[engines.FittedEngine]) -> Summary:
     header = ["source", "metric", "figures", "median error", "mean", "unseen median", "unseen mean"]
     header += ["deployment left out", "mean", "source left out", "mean"]
-    return Summary(header, engines.errors_by_metric(found))
+    held = engine_residuals.held(found)["all"]
+    note = f"80 % intervals hold {held.unseen:.1%} of the unseen figures, {held.foreign:.1%} of sources left out"
+    return Summary(header, engines.errors_by_metric(found), note)
 
 
 #: Kind of table → its job.

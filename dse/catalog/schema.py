@@ -218,9 +218,11 @@ EXPERTS_LEFT_OPEN = ("all_to_all", "dispatch_precision", "overlap_ep")
 _EXPERT_KERNELS: dict[str, Parser | Table] = {
     "experts": Table(_leaves(types.ExpertKernels) | _leaves(types.ExpertMapping, *EXPERTS_LEFT_OPEN))
 }
-#: What a stack that serves costs beside its kernels, and what it does where a mapping leaves it open.
+#: What a stack that serves costs beside its kernels, what it does where a mapping leaves it open, and what is left
+#: unexplained of its figures, as standard deviations of logarithms.
 _ENGINE: dict[str, Parser | Table] = {
-    "engine": Table(_leaves(types.Engine)), "serving": Table(_leaves(types.Serving))
+    "engine": Table(_leaves(types.Engine)), "serving": Table(_leaves(types.Serving)),
+    "residuals": Table(_numbers(**dict.fromkeys(("token", "first", "latency", "rate", "energy"), ("1", POSITIVE)))),
 }  # fmt: skip
 
 #: A stack, what it does where a mapping leaves it open, and in ``sources`` the measured sources that used it, in

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import dse
-from dse.cli import bench, calibration, catalog, evaluate, merge, names, plot, run, search, trace
+from dse.cli import bench, calibration, catalog, evaluate, launch, merge, names, plot, pools, run, search, trace
 from dse.cli.usage import Commands
 from dse.environment import fuse_outputs
 from dse.interruption import end
@@ -44,8 +44,10 @@ def _options(
 app.command()(run.run)
 app.command()(merge.merge)
 app.command()(search.search)
+app.command()(pools.pools)
 app.command()(evaluate.evaluate)
 app.command()(trace.trace)
+app.command()(launch.launch)
 app.command()(calibration.predict)
 app.command()(calibration.validate)
 app.command()(calibration.calibrate)

@@ -134,7 +134,7 @@ def _print(report: dict[str, Any]) -> None:
     if "coverage" in report:
         held = [[row["source"], str(row["n"]), show.percent(row["coverage"])] for row in report["coverage"]]
         out.print()
-        show.print_table(out, ["source", "step times and rates", "within 80 % intervals"], held, left=["source"])
+        show.print_table(out, ["source", "figures", "within 80 % intervals"], held, left=["source"])
 
 
 def _figures(row: dict[str, Any]) -> list[str]:

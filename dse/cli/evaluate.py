@@ -76,8 +76,6 @@ def evaluate(
     from dse.studies import STUDIES
 
     study = STUDIES["serving" if serving else "training"]
-    if uncertainty and serving:
-        raise InputError("--uncertainty", "intervals of serving", "those of training", "leave --uncertainty out")
     made, software, readings = design_of(workload, system, settings, n_devices, software, any_option, study)
     explained = explain(made, metric, study)
     for told in readings:
@@ -124,11 +122,15 @@ def _check_read(path: str, name: str, study: Study) -> None:
 
 def _bounds(design: Design, software: str, explained: Explanation, study: Study) -> dict[str, Interval]:
     """Metric → the interval in which it lies in 80 % of cases, for those that have one."""
-    from dse.measured.uncertainty import half_widths, interval_of, uncertainty_of
+    from dse.measured.uncertainty import half_widths, interval_of, served_interval, uncertainty_of
 
-    half_width = float(half_widths([design], [uncertainty_of(software)])[0])
-    names = study.headline(explained.metrics)
-    found = {name: interval_of(name, explained.metrics[name], half_width, design.software) for name in names}
+    metrics, spread = explained.metrics, float(design.software.memory_spread)
+    names = study.headline(metrics)
+    if study.name == "serving":
+        found = {name: served_interval(name, metrics[name], software, spread) for name in names}
+    else:
+        half_width = float(half_widths([design], [uncertainty_of(software)])[0])
+        found = {name: interval_of(name, metrics[name], half_width, design.software) for name in names}
     return {name: ends for name, ends in found.items() if ends}
 
 
@@ -221,6 +223,11 @@ def _print_total(out: Console, explained: Explanation, total: str, parts: list[S
 
 
 def _days(value: float) -> str:
+    for unit, name in ((3600.0, "h"), (60.0, "min")):
+        if unit <= value < _DAY:
+            return f"{show.digits(value / unit)} {name}"
+    if value < _DAY:
+        return show.seconds(value)
     return f"{show.digits(value / _DAY)} days"
 
 

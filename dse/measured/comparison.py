@@ -28,6 +28,7 @@ from dse.measured import (
     uncertainty,
 )
 from dse.measured.prediction import peak_rate
+from dse.measured.uncertainty import Interval
 
 #: Metrics that ``predict`` adds as ``pred_<metric>`` columns.
 PREDICTED = (
@@ -91,7 +92,7 @@ def predict(cases_path: str | Path, output: str | Path, intervals: bool = False,
     outputs.checked(output, force, [cases_path])
     reader = _reader(cases_path)
     predictions = reader(cases_path) if reader else predict_cases(read_cases(cases_path, measured=False))
-    rows = _predicted_rows(predictions, half_widths(predictions) if intervals else {})
+    rows = _predicted_rows(predictions, half_widths(predictions) if intervals else None)
     _write(output, [line for _, line in sorted(rows, key=lambda item: item[0])], force)
     skipped = Counter(line["skipped"] for _, line in rows if line["skipped"])
     wrong = {} if reader else columns.misspelt(read_table(cases_path)[0])
@@ -99,7 +100,7 @@ def predict(cases_path: str | Path, output: str | Path, intervals: bool = False,
 
 
 def coverage(compared: Sequence[Comparison]) -> list[dict[str, Any]]:
-    """By source, and of all: measured step times and rates that were predicted, the share within 80 % intervals.
+    """By source, and of all: measured times and rates that were predicted, the share within 80 % intervals.
 
     The calibration may have seen these rows; what its intervals hold of unseen ones, ``dse calibrate`` tells.
     """
@@ -109,6 +110,10 @@ def coverage(compared: Sequence[Comparison]) -> list[dict[str, Any]]:
     for c in timed:
         within = abs(math.log(c.predicted / c.measured)) <= widths.get(id(c.prediction), 0.0)
         held.setdefault(c.source, []).append(within)
+    for c in compared:
+        if c.skip is None and c.metric in uncertainty.SERVED and serving.SIGN in c.measurement.row.cells:
+            width = uncertainty.served_half_width(c.prediction.stack, c.metric) or 0.0
+            held.setdefault(c.source, []).append(abs(math.log(c.predicted / c.measured)) <= width)
     everything = {"all": [flag for flags in held.values() for flag in flags]} if held else {}
     by_source = dict(sorted(held.items())) | everything
     return [{"source": s, "n": len(flags), "coverage": sum(flags) / len(flags)} for s, flags in by_source.items()]
@@ -311,30 +316,35 @@ def half_widths(predictions: Iterable[Prediction]) -> dict[int, float]:
 
 
 def _predicted_rows(
-    predictions: Iterable[Prediction], half_widths: dict[int, float]
+    predictions: Iterable[Prediction], half_widths: dict[int, float] | None
 ) -> list[tuple[int, dict[str, Any]]]:
-    """(line, cells) of every row of every configuration."""
-    return [
-        (row.line, row.cells | _predicted_cells(p, half_widths.get(id(p)))) for p in predictions for row in p.case.rows
-    ]
+    """(line, cells) of every row of every configuration, with intervals where widths are given."""
+    return [(row.line, row.cells | _predicted_cells(p, half_widths)) for p in predictions for row in p.case.rows]
 
 
-def _predicted_cells(prediction: Prediction, half_width: float | None = None) -> dict[str, Any]:
+def _predicted_cells(prediction: Prediction, half_widths: dict[int, float] | None) -> dict[str, Any]:
     values: dict[str, str] = {}
     for metric in _metrics(prediction):
         value = metric_value(prediction, metric) if prediction.skip is None else math.nan
         values[f"pred_{metric}"] = "" if math.isnan(value) else f"{value:.7g}"
-        if math.isnan(value) or half_width is None:
+        if math.isnan(value) or half_widths is None:
             continue
-        bounds = uncertainty.interval_of(metric, value, half_width, prediction.chosen.software)
-        if bounds:
+        if bounds := _interval(prediction, metric, value, half_widths.get(id(prediction))):
             values |= {f"pred_{metric}_{end}": f"{bound:.7g}" for end, bound in bounds._asdict().items()}
     return values | _remarks(prediction, prediction.skip)
 
 
+def _interval(prediction: Prediction, metric: str, value: float, half_width: float | None) -> Interval | None:
+    """The interval of a predicted metric, where it has one."""
+    software = prediction.chosen.software
+    if serving.SIGN in prediction.case.row.cells:
+        return uncertainty.served_interval(metric, value, prediction.stack, float(software.memory_spread))
+    return None if half_width is None else uncertainty.interval_of(metric, value, half_width, software)
+
+
 def _metrics(prediction: Prediction) -> Sequence[str]:
     """Metrics that a row of this kind of table gets columns of."""
-    if energy.SIGN in prediction.case.row.cells:
+    if energy.SIGN in prediction.case.row.cells and not serving.has_energy(prediction.case.row):
         return energy.METRICS
     if serving.SIGN in prediction.case.row.cells:
         return serving.METRICS

@@ -17,6 +17,7 @@ import numpy as np
 from dse import catalog
 from dse.designs import design, replace
 from dse.errors import InputError
+from dse.measured import serving
 from dse.measured.prediction import Prediction, evaluate_many
 from dse.measured.table import Case, Meaning, Measurement, Row, Skip, group_rows, read_table
 from dse.types import Design
@@ -82,7 +83,7 @@ def _study_case(rows: list[Row], reference: list[Row]) -> StudyCase:
     try:
         reader = next((r for source, r in _READERS.items() if rows[0].source.startswith(source)), None)
         if reader is None:
-            raise Skip("serving is not modelled yet")
+            raise Skip("no study of energy that is known", rows[0].source)
         study, figures = reader(rows, reference)
     except Skip as skip:
         unread = (Measurement(r, r.get("metric"), Meaning(r.get("metric"), r.get("metric")), np.nan) for r in rows)
@@ -94,8 +95,14 @@ def _study_case(rows: list[Row], reference: list[Row]) -> StudyCase:
 
 
 def predict_table(path: str | Path) -> list[Prediction]:
-    """A prediction of every configuration of a table, in order."""
-    cases = read(path)
+    """A prediction of every configuration of a table: studies in order, then what served."""
+    return _predict([one for one in read(path) if not serving.has_energy(one.case.row)]) + serving.predict(
+        [case for case in serving.read(path) if serving.has_energy(case.row)]
+    )
+
+
+def _predict(cases: Sequence[StudyCase]) -> list[Prediction]:
+    """Of power limits and clocks."""
     studies = [one.study for one in cases if isinstance(one.study, Study)]
     found = iter(zip(studies, relative(studies), strict=True))
     predictions = []

@@ -29,10 +29,15 @@ SIGN = "isl"
 METRICS = (
     "time_per_output_token", "inter_token_latency", "time_to_first_token", "request_latency",
     "output_tokens_per_second", "output_tokens_per_second_per_device", "concurrency_limit", "peak_memory",
+    "energy_per_output_token", "average_power",
 )  # fmt: skip
+
+#: Of those, what kernels at their rates are no bound of.
+_UNBOUNDED = ("peak_memory", "energy_per_output_token", "average_power")
 
 _TOKEN = "time_per_output_token"
 _FIRST, _RATE = "time_to_first_token", "output_tokens_per_second"
+_ENERGY, _POWER = "energy_per_output_token", "average_power"
 
 #: Measured name → meaning.
 MEANINGS = {
@@ -46,6 +51,9 @@ MEANINGS = {
     "output_throughput_total": Meaning(_RATE, _RATE, 0, "token/s"),
     "output_throughput_per_gpu": Meaning(_RATE, f"{_RATE}_per_device", 1, "token/s"),
     "memory_usage": Meaning("peak_memory", "peak_memory", 0, "GB"),
+    _ENERGY: Meaning(_ENERGY, _ENERGY, 0, "J/token"),
+    "energy_per_request": Meaning(_ENERGY, _ENERGY, 1, "J/request", skip="the energy of its tokens"),
+    "avg_power_total": Meaning(_POWER, _POWER, 0, "W"),
     "mfu": Meaning("mfu", "mfu", skip="a utilisation, beside the time that it is of"),
 }
 
@@ -68,8 +76,12 @@ _DRAWN, _OPENING = 0.9, 0.1
 _BURSTS = ("InferenceX", "aiconfigurator_silicon")
 
 #: Requests of a run of ML.ENERGY v2: throughput times the time of a token falls below the sequences that run by one
-#: more for each so many of them, as a run that starts empty and ends empty would have it.
-_RUN = 800.0
+#: more for each so many of them, as a run that starts empty and ends empty would have it. It takes at most so many
+#: times as long as its mean answer: with all requests in flight at once its longest one.
+_RUN, _LONGEST = 800.0, 2.0
+
+#: Sources that measure energy: by the counters of the devices (NVML), without hosts and facility.
+_COUNTERS = "ML.ENERGY"
 
 #: Mean tokens of a prompt by task of the ML.ENERGY benchmark, which its rows do not state.
 _PROMPTS = {
@@ -112,6 +124,7 @@ UNUSABLE = (
         dict(source="ML.ENERGY_v3", gpu="B200.*", n_gpus="1", note=".*task gpqa.*"), "stalls of the host of 11 to 25 ms"
     ),
     Unusable(dict(note=".*task sourcegraph-fim.*"), "lengths of its prompts are not known"),
+    Unusable(dict(source="ML.ENERGY_v1"), "one request at a time through Hugging Face generate: no engine that serves"),
     Unusable(dict(batch_kind="MLPerf.*"), "no mapping and no length of prompts stated"),
     Unusable(dict(source="Pope2022.*"), "partitions of weights and activations by layer are not modelled"),
 )  # fmt: skip
@@ -120,6 +133,11 @@ UNUSABLE = (
 def is_table(path: str | Path) -> bool:
     """Whether a file is a table of serving."""
     return SIGN in read_table(path)[0]
+
+
+def has_energy(row: Row) -> bool:
+    """Whether a row of a table of energy is of what served."""
+    return row.source.startswith(_COUNTERS)
 
 
 def read(path: str | Path) -> list[Case]:
@@ -181,17 +199,21 @@ def _prediction(case: Case, one: Served, metrics: dict[str, float], bound: dict[
 
 
 def _steady(measured: Measurement, design: Design) -> Measurement:
-    """The figure of a steady state: throughput of ML.ENERGY v2 is that of a whole run, its ramp and its tail in it."""
-    requests = design.workload.requests
-    if measured.row.source != "ML.ENERGY_v2" or measured.meaning.kind != _RATE or requests is None:
+    """The figure of a steady state: ML.ENERGY v2 has throughput and energy of a whole run, ramp and tail in it.
+
+    With fewer sequences devices draw nearly as much: a step reads the weights whatever their number.
+    """
+    requests, kind = design.workload.requests, measured.meaning.kind
+    if measured.row.source != "ML.ENERGY_v2" or kind not in (_RATE, _ENERGY) or requests is None:
         return measured
-    return dataclasses.replace(measured, value=measured.value * float(1.0 + requests.concurrency / _RUN))
+    longer = min(float(1.0 + requests.concurrency / _RUN), _LONGEST)
+    return dataclasses.replace(measured, value=measured.value * (longer if kind == _RATE else 1.0 / longer))
 
 
 def _believed(measured: Measurement, bound: dict[str, float]) -> Measurement:
     """The figure, skipped where it beats a perfect roofline."""
     metric = measured.meaning.metric
-    if measured.skip or metric not in METRICS or metric == "peak_memory":
+    if measured.skip or metric not in METRICS or metric in _UNBOUNDED:
         return measured
     ratio = measured.value / bound[metric]
     beats = ratio > 1.0 if metric.startswith(_RATE) else ratio < 1.0
@@ -259,6 +281,8 @@ def complete(row: Row, lookup: Lookup, twin: bool | None = None) -> Served:
     system = _system(cells, lookup)
     devices, tp, pp, dp = _degrees(cells)
     system = dataclasses.replace(system, n_devices=devices)
+    if row.source.startswith(_COUNTERS):
+        system = dataclasses.replace(system, host_power=0.0, pue=1.0)
     requests = _requests(cells)
     code, expert_bytes = _formats(cells, workload.experts is not None)
     narrow = code in (Precision.fp8, Precision.fp8_block, Precision.fp4) or expert_bytes > 0.0
@@ -274,6 +298,9 @@ def complete(row: Row, lookup: Lookup, twin: bool | None = None) -> Served:
     software, experts = lookup.software(stack), None
     if software.engine is None:
         raise Skip("stack that does not serve", f"{stack} has no [engine]")
+    if cells.text("batch_kind") == "max_num_seqs":  # the engine's own limit, above what runs
+        most = max(float(software.engine.most_sequences), float(requests.concurrency))
+        software = dataclasses.replace(software, engine=dataclasses.replace(software.engine, most_sequences=most))
     if workload.experts is not None:
         experts = _experts(cells, tp, dp)
         software = dataclasses.replace(software, experts=lookup.expert_kernels(stack))
@@ -446,8 +473,9 @@ def bytes_over_bandwidth(design: Design, metric: str) -> float:
     token = weights + sequences * cache
     offline = requests.load == float(Load.offline)
     rate = float(mapping.dp) * (1.0 / cache if offline else sequences / token)
+    devices = float(design.system.n_devices)
     return {
         _FIRST: weights * float(requests.prompt_tokens), "request_latency": token * float(requests.output_tokens),
-        "peak_memory": held, _RATE: rate, f"{_RATE}_per_device": rate / float(design.system.n_devices),
-        "concurrency_limit": 1.0,
+        "peak_memory": held, _RATE: rate, f"{_RATE}_per_device": rate / devices,
+        "concurrency_limit": 1.0, _POWER: devices, _ENERGY: devices / rate,
     }.get(metric, token)  # fmt: skip

@@ -91,7 +91,7 @@ WIDE = {
 _UNITS = {
     "s": 1.0, "ms": 1e-3, "us": 1e-6, "min": 60.0, "h": 3600.0, "gib": 2.0**30, "mib": 2.0**20, "gb": 1e9, "mb": 1e6,
     "b": 1.0, "tflop/s": 1e12, "pflop/s": 1e15, "token/s": 1.0, "tokens/s": 1.0, "seq/s": 1.0, "sequences/s": 1.0,
-    "fraction": 1.0, "1": 1.0, "%": 0.01,
+    "fraction": 1.0, "1": 1.0, "%": 0.01, "j/token": 1.0, "w": 1.0,
 }  # fmt: skip
 
 #: Columns that give a table of another kind away, and the reason its rows are skipped.

@@ -2,7 +2,8 @@ r"""How far the truth may lie from a prediction: an interval from what the calib
 
 Two things are left open, both as standard deviations of a logarithm: the fitted parameters (``spread`` of a value in
 the catalogue), which are drawn and sent through the model, and what no parameter explains (``residual`` of the
-software stack: launch jitter, congestion, library versions). A step time ``T`` then lies, with probability ``q``, in
+software stack: launch jitter, congestion, library versions). Of serving a residual by kind of figure stands for both.
+A step time ``T`` then lies, with probability ``q``, in
 
 .. math:: T \, e^{\pm z_q \sigma}, \qquad \sigma^2 = \mathrm{Var}_\theta[\log T(\theta)] + r^2
 
@@ -26,6 +27,18 @@ from dse.types import Design, Software
 
 #: Probability of an interval, unless another is asked for.
 SHARE = 0.8
+
+#: Metric of serving → its kind. What an engine leaves open is known by kind; its parameters are not drawn, as what
+#: they leave open is part of the errors of unseen figures.
+SERVED = {
+    "time_per_output_token": "token", "inter_token_latency": "token", "output_tokens_per_second_per_user": "token",
+    "time_to_first_token": "first", "request_latency": "latency", "output_tokens_per_second": "rate",
+    "output_tokens_per_second_per_device": "rate", "requests_per_second": "rate", "energy_per_output_token": "energy",
+    "average_power": "energy",
+}  # fmt: skip
+
+#: Residual by kind of an engine that nothing was measured of: as sources that no fit had seen (docs/serving.md).
+UNMEASURED = {"token": 0.55, "first": 0.72, "latency": 0.55, "rate": 0.42, "energy": 0.49}
 
 #: Draws of the parameters; half of them mirror the others, so that their mean is the prediction's own.
 DRAWS = 64
@@ -52,6 +65,22 @@ def uncertainty_of(software: str) -> Uncertainty:
     paths = {path.rpartition(".")[2]: path for path in leaves() if path.startswith("software.")}
     spreads = {paths[name]: found.spread for name, found in entry.values.items() if found.spread and name in paths}
     return Uncertainty(spreads, float(entry.value("residual", 0.0)))
+
+
+def served_half_width(software: str, metric: str, share: float = SHARE) -> float | None:
+    """Half the width of the interval of the logarithm of a metric of serving; None for one that has none."""
+    kind = SERVED.get(metric)
+    if kind is None:
+        return None
+    return quantile(share) * float(catalog.entry("software", software).value(f"residuals.{kind}", UNMEASURED[kind]))
+
+
+def served_interval(metric: str, value: float, software: str, memory_spread: float) -> Interval | None:
+    """The interval of any metric of serving with a stack of the catalogue; None for one that has none."""
+    if metric == "peak_memory":
+        return memory_interval(value, memory_spread)
+    half_width = served_half_width(software, metric)
+    return None if half_width is None else _around(value, half_width)
 
 
 def quantile(share: float = SHARE) -> float:
@@ -101,6 +130,10 @@ def interval(metric: str, value: float, half_width: float) -> Interval | None:
     """The interval of a metric from that of the log step time; None for one that does not follow from it."""
     if metric != "step_time" and metric not in _RATES:
         return None
+    return _around(value, half_width)
+
+
+def _around(value: float, half_width: float) -> Interval:
     return Interval(value * float(np.exp(-half_width)), value * float(np.exp(half_width)))
 
 

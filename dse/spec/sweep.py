@@ -66,6 +66,8 @@ KEYS = {
     "objective": ("minimize", "maximize"),
     "output": ("keep", "file", "limit", "compression", "histogram", *GROUPS),
 }
+#: Sections that only ``dse pools`` reads.
+_OF_POOLS = ("prefill", "decode", "together", "pools")
 COMPRESSIONS = ("auto", "zstd", "zlib", "none")
 KEEP_MODES = ("all", "feasible", "best", "pareto", "top")
 
@@ -191,6 +193,8 @@ def from_document(document: dict[str, Any], text: str, file: str, study: Study |
     """The specification in a parsed TOML text; ``text`` is what results carry and what is hashed."""
     study = study or of_document(document)
     for key in document:
+        if key in _OF_POOLS:
+            raise InputError(f"{file}: {key}", "a section of pools", "those of a sweep", "run dse pools instead")
         if key not in ("title", *KEYS):
             raise unknown_name(file, key, ("title", *KEYS), "sections")
     for key in set(document) - {"title"}:

@@ -42,14 +42,14 @@ from dse.types.fields import (
     record,
 )
 from dse.types.kernels import AttentionKernels, EfficiencySteps, FineKernels, Kernels, Steps
-from dse.types.machine import HOST, Accelerator, HostTiers, MatrixRate, MemoryTier, System
+from dse.types.machine import HOST, Accelerator, FarMemory, HostTiers, MatrixRate, MemoryTier, System
 from dse.types.metrics import Metrics
 from dse.types.money import Assembly, Emissions, Fab, Made, Prices, Process
 from dse.types.network import CollectiveKernels, Links, Network, Package, Pods, Volumes
 from dse.types.operations import Dimension, Element, Group, Message, Operator, Reach, Scope, Window, Work
 from dse.types.power import Power
 from dse.types.reliability import Reliability
-from dse.types.serving import Engine, Requests, Serving, ServingMetrics
+from dse.types.serving import Engine, NanoBatches, Requests, Serving, ServingMetrics, Spill
 from dse.types.software import (
     Capabilities,
     ContextParallel,
@@ -100,6 +100,7 @@ __all__ = [
     "ExpertMapping",
     "Experts",
     "Fab",
+    "FarMemory",
     "FineKernels",
     "Group",
     "HostTiers",
@@ -117,6 +118,7 @@ __all__ = [
     "Message",
     "MessageKind",
     "Metrics",
+    "NanoBatches",
     "Network",
     "Operator",
     "OperatorKind",
@@ -143,6 +145,7 @@ __all__ = [
     "Sharding",
     "Software",
     "Sparse",
+    "Spill",
     "Steps",
     "System",
     "Tiers",

@@ -70,6 +70,18 @@ class HostTiers:
 
 
 @record
+class FarMemory:
+    """A memory beyond that of a device, a device's share, in place of its host's; an optional part of a system."""
+
+    capacity: Scalar = metadata("", "B", "capacity of it", default=HOST.capacity, bounds=POSITIVE)
+    bandwidth: Scalar = metadata("", "B/s", "rate at which a device reads it", default=HOST.bandwidth, bounds=POSITIVE)
+    near_bandwidth: Scalar = metadata(
+        "", "B/s", "rate at which it is read by attention that is computed beside it (InstInfer: Pan et al. 2024), 0 "
+        "where it is not", default=0.0,
+    )  # fmt: skip
+
+
+@record
 class System:
     """A cluster: ``n_devices`` accelerators, switched scale-up domains joined by a scale-out network."""
 
@@ -77,6 +89,7 @@ class System:
     scale_up: Network
     scale_out: Network
     host: MemoryTier = HOST
+    far: FarMemory | None = None  # where weights and cache that lie beyond the device are the host's
     host_tiers: HostTiers | None = None  # those of HostTiers() where a mapping uses any
     reliability: Reliability | None = None  # as Reliability() has it where nothing is said
     host_power: Scalar = metadata(

@@ -62,6 +62,35 @@ class Serving:
 
 
 @record
+class NanoBatches:
+    """A step cut into parts that run beside each other on different resources; an optional part of a mapping.
+
+    While one part computes, another one reads its cache and a third one is sent (NanoFlow: Zhu et al. 2024). Without
+    this record operators follow each other.
+    """
+
+    step_overlap: Scalar = metadata(
+        "", "1", "of the time that kernels and messages take after each other, the share that is saved on the way to "
+        "that of the busiest resource: 0 none, 1 all", default=0.5, bounds=SHARE,
+    )  # fmt: skip
+    nano_batches: Scalar = metadata(
+        "", "1", "parts of a step, each of which reads the weights", default=2.0, bounds=COUNT
+    )
+
+
+@record
+class Spill:
+    """What of weights and cache lies in a memory beyond the device's own; an optional part of a mapping.
+
+    In that of the host, or in the ``far`` memory that the system has: of idle peers (EnergonAI: Du et al. 2022), DDR
+    under HBM (SN40L: Prabhakar et al. 2024), drives.
+    """
+
+    far_weights: Scalar = metadata("", "1", "share of the weights that lies there", default=0.0, bounds=SHARE)
+    far_cache: Scalar = metadata("", "1", "share of the cache that lies there", default=0.0, bounds=SHARE)
+
+
+@record
 class Engine:
     """What a serving engine (framework and release) costs beside its kernels; an optional part of a stack."""
 
@@ -92,6 +121,13 @@ class Engine:
         bounds=SHARE,
     )  # fmt: skip
     most_sequences: Scalar = metadata("", "1", "sequences of a step at most", default=2048.0, bounds=COUNT)
+    device_share: Scalar = metadata(
+        "", "1", "share of what an engine adds to its kernels in which the device works: small kernels, no waiting",
+        default=1.0, bounds=SHARE,
+    )  # fmt: skip
+    kernel_energy: Scalar = metadata(
+        "", "1", "energy of kernels in an engine over theirs alone", default=1.0, bounds=POSITIVE
+    )
     runtime_memory: Scalar = metadata("", "B", "memory of a device beside weights and cache", default=2.5e9)
 
 

@@ -13,7 +13,7 @@ from dse.types.choices import (
     Schedule,
 )
 from dse.types.fields import COUNT, POSITIVE, POSITIVE_SHARE, SHARE, YES_OR_NO, Bounds, Scalar, metadata, record
-from dse.types.serving import Engine, Serving
+from dse.types.serving import Engine, NanoBatches, Serving, Spill
 
 #: As much of an option as any mapping asks for.
 _ANY = 2.0**20
@@ -297,6 +297,8 @@ class Mapping:
     experts: ExpertMapping | None = None  # where the workload has experts
     sharding: Sharding | None = None  # where ZeRO 3 splits over all replicas it has none
     serving: Serving | None = None  # of an engine that serves
+    spill: Spill | None = None  # of one that keeps weights and cache on its devices alone it has none
+    nano: NanoBatches | None = None  # of one whose operators run beside each other
     context: ContextParallel | None = None  # where keys and values go round a ring it may have none
     tiers: Tiers | None = None  # where offloading ends in the host's memory, and the device updates
     schedule: Scalar | None = metadata(

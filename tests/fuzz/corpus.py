@@ -27,7 +27,8 @@ def kinds() -> tuple[Kind, ...]:
     """Sweeps, searches, accelerators and tables."""
     sweeps = sorted((ROOT / "sweeps").glob("*.toml"))
     searches = tuple(path for path in sweeps if "[search]" in path.read_text() or "[codesign]" in path.read_text())
-    plain = tuple(path for path in sweeps if path not in searches and path.stem != "billion_designs")
+    others = ("billion_designs", "splitwise_pools")
+    plain = tuple(path for path in sweeps if path not in searches and path.stem not in others)
     chips = tuple(sorted((ROOT / "hw_catalog" / "accelerators").glob("*.toml")))
     tables = tuple(path for path in (ROOT / "tests" / "published").glob("*.csv") if path.stem != "calculon")
     return (

@@ -377,7 +377,7 @@ def test_a_figure_that_is_not_compared_says_why(table, change, metric, reason):
         ({"gpu": "A100", "isl": "1", "metric": "ttft", "value": "1"}, "unknown shape"),
         (
             {"gpu": "A100", "power_limit_W": "", "metric": "avg_power_total", "value": "1"},
-            "serving is not modelled yet",
+            "no study of energy that is known",
         ),
         ({"case_id": "ex01", "die0_area": "100"}, "unknown cost model"),
     ],

@@ -69,7 +69,8 @@ def test_the_clock_study_becomes_relative_energy_and_time(table):
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        (dict(source="ML.ENERGY_v3", config_id="m"), "serving is not modelled yet"),
+        (dict(source="ML.ENERGY_v3", config_id="m", metric="avg_power_total"), "unknown shape"),  # it serves
+        (dict(source="mine", config_id="m"), "no study of energy that is known"),
         (dict(gpu="no such chip"), "unknown accelerator"),
         (dict(model="BERT-base-of-nothing"), "unknown data set"),
         (dict(value="nan"), "no usable number"),

@@ -145,3 +145,18 @@ def test_an_engine_is_found_again():
     assert np.median(np.abs(rows.residuals(found.z[None]))) < 0.01
     lines = engines.errors_by_metric([engines.FittedEngine(rows, {}, {}, *4 * [np.zeros(len(known))])])
     assert [line[:3] for line in lines if line[0] == "all"] == [["all", m, 12] for m in sorted(metrics)]
+
+
+def test_energy_of_ml_energy_is_that_of_the_devices():
+    """Counters of devices: no host, no facility; of a whole run in v2, whose limit of sequences is the engine's own."""
+    note = "task chat; mean running batch 1516.9; GPU energy only"
+    row = dict(
+        source="ML.ENERGY_v2", model="gemma-2-2b-it", gpu="H100-SXM-80GB", n_gpus=1, tp=1, precision="bf16", batch=1536,
+        batch_kind="max_num_seqs", osl=484, isl="", note=note,
+    )  # fmt: skip
+    found = completed(**row).design
+    assert (found.system.host_power, found.system.pue) == (0.0, 1.0)
+    assert found.software.engine.most_sequences == pytest.approx(1516.9)
+    figure = Row("t.csv", 2, row["source"], {k: str(v) for k, v in row.items()})
+    measured = Measurement(figure, "energy_per_output_token", serving.MEANINGS["energy_per_output_token"], 0.1)
+    assert serving._steady(measured, found).value == pytest.approx(0.05)  # at most twice as long as a mean answer

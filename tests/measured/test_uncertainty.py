@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import dse
+from dse import catalog
+from dse.calibrate import engine_residuals
 from dse.cli import app
 from dse.designs import leaf, leaves
 from dse.measured.prediction import alike
@@ -19,6 +21,8 @@ from dse.measured.uncertainty import (
     drawn,
     half_widths,
     interval,
+    quantile,
+    served_interval,
     uncertainty_of,
 )
 
@@ -68,6 +72,35 @@ def test_stacks_say_what_is_open(stack):
     assert 0.01 <= found.residual < 0.3
     assert {"software.matrix_slowdown", "software.host_time"} <= found.spreads.keys()
     assert all(0.0 < spread < 2.0 for spread in found.spreads.values())
+
+
+def test_intervals_of_serving_are_by_engine_and_kind_of_figure():
+    """An engine without rows is less sure; ratios follow the residual; memory has its own; other metrics have none."""
+    own, unknown = (served_interval("time_per_output_token", 0.02, name, 0.05) for name in ("vllm", "megatron-core"))
+    assert unknown.low < own.low < 0.02 < own.high < unknown.high
+    first = served_interval("time_to_first_token", 1.0, "vllm", 0.05)
+    spread = catalog.entry("software", "vllm").value("residuals.first")
+    assert first.high == pytest.approx(np.exp(quantile() * spread), rel=1e-6)
+    memory = served_interval("peak_memory", 1.0, "vllm", 0.05)
+    assert memory.high == pytest.approx(np.exp(quantile() * 0.05), rel=1e-6)
+    assert served_interval("concurrency_limit", 10.0, "vllm", 0.05) is None
+
+
+def test_residuals_of_engines_hold_what_was_not_seen():
+    """Of figures with spreads of 10 and 30 %, and of a source that is off, as many are held as are asked for."""
+    rng = np.random.default_rng(0)
+    count = 400
+    stack = np.repeat(["a", "b"], count)
+    spread = np.where(stack == "a", 0.1, 0.3)
+    errors = engine_residuals.Errors(
+        stack, np.tile(["x", "y"], count), np.repeat(["token"], 2 * count), np.arange(2 * count) % 5,
+        spread * rng.standard_normal(2 * count), 0.5 * rng.standard_normal(2 * count),
+    )  # fmt: skip
+    own, foreign = engine_residuals.widths(errors)
+    assert engine_residuals.of_engine("a", "token", errors) == pytest.approx(0.1, rel=0.2)
+    for part in (stack == "a", stack == "b"):
+        assert 0.75 < np.mean(np.abs(errors.unseen[part]) <= own[part]) < 0.86
+    assert 0.75 < np.mean(np.abs(errors.foreign) <= foreign) < 0.85
 
 
 def test_a_stack_without_rows_is_less_sure():

@@ -10,7 +10,7 @@ from dse.model.formats import operand_bytes
 from dse.model.layout import Layout
 from dse.model.serving.work import Stage, cache_bytes
 from dse.model.work.parameters import head_parameters, stage_expert_parameters, stage_parameters
-from dse.types import Design, Engine, Requests, Scalar, Serving
+from dse.types import Design, Engine, FarMemory, Requests, Scalar, Serving, Spill, System
 
 
 class Room(NamedTuple):
@@ -33,7 +33,30 @@ def room(stage: Stage, requests: Requests, serving: Serving, engine: Engine) -> 
     answer = requests.output_tokens * jnp.where(serving.paged > 0.0, 0.5, 1.0)
     a_sequence = layout.layers * cache_bytes(design, serving, requests.prompt_tokens + answer)
     left = serving.memory_share * design.system.accelerator.memory.capacity - weights - engine.runtime_memory
-    return Room(weights, a_sequence, engine.runtime_memory, jnp.maximum(left, 0.0) / a_sequence)
+    if design.mapping.spill is None:
+        return Room(weights, a_sequence, engine.runtime_memory, jnp.maximum(left, 0.0) / a_sequence)
+    return _with_far(design, design.mapping.spill, layout, weights, a_sequence, left, engine)
+
+
+def _with_far(
+    design: Design, spill: Spill, layout: Layout, weights: Scalar, a_sequence: Scalar, left: Scalar, engine: Engine
+) -> Room:
+    """The same with shares of weights and cache in a far memory, whose room is limited as well.
+
+    Weights come through two buffers of a layer each.
+    """
+    buffers = jnp.minimum(2.0 / layout.layers, 1.0)
+    near = weights * (1.0 - spill.far_weights * (1.0 - buffers))
+    near_sequence = jnp.maximum(1.0 - spill.far_cache, 1e-6) * a_sequence
+    beyond = far_tier(design.system).capacity - spill.far_weights * weights
+    far = jnp.maximum(beyond, 0.0) / jnp.maximum(spill.far_cache * a_sequence, 1e-6)
+    fits = jnp.minimum(jnp.maximum(left + weights - near, 0.0) / near_sequence, far)
+    return Room(near, near_sequence, engine.runtime_memory, jnp.where(beyond < 0.0, 0.0, fits))
+
+
+def far_tier(system: System) -> FarMemory:
+    """The memory beyond a device's own: its share of the host's where the system has no other."""
+    return system.far or FarMemory(capacity=system.host.capacity, bandwidth=system.host.bandwidth)
 
 
 def weight_bytes(design: Design, layout: Layout, expert_bytes: Scalar = 0.0) -> Scalar:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
 from dse.model.serving.batch import Batch
+from dse.model.serving.clock import Running, at_limit
 from dse.model.serving.memory import Room
 from dse.model.serving.step import StepTime, engine_step
 from dse.model.serving.work import Stage, ranks_of_experts
@@ -49,6 +50,7 @@ class Phase(NamedTuple):
 
     batch: Batch  # of one pass of a stage
     time: StepTime  # of all stages
+    ratio: Scalar  # clock over the nominal one
 
 
 class Phases(NamedTuple):
@@ -58,6 +60,7 @@ class Phases(NamedTuple):
     mixed: Phase  # with prompts, beside what decodes where they mix
     decode_steps: Scalar  # all steps in which sequences decode
     chunks: Scalar  # steps with prompts
+    over: Any  # whether no clock meets the power limit
 
 
 class Steps(NamedTuple):
@@ -69,6 +72,7 @@ class Steps(NamedTuple):
     with_prompts: StepTime  # a step of all with prompts, or of prompts alone where they do not mix
     apart: Scalar  # whether they do not
     batch: Batch  # of all, with their prompts
+    clocks: tuple[Running, Running]  # of decoding, and of steps with prompts
 
     @property
     def mixed(self) -> Scalar:
@@ -132,7 +136,8 @@ def steady(
     # All prompts at once: chunk after chunk, of which a request waits for half.
     chunk = jnp.maximum(jnp.minimum(serving.chunk, running * fresh), 1.0)
     chunks = jnp.maximum(running * fresh / chunk - 1.0, 0.0)
-    full = engine_step(stage, ranks, serving, engine, Batch(0.0, 0.0, chunk, prompt_context)).total
+    prompts = steps.clocks[1].stage
+    full = engine_step(prompts, ranks, serving, engine, Batch(0.0, 0.0, chunk, prompt_context)).total
     opening = 0.5 * requests.burst * jnp.where(chunks > 0.0, chunks + 1.0, 1.0) * full
     queue = 0.5 * serving.admission_steps * step + 0.5 * busy * other / (1.0 - busy) + waiting / rate + opening
     # Of those that run, who neither decodes nor computes its prompt waits for others' prompts.
@@ -159,12 +164,18 @@ def _steps(
     context = requests.prompt_tokens + 0.5 * requests.output_tokens
     apart = serving.mixed <= 0.0
 
-    def step(sequences: Scalar, tokens: Scalar) -> StepTime:
-        batch = Batch(sequences, context, tokens, prompt_context, serving.drafts)
-        return engine_step(stage, ranks, serving, engine, batch)
+    def of(sequences: Scalar, tokens: Scalar) -> Batch:
+        return Batch(sequences, context, tokens, prompt_context, serving.drafts)
 
-    return Steps(running, step(running, 0.0), step(0.5 * running, 0.0), step(mixing, prompt), apart,
-                 Batch(running, context, prompt, prompt_context, serving.drafts))  # fmt: skip
+    def step(clock: Running, batch: Batch) -> StepTime:
+        return engine_step(clock.stage, ranks, serving, engine, batch)
+
+    batches = of(running, 0.0), of(mixing, prompt)
+    decoding, filling = (at_limit(stage, ranks, serving, engine, batch) for batch in batches)
+    return Steps(
+        running, step(decoding, batches[0]), step(decoding, of(0.5 * running, 0.0)), step(filling, batches[1]), apart,
+        of(running, prompt), (decoding, filling),
+    )  # fmt: skip
 
 
 def together(requests: Requests, batch: Scalar, prompt: Scalar, decode: StepTime, waves: Scalar) -> Served:
@@ -224,8 +235,9 @@ def _phases(
     mixed = steps.batch._replace(sequences=beside / pp, prompt=steps.batch.prompt / pp)
     fresh = requests.prompt_tokens * (1.0 - requests.prefix_share)
     return Phases(
-        decode=Phase(decode, StepTime(*(part * speed for part in found.decode))),
-        mixed=Phase(mixed, steps.with_prompts),
+        decode=Phase(decode, StepTime(*(part * speed for part in found.decode)), steps.clocks[0].ratio),
+        mixed=Phase(mixed, steps.with_prompts, steps.clocks[1].ratio),
         decode_steps=1.0 / jnp.maximum(found.decoding * speed, 1e-6),
         chunks=fresh / jnp.maximum(steps.batch.prompt * requests.output_tokens, 1e-6),
+        over=steps.clocks[0].over | steps.clocks[1].over,
     )

@@ -9,9 +9,10 @@ import jax.numpy as jnp
 
 from dse.model.machine.messages import send_all
 from dse.model.machine.rates import Rates
-from dse.model.machine.roofline import isolated_time
+from dse.model.machine.roofline import isolated_time, moving_time, roofline_terms
 from dse.model.serving.batch import Batch
-from dse.model.serving.work import Stage, StepWork, step_work
+from dse.model.serving.memory import far_tier, weight_bytes
+from dse.model.serving.work import Stage, StepWork, kv_bytes, read_bytes, step_work
 from dse.model.work.parameters import norms_of_block
 from dse.types import Design, Engine, Message, MessageKind, Operator, OperatorKind, Scalar, Serving
 
@@ -41,15 +42,18 @@ def engine_step(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, b
     the others work on its neighbours. What has fewer sequences than stages leaves some idle.
     """
     stages = stage.design.mapping.pp
-    apart = jnp.where(batch.sequences > 0.0, jnp.maximum(batch.sequences / stages, 1.0), 0.0)
-    each = batch._replace(
-        sequences=jnp.where(stages > 1.0, apart, batch.sequences), prompt=batch.prompt / stages
-    )
-    one = stage_time(stage, engine, step_work(stage, ranks, serving, each, engine.cache_rereads), each)
+    each = of_one_pass(batch, stages)
+    one = stage_time(stage, serving, engine, step_work(stage, ranks, serving, each, engine.cache_rereads), each)
     return StepTime(*(stages * part for part in one))
 
 
-def stage_time(stage: Stage, engine: Engine, work: StepWork, batch: Batch) -> StepTime:
+def of_one_pass(batch: Batch, stages: Scalar) -> Batch:
+    """What of a batch goes through a stage at once."""
+    apart = jnp.where(batch.sequences > 0.0, jnp.maximum(batch.sequences / stages, 1.0), 0.0)
+    return batch._replace(sequences=jnp.where(stages > 1.0, apart, batch.sequences), prompt=batch.prompt / stages)
+
+
+def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, batch: Batch) -> StepTime:
     """One stage of an engine step; the head is the last stage's, and counted as a share of it in each."""
     layout, rates, pp, s = stage.layout, stage.rates, stage.design.mapping.pp, engine.kernel_slowdown
     layers, mixture = layout.layers, stage.design.workload.experts
@@ -71,12 +75,60 @@ def stage_time(stage: Stage, engine: Engine, work: StepWork, batch: Batch) -> St
         casts = jnp.where(rates.operand_bytes < 1.9, engine.cast_layer_time, 0.0)
         added = added + (layers - first) * (engine.expert_layer_time + casts)
     matrices = matrices + kernels_time([work.head], rates) / pp
-    return StepTime(
+    return overlapped_step(stage, engine, work, rates, with_far(stage, serving, batch, StepTime(
         matrix=s * matrices,
         attention=s * layers * kernels_time(core, rates),
         communication=layers * messages_time(stage.design, engine, work),
         host=added + engine.host_step_time / pp + batch.sequences * engine.sequence_time,
+    )))  # fmt: skip
+
+
+def with_far(stage: Stage, serving: Serving, batch: Batch, alone: StepTime) -> StepTime:
+    """The step with what it reads from a far memory, beside the kernels: ``max(kernels, far)``.
+
+    All weights that lie there, and the cache; attention that is computed beside it reads it at the rate that holds
+    there, and the device is spared its share.
+    """
+    design = stage.design
+    spill = design.mapping.spill
+    if spill is None:
+        return alone
+    tier = far_tier(design.system)
+    held = stage.layout.layers * (batch.sequences * read_bytes(design, serving, batch.context))
+    held = held + stage.layout.layers * kv_bytes(design, serving, batch.prompt)
+    is_near = tier.near_bandwidth > 0.0
+    rate = jnp.where(is_near, tier.near_bandwidth, tier.bandwidth)
+    attention = alone.attention * (1.0 - jnp.where(is_near, spill.far_cache, 0.0))
+    weights = spill.far_weights * weight_bytes(design, stage.layout, serving.expert_bytes) / tier.bandwidth
+    cache = spill.far_cache * held / rate
+    longer = jnp.maximum(weights + cache - alone.matrix - attention, 0.0)
+    of_cache = cache / jnp.maximum(weights + cache, 1e-12)
+    return alone._replace(
+        matrix=alone.matrix + (1.0 - of_cache) * longer, attention=attention + of_cache * longer
     )
+
+
+def overlapped_step(stage: Stage, engine: Engine, work: StepWork, rates: Rates, alone: StepTime) -> StepTime:
+    """The step with operators beside each other where the mapping has them so, else as it is ``alone``.
+
+    ``T = S - o max(S - max(compute, memory, network), 0)`` for the sum ``S`` of operators and messages after each
+    other; of ``n`` parts of the batch each reads the weights. Parts of the step shrink alike.
+    """
+    nano = stage.design.mapping.nano
+    if nano is None:
+        return alone
+    ends = ((work.head, 1.0 / stage.design.mapping.pp), *((o, stage.layout.layers) for o in work.layer))
+    compute: Scalar = 0.0
+    moved: Scalar = 0.0
+    for operator, often in ends:
+        times = often * operator.present
+        flops, size = roofline_terms(operator.kind, operator.forward, rates)
+        compute, moved = compute + times * flops, moved + times * size
+    again = (nano.nano_batches - 1.0) * moving_time(weight_bytes(stage.design, stage.layout), rates)
+    busiest = jnp.maximum(engine.kernel_slowdown * jnp.maximum(compute, moved + again), alone.communication)
+    whole = alone.matrix + alone.attention + alone.communication
+    left = 1.0 - nano.step_overlap * jnp.maximum(1.0 - busiest / jnp.maximum(whole, 1e-12), 0.0)
+    return StepTime(left * alone.matrix, left * alone.attention, left * alone.communication, alone.host)
 
 
 def of_narrow_formats(rates: Rates, engine: Engine) -> Rates:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
@@ -35,20 +35,59 @@ def with_accelerator(design: Design, accelerator: Accelerator) -> Design:
     return dataclasses.replace(design, system=dataclasses.replace(design.system, accelerator=accelerator))
 
 
+class Solved(NamedTuple):
+    """The clock that a limit leaves of the nominal one, and the one that times as measured had."""
+
+    ratio: Scalar
+    as_sold: Scalar
+    over: Any  # whether none meets the limit
+
+
+def is_limited(accelerator: Accelerator) -> bool:
+    """Whether another limit than the one as sold holds, so that the clock has to be solved for."""
+    return accelerator.power.limit is not None or accelerator.chip is not None or accelerator.board is not None
+
+
+def limited_clock(accelerator: Accelerator, whole: Scalar, nominal: Demand) -> Solved:
+    """The clock at which the device repeats some work under its limit.
+
+    A limit that is set, and the budget of a generated chip, hold for what the device repeats. Times of a chip that is
+    sold are measured ones, with whatever clock its own limit left: a limit that is set counts over the clock that this
+    one leaves for the same work in the same time. Without a limit the clock that is set counts over the nominal one.
+
+    Args:
+        accelerator: at its nominal clock.
+        whole: seconds of the work as measured.
+        nominal: the same with its seconds split into those of the cores and others.
+    """
+    power = accelerator.power
+    wanted, generated = clock_ratio(power), accelerator.chip is not None
+    as_sold: Scalar = jnp.ones_like(whole)
+    if power.limit is not None and not generated:
+        measured = nominal._replace(core_time=jnp.zeros_like(whole), other_time=whole)
+        bought = clock_under_limit(measured, power.tdp, as_sold, power)
+        as_sold = bought if accelerator.board is None else jnp.where(accelerator.board.holds_clock > 0.0, 1.0, bought)
+    demand = nominal._replace(core_time=nominal.core_time * as_sold)
+    limit = power_limit(power)
+    limited = clock_under_limit(demand, limit, least(wanted, as_sold), power)
+    # Clocks are exact to a thousandth, so that a limit is met to within a few.
+    over = busy_power(demand, limited, power) > 1.01 * limit
+    if power.limit is None and accelerator.board is not None:  # one of stated rates has no limit but its own
+        held = accelerator.board.holds_clock > 0.0
+        limited, over = jnp.where(held, limited, wanted), held & over
+    return Solved(limited, as_sold, over)
+
+
 def operate(design: Design, layout: Layout, work: TrainingWork) -> Operating:
     """The design at the clock that is set, or at the lower one that its power limit leaves.
 
-    A limit that is set, and the budget of a generated chip, hold for one layer and micro-batch that the device
-    repeats. Times of a chip that is sold are measured ones, with whatever clock its own limit left: a limit that is
-    set counts over the clock that this one leaves for the same work in the same time. Without a limit the clock that
-    is set counts over the nominal one. No clock above the nominal one can be had, so slopes by a clock at its
-    nominal one are those of lower clocks.
+    A limit holds for one layer and micro-batch that the device repeats (:func:`limited_clock`). No clock above the
+    nominal one can be had, so slopes by a clock at its nominal one are those of lower clocks.
     """
     accelerator = design.system.accelerator
     power, wanted = accelerator.power, clock_ratio(accelerator.power)
     above = wanted > HIGHEST_CLOCK
-    generated = accelerator.chip is not None
-    if power.limit is None and not generated and accelerator.board is None:
+    if not is_limited(accelerator):
         return Operating(with_accelerator(design, at_clock(accelerator, wanted)), wanted, above)
 
     def layer(ratio: float) -> LayerTime:
@@ -63,18 +102,7 @@ def operate(design: Design, layout: Layout, work: TrainingWork) -> Operating:
     links = layer_links(link_energy(work.messages, design.system, layout), layout)
     other = (1.0 + power.memory_cooling) * energy.memory + links
     host = launch_time(design, layout)
-    as_sold: Scalar = jnp.ones_like(whole)
-    if power.limit is not None and not generated:
-        measured = Demand(jnp.zeros_like(whole), whole, energy.cores, other, active, host)
-        bought = clock_under_limit(measured, power.tdp, as_sold, power)
-        as_sold = bought if accelerator.board is None else jnp.where(accelerator.board.holds_clock > 0.0, 1.0, bought)
-    demand = Demand(core * as_sold, whole - core, energy.cores, other, active, host)
-    limit = power_limit(power)
-    limited = clock_under_limit(demand, limit, least(wanted, as_sold), power)
-    # Clocks are exact to a thousandth, so that a limit is met to within a few.
-    over = busy_power(demand, limited, power) > 1.01 * limit
-    if power.limit is None and accelerator.board is not None:  # one of stated rates has no limit but its own
-        held = accelerator.board.holds_clock > 0.0
-        limited, over = jnp.where(held, limited, wanted), held & over
+    demand = Demand(core, whole - core, energy.cores, other, active, host)
+    limited, as_sold, over = limited_clock(accelerator, whole, demand)
     slower = with_accelerator(design, at_clock(accelerator, limited / as_sold))
     return Operating(slower, limited, above | over)

@@ -108,7 +108,7 @@ def test_parts_add_up(h100):
 
 def test_money_changes_nothing_else(h100):
     """Prices and emissions move their own metrics alone, each as it says."""
-    design, metrics = h100
+    _, metrics = h100
     dear = dse.evaluate(dse.design(
         "llama-3-70b", "h100", tp=8, pp=4, n_devices=2048, zero_stage=1,
         **{"prices.electricity": "0.166 USD/kWh", "prices.lifetime": "2 years", "emissions.grid": "738 g/kWh"},

@@ -236,19 +236,21 @@ def test_offline_throughput_without_any_fit(prompt, output, published):
 
 @pytest.mark.parametrize(
     ("workload", "mapping", "most", "with_energy"),
-    [("llama-3-70b", dict(tp=8), 2_530, 3_080), ("deepseek-v3", dict(tp=8, ep=8), 4_230, 5_230)],
+    [("llama-3-70b", dict(tp=8), 2_540, 3_110), ("deepseek-v3", dict(tp=8, ep=8), 4_250, 5_270)],
 )
 def test_the_program_stays_small(workload, mapping, most, with_energy):
-    """As sweeps have it, without energy unless it is asked for."""
+    """As sweeps have it, without energy, money and carbon unless they are asked for."""
     design = SERVING.complete(dse.design(workload, "h100", any_option=True, concurrency=64, **mapping))
-    kept = set(SERVING.units) - SERVING.group("energy")
+    asked = set(SERVING.units).difference(*map(SERVING.group, SERVING.optional))
 
-    def plain(point):
-        found = serve(point)
-        return {name: getattr(found, name) for name in kept}
+    def count(kept):
+        def function(point):
+            found = serve(point)
+            return {name: getattr(found, name) for name in kept}
 
-    numbers = jax.tree.map(np.float32, design)
-    counts = [len(equations.trace(function, numbers)[0].equations) for function in (plain, serve)]
+        return len(equations.trace(function, jax.tree.map(np.float32, design))[0].equations)
+
+    counts = count(asked), count(asked | SERVING.group("energy"))
     assert counts[0] <= most and counts[1] <= with_energy
 
 
@@ -281,6 +283,29 @@ def test_energy_by_phase():
     assert slow["time_to_first_token"] > fast["time_to_first_token"]
     assert slow["energy_per_output_token_prefill"] < fast["energy_per_output_token_prefill"]
     assert metrics(concurrency=512)["energy_per_output_token"] < metrics(concurrency=4)["energy_per_output_token"]
+
+
+def test_a_power_limit_slows_prompts_before_it_slows_decoding():
+    """A lower limit is never faster, none is drawn over, the one as sold changes nothing (POLCA, Patel et al. 2024)."""
+    limits = (100.0, 250.0, 300.0, 400.0, 550.0, 700.0)
+    stated = dict(concurrency=64, prompt_tokens=4096, request_time=0.0, mixed=0)
+    designs = [
+        dse.design("llama-3-8b", "h100-sxm-80gb", "megatron-core", any_option=True, **stated, **limit)
+        for limit in ({}, *({"power.limit": watts} for watts in limits))
+    ]
+    free, many = served(designs[0]), jax.tree.map(lambda *leaves: np.array(leaves), *designs[1:])
+    found = jax.tree.map(np.asarray, jax.jit(jax.vmap(serve))(many))
+    for name in ("time_to_first_token_prefill", "time_per_output_token", "request_latency"):
+        assert np.all(np.diff(getattr(found, name)) <= 1e-6 * getattr(found, name)[1:])
+        assert getattr(found, name)[-1] == pytest.approx(float(getattr(free, name)), rel=1e-3)
+    for name in ("decode_power", "prefill_power"):
+        assert np.all(getattr(found, name)[1:] <= 1.01 * np.array(limits[1:]))
+    assert np.all(np.diff(found.device_power) >= -1e-3)
+    # At 550 W prompts are slower, and decoding is not; its own time is all but the interruptions by prompts.
+    own = found.time_per_output_token - found.time_per_output_token_prefill
+    assert found.time_to_first_token_prefill[4] > 1.01 * found.time_to_first_token_prefill[5]
+    assert own[4] == pytest.approx(own[5], rel=5e-3) and own[1] > 1.05 * own[5]
+    assert [int(reason) for reason in found.infeasible_reason] == [Infeasible.power, 0, 0, 0, 0, 0]
 
 
 def test_pools_serve_as_the_slower_of_them():

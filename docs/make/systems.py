@@ -1,0 +1,122 @@
+"""The page of the docs on models and systems that serve: ``python -m docs.make.systems docs/systems.md``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from benchmarks.serving import peers, systems
+from docs.make.command import command, page_parser
+from docs.make.markdown import document, percent, table
+from dse import catalog
+from dse.model.work.parameters import parameter_count
+from dse.types import Workload
+
+_WORDS = ("system", "what", "published", "peer", "phase", "model", "layers", "verified")
+
+_INTRODUCTION = """\
+# Models and systems that serve
+
+Written by `{command}`; `tests/model/serving/test_systems.py` holds the same checks. A *law* is a direction or a bound,
+where no figure can be compared. What is not *verified* is printed beside ours and judged by nothing: the source gives
+no setting in full, or was read second hand. The share of overlap of NanoFlow, 0.5, was chosen by its figures; engines
+of 2024 fall short of what it measured of them (23 to 32 % for 31 to 38 %) and are asked to stay below alone."""
+
+_OPTIONS = """\
+## What a design may say
+
+| system | leaves | what they do |
+| --- | --- | --- |
+| layers with a state (Mamba, gated DeltaNet, lightning attention, RWKV) | `[recurrent]` of a workload | a state of \
+one size in place of keys and values, read and written once a token; hybrids are the mean of their blocks |
+| sparse attention (DSA, fixed patterns) | `[sparse]` of a workload | all keys are kept, a few are read; an indexer \
+scores all |
+| NanoFlow | `step_overlap`, `nano_batches` | a step between the sum of its operators and its busiest resource |
+| EnergonAI, SN40L, offloading | `far_weights`, `far_cache`; `far.capacity`, `far.bandwidth` | shares of weights and \
+cache in a memory beyond the device's, read beside the kernels; without `far` the host's |
+| InstInfer | `far.near_bandwidth` | attention over the far share is computed beside it |
+| block formats of the cache | `cache_bytes` (MXFP8 1.03125 B) | memory and traffic of the cache |
+| speculation | `drafts`, `acceptance` | `(1 - a^(k + 1)) / (1 - a)` tokens a step |
+| Splitwise | `dse.serve_pools` | a pool for prompts and one for answers |
+| limits of latency | `first_token_limit`, `token_limit`, `length_spread` | `share_in_time` and `goodput` |"""
+
+_PEERS = """\
+## Peers at equal efficiencies
+
+Llama-2-7B on one A100, the published formulas of GenZ and LLM-Viewer written again (`benchmarks/serving/peers.py`), all
+with {compute:.0%} of the matrix rate and {memory:.0%} of the bandwidth. Decoding differs by the traffic of norms and \
+residuals. In prefill both count the full square of attention and we its causal half, which shows in long prompts; \
+GenZ leaves out norms, activations and residuals, which are memory-bound, and we time the rotation and the sums of \
+residuals as well."""
+
+_RATES = """\
+Designs a second on the machine of this page, a prefill and a decode step each, in one run. The peers' formulas are
+plain Python; ours is the whole model (memory, steady state, energy where it is asked for), by NumPy or as a sweep."""
+
+
+_MODELS = """\
+## Models
+
+Every model of the catalogue with a layer that is neither plain attention nor a dense feed-forward; parameters from the
+shape. All rows of the reference tables of models are in the catalogue. Not exactly so: attention in chunks (Llama 4)
+is a window of a chunk; the pattern of Phi-3-small has its mean; blocks whose attention and feed-forward are parallel
+(PaLM, GPT-J, Falcon) have two all-reduces a layer in place of one; vision towers and layers that predict further
+tokens are left out. Layers with a state and sparse attention are modelled in serving; training tells so."""
+
+
+def main() -> None:
+    """Write the page that the arguments name."""
+    asked = page_parser(__doc__).parse_args()
+    checks = [check for system in systems.SYSTEMS for check in system()]
+    parts = [
+        _INTRODUCTION.format(command=command("docs.make.systems")),
+        _OPTIONS,
+        "## Published figures and laws",
+        table(["system", "what", "published", "ours", "verified"], map(_row, checks), _WORDS),
+        _PEERS.format(compute=peers.COMPUTE, memory=peers.MEMORY),
+        table(["peer", "phase", "batch", "prompt", "theirs, ms", "ours, ms", "difference"],
+              map(_compared, peers.compare()), _WORDS),
+        _RATES,
+        table(["what", "designs/s"], [[name, f"{rate:,.0f}"] for name, rate in peers.rates().items()], _WORDS),
+        _MODELS,
+        table(["model", "layers", "parameters, 1e9", "published, 1e9"], _models(), _WORDS),
+    ]  # fmt: skip
+    asked.page.write_text(document(parts), encoding="utf-8")
+
+
+def _row(check: systems.Check) -> list[str]:
+    ours = f"{check.ours:.4g} {check.unit}".strip()
+    return [check.system, check.what, check.published, ours, "yes" if check.verified else "no"]
+
+
+def _compared(c: peers.Compared) -> list[str]:
+    return [c.peer, c.phase, f"{c.batch:g}", f"{c.prompt:g}", f"{1e3 * c.theirs:.2f}", f"{1e3 * c.ours:.2f}",
+            percent(c.difference, "+")]  # fmt: skip
+
+
+def _models() -> Iterator[list[str]]:
+    for slug in catalog.names("workload"):
+        shape = catalog.workload(slug)
+        kinds = "; ".join(_kinds(shape))
+        if kinds:
+            published = catalog.entry("workload", slug).value("parameters_published")
+            counted = float(parameter_count(shape)) / 1e9
+            yield [slug, kinds, f"{counted:.3g}", "–" if published is None else f"{published / 1e9:.3g}"]
+
+
+def _kinds(shape: Workload) -> Iterator[str]:
+    """What the layers of a model are beside plain attention and a dense feed-forward."""
+    r, sparse = shape.recurrent, shape.sparse
+    if shape.latent is not None:
+        yield "latent attention"
+    if r is not None:
+        yield f"{r.recurrent_layers:g} with a state, {r.attention_layers:g} that attend, {r.ffn_layers:g} feed-forwards"
+    if sparse is not None:
+        yield f"sparse attention to {sparse.attended:g} tokens" + (", indexer" if sparse.index_heads else "")
+    if shape.local_layers > 0.0:
+        yield f"window of {shape.window:g} in {float(shape.local_layers):.0%}"
+    if shape.experts is not None:
+        yield f"{shape.experts.n_experts:g} experts, {shape.experts.top_k:g} a token"
+
+
+if __name__ == "__main__":
+    main()

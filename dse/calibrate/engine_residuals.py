@@ -1,0 +1,123 @@
+"""What fitted engines leave unexplained, by kind of figure: set where 80 % of unseen figures lie in their intervals.
+
+Of a kind that an engine has no figures of, and of an engine without any, intervals are as wide as figures of sources
+that no fit had seen ask for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from dse.calibrate import residuals
+from dse.calibrate.fit import folds
+from dse.measured.uncertainty import SERVED, quantile
+
+#: Kinds that follow from the time of a token where they are not measured themselves.
+OF_TOKENS = ("latency", "rate")
+
+
+class Fitted(Protocol):
+    """An engine that was fitted (:class:`dse.calibrate.engines.FittedEngine`): its figures, and errors without them."""
+
+    @property
+    def rows(self) -> Any:
+        """The figures that it was fitted to."""
+
+    @property
+    def unseen(self) -> Any:
+        """Errors of a fit without the figure's configuration."""
+
+    @property
+    def foreign(self) -> Any:
+        """Errors of a fit without the figure's source."""
+
+
+class Errors(NamedTuple):
+    """Figures of all engines with their errors, as logarithms."""
+
+    stack: np.ndarray
+    source: np.ndarray
+    kind: np.ndarray
+    fold: np.ndarray
+    unseen: np.ndarray
+    foreign: np.ndarray
+
+    def among(self, part: np.ndarray) -> Errors:
+        """Some of them."""
+        return Errors(*(column[part] for column in self))
+
+
+class Held(NamedTuple):
+    """Of some figures the share in their intervals, of those of sources left out too, and how wide both are."""
+
+    figures: int
+    unseen: float
+    foreign: float
+    width: float  # half of it, of the logarithm: median
+    foreign_width: float
+
+
+def errors_of(found: Sequence[Fitted], k: int = 5) -> Errors:
+    """All figures of some engines that have an interval."""
+    columns = [
+        (one.rows.stack, c.source, SERVED[c.metric], fold, unseen, foreign)
+        for one in found
+        for c, fold, unseen, foreign in zip(
+            one.rows.compared, folds(one.rows.configurations, k), one.unseen, one.foreign, strict=True
+        )
+    ]
+    return Errors(*(np.array(column) for column in zip(*columns, strict=True)))
+
+
+def of_engine(stack: str, kind: str, errors: Errors) -> float:
+    """The residual of an engine's figures of a kind."""
+    alike = errors.among(errors.kind == kind)
+    nothing = np.zeros(len(alike.kind))
+    members = alike.stack == stack
+    if not members.any():
+        tokens = (errors.stack == stack) & (errors.kind == "token")
+        return of_engine(stack, "token", errors) if kind in OF_TOKENS and tokens.any() else unmeasured(kind, errors)
+    return residuals.of_class(members, alike.source, alike.unseen, nothing, nothing + 1.0)
+
+
+def unmeasured(kind: str, errors: Errors) -> float:
+    """The residual of an engine without figures of a kind."""
+    alike = errors.among(errors.kind == kind)
+    nothing = np.zeros(len(alike.kind))
+    return residuals.of_unmeasured(alike.source, alike.foreign, nothing, nothing + 1.0)
+
+
+def widths(errors: Errors) -> tuple[np.ndarray, np.ndarray]:
+    """Half the width of the interval of each figure, by figures of other folds; and by those of other sources."""
+    own, foreign = np.zeros(len(errors.kind)), np.zeros(len(errors.kind))
+    for kind in set(errors.kind):
+        for fold in set(errors.fold):
+            part = (errors.kind == kind) & (errors.fold == fold)
+            known = errors.among(errors.fold != fold)
+            by_stack = {stack: of_engine(stack, kind, known) for stack in set(errors.stack[part])}
+            own[part] = [by_stack[stack] for stack in errors.stack[part]]
+        for source in set(errors.source[errors.kind == kind]):
+            others = errors.among((errors.source != source) & (errors.kind == kind))
+            known = others if len(others.kind) else errors
+            foreign[(errors.kind == kind) & (errors.source == source)] = unmeasured(kind, known)
+    return quantile() * own, quantile() * foreign
+
+
+def held(found: Sequence[Fitted]) -> dict[str, Held]:
+    """Kind of figure → what intervals hold, and of all."""
+    errors = errors_of(found)
+    own, foreign = widths(errors)
+    parts = {"all": np.ones(len(errors.kind), bool)} | {
+        kind: errors.kind == kind for kind in dict.fromkeys(SERVED.values()) if (errors.kind == kind).any()
+    }
+    return {
+        name: Held(
+            int(part.sum()), float(np.mean(np.abs(errors.unseen[part]) <= own[part])),
+            float(np.mean(np.abs(errors.foreign[part]) <= foreign[part])), float(np.median(own[part])),
+            float(np.median(foreign[part])),
+        )
+        for name, part in parts.items()
+    }  # fmt: skip

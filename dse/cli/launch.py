@@ -1,0 +1,95 @@
+"""``dse launch``: how a tool is told of one design, and a design from a tool's arguments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from dse.cli import show
+from dse.cli.evaluate import AnyOption, Devices, Settings, Stack, System, Workload, design_of
+from dse.cli.status import report_errors
+from dse.errors import InputError
+
+
+@report_errors
+def launch(
+    workload: Workload,
+    system: System,
+    tool: Annotated[
+        str,
+        typer.Option(
+            "--for",
+            metavar="TOOL",
+            help="megatron-lm, megatron-bridge, deepspeed, torchtitan, maxtext; vllm, sglang, tensorrt-llm.",
+        ),
+    ],
+    settings: Settings = None,
+    n_devices: Devices = None,
+    software: Stack = None,
+    any_option: AnyOption = False,
+    arguments: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Take what a file of the tool's arguments states; --set goes before it."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> int:
+    """Write the line that starts a design, or read one.
+
+    Options of Megatron-LM, Megatron-Bridge, DeepSpeed, torchtitan and MaxText for a training design; of vLLM, SGLang
+    and TensorRT-LLM for one that serves. What the tool has no option for is told. With --arguments the values that a
+    line states are printed as --set would have them, before the line that they make.
+    """
+    from dse import launch as launching
+    from dse.designs import short_name
+    from dse.studies import STUDIES
+
+    found = launching.tool_of(tool)
+    study, stated = STUDIES[found.study], {}
+    if arguments is not None:
+        stated = launching.settings(tool, _text(arguments))
+    given = {text.partition("=")[0].strip() for text in settings or []}
+    read = [f"{name}={value:.12g}" for name, value in stated.items() if name not in given]
+    made, _, readings = design_of(workload, system, [*read, *(settings or [])], n_devices, software, any_option, study)
+    for told in readings:
+        show.note(told)
+    line = launching.launch(made, tool, study)
+    unsaid = {short_name(path): value for path, value in line.unsaid.items()}
+    if as_json:
+        show.document({
+            "tool": found.name, "version": found.version, "source": found.source, "line": line.text,
+            "settings": stated, "no_option": unsaid,
+        })  # fmt: skip
+        return 0
+    if stated:
+        show.note("stated: " + " ".join(f"--set {text}" for text in read))
+    print(line.text)
+    if unsaid:
+        told = ", ".join(f"{short_name(path)} = {_value(path, value)}" for path, value in line.unsaid.items())
+        words = f"{found.name} {found.version} has no option for {told}"
+        show.console(stderr=True).print(Text(words, "yellow"), soft_wrap=True)
+    return 0
+
+
+def _value(path: str, value: float) -> str:
+    """A leaf's value, by name where it is a choice."""
+    from dse.designs import known_leaves
+    from dse.types import choice_name
+
+    enum = known_leaves()[path].get("enum")
+    return choice_name(enum(int(value))) if enum else f"{value:g}"
+
+
+def _text(file: Path) -> str:
+    """The text of a file of arguments."""
+    from dse import inputs
+
+    allowed = "a text of options, as on a command line"
+    try:
+        return inputs.text(file, allowed)
+    except OSError as error:
+        raise InputError(str(file), error.strerror or str(error), allowed, "check the path") from None
+    except UnicodeDecodeError:
+        raise InputError(str(file), "bytes that are no UTF-8", allowed, "save it as UTF-8") from None

@@ -1,0 +1,83 @@
+"""``dse pools``: pools for prompts and for answers, matched and compared with engines that do both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dse.cli import show
+from dse.cli.status import NOTHING_FEASIBLE, report_errors
+
+if TYPE_CHECKING:
+    from dse.sweep.pools import Candidate, Match, Matched
+
+
+@report_errors
+def pools(
+    specification: Annotated[
+        Path, typer.Argument(metavar="SPEC.toml", help="A sweep with sections [prefill], [decode] and [pools].")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> int:
+    """Match pools of devices that compute prompts with pools that answer.
+
+    Each pool is swept apart; the best pair of every two accelerators is shown beside the engines that do both.
+    """
+    from dse.sweep.pools import match
+
+    found = match(specification)
+    if as_json:
+        show.document({"title": found.title, "together": [_told(one, found) for one in found.together],
+                       "pools": [_told(one, found) for one in found.pools]})  # fmt: skip
+    else:
+        _print(found)
+    return 0 if found.pools else NOTHING_FEASIBLE
+
+
+def _told(one: Match, found: Matched) -> dict[str, Any]:
+    names = ("prefill", "decode") if one.decode else ("together",)
+    told: dict[str, Any] = {name: _design(part) for name, part in zip(names, one.parts, strict=True)}
+    gains = {other.prefill.accelerator: one.gain(other) for other in found.together}
+    return told | {
+        "prefill_share_of_devices": one.share, "time_to_first_token": one.first_token, "transfer_time": one.transfer,
+        "time_per_output_token": one.token, "usd_per_request": one.price, "watts_per_request_per_second": one.watts,
+        "requests_per_second_over": {
+            name: dict(zip(("at_equal_price", "at_equal_power", "at_both"), gain, strict=True))
+            for name, gain in gains.items()
+        },
+    }  # fmt: skip
+
+
+def _design(part: Candidate) -> dict[str, Any]:
+    labels = {name: value.item() if hasattr(value, "item") else value for name, value in part.labels.items()}
+    return {"accelerator": part.accelerator, **labels, "requests_per_second": part.rate, "n_devices": part.devices}
+
+
+def _print(found: Matched) -> None:
+    out = show.console()
+    out.print(found.title)
+    columns = ["prompts", "answers", "% for prompts", "first token", "output token", "W / (request/s)"]
+    has_prices = any(one.price > 0.0 for one in (*found.together, *found.pools))
+    columns += ["USD / 1000 requests"] * has_prices
+    against = [one.prefill.accelerator for one in found.together]
+    columns += [f"x {name} at equal {'price, power, both' if has_prices else 'power'}" for name in against]
+    rows = [_row(one, found, has_prices) for one in (*found.together, *found.pools)]
+    show.print_table(out, columns, rows, left=columns[:2])
+    if not found.pools:
+        out.print("no pair of pools can serve within the constraints")
+
+
+def _row(one: Match, found: Matched, has_prices: bool) -> list[str]:
+    cells = [_named(one.prefill), "the same" if one.decode is None else _named(one.decode), f"{100.0 * one.share:.0f}",
+             show.seconds(one.first_token), show.seconds(one.token), f"{one.watts:,.0f}"]  # fmt: skip
+    cells += [f"{1e3 * one.price:.3f}"] * has_prices
+    for other in found.together:
+        price, power, both = one.gain(other)
+        cells.append(f"{price:.2f}, {power:.2f}, {both:.2f}" if has_prices else f"{power:.2f}")
+    return cells
+
+
+def _named(part: Candidate) -> str:
+    return f"{part.accelerator}, tp {part.labels.get('tp', 1)}, {part.labels.get('concurrency', 1)} in flight"

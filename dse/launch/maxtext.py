@@ -1,0 +1,71 @@
+"""MaxText: parallel degrees of a slice (``ici_``) and between slices (``dcn_``)."""
+
+from __future__ import annotations
+
+from dse.launch.options import Choice, Lookup, Number, Pairs, Rule, Switch, Tool, Written, assignments, number
+from dse.types import Precision, Recompute
+
+
+def _batch(leaf: Lookup) -> Pairs:
+    """Sequences a device, over all of the step's micro-batches."""
+    devices = leaf("system.n_devices") or 1.0
+    each, micro = leaf("mapping.dp") or 1.0, leaf("mapping.micro_batch") or 1.0
+    batch = leaf("workload.global_batch") or 1.0
+    steps = batch / (each * micro)
+    if (leaf("mapping.pp") or 1.0) > 1.0:
+        return [("per_device_batch_size", number(batch / devices)), ("num_pipeline_microbatches", number(steps))]
+    found = [("per_device_batch_size", number(batch / devices / steps))]
+    return [*found, ("gradient_accumulation_steps", number(steps))] if steps > 1.0 else found
+
+
+def _replicas(leaf: Lookup) -> Pairs:
+    """Replicas in a slice and over slices; with ZeRO 3 those that share a state are fsdp, copies are data."""
+    dp, copies = leaf("mapping.dp") or 1.0, leaf("mapping.dp_replicate") or 1.0
+    slices = max((leaf("system.n_devices") or 1.0) / (leaf("system.scale_up.domain") or 1.0), 1.0)
+    across = min(slices, dp)
+    shards = dp / copies if (leaf("mapping.zero_stage") or 0.0) >= 3.0 else 1.0
+    inside = min(shards, dp / across)
+    return [
+        ("dcn_data_parallelism", number(across if copies > 1.0 or shards == 1.0 else 1.0)),
+        ("dcn_fsdp_parallelism", number(1.0 if copies > 1.0 or shards == 1.0 else across)),
+        ("ici_fsdp_parallelism", number(inside)),
+        ("ici_data_parallelism", number(dp / across / inside)),
+    ]
+
+
+_RULES: tuple[Rule, ...] = (
+    Number("base_num_decoder_layers", "workload.n_layers"),
+    Number("base_emb_dim", "workload.hidden"),
+    Number("base_mlp_dim", "workload.ffn_hidden"),
+    Number("base_num_query_heads", "workload.n_heads"),
+    Number("base_num_kv_heads", "workload.n_kv_heads"),
+    Number("head_dim", "workload.head_dim"),
+    Number("vocab_size", "workload.vocab"),
+    Number("num_experts", "workload.experts.n_experts"),
+    Number("num_experts_per_tok", "workload.experts.top_k"),
+    Number("base_moe_mlp_dim", "workload.experts.expert_ffn"),
+    Switch("logits_via_embedding", "workload.tied_embeddings", value="true"),
+    Number("max_target_length", "workload.seq_len"),
+    Written(("mapping.micro_batch", "workload.global_batch"), _batch),
+    Number("ici_tensor_parallelism", "mapping.tp"),
+    Number("ici_context_parallelism", "mapping.cp", plain=1.0),
+    Number("ici_expert_parallelism", "mapping.experts.ep", plain=1.0),
+    Number("dcn_pipeline_parallelism", "mapping.pp", plain=1.0),
+    Written(("mapping.dp", "mapping.dp_replicate"), _replicas),
+    Choice("mapping.zero_stage", {0.0: [], 3.0: []}),  # said by the degrees
+    Choice("mapping.sequence_parallel", {0.0: [], 1.0: [], 2.0: []}),  # the compiler's to choose
+    Choice("mapping.overlap_dp", {0.0: [], 1.0: []}),
+    Choice("mapping.overlap_tp", {0.0: [], 1.0: []}),
+    Choice("mapping.recompute", {float(Recompute.none): [("remat_policy", "minimal")],
+                                 float(Recompute.full): [("remat_policy", "full")]}),
+    Choice("mapping.precision", {
+        float(Precision.bf16): [("dtype", "bfloat16")], float(Precision.fp32): [("dtype", "float32")],
+        float(Precision.fp8): [("dtype", "bfloat16"), ("quantization", "fp8")],
+        float(Precision.int8): [("dtype", "bfloat16"), ("quantization", "int8")],
+    }),
+)  # fmt: skip
+
+MAXTEXT = Tool(
+    "maxtext", "training", "2025", "https://github.com/AI-Hypercomputer/maxtext src/MaxText/configs/base.yml", _RULES,
+    assignments("python3 -m MaxText.train \"$CONFIG\""),
+)  # fmt: skip

@@ -1,0 +1,304 @@
+"""Megatron-LM (``pretrain_gpt.py``) and, by the same names in its configuration, NeMo's Megatron-Bridge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dse.launch.options import Choice, Lookup, Number, Pairs, Rule, Switch, Tool, Written, assignments, flags, number
+from dse.types import ContextExchange, Precision, Recompute, SequenceParallel
+
+_BF16 = ("--bf16", "")
+
+
+def _key_value_heads(leaf: Lookup) -> Pairs:
+    heads, groups = leaf("workload.n_heads"), leaf("workload.n_kv_heads")
+    if leaf("workload.latent.kv_rank") is not None or heads == groups or groups is None:
+        return []
+    return [("--group-query-attention", ""), ("--num-query-groups", number(groups))]
+
+
+def _read_key_value_heads(given: Mapping[str, str]) -> dict[str, float]:
+    heads = given.get("--num-query-groups" if "--group-query-attention" in given else "--num-attention-heads")
+    return {} if heads is None else {"workload.n_kv_heads": float(heads)}
+
+
+def _head_size(leaf: Lookup) -> Pairs:
+    """Of latent attention a head's columns that are rotated, those that are not, and those of a value."""
+    size, rotated = leaf("workload.head_dim") or 0.0, leaf("workload.latent.rope_dim")
+    if rotated is None:
+        return [("--kv-channels", number(size))]
+    return [
+        ("--multi-latent-attention", ""), ("--qk-head-dim", number(size - rotated)),
+        ("--qk-pos-emb-head-dim", number(rotated)),
+    ]  # fmt: skip
+
+
+def _read_head_size(given: Mapping[str, str]) -> dict[str, float]:
+    if "--multi-latent-attention" in given and "--qk-head-dim" in given:
+        rotated = float(given.get("--qk-pos-emb-head-dim", 64.0))
+        return {"workload.head_dim": float(given["--qk-head-dim"]) + rotated, "workload.latent.rope_dim": rotated}
+    if "--kv-channels" in given:
+        return {"workload.head_dim": float(given["--kv-channels"])}
+    if {"--hidden-size", "--num-attention-heads"} <= given.keys():
+        return {"workload.head_dim": float(given["--hidden-size"]) / float(given["--num-attention-heads"])}
+    return {}
+
+
+def _virtual_stages(leaf: Lookup) -> Pairs:
+    """Chunks a stage, and that loss and embedding count as layers where the layers alone divide no further."""
+    stages, chunks = leaf("mapping.pp") or 1.0, leaf("mapping.virtual_stages") or 1.0
+    found = [("--num-virtual-stages-per-pipeline-rank", number(chunks))] if chunks > 1.0 else []
+    lacking = -(leaf("workload.n_layers") or 0.0) % (stages * chunks)
+    counted = ["--account-for-loss-in-pipeline-split", "--account-for-embedding-in-pipeline-split"]
+    return found + [(name, "") for name in counted[: int(lacking)] if lacking <= len(counted)]
+
+
+def _read_virtual_stages(given: Mapping[str, str]) -> dict[str, float]:
+    if "--num-virtual-stages-per-pipeline-rank" in given:
+        return {"mapping.virtual_stages": float(given["--num-virtual-stages-per-pipeline-rank"])}
+    needed = ("--num-layers-per-virtual-pipeline-stage", "--num-layers", "--pipeline-model-parallel-size")
+    if not set(needed) <= given.keys():
+        return {}
+    chunk, layers, stages = (float(given[name]) for name in needed)
+    return {"mapping.virtual_stages": layers / stages / chunk}
+
+
+def _split_sequence(leaf: Lookup) -> Pairs | None:
+    split = leaf("mapping.sequence_parallel") or 0.0
+    if split > SequenceParallel.keep_gathered:
+        return None
+    return [("--sequence-parallel", "")] if split and (leaf("mapping.tp") or 1.0) > 1.0 else []
+
+
+def _read_split_sequence(given: Mapping[str, str]) -> dict[str, float]:
+    return {"mapping.sequence_parallel": 1.0} if "--sequence-parallel" in given else {}
+
+
+def _recompute(leaf: Lookup) -> Pairs | None:
+    code = leaf("mapping.recompute") or 0.0
+    if code == Recompute.full:
+        share, layers = leaf("mapping.recompute_share") or 0.0, leaf("workload.n_layers") or 0.0
+        chunks = (leaf("mapping.pp") or 1.0) * (leaf("mapping.virtual_stages") or 1.0)
+        method, each = ("uniform", 1.0) if share >= 1.0 else ("block", round(share * layers / chunks))
+        return [
+            ("--recompute-granularity", "full"), ("--recompute-method", method),
+            ("--recompute-num-layers", number(each)),
+        ]  # fmt: skip
+    modules = {
+        Recompute.selective: "core_attn", Recompute.norms: "core_attn layernorm moe_act mla_up_proj",
+        Recompute.expert_block: "core_attn layernorm mla_up_proj moe",
+    }  # fmt: skip
+    if code in modules:
+        return [("--recompute-granularity", "selective"), ("--recompute-modules", modules[Recompute(int(code))])]
+    return [] if code == Recompute.none else None
+
+
+def _read_recompute(given: Mapping[str, str]) -> dict[str, float]:
+    if given.get("--recompute-granularity") == "full":
+        return {"mapping.recompute": float(Recompute.full)}
+    if given.get("--recompute-granularity") != "selective" and "--recompute-activations" not in given:
+        return {}
+    modules = given.get("--recompute-modules", "core_attn").split()
+    level = (
+        Recompute.expert_block if "moe" in modules else Recompute.norms if "moe_act" in modules else Recompute.selective
+    )
+    return {"mapping.recompute": float(level)}
+
+
+def _shards(leaf: Lookup) -> Pairs:
+    """ZeRO, what hides behind compute, and copies of the shards."""
+    stage = leaf("mapping.zero_stage") or 0.0
+    found = {
+        0.0: [], 1.0: [("--use-distributed-optimizer", "")],
+        2.0: [("--use-megatron-fsdp", ""), ("--data-parallel-sharding-strategy", "optim_grads")],
+        3.0: [("--use-megatron-fsdp", ""), ("--data-parallel-sharding-strategy", "optim_grads_params")],
+    }[stage]  # fmt: skip
+    copies = leaf("mapping.dp_replicate") or 1.0
+    if copies > 1.0:
+        found = [*found, ("--num-distributed-optimizer-instances", number(copies))]
+    if not leaf("mapping.overlap_dp"):
+        return found
+    return [*found, ("--overlap-grad-reduce", ""), *([("--overlap-param-gather", "")] if stage else [])]
+
+
+def _read_shards(given: Mapping[str, str]) -> dict[str, float]:
+    strategy = given.get("--data-parallel-sharding-strategy", "")
+    stage = {"optim_grads": 2.0, "optim_grads_params": 3.0}.get(strategy, float("--use-distributed-optimizer" in given))
+    return {
+        "mapping.zero_stage": stage, "mapping.overlap_dp": float("--overlap-grad-reduce" in given),
+        "mapping.dp_replicate": float(given.get("--num-distributed-optimizer-instances", 1.0)),
+    }  # fmt: skip
+
+
+def _expert_layers(leaf: Lookup) -> Pairs | None:
+    """Which layers have experts: all, or behind the first dense ones one in so many."""
+    first, every = leaf("workload.experts.first_dense"), leaf("workload.experts.moe_every") or 1.0
+    if first is None or (first == 0.0 and every == 1.0):
+        return []
+    if first == 0.0:
+        return [("--moe-layer-freq", number(every))]
+    rest = (leaf("workload.n_layers") or 0.0) - first
+    return [("--moe-layer-freq", f"([0]*{number(first)}+[1]*{number(rest)})")] if every == 1.0 else None
+
+
+def _limited_groups(leaf: Lookup) -> Pairs:
+    groups, limit = leaf("workload.experts.n_groups") or 1.0, leaf("workload.experts.group_limit") or 0.0
+    named = ("--moe-router-num-groups", number(groups)), ("--moe-router-group-topk", number(limit))
+    return list(named) if limit else []
+
+
+#: Copies of tokens that are sent: NCCL's one an expert; DeepEP's one a node.
+_DISPATCH = {
+    0.0: [("--moe-token-dispatcher-type", "alltoall")],
+    2.0: [("--moe-token-dispatcher-type", "flex"), ("--moe-enable-deepep", "")],
+}
+
+_EXCHANGE = {
+    float(ContextExchange.p2p): [("--cp-comm-type", "p2p")],
+    float(ContextExchange.all_gather): [("--cp-comm-type", "all_gather")],
+    float(ContextExchange.a2a): [("--cp-comm-type", "a2a")],
+    float(ContextExchange.a2a_p2p): [("--cp-comm-type", "a2a+p2p")],
+}
+
+_FP8 = ("--fp8-format", "e4m3")
+_FORMATS = {
+    float(Precision.fp32): [],
+    float(Precision.bf16): [_BF16],
+    float(Precision.fp16): [("--fp16", "")],
+    float(Precision.fp8): [_BF16, ("--fp8-format", "hybrid"), ("--fp8-recipe", "tensorwise")],
+    float(Precision.fp8_block): [_BF16, _FP8, ("--fp8-recipe", "blockwise")],
+    float(Precision.mxfp8): [_BF16, _FP8, ("--fp8-recipe", "mxfp8")],
+    float(Precision.nvfp4): [_BF16, ("--fp4-format", "e2m1"), ("--fp4-recipe", "nvfp4")],
+}
+
+_LATENT, _EXPERTS = "workload.latent.", "workload.experts."
+
+RULES: tuple[Rule, ...] = (
+    Number("--num-layers", "workload.n_layers"),
+    Number("--hidden-size", "workload.hidden"),
+    Number("--ffn-hidden-size", "workload.ffn_hidden"),
+    Number("--num-attention-heads", "workload.n_heads"),
+    Written(("workload.n_kv_heads",), _key_value_heads, _read_key_value_heads),
+    Written(("workload.head_dim", f"{_LATENT}rope_dim"), _head_size, _read_head_size),
+    Number("--q-lora-rank", f"{_LATENT}q_rank", plain=0.0),
+    Number("--kv-lora-rank", f"{_LATENT}kv_rank"),
+    Number("--v-head-dim", f"{_LATENT}v_dim"),
+    Switch("--swiglu", "workload.gated"),
+    Switch("--untie-embeddings-and-output-weights", "workload.tied_embeddings", on=0.0, off=1.0),
+    Number("--vocab-size", "workload.vocab"),
+    Number("--seq-length", "workload.seq_len"),
+    Number("--num-experts", f"{_EXPERTS}n_experts"),
+    Number("--moe-router-topk", f"{_EXPERTS}top_k"),
+    Number("--moe-ffn-hidden-size", f"{_EXPERTS}expert_ffn"),
+    Number("--moe-shared-expert-intermediate-size", f"{_EXPERTS}shared_ffn", plain=0.0),
+    Number("--moe-expert-capacity-factor", f"{_EXPERTS}capacity", plain=0.0),
+    Written((f"{_EXPERTS}first_dense", f"{_EXPERTS}moe_every"), _expert_layers),
+    Written((f"{_EXPERTS}n_groups", f"{_EXPERTS}group_limit"), _limited_groups),
+    Number("--mtp-num-layers", f"{_EXPERTS}n_predict", plain=0.0),
+    Number("--micro-batch-size", "mapping.micro_batch"),
+    Number("--global-batch-size", "workload.global_batch"),
+    Number("--tensor-model-parallel-size", "mapping.tp", plain=1.0),
+    Number("--pipeline-model-parallel-size", "mapping.pp", plain=1.0),
+    Number("--context-parallel-size", "mapping.cp", plain=1.0),
+    Choice("mapping.context.cp_comm_type", _EXCHANGE),
+    Number("--expert-model-parallel-size", "mapping.experts.ep", plain=1.0),
+    Number("--expert-tensor-parallel-size", "mapping.experts.etp"),
+    Choice("mapping.experts.all_to_all", _DISPATCH),
+    Written(("mapping.virtual_stages",), _virtual_stages, _read_virtual_stages),
+    Choice("mapping.schedule", {0.0: []}),
+    Written(("mapping.sequence_parallel",), _split_sequence, _read_split_sequence),
+    Switch("--tp-comm-overlap", "mapping.overlap_tp"),
+    Written(("mapping.zero_stage", "mapping.overlap_dp", "mapping.dp_replicate"), _shards, _read_shards),
+    Written(("mapping.recompute", "mapping.recompute_share"), _recompute, _read_recompute),
+    Number("--optimizer-offload-fraction", "mapping.offload_optimizer", plain=0.0),
+    Choice("mapping.placement", {0.0: [], 1.0: [("--use-tp-pp-dp-mapping", "")]}),
+    Choice("mapping.precision", _FORMATS),
+    Choice("software.moment_bytes", {4.0: [], 2.0: [
+        ("--use-precision-aware-optimizer", ""), ("--exp-avg-dtype", "bf16"), ("--exp-avg-sq-dtype", "bf16"),
+    ]}),
+    Switch("--fp8-param-gather", "software.weight_message_bytes", off=2.0),
+)  # fmt: skip
+
+_MEGATRON_LM = "torchrun --nnodes {nodes} --nproc-per-node {each} pretrain_gpt.py"
+
+MEGATRON_LM = Tool(
+    "megatron-lm", "training", "core_v0.14", "https://github.com/NVIDIA/Megatron-LM megatron/training/arguments.py",
+    RULES, flags(_MEGATRON_LM),
+)  # fmt: skip
+
+#: Where an option of Megatron-LM stands in a recipe of Megatron-Bridge, beside ``model.`` with underscores.
+_SECTIONS = {
+    "--micro-batch-size": "train.micro_batch_size",
+    "--global-batch-size": "train.global_batch_size",
+    "--use-distributed-optimizer": "ddp.use_distributed_optimizer",
+    "--overlap-grad-reduce": "ddp.overlap_grad_reduce",
+    "--overlap-param-gather": "ddp.overlap_param_gather",
+    "--use-megatron-fsdp": "ddp.use_megatron_fsdp",
+    "--data-parallel-sharding-strategy": "ddp.data_parallel_sharding_strategy",
+    "--num-distributed-optimizer-instances": "ddp.num_distributed_optimizer_instances",
+    "--tp-comm-overlap": "comm_overlap.tp_comm_overlap",
+    "--optimizer-offload-fraction": "optimizer.optimizer_offload_fraction",
+    "--exp-avg-dtype": "optimizer.exp_avg_dtype",
+    "--exp-avg-sq-dtype": "optimizer.exp_avg_sq_dtype",
+    "--use-precision-aware-optimizer": "optimizer.use_precision_aware_optimizer",
+    "--num-virtual-stages-per-pipeline-rank": "model.virtual_pipeline_model_parallel_size",
+    "--seq-length": "model.seq_length",
+    "--cp-comm-type": "model.cp_comm_type",
+}
+
+_MIXED = {
+    float(Precision.bf16): "bf16_mixed",
+    float(Precision.fp16): "fp16_mixed",
+    float(Precision.fp8): "bf16_with_fp8_current_scaling_mixed",
+    float(Precision.fp8_block): "bf16_with_fp8_subchannel_scaling_mixed",
+    float(Precision.mxfp8): "bf16_with_mxfp8_mixed",
+    float(Precision.nvfp4): "bf16_with_nvfp4_mixed",
+}
+
+
+def _in_a_recipe(rule: Rule) -> Rule:
+    """A rule of Megatron-LM by the names of a recipe's configuration."""
+
+    def write(leaf: Lookup) -> Pairs | None:
+        pairs = rule.write(leaf)
+        return None if pairs is None else [(_name(name), _as_value(value)) for name, value in pairs]
+
+    def read(given: Mapping[str, str]) -> dict[str, float]:
+        return rule.read({_flag(name): _as_words(value) for name, value in given.items() if value.lower() != "false"})
+
+    return Written(rule.paths, write, read)
+
+
+def _name(flag: str) -> str:
+    return _SECTIONS.get(flag, "model." + flag.removeprefix("--").replace("-", "_"))
+
+
+def _flag(name: str) -> str:
+    back = {section: flag for flag, section in _SECTIONS.items()}
+    return back.get(name, "--" + name.rpartition(".")[2].replace("_", "-"))
+
+
+def _as_value(value: str) -> str:
+    if not value:
+        return "true"
+    return "[" + ",".join(value.split()) + "]" if " " in value else value
+
+
+def _as_words(value: str) -> str:
+    return "" if value.lower() == "true" else value.strip("[]").replace(",", " ")
+
+
+#: What a recipe leaves as the model that it names has it.
+_OF_THE_MODEL = ("workload.",)
+
+MEGATRON_BRIDGE = Tool(
+    "megatron-bridge", "training", "0.2", "https://github.com/NVIDIA-NeMo/Megatron-Bridge",
+    (
+        *(_in_a_recipe(rule) for rule in RULES
+          if not all(path.startswith(_OF_THE_MODEL) for path in rule.paths) and rule.paths != ("mapping.precision",)),
+        _in_a_recipe(Number("--seq-length", "workload.seq_len")),
+        _in_a_recipe(Number("--global-batch-size", "workload.global_batch")),
+        Choice("mapping.precision", {code: [("mixed_precision", name)] for code, name in _MIXED.items()}),
+    ),
+    assignments("torchrun --nnodes {nodes} --nproc-per-node {each} scripts/performance/run_script.py"),
+)  # fmt: skip

@@ -1,0 +1,159 @@
+"""torchtitan's command line, and a configuration of DeepSpeed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from dse.launch.options import Choice, Lookup, Number, Pairs, Switch, Tool, Written, flags, number
+from dse.types import Precision, Recompute, Schedule
+
+_PARALLEL = "--parallelism."
+
+
+def _replicas(leaf: Lookup) -> Pairs:
+    """Replicas that share a state and those that hold copies of it: with no ZeRO all of them are copies."""
+    dp, copies = leaf("mapping.dp") or 1.0, leaf("mapping.dp_replicate") or 1.0
+    shards = dp / copies if leaf("mapping.zero_stage") else 1.0
+    return [
+        (f"{_PARALLEL}data_parallel_shard_degree", number(shards)),
+        (f"{_PARALLEL}data_parallel_replicate_degree", number(dp / shards)),
+    ]
+
+
+def _resharding(leaf: Lookup) -> Pairs | None:
+    """ZeRO 3 gathers weights again for the backward, ZeRO 2 keeps them; 1 is no option of FSDP."""
+    stage = leaf("mapping.zero_stage")
+    if stage == 1.0:
+        return None
+    after = {3.0: "always", 2.0: "never"}.get(stage or 0.0)
+    return [(f"{_PARALLEL}fsdp_reshard_after_forward", after)] if after else []
+
+
+def _schedule(leaf: Lookup) -> Pairs | None:
+    names = {
+        float(Schedule._1f1b): "1F1B", float(Schedule.gpipe): "GPipe", float(Schedule.zb_v): "ZBVZeroBubble",
+        float(Schedule.dualpipev): "DualPipeV",
+    }  # fmt: skip
+    code, chunks = leaf("mapping.schedule"), leaf("mapping.virtual_stages") or 1.0
+    if (leaf("mapping.pp") or 1.0) == 1.0:
+        return []
+    if (code is None or code == float(Schedule._1f1b)) and chunks > 1.0:
+        return [(f"{_PARALLEL}pipeline_parallel_schedule", "Interleaved1F1B")]
+    name = "1F1B" if code is None else names.get(code)
+    return None if name is None else [(f"{_PARALLEL}pipeline_parallel_schedule", name)]
+
+
+def _batch(leaf: Lookup) -> Pairs:
+    """Sequences of a rank at a time: of a pipeline all its micro-batches, else one."""
+    micro, ranks = leaf("mapping.micro_batch") or 1.0, leaf("mapping.dp") or 1.0
+    batch, tokens = leaf("workload.global_batch") or 1.0, leaf("workload.seq_len") or 1.0
+    whole = [("--training.global_batch_size", number(batch)), ("--training.seq_len", number(tokens))]
+    if (leaf("mapping.pp") or 1.0) == 1.0:
+        return [("--training.local_batch_size", number(micro)), *whole]
+    at_once = (f"{_PARALLEL}pipeline_parallel_microbatch_size", number(micro))
+    return [("--training.local_batch_size", number(batch / ranks)), at_once, *whole]
+
+
+_CHECKPOINT = "--activation_checkpoint."
+_RECOMPUTE = {
+    float(Recompute.none): [(f"{_CHECKPOINT}mode", "none")],
+    float(Recompute.full): [(f"{_CHECKPOINT}mode", "full")],
+    float(Recompute.selective_op): [(f"{_CHECKPOINT}mode", "selective"), (f"{_CHECKPOINT}selective_ac_option", "op")],
+}
+
+TORCHTITAN = Tool(
+    "torchtitan", "training", "0.2", "https://github.com/pytorch/torchtitan torchtitan/config/job_config.py",
+    (
+        Number(f"{_PARALLEL}tensor_parallel_degree", "mapping.tp", plain=1.0),
+        Number(f"{_PARALLEL}pipeline_parallel_degree", "mapping.pp", plain=1.0),
+        Number(f"{_PARALLEL}context_parallel_degree", "mapping.cp", plain=1.0),
+        Number(f"{_PARALLEL}expert_parallel_degree", "mapping.experts.ep", plain=1.0),
+        Number(f"{_PARALLEL}expert_tensor_parallel_degree", "mapping.experts.etp", plain=1.0),
+        Written(("mapping.dp", "mapping.dp_replicate"), _replicas),
+        Written(("mapping.zero_stage",), _resharding),
+        Written(("mapping.schedule", "mapping.virtual_stages"), _schedule),
+        Written(("mapping.micro_batch", "workload.global_batch", "workload.seq_len"), _batch),
+        Switch(f"{_PARALLEL}enable_async_tensor_parallel", "mapping.overlap_tp"),
+        Choice("mapping.context.cp_comm_type", {0.0: [(f"{_PARALLEL}context_parallel_rotate_method", "alltoall")],
+                                                1.0: [(f"{_PARALLEL}context_parallel_rotate_method", "allgather")]}),
+        Choice("mapping.sequence_parallel", {1.0: [], 2.0: []}),  # its tensor parallelism has no other form
+        Choice("mapping.overlap_dp", {1.0: []}),
+        Choice("mapping.recompute", _RECOMPUTE),
+        Choice("mapping.precision", {
+            float(Precision.bf16): [("--training.mixed_precision_param", "bfloat16")],
+            float(Precision.fp32): [("--training.mixed_precision_param", "float32")],
+        }),
+    ),
+    flags("torchrun --nnodes {nodes} --nproc-per-node {each} -m torchtitan.train --job.config_file \"$CONFIG\""),
+)  # fmt: skip
+
+
+# --- DeepSpeed: the names of nested tables, joined by points -----------------------------------------------
+
+_ZERO = "zero_optimization."
+
+
+def _accumulation(leaf: Lookup) -> Pairs:
+    micro, ranks = leaf("mapping.micro_batch") or 1.0, leaf("mapping.dp") or 1.0
+    batch = leaf("workload.global_batch") or 1.0
+    return [
+        ("train_batch_size", number(batch)), ("train_micro_batch_size_per_gpu", number(micro)),
+        ("gradient_accumulation_steps", number(batch / (micro * ranks))),
+    ]  # fmt: skip
+
+
+def _offloaded(leaf: Lookup) -> Pairs | None:
+    """What of the optimiser's state, a share, and of the weights, all or none, lives on the host or its storage."""
+    found: Pairs = []
+    for part, name in (("optimizer", "offload_optimizer"), ("weights", "offload_param")):
+        share, stored = leaf(f"mapping.offload_{part}") or 0.0, leaf(f"mapping.tiers.storage_{part}") or 0.0
+        if stored not in (0.0, 1.0) or (part == "weights" and share not in (0.0, 1.0)):
+            return None
+        if share:
+            found.append((f"{_ZERO}{name}.device", "nvme" if stored else "cpu"))
+        if 0.0 < share < 1.0:
+            found.append((f"{_ZERO}{name}.ratio", number(share)))
+    return found
+
+
+def _secondary(leaf: Lookup) -> Pairs:
+    if not leaf("mapping.sharding.secondary"):
+        return []
+    return [(f"{_ZERO}zero_hpz_partition_size", number(leaf("mapping.sharding.weights_over") or 1.0))]
+
+
+def _nested(leaf: Lookup, pairs: Pairs) -> str:
+    document: dict[str, Any] = {}
+    for name, text in pairs:
+        *tables, key = name.split(".")
+        table = document
+        for one in tables:
+            table = table.setdefault(one, {})
+        table[key] = json.loads(text) if text[:1].isdigit() or text in ("true", "false") else text
+    return json.dumps(document, indent=2)
+
+
+DEEPSPEED = Tool(
+    "deepspeed", "training", "0.17", "https://www.deepspeed.ai/docs/config-json/",
+    (
+        Written(("mapping.micro_batch", "workload.global_batch", "mapping.dp"), _accumulation),
+        Number(f"{_ZERO}stage", "mapping.zero_stage"),
+        Choice("mapping.overlap_dp", {
+            0.0: [(f"{_ZERO}overlap_comm", "false")], 1.0: [(f"{_ZERO}overlap_comm", "true")],
+        }),
+        Written(
+            ("mapping.offload_optimizer", "mapping.offload_weights", "mapping.tiers.storage_optimizer",
+             "mapping.tiers.storage_weights"), _offloaded,
+        ),
+        Written(("mapping.sharding.secondary", "mapping.sharding.weights_over"), _secondary),
+        Choice("mapping.sharding.gathered_bytes", {2.0: [], 1.0: [(f"{_ZERO}zero_quantized_weights", "true")]}),
+        Choice("mapping.sharding.scattered_bytes", {0.0: [], 0.5: [(f"{_ZERO}zero_quantized_gradients", "true")]}),
+        Number("tensor_parallel.autotp_size", "mapping.tp", plain=1.0),
+        Choice("mapping.precision", {
+            float(Precision.bf16): [("bf16.enabled", "true")], float(Precision.fp16): [("fp16.enabled", "true")],
+            float(Precision.fp32): [],
+        }),
+    ),
+    _nested,
+)  # fmt: skip

@@ -1,0 +1,56 @@
+"""The clocks that a power limit leaves an engine: one for steps that decode, one for those that carry prompts.
+
+Prompts keep the matrix units busy and draw near the limit as sold; decoding waits for memory and draws less (POLCA,
+Patel et al. 2024). A limit that is set slows each kind of step as far as it has to.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from dse.model.machine.power import Demand, at_clock, clock_ratio
+from dse.model.serving.batch import Batch
+from dse.model.serving.pass_energy import joules_of, working_share
+from dse.model.serving.step import StepTime, engine_step, of_one_pass
+from dse.model.serving.work import Stage, stage_of
+from dse.model.steps.operating import is_limited, limited_clock, with_accelerator
+from dse.types import Engine, Scalar, Serving
+
+#: Clock over the nominal one at which a step is timed again, to tell what of its time follows the clock.
+_SLOW = 0.5
+
+
+class Running(NamedTuple):
+    """A stage with the rates of its clock."""
+
+    stage: Stage
+    ratio: Scalar  # clock over the nominal one
+    over: Any  # whether no clock meets the limit
+
+
+def at_limit(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> Running:
+    """The stage as it runs steps of this batch: as it is, or at the clock that its power limit leaves.
+
+    A stage that is limited comes at its nominal clock.
+    """
+    accelerator = stage.design.system.accelerator
+    if not is_limited(accelerator):
+        return Running(stage, clock_ratio(accelerator.power), False)
+
+    def at(ratio: Scalar) -> Stage:
+        return stage_of(with_accelerator(stage.design, at_clock(accelerator, ratio)))
+
+    def step(timed: Stage) -> StepTime:
+        return engine_step(timed, ranks, serving, engine, batch)
+
+    stages = stage.design.mapping.pp
+    nominal = step(stage)
+    whole = jnp.maximum(nominal.total / stages, 1e-12)  # of one pass
+    core = jnp.clip((step(at(_SLOW)).total / stages - whole) / (1.0 / _SLOW - 1.0), 0.0, whole)
+    spent = joules_of(stage, ranks, serving, of_one_pass(batch, stages), engine.kernel_energy)
+    beside = (1.0 + accelerator.power.memory_cooling) * spent.memory + spent.network
+    demand = Demand(core, whole - core, spent.cores, beside, working_share(nominal, engine))
+    limited, as_sold, over = limited_clock(accelerator, whole, demand)
+    return Running(at(limited / as_sold), limited, over)

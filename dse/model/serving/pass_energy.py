@@ -1,0 +1,56 @@
+"""Energy of one pass of a stage through a batch, and the share of its time in which the cores have clocks."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from dse.model.machine.messages import link_energy
+from dse.model.machine.operator_energy import operators_energy
+from dse.model.serving.batch import Batch
+from dse.model.serving.step import StepTime
+from dse.model.serving.work import Stage, step_work
+from dse.types import Engine, Operator, Scalar, Serving
+
+
+class Joules(NamedTuple):
+    """Joules of a device in a pass of its stage: of the cores, of memory, of links."""
+
+    cores: Scalar
+    memory: Scalar
+    network: Scalar
+
+    def less(self, other: Joules) -> Joules:
+        """What this takes more than another, nothing at least."""
+        return Joules(*(jnp.maximum(a - b, 0.0) for a, b in zip(self, other, strict=True)))
+
+
+def joules_of(stage: Stage, ranks: Scalar, serving: Serving, batch: Batch, over_alone: Scalar) -> Joules:
+    """One pass of a stage, with its share of the head; ``over_alone``: energy of its kernels over theirs alone."""
+    design, layers, pp = stage.design, stage.layout.layers, stage.design.mapping.pp
+    work = step_work(stage, ranks, serving, batch)
+    mixture = design.workload.experts
+
+    def joules(operators: tuple[Operator, ...]) -> tuple[Scalar, Scalar]:
+        forward = [o._replace(input_gradient=None, weight_gradient=None) for o in operators]
+        found = operators_energy(forward, design)
+        return found.cores, found.memory
+
+    layer, head = joules(work.layer), joules((work.head,))
+    links = layers * sum(link_energy(work.messages, design.system, stage.layout).values())
+    if mixture is None:
+        both = [layers * a + b / pp for a, b in zip(layer, head, strict=True)]
+    else:
+        first, dense = mixture.first_dense / pp, joules(work.first_layer)
+        both = [(layers - first) * a + first * b + c / pp for a, b, c in zip(layer, dense, head, strict=True)]
+    return Joules(over_alone * both[0], over_alone * both[1], links)
+
+
+def working_share(time: StepTime, engine: Engine) -> Scalar:
+    """Share of a step in which the cores have clocks: kernels, those of collectives too, which wait inside.
+
+    What an engine adds counts as far as it is small kernels in a graph; while a host launches, the device waits.
+    """
+    waiting = (1.0 - engine.device_share) * time.host
+    return 1.0 - waiting / jnp.maximum(time.total, 1e-12)

@@ -1,0 +1,125 @@
+"""Launch lines: options that exist, what has none, and designs read back."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import dse
+from dse.cli import app
+from dse.designs import PLAIN_MAPPING, leaf, replace
+from dse.errors import InputError
+from dse.launch import TOOLS, launch
+from dse.launch import settings as read
+from dse.studies import STUDIES
+from dse.types import Precision, Recompute
+
+DOCUMENTED = tomllib.loads((Path(__file__).parent / "options.toml").read_text())
+
+RECORDS = {"cp_comm_type": "p2p", "secondary": 0, "storage_optimizer": 0, "moment_bytes": "4 B"}
+DENSE = dse.design("llama-3-70b", "eos", tp=8, pp=4, dp=16, global_batch=512, **RECORDS)
+EXPERTS = dse.design("deepseek-v3", "h800-cluster", pp=16, dp=128, ep=64, global_batch=15360, **RECORDS)
+SERVED = STUDIES["serving"].complete(dse.design("deepseek-v3", "h200", dp=8, ep=8, precision="fp8"))
+BASES = {"training": (DENSE, EXPERTS), "serving": (SERVED,)}
+
+#: Values that an option may have, by leaf: every way to write or to leave out an option comes up.
+VALUES = {
+    "mapping.recompute": [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "mapping.recompute_share": [0.5, 1.0],
+    "mapping.zero_stage": [0.0, 1.0, 2.0, 3.0], "mapping.dp_replicate": [1.0, 2.0], "mapping.cp": [1.0, 2.0],
+    "mapping.virtual_stages": [1.0, 5.0], "mapping.sequence_parallel": [0.0, 1.0, 2.0, 3.0],
+    "mapping.overlap_dp": [0.0, 1.0], "mapping.overlap_tp": [0.0, 1.0], "mapping.placement": [0.0, 1.0],
+    "mapping.offload_optimizer": [0.0, 0.5, 1.0], "mapping.offload_weights": [0.0, 1.0],
+    "mapping.precision": [float(code) for code in Precision], "mapping.schedule": [0.0, 1.0, 2.0, 4.0, 5.0],
+    "mapping.context.cp_comm_type": [0.0, 1.0, 2.0, 3.0], "mapping.tiers.storage_optimizer": [0.0, 1.0],
+    "mapping.sharding.secondary": [0.0, 1.0], "software.moment_bytes": [2.0, 4.0],
+    "software.weight_message_bytes": [1.0, 2.0],
+}  # fmt: skip
+OF_SERVING = {
+    "mapping.precision": VALUES["mapping.precision"], "mapping.serving.cache_bytes": [2.0, 1.0, 0.5],
+    "mapping.serving.drafts": [0.0, 3.0], "mapping.serving.mixed": [0.0, 1.0], "mapping.tp": [1.0, 2.0],
+    "mapping.experts.ep": [1.0, 8.0, 16.0], "mapping.dp": [1.0, 8.0],
+}  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data(), tool=st.sampled_from(sorted(TOOLS)))
+def test_options_are_those_that_the_documentation_names(data, tool):
+    """And whatever a design asks for is either an option or told to have none."""
+    study = TOOLS[tool].study
+    values = OF_SERVING if study == "serving" else VALUES
+    chosen = {path: data.draw(st.sampled_from(of), path) for path, of in values.items()}
+    line = launch(replace(data.draw(st.sampled_from(BASES[study])), chosen), tool, STUDIES[study])
+    assert {name for name, _ in line.options} <= set(DOCUMENTED[tool]["names"].split())
+    assert not {name for name in line.unsaid if chosen.get(name) == PLAIN_MAPPING.get(name, None)}
+    assert all(value.count('"') % 2 == 0 for _, value in line.options)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), tool=st.sampled_from(["megatron-lm", "megatron-bridge", "vllm"]))
+def test_a_line_is_read_back(data, tool):
+    """What a line states is what the design had, but for what the tool has no option for."""
+    study = TOOLS[tool].study
+    chosen = {
+        path: data.draw(st.sampled_from(of), path)
+        for path, of in (OF_SERVING if study == "serving" else VALUES).items()
+        if path not in ("mapping.recompute_share", "mapping.offload_weights")
+    }
+    design = replace(data.draw(st.sampled_from(BASES[study])), chosen)
+    line = launch(design, tool, STUDIES[study])
+    stated = {dse.designs.leaf_path(name): value for name, value in read(tool, line.text).items()}
+    assert stated, line.text
+    alike = {"mapping.sequence_parallel": {1.0: 2.0}, "mapping.precision": {4.0: 5.0, 5.0: 4.0, 9.0: 4.0}}
+    for path, value in stated.items():
+        had = float(leaf(design, path))
+        near = alike.get(path, {})
+        same = value == pytest.approx(had) or near.get(value) == had or near.get(had) == value
+        assert same or path in line.unsaid, (path, value, had, line.text)
+
+
+def test_published_arguments_of_megatron():
+    """GPT-3 175B of Megatron-LM's README, shortened: tp 8, pp 16, sequence parallelism, a distributed optimiser."""
+    found = read("megatron-lm", """
+        --num-layers 96 --hidden-size 12288 --num-attention-heads 96 --seq-length 2048 --max-position-embeddings 2048
+        --micro-batch-size 1 --global-batch-size 1536 --weight-decay 0.1 --fp16  # and so on
+        --tensor-model-parallel-size 8 --pipeline-model-parallel-size 16 --sequence-parallel
+        --num-layers-per-virtual-pipeline-stage 3 --recompute-activations --use-distributed-optimizer
+    """)  # fmt: skip
+    assert found["tp"] == 8 and found["pp"] == 16 and found["virtual_stages"] == 2 and found["zero_stage"] == 1
+    assert found["recompute"] == Recompute.selective and found["head_dim"] == 128 and found["n_kv_heads"] == 96
+    made = dse.design("gpt-3-175b", "selene", n_devices=1024, **found)
+    assert float(made.mapping.dp) == 8
+
+
+def test_deepspeed_is_a_file_of_json():
+    line = launch(replace(DENSE, {"mapping.zero_stage": 3.0, "mapping.offload_optimizer": 1.0}), "deepspeed",
+                  STUDIES["training"])  # fmt: skip
+    document = json.loads(line.text)
+    assert document["zero_optimization"] | {"overlap_comm": True} == {
+        "stage": 3, "overlap_comm": True, "offload_optimizer": {"device": "cpu"},
+    }  # fmt: skip
+    assert document["gradient_accumulation_steps"] * document["train_micro_batch_size_per_gpu"] * 16 == 512
+    assert line.unsaid["mapping.pp"] == 4.0
+
+
+@pytest.mark.parametrize(("tool", "told"), [("vllm", "a tool of serving"), ("megatron", "megatron-lm")])
+def test_tools_that_do_not_run_a_design_are_told(tool, told):
+    with pytest.raises(InputError, match=told):
+        launch(DENSE, tool, STUDIES["training"])
+
+
+def test_the_command_reads_and_writes(tmp_path):
+    file = tmp_path / "arguments.txt"
+    file.write_text("--tensor-model-parallel-size 4 --global-batch-size 256 --recompute-activations")
+    asked = ["launch", "-w", "llama-3-8b", "-s", "h100", "-n", "8", "--for", "megatron-lm", "--arguments", str(file)]
+    done = CliRunner().invoke(app, [*asked, "--set", "schedule=gpipe", "--json"])
+    found = json.loads(done.stdout)
+    assert done.exit_code == 0 and found["settings"]["tp"] == 4 and "--global-batch-size 256" in found["line"]
+    assert found["no_option"] == {"schedule": 1.0} or found["no_option"] == {}
+    file.write_text("--tensor-model-parallel-size many")
+    bad = CliRunner().invoke(app, asked)
+    assert bad.exit_code == 2 and "numbers for tp" in bad.output
+    assert CliRunner().invoke(app, [*asked[:-1], str(tmp_path / "none")]).exit_code == 2

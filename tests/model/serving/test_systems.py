@@ -1,0 +1,77 @@
+"""Systems of the literature that serve, peers at equal efficiencies, and the laws of what they add to a design."""
+
+import dataclasses
+
+import pytest
+
+import dse
+from benchmarks.serving import peers, systems
+from dse.errors import InputError
+from dse.study_serving import SERVING
+from dse.types import Infeasible
+
+
+@pytest.mark.parametrize("system", systems.SYSTEMS, ids=lambda system: system.__name__)
+def test_systems_of_the_literature(system):
+    """Published figures within what each check states, laws in their direction."""
+    checks = list(system())
+    assert checks and not [f"{c.what}: {c.ours:g}, published {c.published}" for c in checks if not c.holds]
+
+
+def test_peers_at_equal_efficiencies():
+    """GenZ and LLM-Viewer: prefill and decode of Llama-2-7B within 10 %."""
+    found = peers.compare()
+    assert len(found) == 4 * len(peers.CASES)
+    assert max(abs(c.difference) for c in found) < 0.10
+    # Decoding differs by norms alone; a prompt of twice the tokens has more of the square that we halve.
+    assert max(abs(c.difference) for c in found if c.phase == "decode") < 0.01
+    short, long = (
+        next(c.difference for c in found if (c.peer, c.phase, c.batch, c.prompt) == ("GenZ", "prefill", 1.0, prompt))
+        for prompt in (2048.0, 4096.0)
+    )
+    assert long < short
+
+
+def test_a_step_is_between_the_sum_and_the_busiest_resource():
+    """More overlap never takes longer, none changes nothing, all is no less than the longest part."""
+    asked = dict(any_option=True, tp=8, precision="fp8", concurrency=512, prompt_tokens=2048)
+    plain = dse.serve(dse.design("llama-3-70b", "h100", **asked))
+    found = [
+        dse.serve(dse.design("llama-3-70b", "h100", step_overlap=share, nano_batches=1.0, **asked))
+        for share in (0.0, 0.25, 0.5, 1.0)
+    ]
+    times = [float(one.time_per_output_token) for one in found]
+    assert times[0] == pytest.approx(float(plain.time_per_output_token), rel=1e-6)
+    assert sorted(times, reverse=True) == times and times[-1] < times[0]
+    assert times[-1] > float(plain.time_per_output_token_communication)
+    parts = sum(getattr(found[-1], name) for name in SERVING.parts("time_per_output_token"))
+    assert float(parts) == pytest.approx(times[-1], rel=1e-6)
+    again = dse.serve(dse.design("llama-3-70b", "h100", step_overlap=1.0, nano_batches=8.0, **asked))
+    assert times[-1] <= float(again.time_per_output_token) <= times[0] * 1.000001
+
+
+def test_what_lies_far_away_leaves_room_and_costs_time():
+    """Weights and cache in the host's memory: as much room as is freed, no less time; none there changes nothing."""
+    asked = dict(any_option=True, tp=4, load="static", concurrency=8, prompt_tokens=8192)
+
+    def served(**more):
+        return dse.serve(dse.design("llama-2-70b", "h100", **asked, **more))
+
+    plain, none, half, all_of_it = served(), *(served(far_cache=share) for share in (0.0, 0.5, 1.0))
+    assert float(none.time_per_output_token) == pytest.approx(float(plain.time_per_output_token), rel=1e-6)
+    assert float(none.concurrency_limit) == pytest.approx(float(plain.concurrency_limit), rel=1e-6)
+    assert float(half.concurrency_limit) == pytest.approx(2.0 * float(plain.concurrency_limit), rel=1e-4)
+    assert half.time_per_output_token < all_of_it.time_per_output_token
+    full = served(far_cache=1.0, **{"far.capacity": 1e9})
+    assert int(full.infeasible_reason) & Infeasible.memory  # the far memory has an end too
+    beside = served(far_cache=1.0, **{"far.near_bandwidth": 1e15})
+    assert beside.time_per_output_token < plain.time_per_output_token  # the device is spared its cache
+
+
+def test_leaves_of_models_that_have_them_alone():
+    with pytest.raises(InputError, match="layers with a state"):
+        dse.design("llama-3-8b", "h100", state_bytes=2.0)
+    with pytest.raises(InputError, match="sparse attention"):
+        dse.design("llama-3-8b", "h100", attended=2048.0)
+    shape = dse.design("glm-5", "h100", attended=1024.0).workload
+    assert shape.sparse.attended == 1024.0 and dataclasses.replace(shape, sparse=None).sparse is None

@@ -1,0 +1,92 @@
+"""Pools of one service: their specification, how they are matched, and that a pair is what serve_pools has."""
+
+import dataclasses
+
+import pytest
+
+import dse
+from dse.errors import InputError
+from dse.spec import sweep
+from dse.sweep import pools
+from dse.sweep.pools import Candidate, Match, front
+
+TEXT = """
+[workload]
+name = "llama-3-8b"
+[system]
+name = "h100-sxm-80gb"
+n_devices = 1
+[serving]
+prompt_tokens = 2048
+output_tokens = 256
+[prefill.axes]
+concurrency = [1, 4]
+[decode.axes]
+concurrency = [32, 64]
+[pools]
+transfer = "25 GB/s"
+prices = { h100 = "3.6 USD/h" }
+"""
+
+ONE = Candidate("h100", {}, rate=4.0, devices=8.0, watts=100.0, price=2.0, first_token=0.1, token=0.02, cache=1e9)
+
+
+def test_sections_of_pools():
+    found = pools.from_text(TEXT)
+    fixed = {name: {axis.name: axis.values for axis in spec.fixed.values()} for name, spec in found.specs.items()}
+    assert fixed["prefill"]["output_tokens"] == (1.0,) and fixed["decode"]["prefix_share"] == (1.0,)
+    assert fixed["decode"]["output_tokens"] == (256.0,) and "together" not in found.specs
+    assert found.prices == {"h100-sxm-80gb": pytest.approx(0.001)} and found.transfer == 25e9
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("[decode.axes]", "[decode2.axes]", "no section"),
+        ("[prefill.axes]", "[prefill]", "sections of a sweep"),
+        ("transfer =", "transfr =", "did you mean"),
+        ('"25 GB/s"', '"25 W"', "B/s"),
+        ("prices = { h100", "prices = { frob", "frob"),
+        ("prices = {", "price = {", "did you mean"),
+    ],
+)
+def test_bad_specifications_are_told(old, new, told):
+    with pytest.raises(InputError, match=told):
+        pools.from_text(TEXT.replace(old, new))
+
+
+def test_a_sweep_tells_that_pools_have_their_own_command():
+    with pytest.raises(InputError, match="dse pools"):
+        sweep.from_text(TEXT)
+
+
+def test_pools_in_balance():
+    """Prices and power of a request add up; a budget answers as much more as a request takes less of it."""
+    quick = dataclasses.replace(ONE, rate=8.0, devices=4.0, watts=40.0, price=0.5)
+    pair, both = Match(ONE, quick, 0.05), Match(ONE, None, 0.0)
+    assert (pair.price, pair.watts, pair.first_token, pair.token) == (2.5, 140.0, pytest.approx(0.15), 0.02)
+    assert pair.share == pytest.approx(2.0 / 2.5)  # eight devices for four a second, four for eight
+    assert both.gain(pair) == (pytest.approx(1.25), pytest.approx(1.4), pytest.approx(1.25))
+    behind = dataclasses.replace(ONE, watts=110.0, price=2.5)
+    assert front([behind, ONE, quick]) == [quick] and front([behind, ONE]) == [ONE]
+
+
+@pytest.mark.slow
+def test_splitwise_beside_ours(capsys):
+    """2.35 times at equal cost and power, 1.4 at 0.8 of the cost, ± 20 %: unverified, its traces are not here."""
+    found = pools.match("sweeps/splitwise_pools.toml")
+    best = max(one.gain(other)[2] for one in found.pools for other in found.together)
+    with capsys.disabled():
+        print(f"\nat equal price and power: {best:.2f}, published 2.35 (unverified)")
+    assert len(found.pools) == 4 and best > 1.0
+    one = found.pools[0]
+    stated = dict(any_option=True, tp=8, precision="fp16", prompt_tokens=1020, output_tokens=129, request_time=0.0)
+    prefill, decode = (
+        dse.design("llama-2-70b", part.accelerator, part.labels["software"], n_devices=8,
+                   concurrency=float(part.labels["concurrency"]), **stated)
+        for part in one.parts
+    )  # fmt: skip
+    alone = dse.serve_pools(prefill, decode)
+    slower = min(part.rate for part in one.parts)
+    assert float(alone.requests_per_second) == pytest.approx(slower, rel=1e-3)
+    assert float(alone.time_per_output_token) == pytest.approx(one.token, rel=1e-3)
