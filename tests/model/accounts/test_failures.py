@@ -16,6 +16,7 @@ from dse.errors import InputError
 from dse.model.accounts.failures import Rates, Saving, best_interval, growth, lost_time, no_spare, slowed
 from dse.model.steps.training import StepTime
 from dse.model.work.convergence import critical_batch
+from dse.spec.sweep import from_text
 from dse.study import TRAINING
 from dse.types import Convergence, Reliability
 from tests.sweep.toy import sweep
@@ -315,4 +316,4 @@ def test_a_replica_answers_but_while_it_is_down():
     alone = dse.serve(replace(design, {f"{RELIABILITY}.spares": 0.0}))
     assert float(alone.availability) < up < 1.0
     with pytest.raises(InputError, match="checkpoint"):
-        sweep('checkpoint = ["in-memory"]', more="[serving]")
+        from_text('[workload]\nname = "llama-3-70b"\n[system]\nname = "h100"\n[serving]\n[axes]\ncheckpoint = [0, 1]')
