@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: Numbers of a system or a stack that only come whole, or as yes and no: no slope is asked of them.
 _WHOLE = frozenset({
     "n_devices", "domain", "cores", "tile_rows", "tile_columns", "in_network_reduction", "fused_elementwise",
-    "softmax_batch", "gradient_cache", "scatter_gather", "activation_output_kept",
+    "softmax_batch", "gradient_cache", "scatter_gather", "activation_output_kept", "node_devices",
     "nominal_clock",  # the clock of reference: another one is another chip
 })  # fmt: skip
 

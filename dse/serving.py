@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from dse.model import divisibility
 from dse.model.accounts.energy import whole_power
+from dse.model.accounts.failures import served_with_failures
 from dse.model.accounts.feasibility import bits_of
 from dse.model.choice import divides
 from dse.model.machine import technology
@@ -95,6 +96,7 @@ def serve(design: Design) -> ServingMetrics:
         **books.metrics,
         **{f"million_tokens_cost{part}": value for part, value in over(books.spent, million).items()},
         **{f"million_tokens_carbon{part}": value for part, value in over(books.emitted, million).items()},
+        **served_with_failures(design, held.weights),
         parameters=parameter_count(design.workload),
         feasible=reason == 0,
         infeasible_reason=reason,

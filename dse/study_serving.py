@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from dse.quantities import quantity
+from dse.quantities import duration, quantity
 from dse.study import OPTIONAL, Shown, Study, told_money, told_price
 from dse.types import INFEASIBLE_MEANING, Design, Infeasible, Precision, Scalar, ServingMetrics
 
@@ -14,7 +14,9 @@ _GB = 1e9
 
 #: Leaves that only training reads.
 _OF_TRAINING = (
-    "system.reliability.",
+    *(f"system.reliability.{name}" for name in (
+        "checkpoint", "storage_bandwidth", "copy_interference", "straggler_slowdown", "congestion",
+    )),
     *(f"mapping.{name}" for name in (
         "cp", "micro_batch", "virtual_stages", "recompute", "recompute_share", "zero_stage", "sequence_parallel",
         "dp_replicate", "offload_weights", "offload_activations", "offload_optimizer", "overlap_dp", "sharding.",
@@ -139,14 +141,18 @@ def _settings(design: Design) -> str:
 
 
 def _remark(total: str, metrics: Mapping[str, float], design: Design) -> str:
-    """Of memory how many requests it holds, of energy what power it takes by phase."""
+    """Of memory how many requests it holds and how often, of energy what power it takes by phase."""
     if total == "energy_per_output_token":
         return _power(metrics)
     if total == "million_tokens_cost":
         return told_money(total, metrics, design)
     if total != "peak_memory":
         return told_price(total, metrics)
-    return f"Room for {metrics['concurrency_limit']:,.0f} requests at once over all devices."
+    between = duration(metrics["time_between_failures"])
+    return (
+        f"Room for {metrics['concurrency_limit']:,.0f} requests at once over all devices. A replica answers "
+        f"{100 * metrics['availability']:.3f} % of the time: it fails every {between}."
+    )
 
 
 def _power(metrics: Mapping[str, float]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dse.types.choices import Load
 from dse.types.fields import COUNT, POSITIVE, POSITIVE_SHARE, SHARE, YES_OR_NO, Bounds, Scalar, metadata, record
-from dse.types.metrics import CARBON, ENERGY, MONEY
+from dse.types.metrics import CARBON, ENERGY, MONEY, RUN
 
 
 @record
@@ -181,6 +181,8 @@ class ServingMetrics:
     device_power: Scalar = metadata("", "W", "average board power of a device", group=ENERGY)
     decode_power: Scalar = metadata("", "W", "board power of a device while it decodes", group=ENERGY)
     prefill_power: Scalar = metadata("", "W", "board power of a device in steps that carry prompts", group=ENERGY)
+    time_between_failures: Scalar = metadata("", "s", "mean time between failures of a replica of the model", group=RUN)
+    availability: Scalar = metadata("", "1", "share of the time for which a replica answers", group=RUN)
     device_price: Scalar = metadata("", "USD", "price of an accelerator", group=MONEY)
     device_cost: Scalar = metadata("", "USD", "what making an accelerator costs; 0: not known", group=MONEY)
     device_cost_dies: Scalar = metadata("", "USD", "tested dies", group=MONEY)

@@ -12,11 +12,14 @@ import pytest
 
 import dse
 from dse.designs import leaf, replace
+from dse.errors import InputError
 from dse.model.accounts.failures import Rates, Saving, best_interval, growth, lost_time, no_spare, slowed
 from dse.model.steps.training import StepTime
 from dse.model.work.convergence import critical_batch
+from dse.spec.sweep import from_text
 from dse.study import TRAINING
 from dse.types import Convergence, Reliability
+from tests.sweep.toy import sweep
 
 DAY, HOUR = 86400.0, 3600.0
 RELIABILITY = "system.reliability"
@@ -266,3 +269,51 @@ def test_larger_batches_need_more_tokens_and_fewer_steps():
 def test_run_tokens_are_those_of_the_reference_batch():
     found = dse.evaluate(llama(critical_batch=8e6, reference_batch=2048 * 8192.0))
     assert float(found.tokens_needed) == pytest.approx(15.6e12, rel=1e-6)
+
+
+# --- doors ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("more", "asked"),
+    [
+        ("", False),
+        ("[output]\nrun = true", True),
+        ("[output]\nrun = false", False),
+        ('[objective]\nminimize = "run_time_with_failures"', True),
+        ('[constraints]\nall = ["goodput_fraction >= 0.9"]', True),
+        ('[objective]\nminimize = "run_time"', False),
+    ],
+)
+def test_sweeps_have_the_metrics_of_runs_where_they_ask_for_them(more, asked):
+    assert ("goodput_fraction" in sweep(more=more).metrics) is asked
+
+
+def test_a_kind_of_checkpoint_is_an_axis():
+    spec = sweep('checkpoint = ["synchronous", "in-memory"]\ncritical_batch = [1e4]')
+    assert set(TRAINING.group("run")) <= set(spec.metrics)
+    with pytest.raises(InputError, match="asynchronous, in-memory, synchronous"):
+        llama("lazy")
+    with pytest.raises(InputError, match="true or false"):
+        sweep(more='[output]\nrun = "yes"')
+
+
+def test_one_design_is_told_with_its_failures():
+    told = TRAINING.remark("run_time_with_failures", vars(dse.evaluate(llama())), llama())
+    assert told.startswith("Effective training time: 92.6 %. The job fails every 3 h 5 min")
+
+
+# --- serving --------------------------------------------------------------------------------------------------
+
+
+def test_a_replica_answers_but_while_it_is_down():
+    design = dse.design("llama-3-70b", "h100", tp=8, dp=16, spares=6)
+    served = dse.serve(design)
+    between, up = float(served.time_between_failures), float(served.availability)
+    load = float(served.peak_memory_weights) / 2.5e9
+    assert between * (1.0 / up - 1.0) == pytest.approx(600.0 + load, rel=0.02)
+    assert between == pytest.approx(419**-1 * 54 * DAY * 16384 / 8, rel=0.01)
+    alone = dse.serve(replace(design, {f"{RELIABILITY}.spares": 0.0}))
+    assert float(alone.availability) < up < 1.0
+    with pytest.raises(InputError, match="checkpoint"):
+        from_text('[workload]\nname = "llama-3-70b"\n[system]\nname = "h100"\n[serving]\n[axes]\ncheckpoint = [0, 1]')
