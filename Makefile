@@ -40,7 +40,7 @@ calibrate: $(VENV)/.installed  ## refit kernels, links, clocks and engines of th
 	mkdir -p results
 	$(BIN)/python -m docs.make.kernels docs/kernels.md $(KERNELS) --folds 3 --catalog hw_catalog -o results/kernels.toml
 	$(BIN)/python -m docs.make.energy docs/energy.md $(ENERGY) --catalog hw_catalog -o results/energy.toml
-	$(if $(SERVED),$(BIN)/python -m docs.make.serving docs/serving.md $(SERVED) --catalog hw_catalog -o results/engines.toml)
+	$(if $(SERVED),$(BIN)/python -m docs.make.serving docs/serving.md $(SERVED) $(ENERGY) --catalog hw_catalog -o results/engines.toml)
 
 notebooks: $(VENV)/.installed-test  ## bring each notebook in line with its .py and execute a copy of it
 	$(BIN)/jupytext --sync notebooks/*.py

@@ -71,6 +71,7 @@ class Inside(NamedTuple):
     design: Design  #: as it runs: at the clock that its power allows
     layer: Mapping[str, Scalar] = types.MappingProxyType({})  #: parts of the time of one layer and micro-batch
     sections: Mapping[str, Sequence[Operator]] = types.MappingProxyType({})  #: section → its operators
+    phases: Mapping[str, Any] = types.MappingProxyType({})  #: kind of step → its seconds by what bounds them
 
 
 class Shown(NamedTuple):

@@ -15,7 +15,7 @@ from dse.model.serving.memory import weight_bytes
 from dse.model.serving.work import attention_operators, cache_bytes, stage_of
 from dse.model.work.parameters import parameter_count
 from dse.pools import serve_pools
-from dse.serving import serve
+from dse.serving import bounds, serve, steps
 from dse.study_serving import SERVING
 from dse.types import Infeasible, Serving
 
@@ -328,3 +328,15 @@ def test_pools_serve_as_the_slower_of_them():
     assert found.request_latency == pytest.approx(
         float(found.time_to_first_token + 149.0 * found.time_per_output_token), rel=1e-5
     )
+
+
+def test_what_bounds_a_token_adds_up():
+    """Decoding few waits for memory and links, prompts for compute; of both kinds of steps and of the token."""
+    for workload, mapping in (("llama-3-70b", dict(tp=8)), ("deepseek-v3", dict(tp=8, ep=8))):
+        stated = dict(concurrency=16, prompt_tokens=8192, precision="fp8", any_option=True)
+        design = dse.design(workload, "h200-sxm-141gb", "vllm", **stated, **mapping)
+        by_step, by_token = steps(design), bounds(design)
+        assert float(by_token.total) == pytest.approx(float(serve(design).time_per_output_token), rel=1e-5)
+        assert min(map(float, (*by_token, *by_step.decode, *by_step.prefill))) >= 0.0
+        assert by_step.decode.memory > 5.0 * by_step.decode.compute
+        assert by_step.prefill.compute > by_step.prefill.memory
