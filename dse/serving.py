@@ -75,6 +75,7 @@ def serve(design: Design) -> ServingMetrics:
         requests_per_second=rate,
         share_in_time=in_time,
         goodput=rate * in_time,
+        context_switch_time=held.a_sequence / design.system.host.bandwidth,
         concurrency_limit=ranks * jnp.minimum(held.sequences, engine.most_sequences),
         prefill_share=found.mixed,
         peak_memory=held.weights + cache + held.runtime,
@@ -164,6 +165,8 @@ def _reason(
         Infeasible.power: (clock_ratio(system.accelerator.power) > HIGHEST_CLOCK) | over,
         Infeasible.latency: late | slow,
     }  # fmt: skip
+    if w.recurrent is not None:
+        broken[Infeasible.heads_not_divisible] |= ~divides(m.tp, w.recurrent.state_heads)
     if w.experts is not None and m.experts is not None:
         whole = {"tp": m.tp, "dp_replicate": 1.0, "stage_devices": m.tp * m.dp}
         fits = divisibility.experts_fit({**vars(w.experts), **vars(m.experts), **whole}, divides)

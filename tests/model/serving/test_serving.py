@@ -134,6 +134,15 @@ def test_training_tells_what_it_does_not_model():
         assert int(found.infeasible_reason) & Infeasible.layers_unsupported and np.isfinite(float(found.step_time))
 
 
+def test_a_context_is_switched_over_the_link_to_the_host():
+    """The bytes of a request's cache over that rate (Fu 2024); more of them the longer it is."""
+    short, long = (metrics(prompt_tokens=tokens, output_tokens=1.0, paged=0) for tokens in (4096, 65536))
+    cache = 2.0 * 2.0 * 80 * 128 * 65537  # one of eight key/value heads on each of eight devices
+    bandwidth = dse.design("llama-3-70b", "h100-sxm-80gb").system.host.bandwidth
+    assert long["context_switch_time"] == pytest.approx(cache / bandwidth, rel=1e-4)
+    assert long["context_switch_time"] > 15.0 * short["context_switch_time"]
+
+
 def test_weights_are_the_parameters_in_their_format():
     """In gigabytes, not gibibytes; tp splits them; embedding and head stay in 16 bits."""
     shape = catalog.workload("llama-3-70b")
