@@ -32,7 +32,7 @@ def launch(
     any_option: AnyOption = False,
     arguments: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Take what a file of the tool's arguments states; --set goes before it."),
+        typer.Option(metavar="FILE", help="Take what a file of the tool's arguments states, but for what --set says [default: none]."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
