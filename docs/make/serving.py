@@ -71,7 +71,8 @@ LINES = (
 
 #: Kind of figure with an interval → in words.
 KINDS = {
-    "token": "time of a token", "first": "time to the first token", "latency": "time of a request", "rate": "throughput",
+    "token": "time of a token", "first": "time to the first token", "latency": "time of a request",
+    "rate": "throughput",
     "energy": "energy of a token",
 }
 
