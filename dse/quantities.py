@@ -45,6 +45,8 @@ def scale(value: float, units: str) -> tuple[float, str]:
     """Factor and name of the units in which a quantity of about ``value``, in SI ``units``, is written."""
     if units == "USD" and abs(value) >= 1e6:
         return (1e-9, "billion USD") if abs(value) >= 1e9 else (1e-6, "million USD")
+    if units == "1/m^2" and 0.0 < abs(value) < 1e8:  # defects, where transistors are some 1e14
+        return 1e-4, "/cm²"
     if units in _WRITTEN:
         return _WRITTEN[units]
     if units == "kg" and value:

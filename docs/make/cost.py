@@ -73,7 +73,8 @@ def _leaves() -> str:
             continue
         units, default = about["units"], about["default"]
         value = choice_name(about["enum"](int(default))) if "enum" in about else quantities.setting(default, units)
-        rows.append([f"`{short_name(path)}`", value, about["long_name"], about.get("source", "")])
+        source = about.get("source", "that of the accelerator")
+        rows.append([f"`{short_name(path)}`", value, about["long_name"], source])
     header = ("leaf", "default", "what", "source")
     return table(header, rows, words=header)
 

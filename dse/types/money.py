@@ -64,20 +64,30 @@ class Assembly:
     substrate. ``bond_yield`` is of one die on its carrier, or on the substrate where there is no carrier.
     """
 
-    carrier_scale: Scalar = metadata("k", "1", "area of the carrier over that of what stands on it", default=0.0)
-    carrier_price: Scalar = metadata("", "USD", "price of a wafer of carriers, 300 mm", default=0.0)
-    carrier_defects: Scalar = metadata("", "1/m^2", "defects on an area of the carrier", default=0.0)
-    carrier_clustering: Scalar = metadata("", "1", "clustering of these defects", default=6.0, bounds=POSITIVE)
+    carrier_scale: Scalar = metadata(
+        "k", "1", "area of the carrier over that of what stands on it", default=0.0, source="none"
+    )
+    carrier_price: Scalar = metadata("", "USD", "price of a wafer of carriers, 300 mm", default=0.0, source="none")
+    carrier_defects: Scalar = metadata("", "1/m^2", "defects on an area of the carrier", default=0.0, source="none")
+    carrier_clustering: Scalar = metadata(
+        "", "1", "clustering of these defects", default=6.0, bounds=POSITIVE, source=_ACTUARY
+    )
     bond_yield: Scalar = metadata(
-        "b", "1", "share of dies that survive their bonding", default=0.998, bounds=POSITIVE_SHARE
+        "b", "1", "share of dies that survive their bonding", default=0.998, bounds=POSITIVE_SHARE,
+        source="estimate: flip-chip in volume; actuary has 0.99, CATCH 0.999",
+    )  # fmt: skip
+    bond_defects: Scalar = metadata(
+        "", "1/m^2", "defects of a bonded face on an area of the dies", default=0.0, source="none"
     )
-    bond_defects: Scalar = metadata("", "1/m^2", "defects of a bonded face on an area of the dies", default=0.0)
-    bond_price: Scalar = metadata("", "USD/m^2", "what bonding an area of dies costs", default=0.0)
-    bump_price: Scalar = metadata("", "USD/m^2", "bumps on an area of dies", default=0.005 / _MM2)
+    bond_price: Scalar = metadata(
+        "", "USD/m^2", "what bonding an area of dies costs", default=0.0, source="in the carrier"
+    )
+    bump_price: Scalar = metadata("", "USD/m^2", "bumps on an area of dies", default=0.005 / _MM2, source=_ACTUARY)
     design_rate: Scalar = metadata(
-        "", "USD/m^2", "design of an area of the carrier, or of the substrate alone", default=3000.0 / _MM2
-    )
-    design_fixed: Scalar = metadata("", "USD", "design of a package, whatever its area", default=0.3e6)
+        "", "USD/m^2", "design of an area of the carrier, or of the substrate alone", default=3000.0 / _MM2,
+        source=_ACTUARY,
+    )  # fmt: skip
+    design_fixed: Scalar = metadata("", "USD", "design of a package, whatever its area", default=0.3e6, source=_ACTUARY)
 
 
 def _restated(name: str, default: float, source: str = "") -> Any:
@@ -185,12 +195,13 @@ class Fab:
         source="analysts' bills of 2025: 1,350 USD for 80 GB of H100, 2,900 USD for 192 GB of B200",
     )  # fmt: skip
     memory_unit: Scalar = metadata(
-        "", "B", "capacity of a stack of memory where the stacks are not known", default=16e9, bounds=POSITIVE
-    )
+        "", "B", "capacity of a stack of memory where the stacks are not known", default=16e9, bounds=POSITIVE,
+        source="HBM2e and HBM3 of eight layers",
+    )  # fmt: skip
     memory_area: Scalar = metadata(
         "", "m^2", "area of a stack of memory on its carrier", default=110e-6, source="HBM: about 10 mm x 11 mm"
     )
-    die_test: Scalar = metadata("", "USD", "test of a die before it is packaged", default=0.0)
+    die_test: Scalar = metadata("", "USD", "test of a die before it is packaged", default=0.0, source="in the wafer")
     coverage: Scalar = metadata(
         "c", "1", "share of bad dies that this test finds", default=1.0, bounds=SHARE, source="known good dies"
     )
@@ -243,7 +254,9 @@ class Made:
         "", "1", "blocks of a compute die that may be defect, up to 16", default=0.0, bounds=Bounds(high=16.0)
     )
     block_area: Scalar = metadata("", "1", "share of a compute die in such blocks", default=0.0, bounds=SHARE)
-    volume: Scalar = metadata("", "1", "units made, which share the design", default=1e6, bounds=POSITIVE)
+    volume: Scalar = metadata(
+        "", "1", "units made, which share the design", default=1e6, bounds=POSITIVE, source=_ESTIMATE
+    )
     reuse: Scalar = metadata(
         "", "1", "products of that volume that share the design of the dies", default=1.0, bounds=_AT_LEAST_ONE
     )
@@ -324,7 +337,9 @@ class Emissions:
         "", "kg/m^2", "carrier and substrate, an area of what stands on them", default=1.0 / _CM2,
         source="estimate: ACT's area of 28 nm",
     )  # fmt: skip
-    memory: Scalar = metadata("", "kg/B", "device memory", default=0.065 / 1e9, source=f"DDR4 of 10 nm: {_ACT}")
+    memory_intensity: Scalar = metadata(
+        "", "kg/B", "device memory", default=0.065 / 1e9, source=f"DDR4 of 10 nm: {_ACT}"
+    )
     watt: Scalar = metadata(
         "", "kg/W", "accelerator whose dies are not known, a watt of its power limit", default=0.15,
         source="estimate: as the accelerators whose dies are known",

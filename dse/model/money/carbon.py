@@ -49,7 +49,7 @@ def device_carbon(accelerator: Accelerator, emissions: Emissions) -> Embodied:
     made, fab = accelerator.made, accelerator.fab or Fab()
     by_power = emissions.watt * accelerator.power.tdp
     if made is None and accelerator.chip is None:
-        return Embodied(by_power, emissions.memory * accelerator.memory.capacity, 0.0)
+        return Embodied(by_power, emissions.memory_intensity * accelerator.memory.capacity, 0.0)
     made = made or Made()
     parts = parts_of(accelerator, made, fab)
     found = _of_parts(parts, made, fab, emissions)
@@ -64,7 +64,7 @@ def _of_parts(parts: Parts, made: Made, fab: Fab, emissions: Emissions) -> Embod
     dies = die_carbon(done.linked, done.compute.good, parts.process, emissions)
     dies = dies + die_carbon(parts.base, done.base.good, parts.base_process, emissions)
     stands = jnp.maximum(done.linked, parts.base) + parts.memory_area
-    return Embodied(dies, emissions.memory * parts.memory_bytes, emissions.carrier * stands)
+    return Embodied(dies, emissions.memory_intensity * parts.memory_bytes, emissions.carrier * stands)
 
 
 def emitted(embodied: Embodied, emissions: Emissions, prices: Prices, devices: Scalar, power: Scalar) -> Emitted:

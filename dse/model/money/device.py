@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model.money.design import DesignCost, die_design, package_design
-from dse.model.money.die import Die, die
+from dse.model.money.die import LEAST_YIELD, Die, die
 from dse.model.money.package import Package, assembly, package
 from dse.types import Accelerator, Fab, LogicNode, Made, Prices, Process, Scalar
 
@@ -92,9 +92,8 @@ def making(parts: Parts, made: Made, fab: Fab) -> Making:
     using = assembly(made.packaging, fab)
     stacked = using.bond_price + using.bond_defects > 0.0  # each base die with its share of the compute dies
     stands = jnp.where(stacked, jnp.maximum(linked, parts.base), linked + parts.base)
-    a_base = using.bond_yield ** (chiplets / made.base_chiplets) / (
-        1.0 + using.bond_defects * linked / made.base_chiplets
-    )
+    a_base = using.bond_yield ** (chiplets / made.base_chiplets)
+    a_base = jnp.maximum(a_base / (1.0 + using.bond_defects * linked / made.base_chiplets), LEAST_YIELD)
     dies = jnp.where(stacked, made.base_chiplets, chiplets + based * made.base_chiplets)
     dies = dies + jnp.where(using.carrier_scale > 0.0, parts.units, 0.0)
     quality = compute.quality**chiplets * base.quality ** (based * made.base_chiplets)

@@ -13,6 +13,9 @@ _PI = 3.141592653589793
 #: Least area of a die in m^2, so that nothing divides by zero.
 _LEAST = 1e-12
 
+#: Share of dies or packages that work below which they are not told apart.
+LEAST_YIELD = 1e-6
+
 #: Defective blocks that are counted, one by one.
 MOST_SPARE = 16
 
@@ -71,6 +74,6 @@ def die(area: Scalar, process: Process, fab: Fab, made: Made) -> Die:
     ``(raw + test) / Y_t`` each (CATCH, Graening et al. 2025). With ``c = 1`` this is the known good die ``raw / Y``.
     """
     raw = process.wafer_price / dies_per_wafer(area, fab)
-    good = die_yield(area, process, fab, made)
-    passing = 1.0 - (1.0 - good) * fab.coverage
+    good = jnp.maximum(die_yield(area, process, fab, made), LEAST_YIELD)
+    passing = good + (1.0 - good) * (1.0 - fab.coverage)  # which small yields do not vanish in
     return Die(raw, (raw + fab.die_test) / passing, good, good / passing)

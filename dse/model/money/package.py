@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model.choice import choose
-from dse.model.money.die import dies_per_wafer, survival
+from dse.model.money.die import LEAST_YIELD, dies_per_wafer, survival
 from dse.types import Assembly, Fab, Packaging, Scalar
 
 #: Package areas in m^2 above which substrates of several dies have more layers (chiplet actuary).
@@ -57,8 +57,8 @@ def package(
     carrier = jnp.where(
         carried, using.carrier_price / dies_per_wafer(carrier_area, fab) + fab.carrier_dicing * carrier_area, 0.0
     )
-    made = survival(carrier_area, using.carrier_defects, using.carrier_clustering)
-    bond = using.bond_yield**dies * quality
+    made = jnp.maximum(survival(carrier_area, using.carrier_defects, using.carrier_clustering), LEAST_YIELD)
+    bond = jnp.maximum(using.bond_yield**dies * quality, LEAST_YIELD)
     attach = jnp.where(carried, fab.attach_yield, 1.0)
     stands = jnp.where(carried, carrier_area, area)
     substrate_area = fab.substrate_scale * stands

@@ -12,7 +12,7 @@ import pytest
 
 from dse import catalog
 from dse.measured.comparison import compare, validate
-from dse.model.money.carbon import die_carbon
+from dse.model.money.carbon import device_carbon, die_carbon
 from dse.model.money.device import Bill, bill, price_of
 from dse.model.money.die import die, die_yield, dies_per_wafer, survival
 from dse.types import Emissions, Fab, Made, Packaging, Prices, Process
@@ -148,6 +148,23 @@ def test_prices_are_those_as_sold_else_of_the_bill_else_of_the_power():
     unknown, nothing = price_of(accelerator("a30", price=0.0), prices)
     assert unknown == pytest.approx(35.0 * 165.0) and float(nothing.total) == 0.0
     assert price_of(catalog.accelerator("h100"), prices) == (35.0 * 700.0, Bill(0.0, 0.0, 0.0, 0.0, 0.0, 0.0))
+
+
+def test_no_bill_is_nan():
+    """In single precision, for chips that no fab would make."""
+    draw = np.random.default_rng(0)
+
+    def of(area, base, stacks, defects, chiplets, packaging):
+        node = dataclasses.replace(GPU.chip.node, defect_density=defects)
+        chip = dataclasses.replace(GPU.chip, die_area=area, base_area=base, stacks=stacks, node=node, base_node=node)
+        made = Made(chiplets=chiplets, packaging=packaging, blocks=100.0, spare_blocks=5.0, block_area=0.5)
+        accelerator = dataclasses.replace(GPU, chip=chip, made=made)
+        return jnp.stack([*bill(accelerator), *device_carbon(accelerator, Emissions())])
+
+    ranges = [(1e-7, 1.0), (1e-9, 1.0), (1e-2, 1e5), (1e-3, 1e7), (1.0, 1e4)]
+    at = [np.exp(draw.uniform(np.log(low), np.log(high), 500)).astype(np.float32) for low, high in ranges]
+    found = jax.jit(jax.vmap(of))(*at, draw.integers(0, 5, 500).astype(np.float32))
+    assert np.all(np.isfinite(found)) and np.all(found >= 0.0)
 
 
 def test_no_die_is_larger_than_the_reticle():
