@@ -25,12 +25,13 @@ test: $(VENV)/.installed-test  ## run every test but the slow ones, and print th
 test-slow: $(VENV)/.installed-test  ## run the slow tests alone (TESTS=…)
 	$(BIN)/python -m pytest --durations=20 -m slow $(TESTS)
 
-docs: $(VENV)/.installed-test  ## regenerate docs/reference.md, docs/files.md, docs/accuracy.md, docs/technology.md, docs/ablation.md, docs/systems.md and docs/benchmarks.md (TABLES=…)
+docs: $(VENV)/.installed-test  ## regenerate docs/reference.md, docs/files.md, docs/accuracy.md, docs/technology.md, docs/cost.md, docs/ablation.md, docs/systems.md and docs/benchmarks.md (TABLES=…)
 	$(BIN)/python -m docs.make.reference docs/reference.md
 	$(BIN)/python -m docs.make.files docs/files.md
 	$(BIN)/python -m docs.make.files docs/glossary.md
 	$(BIN)/python -m docs.make.accuracy docs/accuracy.md $(TABLES)
 	$(BIN)/python -m docs.make.technology docs/technology.md
+	$(BIN)/python -m docs.make.cost docs/cost.md
 	$(BIN)/python -m docs.make.ablation docs/ablation.md
 	$(BIN)/python -m docs.make.systems docs/systems.md
 	$(BIN)/python -m docs.make.benchmarks docs/benchmarks.md
@@ -39,7 +40,7 @@ calibrate: $(VENV)/.installed  ## refit kernels, links, clocks and engines of th
 	mkdir -p results
 	$(BIN)/python -m docs.make.kernels docs/kernels.md $(KERNELS) --folds 3 --catalog hw_catalog -o results/kernels.toml
 	$(BIN)/python -m docs.make.energy docs/energy.md $(ENERGY) --catalog hw_catalog -o results/energy.toml
-	$(if $(SERVED),$(BIN)/python -m docs.make.serving docs/serving.md $(SERVED) --catalog hw_catalog -o results/engines.toml)
+	$(if $(SERVED),$(BIN)/python -m docs.make.serving docs/serving.md $(SERVED) $(ENERGY) --catalog hw_catalog -o results/engines.toml)
 
 notebooks: $(VENV)/.installed-test  ## bring each notebook in line with its .py and execute a copy of it
 	$(BIN)/jupytext --sync notebooks/*.py

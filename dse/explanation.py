@@ -77,6 +77,7 @@ class Explanation:
     memory_capacity: float
     layer: list[Share]  #: parts of the time of one layer and micro-batch
     operators: list[OperatorRow]
+    phases: dict[str, list[Share]]  #: kind of step → its seconds by what bounds them; empty where there is one kind
     elasticity_of: str  #: the metric
     elasticities: list[Elasticity]  #: largest first
     reasons: list[Reason]  #: empty when the design can run
@@ -106,6 +107,7 @@ class Explanation:
             },
             "host_bound": self.host_bound,
             "operators": [o._asdict() for o in self.operators],
+            "phases": {name: [part._asdict() for part in parts] for name, parts in self.phases.items()},
             "elasticity_of": self.elasticity_of,
             "elasticities": [e._asdict() for e in self.elasticities],
         }
@@ -147,6 +149,7 @@ def explain(design: Design, metric: str | None = None, study: Study | str = TRAI
             for (section, name, kind), kernels in zip(inside, numbers.kernels, strict=True)
             if kernels.present
         ],
+        phases={name: _shares({p: float(s) for p, s in parts.items()}) for name, parts in numbers.phases.items()},
         elasticity_of=metric,
         elasticities=_elasticities(design, numbers.slopes),
         reasons=reasons(built, metrics, study),
@@ -175,6 +178,7 @@ class _Numbers(NamedTuple):
     capacity: Scalar
     layer: dict[str, Scalar]
     kernels: list[_Kernels]
+    phases: dict[str, dict[str, Scalar]]
 
 
 #: Section, name and kind of an operator.
@@ -205,6 +209,7 @@ def _numbers(study: Study, metric: str, stated: Design) -> tuple[_Numbers, list[
         capacity=study.capacity(design),
         layer=dict(inside.layer),
         kernels=[_kernels(operator, rates) for _, operator in operators],
+        phases={name: dict(parts._asdict()) for name, parts in inside.phases.items()},
     )
     return numbers, [(section, operator.name, operator.kind) for section, operator in operators]
 

@@ -21,7 +21,11 @@ _PREFIXES = [
 #: SI units that take no prefix → factor to what they are written in, and its name.
 _WRITTEN = {
     "K": (1.0, "K"), "USD": (1.0, "USD"), "m": (1e3, "mm"), "m^2": (1e6, "mm²"), "1/m^2": (1e-12, "M/mm²"),
-    "B/m^2": (1e-12, "MB/mm²"), "B/s/m": (1e-12, "GB/s/mm"),
+    "B/m^2": (1e-12, "MB/mm²"), "B/s/m": (1e-12, "GB/s/mm"), "kg/J": (3.6e9, "g/kWh"), "USD/J": (3.6e6, "USD/kWh"),
+    "kg/m^2": (0.1, "g/cm²"), "J/m^2": (1e-4 / 3.6e6, "kWh/cm²"), "USD/m^2": (1e-6, "USD/mm²"),
+    "USD/(B/s)": (1e9, "USD/(GB/s)"), "USD/B": (1e9, "USD/GB"), "kg/B": (1e12, "g/GB"),
+    "1/s": (365.25 * 86400, "/year"), "USD/W": (1.0, "USD/W"), "kg/W": (1.0, "kg/W"),
+    "1/s/USD": (1e6, "/s per million USD"),
 }  # fmt: skip
 
 #: Plain numbers below this are written out.
@@ -39,19 +43,29 @@ _SINGLE = 2e-7
 
 def scale(value: float, units: str) -> tuple[float, str]:
     """Factor and name of the units in which a quantity of about ``value``, in SI ``units``, is written."""
+    if units == "USD" and abs(value) >= 1e6:
+        return (1e-9, "billion USD") if abs(value) >= 1e9 else (1e-6, "million USD")
     if units in _WRITTEN:
         return _WRITTEN[units]
+    if units == "kg" and value:
+        return _mass(abs(value))
     if units == "B" and value >= 2**20:
         return 1.0 / GIB, "GiB"
-    if units == "kg" and value >= 1e3:
-        unit, prefix = _prefix(value / 1e3)
-        return 1e-3 / unit, f"{prefix}t"
-    name = {"1": "", "s-1": "/s"}.get(units, units)
+    name = {"1": "", "s-1": "/s", "1/USD": "/USD"}.get(units, units)
     size = abs(value)
     if not size or not math.isfinite(size) or (units == "s" and size >= 1.0) or (not name and size < _PLAIN):
         return 1.0, name
     unit, prefix = _prefix(size)
     return 1.0 / unit, prefix + name
+
+
+def _mass(kilograms: float) -> tuple[float, str]:
+    """Grams or tonnes, with their prefix."""
+    if 1.0 <= kilograms < 1e3:
+        return 1.0, "kg"
+    whole, name = (kilograms / 1e3, "t") if kilograms >= 1e3 else (kilograms * 1e3, "g")
+    unit, prefix = _prefix(whole)
+    return whole / kilograms / unit, prefix + name
 
 
 def _prefix(size: float) -> tuple[float, str]:
@@ -70,8 +84,10 @@ def sold(value: float) -> tuple[float, str]:
 def quantity(value: float, units: str) -> str:
     """A result in SI ``units``, to three digits.
 
-    >>> quantity(2.039e12, "B/s"), quantity(63.25, "s"), quantity(80 * GIB, "B"), quantity(3.42e4, "kg")
-    ('2.04 TB/s', '63.2 s', '80.0 GiB', '34.2 t')
+    >>> quantity(2.039e12, "B/s"), quantity(63.25, "s"), quantity(80 * GIB, "B")
+    ('2.04 TB/s', '63.2 s', '80.0 GiB')
+    >>> quantity(54.63e6, "USD"), quantity(42538.3, "kg"), quantity(1.4e-4, "kg")
+    ('54.6 million USD', '42.5 t', '140 mg')
     """
     if not value:
         return _joined("0", scale(value, units)[1])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
 from dse.model import divisibility
+from dse.model.accounts.bounds import BoundBy
 from dse.model.accounts.energy import whole_power
 from dse.model.accounts.failures import served_with_failures
 from dse.model.accounts.feasibility import bits_of
@@ -16,11 +17,12 @@ from dse.model.machine import technology
 from dse.model.machine.power import at_clock, clock_ratio
 from dse.model.machine.rates import matrix_rate
 from dse.model.money.account import a_million, account, over
+from dse.model.serving.bounds import PhaseBounds, phase_bounds, token_bounds
 from dse.model.serving.energy import drawn
 from dse.model.serving.goodput import share_in_time
 from dse.model.serving.memory import Room, room
-from dse.model.serving.steady import Served, served
-from dse.model.serving.work import ranks_of_experts, stage_of
+from dse.model.serving.steady import Phases, Served, served
+from dse.model.serving.work import Stage, ranks_of_experts, stage_of
 from dse.model.steps.operating import HIGHEST_CLOCK, is_limited
 from dse.model.work.parameters import parameter_count
 from dse.types import Design, Engine, Infeasible, Load, Requests, Scalar, Serving, ServingMetrics
@@ -41,13 +43,7 @@ def serve(design: Design) -> ServingMetrics:
     Returns:
         Metrics of scalars in SI units; parts add up to their total.
     """
-    design = at_its_clock(technology.generated(design))
-    requests = design.workload.requests or Requests()
-    serving = design.mapping.serving or Serving()
-    engine = design.software.engine or Engine()
-    stage = stage_of(design)
-    held = room(stage, requests, serving, engine)
-    found, phases = served(design, stage, requests, serving, engine, held)
+    design, stage, requests, serving, engine, held, found, phases = _served(design)
     ranks = design.mapping.dp
     devices = ranks * design.mapping.tp * design.mapping.pp
     first = engine.request_time + found.waiting + found.prompt
@@ -79,6 +75,7 @@ def serve(design: Design) -> ServingMetrics:
         requests_per_second=rate,
         share_in_time=in_time,
         goodput=rate * in_time,
+        context_switch_time=held.a_sequence / design.system.host.bandwidth,
         concurrency_limit=ranks * jnp.minimum(held.sequences, engine.most_sequences),
         prefill_share=found.mixed,
         peak_memory=held.weights + cache + held.runtime,
@@ -101,6 +98,43 @@ def serve(design: Design) -> ServingMetrics:
         feasible=reason == 0,
         infeasible_reason=reason,
     )
+
+
+class _Parts(NamedTuple):
+    """What serving is made of, before it is told."""
+
+    design: Design  # at the clock that is set
+    stage: Stage
+    requests: Requests
+    serving: Serving
+    engine: Engine
+    held: Room
+    found: Served
+    phases: Phases
+
+
+def _served(design: Design) -> _Parts:
+    design = at_its_clock(technology.generated(design))
+    requests = design.workload.requests or Requests()
+    serving = design.mapping.serving or Serving()
+    engine = design.software.engine or Engine()
+    stage = stage_of(design)
+    held = room(stage, requests, serving, engine)
+    found, phases = served(design, stage, requests, serving, engine, held)
+    return _Parts(design, stage, requests, serving, engine, held, found, phases)
+
+
+def steps(design: Design) -> PhaseBounds:
+    """Seconds of a step that decodes and of one that carries prompts, by what bounds them; as pure as :func:`serve`."""
+    one = _served(design)
+    return phase_bounds(ranks_of_experts(design), one.serving, one.engine, one.phases)
+
+
+def bounds(design: Design) -> BoundBy:
+    """Seconds of an output token by what bounds them: compute, memory, network, the rest; as pure as :func:`serve`."""
+    one = _served(design)
+    by_phase = phase_bounds(ranks_of_experts(design), one.serving, one.engine, one.phases)
+    return token_bounds(one.serving, one.found, by_phase)
 
 
 def at_its_clock(design: Design) -> Design:
@@ -131,6 +165,8 @@ def _reason(
         Infeasible.power: (clock_ratio(system.accelerator.power) > HIGHEST_CLOCK) | over,
         Infeasible.latency: late | slow,
     }  # fmt: skip
+    if w.recurrent is not None:
+        broken[Infeasible.heads_not_divisible] |= ~divides(m.tp, w.recurrent.state_heads)
     if w.experts is not None and m.experts is not None:
         whole = {"tp": m.tp, "dp_replicate": 1.0, "stage_devices": m.tp * m.dp}
         fits = divisibility.experts_fit({**vars(w.experts), **vars(m.experts), **whole}, divides)

@@ -71,6 +71,7 @@ class Inside(NamedTuple):
     design: Design  #: as it runs: at the clock that its power allows
     layer: Mapping[str, Scalar] = types.MappingProxyType({})  #: parts of the time of one layer and micro-batch
     sections: Mapping[str, Sequence[Operator]] = types.MappingProxyType({})  #: section → its operators
+    phases: Mapping[str, Any] = types.MappingProxyType({})  #: kind of step → its seconds by what bounds them
 
 
 class Shown(NamedTuple):
@@ -295,6 +296,7 @@ def _training_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str,
         "storage": "host_tiers.storage_capacity, what the shares of mapping.tiers put there",
         "stack_lacks": _lacked(design),
         **_experts_numbers(design),
+        "layers_unsupported": "sparse attention" if w.recurrent is None else f"{w.recurrent.recurrent_layers:g} layers",
         "offload_too_few_layers": f"layers={w.n_layers:g}, pp={m.pp:g}",
         "power": f"limit {system.accelerator.power.limit or system.accelerator.power.tdp:g} W",
         "precision_unsupported": f"precision={Precision(int(m.precision)).name.replace('_', '-')}",
@@ -410,9 +412,9 @@ def told_price(total: str, metrics: Mapping[str, float]) -> str:
 
 
 def told_money(total: str, metrics: Mapping[str, float], design: Design) -> str:
-    """What hours, years and tokens cost, or emit."""
+    """What hours, years and tokens cost, or tokens emit."""
     if total.endswith("carbon"):
-        return f"A million tokens emit {quantity(1e3 * metrics['million_tokens_carbon'], 'g')}."
+        return f"A million tokens emit {quantity(metrics['million_tokens_carbon'], 'kg')}."
     return (
         f"An hour of a device costs {metrics['device_hour_cost']:.2f} USD, a year of the whole system "
         f"{quantity(metrics['yearly_cost'], 'USD')}, a million tokens {metrics['million_tokens_cost']:.3g} USD: "

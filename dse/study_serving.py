@@ -144,7 +144,7 @@ def _remark(total: str, metrics: Mapping[str, float], design: Design) -> str:
     """Of memory how many requests it holds and how often, of energy what power it takes by phase."""
     if total == "energy_per_output_token":
         return _power(metrics)
-    if total in ("million_tokens_cost", "million_tokens_carbon"):
+    if total == "million_tokens_cost":
         return told_money(total, metrics, design)
     if total != "peak_memory":
         return told_price(total, metrics)
@@ -170,6 +170,13 @@ def _power(metrics: Mapping[str, float]) -> str:
     )
 
 
+def _bounds(design: Design) -> Any:
+    """``dse.serving.bounds``, imported when it is first traced."""
+    from dse.serving import bounds
+
+    return bounds(design)
+
+
 def _inside(design: Design) -> Any:
     """The operators of one layer in a decode step and in a step that computes prompts alone, and the head."""
     import jax.numpy as jnp
@@ -177,10 +184,11 @@ def _inside(design: Design) -> Any:
     from dse.model.machine.technology import generated
     from dse.model.serving.batch import Batch
     from dse.model.serving.work import ranks_of_experts, stage_of, step_work
+    from dse.serving import at_its_clock, steps
     from dse.study import Inside
     from dse.types import Requests, Serving
 
-    built = generated(design)
+    built = at_its_clock(generated(design))
     requests, serving = built.workload.requests or Requests(), built.mapping.serving or Serving()
     stage, ranks = stage_of(built), ranks_of_experts(built)
     context = requests.prompt_tokens + 0.5 * requests.output_tokens
@@ -196,7 +204,7 @@ def _inside(design: Design) -> Any:
         phase: tuple(o._replace(input_gradient=None, weight_gradient=None) for o in operators)
         for phase, operators in sections.items()
     }
-    return Inside(built, {}, forward)
+    return Inside(built, {}, forward, steps(design)._asdict())
 
 
 def _decoding(design: Design) -> Scalar:
@@ -243,6 +251,7 @@ SERVING = Study(
     settings=_settings,
     remark=_remark,
     inside=_inside,
+    bounds=_bounds,
     operators_of="one layer and the head, in a step that decodes and in one that computes a prompt, on one device",
     unread=_OF_TRAINING,
     optional=OPTIONAL,

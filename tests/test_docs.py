@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 import dse
+from docs.make import cost
+from docs.make.files import fill
 from dse import catalog, toml
 from dse.catalog.schema import SCHEMAS, Table
 from dse.catalog.value import CONFIDENCES
@@ -42,6 +44,11 @@ def place(text: str, folder: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return path
+
+
+def test_the_page_on_money_is_up_to_date():
+    page = (DOCS / "cost.md").read_text(encoding="utf-8")
+    assert fill(page, cost.tables()) == page
 
 
 # --- files.md ---------------------------------------------------------------------------------------------

@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from dse.designs import CHIP, leaf, short_name
@@ -146,14 +148,25 @@ def _grid(hardware: Hardware, around: dict[str, float]) -> dict[str, np.ndarray]
             low, high = max(low, middle - step), min(high, middle + step)
         axes.append(np.linspace(low, high, _GRID))
     area, cores, share = (axis.reshape(-1) for axis in np.meshgrid(*axes, indexing="ij"))
-    left = (hardware.budget - np.asarray(hardware.price.die(area))) / hardware.price.memory
-    least, most = hardware.bounds[stacks_path]
-    paid = left >= least
+    stacks = _payable(hardware, area_path, stacks_path, area)
+    paid = stacks >= hardware.bounds[stacks_path][0]
     values = {
-        area_path: area, stacks_path: np.minimum(left, most), cores_path: cores,
+        area_path: area, stacks_path: stacks, cores_path: cores,
         split[0]: share * total, split[1]: (1.0 - share) * total,
     }  # fmt: skip
     return {path: np.log(values[path][paid]).astype(np.float32) for path in hardware.names}
+
+
+def _payable(hardware: Hardware, area_path: str, stacks_path: str, area: np.ndarray) -> np.ndarray:
+    """The most stacks that the budget pays beside dies of these areas, by bisection; 0 where it pays not the least."""
+    cost = jax.jit(jax.vmap(lambda a, s: hardware.cost({area_path: jnp.log(a), stacks_path: jnp.log(s)})))
+    least, most = hardware.bounds[stacks_path]
+    low, high = np.full_like(area, least), np.full_like(area, most)
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        fits = np.asarray(cost(area, middle)) <= hardware.budget
+        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
+    return np.where(np.asarray(cost(area, low)) <= hardware.budget, low, 0.0)
 
 
 if __name__ == "__main__":

@@ -27,8 +27,12 @@ _MARKED = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end of table -->)", re.
 
 
 def filled(page: str) -> str:
-    """The page with its tables as the code has them today; a name of a table that there is not is a KeyError."""
-    made = tables()
+    """The page with its tables as the code has them today."""
+    return fill(page, tables())
+
+
+def fill(page: str, made: Mapping[str, str]) -> str:
+    """The page with these tables in their places; a name of a table that there is not is a KeyError."""
     return _MARKED.sub(lambda found: f"{found[1]}\n{made[found[2]]}\n\n{found[3]}", page)
 
 
@@ -174,6 +178,11 @@ MEANINGS = {
     "levels": "levels of a fat tree: it joins 2 (radix / 2)^levels devices",
     "lineage": "code base that the stack descends from: its stacks share what is fitted",
     "residual": "standard deviation of the logarithm of step times, besides what fitted values leave open",
+    "residuals.token": "of an engine: the same of times between tokens",
+    "residuals.first": "the same of times to the first token",
+    "residuals.latency": "the same of times of requests",
+    "residuals.rate": "the same of throughput",
+    "residuals.energy": "the same of energy and power",
     "spills": "whether activations that do not fit go to the host",
     "selective": "what the stack calls selective recompute",
     "max_seq_len": "longest context of the model; for readers",

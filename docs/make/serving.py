@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from docs.make import roofline, serving_power
 from docs.make.command import command, page_parser, with_fit
 from docs.make.markdown import document, percent, table
 from dse import quantities
-from dse.calibrate import engines, jobs
+from dse.calibrate import engine_residuals, engines, jobs
 from dse.measured import comparison
 from dse.measured.comparison import Comparison
 from dse.measured.prediction import evaluate_many
@@ -68,6 +69,12 @@ LINES = (
     Line("energy of an output token, ML.ENERGY", _is(("energy_per_output_token",)), "15 % (median)"),
 )  # fmt: skip
 
+#: Kind of figure with an interval → in words.
+KINDS = {
+    "token": "time of a token", "first": "time to the first token", "latency": "time of a request",
+    "rate": "throughput", "energy": "energy of a token",
+}  # fmt: skip
+
 HEADER = (
     "what", "figures", "bytes over bandwidth", "no fit", "fit", "unseen", "deployment left out", "source left out"
 )  # fmt: skip
@@ -88,13 +95,14 @@ def figures(found: Sequence[engines.FittedEngine]) -> list[Figure]:
 
 
 def _row(what: str, some: Sequence[Figure], target: str | None = None) -> list[str]:
-    def both(values: Sequence[float]) -> str:
-        size = np.abs(values)
-        return f"{percent(float(np.median(size)))} / {percent(float(np.mean(size)))}"
-
     columns = [[f.baseline for f in some], [f.unfitted for f in some], [f.fitted for f in some],
                [f.unseen for f in some], [f.elsewhere for f in some], [f.foreign for f in some]]  # fmt: skip
-    return [what, f"{len(some)}", *map(both, columns), *([] if target is None else [target])]
+    return [what, f"{len(some)}", *map(_both, columns), *([] if target is None else [target])]
+
+
+def _both(values: Sequence[float]) -> str:
+    size = np.abs(values)
+    return f"{percent(float(np.median(size)))} / {percent(float(np.mean(size)))}"
 
 
 def rows_by_source(listed: Sequence[Figure]) -> Iterator[list[str]]:
@@ -110,6 +118,51 @@ def rows_of_engines(found: Sequence[engines.FittedEngine]) -> Iterator[list[str]
         cells = (quantities.setting(one.values[p.path], field_metadata(Engine, p.path)["units"])
                  for p in engines.PARAMETERS)  # fmt: skip
         yield [one.rows.stack, f"{len(one.errors)}", *cells]
+
+
+def rows_apart(compared: Sequence[Comparison]) -> Iterator[list[str]]:
+    """MLPerf by model and device: by the engines of the catalogue, to which none of its rows was fitted."""
+    told = [c for c in compared if c.skip is None and c.source.startswith("MLPerf")]
+    keys = [(c.measurement.row.get("model"), c.measurement.row.get("gpu")) for c in told]
+    for key in [*sorted(set(keys)), None]:
+        some = [c for c, own in zip(told, keys, strict=True) if key in (None, own)]
+        cells = key or ("**all**", "")
+        errors = [[c.baseline_error for c in some], [c.error for c in some]]
+        yield [*cells, f"{len(some)}", *map(_both, errors), percent(float(np.median(errors[1])), "+")]
+
+
+def starved(listed: Sequence[Figure]) -> list[Figure]:
+    """Times to the first token of requests that wait for memory: more are in flight than it holds."""
+    found = []
+    for figure in listed:
+        prediction = figure.compared.prediction
+        requests = prediction.chosen.workload.requests
+        assert requests is not None
+        if figure.compared.metric == "time_to_first_token" and (
+            float(requests.concurrency) > prediction.metrics["concurrency_limit"]
+        ):
+            found.append(figure)
+    return found
+
+
+def _starved(listed: Sequence[Figure]) -> str:
+    rows = []
+    for what, errors in (
+        ("bytes over bandwidth", [f.baseline for f in listed]), ("no fit", [f.unfitted for f in listed]),
+        ("fit", [f.fitted for f in listed]), ("unseen", [f.unseen for f in listed]),
+    ):  # fmt: skip
+        factor = np.exp(np.abs(np.log(np.maximum(1.0 + np.array(errors), 1e-6))))
+        within = percent(float(np.mean(factor <= 2.0)))
+        rows.append([what, f"{len(listed)}", f"{np.median(factor):.2f}", f"{factor.max():.1f}", within])
+    return table(("by", "figures", "median factor", "largest", "within a factor of 2"), rows, words=("by",))
+
+
+def rows_of_intervals(found: Sequence[engines.FittedEngine]) -> Iterator[list[str]]:
+    """Kind of figure, and what its intervals hold."""
+    for kind, held in engine_residuals.held(found).items():
+        name = "**all**" if kind == "all" else KINDS[kind]
+        wide = (f"÷ and × {np.exp(width):.2f}" for width in (held.width, held.foreign_width))
+        yield [name, f"{held.figures}", percent(held.unseen), percent(held.foreign), *wide]
 
 
 def page(found: Sequence[engines.FittedEngine], compared: Sequence[Comparison]) -> str:
@@ -129,6 +182,29 @@ def page(found: Sequence[engines.FittedEngine], compared: Sequence[Comparison]) 
         table((*HEADER, "asked, unseen"), [_row(line.what, some, line.target) for line, some in groups if some]),
         "## By source",
         table(HEADER, list(rows_by_source(listed))),
+        "## Waiting for memory",
+        "Times to the first token of requests that are more than memory holds caches of, so that they wait for others "
+        "to end: a factor of 2 is asked.",
+        _starved(starved(listed)),
+        "## MLPerf, apart",
+        "MLPerf Inference 5.1, Offline. No row lists a mapping: it is taken to be as few devices as hold the weights "
+        "in 62 % of their memory, of DeepSeek-R1 attention apart on eight ranks and experts over them; lengths of "
+        "prompts are those of the tasks, from memory. Engines are those of the catalogue, to which none of these rows "
+        "was fitted. Server and Interactive run under limits of latency and are not compared.",
+        table(("model", "device", "figures", "bytes over bandwidth", "predicted", "bias"), list(rows_apart(compared))),
+        "## Intervals",
+        "80 % intervals of `dse evaluate --serving --uncertainty` and `dse predict --uncertainty`: residuals by engine "
+        "and kind of figure (`[residuals]` of a stack). *Unseen*: figures of configurations that neither fit nor "
+        "residual saw. *Source left out*: by an engine that nothing was measured of. Widths are medians.",
+        table(
+            ("figures of", "figures", "held, unseen", "held, source left out", "width", "width, source left out"),
+            list(rows_of_intervals(found)), words=("figures of",),
+        ),
+        *serving_power.section(),
+        "## Roofline",
+        "Matrices and attention of Llama 3 70B in fp8 on eight H100 (tp 8) under the roofs of a device: decoding by "
+        "requests in flight, and a prompt. What bounds a step of either kind, `dse evaluate --serving` prints.",
+        "![Roofline](serving.png)",
         "## Engines",
         "What is in `hw_catalog/software`, in the order of the records of `software.engine`.",
         table(("stack", "figures", *names), list(rows_of_engines(found)), words=("stack",)),
@@ -141,6 +217,7 @@ def main() -> None:
     """Fit, and write the page."""
     asked = with_fit(page_parser(__doc__)).parse_args()
     found, *_ = jobs.run(asked.tables, asked.folds, asked.output, asked.catalog)
+    roofline.draw(asked.page.with_suffix(".png"))
     asked.page.write_text(page(found, comparison.compare(asked.tables)), encoding="utf-8")
 
 

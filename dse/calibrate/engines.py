@@ -57,6 +57,8 @@ _STEP = 0.05
 _FOLDS = 5
 #: Metrics that are not fitted: memory has its own account, power is energy by rate.
 _UNFITTED = ("peak_memory", "average_power")
+#: Sources that are not: their mappings are completed by a rule.
+_UNLISTED = "MLPerf"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,11 +141,17 @@ def read(tables: Sequence[str | Path]) -> list[EngineRows]:
     compared = comparison.compare(list(tables))
     by_stack: dict[str, list[comparison.Comparison]] = {}
     for c in compared:
-        if c.skip is None and SIGN in c.measurement.row.cells and c.metric in METRICS and c.metric not in _UNFITTED:
+        if is_fitted(c):
             by_stack.setdefault(c.prediction.stack, []).append(c)
     if not by_stack:
         raise InputError("calibrate", "no usable row", "measured rows of serving", "see what dse validate skips")
     return [rows_of(stack, found) for stack, found in sorted(by_stack.items())]
+
+
+def is_fitted(c: comparison.Comparison) -> bool:
+    """Whether a figure tells of an engine."""
+    listed = SIGN in c.measurement.row.cells and not c.source.startswith(_UNLISTED)
+    return listed and c.skip is None and c.metric in METRICS and c.metric not in _UNFITTED
 
 
 def rows_of(stack: str, compared: Sequence[comparison.Comparison]) -> EngineRows:

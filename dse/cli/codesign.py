@@ -62,7 +62,7 @@ Listed = tuple[list[str], list[list[str]]]
 def _hardware(report: Report) -> Listed:
     rows = [[row.name, show.setting(row.value, row.units)] for row in report.hardware]
     if report.cost is not None:
-        rows.append(["cost of die and memory", f"{report.cost:,.0f} USD"])
+        rows.append(["cost of making one", f"{report.cost:,.0f} USD"])
     return ["leaf", "value"], rows
 
 

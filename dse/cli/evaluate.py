@@ -204,6 +204,9 @@ def _print(explained: Explanation, bounds: dict[str, Interval], made: Design, st
             out.print(Text(remark), soft_wrap=True)
     show.heading(out, f"operators: {study.operators_of}")
     _print_operators(out, explained.operators)
+    if explained.phases:
+        show.heading(out, "a step of the engine by what bounds it")
+        _print_phases(out, explained.phases)
     if explained.layer:
         layer = ", ".join(f"{p.name.replace('_', ' ')} {show.seconds(p.value)}" for p in explained.layer if p.value)
         bound = "kernel launches set the pace (host-bound)" if explained.host_bound else "the device sets the pace"
@@ -253,6 +256,16 @@ def _print_waterfall(out: Console, parts: list[Share], text: Callable[[float], s
         if part.value
     ]
     show.print_table(out, ["part", "value", "share", ""], rows, left=["part", ""], spare=[""])
+
+
+def _print_phases(out: Console, phases: dict[str, list[Share]]) -> None:
+    """A line a kind of step."""
+    names = [part.name for part in next(iter(phases.values()))]
+    rows = [
+        [name, show.seconds(sum(p.value for p in parts)), *(show.percent(p.share) for p in parts)]
+        for name, parts in phases.items()
+    ]
+    show.print_table(out, ["step", "time", *names], rows, left=["step"])
 
 
 def _print_operators(out: Console, operators: list[OperatorRow]) -> None:

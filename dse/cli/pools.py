@@ -21,7 +21,7 @@ def pools(
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Match pools of devices that compute prompts with pools that answer.
+    """Match pools for prompts and for answers.
 
     Each pool is swept apart; the best pair of every two accelerators is shown beside the engines that do both.
     """

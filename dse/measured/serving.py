@@ -89,6 +89,12 @@ _PROMPTS = {
     "ML.ENERGY_v3": {"lm-arena-chat": 133.0, "gpqa": 212.0},
 }
 
+#: Mean tokens of a prompt of the MLPerf tasks whose lengths its rules publish, from memory; by model.
+_MLPERF = "MLPerf"
+_MLPERF_PROMPTS = {"Llama-2-70B": 294.0, "Llama-3.1-405B": 9428.0, "DeepSeek-V3": 800.0}
+#: Share of the memory that its mappings, which no row lists, are taken to give to weights at most.
+_MLPERF_WEIGHTS = 0.62
+
 #: Drafts of rows that run multi-token prediction, and how often one is right: 2.3 tokens a step.
 _DRAFTS, _ACCEPTED = 3.0, 0.63
 
@@ -125,7 +131,8 @@ UNUSABLE = (
     ),
     Unusable(dict(note=".*task sourcegraph-fim.*"), "lengths of its prompts are not known"),
     Unusable(dict(source="ML.ENERGY_v1"), "one request at a time through Hugging Face generate: no engine that serves"),
-    Unusable(dict(batch_kind="MLPerf.*"), "no mapping and no length of prompts stated"),
+    Unusable(dict(batch_kind="MLPerf (Server|Interactive)"), "limits of latency decide, which its rows do not state"),
+    Unusable(dict(source="MLPerf.*", gpu="MI325X", n_gpus="24|48"), "two chips in one system"),
     Unusable(dict(source="Pope2022.*"), "partitions of weights and activations by layer are not modelled"),
 )  # fmt: skip
 
@@ -280,6 +287,8 @@ def complete(row: Row, lookup: Lookup, twin: bool | None = None) -> Served:
     workload = lookup.workload(shape)
     system = _system(cells, lookup)
     devices, tp, pp, dp = _degrees(cells)
+    if row.source.startswith(_MLPERF):
+        tp, dp = _of_mlperf(cells, workload.experts is not None, float(system.accelerator.memory.capacity), devices)
     system = dataclasses.replace(system, n_devices=devices)
     if row.source.startswith(_COUNTERS):
         system = dataclasses.replace(system, host_power=0.0, pue=1.0)
@@ -303,6 +312,8 @@ def complete(row: Row, lookup: Lookup, twin: bool | None = None) -> Served:
         software = dataclasses.replace(software, engine=dataclasses.replace(software.engine, most_sequences=most))
     if workload.experts is not None:
         experts = _experts(cells, tp, dp)
+        if row.source.startswith(_MLPERF):
+            experts = dataclasses.replace(experts, ep=tp * dp, etp=1.0)
         software = dataclasses.replace(software, experts=lookup.expert_kernels(stack))
     mapping = Mapping(
         tp=tp, pp=pp, dp=dp, cp=1.0, micro_batch=1.0, virtual_stages=1.0, recompute=0.0, recompute_share=1.0,
@@ -381,6 +392,15 @@ def _degrees(cells: Cells) -> tuple[float, float, float, float]:
     return devices, tp, pp, dp
 
 
+def _of_mlperf(cells: Cells, mixture: bool, capacity: float, devices: float) -> tuple[float, float]:
+    """(tp, dp) that a row of MLPerf does not list: as few devices as hold the weights, attention apart of mixtures."""
+    if mixture:
+        return cells.complete("tp", 1.0), devices
+    size = 1e9 * (cells.number("params_B") or 0.0) * (0.5625 if "fp4" in cells.text("precision").lower() else 1.0)
+    tp = next((n for n in (1.0, 2.0, 4.0, 8.0, 16.0) if size <= _MLPERF_WEIGHTS * n * capacity), devices)
+    return cells.complete("tp", tp), devices / tp
+
+
 def _experts(cells: Cells, tp: float, dp: float) -> ExpertMapping:
     """Experts over the ranks that a row states, each of them over those that are left."""
     ep = min(cells.count("ep") or 1.0, tp * dp)
@@ -411,6 +431,8 @@ def _requests(cells: Cells) -> Requests:
         prompt, answer = _DRAWN * prompt, _DRAWN * answer
     burst = _OPENING if source.startswith(_BURSTS) else 0.0
     task = re.search(r"task ([\w-]+)", note)
+    if prompt is None and source.startswith(_MLPERF) and cells.text("model") in _MLPERF_PROMPTS:
+        prompt = cells.complete("isl", _MLPERF_PROMPTS[cells.text("model")])
     if prompt is None and source in _PROMPTS and task and task[1] in _PROMPTS[source]:
         prompt = cells.complete("isl", _PROMPTS[source][task[1]])
     running = re.search(r"mean running batch ([\d.]+)", note)

@@ -11,7 +11,7 @@
     "chip.die_area" = { from = "200 mm2", to = "800 mm2" }
 
     [codesign.budget]
-    cost = "2000 USD"
+    cost = "6000 USD"
 """
 
 from __future__ import annotations

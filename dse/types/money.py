@@ -145,6 +145,10 @@ class Fab:
     wafer_diameter: Scalar = metadata("D", "m", "diameter of a wafer", default=0.3, bounds=POSITIVE, source=_ACTUARY)
     wafer_edge: Scalar = metadata("e", "m", "edge of a wafer that holds no dies", default=5e-3, source=_ACTUARY)
     scribe: Scalar = metadata("s", "m", "lane between dies", default=0.2e-3, source=_ACTUARY)
+    reticle: Scalar = metadata(
+        "", "m^2", "largest area of a die: more of it is split evenly", default=858e-6, bounds=POSITIVE,
+        source="field of a scanner, 26 mm x 33 mm",
+    )  # fmt: skip
     clustering: Scalar = metadata(
         "alpha", "1", "clustering of the defects of logic", default=10.0, bounds=POSITIVE, source=_ACTUARY
     )

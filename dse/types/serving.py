@@ -154,6 +154,9 @@ class ServingMetrics:
     share_in_time: Scalar = metadata("", "1", "share of the requests that keep the limits of both latencies")
     goodput: Scalar = metadata("", "s-1", "requests answered a second that keep the limits of both latencies")
     concurrency_limit: Scalar = metadata("", "1", "requests that memory and engine hold at once, all devices")
+    context_switch_time: Scalar = metadata(
+        "", "s", "time in which the cache of a request leaves a device for its host, or comes back"
+    )
     prefill_share: Scalar = metadata("", "1", "share of the engine's steps that carry prompts")
     peak_memory: Scalar = metadata("", "B", "memory of the fullest device")
     peak_memory_weights: Scalar = metadata("", "B", "weights")

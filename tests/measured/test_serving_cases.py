@@ -82,7 +82,7 @@ def test_running_batch_and_prompts_of_ml_energy():
         (dict(batch=""), "no concurrency stated"),
         (dict(framework="frobserve"), "framework not in the catalogue"),
         (dict(software="megatron-core"), "stack that does not serve"),
-        (dict(batch_kind="MLPerf Offline"), "unusable row"),
+        (dict(batch_kind="MLPerf Server"), "unusable row"),
         (dict(model="GPT-OSS-120B", gpu="H100-SXM-80GB", batch="512"), "unusable row"),
         (dict(twin=True), "counted once"),
     ],

@@ -65,3 +65,28 @@ def test_what_is_no_result_of_this_model_is_told(small_results):
     del without.attrs["specification"]
     with pytest.raises(dse.InputError, match="specification"):
         plot.bounds(without)
+
+
+@pytest.mark.slow
+def test_of_what_serves(tmp_path):
+    """Seconds of an output token; few requests wait for memory and links, many compute more."""
+    sweep = """
+        [workload]
+        name = "llama-3-8b"
+        [system]
+        name = "h100"
+        n_devices = 8
+        [serving]
+        prompt_tokens = 1024
+        [axes]
+        tp = [1, 8]
+        concurrency = [8, 256]
+        [output]
+        keep = "best"
+    """
+    (tmp_path / "served.toml").write_text(sweep)
+    figure = plot.bounds(dse.run(tmp_path / "served.toml", output=False))
+    widths = bar_widths(panel(figure, "concurrency"))
+    compute = widths[LABELS["bound_by_compute"]]
+    assert compute[1] > compute[0]
+    np.testing.assert_allclose(np.sum(list(widths.values()), axis=0), 100.0, rtol=1e-4)

@@ -10,15 +10,19 @@ import jax
 import numpy as np
 import pytest
 
+import dse
 from dse.errors import InputError
+from dse.model.money.device import bill
 from dse.search.codesign import descent as codesign
 from dse.search.codesign import problem as codesign_problem
 from dse.search.codesign import report as codesign_report
 from dse.search.codesign import run as codesign_run
 from dse.search.codesign import whole
-from dse.search.codesign.price import die_yield, dies_per_wafer, price
 
 CHIP = "system.accelerator.chip."
+
+#: Of die, memory, package, test and a share of the design.
+BUDGET = "5500 USD"
 
 SMALL = """
 title = "a small co-design"
@@ -63,7 +67,7 @@ shares = [["chip.core_power", "chip.memory_power", "chip.link_power"], ["chip.me
 "chip.core_area" = { from = 0.3, to = 0.8 }
 
 [codesign.budget]
-cost = "1500 USD"
+cost = "5500 USD"
 """
 
 
@@ -181,7 +185,7 @@ def test_report_is_what_the_model_says(problem, trace):
     report = codesign_report.report(problem, trace, 0.0)
     assert report.value == pytest.approx(trace.best, rel=1e-5)
     assert [row.workload for row in report.workloads] == ["gpt-3-13b", "llama-3-8b"]
-    assert report.cost <= 1500.0
+    assert report.cost <= 5500.0
     largest = report.elasticities[0]
     assert largest.elasticity < 0.0
     assert {"chip.die_area", "node.energy"} <= {row.leaf for row in report.elasticities}
@@ -200,14 +204,14 @@ def test_whole_stacks_are_the_better_of_both_roundings(problem, trace):
     best = min(tried, key=lambda one: one.objective)
     assert report.value == pytest.approx(best.objective, rel=1e-4)
     assert next(leaf.value for leaf in report.hardware if leaf.name == "chip.stacks") == pytest.approx(best.stacks)
-    assert report.cost <= 1500.0 * (1.0 + 1e-5)
+    assert report.cost <= 5500.0 * (1.0 + 1e-5)
     assert [one["stacks"] for one in report.whole_stacks] == [one.stacks for one in tried]
     json.dumps(report.as_dict(), allow_nan=False)
 
 
 def test_whole_stacks_need_stacks_that_may_change():
     text = SMALL.replace('"chip.stacks" = { from = 1, to = 8 }\n', "").replace("k = 4", "k = 4\nwhole_stacks = true")
-    text = text.replace("1500 USD", "5000 USD")
+    text = text.replace(BUDGET, "9000 USD")
     with pytest.raises(InputError, match=r"chip\.stacks as a variable"):
         codesign_problem.from_text(text)
 
@@ -224,20 +228,29 @@ def test_energy_delay_is_an_objective_too():
     assert math.isfinite(codesign.search(problem).best)
 
 
-def test_price_of_a_die():
-    """Chiplet actuary (DAC 2022): dies a wafer and yields as its code gives them."""
-    assert float(dies_per_wafer(100e-6)) == pytest.approx(571.71, rel=1e-4)
-    assert float(dies_per_wafer(814e-6)) == pytest.approx(57.60, rel=1e-3)
-    assert float(die_yield(814e-6, 0.11e4)) == pytest.approx(0.4242, rel=1e-3)
-    with pytest.raises(InputError, match="unit_price"):
-        price("n3e", "hbm6", "here")
+def test_the_budget_is_the_bill_of_the_model(problem):
+    """What a chip may cost is ``device_cost`` of the design that it makes, base dies and splits included."""
+    hardware = problem.hardware
+    at = {path: math.log(0.5 * (low + high)) for path, (low, high) in hardware.bounds.items()}
+    chip = {path: math.exp(value) for path, value in at.items() if path in hardware.paid}
+    design = dse.designs.replace(problem.inner.grid.base, chip)
+    design = dse.designs.replace(design, {"system.accelerator.made": hardware.priced.made})
+    expected = float(bill(design.system.accelerator).total)
+    assert float(hardware.cost(dict.fromkeys(hardware.names, 0.0) | at)) == pytest.approx(expected, rel=1e-6)
+    more = SMALL.replace("[codesign.budget]", '"chip.base_area" = { from = "100 mm2", to = "400 mm2" }\n'
+                         '"made.chiplets" = { from = 1, to = 4 }\n[codesign.budget]')  # fmt: skip
+    richer = codesign_problem.from_text(more.replace(BUDGET, "9000 USD")).hardware
+    within_reach = {path: math.log(low) for path, (low, _) in richer.bounds.items()}
+    whole = dict.fromkeys(richer.names, 0.0) | within_reach
+    assert len(richer.paid) == 4
+    assert float(richer.cost(whole | {f"{CHIP}base_area": math.log(4e-4)})) > float(richer.cost(whole))
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('cost = "1500 USD"', 'cost = "100 USD"', "USD or more"),
-        ('cost = "1500 USD"', 'money = "1500 USD"', "money"),
+        ('cost = "5500 USD"', 'cost = "100 USD"', "USD or more"),
+        ('cost = "5500 USD"', 'money = "5500 USD"', "money"),
         ("starts = 6", "starts = 0", "1 to 10,000"),
         ("starts = 6", "begins = 6", "begins"),
         ('["chip.memory_area", "chip.link_area"]', '["chip.memory_area", "chip.core_power"]', "twice"),

@@ -66,7 +66,7 @@ def _hardware(report: dict[str, Any]) -> str:
         factor, unit = scale.get(row["units"], (1.0, row["units"].replace("1", "")))
         rows.append([f"`{row['name']}`", f"{row['value'] * factor:.4g} {unit}".strip()])
     if report["cost"] is not None:
-        rows.append(["die and memory", f"{report['cost']:.0f} USD"])
+        rows.append(["making one", f"{report['cost']:.0f} USD"])
     return table(["leaf", "value"], rows)
 
 

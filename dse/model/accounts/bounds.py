@@ -20,7 +20,7 @@ _NOTHING = 1e-30
 
 
 class BoundBy(NamedTuple):
-    """Seconds of one training step by what bounds them; they add up to the step time."""
+    """Seconds of one step by what bounds them; they add up to its time."""
 
     compute: Scalar  # kernels on the compute side of their roofline
     memory: Scalar  # kernels on the memory side, and the optimiser's traffic
@@ -72,18 +72,18 @@ def step_bounds(design: Design, layout: Layout, work: TrainingWork, step: StepTi
         one, other = _passes(operator, rates)
         forward.append(one)
         backward.append(other)
-    again = [_scaled(seconds, _repeated(o, layout)) for o, seconds in zip(work.layer, forward, strict=True)]
+    again = [scaled(seconds, _repeated(o, layout)) for o, seconds in zip(work.layer, forward, strict=True)]
     whole_again = layout.full + layout.selective_op  # as opposed to the attention core alone
     messages = send_all(work.messages, software, design.system)
     sent = time_of(messages, Scope.embedding) + time_of(messages, Scope.head)
     ends = [seconds for o in (*work.embedding, *work.head) for seconds in _trained(_passes(o, rates), trained)]
     once = trained * software.step_overhead
     exposed = step.tensor_parallel + step.context_parallel + step.pipeline_parallel + step.data_parallel
-    return _sum([
-        _divided(step.forward, [*forward, _rest(small)]),
-        _divided(step.backward, [*backward, _rest(2.0 * small)]),
-        _divided(step.recompute, [*again, _rest(whole_again * small)]),
-        _divided(step.embedding_and_head, [*ends, BoundBy(0.0, 0.0, sent, 0.0)]),
+    return summed([
+        divided(step.forward, [*forward, _rest(small)]),
+        divided(step.backward, [*backward, _rest(2.0 * small)]),
+        divided(step.recompute, [*again, _rest(whole_again * small)]),
+        divided(step.embedding_and_head, [*ends, BoundBy(0.0, 0.0, sent, 0.0)]),
         BoundBy(0.0, step.optimizer - once, exposed, once + step.host + step.bubble + step.offload),
     ])  # fmt: skip
 
@@ -104,7 +104,7 @@ def _bound(kind: OperatorKind, works: Sequence[Work], time: Scalar, rates: Rates
 
 def _trained(passes: tuple[BoundBy, BoundBy], trained: Scalar) -> tuple[BoundBy, BoundBy]:
     """The backward's seconds only where there is one."""
-    return passes[0], _scaled(passes[1], trained)
+    return passes[0], scaled(passes[1], trained)
 
 
 def _repeated(operator: Operator, layout: Layout) -> Scalar:
@@ -114,19 +114,21 @@ def _repeated(operator: Operator, layout: Layout) -> Scalar:
     return layout.full + core + layout.selective_op * (1.0 - operator.kept) + by_level
 
 
-def _divided(part: Scalar, seconds: Iterable[BoundBy]) -> BoundBy:
-    """A part of the step, divided as these seconds are."""
-    found = _sum(seconds)
-    return _scaled(found, part / jnp.maximum(found.total, _NOTHING))
+def divided(part: Scalar, seconds: Iterable[BoundBy]) -> BoundBy:
+    """A part of a step, divided as these seconds are."""
+    found = summed(seconds)
+    return scaled(found, part / jnp.maximum(found.total, _NOTHING))
 
 
 def _rest(seconds: Scalar) -> BoundBy:
     return BoundBy(0.0, 0.0, 0.0, seconds)
 
 
-def _scaled(seconds: BoundBy, factor: Scalar) -> BoundBy:
+def scaled(seconds: BoundBy, factor: Scalar) -> BoundBy:
+    """So many times these seconds."""
     return BoundBy(*(factor * one for one in seconds))
 
 
-def _sum(seconds: Iterable[BoundBy]) -> BoundBy:
+def summed(seconds: Iterable[BoundBy]) -> BoundBy:
+    """Their sum, part by part."""
     return BoundBy(*map(sum, zip(*seconds, strict=True)))

@@ -227,7 +227,8 @@ def run_with_failures(design: Design, layout: Layout, work: TrainingWork, step: 
     tokens, rates = run_tokens(w), failure_rates(r, layout.devices)
     steps = tokens * reciprocal(w.global_batch * w.seq_len)
     precision = design.mapping.precision
-    size = saved_parameters(design, work) * (activation_bytes(precision) + optimizer_bytes(precision))
+    states = optimizer_bytes(precision, design.software.moment_bytes)
+    size = saved_parameters(design, work) * (activation_bytes(precision) + states)
     saving, lost = saved(r, savings(design, work, step, size), rates, step.total)
     trained = steps * step.total
     slower = trained * slowed(r, step)

@@ -79,29 +79,33 @@ def _as_process(node: LogicNode) -> Process:
 
 
 def making(parts: Parts, made: Made, fab: Fab) -> Making:
-    """Dies, package and designs of an accelerator. Compute dies share the area evenly, and so do base dies."""
-    split = jnp.minimum(made.chiplets - 1.0, 1.0)  # how much of a second die there is
+    """Dies, package and designs of an accelerator. Compute dies share the area evenly, and so do base dies.
+
+    There are as many as are asked for, but none is larger than the reticle.
+    """
+    chiplets = jnp.maximum(made.chiplets, parts.logic / fab.reticle)
+    split = jnp.minimum(chiplets - 1.0, 1.0)  # how much of a second die there is
     linked = parts.logic * (1.0 + fab.link_area * split)
     based = jnp.where(parts.base > 0.0, 1.0, 0.0)
-    compute = die(linked / made.chiplets, parts.process, fab, made)
+    compute = die(linked / chiplets, parts.process, fab, made)
     base = die(parts.base / made.base_chiplets, parts.base_process, fab, _WHOLE)
     using = assembly(made.packaging, fab)
     stacked = using.bond_price + using.bond_defects > 0.0  # each base die with its share of the compute dies
     stands = jnp.where(stacked, jnp.maximum(linked, parts.base), linked + parts.base)
-    a_base = using.bond_yield ** (made.chiplets / made.base_chiplets) / (
+    a_base = using.bond_yield ** (chiplets / made.base_chiplets) / (
         1.0 + using.bond_defects * linked / made.base_chiplets
     )
-    dies = jnp.where(stacked, made.base_chiplets, made.chiplets + based * made.base_chiplets)
+    dies = jnp.where(stacked, made.base_chiplets, chiplets + based * made.base_chiplets)
     dies = dies + jnp.where(using.carrier_scale > 0.0, parts.units, 0.0)
-    quality = compute.quality**made.chiplets * base.quality ** (based * made.base_chiplets)
-    found = package(using, fab, made.chip_first, dies, made.chiplets, stands, parts.memory_area, quality)
+    quality = compute.quality**chiplets * base.quality ** (based * made.base_chiplets)
+    found = package(using, fab, made.chip_first, dies, chiplets, stands, parts.memory_area, quality)
     nre = (
-        die_design(parts.logic / made.chiplets, linked / made.chiplets, made.chiplets, parts.process, fab),
+        die_design(parts.logic / chiplets, linked / chiplets, chiplets, parts.process, fab),
         die_design(parts.base / made.base_chiplets, parts.base / made.base_chiplets, 1.0, parts.base_process, fab),
         package_design(using, found),
     )
     return Making(
-        compute, base, linked, made.chiplets, based * made.base_chiplets, using.bond_price * linked,
+        compute, base, linked, chiplets, based * made.base_chiplets, using.bond_price * linked,
         jnp.where(stacked, a_base, 1.0), found, nre,
     )  # fmt: skip
 

@@ -33,7 +33,7 @@ def dies_per_wafer(area: Scalar, fab: Fab) -> Scalar:
     Feng and Ma, DAC 2022).
     """
     side = jnp.sqrt(jnp.maximum(area, _LEAST)) + fab.scribe
-    usable = fab.wafer_diameter - 2.0 * fab.wafer_edge
+    usable = jnp.maximum(fab.wafer_diameter - 2.0 * fab.wafer_edge, 0.0)
     return jnp.maximum(_PI * (0.5 * usable / side) ** 2 - _PI * usable / (2.0**0.5 * side), 1.0)
 
 

@@ -74,7 +74,8 @@ def fabric(network: Network, devices: Scalar, radix: Scalar) -> Fabric:
     if pods is None:
         return Fabric(2.0 * levels - 1.0, 1.0, levels - 1.0)
     below = jnp.minimum(tree_levels(pods.size, radix), levels)
-    up = below - 1.0 + (levels - below) / pods.oversubscription
+    joining = jnp.where(devices > pods.size, jnp.maximum(levels - below, 1.0), 0.0)  # levels above the pods
+    up = below - 1.0 + joining / pods.oversubscription
     across = 0.5 / pods.oversubscription
     dragonfly = pods.detour > 1.0
     return Fabric(

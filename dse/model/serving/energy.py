@@ -52,7 +52,7 @@ def drawn(
     system, tp, pp = stage.design.system, stage.design.mapping.tp, stage.design.mapping.pp
     power = system.accelerator.power
     both = phases.decode, phases.mixed
-    volts = [voltage(phase.ratio, power) for phase in both]
+    volts = [voltage(phase.clock.ratio, power) for phase in both]
     decode, mixed = (joules_of(stage, ranks, serving, phase.batch, engine.kernel_energy) for phase in both)
     (decode_power, decode_share), (mixed_power, mixed_share) = (
         _phase_power(step, phase, stage, engine) for step, phase in zip((decode, mixed), both, strict=True)
@@ -66,10 +66,10 @@ def drawn(
     seconds = tp * pp / jnp.maximum(rate * requests.output_tokens, 1e-12)  # of devices
     filling = jnp.minimum(phases.chunks * phases.mixed.time.total * rate * requests.output_tokens, 1.0)
     clocks = [
-        control_power(p.ratio, v, power) * working_share(p.time, engine) for p, v in zip(both, volts, strict=True)
+        control_power(p.clock.ratio, v, power) * working_share(p.time, engine) for p, v in zip(both, volts, strict=True)
     ]
     leakage = leakage_power(volts[0], power)
-    if phases.mixed.ratio is not phases.decode.ratio:
+    if phases.mixed.clock.stage is not phases.decode.clock.stage:
         leakage = leakage + filling * (leakage_power(volts[1], power) - leakage)
     cold = seconds * (leakage + clocks[0] + filling * (clocks[1] - clocks[0]))
     rest, host = cold + seconds * power.uncore, seconds * system.host_power
@@ -100,4 +100,4 @@ def _phase_power(step: Joules, phase: Phase, stage: Stage, engine: Engine) -> tu
     seconds = jnp.maximum(phase.time.total / stage.design.mapping.pp, 1e-12)  # of one pass
     beside = (1.0 + power.memory_cooling) * step.memory + step.network
     demand = Demand(0.0, seconds, step.cores, beside)
-    return layer_power(demand, working_share(phase.time, engine) * seconds, phase.ratio, power)
+    return layer_power(demand, working_share(phase.time, engine) * seconds, phase.clock.ratio, power)

@@ -50,7 +50,7 @@ class Phase(NamedTuple):
 
     batch: Batch  # of one pass of a stage
     time: StepTime  # of all stages
-    ratio: Scalar  # clock over the nominal one
+    clock: Running
 
 
 class Phases(NamedTuple):
@@ -60,7 +60,11 @@ class Phases(NamedTuple):
     mixed: Phase  # with prompts, beside what decodes where they mix
     decode_steps: Scalar  # all steps in which sequences decode
     chunks: Scalar  # steps with prompts
-    over: Any  # whether no clock meets the power limit
+
+    @property
+    def over(self) -> Any:
+        """Whether no clock meets the power limit."""
+        return self.decode.clock.over | self.mixed.clock.over
 
 
 class Steps(NamedTuple):
@@ -235,9 +239,8 @@ def _phases(
     mixed = steps.batch._replace(sequences=beside / pp, prompt=steps.batch.prompt / pp)
     fresh = requests.prompt_tokens * (1.0 - requests.prefix_share)
     return Phases(
-        decode=Phase(decode, StepTime(*(part * speed for part in found.decode)), steps.clocks[0].ratio),
-        mixed=Phase(mixed, steps.with_prompts, steps.clocks[1].ratio),
+        decode=Phase(decode, StepTime(*(part * speed for part in found.decode)), steps.clocks[0]),
+        mixed=Phase(mixed, steps.with_prompts, steps.clocks[1]),
         decode_steps=1.0 / jnp.maximum(found.decoding * speed, 1e-6),
         chunks=fresh / jnp.maximum(steps.batch.prompt * requests.output_tokens, 1e-6),
-        over=steps.clocks[0].over | steps.clocks[1].over,
     )

@@ -12,7 +12,7 @@ from dse.model.machine.rates import Rates
 from dse.model.machine.roofline import isolated_time, moving_time, roofline_terms
 from dse.model.serving.batch import Batch
 from dse.model.serving.memory import far_tier, weight_bytes
-from dse.model.serving.work import Stage, StepWork, kv_bytes, read_bytes, step_work
+from dse.model.serving.work import Stage, StepWork, step_bytes, step_work
 from dse.model.work.parameters import norms_of_block
 from dse.types import Design, Engine, Message, MessageKind, Operator, OperatorKind, Scalar, Serving
 
@@ -94,8 +94,7 @@ def with_far(stage: Stage, serving: Serving, batch: Batch, alone: StepTime) -> S
     if spill is None:
         return alone
     tier = far_tier(design.system)
-    held = stage.layout.layers * (batch.sequences * read_bytes(design, serving, batch.context))
-    held = held + stage.layout.layers * kv_bytes(design, serving, batch.prompt)
+    held = stage.layout.layers * step_bytes(design, serving, batch)
     is_near = tier.near_bandwidth > 0.0
     rate = jnp.where(is_near, tier.near_bandwidth, tier.bandwidth)
     attention = alone.attention * (1.0 - jnp.where(is_near, spill.far_cache, 0.0))

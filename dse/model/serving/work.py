@@ -194,6 +194,19 @@ def read_bytes(design: Design, serving: Serving, tokens: Scalar) -> Scalar:
     return kv_bytes(design, serving, tokens) - sparse.sparse_layers * token_bytes(design, serving) * less
 
 
+def step_bytes(design: Design, serving: Serving, batch: Batch) -> Scalar:
+    """Bytes of the cache that a layer reads and writes in a step; of a hybrid the mean of its blocks.
+
+    States are read and written; of a prompt keys and values are written, and a state once.
+    """
+    kept = batch.sequences * read_bytes(design, serving, batch.context) + kv_bytes(design, serving, batch.prompt)
+    recurrent = design.workload.recurrent
+    if recurrent is None:
+        return kept
+    states = (2.0 * batch.sequences + jnp.minimum(batch.prompt, 1.0)) * state_bytes(recurrent, design.mapping.tp)
+    return (recurrent.attention_layers * kept + recurrent.recurrent_layers * states) / design.workload.n_layers
+
+
 def attended(sparse: Sparse, tokens: Scalar) -> Scalar:
     """Tokens of so many that sparse attention attends to."""
     near = jnp.minimum(tokens, sparse.attended)

@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from dse.designs import CHIP
-from dse.search.codesign.price import Price
-from dse.types import Scalar
+from dse.designs import CHIP, MADE, replace
+from dse.model.money.device import bill
+from dse.types import Accelerator, Scalar
 
 #: A coordinate of each variable: the logarithm of a positive leaf, or a share's logit; by full path.
 Coordinates = dict[str, Scalar]
@@ -26,7 +26,12 @@ Coordinates = dict[str, Scalar]
 #: Full path → value in SI units.
 Leaves = dict[str, Scalar]
 
-_DIE, STACKS = f"{CHIP}.die_area", f"{CHIP}.stacks"
+STACKS = f"{CHIP}.stacks"
+
+#: Leaves that a chip's bill counts, and how those of what it is made of begin.
+_PAID, _MADE = (f"{CHIP}.die_area", f"{CHIP}.base_area", STACKS), (f"{MADE}.", "system.accelerator.fab.")
+
+_DEVICE = "system.accelerator."
 
 #: Linearisations of the price by which a chip is brought into its budget; each squares the distance.
 _CUTS = 6
@@ -43,8 +48,8 @@ class Hardware:
     totals: tuple[float, ...]  #: what the shares of each simplex add up to
     bounds: dict[str, tuple[float, float]]  #: positive leaf → least and largest value
     fixed: Leaves  #: die area and stacks, where they are no variables
-    price: Price | None = None
-    budget: float = math.inf  #: USD of a chip
+    priced: Accelerator | None = None  #: whose bill is held against the budget, with the variables in it
+    budget: float = math.inf  #: USD that making one may cost, with its memory, package, test and share of the design
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -74,21 +79,27 @@ class Hardware:
         return {path: jnp.log(leaves[path]) for path in self.names}
 
     def cost(self, at: Mapping[str, Scalar]) -> Scalar:
-        """USD of the chip; 0 where no budget of money is given."""
-        if self.price is None:
+        """USD of making the accelerator; 0 where no budget of money is given."""
+        if self.priced is None:
             return jnp.zeros_like(next(iter(at.values())))
-        area, stacks = (jnp.exp(at[path]) if path in self.bounds else self.fixed[path] for path in (_DIE, STACKS))
-        return self.price.chip(area, stacks)
+        values = {path: jnp.asarray(value) for path, value in self.fixed.items()}
+        values |= {path: jnp.exp(at[path]) for path in self.paid}
+        return bill(replace(self.priced, {path.removeprefix(_DEVICE): value for path, value in values.items()})).total
+
+    @property
+    def paid(self) -> tuple[str, ...]:
+        """The variables that a bill counts."""
+        return tuple(path for path in self.bounds if path in _PAID or path.startswith(_MADE))
 
     def project(self, at: Coordinates) -> Coordinates:
         """The nearest coordinates within bounds and budget: boxes, and half-spaces of the linearised price.
 
-        The price is convex in the logarithms, so that each half-space holds every chip that can be paid.
+        The bill is nearly convex in the logarithms, so that each half-space holds every chip that can be paid.
         """
         at = self._centred(self._boxed(at))
-        if self.price is None:
+        if self.priced is None:
             return at
-        paid = tuple(path for path in (_DIE, STACKS) if path in self.bounds)
+        paid = self.paid
         goal = math.log(self.budget) - _SPARE
 
         def over(part: Coordinates) -> Scalar:
@@ -118,8 +129,8 @@ class Hardware:
             for path in self.bounds
         }  # fmt: skip
         slope = slope | {path: slope[path] * free[path] for path in free}
-        paid = [path for path in (_DIE, STACKS) if path in self.bounds]
-        if self.price is None or not paid:
+        paid = self.paid
+        if self.priced is None or not paid:
             return slope
         cost, normal = jax.value_and_grad(lambda part: jnp.log(self.cost(at | part)))({p: at[p] for p in paid})
         normal = {path: normal[path] * free[path] for path in paid}
@@ -134,7 +145,7 @@ class Hardware:
         for path, (low, high) in self.bounds.items():
             found += [f"{path} at its least"] * (at[path] <= math.log(low) + 1e-3)
             found += [f"{path} at its most"] * (at[path] >= math.log(high) - 1e-3)
-        if self.price is not None and float(self.cost(at)) >= self.budget * (1.0 - _ACTIVE):
+        if self.priced is not None and float(self.cost(at)) >= self.budget * (1.0 - _ACTIVE):
             found.append("cost at its budget")
         return found
 

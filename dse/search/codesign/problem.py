@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,13 +16,14 @@ from dse.errors import InputError
 from dse.search.codesign.descent import Problem, Schedule
 from dse.search.codesign.hardware import STACKS, Hardware, Leaves
 from dse.search.codesign.inner import Inner
-from dse.search.codesign.price import Price, price
 from dse.spec import codesign as codesign_spec
 from dse.spec.axes import find_leaf
 from dse.spec.codesign import SECTION, Budget, Codesign, CodesignSpec
 from dse.spec.sweep import flat
 from dse.sweep.grid import compose
 from dse.sweep.grid.grid import Grid
+from dse.types import Accelerator, Made
+from dse.types.paths import build as built
 
 _BUDGETS = {"area": f"{CHIP}.die_area", "power": f"{CHIP}.power_budget", "cost": ""}
 
@@ -110,7 +112,7 @@ def _hardware(section: Codesign, grid: Grid, file: str) -> Hardware:
         totals=tuple(sum(float(leaf(grid.base, path)) for path in simplex) for simplex in simplices),
         bounds=bounds,
         fixed=fixed,
-        price=_price(grid, f"{where}.budget.cost") if "cost" in budget else None,
+        priced=_priced(grid) if "cost" in budget else None,
         budget=budget.get("cost", math.inf),
     )
     _check_cheapest(hardware, f"{where}.budget.cost")
@@ -160,25 +162,16 @@ def _cap(bounds: dict[str, tuple[float, float]], budget: dict[str, float], grid:
             bounds[path] = (low, min(high, most))
 
 
-def _price(grid: Grid, where: str) -> Price:
-    """Prices of the node and the memory that the design names, or its accelerator does."""
-    if float(leaf(grid.base, f"{CHIP}.base_area")) > 0.0:
-        raise InputError(where, "a chip with base dies", "one without", "leave cost out: base dies have no price")
-    used = dict(grid.used)
-    device = catalog.entry("accelerator", used["accelerator"], where) if "accelerator" in used else None
-    node, memory = (used.get(kind) or (device.value(f"chip.{kind}") if device else None) for kind in ("node", "memory"))
-    if not (node and memory):
-        raise InputError(
-            where,
-            "a node or memory without a name",
-            "a node and a memory of the catalogue",
-            "name node and memory under [system]",
-        )
-    return price(node, memory, where)
+def _priced(grid: Grid) -> Accelerator:
+    """The accelerator whose bill is held against a budget: that of the sweep, made as its file says."""
+    accelerator, used = grid.base.system.accelerator, dict(grid.used)
+    if accelerator.made is not None:
+        return accelerator
+    return dataclasses.replace(accelerator, made=built(Made, catalog.made(used.get("accelerator", used["system"]))))
 
 
 def _check_cheapest(hardware: Hardware, where: str) -> None:
-    if hardware.price is None:
+    if hardware.priced is None:
         return
     at = {path: math.log(low) for path, (low, _) in hardware.bounds.items()}
     least = float(hardware.cost({**dict.fromkeys(hardware.names, 0.0), **at}))

@@ -87,7 +87,7 @@ def report(problem: Problem, trace: Trace, began: float) -> Report:
         objective=objective.expression.text,
         value=value,
         hardware=[Leaf(short_name(path), number, known_leaves()[path]["units"]) for path, number in hardware.items()],
-        cost=float(problem.hardware.cost(at)) if problem.hardware.price else None,
+        cost=float(problem.hardware.cost(at)) if problem.hardware.priced else None,
         active=[_shortened(text) for text in problem.hardware.active(at)],
         workloads=workloads,
         elasticities=[

@@ -44,7 +44,7 @@ def _with(problem: Problem, trace: Trace, count: int) -> Whole:
     hardware = dataclasses.replace(problem.hardware, bounds=bounds, fixed=fixed)
     start: Coordinates = {**trace.coordinates, STACKS: math.log(count)}
     at = {path: float(value) for path, value in hardware.project(start).items()}
-    paid = hardware.price is None or float(hardware.cost(at)) <= hardware.budget * (1.0 + _ROUNDING)
+    paid = hardware.priced is None or float(hardware.cost(at)) <= hardware.budget * (1.0 + _ROUNDING)
     met = objective_at(problem, at) if paid else math.inf
     return Whole(count, met, met / trace.best - 1.0, at)
 

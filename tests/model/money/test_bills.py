@@ -150,6 +150,12 @@ def test_prices_are_those_as_sold_else_of_the_bill_else_of_the_power():
     assert price_of(catalog.accelerator("h100"), prices) == (35.0 * 700.0, Bill(0.0, 0.0, 0.0, 0.0, 0.0, 0.0))
 
 
+def test_no_die_is_larger_than_the_reticle():
+    """1,716 mm2 are two dies, whether these are asked for or not; a design of one pays for the second's links."""
+    whole, asked = cost(1.0, 2.0 * 858.0), cost(2.0, 2.0 * 858.0)
+    assert float(whole) == pytest.approx(float(asked), rel=1e-6)
+
+
 def test_carbon_of_a_die():
     """ACT: 814 mm2 of 5 nm, 42.42 % good, made in Taiwan: 47.8 kg."""
     found = die_carbon(814 * MM2, 0.4242, Process(), Emissions())

@@ -9,11 +9,17 @@ import numpy as np
 import pytest
 
 import dse
+from benchmarks.rates.programs import plain_numbers
 from dse import catalog
 from dse.designs import replace
+from dse.errors import InputError
+from dse.evaluation import evaluate
+from dse.model.money.device import price_of
 from dse.model.money.system import YEAR, Capital, capital, fabric, scale_out_price, spending, tree_levels
+from dse.spec import sweep
 from dse.study import TRAINING
 from dse.study_serving import SERVING
+from dse.sweep import plan
 from dse.types import Network, Pods, Prices
 from dse.types.paths import build, leaves
 
@@ -108,7 +114,7 @@ def test_parts_add_up(h100):
 
 def test_money_changes_nothing_else(h100):
     """Prices and emissions move their own metrics alone, each as it says."""
-    _, metrics = h100
+    metrics = h100[1]
     dear = dse.evaluate(dse.design(
         "llama-3-70b", "h100", tp=8, pp=4, n_devices=2048, zero_stage=1,
         **{"prices.electricity": "0.166 USD/kWh", "prices.lifetime": "2 years", "emissions.grid": "738 g/kWh"},
@@ -137,6 +143,59 @@ def test_laws_of_ownership():
     ):  # fmt: skip
         costs = [hour(**{name: float(value)}) for value in values]
         assert costs == sorted(costs), name
+
+
+def test_plain_numbers_give_the_same(h100):
+    """The loop over Python's own floats that rates are compared with, money included."""
+    design, metrics = h100
+    with plain_numbers():
+        found = evaluate(jax.tree.map(float, design))
+    for name in ("run_cost", "capital_cost", "device_cost", "run_carbon", "device_carbon"):
+        assert float(getattr(found, name)) == pytest.approx(float(getattr(metrics, name)), rel=1e-3), name
+
+
+SPEC = """
+[workload]
+name = "gpt-3-13b"
+[system]
+name = "eos"
+n_devices = 8
+{system}
+[axes]
+tp = [8]
+{axes}
+[objective]
+{objective}
+[output]
+{output}
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "groups"),
+    [({}, ()), ({"objective": 'minimize = "run_cost"'}, ("money",)), ({"output": "carbon = true"}, ("carbon",)),
+     ({"axes": '"emissions.grid" = ["24 g/kWh"]'}, ("carbon",)), ({"system": "made.chiplets = 4"}, ("money",)),
+     ({"system": "prices.in_use = 0.5", "output": "money = false\nenergy = true"}, ("energy",))],
+)  # fmt: skip
+def test_sweeps_have_what_they_ask_for(said, groups):
+    blank = dict.fromkeys(("system", "axes", "objective", "output"), "")
+    spec = sweep.from_text(SPEC.format(**(blank | said)))
+    assert spec.groups == groups
+    left_out = {name for name in TRAINING.units if name not in spec.metrics}
+    assert left_out == set().union(*(TRAINING.group(g) for g in ("energy", "money", "carbon") if g not in groups))
+
+
+def test_accelerators_on_one_axis_have_their_own_prices():
+    """A generated one beside those that are sold is sold at what its chip costs."""
+    text = SPEC.format(system="", axes='accelerator = ["h100", "b200", "gpu"]', objective='minimize = "run_cost"',
+                       output="")  # fmt: skip
+    grid, _ = plan(sweep.from_text(text))
+    columns = {path: column for dimension in grid.dimensions for path, column in dimension.columns.items()}
+    prices = columns["system.accelerator.made.price"]
+    gpu, _ = price_of(dse.design("gpt-3-13b", "gpu", tp=8).system.accelerator, Prices())
+    assert list(prices) == pytest.approx([28000.0, 40000.0, float(gpu)], rel=1e-5)
+    with pytest.raises(InputError, match="true or false"):
+        sweep.from_text(SPEC.format(system="", axes="", objective="", output='money = "yes"'))
 
 
 @pytest.mark.slow

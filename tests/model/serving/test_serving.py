@@ -15,7 +15,7 @@ from dse.model.serving.memory import weight_bytes
 from dse.model.serving.work import attention_operators, cache_bytes, stage_of
 from dse.model.work.parameters import parameter_count
 from dse.pools import serve_pools
-from dse.serving import serve
+from dse.serving import bounds, serve, steps
 from dse.study_serving import SERVING
 from dse.types import Infeasible, Serving
 
@@ -132,6 +132,15 @@ def test_training_tells_what_it_does_not_model():
     for name in ("mamba-2-2-7b", "glm-5"):
         found = dse.evaluate(dse.design(name, "h200", n_devices=8, tp=8, any_option=True))
         assert int(found.infeasible_reason) & Infeasible.layers_unsupported and np.isfinite(float(found.step_time))
+
+
+def test_a_context_is_switched_over_the_link_to_the_host():
+    """The bytes of a request's cache over that rate (Fu 2024); more of them the longer it is."""
+    short, long = (metrics(prompt_tokens=tokens, output_tokens=1.0, paged=0) for tokens in (4096, 65536))
+    cache = 2.0 * 2.0 * 80 * 128 * 65537  # one of eight key/value heads on each of eight devices
+    bandwidth = dse.design("llama-3-70b", "h100-sxm-80gb").system.host.bandwidth
+    assert long["context_switch_time"] == pytest.approx(cache / bandwidth, rel=1e-4)
+    assert long["context_switch_time"] > 15.0 * short["context_switch_time"]
 
 
 def test_weights_are_the_parameters_in_their_format():
@@ -328,3 +337,15 @@ def test_pools_serve_as_the_slower_of_them():
     assert found.request_latency == pytest.approx(
         float(found.time_to_first_token + 149.0 * found.time_per_output_token), rel=1e-5
     )
+
+
+def test_what_bounds_a_token_adds_up():
+    """Decoding few waits for memory and links, prompts for compute; of both kinds of steps and of the token."""
+    for workload, mapping in (("llama-3-70b", dict(tp=8)), ("deepseek-v3", dict(tp=8, ep=8))):
+        stated = dict(concurrency=16, prompt_tokens=8192, precision="fp8", any_option=True)
+        design = dse.design(workload, "h200-sxm-141gb", "vllm", **stated, **mapping)
+        by_step, by_token = steps(design), bounds(design)
+        assert float(by_token.total) == pytest.approx(float(serve(design).time_per_output_token), rel=1e-5)
+        assert min(map(float, (*by_token, *by_step.decode, *by_step.prefill))) >= 0.0
+        assert by_step.decode.memory > 5.0 * by_step.decode.compute
+        assert by_step.prefill.compute > by_step.prefill.memory

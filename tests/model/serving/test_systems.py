@@ -68,6 +68,15 @@ def test_what_lies_far_away_leaves_room_and_costs_time():
     assert beside.time_per_output_token < plain.time_per_output_token  # the device is spared its cache
 
 
+def test_a_hybrid_moves_only_what_it_keeps():
+    """Far away, a cache of states and few keys costs far less than one of keys alone, as it does on the device."""
+    asked = dict(any_option=True, load="static", concurrency=32, prompt_tokens=16384, far_cache=1.0)
+    hybrid, plain = (dse.serve(dse.design(name, "h100", **asked)) for name in ("nemotron-nano-9b-v2", "llama-3-8b"))
+    # Keys of 4 layers for 32; 27 states of 2.6 MB, read and written.
+    ratio = (4 * 4096.0 * 16896.0 + 27 * 2 * 2.7e6) / (32 * 4096.0 * 16896.0)
+    assert float(hybrid.time_per_output_token / plain.time_per_output_token) == pytest.approx(ratio, rel=0.1)
+
+
 def test_leaves_of_models_that_have_them_alone():
     with pytest.raises(InputError, match="layers with a state"):
         dse.design("llama-3-8b", "h100", state_bytes=2.0)

@@ -1,0 +1,83 @@
+"""Tables of the page of the docs on money and carbon: bills beside published ones, and every leaf with its source.
+
+``python -m docs.make.cost docs/cost.md`` writes them in place, between ``<!-- table: NAME -->`` and
+``<!-- end of table -->``; the text around them is written by hand.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from docs.make.command import page_parser
+from docs.make.files import fill
+from docs.make.markdown import table
+from dse import catalog, quantities
+from dse.designs import OF_MONEY, known_leaves, short_name
+from dse.measured.comparison import compare
+from dse.model.money.device import Bill, bill
+from dse.types import Made
+from dse.types.choices import choice_name
+from dse.types.paths import build
+
+#: Table of the chiplet actuary's own results.
+ROWS = Path("tests/published/bills/chiplet_actuary.csv")
+
+#: Accelerator → what analysts put its making at, in USD (siliconanalysts.com, 2025).
+ANALYSTS = {"h100": 3320.0, "b200": 6400.0, "mi300x": 5300.0}
+
+_SHOWN = ("re_total", "nre_per_unit", "die0_yield", "die0_kgd_cost")
+
+
+def tables() -> dict[str, str]:
+    """Name → table."""
+    return {"rows": _rows(), "bills": _bills(), "leaves": _leaves()}
+
+
+def _rows() -> str:
+    found: dict[str, dict[str, str]] = {}
+    for one in compare(ROWS):
+        cells = one.measurement.row.cells
+        case = found.setdefault(cells["case_id"], {"package": cells["package"], "dies": cells["groups"]})
+        if one.metric in _SHOWN:
+            case[one.metric] = f"{one.measured:g} / {one.predicted:.7g}"
+    header = ("row", "package", "dies", *(f"`{name}`" for name in _SHOWN))
+    return table(header, [
+        [name, case["package"], case["dies"], *(case.get(metric, "") for metric in _SHOWN)]
+        for name, case in found.items()
+    ], words=header[:3])  # fmt: skip
+
+
+def bill_of(name: str) -> Bill:
+    """The bill of an accelerator of the catalogue."""
+    device = dataclasses.replace(catalog.accelerator(name), made=build(Made, catalog.made(name)))
+    return Bill(*map(float, bill(device)))
+
+
+def _bills() -> str:
+    rows = []
+    for name, published in ANALYSTS.items():
+        found = bill_of(name)
+        made = found.total - found.design
+        parts = [f"{part:,.0f}" for part in found[:-1]]
+        rows.append([name, *parts, f"{made:,.0f}", f"{published:,.0f}", f"{100 * (made / published - 1):+.0f} %",
+                     f"{found.design:,.0f}"])  # fmt: skip
+    header = ("accelerator", *Bill._fields[:-1], "sum", "analysts", "error", "design, a unit of a million")
+    return table(header, rows, words=header[:1])
+
+
+def _leaves() -> str:
+    rows = []
+    for path, about in known_leaves().items():
+        if not path.startswith(tuple(f"{record}." for record in OF_MONEY)):
+            continue
+        units, default = about["units"], about["default"]
+        value = choice_name(about["enum"](int(default))) if "enum" in about else quantities.setting(default, units)
+        rows.append([f"`{short_name(path)}`", value, about["long_name"], about.get("source", "")])
+    header = ("leaf", "default", "what", "source")
+    return table(header, rows, words=header)
+
+
+if __name__ == "__main__":
+    target: Path = page_parser(__doc__).parse_args().page
+    target.write_text(fill(target.read_text(encoding="utf-8"), tables()), encoding="utf-8")

@@ -1,0 +1,61 @@
+"""Seconds of an engine's steps by what bounds them: compute, device memory, the network, or none of these."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from dse.model.accounts.bounds import BoundBy, divided, scaled, summed
+from dse.model.machine.rates import Rates
+from dse.model.machine.roofline import isolated_time, roofline_terms
+from dse.model.serving.steady import Phase, Phases, Served, tokens_of_a_step
+from dse.model.serving.step import of_narrow_formats
+from dse.model.serving.work import step_work
+from dse.types import Engine, Operator, Scalar, Serving
+
+
+class PhaseBounds(NamedTuple):
+    """Seconds of a step of each kind."""
+
+    decode: BoundBy
+    prefill: BoundBy
+
+
+def phase_bounds(ranks: Scalar, serving: Serving, engine: Engine, phases: Phases) -> PhaseBounds:
+    """What bounds a step that decodes, and one that carries prompts; each adds up to the time of the step."""
+    return PhaseBounds(*(_step_bounds(ranks, serving, engine, phase) for phase in (phases.decode, phases.mixed)))
+
+
+def token_bounds(serving: Serving, found: Served, steps: PhaseBounds) -> BoundBy:
+    """The time of an output token: steps that decode, and what prompts of others add, divided as their steps are."""
+    decode = scaled(steps.decode, 1.0 / tokens_of_a_step(serving))
+    return summed([decode, divided(found.prefill, [steps.prefill])])
+
+
+def _step_bounds(ranks: Scalar, serving: Serving, engine: Engine, phase: Phase) -> BoundBy:
+    """Matrices and attention divided as their kernels are, each kernel whole to its side of the roofline."""
+    stage, time = phase.clock.stage, phase.time
+    layers, pp, mixture = stage.layout.layers, stage.design.mapping.pp, stage.design.workload.experts
+    rates = of_narrow_formats(stage.rates, engine)
+    work = step_work(stage, ranks, serving, phase.batch, engine.cache_rereads)
+    first = 0.0 if mixture is None else mixture.first_dense / pp
+    attends = [o for o in work.layer if o.name.endswith("_attention")]
+    known = {id(o) for o in attends}
+    matrices = [_kernel(o, layers - first, rates) for o in work.layer if id(o) not in known]
+    if mixture is not None:
+        matrices += [_kernel(o, first, rates) for o in work.first_layer if id(o) not in known]
+    matrices.append(_kernel(work.head, 1.0 / pp, rates))
+    return summed([
+        divided(time.matrix, matrices),
+        divided(time.attention, [_kernel(o, layers, rates) for o in attends]),
+        BoundBy(0.0, 0.0, time.communication, time.host),
+    ])  # fmt: skip
+
+
+def _kernel(operator: Operator, times: Scalar, rates: Rates) -> BoundBy:
+    """Seconds of an operator's forward, whole to compute or memory."""
+    seconds = times * operator.present * isolated_time(operator.kind, operator.forward, rates)
+    compute, memory = roofline_terms(operator.kind, operator.forward, rates)
+    bound = jnp.where(compute >= memory, 1.0, 0.0)
+    return BoundBy(seconds * bound, seconds * (1.0 - bound), 0.0, 0.0)
