@@ -1,0 +1,87 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: py:percent,ipynb
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Effective training time on 1,024 to 131,072 devices
+#
+# Devices fail, and batches beyond the critical one need more tokens: neither is in the time of a step.
+# `sweeps/failures_1k_100k.toml` trains Llama 3.1 405B on more and more H100s, with three kinds of checkpoint, two
+# storages and four batches. Failures are as often as its authors report: one in three hours on 16,384 devices.
+
+# %%
+# %matplotlib inline
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+
+import dse
+
+root = Path.cwd() if Path("sweeps").is_dir() else Path.cwd().parent
+results = dse.run(root / "sweeps" / "failures_1k_100k.toml", output=False)
+table = results.to_dataframe().query("feasible").reset_index()
+table["days"] = table.run_time_with_failures / 86400.0
+table["storage"] = table.storage_bandwidth / 1e12
+
+
+def best(by):
+    """The soonest run of each group."""
+    return table.loc[table.groupby(by).days.idxmin()]
+
+
+# %% [markdown]
+# ## What the kind of checkpoint is worth
+#
+# Behind training, or in memory, checkpoints take next to nothing. Those that training waits for take more the more
+# devices there are, and the slower the storage is.
+
+# %%
+fig, axes = plt.subplots(1, 2, figsize=(7, 2.8), sharey=True)
+for ax, (storage, part) in zip(axes, best(["storage", "checkpoint", "n_devices"]).groupby("storage"), strict=True):
+    for kind, points in part.groupby("checkpoint"):
+        ax.plot(points.n_devices, 100 * points.goodput_fraction, marker="o", markersize=3, label=kind)
+    ax.set(xscale="log", xlabel="devices", title=f"storage of {storage:g} TB/s")
+axes[0].set_ylabel("effective training time (%)")
+axes[0].legend()
+fig.tight_layout()
+
+# %% [markdown]
+# ## What is lost to what
+#
+# With asynchronous checkpoints nearly all of it is time until a failure is found, and until the job runs again.
+
+# %%
+parts = ["checkpointing", "lost_work", "detection", "restart"]
+points = best(["storage", "checkpoint", "n_devices"]).query("storage == 2.0 and checkpoint == 'asynchronous'")
+shares = [100 * points[f"run_time_with_failures_{part}"] / points.run_time_with_failures for part in parts]
+fig, ax = plt.subplots(figsize=(3.4, 2.8))
+ax.stackplot(points.n_devices, shares, labels=[part.replace("_", " ") for part in parts])
+ax.set(xscale="log", xlabel="devices", ylabel="lost time (%)")
+ax.legend(loc="upper left")
+fig.tight_layout()
+
+# %% [markdown]
+# ## Twice the devices, twice the batch?
+#
+# The critical batch is 12 million tokens here, some 1,500 sequences. A larger batch feeds more devices, and needs more
+# tokens: from 32,768 devices on the run hardly gets shorter, and on 131,072 it takes longer again.
+
+# %%
+points = best(["n_devices", "global_batch"])
+points.pivot(index="n_devices", columns="global_batch", values="days").round(1)
+
+# %%
+soonest = best(["n_devices"]).set_index("n_devices")
+soonest["million device-days"] = soonest.days * soonest.index / 1e6
+soonest["tokens (T)"] = soonest.tokens_needed / 1e12
+columns = ["global_batch", "checkpoint", "days", "goodput_fraction", "tokens (T)", "million device-days"]
+soonest[columns].round(3)
