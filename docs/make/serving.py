@@ -72,14 +72,8 @@ LINES = (
 #: Kind of figure with an interval → in words.
 KINDS = {
     "token": "time of a token", "first": "time to the first token", "latency": "time of a request",
-<<<<<<< HEAD
     "rate": "throughput", "energy": "energy of a token",
 }  # fmt: skip
-=======
-    "rate": "throughput",
-    "energy": "energy of a token",
-}
->>>>>>> senergy
 
 HEADER = (
     "what", "figures", "bytes over bandwidth", "no fit", "fit", "unseen", "deployment left out", "source left out"

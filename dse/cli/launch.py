@@ -32,15 +32,15 @@ def launch(
     any_option: AnyOption = False,
     arguments: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Take what a file of the tool's arguments states, but for what --set says [default: none]."),
+        typer.Option(metavar="FILE", help="File of the tool's arguments; what is set goes before them [default: none]."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Write the line that starts a design, or read one.
 
     Options of Megatron-LM, Megatron-Bridge, DeepSpeed, torchtitan and MaxText for a training design; of vLLM, SGLang
-    and TensorRT-LLM for one that serves. What the tool has no option for is told. With --arguments the values that a
-    line states are printed as --set would have them, before the line that they make.
+    and TensorRT-LLM for one that serves. What the tool has no option for is told. The values that a
+    given line states are printed as --set would have them, before the line that they make.
     """
     from dse import launch as launching
     from dse.designs import short_name
