@@ -32,7 +32,9 @@ def launch(
     any_option: AnyOption = False,
     arguments: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="File of the tool's arguments; what is set goes before them [default: none]."),
+        typer.Option(
+            metavar="FILE", help="File of the tool's arguments; what is set goes before them [default: none]."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
