@@ -6,18 +6,12 @@ that no fit had seen ask for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from dse.calibrate import residuals
-from dse.calibrate.fit import folds
 from dse.measured.uncertainty import SERVED, quantile
-
-if TYPE_CHECKING:
-    from dse.calibrate.engines import FittedEngine
-
 
 #: Kinds that follow from the time of a token where they are not measured themselves.
 OF_TOKENS = ("latency", "rate")
@@ -46,18 +40,6 @@ class Held(NamedTuple):
     foreign: float
     width: float  # half of it, of the logarithm: median
     foreign_width: float
-
-
-def errors_of(found: Sequence[FittedEngine], k: int = 5) -> Errors:
-    """All figures of some engines that have an interval."""
-    columns = [
-        (one.rows.stack, c.source, SERVED[c.metric], fold, unseen, foreign)
-        for one in found
-        for c, fold, unseen, foreign in zip(
-            one.rows.compared, folds(one.rows.configurations, k), one.unseen, one.foreign, strict=True
-        )
-    ]
-    return Errors(*(np.array(column) for column in zip(*columns, strict=True)))
 
 
 def of_engine(stack: str, kind: str, errors: Errors) -> float:
@@ -94,9 +76,8 @@ def widths(errors: Errors) -> tuple[np.ndarray, np.ndarray]:
     return quantile() * own, quantile() * foreign
 
 
-def held(found: Sequence[FittedEngine]) -> dict[str, Held]:
+def held(errors: Errors) -> dict[str, Held]:
     """Kind of figure → what intervals hold, and of all."""
-    errors = errors_of(found)
     own, foreign = widths(errors)
     parts = {"all": np.ones(len(errors.kind), bool)} | {
         kind: errors.kind == kind for kind in dict.fromkeys(SERVED.values()) if (errors.kind == kind).any()
