@@ -6,33 +6,15 @@ that no fit had seen ask for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from dse.calibrate import residuals
-from dse.calibrate.fit import folds
 from dse.measured.uncertainty import SERVED, quantile
 
 #: Kinds that follow from the time of a token where they are not measured themselves.
 OF_TOKENS = ("latency", "rate")
-
-
-class Fitted(Protocol):
-    """An engine that was fitted (:class:`dse.calibrate.engines.FittedEngine`): its figures, and errors without them."""
-
-    @property
-    def rows(self) -> Any:
-        """The figures that it was fitted to."""
-
-    @property
-    def unseen(self) -> Any:
-        """Errors of a fit without the figure's configuration."""
-
-    @property
-    def foreign(self) -> Any:
-        """Errors of a fit without the figure's source."""
 
 
 class Errors(NamedTuple):
@@ -58,18 +40,6 @@ class Held(NamedTuple):
     foreign: float
     width: float  # half of it, of the logarithm: median
     foreign_width: float
-
-
-def errors_of(found: Sequence[Fitted], k: int = 5) -> Errors:
-    """All figures of some engines that have an interval."""
-    columns = [
-        (one.rows.stack, c.source, SERVED[c.metric], fold, unseen, foreign)
-        for one in found
-        for c, fold, unseen, foreign in zip(
-            one.rows.compared, folds(one.rows.configurations, k), one.unseen, one.foreign, strict=True
-        )
-    ]
-    return Errors(*(np.array(column) for column in zip(*columns, strict=True)))
 
 
 def of_engine(stack: str, kind: str, errors: Errors) -> float:
@@ -106,9 +76,8 @@ def widths(errors: Errors) -> tuple[np.ndarray, np.ndarray]:
     return quantile() * own, quantile() * foreign
 
 
-def held(found: Sequence[Fitted]) -> dict[str, Held]:
+def held(errors: Errors) -> dict[str, Held]:
     """Kind of figure → what intervals hold, and of all."""
-    errors = errors_of(found)
     own, foreign = widths(errors)
     parts = {"all": np.ones(len(errors.kind), bool)} | {
         kind: errors.kind == kind for kind in dict.fromkeys(SERVED.values()) if (errors.kind == kind).any()
