@@ -88,7 +88,7 @@ def making(parts: Parts, made: Made, fab: Fab) -> Making:
     linked = parts.logic * (1.0 + fab.link_area * split)
     based = jnp.where(parts.base > 0.0, 1.0, 0.0)
     compute = die(linked / chiplets, parts.process, fab, made)
-    base = die(parts.base / made.base_chiplets, parts.base_process, fab, _WHOLE)
+    base = die(parts.base / made.base_chiplets, parts.base_process, fab, None)
     using = assembly(made.packaging, fab)
     stacked = using.bond_price + using.bond_defects > 0.0  # each base die with its share of the compute dies
     stands = jnp.where(stacked, jnp.maximum(linked, parts.base), linked + parts.base)
@@ -107,10 +107,6 @@ def making(parts: Parts, made: Made, fab: Fab) -> Making:
         compute, base, linked, chiplets, based * made.base_chiplets, using.bond_price * linked,
         jnp.where(stacked, a_base, 1.0), found, nre,
     )  # fmt: skip
-
-
-#: A die of which nothing may be defect.
-_WHOLE = Made()
 
 
 def bill(accelerator: Accelerator) -> Bill:

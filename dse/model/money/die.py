@@ -48,26 +48,27 @@ def survival(area: Scalar, defects: Scalar, clustering: Scalar) -> Scalar:
     return (1.0 + defects * area / clustering) ** -clustering
 
 
-def die_yield(area: Scalar, process: Process, fab: Fab, made: Made) -> Scalar:
+def die_yield(area: Scalar, process: Process, fab: Fab, made: Made | None) -> Scalar:
     """Share of dies that can be sold: all that is needed once works, of the blocks all but the spare ones.
 
     ``Y(A_rest) sum_j<=k C(n, j) (1 - y)^j y^(n - j)`` with the yield ``y`` of one of ``n`` blocks. Between whole
-    numbers of spare blocks the sum is linear.
+    numbers of spare blocks the sum is linear. ``made``: what says so of a compute die; of others nothing may be defect.
     """
     critical = fab.critical_area * area
+    if made is None:
+        return survival(critical, process.defect_density, fab.clustering)
     in_blocks = made.block_area * critical
     block = 1.0 + process.defect_density * in_blocks / (made.blocks * fab.clustering)
     odds = block**fab.clustering - 1.0  # of a defective block to a good one
     term = block ** (-fab.clustering * made.blocks)
     enough = term
     for bad in range(MOST_SPARE):
-        left = jnp.maximum(made.blocks - bad, 0.0)
-        term = term * odds * left / (bad + 1.0)
+        term = term * odds * jnp.maximum((made.blocks - bad) / (bad + 1.0), 0.0)
         enough = enough + term * jnp.clip(made.spare_blocks - bad, 0.0, 1.0)
     return survival(critical - in_blocks, process.defect_density, fab.clustering) * jnp.minimum(enough, 1.0)
 
 
-def die(area: Scalar, process: Process, fab: Fab, made: Made) -> Die:
+def die(area: Scalar, process: Process, fab: Fab, made: Made | None) -> Die:
     """A die of an area in m^2.
 
     A test that finds the share ``c`` of the bad ones lets ``Y_t = 1 - (1 - Y) c`` pass, of which ``Y / Y_t`` work:
