@@ -33,7 +33,7 @@ EVALUATE = ["evaluate", "-w", "llama-3-8b", "-s", "h100", "--serving", "--set", 
 
 
 @pytest.mark.parametrize(("keep", "kinds"), [
-    ("all", ["breakdown", "pareto"]), ("best", ["breakdown", "pareto", "shares"]), ("pareto", ["breakdown", "pareto"]),
+    ("all", ["breakdown", "pareto"]), ("best", ["breakdown", "pareto", "shares", "bounds"]), ("pareto", ["breakdown", "pareto"]),
     ("top:3", ["breakdown", "pareto"]),
 ])  # fmt: skip
 def test_figures_suit_every_way_to_keep(keep, kinds):
@@ -52,6 +52,8 @@ def test_evaluate_explains_serving(command):  # noqa: F811
     for text in ("time per output token", "time to first token", "of 72.0 GiB", "decode attention", "prefill attention",
                  "request latency depends", "prompts of 1024", "host_step_time"):  # fmt: skip
         assert text in ended.out
+    assert "a step of the engine by what bounds it" in ended.out
+    assert "80 % interval" in command(*EVALUATE, "--uncertainty").out
     document = json.loads(command(*EVALUATE, "--json", "--metric", "time_per_output_token").out)
     assert document["elasticity_of"] == "time_per_output_token" and document["metrics"]["requests_per_second"] > 0.0
     phases = {row["section"]: row for row in document["operators"] if row["name"] == "ffn_up"}
@@ -63,7 +65,6 @@ def test_evaluate_explains_serving(command):  # noqa: F811
     ([*EVALUATE[:5], "--set", "concurrency=64"], ["concurrency", "--serving"]),
     ([*EVALUATE, "--metric", "time_per_output_tokens"], ["time_per_output_token"]),
     ([*EVALUATE, "--set", "concurency=4"], ["concurrency"]),
-    ([*EVALUATE, "--uncertainty"], ["--uncertainty"]),
 ])  # fmt: skip
 def test_bad_input_is_told_in_four_parts(command, arguments, wanted):  # noqa: F811
     assert_four_parts(command(*arguments), *wanted)

@@ -159,7 +159,7 @@ def _starved(listed: Sequence[Figure]) -> str:
 
 def rows_of_intervals(found: Sequence[engines.FittedEngine]) -> Iterator[list[str]]:
     """Kind of figure, and what its intervals hold."""
-    for kind, held in engine_residuals.held(found).items():
+    for kind, held in engine_residuals.held(engines.open_errors(found)).items():
         name = "**all**" if kind == "all" else KINDS[kind]
         wide = (f"÷ and × {np.exp(width):.2f}" for width in (held.width, held.foreign_width))
         yield [name, f"{held.figures}", percent(held.unseen), percent(held.foreign), *wide]

@@ -6,13 +6,16 @@ that no fit had seen ask for.
 
 from __future__ import annotations
 
+<<<<<<< HEAD
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
+=======
+from typing import NamedTuple
+>>>>>>> senergy
 
 import numpy as np
 
 from dse.calibrate import residuals
-from dse.calibrate.fit import folds
 from dse.measured.uncertainty import SERVED, quantile
 
 #: Kinds that follow from the time of a token where they are not measured themselves.
@@ -60,6 +63,7 @@ class Held(NamedTuple):
     foreign_width: float
 
 
+<<<<<<< HEAD
 def errors_of(found: Sequence[Fitted], k: int = 5) -> Errors:
     """All figures of some engines that have an interval."""
     columns = [
@@ -72,6 +76,8 @@ def errors_of(found: Sequence[Fitted], k: int = 5) -> Errors:
     return Errors(*(np.array(column) for column in zip(*columns, strict=True)))
 
 
+=======
+>>>>>>> senergy
 def of_engine(stack: str, kind: str, errors: Errors) -> float:
     """The residual of an engine's figures of a kind."""
     alike = errors.among(errors.kind == kind)
@@ -106,9 +112,12 @@ def widths(errors: Errors) -> tuple[np.ndarray, np.ndarray]:
     return quantile() * own, quantile() * foreign
 
 
+<<<<<<< HEAD
 def held(found: Sequence[Fitted]) -> dict[str, Held]:
+=======
+def held(errors: Errors) -> dict[str, Held]:
+>>>>>>> senergy
     """Kind of figure → what intervals hold, and of all."""
-    errors = errors_of(found)
     own, foreign = widths(errors)
     parts = {"all": np.ones(len(errors.kind), bool)} | {
         kind: errors.kind == kind for kind in dict.fromkeys(SERVED.values()) if (errors.kind == kind).any()

@@ -19,12 +19,14 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from dse.calibrate import engine_residuals, writing
+from dse.calibrate import writing
+from dse.calibrate.engine_residuals import OF_TOKENS, Errors, of_engine
 from dse.calibrate.fit import Minimum, Parameter, folds, gauss_newton, held_out, posterior
 from dse.errors import InputError
 from dse.measured import comparison
 from dse.measured.prediction import alike, evaluate_stack
 from dse.measured.serving import METRICS, SIGN
+from dse.measured.uncertainty import SERVED
 from dse.study_serving import SERVING
 from dse.types import Design, Engine
 from dse.types.fields import field_metadata
@@ -237,17 +239,29 @@ def texts(found: FittedEngine) -> dict[str, str]:
 _MILLISECONDS = ("host_step_time", "request_time")
 
 
-def open_parts(one: FittedEngine, errors: engine_residuals.Errors) -> dict[str, str]:
+def open_errors(found: Sequence[FittedEngine], k: int = 0) -> Errors:
+    """All figures of some engines, as what they leave open is told by."""
+    columns = [
+        (one.rows.stack, c.source, SERVED[c.metric], fold, unseen, foreign)
+        for one in found
+        for c, fold, unseen, foreign in zip(
+            one.rows.compared, folds(one.rows.configurations, k or _FOLDS), one.unseen, one.foreign, strict=True
+        )
+    ]
+    return Errors(*(np.array(column) for column in zip(*columns, strict=True)))
+
+
+def open_parts(one: FittedEngine, errors: Errors) -> dict[str, str]:
     """Kind of figure → what an engine's figures of that kind leave unexplained, as TOML."""
     measured = dict.fromkeys(errors.kind[errors.stack == one.rows.stack])
     if "token" in measured:
-        measured |= dict.fromkeys(engine_residuals.OF_TOKENS)
-    return {kind: f"{engine_residuals.of_engine(one.rows.stack, kind, errors):.3f}" for kind in measured}
+        measured |= dict.fromkeys(OF_TOKENS)
+    return {kind: f"{of_engine(one.rows.stack, kind, errors):.3f}" for kind in measured}
 
 
 def write(found: Sequence[FittedEngine], output: str | Path, force: bool = False) -> None:
     """All engines as one TOML file, a table each."""
-    errors = engine_residuals.errors_of(found)
+    errors = open_errors(found)
     tables = {one.rows.stack: texts(one) for one in found}
     tables |= {f"{one.rows.stack}.residuals": open_parts(one, errors) for one in found}
     writing.write(output, writing.document(tables, "engines"), force)
@@ -255,7 +269,7 @@ def write(found: Sequence[FittedEngine], output: str | Path, force: bool = False
 
 def write_catalog(found: Sequence[FittedEngine], folder: str | Path) -> list[Path]:
     """Put what was found into the stacks of a catalogue; the files that changed."""
-    changed, errors = [], engine_residuals.errors_of(found)
+    changed, errors = [], open_errors(found)
     for one in found:
         path = writing.catalog_file(folder, "software", one.rows.stack)
         sources = ", ".join(sorted(set(one.rows.sources)))

@@ -117,7 +117,7 @@ def _steps(found: steps.Calibration) -> Summary:
 def _engines(found: Sequence[engines.FittedEngine]) -> Summary:
     header = ["source", "metric", "figures", "median error", "mean", "unseen median", "unseen mean"]
     header += ["deployment left out", "mean", "source left out", "mean"]
-    held = engine_residuals.held(found)["all"]
+    held = engine_residuals.held(engines.open_errors(found))["all"]
     note = f"80 % intervals hold {held.unseen:.1%} of the unseen figures, {held.foreign:.1%} of sources left out"
     return Summary(header, engines.errors_by_metric(found), note)
 
