@@ -6,9 +6,16 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+<<<<<<< HEAD
 from dse.quantities import duration, quantity
 from dse.study import OPTIONAL, Shown, Study, told_money, told_price
 from dse.types import INFEASIBLE_MEANING, Design, Infeasible, Precision, Scalar, ServingMetrics
+=======
+from dse.quantities import quantity
+from dse.study import Shown, Study
+from dse.types import INFEASIBLE_MEANING, Design, FarMemory, Infeasible, Precision, Scalar, ServingMetrics
+from dse.types.metrics import ENERGY
+>>>>>>> sysserve
 
 _GB = 1e9
 
@@ -79,17 +86,33 @@ def _shortfalls(design: Design, metrics: ServingMetrics) -> dict[Infeasible, Sca
         over(metrics.time_per_output_token, requests.token_limit),
     )
     return {
-        Infeasible.memory: jnp.log(metrics.peak_memory / jnp.maximum(capacity, 1.0)),
+        Infeasible.memory: jnp.log(jnp.maximum(metrics.peak_memory / jnp.maximum(capacity, 1.0), _far_need(design))),
         Infeasible.latency: jnp.log(jnp.maximum(late, 1e-6)),
     }
+
+
+def _far_need(design: Design) -> Scalar:
+    """Bytes of weights in a far memory over what it holds; none without one."""
+    from dse.model.machine.technology import generated
+    from dse.model.serving.memory import weight_bytes
+    from dse.model.serving.work import stage_of
+    from dse.types import Serving
+
+    spill = design.mapping.spill
+    if spill is None:
+        return 0.0
+    stage, serving = stage_of(generated(design)), design.mapping.serving or Serving()
+    held = spill.far_weights * weight_bytes(stage.design, stage.layout, serving.expert_bytes)
+    return held / _far_tier(design).capacity
 
 
 def _numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:
     """The numbers behind each reason."""
     w, m, system = design.workload, design.mapping, design.system
-    weights = metrics["peak_memory_weights"] / _GB
+    weights, capacity = metrics["peak_memory_weights"] / _GB, system.accelerator.memory.capacity / _GB
+    far = "" if m.spill is None else f", {_far_tier(design).capacity / _GB:.1f} GB beyond it"
     return {
-        "memory": f"weights {weights:.1f} GB of {system.accelerator.memory.capacity / _GB:.1f} GB: no room for a cache",
+        "memory": f"weights {weights:.1f} GB of {capacity:.1f} GB{far}: no room for a cache",
         "heads_not_divisible": f"tp={m.tp:g}, heads={w.n_heads:g}, key/value heads={w.n_kv_heads:g}",
         "width_not_divisible": f"tp={m.tp:g}, feed-forward width={w.ffn_hidden:g}",
         "layers_not_divisible": f"pp={m.pp:g}, layers={w.n_layers:g}",
@@ -106,6 +129,13 @@ def _numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:
         ),
         "experts_not_divisible": "no experts" if m.experts is None else f"ep={m.experts.ep:g}, etp={m.experts.etp:g}",
     }
+
+
+def _far_tier(design: Design) -> FarMemory:
+    """The memory beyond a device's own, of a design that uses it."""
+    from dse.model.serving.memory import far_tier
+
+    return far_tier(design.system)
 
 
 def _caution(metrics: Mapping[str, float]) -> str:
