@@ -24,6 +24,7 @@ class Pools(NamedTuple):
     request_latency: Scalar
     n_devices: Scalar
     output_tokens_per_second_per_device: Scalar
+    million_tokens_cost: Scalar  #: USD of both pools, at the power of their full load
 
 
 def serve_pools(prefill: Design, decode: Design) -> Pools:
@@ -50,6 +51,8 @@ def serve_pools(prefill: Design, decode: Design) -> Pools:
     transfer = _transfer_time(prefill, decode, requests)
     to_first = first.time_to_first_token + transfer
     devices = prefill.system.n_devices + decode.system.n_devices
+    pools = ((first, prefill), (rest, decode))
+    hourly = sum(served.device_hour_cost * design.system.n_devices for served, design in pools)
     return Pools(
         requests_per_second=rate,
         prefill_load=rate / first.requests_per_second,
@@ -60,6 +63,7 @@ def serve_pools(prefill: Design, decode: Design) -> Pools:
         request_latency=to_first + (requests.output_tokens - 1.0) * rest.time_per_output_token,
         n_devices=devices,
         output_tokens_per_second_per_device=rate * requests.output_tokens / devices,
+        million_tokens_cost=1e6 / 3600.0 * hourly / (rate * requests.output_tokens),
     )
 
 
