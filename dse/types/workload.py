@@ -152,14 +152,16 @@ class Convergence:
     critical_batch: Scalar = metadata(
         "B_crit", "1", "critical batch in tokens, 0 for that of the loss", default=0.0
     )
-    target_loss: Scalar = metadata("L", "1", "loss to reach, in nats a token", default=2.0, bounds=POSITIVE)
+    target_loss: Scalar = metadata(
+        "L", "1", "loss to reach, in nats a token", default=2.0, bounds=Bounds(low=0.1, high=20.0)
+    )
     critical_scale: Scalar = metadata(
         "B*", "1", "critical batch in tokens at a loss of one nat (Kaplan et al. 2020: 2e8)", default=2e8,
-        bounds=POSITIVE,
+        bounds=Bounds(low=1.0, high=1e12),
     )  # fmt: skip
     critical_exponent: Scalar = metadata(
         "alpha_B", "1", "exponent of the loss against the critical batch (Kaplan et al. 2020: 0.21)", default=0.21,
-        bounds=POSITIVE,
+        bounds=Bounds(low=0.05, high=1.0),
     )  # fmt: skip
     reference_batch: Scalar = metadata(
         "", "1", "batch in tokens at which the run needs run_tokens, 0 for the smallest", default=0.0

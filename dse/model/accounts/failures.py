@@ -26,6 +26,8 @@ from dse.types import Checkpoint, Design, Reliability, Scalar
 
 #: Failures in a stretch of training or a restart beyond which no more are counted.
 _MOST = 20.0
+#: Seconds beyond which no copy or write is told from another.
+_LONGEST = 1e12
 #: Least and most failures a second of a job, and least failures in a stall that are told from none.
 _RAREST, _OFTENEST, _LEAST = 1e-15, 1.0, 1e-12
 
@@ -122,9 +124,9 @@ def savings(design: Design, work: TrainingWork, step: StepTime, size: Scalar) ->
     """
     r, system = design.system.reliability or Reliability(), design.system
     held = device_bytes(work)
-    copy = held / system.host.bandwidth
-    write = most(size / r.storage_bandwidth, held / r.device_storage_bandwidth)
-    parity = held * reciprocal(system.scale_out.bandwidth)
+    copy = jnp.minimum(held / system.host.bandwidth, _LONGEST)
+    write = jnp.minimum(most(size / r.storage_bandwidth, held / r.device_storage_bandwidth), _LONGEST)
+    parity = jnp.minimum(held / system.scale_out.bandwidth, _LONGEST)
     window = step.total - step.optimizer
 
     def stall(hidden: Scalar) -> Scalar:

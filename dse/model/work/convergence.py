@@ -10,11 +10,11 @@ from dse.types import Convergence, Scalar, Workload
 def critical_batch(convergence: Convergence) -> Scalar:
     """The batch in tokens at which a loss takes twice the least tokens, and twice the least steps.
 
-    As stated, or that of the loss: ``B* / L^(1 / alpha_B)`` (Kaplan et al. 2020, section 5.1).
+    A token at least; as stated, or that of the loss: ``B* / L^(1 / alpha_B)`` (Kaplan et al. 2020, section 5.1).
     """
     c = convergence
     by_loss = c.critical_scale / c.target_loss ** (1.0 / c.critical_exponent)
-    return jnp.where(c.critical_batch > 0.0, c.critical_batch, by_loss)
+    return jnp.maximum(jnp.where(c.critical_batch > 0.0, c.critical_batch, by_loss), 1.0)
 
 
 def run_tokens(workload: Workload) -> Scalar:
@@ -28,4 +28,4 @@ def run_tokens(workload: Workload) -> Scalar:
         return workload.run_tokens
     critical = critical_batch(convergence)
     batch = workload.global_batch * workload.seq_len
-    return workload.run_tokens * (critical + batch) / (critical + convergence.reference_batch)
+    return workload.run_tokens * ((critical + batch) / (critical + convergence.reference_batch))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import dse
-from dse.designs import leaf, replace
+from dse.designs import known_leaves, leaf, replace
 from dse.errors import InputError
 from dse.model.accounts.failures import Rates, Saving, best_interval, growth, lost_time, no_spare, slowed
 from dse.model.steps.training import StepTime
@@ -19,6 +19,7 @@ from dse.model.work.convergence import critical_batch
 from dse.spec.sweep import from_text
 from dse.study import TRAINING
 from dse.types import Convergence, Reliability
+from dse.types.fields import LARGEST, SMALLEST
 from tests.sweep.toy import sweep
 
 DAY, HOUR = 86400.0, 3600.0
@@ -211,6 +212,19 @@ def test_parts_add_up_and_nothing_overflows(kind, mtbf):
         assert values["run_time_with_failures"] - stragglers < 1.001 * float(found.run_time)
 
 
+@pytest.mark.parametrize("record", [RELIABILITY, "workload.convergence"])
+def test_no_leaf_at_its_bounds_gives_no_number(record):
+    design = llama("asynchronous", critical_batch=0.0)
+    names = sorted(TRAINING.group("run") | {"run_time"})
+    for path, about in known_leaves().items():
+        low, high = max(about["bounds"].low, SMALLEST), min(about["bounds"].high, LARGEST)
+        for extreme in (low, high) if path.startswith(f"{record}.") and "enum" not in about else ():
+            for kind in range(3):
+                found = dse.evaluate(replace(design, {path: extreme, f"{RELIABILITY}.checkpoint": float(kind)}))
+                lost = [name for name in names if np.isnan(float(getattr(found, name)))]
+                assert not lost, (path, extreme, kind)
+
+
 def test_repair_is_waited_for_without_spares():
     assert float(no_spare(Reliability(spares=0.0, repair_time=7.0), 1e-9)) == pytest.approx(7.0, rel=1e-3)
     for mean in (0.05, 1.0, 7.0, 60.0):
@@ -282,6 +296,7 @@ def test_run_tokens_are_those_of_the_reference_batch():
         ("[output]\nrun = false", False),
         ('[objective]\nminimize = "run_time_with_failures"', True),
         ('[constraints]\nall = ["goodput_fraction >= 0.9"]', True),
+        ('[objective]\nminimize = "run_cost / goodput_fraction"', True),
         ('[objective]\nminimize = "run_time"', False),
     ],
 )
