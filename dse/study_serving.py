@@ -6,16 +6,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-<<<<<<< HEAD
 from dse.quantities import duration, quantity
 from dse.study import OPTIONAL, Shown, Study, told_money, told_price
-from dse.types import INFEASIBLE_MEANING, Design, Infeasible, Precision, Scalar, ServingMetrics
-=======
-from dse.quantities import quantity
-from dse.study import Shown, Study
 from dse.types import INFEASIBLE_MEANING, Design, FarMemory, Infeasible, Precision, Scalar, ServingMetrics
-from dse.types.metrics import ENERGY
->>>>>>> sysserve
 
 _GB = 1e9
 

@@ -33,8 +33,8 @@ EVALUATE = ["evaluate", "-w", "llama-3-8b", "-s", "h100", "--serving", "--set", 
 
 
 @pytest.mark.parametrize(("keep", "kinds"), [
-    ("all", ["breakdown", "pareto"]), ("best", ["breakdown", "pareto", "shares", "bounds"]), ("pareto", ["breakdown", "pareto"]),
-    ("top:3", ["breakdown", "pareto"]),
+    ("all", ["breakdown", "pareto"]), ("best", ["breakdown", "pareto", "shares", "bounds"]),
+    ("pareto", ["breakdown", "pareto"]), ("top:3", ["breakdown", "pareto"]),
 ])  # fmt: skip
 def test_figures_suit_every_way_to_keep(keep, kinds):
     spec = specs.from_text(SWEEP)

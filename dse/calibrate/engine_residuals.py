@@ -6,12 +6,7 @@ that no fit had seen ask for.
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
-=======
 from typing import NamedTuple
->>>>>>> senergy
 
 import numpy as np
 
@@ -20,22 +15,6 @@ from dse.measured.uncertainty import SERVED, quantile
 
 #: Kinds that follow from the time of a token where they are not measured themselves.
 OF_TOKENS = ("latency", "rate")
-
-
-class Fitted(Protocol):
-    """An engine that was fitted (:class:`dse.calibrate.engines.FittedEngine`): its figures, and errors without them."""
-
-    @property
-    def rows(self) -> Any:
-        """The figures that it was fitted to."""
-
-    @property
-    def unseen(self) -> Any:
-        """Errors of a fit without the figure's configuration."""
-
-    @property
-    def foreign(self) -> Any:
-        """Errors of a fit without the figure's source."""
 
 
 class Errors(NamedTuple):
@@ -63,21 +42,6 @@ class Held(NamedTuple):
     foreign_width: float
 
 
-<<<<<<< HEAD
-def errors_of(found: Sequence[Fitted], k: int = 5) -> Errors:
-    """All figures of some engines that have an interval."""
-    columns = [
-        (one.rows.stack, c.source, SERVED[c.metric], fold, unseen, foreign)
-        for one in found
-        for c, fold, unseen, foreign in zip(
-            one.rows.compared, folds(one.rows.configurations, k), one.unseen, one.foreign, strict=True
-        )
-    ]
-    return Errors(*(np.array(column) for column in zip(*columns, strict=True)))
-
-
-=======
->>>>>>> senergy
 def of_engine(stack: str, kind: str, errors: Errors) -> float:
     """The residual of an engine's figures of a kind."""
     alike = errors.among(errors.kind == kind)
@@ -112,11 +76,7 @@ def widths(errors: Errors) -> tuple[np.ndarray, np.ndarray]:
     return quantile() * own, quantile() * foreign
 
 
-<<<<<<< HEAD
-def held(found: Sequence[Fitted]) -> dict[str, Held]:
-=======
 def held(errors: Errors) -> dict[str, Held]:
->>>>>>> senergy
     """Kind of figure → what intervals hold, and of all."""
     own, foreign = widths(errors)
     parts = {"all": np.ones(len(errors.kind), bool)} | {

@@ -337,7 +337,8 @@ def test_pools_serve_as_the_slower_of_them():
     assert found.request_latency == pytest.approx(
         float(found.time_to_first_token + 149.0 * found.time_per_output_token), rel=1e-5
     )
-<<<<<<< HEAD
+    tokens_an_hour = 3600.0 * 150.0 * found.requests_per_second
+    assert 1.2 < float(found.million_tokens_cost * tokens_an_hour) / 1e6 / 8.0 < 2.2  # USD of an hour of an H100
 
 
 def test_what_bounds_a_token_adds_up():
@@ -350,7 +351,3 @@ def test_what_bounds_a_token_adds_up():
         assert min(map(float, (*by_token, *by_step.decode, *by_step.prefill))) >= 0.0
         assert by_step.decode.memory > 5.0 * by_step.decode.compute
         assert by_step.prefill.compute > by_step.prefill.memory
-=======
-    tokens_an_hour = 3600.0 * 150.0 * found.requests_per_second
-    assert 1.2 < float(found.million_tokens_cost * tokens_an_hour) / 1e6 / 8.0 < 2.2  # USD of an hour of an H100
->>>>>>> money
