@@ -1,4 +1,4 @@
-"""The README does what it says: its Python and its file work, commands and links exist, numbers are current."""
+"""README and guide do what they say: their Python and files work, commands and links exist, numbers are current."""
 
 from __future__ import annotations
 
@@ -13,11 +13,17 @@ import dse
 from dse.cli import app
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = {path: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", ROOT / "docs" / "guide.md")}
+README = PAGES[ROOT / "README.md"]
+BOTH = "\n".join(PAGES.values())
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+    return re.findall(rf"```{language}\n(.*?)```", BOTH, re.DOTALL)
+
+
+def test_the_readme_is_short():
+    assert len(README.splitlines()) <= 180
 
 
 def test_python_runs(tmp_path, monkeypatch, capsys):
@@ -45,23 +51,32 @@ def test_new_accelerator_works(tmp_path, monkeypatch, capsys):
 
 
 def test_commands_exist(capsys):
-    commands = set(re.findall(r"^\$ dse (\w+)", README, re.MULTILINE)) | set(re.findall(r"`dse (\w+)", README))
+    commands = set(re.findall(r"^\$ dse (\w+)", BOTH, re.MULTILINE)) | set(re.findall(r"`dse (\w+)", BOTH))
     assert len(commands) >= 6
     for name in commands:
         with pytest.raises(SystemExit) as ended:
             app([name, "--help"])
         assert not ended.value.code, name
-    targets = set(re.findall(r"make (run|test|docs|bench|help|\w+)`", README)) | {"run", "test"}
+    targets = set(re.findall(r"make (run|test|docs|bench|help|\w+)`", BOTH)) | {"run", "test"}
     makefile = (ROOT / "Makefile").read_text()
     assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
 
 
-def test_links_exist():
-    links = re.findall(r"\]\(([^)#:]+)\)", README)
-    named = re.findall(r"`((?:dse|hw_catalog|sweeps|tests|notebooks|results|docs)/[\w./]*)`", README)
-    assert links and named
-    for path in {*links, *named} - {"results/"}:
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_links_exist(page):
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", PAGES[page])
+    named = re.findall(r"`((?:dse|hw_catalog|sweeps|tests|notebooks|results|docs)/[\w./]*)`", PAGES[page])
+    assert links
+    for path in links:
+        assert (page.parent / path).exists(), path
+    for path in set(named) - {"results/"}:
         assert (ROOT / path).exists(), path
+
+
+def test_sections_that_links_name_exist():
+    for page, section in re.findall(r"\]\((docs/\w+\.md)#([^)]+)\)", README):
+        headings = re.findall(r"^#+ (.*)$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE)
+        assert section in {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}, section
 
 
 def test_accuracy_is_current():
