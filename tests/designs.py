@@ -148,13 +148,13 @@ def work_of(design):
 _SWITCHES = (
     "attention", "collective", "fused_elementwise", "softmax_batch", "scatter_gather", "activation_output_kept",
     "gradient_cache", "gradient_bytes", "gradient_message_bytes", "logit_bytes", "domain", "mesh",
-    "in_network_reduction", "tile_rows", "tile_columns", "n_devices", "power.limit",
+    "in_network_reduction", "tile_rows", "tile_columns", "n_devices",
 )  # fmt: skip
 
 #: Leaves that may be any number near the one they have; others have tests of their own.
 _NUMBERS = [
-    p for p in known_leaves()
-    if p.startswith(("system.", "software.")) and not p.endswith(_SWITCHES)
+    p for p, about in known_leaves().items()
+    if p.startswith(("system.", "software.")) and not p.endswith(_SWITCHES) and about.get("default", 1.0) is not None
     and not p.startswith(tuple(OPTIONAL.keys() - {CHIP}))
 ]  # fmt: skip
 
