@@ -371,11 +371,15 @@ def test_single_precision_is_enough(design):
         a, b = float(getattr(single, field.name)), float(getattr(double, field.name))
         whole = next((name for name in WHOLES if field.name.startswith(name)), field.name)
         scale = abs(float(getattr(double, whole)))
-        assert a == pytest.approx(b, rel=2e-5, abs=2e-6 * scale), field.name
+        assert a == pytest.approx(b, rel=DIFFERENCES.get(field.name, 2e-5), abs=2e-6 * scale), field.name
 
 
 #: Metrics of which parts are held to the scale of the whole.
-WHOLES = ("step_time", "peak_memory", "energy_per_step")
+WHOLES = ("step_time", "peak_memory", "energy_per_step", "run_time_with_failures")
+
+#: Metrics that are, or follow from, what of a copy does not hide: a difference of numbers that may be nearly equal.
+DIFFERENCES = {"checkpoint_stall": 0.05, "checkpoint_interval": 0.025}
+
 
 @jax.jit
 def time_and_slopes(design, values):
