@@ -179,7 +179,7 @@ class Fab:
     substrate_scale: Scalar = metadata(
         "", "1", "area of the substrate over that of what stands on it", default=4.0, bounds=POSITIVE, source=_ACTUARY
     )
-    layers: Scalar = metadata(
+    substrate_layers: Scalar = metadata(
         "f", "1", "layers of a substrate of several dies over those of one", default=1.5, source=_ACTUARY
     )
     layers_above_289mm2: Scalar = metadata("", "1", "the same above 289 mm2", default=1.75, source=_ACTUARY)
@@ -274,7 +274,7 @@ class Prices:
         "", "USD", "a device's share of its server: board, processors, memory, storage, chassis, power supplies",
         default=9000.0, source="estimate: with it a node of eight H100 is 320,000 USD, sold at 300,000 to 400,000",
     )  # fmt: skip
-    nic: Scalar = metadata(
+    nic_price: Scalar = metadata(
         "", "USD/(B/s)", "network card, a byte a second of one direction", default=30.0 / 1e9,
         source="estimate: 1,500 USD for 400 Gbit/s",
     )  # fmt: skip

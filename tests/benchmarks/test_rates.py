@@ -13,13 +13,18 @@ from dse.cli import app
 from dse.evaluation import evaluate
 
 
+WAITED = ("checkpoint_stall", "checkpoint_interval", "run_time_with_failures_checkpointing")
+
+
 def test_plain_numbers_give_the_same_metrics():
     design = dse.design("gpt-3-13b", "selene", n_devices=16, tp=8, pp=2, recompute="full", global_batch=64)
     expected = jax.jit(evaluate)(jax.tree.map(np.float32, design))
     with bench.plain_numbers():
         found = evaluate(jax.tree.map(float, design))
     assert isinstance(found.step_time, float)
-    np.testing.assert_allclose(jax.tree.leaves(found), jax.tree.leaves(expected), rtol=1e-5)
+    for name, value in vars(expected).items():  # what a checkpoint waits for is a difference of times that are near
+        near = 1e-3 if name in WAITED else 1e-5
+        assert float(getattr(found, name)) == pytest.approx(float(value), rel=near), name
 
 
 @pytest.mark.parametrize(("rate", "lines"), [(100.0, 0), (81.0, 0), (79.0, 1)])

@@ -422,6 +422,7 @@ def test_gradient_is_the_finite_difference(design, path):
     assert_slope_is_the_difference(replace(design, {f"{POWER}.limit": None}), path)
 
 
+@pytest.mark.slow  # tests/model/test_slopes.py holds every leaf of generated chips to differences
 @given(design=generated_machines(), path=st.sampled_from(GENERATED))
 def test_gradient_of_a_generated_chip_is_the_finite_difference(design, path):
     assert_slope_is_the_difference(design, path)

@@ -81,6 +81,6 @@ def _layers(chiplets: Scalar, substrate_area: Scalar, fab: Fab) -> Scalar:
     """Layers over those for one die; between one die and two as much of it as there is of the second."""
     several = jnp.where(
         substrate_area > _LARGE, fab.layers_above_900mm2,
-        jnp.where(substrate_area > _MIDDLE, fab.layers_above_289mm2, fab.layers),
+        jnp.where(substrate_area > _MIDDLE, fab.layers_above_289mm2, fab.substrate_layers),
     )  # fmt: skip
     return 1.0 + (several - 1.0) * jnp.minimum(chiplets - 1.0, 1.0)

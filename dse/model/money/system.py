@@ -59,7 +59,8 @@ class Fabric(NamedTuple):
 
 def tree_levels(devices: Scalar, radix: Scalar) -> Scalar:
     """Levels of a fat tree of so many devices: the least ``l`` with ``2 (k / 2)^l >= N`` (Al-Fares et al. 2008)."""
-    wanted = jnp.log2(jnp.maximum(0.5 * devices, 1.0)) / jnp.log2(0.5 * radix)
+    down = 0.5 * radix + 0.0 * devices  # a plain number has no precision of its own, its logarithm has
+    wanted = jnp.log2(jnp.maximum(0.5 * devices, 1.0)) / jnp.log2(down)
     return ceiling(jnp.maximum(wanted - 1e-5, 1e-5))  # a whole number of levels never counts one more by rounding
 
 
@@ -98,7 +99,7 @@ def scale_up_price(system: System, prices: Prices) -> Scalar:
 def scale_out_price(system: System, prices: Prices) -> Scalar:
     """USD of a device's share of what joins domains: its network card, ports, cables, transceivers."""
     found = fabric(system.scale_out, system.n_devices, prices.radix)
-    each = prices.nic + prices.switch * found.ports + prices.cable * (found.copper + found.optical)
+    each = prices.nic_price + prices.switch * found.ports + prices.cable * (found.copper + found.optical)
     each = each + 2.0 * prices.transceiver * found.optical
     return jnp.where(system.n_devices > system.scale_up.domain, system.scale_out.bandwidth * each, 0.0)
 

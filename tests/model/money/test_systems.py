@@ -139,7 +139,7 @@ def test_laws_of_ownership():
     for name, values in (
         ("electricity", np.array([0.05, 0.1, 0.2]) / KWH), ("lifetime", np.array([6.0, 4.0, 3.0]) * YEAR),
         ("in_use", [1.0, 0.8, 0.5]), ("server", [5e3, 1e4, 2e4]), ("facility", [5.0, 10.0, 20.0]),
-        ("maintenance", np.array([0.0, 0.05, 0.1]) / YEAR), ("nic", [1e-8, 3e-8, 6e-8]),
+        ("maintenance", np.array([0.0, 0.05, 0.1]) / YEAR), ("nic_price", [1e-8, 3e-8, 6e-8]),
     ):  # fmt: skip
         costs = [hour(**{name: float(value)}) for value in values]
         assert costs == sorted(costs), name
@@ -182,7 +182,7 @@ def test_sweeps_have_what_they_ask_for(said, groups):
     spec = sweep.from_text(SPEC.format(**(blank | said)))
     assert spec.groups == groups
     left_out = {name for name in TRAINING.units if name not in spec.metrics}
-    assert left_out == set().union(*(TRAINING.group(g) for g in ("energy", "money", "carbon") if g not in groups))
+    assert left_out == set().union(*(TRAINING.group(g) for g in TRAINING.optional if g not in groups))
 
 
 def test_accelerators_on_one_axis_have_their_own_prices():

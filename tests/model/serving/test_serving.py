@@ -264,7 +264,7 @@ def test_the_program_stays_small(workload, mapping, most, with_energy):
 
     unpriced = count(asked | SERVING.group("energy"))
     assert count(asked) <= most and unpriced <= with_energy
-    assert count(set(SERVING.units)) <= unpriced + 620
+    assert count(set(SERVING.units)) <= unpriced + 630
 
 
 def test_a_request_alone_waits_for_no_prompt_but_its_own():

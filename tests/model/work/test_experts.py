@@ -12,6 +12,7 @@ from dse.model.layout import EXPERT_LEVELS, lay_out
 from dse.model.work.parameters import (
     active_parameters,
     attention_flops,
+    behind_first,
     embedding_parameters,
     forward_flops,
     parameter_count,
@@ -21,7 +22,16 @@ from dse.types import Experts, Latent, OperatorKind
 from tests.catalog.test_catalog import REFERENCE
 from tests.designs import WORKLOAD, work_of
 
-MODELS = [slug for slug in catalog.names("workload") if catalog.workload(slug).experts is not None]
+#: Models with experts whose layers all attend to all tokens; the others are serving's (tests/catalog has their counts).
+MODELS = [
+    slug
+    for slug in catalog.names("workload")
+    for workload in [catalog.workload(slug)]
+    if workload.experts is not None and workload.recurrent is None and workload.sparse is None
+]
+
+#: Models of which less is published than the first two digits of what a token meets.
+ROUNDED = {"grok-1": 0.03}
 
 
 def with_experts(workload=WORKLOAD, **values):
@@ -41,8 +51,9 @@ def test_counts_are_the_published_ones(slug):
     published, active = entry.value("active_published"), float(active_parameters(workload))
     last_digit = 1e9 if published % 1e9 == 0.0 else 1e8
     counted = (active, active - float(embedding_parameters(workload)))
+    near = ROUNDED.get(slug, 0.01)
     assert any(
-        abs(count / published - 1.0) < 0.01 or published - 0.5 * last_digit <= count < published + last_digit
+        abs(count / published - 1.0) < near or published - 0.5 * last_digit <= count < published + last_digit
         for count in counted
     )
 
@@ -52,7 +63,7 @@ def test_counts_are_those_of_the_reference_table():
     """To 0.1 %, in all and of a token (norms of heads and biases of routers are left out here or there)."""
     with open(REFERENCE / "models.csv", encoding="utf-8", newline="") as file:
         rows = {find("workload", row["name"]): row for row in csv.DictReader(file)}
-    for slug in MODELS:
+    for slug in set(MODELS) & rows.keys():
         workload, row = catalog.workload(slug), rows[slug]
         assert float(parameter_count(workload)) == pytest.approx(1e9 * float(row["params_calc_total_B"]), rel=1e-3)
         assert float(active_parameters(workload)) == pytest.approx(1e9 * float(row["params_calc_active_B"]), rel=1e-3)
@@ -113,7 +124,7 @@ def test_flops_of_the_operators_are_those_of_the_parameters(slug):
         for layer in (work.layer, work.experts.first_layer)
     )
     dense = w.experts.first_dense
-    total = dense * first + (w.n_layers - dense) * usual
+    total = dense * first + (w.n_layers - dense) * behind_first(w, first, usual)
     expected = (forward_flops(w) - attention_flops(w)) * w.seq_len
     assert total == pytest.approx(float(expected), rel=1e-5)
 
