@@ -12,7 +12,6 @@ from benchmarks import rates as bench
 from dse.cli import app
 from dse.evaluation import evaluate
 
-
 WAITED = ("checkpoint_stall", "checkpoint_interval", "run_time_with_failures_checkpointing")
 
 
