@@ -367,18 +367,24 @@ def test_single_precision_is_enough(design):
         double = metrics_of(jax.tree.map(np.float64, design))
         double = jax.tree.map(np.asarray, double)
     assert double.step_time.dtype == np.float64
+    times = max(float(double.checkpoint_time), float(double.step_time))
     for field in dataclasses.fields(Metrics):
+        if field.name in DIFFERENCES and float(double.checkpoint_stall) < 1e-2 * times:
+            continue
         a, b = float(getattr(single, field.name)), float(getattr(double, field.name))
         whole = next((name for name in WHOLES if field.name.startswith(name)), field.name)
         scale = abs(float(getattr(double, whole)))
-        assert a == pytest.approx(b, rel=DIFFERENCES.get(field.name, 2e-5), abs=2e-6 * scale), field.name
+        assert a == pytest.approx(b, rel=1e-3 if field.name in DIFFERENCES else 2e-5, abs=2e-6 * scale), field.name
 
 
 #: Metrics of which parts are held to the scale of the whole.
 WHOLES = ("step_time", "peak_memory", "energy_per_step", "run_time_with_failures")
 
-#: Metrics that are, or follow from, what of a copy does not hide: a difference of numbers that may be nearly equal.
-DIFFERENCES = {"checkpoint_stall": 0.05, "checkpoint_interval": 0.025}
+#: What of a copy is not hidden is a difference of times that may be equal but for rounding; and what follows from it.
+DIFFERENCES = (
+    "checkpoint_stall", "checkpoint_interval", "run_time_with_failures_checkpointing",
+    "run_time_with_failures_lost_work",
+)  # fmt: skip
 
 
 @jax.jit
