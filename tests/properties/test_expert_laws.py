@@ -394,6 +394,7 @@ def test_a_thin_top_level_slows_what_leaves_a_pod(flavour):
 # A published run
 
 
+@pytest.mark.slow
 def test_the_run_of_deepseek_v3():
     """180,000 hours of H800 for 10^12 tokens (DeepSeek-V3 technical report, table 1), to 10 %; nothing is fitted to it.
 
@@ -470,6 +471,7 @@ ep = [1, 8, 64]
 """
 
 
+@pytest.mark.slow
 def test_ep_is_a_part_of_the_mappings_of_a_sweep():
     """One best over all of them, as for any other degree; ep 64 has no place beside pp 2."""
     found, _ = execute(from_text(SWEEP.format(model="qwen3-30b-a3b")), output=False)

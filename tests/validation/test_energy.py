@@ -90,6 +90,7 @@ def test_larger_layers_need_less_energy_an_operation():
 
 
 @pytest.mark.skipif(not TABLE.is_file(), reason="the reference tables are not here")
+@pytest.mark.slow
 def test_power_limits_of_the_zeus_traces():
     """You et al., NSDI 2023: BERT-base on two chips under every limit, over the highest one."""
     compared = [c for c in compare(TABLE) if c.source == "Zeus_power_trace" and c.skip is None]
