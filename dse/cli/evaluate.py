@@ -226,12 +226,11 @@ def _print_total(out: Console, explained: Explanation, total: str, parts: list[S
 
 
 def _days(value: float) -> str:
-    for unit, name in ((3600.0, "h"), (60.0, "min")):
-        if unit <= value < _DAY:
+    """A long time, or a part of one, in the largest unit that it fills."""
+    for unit, name in ((_DAY, "days"), (3600.0, "h"), (60.0, "min")):
+        if value >= unit:
             return f"{show.digits(value / unit)} {name}"
-    if value < _DAY:
-        return show.seconds(value)
-    return f"{show.digits(value / _DAY)} days"
+    return show.seconds(value)
 
 
 def _headline(explained: Explanation, bounds: dict[str, Interval], study: Study) -> list[list[str]]:

@@ -55,11 +55,7 @@ _BY_VLLM = {
     float(Precision.int8): "compressed-tensors", float(Precision.int4): "awq", float(Precision.nvfp4): "modelopt_fp4",
     float(Precision.mxfp4): "mxfp4",
 }  # fmt: skip
-_BY_SGLANG = {
-    float(Precision.bf16): "", float(Precision.fp16): "", **dict.fromkeys(_EIGHT_BITS, "fp8"),
-    float(Precision.int8): "w8a8_int8", float(Precision.int4): "awq", float(Precision.nvfp4): "modelopt_fp4",
-    float(Precision.mxfp4): "mxfp4",
-}  # fmt: skip
+_BY_SGLANG = _BY_VLLM | {float(Precision.int8): "w8a8_int8"}
 
 VLLM = Tool(
     "vllm", "serving", "0.11", "https://docs.vllm.ai/en/latest/cli/serve.html",

@@ -288,14 +288,11 @@ def _as_words(value: str) -> str:
     return "" if value.lower() == "true" else value.strip("[]").replace(",", " ")
 
 
-#: What a recipe leaves as the model that it names has it.
-_OF_THE_MODEL = ("workload.",)
-
 MEGATRON_BRIDGE = Tool(
     "megatron-bridge", "training", "0.2", "https://github.com/NVIDIA-NeMo/Megatron-Bridge",
     (
         *(_in_a_recipe(rule) for rule in RULES
-          if not all(path.startswith(_OF_THE_MODEL) for path in rule.paths) and rule.paths != ("mapping.precision",)),
+          if not all(path.startswith("workload.") for path in rule.paths) and rule.paths != ("mapping.precision",)),
         _in_a_recipe(Number("--seq-length", "workload.seq_len")),
         _in_a_recipe(Number("--global-batch-size", "workload.global_batch")),
         Choice("mapping.precision", {code: [("mixed_precision", name)] for code, name in _MIXED.items()}),

@@ -120,7 +120,6 @@ class Tool(NamedTuple):
     source: str
     rules: tuple[Rule, ...]
     show: Callable[[Lookup, Pairs], str]  #: the line, or the file, that options make
-    never: tuple[str, ...] = ()  #: leaves, or how they begin, that are no option of anything
 
 
 class Line(NamedTuple):

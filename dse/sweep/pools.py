@@ -190,7 +190,11 @@ def _candidates(found: xr.Dataset, prices: dict[str, float]) -> Iterator[Candida
     if missing is not None:
         raise InputError("pools.prices", f"none of {missing}", ", ".join(prices), "state one for every accelerator")
     labels = {name: column(name) for name in _LABELS if name in found.coords}
-    rate, devices = column("requests_per_second").astype(float), column("n_devices").astype(float)
+    rate, devices, watts, first_token, token, cache = (
+        column(name).astype(float)
+        for name in ("requests_per_second", "n_devices", "provisioned_power", "time_to_first_token",
+                     "time_per_output_token", "peak_memory_cache")
+    )  # fmt: skip
     degrees = [column(name).astype(float) if name in found.coords else np.ones(count) for name in ("dp", "concurrency")]
     sequences = np.maximum(degrees[1] / degrees[0], 1.0)
     for i in np.flatnonzero(rate > 0.0):
@@ -199,11 +203,11 @@ def _candidates(found: xr.Dataset, prices: dict[str, float]) -> Iterator[Candida
             labels={name: values[i] for name, values in labels.items()},
             rate=rate[i],
             devices=devices[i],
-            watts=float(column("provisioned_power")[i]) / rate[i],
+            watts=watts[i] / rate[i],
             price=devices[i] * prices.get(accelerators[i], 0.0) / rate[i],
-            first_token=float(column("time_to_first_token")[i]),
-            token=float(column("time_per_output_token")[i]),
-            cache=float(column("peak_memory_cache")[i]) / sequences[i],
+            first_token=first_token[i],
+            token=token[i],
+            cache=cache[i] / sequences[i],
         )
 
 
