@@ -14,7 +14,8 @@ from dse.designs import known_leaves, leaf, leaves_of, replace, short_name
 from dse.errors import InputError, unknown_name
 from dse.scalars import ScalarFunction
 from dse.studies import STUDIES
-from dse.study import TRAINING, Study
+from dse.study import Study
+from dse.study_training import TRAINING
 from dse.types import Design, Operator, OperatorKind, Scalar
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from dse import catalog, quantities
 from dse.designs import PLAIN_MAPPING, known_leaves, short_name
 from dse.errors import unknown_name
-from dse.study import TRAINING, Study
+from dse.study import Study
+from dse.study_training import TRAINING
 from dse.types import choice_name
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Container, Hashable, Mapping
 from typing import Any
 
-from dse.study import TRAINING, Study
+from dse.study import Study
 from dse.study_serving import SERVING
+from dse.study_training import TRAINING
 
 #: All of them by name; training is meant where nothing else is said.
 STUDIES: dict[str, Study] = {study.name: study for study in (TRAINING, SERVING)}

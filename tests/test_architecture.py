@@ -33,7 +33,7 @@ LEVELS: list[tuple[str, ...]] = [
     ("dse.pools",),
     ("dse.scalars",),
     ("dse.study",),
-    ("dse.study_serving",),
+    ("dse.study_training", "dse.study_serving"),
     ("dse.studies",),
     ("dse.trace", "dse.launch"),
     ("dse.spec",),

@@ -19,8 +19,8 @@ from dse.search.codesign import problem as codesign
 from dse.spec import search, sweep
 from dse.spec.axes import RANGE_KEYS, RULES
 from dse.spec.codesign import Budget, Codesign
-from dse.study import TRAINING
 from dse.study_serving import SERVING
+from dse.study_training import TRAINING
 from dse.sweep import pools
 from dse.types import Recompute, choice_name
 

@@ -12,7 +12,7 @@ from dse.cli import app
 from dse.designs import known_leaves, leaf_path
 from dse.errors import InputError
 from dse.listing import KINDS, listing
-from dse.study import TRAINING
+from dse.study_training import TRAINING
 
 
 def test_every_leaf_is_listed_by_a_name_that_means_it():

@@ -16,7 +16,7 @@ from dse.explanation import explain
 from dse.measured import evaluate_many, predict_cases, read_cases
 from dse.spec.expression import parse
 from dse.studies import of_document
-from dse.study import TRAINING, host_share
+from dse.study_training import TRAINING, host_share
 from dse.sweep import Shard, execute, merge, perform, perform_shard, plan
 from tests.measured.test_cases import STATED
 from tests.sweep.toy import sweep

@@ -29,7 +29,7 @@ def trace(
     chrome://tracing show. Prints the step's time event by event, beside that of the closed forms that dse evaluate has.
     """
     from dse.outputs import checked
-    from dse.study import TRAINING
+    from dse.study_training import TRAINING
     from dse.trace import perfetto
     from dse.trace.step import step_of
 

@@ -13,7 +13,8 @@ from dse.measured.completion import Candidates, complete
 from dse.measured.names import Lookup
 from dse.measured.table import Case, Skip
 from dse.model.formats import RECIPES
-from dse.study import TRAINING, Study
+from dse.study import Study
+from dse.study_training import TRAINING
 from dse.sweep.engine.chunks import in_batches
 from dse.sweep.engine.point import Program
 from dse.sweep.engine.programs import persistent_jit

@@ -90,7 +90,7 @@ def parse(text: Any, where: str, study: Study) -> Expression:
 
     Raises InputError for unknown names and anything outside the language.
 
-    >>> from dse.study import TRAINING
+    >>> from dse.study_training import TRAINING
     >>> small = parse("tp <= 8 and peak_memory < '80 GB'", "constraints", TRAINING)
     >>> small.names
     ('mapping.tp', 'peak_memory')

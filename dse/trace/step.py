@@ -10,7 +10,7 @@ import jax
 
 from dse.errors import InputError
 from dse.scalars import ScalarFunction, evaluate
-from dse.study import TRAINING
+from dse.study_training import TRAINING
 from dse.trace.orders import Plan, plan
 from dse.trace.timeline import Durations, Timeline, simulate
 from dse.types import Design, Infeasible, Schedule

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import dse
 from dse import catalog
 from dse.model.capabilities import asked, lacking
-from dse.study import TRAINING
+from dse.study_training import TRAINING
 from dse.types import Capabilities, Infeasible
 from tests.designs import designs, make_design
 

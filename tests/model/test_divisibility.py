@@ -17,7 +17,7 @@ from dse.model.choice import divides
 from dse.model.divisibility import EXPERT_RULES, RULES, SHAPE_PATHS, fits
 from dse.model.layout import lay_out
 from dse.spec.axes import Axis
-from dse.study import TRAINING
+from dse.study_training import TRAINING
 from dse.sweep.grid.degrees import Parts, Shape, degree_rows
 
 DIVISIBLE = sum({int(rule.reason) for rule in (*RULES, *EXPERT_RULES)})

@@ -7,7 +7,7 @@ import pytest
 from dse.search import space as spaces
 from dse.search.judging import best_position, order
 from dse.spec.expression import parse
-from dse.study import TRAINING
+from dse.study_training import TRAINING
 from dse.sweep.engine.engine import Engine
 from tests.search.toy import MAPPING_AXES, toy_problem
 

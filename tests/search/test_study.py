@@ -7,7 +7,7 @@ import pytest
 
 from dse.search import execute
 from dse.spec import search as spec
-from dse.study import TRAINING
+from dse.study_training import TRAINING
 from dse.sweep.engine.engine import Engine
 from dse.sweep.grid import compose
 from tests.search.toy import text

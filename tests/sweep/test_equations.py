@@ -10,7 +10,7 @@ from jax import lax
 
 import dse
 from dse import equations
-from dse.study import TRAINING
+from dse.study_training import TRAINING
 from dse.sweep import execute, plan
 from dse.types.metrics import CARBON, MONEY, RUN
 from tests.sweep import toy

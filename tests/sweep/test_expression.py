@@ -7,7 +7,7 @@ import pytest
 
 from dse.errors import InputError
 from dse.spec.expression import parse
-from dse.study import TRAINING
+from dse.study_training import TRAINING
 from tests.fuzz.expressions import ATTACKS
 
 VALUES = {

@@ -17,7 +17,7 @@ from dse.model.accounts.failures import Rates, Saving, best_interval, growth, lo
 from dse.model.steps.training import StepTime
 from dse.model.work.convergence import critical_batch
 from dse.spec.sweep import from_text
-from dse.study import TRAINING
+from dse.study_training import TRAINING
 from dse.types import Convergence, Reliability
 from dse.types.fields import LARGEST, SMALLEST
 from tests.sweep.toy import sweep

@@ -18,7 +18,7 @@ from dse import catalog
 from dse.designs import CHIP, known_leaves, leaf, replace
 from dse.model.machine import technology
 from dse.model.machine.power import voltage
-from dse.study import TRAINING
+from dse.study_training import TRAINING
 from dse.types import GENERATED
 from tests.designs import ACCELERATOR, make_design
 

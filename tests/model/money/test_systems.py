@@ -17,8 +17,8 @@ from dse.evaluation import evaluate
 from dse.model.money.device import price_of
 from dse.model.money.system import YEAR, Capital, capital, fabric, scale_out_price, spending, tree_levels
 from dse.spec import sweep
-from dse.study import TRAINING
 from dse.study_serving import SERVING
+from dse.study_training import TRAINING
 from dse.sweep import plan
 from dse.types import Network, Pods, Prices
 from dse.types.paths import build, leaves
