@@ -105,6 +105,17 @@ def test_python_names_what_exists(page, text):
             assert hasattr(owner, node.attr), f"{node.value.id}.{node.attr}"
 
 
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [(page, block.text) for page in (ROOT / "docs" / "concepts.md", ROOT / "docs" / "launch.md")
+     for block in blocks(page, "python")],
+    ids=lambda one: named(one) if isinstance(one, Path) else "",
+)  # fmt: skip
+def test_python_that_takes_no_time_runs(page, text):
+    """Other pages have tests of their own: test_readme.py, test_recipes.py, test_start.py."""
+    exec(compile(text, str(page), "exec"), {})
+
+
 # --- commands ---------------------------------------------------------------------------------------------
 
 def said(page: Path) -> list[Command]:
@@ -208,6 +219,22 @@ def read(name: str, file: str) -> None:
         assert codesign.read(file)
     else:
         assert plan(search.from_text(text)).grid.n_designs
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_commands_in_running_text_exist(page):
+    import typer.main
+
+    from dse.cli import app
+
+    known = typer.main.get_command(app).commands
+    for name in re.findall(r"`dse ([a-z]+)\b", prose(TEXTS[page])):
+        assert name in known, name
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    asked = [command.words[1] for block in blocks(page, "console") for command in commands(block)
+             if command.words[0] == "make"]  # fmt: skip
+    for target in [*re.findall(r"`make ([a-z-]+)", prose(TEXTS[page])), *asked]:
+        assert target in targets, target
 
 
 @pytest.mark.usefixtures("at_desk")

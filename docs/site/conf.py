@@ -63,7 +63,6 @@ html_theme_options = {"sidebar_hide_name": False}
 # --- the API ----------------------------------------------------------------------------------------------
 
 autodoc_member_order = "bysource"
-autodoc_class_signature = "separated"
 autodoc_preserve_defaults = True
 napoleon_numpy_docstring = False
 

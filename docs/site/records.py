@@ -10,18 +10,28 @@ from sphinx.application import Sphinx
 
 def with_fields(_: Sphinx, what: str, __: str, found: Any, ___: Any, lines: list[str]) -> None:
     """Put a list of its fields under the docstring of a record."""
-    if what != "class" or not dataclasses.is_dataclass(found):
+    if what != "class" or not dataclasses.is_dataclass(found) or not found.__module__.startswith("dse.types"):
         return
-    told = [field for field in dataclasses.fields(found) if "long_name" in field.metadata]
-    for field in told:
-        units = field.metadata.get("units", "")
-        of_units = f" ({units})" if units and units != "1" else ""
-        lines.append(f"- ``{field.name}``: {field.metadata['long_name']}{of_units}".replace("*", r"\*"))
-    if told:
-        lines.append("")
+    for field in dataclasses.fields(found):
+        lines.append(f"- ``{field.name}``: {told(field)}".replace("*", r"\*"))
+    lines.append("")
+
+
+def told(field: dataclasses.Field[Any]) -> str:
+    """What a field is, with its unit; of a record its kind."""
+    if "long_name" not in field.metadata:
+        return f"``{field.type}``"
+    units = field.metadata.get("units", "")
+    return field.metadata["long_name"] + (f" ({units})" if units not in ("", "1") else "")
+
+
+def without_signature(_: Sphinx, what: str, *rest: Any) -> tuple[str, str] | None:
+    """Classes are shown by their fields or members, not by what makes one."""
+    return ("", "") if what == "class" else None
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Called by Sphinx."""
     app.connect("autodoc-process-docstring", with_fields)
+    app.connect("autodoc-process-signature", without_signature)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -95,7 +95,7 @@ def overview(results: xr.Dataset | str | Path) -> xr.Dataset:
         results: what :func:`dse.run` or :func:`open_results` gave, or the path of a results file.
 
     Returns:
-        ``best_<objective>_by_<axis>`` along ``by_<axis>``: the best value of the objective among the designs that can
+        Along ``by_<axis>`` ``best_<objective>_by_<axis>``, the best value of the objective among the designs that can
         run, at each value of every axis. With ``histogram`` in the specification ``count_by_<objective>`` along ``bin``
         too: how many of them lie from ``bin_of_<objective>_from`` up to ``bin_of_<objective>_to``.
 
