@@ -52,3 +52,22 @@ def commands(block: Block) -> list[Command]:
     parts = re.split(r"^\$ ", block.text.replace("\\\n", " "), flags=re.MULTILINE)
     assert not parts[0].strip(), f"a console block begins with what it prints: {block.text}"
     return [Command(line, tuple(printed)) for line, *printed in (part.splitlines() for part in parts[1:])]
+
+
+def missing(printed: str, command: Command) -> str | None:
+    """The first line that a page shows under a command and that is not printed in its place; None where all are.
+
+    A line ``…`` leaves out any number of lines, ``…`` in front of a line any text. Empty lines do not count.
+    """
+    lines = [line.rstrip() for line in printed.splitlines() if line.strip()]
+    at, skipping = 0, False
+    for line in (line.rstrip() for line in command.printed if line.strip()):
+        if line == "…":
+            skipping = True
+            continue
+        begins = "" if line[0] == "…" else line
+        same = [n for n, other in enumerate(lines[at:]) if other.endswith(line[1:]) and other.startswith(begins)]
+        if not same or (same[0] and not skipping):
+            return line
+        at, skipping = at + same[0] + 1, False
+    return None

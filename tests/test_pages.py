@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from tests.pages import PAGES, ROOT, Block, Command, blocks, commands
+from tests.pages import PAGES, ROOT, Block, Command, blocks, commands, missing
 
 TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
 
@@ -247,11 +247,13 @@ def test_commands_of_names_end_well(words):
 @pytest.mark.slow
 @pytest.mark.usefixtures("at_desk")
 @pytest.mark.parametrize("words", [words for words in COMMANDS if words[0] in DESIGNS], ids=about)
-def test_commands_of_one_design_end_well(words, desk):
+def test_commands_of_one_design_end_well(words, desk, monkeypatch):
     (desk / "train.sh.txt").write_text("--tensor-model-parallel-size 8 --micro-batch-size 2", encoding="utf-8")
+    monkeypatch.setenv("COLUMNS", "120")
     done = run(words)
     expected = 2 if COMMANDS[words][1].printed[:1] == ("error",) else 0
     assert done.exit_code == expected, (about(words), done.output)
+    assert missing(done.output, COMMANDS[words][1]) is None, done.output
 
 
 # --- figures ----------------------------------------------------------------------------------------------

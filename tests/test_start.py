@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pages import ROOT, Command, blocks, commands
+from tests.pages import ROOT, Command, blocks, commands, missing
 
 pytestmark = pytest.mark.slow
 
@@ -87,32 +87,13 @@ def followed(tmp_path_factory) -> tuple[Path, list[Command]]:
     shutil.rmtree(folder)
 
 
-def fits(printed: list[str], expected: tuple[str, ...]) -> str | None:
-    """The first expected line that is not printed in its place; None where all are.
-
-    A line ``…`` leaves out any number of lines, ``…`` in front of a line any text.
-    """
-    at, skipping = 0, False
-    for line in expected:
-        if line == "…":
-            skipping = True
-            continue
-        rest = [other.rstrip() for other in printed[at:]]
-        same = [n for n, other in enumerate(rest) if other.endswith(line[1:]) and (line[0] == "…" or other == line)]
-        if not same or (same[0] and not skipping):
-            return line
-        at, skipping = at + same[0] + 1, False
-    return None
-
-
 def test_the_page_works_word_for_word(followed):
     folder, found = followed
     for number, command in enumerate(found):
         printed = "".join((folder / f".{kind}{number}").read_text(encoding="utf-8") for kind in ("out", "told"))
         status = int((folder / f".status{number}").read_text())
         assert status == (2 if command.printed[:1] == ("error",) else 0), (command.line, printed)
-        expected = tuple(line.rstrip() for line in command.printed if line.strip())
-        wrong = fits([line for line in printed.splitlines() if line.strip()], expected)
+        wrong = missing(printed, command)
         assert wrong is None, f"{command.line}: {wrong!r} is not printed\n{printed}"
 
 
