@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -16,7 +19,7 @@ from dse.sweep.engine.decoding import look_up
 from dse.sweep.engine.devices import over_devices
 from dse.sweep.engine.nesting import Nest
 from dse.sweep.engine.point import Program, equations_of
-from dse.sweep.engine.programs import persistent_value
+from dse.sweep.engine.programs import CompileClock, persistent_value
 from dse.sweep.engine.reductions import Scores, count_below, summarise
 from dse.sweep.engine.tables import SHORTEST, Tables, tables
 from dse.sweep.grid.grid import Grid
@@ -43,6 +46,7 @@ class Engine:
         self.program = Program(grid.spec.study, grid.constraints, grid.spec.objectives, grid.spec.metrics)
         self._chunk = chunk
         self._tables: dict[Any, Tables] = {}
+        self._preparing: threading.Thread | None = None
 
     @functools.cached_property
     def _nests(self) -> tuple[Nest, Nest]:
@@ -128,10 +132,36 @@ class Engine:
         pieces = [self._designs(index[i : i + CHUNK_SHORT]) for i in range(0, max(len(index), 1), CHUNK_SHORT)]
         return jax.tree.map(lambda *arrays: np.concatenate(arrays), *pieces)
 
+    @contextlib.contextmanager
+    def preparing_designs(self) -> Iterator[None]:
+        """Compile in a second thread meanwhile what evaluates few designs: it takes as long as what finds them."""
+
+        def prepare() -> None:
+            with contextlib.suppress(Exception), CompileClock.apart():  # whoever needs it meets the same failure
+                evaluate_designs.compiled(*self._values_at(np.zeros(SHORTEST, np.int64)), program=self.program)
+
+        self._preparing = threading.Thread(target=prepare)
+        self._preparing.start()
+        try:
+            yield
+        finally:
+            self._prepared()
+
+    def _prepared(self) -> None:
+        """Wait for the second thread."""
+        with CompileClock.loading():
+            if self._preparing:
+                self._preparing.join()
+
     def _designs(self, index: np.ndarray) -> tuple[Any, tuple[Array, ...]]:
         padded = np.zeros(max(1 << (len(index) - 1).bit_length(), SHORTEST), np.int64)
         padded[: len(index)] = index
+        self._prepared()
+        found = evaluate_designs(*self._values_at(padded), program=self.program)
+        return jax.tree.map(lambda array: np.asarray(array)[: len(index)], found)
+
+    def _values_at(self, index: np.ndarray) -> tuple[Any, dict[str, Array]]:
+        """The base design, and the leaves that vary at these indices."""
         flat = Nest(self.grid, (), ())
         grid = self.tables(flat)
-        found = evaluate_designs(grid.base, look_up(grid.outer, tuple(flat.digits(padded))), program=self.program)
-        return jax.tree.map(lambda array: np.asarray(array)[: len(index)], found)
+        return grid.base, look_up(grid.outer, tuple(flat.digits(index)))

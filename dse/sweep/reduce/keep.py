@@ -10,6 +10,7 @@ Counts by reason, minima by axis and histograms are of all designs, in every mod
 from __future__ import annotations
 
 import bisect
+import contextlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -98,7 +99,8 @@ def parts(engine: Engine, keep: Keep, wanted: list[range]) -> Iterator[Part]:
     bins, n_objectives = engine.grid.spec.histogram, len(engine.program.objectives)
     edges = histograms.edges(engine, bins) if bins and wanted else np.empty((n_objectives, 0), np.float32)
     if not _in_full(keep):
-        yield from (_winning(engine, keep, block, edges) for block in wanted)
+        with engine.preparing_designs() if wanted else contextlib.nullcontext():
+            yield from (_winning(engine, keep, block, edges) for block in wanted)
         return
     rows = engine.lines(engine.full_nest, CHUNK_FULL)
     ahead = None
