@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ import typer
 
 from dse.cli import show
 from dse.errors import InputError
+from dse.renamed import Renamed
 
 NOTHING_FEASIBLE = 1
 BAD_INPUT = 2
@@ -31,6 +33,7 @@ def report_errors(command: Callable[..., int | None]) -> Callable[..., None]:
 
 
 def _status(command: Callable[[], int | None]) -> int:
+    warnings.showwarning = _told
     try:
         status = command() or 0
         sys.stdout.flush()
@@ -52,6 +55,16 @@ def _status(command: Callable[[], int | None]) -> int:
     except KeyboardInterrupt as interruption:
         show.note(str(interruption) or "interrupted")
         return INTERRUPTED
+
+
+def _told(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
+) -> None:
+    """An old name in a line of its own; what else Python warns of as it does."""
+    if issubclass(category, Renamed):
+        show.note(str(message))
+    else:
+        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno))
 
 
 def _unwritable_output(error: OSError) -> int:
