@@ -13,7 +13,7 @@ ENERGY ?= ../shared/reference/measured/energy.csv
 JOBS   ?= 2
 FUZZ   ?= 2000
 
-.PHONY: run test test-slow docs calibrate notebooks fuzz bench bench-check search-bench test-search lint clean help
+.PHONY: run test test-slow docs site calibrate notebooks fuzz bench bench-check search-bench test-search lint clean help
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.installed  ## run the standard sweep (SWEEP=…)
@@ -35,6 +35,9 @@ docs: $(VENV)/.installed-test  ## regenerate docs/reference.md, docs/files.md, d
 	$(BIN)/python -m docs.make.ablation docs/ablation.md
 	$(BIN)/python -m docs.make.systems docs/systems.md
 	$(BIN)/python -m docs.make.benchmarks docs/benchmarks.md
+
+site: $(VENV)/.installed-docs  ## build the pages of the repository into site/, warnings as errors (open site/index.html)
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -c docs/site . site
 
 calibrate: $(VENV)/.installed  ## refit kernels, links, clocks and engines of the catalogue to measured ones (KERNELS=…, ENERGY=…, SERVED=…)
 	mkdir -p results
@@ -67,7 +70,7 @@ lint: $(VENV)/.installed-lint  ## check style and types: ruff and mypy
 	$(BIN)/mypy
 
 clean:  ## remove the environment, builds and caches; results stay
-	rm -rf $(VENV) build dist *.egg-info .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist site *.egg-info .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:  ## this list
@@ -83,6 +86,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.installed-test: $(VENV)/.installed
 	$(PIP) -e '.[test]'
+	@touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(PIP) -e '.[docs]'
 	@touch $@
 
 $(VENV)/.installed-lint: $(VENV)/.installed

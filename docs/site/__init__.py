@@ -1,0 +1,1 @@
+"""How ``make site`` builds the pages of the repository into ``site/``: Sphinx, MyST and furo, without the network."""

@@ -1,0 +1,73 @@
+"""Configuration of Sphinx: ``sphinx-build -c docs/site . site``.
+
+The source folder is the repository, so that README and docs are pages where they lie, with the links that they have
+there; a link to a file that is no page offers that file.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pygments.lexers.special import TextLexer
+from sphinx.application import Sphinx
+
+import dse
+
+ROOT = Path(__file__).parents[2]
+
+project, author, release = "dse", "the dse authors", dse.__version__
+project_copyright = "the dse authors, Apache-2.0"
+
+#: Section of the table of contents → its pages.
+CONTENTS = {
+    "Start": ("README", "docs/guide", "docs/recipes"),
+    "Look up": ("docs/files", "docs/reference", "docs/glossary", "docs/launch", "hw_catalog/README"),
+    "How far to trust it": (
+        "docs/accuracy", "docs/calibration", "docs/kernels", "docs/energy", "docs/serving", "docs/systems",
+        "docs/ablation", "docs/technology", "docs/cost", "docs/failures", "docs/schedules",
+    ),
+    "How it works": ("docs/architecture", "docs/search", "docs/benchmarks", "docs/safety"),
+}  # fmt: skip
+
+# --- what is read -----------------------------------------------------------------------------------------
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "docs.site.formulas"]
+root_doc = "docs/index"
+include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**.md", "hw_catalog/README.md"]
+exclude_patterns = [path.name for path in ROOT.iterdir() if path.is_dir() and path.name not in {"docs", "hw_catalog"}]
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 4
+myst_links_external_new_tab = False
+
+# --- what is written --------------------------------------------------------------------------------------
+
+html_theme = "furo"
+html_title = "dse"
+html_math_renderer = "mathml"
+html_extra_path = ["index.html"]
+html_static_path = ["style.css"]
+html_css_files = ["style.css"]
+html_copy_source = html_show_sourcelink = False
+html_theme_options = {"sidebar_hide_name": False}
+
+# --- the API ----------------------------------------------------------------------------------------------
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+
+
+def with_contents(_: Sphinx, page: str, source: list[str]) -> None:
+    """Put the table of contents under the first page, which is read without it in the repository."""
+    if page == root_doc:
+        trees = (
+            f"```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{listed}\n```"
+            for caption, names in CONTENTS.items()
+            for listed in ["\n".join(f"/{name}" for name in names)]
+        )
+        source[0] = "\n\n".join((source[0], *trees))
+
+
+def setup(app: Sphinx) -> None:
+    """Called by Sphinx."""
+    app.connect("source-read", with_contents)
+    app.add_lexer("csv", TextLexer)
