@@ -91,9 +91,10 @@ class Engine:
     def lines(self, nest: Nest, default: int) -> int:
         """Lines a chunk, for about ``default`` designs.
 
-        A grid that is smaller than a long chunk has short ones, and no others: programs are shared.
+        A grid that is smaller than a long chunk has short ones, and no others: programs are shared. So has a nest
+        without an inner product: what lies between the operations of single designs must fit into caches.
         """
-        if nest.n_lines * nest.outer_a_line * nest.n_inner < default:
+        if nest.n_inner == 1 or nest.n_lines * nest.outer_a_line * nest.n_inner < default:
             default = CHUNK_SHORT
         return max(1, (self._chunk or default) // (nest.outer_a_line * nest.n_inner))
 
