@@ -1,6 +1,6 @@
 """The command line: parses, calls, prints. Each command is a file of its own.
 
-Exit status: 0 done, 1 nothing feasible, 2 bad input, 130 interrupted, 143 terminated.
+Exit status: 0 done, 1 nothing feasible, 2 bad input, 3 a part could not be computed, 130 interrupted, 143 terminated.
 """
 
 from __future__ import annotations

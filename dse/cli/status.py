@@ -12,11 +12,12 @@ from typing import Any
 import typer
 
 from dse.cli import show
-from dse.errors import InputError
+from dse.errors import IncompleteError, InputError
 from dse.renamed import Renamed
 
 NOTHING_FEASIBLE = 1
 BAD_INPUT = 2
+INCOMPLETE = 3
 INTERRUPTED = 130
 
 
@@ -40,7 +41,7 @@ def _status(command: Callable[[], int | None]) -> int:
         return status
     except InputError as error:
         show.error(error)
-        return BAD_INPUT
+        return INCOMPLETE if isinstance(error, IncompleteError) else BAD_INPUT
     except BrokenPipeError:
         # The reader has gone (`| head`); without this Python complains again when it closes the pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

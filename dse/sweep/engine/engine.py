@@ -29,6 +29,9 @@ CHUNK_FULL = 1 << 18
 CHUNK_SCORES = 1 << 19
 CHUNK_SHORT = 1 << 16
 
+#: How often chunks may be halved.
+_MOST_HALVINGS = 12
+
 #: Outer indices of a longer chunk come in groups of so many, which reductions take together.
 _GROUPED, _GROUP = 256, 16
 
@@ -44,7 +47,7 @@ class Engine:
     def __init__(self, grid: Grid, chunk: int | None = None) -> None:
         self.grid = grid
         self.program = Program(grid.spec.study, grid.constraints, grid.spec.objectives, grid.spec.metrics)
-        self._chunk = chunk
+        self._chunk, self._halvings = chunk, 0
         self._tables: dict[Any, Tables] = {}
         self._preparing: threading.Thread | None = None
 
@@ -97,6 +100,15 @@ class Engine:
         if nest.n_inner == 1 or nest.n_lines * nest.outer_a_line * nest.n_inner < default:
             default = CHUNK_SHORT
         return max(1, (self._chunk or default) // (nest.outer_a_line * nest.n_inner))
+
+    def halve(self) -> bool:
+        """Have chunks half as long computed from now on; False where they have been halved too often."""
+        self._halvings += 1
+        return self._halvings <= _MOST_HALVINGS
+
+    def lines_at_once(self, nest: Nest, default: int) -> int:
+        """Lines that are computed at once: those of a chunk, fewer once memory was short."""
+        return max(1, self.lines(nest, default) >> self._halvings)
 
     def outer(self, nest: Nest, line: int, count: int, stop: int | None = None) -> tuple[dict[str, Array], Array]:
         """Dispatch the outer values of ``count`` lines from ``line``, and a few more for devices to share evenly.
