@@ -37,7 +37,7 @@ docs: $(VENV)/.installed-test  ## regenerate docs/reference.md, docs/files.md, d
 	$(BIN)/python -m docs.make.benchmarks docs/benchmarks.md
 
 site: $(VENV)/.installed-docs  ## build the pages of the repository into site/, warnings as errors (open site/index.html)
-	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -c docs/site . site
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --jobs auto -c docs/site . site
 
 calibrate: $(VENV)/.installed  ## refit kernels, links, clocks and engines of the catalogue to measured ones (KERNELS=…, ENERGY=…, SERVED=…)
 	mkdir -p results

@@ -43,8 +43,9 @@ class Page(HTMLParser):
 def site(tmp_path_factory) -> Path:
     pytest.importorskip("sphinx", reason="pip install 'dse[docs]'")
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--keep-going", "--quiet", "-c", "docs/site"]
-    done = subprocess.run([*command, ".", str(folder)], cwd=ROOT, capture_output=True, text=True, check=False)
+    strict = ["--fail-on-warning", "--keep-going", "--quiet", "--jobs", "auto"]
+    command = [sys.executable, "-m", "sphinx", *strict, "-c", "docs/site", ".", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return folder
 

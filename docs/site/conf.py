@@ -18,20 +18,30 @@ ROOT = Path(__file__).parents[2]
 project, author, release = "dse", "the dse authors", dse.__version__
 project_copyright = "the dse authors, Apache-2.0"
 
-#: Section of the table of contents → its pages.
+#: Section of the table of contents → its pages, by their own titles where none is given.
 CONTENTS = {
-    "Start": ("README", "docs/guide", "docs/recipes"),
-    "Look up": ("docs/files", "docs/reference", "docs/glossary", "docs/launch", "hw_catalog/README"),
-    "How far to trust it": (
-        "docs/accuracy", "docs/calibration", "docs/kernels", "docs/energy", "docs/serving", "docs/systems",
-        "docs/ablation", "docs/technology", "docs/cost", "docs/failures", "docs/schedules",
+    "Start": ("docs/start", "On two screens </README>", "docs/concepts", "docs/guide", "docs/recipes"),
+    "Look up": (
+        "docs/files", "docs/reference", "docs/glossary", "docs/launch", "docs/api", "hw_catalog/README",
     ),
-    "How it works": ("docs/architecture", "docs/search", "docs/benchmarks", "docs/safety"),
+    "The model": tuple(
+        f"docs/model/{room}"
+        for room in ("layout", "work", "machine", "parallel", "steps", "accounts", "serving", "money")
+    ),
+    "How far to trust it": (
+        "docs/accuracy", "docs/calibration", "docs/comparison", "docs/kernels", "docs/energy", "docs/serving",
+        "docs/systems", "docs/ablation", "docs/technology", "docs/cost", "docs/failures", "docs/schedules",
+    ),
+    "How it works": (
+        "docs/architecture", "docs/search", "docs/benchmarks", "docs/safety", "CONTRIBUTING", "CHANGELOG",
+    ),
 }  # fmt: skip
 
 # --- what is read -----------------------------------------------------------------------------------------
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "docs.site.formulas"]
+extensions = [
+    "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "docs.site.formulas", "docs.site.records",
+]  # fmt: skip
 root_doc = "docs/index"
 include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**.md", "hw_catalog/README.md"]
 exclude_patterns = [path.name for path in ROOT.iterdir() if path.is_dir() and path.name not in {"docs", "hw_catalog"}]
@@ -53,7 +63,9 @@ html_theme_options = {"sidebar_hide_name": False}
 # --- the API ----------------------------------------------------------------------------------------------
 
 autodoc_member_order = "bysource"
-autodoc_typehints = "signature"
+autodoc_class_signature = "separated"
+autodoc_preserve_defaults = True
+napoleon_numpy_docstring = False
 
 
 def with_contents(_: Sphinx, page: str, source: list[str]) -> None:
@@ -62,7 +74,7 @@ def with_contents(_: Sphinx, page: str, source: list[str]) -> None:
         trees = (
             f"```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{listed}\n```"
             for caption, names in CONTENTS.items()
-            for listed in ["\n".join(f"/{name}" for name in names)]
+            for listed in ["\n".join(name if "<" in name else f"/{name}" for name in names)]
         )
         source[0] = "\n\n".join((source[0], *trees))
 

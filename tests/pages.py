@@ -1,0 +1,54 @@
+"""Pages as tests read them: blocks in their order, commands with what they print."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+
+#: Every page of the repository: the pages of the site.
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "hw_catalog" / "README.md"])
+
+#: First line of a block that is a file.
+_FILE = re.compile(r"# ([\w./-]+\.(?:toml|py))\n")
+
+
+class Block(NamedTuple):
+    """A fenced block of a page."""
+
+    language: str
+    text: str
+
+    @property
+    def file(self) -> str | None:
+        """The file that the first line names."""
+        named = _FILE.match(self.text)
+        return named[1] if named else None
+
+
+class Command(NamedTuple):
+    """A line behind ``$``, with the lines that it prints."""
+
+    line: str
+    printed: tuple[str, ...]
+
+    @property
+    def words(self) -> list[str]:
+        """Its words, without the remark behind them."""
+        return shlex.split(self.line, comments=True)
+
+
+def blocks(page: Path, language: str | None = None) -> list[Block]:
+    """Fenced blocks in their order, those of a language alone where one is named."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    return [Block(*block) for block in found if language in (None, block[0])]
+
+
+def commands(block: Block) -> list[Command]:
+    """Commands of a console block; a line that ends in a backslash goes on in the next one."""
+    parts = re.split(r"^\$ ", block.text.replace("\\\n", " "), flags=re.MULTILINE)
+    assert not parts[0].strip(), f"a console block begins with what it prints: {block.text}"
+    return [Command(line, tuple(printed)) for line, *printed in (part.splitlines() for part in parts[1:])]

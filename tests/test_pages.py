@@ -1,0 +1,262 @@
+"""Every page: what its links, its references to code and tests, its commands and its Python name exists."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import importlib.util
+import re
+import shutil
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+from tests.pages import PAGES, ROOT, Block, Command, blocks, commands
+
+TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
+
+
+def named(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def prose(text: str) -> str:
+    return re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors(text: str) -> set[str]:
+    """Anchors of the headings, as repositories and the site make them."""
+    headings = re.findall(r"^#+ (.*)$", prose(text), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_links_lead_to_files_and_headings(page):
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(TEXTS[page])):
+        path, _, section = link.partition("#")
+        if "://" in path or path.startswith("mailto:"):
+            continue
+        target = (page.parent / unquote(path)).resolve() if path else page
+        assert target.exists(), link
+        if section and target.suffix == ".md":
+            assert section in anchors(target.read_text(encoding="utf-8")), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_code_and_tests_that_pages_name_exist(page):
+    for file, name in re.findall(r"`((?:dse|tests|docs|benchmarks)/[\w/]+\.py)::(\w+)`", TEXTS[page]):
+        defined = re.findall(r"^(?:def|class) (\w+)|^(\w+)\b.*? = ", (ROOT / file).read_text("utf-8"), re.MULTILINE)
+        assert name in {one for pair in defined for one in pair}, f"{file}::{name}"
+
+
+# --- the pages of the model -------------------------------------------------------------------------------
+
+ROOMS = sorted((ROOT / "docs" / "model").glob("*.md"))
+
+
+def test_every_room_of_the_model_has_a_page():
+    folders = {path.name for path in (ROOT / "dse" / "model").iterdir() if (path / "__init__.py").exists()}
+    assert folders | {"layout"} == {page.stem for page in ROOMS}
+
+
+@pytest.mark.parametrize("page", ROOMS, ids=named)
+def test_pages_of_rooms_have_equations_sources_and_laws(page):
+    text = TEXTS[page]
+    sections = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    assert {"Sources", "Laws", "Not modelled"} <= set(sections)
+    assert re.search(r"\$\$", text) and "`dse/" in text
+    laws = text.partition("## Laws")[2].partition("## Not modelled")[0]
+    for line in re.findall(r"^- .*$", laws, re.MULTILINE):
+        assert "`tests/" in line, line
+
+
+@pytest.mark.parametrize("page", ROOMS, ids=named)
+def test_works_that_pages_of_rooms_cite_are_in_the_bibliography(page):
+    keys = set(re.findall(r"^@\w+\{(\w+),", (ROOT / "dse" / "references.bib").read_text("utf-8"), re.MULTILINE))
+    sources = TEXTS[page].partition("## Sources")[2].partition("## Laws")[0]
+    assert set(re.findall(r"`([a-z]+\d{4}\w*)`", sources)) <= keys
+
+
+# --- Python -----------------------------------------------------------------------------------------------
+
+PYTHON = [(page, block.text) for page in PAGES for block in blocks(page, "python")]
+
+
+@pytest.mark.parametrize(("page", "text"), PYTHON, ids=lambda one: named(one) if isinstance(one, Path) else "")
+def test_python_names_what_exists(page, text):
+    """Modules of ours that are imported and what is taken of them, in code that may take long to run."""
+    tree = ast.parse(text, str(page))
+    modules = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules |= {alias.asname or alias.name: alias.name for alias in node.names if alias.name.startswith("dse")}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dse"):
+            module = importlib.import_module(node.module)
+            for alias in node.names:
+                if hasattr(module, "__path__") and importlib.util.find_spec(f"{node.module}.{alias.name}"):
+                    modules[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+                else:
+                    assert hasattr(module, alias.name), f"{node.module}.{alias.name}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
+            owner = importlib.import_module(modules[node.value.id])
+            assert hasattr(owner, node.attr), f"{node.value.id}.{node.attr}"
+
+
+# --- commands ---------------------------------------------------------------------------------------------
+
+def said(page: Path) -> list[Command]:
+    """Commands of dse on a page."""
+    found = [command for block in blocks(page, "console") for command in commands(block)]
+    return [command for command in found if command.words[:1] == ["dse"]]
+
+
+#: Words of a command → the page that says it first, and how.
+COMMANDS = {tuple(command.words[1:]): (page, command) for page in reversed(PAGES) for command in said(page)}
+
+#: Commands of which only the first half is run: what they would do with the design or the specification takes long.
+DESIGNS, SPECIFICATIONS = ("evaluate", "trace", "launch"), ("run", "search", "pools")
+
+
+def at(block: Block) -> str:
+    """Where a reader puts the file of a block: those of a catalogue into a folder of their own."""
+    assert block.file
+    return block.file if "/" not in block.file or block.file.startswith("my_") else f"my_catalog/{block.file}"
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory):
+    """A folder with every file that a page tells its reader to write, and the sweeps of a source checkout."""
+    folder = tmp_path_factory.mktemp("desk")
+    shutil.copytree(ROOT / "sweeps", folder / "sweeps")
+    for block in (block for page in PAGES for block in blocks(page, "toml") if block.file):
+        (folder / at(block)).parent.mkdir(parents=True, exist_ok=True)
+        (folder / at(block)).write_text(block.text, encoding="utf-8")
+    (config,) = blocks(ROOT / "docs" / "recipes.md", "json")
+    (folder / "config.json").write_text(config.text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def at_desk(desk, monkeypatch):
+    monkeypatch.chdir(desk)
+    monkeypatch.setenv("DSE_CATALOG", "my_catalog")
+    small = desk / "my_catalog" / "workloads" / "small-llama.toml"
+    if not small.exists():  # a page makes it by a command
+        run(("catalog", "from-config", "config.json", "-o", str(small)))
+
+
+def run(words: tuple[str, ...]):
+    """A command as it ends."""
+    from typer.testing import CliRunner
+
+    from dse.cli import app
+
+    return CliRunner().invoke(app, list(words))
+
+
+def parsed(words: tuple[str, ...]):
+    """The command's name, and its options as its function gets them."""
+    import typer.main
+
+    from dse.cli import app
+
+    name, *rest = words
+    found = typer.main.get_command(app).commands[name]
+    while hasattr(found, "commands"):
+        sub, *rest = rest
+        name, found = f"{name} {sub}", found.commands[sub]
+    return name, found.make_context(name, rest).params
+
+
+def about(words: object) -> str:
+    return " ".join(words) if isinstance(words, tuple) else ""
+
+
+@pytest.mark.usefixtures("at_desk")
+@pytest.mark.parametrize("words", [words for words in COMMANDS if not words[0].startswith("-")], ids=about)
+def test_commands_parse_and_name_what_exists(words):
+    name, options = parsed(words)
+    fails = COMMANDS[words][1].printed[:1] == ("error",)
+    if name in DESIGNS and not fails:
+        from dse.cli.evaluate import design_of
+        from dse.studies import STUDIES
+
+        serving = options.get("serving") or options.get("tool") in ("vllm", "sglang", "tensorrt-llm")
+        keys = ("workload", "system", "settings", "n_devices", "software", "any_option")
+        assert design_of(*(options.get(key) for key in keys), STUDIES["serving" if serving else "training"])
+    if name in SPECIFICATIONS:
+        read(name, next(str(value) for value in options.values() if str(value).endswith(".toml")))
+
+
+@functools.cache
+def read(name: str, file: str) -> None:
+    """A specification read with all its names; one of a sweep is planned too, and none evaluated."""
+    import dse
+    from dse.search import plan
+    from dse.spec import codesign, search
+    from dse.sweep import pools
+
+    text = Path(file).read_text(encoding="utf-8")
+    if name == "run":
+        assert dse.sweep.plan(file)[0].n_designs
+    elif name == "pools":
+        assert pools.from_text(text).specs
+    elif codesign.is_codesign(file):
+        assert codesign.read(file)
+    else:
+        assert plan(search.from_text(text)).grid.n_designs
+
+
+@pytest.mark.usefixtures("at_desk")
+@pytest.mark.parametrize("words", [words for words in COMMANDS if words[0] in ("catalog", "list")], ids=about)
+def test_commands_of_names_end_well(words):
+    done = run(words if words[1] != "from-config" else (*words, "--force"))
+    assert done.exit_code == 0, done.output
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("at_desk")
+@pytest.mark.parametrize("words", [words for words in COMMANDS if words[0] in DESIGNS], ids=about)
+def test_commands_of_one_design_end_well(words, desk):
+    (desk / "train.sh.txt").write_text("--tensor-model-parallel-size 8 --micro-batch-size 2", encoding="utf-8")
+    done = run(words)
+    expected = 2 if COMMANDS[words][1].printed[:1] == ("error",) else 0
+    assert done.exit_code == expected, (about(words), done.output)
+
+
+# --- figures ----------------------------------------------------------------------------------------------
+
+#: What the comparison says → the page that it is taken from, and where in it.
+FIGURES = {
+    "854 designs of 2,249": ("accuracy", r"854 of 2249 rows"),
+    "differ by 3.6 % in the mean,\n1.8 % in the median": ("accuracy", r"854 of .*median .* 1\.8 %, mean 3\.6 %"),
+    "is 1.9 % unseen and 1.4 % in sample": ("accuracy", r"table 5: step time \| 8 \| 1\.5 % \| 1\.9 % \| 1\.38 %"),
+    "ours are 2.5 % and 0.3 % in sample": ("accuracy", r"SimuMax .* step_time \| 12 \| 12 \| 0 \| 2\.5 %"),
+    "ours are 7.8 % and 6.3 %": ("calibration", r"vTrain_multi .* \| 7\.8 % .*\n.*vTrain_single .* \| 6\.3 %"),
+    "21.8 % and 10.1 %": ("calibration", r"vTrain_multi \| 55 \| 21\.8 % .*\n.*vTrain_single \| 418 \| 10\.1 %"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("said", FIGURES)
+def test_figures_of_the_comparison_are_those_of_their_pages(said):
+    page, found = FIGURES[said]
+    assert said in TEXTS[ROOT / "docs" / "comparison.md"]
+    assert re.search(found, TEXTS[ROOT / "docs" / f"{page}.md"]), found
+
+
+def test_peers_differ_by_no_more_than_the_comparison_says():
+    table = TEXTS[ROOT / "docs" / "systems.md"].partition("## Peers at equal efficiencies")[2]
+    for phase, most in (("prefill", 5.1), ("decode", 0.4)):
+        rows = re.findall(rf"\| (?:GenZ|LLM-Viewer) \| {phase} .*\| ([+-][\d.]+) % \|", table)
+        assert rows and max(abs(float(row)) for row in rows) == most
+
+
+def test_the_api_page_has_every_public_name():
+    import dse
+
+    text = TEXTS[ROOT / "docs" / "api.md"]
+    documented = set(re.findall(r"^\.\. auto\w+:: dse\.(?:types\.)?(\w+)$", text, re.MULTILINE))
+    assert set(dse.__all__) <= documented | set(re.findall(r"`dse\.(\w+)`", text))
