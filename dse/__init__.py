@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 
 #: Public name → the module that defines it.
 _PUBLIC = {
+    "compare": "dse.difference",
     "design": "dse.designs",
     "evaluate": "dse.scalars",
     "explain": "dse.explanation",

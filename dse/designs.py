@@ -14,7 +14,7 @@ from collections.abc import Mapping as MappingABC
 from enum import IntEnum
 from typing import Any, TypeVar
 
-from dse import catalog, quantities
+from dse import catalog, quantities, renamed
 from dse.errors import InputError, unknown_name
 from dse.types import (
     GENERATED,
@@ -250,6 +250,8 @@ def leaf_path(name: str, where: str = "design") -> str:
         return found[0]
     if found:
         raise InputError(where, repr(name), " or ".join(found), "write more of the path")
+    if path := renamed.leaf(name):
+        return path
     raise unknown_name(where, name, _by_ending(), "leaves of a design", "dse list leaves")
 
 

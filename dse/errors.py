@@ -81,6 +81,14 @@ class InputError(ValueError):
         self.where, self.got, self.allowed, self.fix = map(_shown, (where, got, allowed, fix))
         super().__init__(f"{self.where}: got {self.got}; allowed {self.allowed}; {self.fix}")
 
+    def __reduce__(self) -> tuple[type[InputError], tuple[str, str, str, str]]:
+        """Its parts again where another process has raised it."""
+        return type(self), (self.where, self.got, self.allowed, self.fix)
+
+
+class IncompleteError(InputError, RuntimeError):
+    """Some of the work could not be done, the rest is finished: told in four parts, with an exit status of its own."""
+
 
 #: Characters of one part of an error.
 _LONGEST = 600

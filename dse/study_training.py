@@ -216,7 +216,20 @@ def _training_remark(total: str, metrics: Mapping[str, float], design: Design) -
         return _training_power(metrics, design)
     if total == "run_time_with_failures":
         return _training_failures(metrics, design)
-    return told_money(total, metrics, design) if total in ("run_cost", "run_carbon") else told_price(total, metrics)
+    if total in ("run_cost", "run_carbon"):
+        return told_money(total, metrics, design) + _told_with_failures(total, metrics)
+    return told_price(total, metrics)
+
+
+#: Totals of a run without failures → what a run does, and their units.
+_OF_RUNS = {"run_cost": ("costs", "USD"), "run_carbon": ("emits", "kg")}
+
+
+def _told_with_failures(total: str, metrics: Mapping[str, float]) -> str:
+    """What the run costs or emits in the time that it takes with its failures."""
+    whole = metrics[total] / metrics["goodput_fraction"]
+    verb, units = _OF_RUNS[total]
+    return f" In the time that it takes with its failures the run {verb} {quantity(whole, units)}."
 
 
 def _surely_below(design: Design, chance: float = 0.9) -> float:

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 #: From the ground up. A module knows its own room and those below; rooms of one line do not know each other.
 LEVELS: list[tuple[str, ...]] = [
     ("dse",),  # the package itself: public names, imported when they are asked for
-    ("dse.errors", "dse.environment", "dse.equations", "dse.interruption", "dse.quantities"),
+    ("dse.errors", "dse.renamed", "dse.environment", "dse.equations", "dse.interruption", "dse.quantities"),
     ("dse.files",),
     ("dse.inputs", "dse.outputs", "dse.toml", "dse.cache"),
     ("dse.types",),
@@ -45,9 +45,12 @@ LEVELS: list[tuple[str, ...]] = [
     ("dse.sweep.results",),
     ("dse.sweep.job",),
     ("dse.sweep.evaluation",),
-    ("dse.sweep.merge", "dse.sweep.run"),
+    ("dse.sweep.merge", "dse.sweep.shard"),
+    ("dse.sweep.worker",),
+    ("dse.sweep.cluster",),
+    ("dse.sweep.run",),
     ("dse.sweep",),
-    ("dse.explanation", "dse.measured"),
+    ("dse.explanation", "dse.measured", "dse.difference"),
     ("dse.search", "dse.calibrate", "dse.listing"),
     ("dse.plot",),
     ("dse.drawing",),

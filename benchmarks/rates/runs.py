@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
+import subprocess
 import sys
 import tempfile
 import time
@@ -136,3 +138,22 @@ def _timed_run(sweep: Path, folder: Path, *options: str) -> dict[str, Any]:
         raise RuntimeError(f"{' '.join(command)} failed with status {os.waitstatus_to_exitcode(status)}")
     kilobyte = 1 if sys.platform == "darwin" else 1024  # ru_maxrss is in bytes there
     return json.loads(printed.read_text()) | {"wall": wall, "memory": usage.ru_maxrss * kilobyte}
+
+
+def doors() -> dict[str, float]:
+    """User time of the first impressions: help, and the import of every door against that of what it stands on."""
+    whole = "import dse; dse.design, dse.evaluate, dse.serve, dse.run, dse.open_results, dse.explain"
+    return {
+        "help_seconds": _user_seconds("-m", "dse", "--help"),
+        "import_ratio": _user_seconds("-c", whole) / _user_seconds("-c", "import jax, xarray"),
+    }
+
+
+def _user_seconds(*arguments: str, repeats: int = 3) -> float:
+    """User time of a process of Python, the least of a few."""
+    taken = []
+    for _ in range(repeats):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+        taken.append(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before)
+    return min(taken)

@@ -24,6 +24,8 @@ _LINES = [
     ("– evaluate, select, store (warm)", "run_seconds", "{:.2f} s", ""),
     ("– build the dataset and write it", "write_seconds", "{:.2f} s", ""),
     ("– figure", "figure_seconds", "{:.2f} s", ""),
+    ("`dse --help`, user time", "help_seconds", "{:.2f} s", "≤ 0.5 s"),
+    ("import of every door, against jax and xarray, user time", "import_ratio", "{:.2f} x", "≤ 1.5 x"),
     ("peak resident memory", "peak_memory_bytes", "{:.2e} B", "≤ 0.8e9 B"),
     ("sweep as it runs, every output", "grid_full", "{:,.0f} designs/s", "≥ 30,000,000"),
     ("sweep as it runs, best only", "grid_best", "{:,.0f} designs/s", "≥ 100,000,000"),

@@ -151,9 +151,10 @@ def read(tables: Sequence[str | Path]) -> list[EngineRows]:
 
 
 def is_fitted(c: comparison.Comparison) -> bool:
-    """Whether a figure tells of an engine."""
+    """Whether a figure tells of an engine: layers with a state have kernels of their own, and one source."""
     listed = SIGN in c.measurement.row.cells and not c.source.startswith(_UNLISTED)
-    return listed and c.skip is None and c.metric in METRICS and c.metric not in _UNFITTED
+    told = listed and c.skip is None and c.metric in METRICS and c.metric not in _UNFITTED
+    return told and c.prediction.chosen.workload.recurrent is None
 
 
 def rows_of(stack: str, compared: Sequence[comparison.Comparison]) -> EngineRows:

@@ -39,7 +39,7 @@ from dse.types.paths import build, leaves
 
 __all__ = [
     "EXPERTS_LEFT_OPEN", "FOLDERS", "LEFT_OPEN", "Constant", "Entry", "Sourced", "Values", "accelerator", "bounded",
-    "catalog_root", "check", "check_between", "choice", "default_software", "digest", "entry", "kinds",
+    "catalog_root", "check", "check_between", "choice", "default_software", "digest", "digests", "entry", "kinds",
     "made", "mapping_defaults", "memory", "names", "network", "node", "provenance", "quantity", "resolve",
     "serving_defaults", "software", "system", "unverified", "used", "values", "within", "workload",
 ]  # fmt: skip
@@ -280,6 +280,18 @@ def digest(named: Iterable[tuple[str, str]] | None = None, folder: Folder = None
     for kind, slug in sorted(_everything(folder) if named is None else used(named, folder)):
         total.update(f"{kind}/{slug}\0".encode() + file_of(kind, slug, folder).read_bytes() + b"\0")
     return total.hexdigest()
+
+
+def digests(named: Iterable[tuple[str, str]], folder: Folder = None) -> dict[str, str]:
+    """``kind/slug`` → the first digits of the SHA-256 of its file, of all entries behind (kind, name) pairs.
+
+    >>> list(digests([("software", "nemo")]))
+    ['software/nemo']
+    """
+    return {
+        f"{kind}/{slug}": hashlib.sha256(file_of(kind, slug, folder).read_bytes()).hexdigest()[:16]
+        for kind, slug in sorted(used(named, folder))
+    }
 
 
 def _everything(folder: Folder) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Any
 
-from dse import types
+from dse import renamed, types
 from dse.catalog import value
 from dse.catalog.value import Parser, Sourced
 from dse.errors import InputError, unknown_name
@@ -302,19 +302,20 @@ SCHEMAS = {
 # --- reading ----------------------------------------------------------------------------------------------
 
 
-def read(kind: str, data: dict[str, Any], file: str) -> dict[str, Sourced]:
+def read(kind: str, data: Mapping[str, Any], file: str) -> dict[str, Sourced]:
     """Field → value of a parsed file of a kind; fields of a table are dotted (``memory.bandwidth``).
 
     Raises:
         InputError: for the first thing that is wrong; a misspelt key before the one that it leaves missing.
     """
     header = ("source", "confidence", *_HEADERS.get(kind, _HEADER))
+    data = renamed.fields(kind, data, file)
     _check_keys(data, SCHEMAS[kind], file, "", header)
     _check_header(data, file)
     return _values(data, SCHEMAS[kind], file, "", data["source"], data["confidence"])
 
 
-def _check_keys(data: dict[str, Any], table: Table, file: str, at: str, header: tuple[str, ...]) -> None:
+def _check_keys(data: Mapping[str, Any], table: Table, file: str, at: str, header: tuple[str, ...]) -> None:
     """That every key of a table at the dotted key ``at`` is one of its fields, or says what they have in common."""
     for key, raw in data.items():
         field = table.fields.get(key)
@@ -324,7 +325,7 @@ def _check_keys(data: dict[str, Any], table: Table, file: str, at: str, header: 
             _check_keys(raw, field, file, f"{at}{key}.", ("source", "confidence"))
 
 
-def _check_header(data: dict[str, Any], file: str) -> None:
+def _check_header(data: Mapping[str, Any], file: str) -> None:
     for key in ("source", "confidence"):
         if not data.get(key):
             raise _missing(f"{file}: {key}", key)
@@ -339,7 +340,9 @@ def _check_header(data: dict[str, Any], file: str) -> None:
         raise InputError(f"{file}: n_experts", repr(data["n_experts"]), "1 or absent", fix)
 
 
-def _values(data: dict[str, Any], table: Table, file: str, at: str, source: str, confidence: str) -> dict[str, Sourced]:
+def _values(
+    data: Mapping[str, Any], table: Table, file: str, at: str, source: str, confidence: str
+) -> dict[str, Sourced]:
     """Field → value of a table at the dotted key ``at``; sources and confidences are inherited."""
     source = data.get("source") or source
     confidence = value.checked_confidence(data.get("confidence") or confidence, f"{file}: {at}confidence")

@@ -1,6 +1,6 @@
 """The command line: parses, calls, prints. Each command is a file of its own.
 
-Exit status: 0 done, 1 nothing feasible, 2 bad input, 130 interrupted, 143 terminated.
+Exit status: 0 done, 1 nothing feasible, 2 bad input, 3 a part could not be computed, 130 interrupted, 143 terminated.
 """
 
 from __future__ import annotations
@@ -10,7 +10,22 @@ from typing import Annotated
 import typer
 
 import dse
-from dse.cli import bench, calibration, catalog, evaluate, launch, merge, names, plot, pools, run, search, trace
+from dse.cli import (
+    bench,
+    calibration,
+    catalog,
+    diff,
+    evaluate,
+    front,
+    launch,
+    merge,
+    names,
+    plot,
+    pools,
+    run,
+    search,
+    trace,
+)
 from dse.cli.usage import Commands
 from dse.environment import fuse_outputs
 from dse.interruption import end
@@ -19,7 +34,6 @@ app = typer.Typer(
     name="dse",
     cls=Commands,
     help="Explore the design space of LLM training systems.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # rich would take [default: …] for markup, and cut names off where the terminal is narrow
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -32,12 +46,16 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
+    if context.invoked_subcommand is None:
+        front.show()
+        return
     fuse_outputs()
 
 
@@ -52,6 +70,7 @@ app.command()(calibration.predict)
 app.command()(calibration.validate)
 app.command()(calibration.calibrate)
 app.command()(plot.plot)
+app.command()(diff.diff)
 app.command("list")(names.names)
 app.command()(bench.bench)
 app.add_typer(catalog.app, name="catalog")

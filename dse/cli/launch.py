@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
@@ -12,6 +13,9 @@ from dse.cli import show
 from dse.cli.evaluate import AnyOption, Devices, Settings, Stack, System, Workload, design_of
 from dse.cli.status import report_errors
 from dse.errors import InputError
+
+if TYPE_CHECKING:
+    from dse.launch import Stated
 
 
 @report_errors
@@ -45,15 +49,17 @@ def launch(
     given line states are printed as --set would have them, before the line that they make.
     """
     from dse import launch as launching
-    from dse.designs import short_name
+    from dse.designs import leaf_path, short_name
     from dse.studies import STUDIES
 
     found = launching.tool_of(tool)
-    study, stated = STUDIES[found.study], {}
+    study, stated = STUDIES[found.study], launching.Stated({}, {})
     if arguments is not None:
-        stated = launching.settings(tool, _text(arguments))
-    given = {text.partition("=")[0].strip() for text in settings or []}
-    read = [f"{name}={value:.12g}" for name, value in stated.items() if name not in given]
+        stated = launching.read_arguments(tool, _text(arguments))
+    given = _by_path(settings or [])
+    read = [f"{name}={value:.12g}" for name, value in stated.settings.items() if leaf_path(name) not in given]
+    for told in _overridden(stated, given):
+        show.note(told)
     made, _, readings = design_of(workload, system, [*read, *(settings or [])], n_devices, software, any_option, study)
     for told in readings:
         show.note(told)
@@ -62,10 +68,10 @@ def launch(
     if as_json:
         show.document({
             "tool": found.name, "version": found.version, "source": found.source, "line": line.text,
-            "settings": stated, "no_option": unsaid,
+            "settings": stated.settings, "no_option": unsaid, "passed_over": stated.strange,
         })  # fmt: skip
         return 0
-    if stated:
+    if read:
         show.note("stated: " + " ".join(f"--set {text}" for text in read))
     print(line.text)
     if unsaid:
@@ -73,6 +79,39 @@ def launch(
         words = f"{found.name} {found.version} has no option for {told}"
         show.console(stderr=True).print(Text(words, "yellow"), soft_wrap=True)
     return 0
+
+
+def _by_path(settings: list[str]) -> dict[str, str]:
+    """What ``--set`` sets, by full path: one leaf may be written in several ways; the last one counts."""
+    from dse.designs import leaf_path
+
+    pairs = (text.partition("=") for text in settings)
+    named = {name.strip(): value.strip() for name, _, value in pairs if name.strip() not in _NO_LEAVES}
+    return {leaf_path(name, "--set"): value for name, value in named.items()}
+
+
+#: What ``--set`` takes beside leaves.
+_NO_LEAVES = ("n_devices", "software")
+
+
+def _overridden(stated: Stated, given: dict[str, str]) -> Iterator[str]:
+    """What of the arguments does not count: ``--set`` goes before them, options of other tools are none."""
+    from dse.designs import leaf_path, leaf_value
+
+    for name, value in stated.settings.items():
+        asked = given.get(path := leaf_path(name))
+        if asked is not None and leaf_value(path, _number(asked), "--set") != value:
+            yield f"{name}: the arguments state {_value(path, value)}, --set {asked}, which counts"
+    for option, name in stated.strange.items():
+        yield f"{option} is passed over: it says nothing here; of other tools it is {name}"
+
+
+def _number(text: str) -> Any:
+    """A number as it is written, or the text."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _value(path: str, value: float) -> str:

@@ -45,6 +45,13 @@ def run(
         str | None,
         typer.Option(metavar="i/n", help="Run only share i of n; dse merge joins them [default: the whole sweep]."),
     ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Evaluate on so many processes of this machine [default: this one alone].")
+    ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Evaluate on the workers of a Dask scheduler [default: on none]."),
+    ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over, whatever an earlier run has finished.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")] = False,
     any_option: Annotated[
@@ -74,6 +81,7 @@ def run(
         try:
             with sweeps.progress_bar() as progress:
                 options = {"keep": keep, "chunk": chunk, "fresh": fresh, "progress": progress, "force": force}
+                options |= {"workers": workers, "scheduler": scheduler}
                 if share:
                     summary = sweeps.perform_shard(grid, sweeps.Shard(*share), output, **options)
                 else:
@@ -129,7 +137,7 @@ def _as_dict(summary: Summary, seconds: dict[str, float], figures: list[Path]) -
 
 
 #: Timings printed, in the order of a run.
-_SPLIT = ("import", "trace", "compile", "run", "write", "figure")
+_SPLIT = ("import", "start", "trace", "compile", "run", "write", "figure")
 
 
 def _print(summary: Summary) -> None:

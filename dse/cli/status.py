@@ -5,16 +5,19 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import typer
 
 from dse.cli import show
-from dse.errors import InputError
+from dse.errors import IncompleteError, InputError
+from dse.renamed import Renamed
 
 NOTHING_FEASIBLE = 1
 BAD_INPUT = 2
+INCOMPLETE = 3
 INTERRUPTED = 130
 
 
@@ -31,13 +34,14 @@ def report_errors(command: Callable[..., int | None]) -> Callable[..., None]:
 
 
 def _status(command: Callable[[], int | None]) -> int:
+    warnings.showwarning = _told
     try:
         status = command() or 0
         sys.stdout.flush()
         return status
     except InputError as error:
         show.error(error)
-        return BAD_INPUT
+        return INCOMPLETE if isinstance(error, IncompleteError) else BAD_INPUT
     except BrokenPipeError:
         # The reader has gone (`| head`); without this Python complains again when it closes the pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -52,6 +56,16 @@ def _status(command: Callable[[], int | None]) -> int:
     except KeyboardInterrupt as interruption:
         show.note(str(interruption) or "interrupted")
         return INTERRUPTED
+
+
+def _told(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
+) -> None:
+    """An old name in a line of its own; what else Python warns of as it does."""
+    if issubclass(category, Renamed):
+        show.note(str(message))
+    else:
+        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno))
 
 
 def _unwritable_output(error: OSError) -> int:

@@ -6,12 +6,14 @@ values of a design that a line states.
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from dse.designs import PLAIN_EXPERTS, PLAIN_MAPPING, known_leaves, leaf, leaves_of, short_name
-from dse.errors import InputError, unknown_name
+from dse.designs import PLAIN_EXPERTS, PLAIN_MAPPING, known_leaves, leaf, leaf_path, leaves_of, short_name
+from dse.errors import ELSEWHERE, InputError, plain, unknown_name
 from dse.launch.engines import SGLANG, TENSORRT_LLM, VLLM
 from dse.launch.maxtext import MAXTEXT
 from dse.launch.megatron import MEGATRON_BRIDGE, MEGATRON_LM
@@ -31,7 +33,7 @@ _EXPECTED = ("mapping.", "software.moment_bytes", "software.weight_message_bytes
 #: Of training it follows from the number of processes.
 _IMPLIED = {"training": ("mapping.dp",), "serving": ()}
 
-__all__ = ["TOOLS", "Line", "Tool", "launch", "settings", "tool_of"]
+__all__ = ["TOOLS", "Line", "Stated", "Tool", "launch", "read_arguments", "settings", "tool_of"]
 
 
 def launch(design: Design, tool: str, study: Study) -> Line:
@@ -59,11 +61,11 @@ def launch(design: Design, tool: str, study: Study) -> Line:
         if pairs is not None:
             told |= set(rule.paths)
             options += [pair for pair in pairs if pair not in options]
-    plain, other = PLAIN_MAPPING | PLAIN_EXPERTS, (*study.unread, *_IMPLIED[study.name])
+    usual, other = PLAIN_MAPPING | PLAIN_EXPERTS, (*study.unread, *_IMPLIED[study.name])
     unsaid = {
         path: value for path, value in values.items()
         if path.startswith(_EXPECTED) and path not in told and not path.startswith(other)
-        and value != plain.get(path, known_leaves()[path].get("default"))
+        and value != usual.get(path, known_leaves()[path].get("default"))
     }  # fmt: skip
     return Line(found, found.show(values.get, options), options, unsaid)
 
@@ -82,40 +84,100 @@ def settings(tool: str, arguments: str | Sequence[str]) -> dict[str, float]:
         tool: a name of ``TOOLS`` that reads arguments.
         arguments: a command line, or its words; options that say nothing of a design are passed over.
 
+    Raises InputError for values that are none, and where no option says anything of a design.
+
     >>> settings("megatron-lm", "--tensor-model-parallel-size 8 --use-distributed-optimizer --lr 1e-4")["tp"]
     8.0
     """
-    given = _given(_words(arguments) if isinstance(arguments, str) else arguments)
+    return read_arguments(tool, arguments).settings
+
+
+#: Options that one command line may have.
+_MOST_OPTIONS = 1000
+
+
+class Stated(NamedTuple):
+    """What arguments state."""
+
+    settings: dict[str, float]  #: short name of a leaf → value
+    strange: dict[str, str]  #: option that says nothing here → our name of what it means to other tools
+
+
+def read_arguments(tool: str, arguments: str | Sequence[str]) -> Stated:
+    """What the arguments of a tool state, as :func:`settings` has it, and options of theirs that other tools have."""
+    known = tool_of(tool)
+    given = _options(_words(arguments) if isinstance(arguments, str) else arguments, known)
+    if len(given) > _MOST_OPTIONS:
+        raise InputError("arguments", f"{len(given):,} options", f"at most {_MOST_OPTIONS:,}", "give one command line")
+    found = _read(known, given)
+    passed = [name for name in given if _read(known, {n: v for n, v in given.items() if n != name}, False) == found]
+    if len(passed) == len(given):
+        raise InputError(
+            "arguments", "no option that tells of a design", f"options of {tool} {known.version}",
+            "check the file and --for: docs/launch.md has what each tool's lines tell",
+        )  # fmt: skip
+    meant = {name: ELSEWHERE.get(plain(name.rpartition(".")[2]), ("",))[0] for name in passed}
+    strange = {name: ours for name, ours in meant.items() if _is_of_mapping(ours) and leaf_path(ours) not in found}
+    return Stated({short_name(path): value for path, value in found.items()}, strange)
+
+
+def _read(tool: Tool, given: Mapping[str, str], strict: bool = True) -> dict[str, float]:
+    """Path → value of what options state; InputError for what is no number, which counts as nothing if not strict."""
     found: dict[str, float] = {}
-    for rule in tool_of(tool).rules:
+    for rule in tool.rules:
         try:
-            found |= rule.read(given)
-        except ValueError as error:
-            paths = ", ".join(map(short_name, rule.paths))
-            raise InputError("arguments", str(error), f"numbers for {paths}", "correct the option") from error
-    return {short_name(path): value for path, value in found.items()}
+            values = rule.read(given)
+            if not all(map(math.isfinite, values.values())):
+                raise ValueError("a number that is none")
+            found |= values
+        except (ValueError, ArithmeticError) as error:
+            if strict:
+                paths = ", ".join(map(short_name, rule.paths))
+                raise InputError("arguments", str(error), f"numbers for {paths}", "correct the option") from error
+    return found
+
+
+def _is_of_mapping(name: str) -> bool:
+    """Whether a name means a leaf of the mapping."""
+    try:
+        return bool(name) and leaf_path(name).startswith("mapping.")
+    except InputError:
+        return False
 
 
 def _words(text: str) -> list[str]:
     """The words of a command line, which may go on behind a backslash."""
+    text = text.replace("\r\n", "\n").replace("\\\n", " ")
     try:
-        return shlex.split(text.replace("\\\n", " "), comments=True)
+        return shlex.split(text, comments=True)
     except ValueError as error:
         raise InputError("arguments", str(error), "words as on a command line", "close the quotation") from None
 
 
-#: ``name=value`` as configurations have it.
-_ASSIGNED = re.compile(r"[A-Za-z_][\w.]*=")
+#: ``name=value`` as configurations have it, with the signs by which Hydra adds and overrides.
+_ASSIGNED = re.compile(r"\+{0,2}[A-Za-z_][\w.]*=")
+
+#: An option of one dash; a negative number is none.
+_SHORT = re.compile(r"-[A-Za-z]")
 
 
-def _given(words: Sequence[str]) -> Mapping[str, str]:
+def _options(words: Sequence[str], tool: Tool) -> Mapping[str, str]:
     """Option → its values, joined by spaces; "" for a switch. ``--name=value`` and ``name=value`` too."""
     found: dict[str, list[str]] = {}
     name = ""
     for word in words:
-        if word.startswith("--") or _ASSIGNED.match(word):
-            name, equals, value = word.partition("=")
+        if word.startswith("--") or _SHORT.match(word) or _ASSIGNED.match(word):
+            written, equals, value = word.lstrip("+").partition("=")
+            name = _name(written, tool)
             found[name] = [value] if equals else []
+        elif word in ("(", ")"):  # of a shell's list
+            name = ""
         elif name:
             found[name].append(word)
     return {name: " ".join(values) for name, values in found.items()}
+
+
+def _name(written: str, tool: Tool) -> str:
+    """The name of an option by which the rules of a tool know it."""
+    name = "--" + written[2:].replace("_", "-") if tool.dashes and written.startswith("--") else written
+    return tool.aliases.get(name, name)

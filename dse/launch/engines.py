@@ -74,6 +74,8 @@ VLLM = Tool(
         _formats("--quantization", _BY_VLLM),
     ),
     flags("vllm serve \"$MODEL\""),
+    {"-tp": "--tensor-parallel-size", "-pp": "--pipeline-parallel-size", "-dp": "--data-parallel-size"},
+    dashes=True,
 )  # fmt: skip
 
 
@@ -87,10 +89,18 @@ def _ranks(leaf: Lookup) -> Pairs:
     return found
 
 
+def _read_ranks(given: Mapping[str, str]) -> dict[str, float]:
+    found = {"mapping.dp": float(given["--dp-size"])} if "--dp-size" in given else {}
+    if "--tp-size" in given:
+        apart = found.get("mapping.dp", 1.0) if "--enable-dp-attention" in given else 1.0
+        found["mapping.tp"] = float(given["--tp-size"]) / apart
+    return found
+
+
 SGLANG = Tool(
     "sglang", "serving", "0.5", "https://docs.sglang.ai/advanced_features/server_arguments.html",
     (
-        Written(("mapping.tp", "mapping.dp"), _ranks),
+        Written(("mapping.tp", "mapping.dp"), _ranks, _read_ranks),
         Number("--pp-size", "mapping.pp", plain=1.0),
         Number("--ep-size", "mapping.experts.ep", plain=1.0),
         _model_length("--context-length"),
@@ -105,6 +115,12 @@ SGLANG = Tool(
         _formats("--quantization", _BY_SGLANG),
     ),
     flags("python3 -m sglang.launch_server --model-path \"$MODEL\""),
+    {
+        "--tp": "--tp-size", "--tensor-parallel-size": "--tp-size", "--dp": "--dp-size",
+        "--data-parallel-size": "--dp-size", "--pp": "--pp-size", "--pipeline-parallel-size": "--pp-size",
+        "--ep": "--ep-size", "--expert-parallel-size": "--ep-size",
+    },
+    dashes=True,
 )  # fmt: skip
 
 
@@ -116,10 +132,14 @@ def _one_rank(leaf: Lookup) -> Pairs | None:
     return [("--tp_size", number(tp))] if tp > 1.0 else []
 
 
+def _read_one_rank(given: Mapping[str, str]) -> dict[str, float]:
+    return {"mapping.tp": float(given["--tp_size"])} if "--tp_size" in given else {}
+
+
 TENSORRT_LLM = Tool(
     "tensorrt-llm", "serving", "1.1", "https://nvidia.github.io/TensorRT-LLM/commands/trtllm-serve.html",
     (
-        Written(("mapping.tp", "mapping.dp"), _one_rank),
+        Written(("mapping.tp", "mapping.dp"), _one_rank, _read_one_rank),
         Number("--pp_size", "mapping.pp", plain=1.0),
         Number("--ep_size", "mapping.experts.ep", plain=1.0),
         _model_length("--max_seq_len"),

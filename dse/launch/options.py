@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -120,6 +121,8 @@ class Tool(NamedTuple):
     source: str
     rules: tuple[Rule, ...]
     show: Callable[[Lookup, Pairs], str]  #: the line, or the file, that options make
+    aliases: Mapping[str, str] = types.MappingProxyType({})  #: other names that the tool takes for an option
+    dashes: bool = False  #: whether it reads ``--an_option`` as ``--an-option``
 
 
 class Line(NamedTuple):

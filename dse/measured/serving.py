@@ -66,9 +66,6 @@ _SHAPES = {
     "CodeLlama-70b-hf": "llama-2-70b", "DeepSeek-R1-0528": "deepseek-v3",
 }
 
-#: What there are no layers of yet.
-_HYBRID = re.compile("nemotron-nano", re.IGNORECASE)
-
 #: InferenceX draws lengths evenly between 0.8 and 1.0 of what it states, and sends ten times as many requests as are
 #: in flight, the first of them all at once: these are a tenth of the mean.
 _DRAWN, _OPENING = 0.9, 0.1
@@ -342,8 +339,6 @@ def _workload_slug(cells: Cells, lookup: Lookup) -> str:
     name = cells.text("model", "workload")
     if not name:
         raise Skip("unknown shape", "no model named")
-    if _HYBRID.search(name):
-        raise Skip("layers of a state space are not modelled", name)
     plain = next((new or name.removeprefix(old) for old, new in _SHAPES.items() if name.startswith(old)), name)
     found = lookup.resolve("workload", plain) or lookup.resolve("workload", _CHECKPOINT.sub("", plain))
     if not found:

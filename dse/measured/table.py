@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from dse import inputs
+from dse import inputs, renamed
 from dse.errors import InputError
 
 MEASURED = "…_measured columns, or metric, value and unit"
@@ -137,7 +137,9 @@ def read_table(path: str | Path) -> tuple[list[str], list[Row]]:
     try:
         text = inputs.content(path, inputs.TABLE, "a CSV file, plain or gzipped", unpack=True).decode("utf-8-sig")
         reader = csv.DictReader(io.StringIO(text, newline=""))
-        columns = [name for name in reader.fieldnames or [] if name]
+        new = renamed.columns(reader.fieldnames or [], str(path))
+        reader.fieldnames = [new.get(name, name) for name in reader.fieldnames or []]
+        columns = [name for name in reader.fieldnames if name]
         rows = [_row(path, reader.line_num, line) for line in reader]
     except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
         got = getattr(error, "strerror", None) or str(error)

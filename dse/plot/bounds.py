@@ -6,6 +6,8 @@ the model is asked (:func:`dse.evaluation.bounds`).
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -17,17 +19,13 @@ from dse.plot import designs
 from dse.plot.breakdown import best_of_each, draw_mappings
 from dse.plot.grid import axes_of, best_mappings, machines
 from dse.plot.machines import along_axes, bars
-from dse.sweep.engine.chunks import in_batches
-from dse.sweep.engine.point import Program
-from dse.sweep.engine.programs import persistent_jit
+from dse.scalars import ScalarFunction
+from dse.study import Study
 from dse.sweep.results.rebuilding import designs_at, grid_of
 from dse.types import Design
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-#: Designs that are evaluated at once: as many as most figures have.
-_BATCH = 64
 
 #: Step times of a design in the results and built again that are the same: single precision differs by less.
 _SAME = 1e-4
@@ -80,9 +78,9 @@ def _of_mappings(results: xr.Dataset) -> Figure:
 def _parts(results: xr.Dataset, rows: np.ndarray, count: int) -> dict[str, np.ndarray]:
     """Part by what bounds it → its seconds of each of ``count`` designs, missing where it is none of ``rows``."""
     grid = grid_of(results)
-    program = Program(grid.spec.study)
-    stack = designs_at(results, rows, grid)
-    found = in_batches(lambda batch: _run(batch, program=program), stack, _BATCH)._asdict()
+    bounds_of, stack = _bounds_of(grid.spec.study), designs_at(results, rows, grid)
+    each = [bounds_of(jax.tree.map(lambda values, i=i: values[i], stack))[0] for i in range(len(rows))]
+    found = {name: np.array([getattr(one, name) for one in each]) for name in each[0]._fields}
     times = results[grid.spec.study.totals[0]].values.ravel()[rows]
     if not np.allclose(sum(found.values()), times, rtol=_SAME):
         raise InputError(
@@ -95,8 +93,12 @@ def _parts(results: xr.Dataset, rows: np.ndarray, count: int) -> dict[str, np.nd
     return parts
 
 
-@persistent_jit("program", quickly=True)
-def _run(stack: Design, *, program: Program) -> Any:
-    """One batch."""
-    assert program.study.bounds is not None  # asked for by bounds()
-    return jax.vmap(program.study.bounds)(stack)
+@functools.cache
+def _bounds_of(study: Study) -> Callable[[Design], Any]:
+    """The ``bounds`` of a study, of one design: a figure has some dozens, fewer than compiling would pay for."""
+
+    def bounds_of(design: Design) -> tuple[Any, None]:
+        assert study.bounds is not None  # asked for by bounds()
+        return study.bounds(design), None
+
+    return ScalarFunction(bounds_of, f"bounds of {study.name}" if study.is_own else None)

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dse import catalog
+from dse import catalog, renamed
 from dse.designs import leaf_value
 from dse.errors import InputError
 from dse.spec.axes import find_leaf
@@ -205,6 +205,7 @@ class _Reading:
 
     def _full_name(self, name: str) -> str:
         """A metric's name as it is, or the full path of the leaf meant."""
+        name = renamed.now(name, renamed.METRICS, where=self.where)
         if name in self.study.units:
             return name
         return find_leaf(name, self.where, self.study.units, "leaves and metrics", "constraints")

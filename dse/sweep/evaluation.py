@@ -15,12 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse import interruption
+from dse.errors import IncompleteError, InputError
 from dse.sweep.engine.engine import Engine
 from dse.sweep.engine.programs import CompileClock
 from dse.sweep.grid.grid import Grid
 from dse.sweep.job import Job
 from dse.sweep.progress import Progress
 from dse.sweep.reduce import keep as keeping
+from dse.sweep.reduce.computation import Computation
 from dse.sweep.reduce.keep import Part
 from dse.sweep.results import writing
 from dse.sweep.results.files import Labelled
@@ -28,6 +30,9 @@ from dse.sweep.store.manifest import Manifest, Shard
 from dse.sweep.store.parts import PartStore, ranges
 
 _WHOLE = Shard()
+
+#: Blocks that may fail before a run gives up: of one cause, all of them would.
+_MOST_FAILED = 8
 
 
 class Interrupted(Exception):  # noqa: N818 - what happened, not an error
@@ -48,6 +53,17 @@ class Earlier(NamedTuple):
     redone: int  #: whose parts were not as they had been saved, computed again
 
 
+class Evaluated(NamedTuple):
+    """A sweep of which every block is evaluated."""
+
+    part: Part  #: everything that is kept of it
+    store: PartStore | None
+    identity: dict[str, str]  #: what it was computed with
+    earlier: Earlier
+    seconds: dict[str, float]  #: by what they were spent on
+    n_programs: int  #: compiled
+
+
 def kept_parts(blocks: list[range], store: PartStore | None) -> str:
     """What a command that ends now leaves of its blocks, after the word "interrupted": what is on disk."""
     if not store:
@@ -65,7 +81,8 @@ def evaluate_blocks(
     """Hand what is kept of each block to ``take``; how many designs an earlier run had finished."""
     blocks = store.fitted(blocks) if store else blocks
     finished = {block for block in blocks if store and store.has(block)}
-    computed = keeping.parts(engine, job.keep, [block for block in blocks if block not in finished])
+    computed = Computation(engine, job.keep, [block for block in blocks if block not in finished])
+    failed: list[tuple[range, Exception]] = []
     kept = _Kept(store, Manifest(store.folder, store.key, shard)) if store else None
     if kept:
         kept.record.begin(job.grid, job.identity, blocks, shard)
@@ -77,7 +94,17 @@ def evaluate_blocks(
             for block in blocks:
                 found = kept.store.load(block) if kept and block in finished else None
                 again = found is None and block in finished
-                part = found or _next(keeping.parts(engine, job.keep, [block]) if again else computed, block, kept)
+                try:
+                    part = found or computed.part(block)
+                except InputError:
+                    raise
+                except Exception as error:
+                    failed.append((block, error))
+                    if kept:
+                        kept.record.failed(block, error)
+                    if len(failed) == _MOST_FAILED:
+                        break
+                    continue
                 if found is None:
                     if saving:
                         saving.result()  # so that no more than one part waits in memory
@@ -88,7 +115,21 @@ def evaluate_blocks(
                 saving.result()
         except KeyboardInterrupt:
             raise Interrupted(tally.done, tally.total, store.folder if store else None) from None
+    if failed:
+        raise _incomplete(failed, len(blocks), store) from failed[0][1]
     return Earlier(tally.resumed, tally.redone)
+
+
+def _incomplete(failed: list[tuple[range, Exception]], n_blocks: int, store: PartStore | None) -> IncompleteError:
+    """What is told of blocks that could not be computed."""
+    (block, error), times = failed[0], f" and {len(failed) - 1} more" if len(failed) > 1 else ""
+    given_up = f": after {_MOST_FAILED} of them no more were tried" if len(failed) == _MOST_FAILED else ""
+    kept = f"what is finished is kept in {store.folder}" if store else "without an output nothing is kept"
+    return IncompleteError(
+        f"outer indices {block.start:,} to {block.stop - 1:,}{times}, of {n_blocks:,} blocks{given_up}",
+        f"{type(error).__name__}: {error}", "blocks that can be computed",
+        f"{kept}: mend the cause, then the same command computes what is missing",
+    )  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,16 +178,6 @@ def _compiling() -> float:
     """Seconds that this process has traced and compiled."""
     traced, compiled, _ = CompileClock.read()
     return traced + compiled
-
-
-def _next(computed: Iterator[Part], block: range, kept: _Kept | None) -> Part:
-    """The next part; a failure is recorded before it ends the run."""
-    try:
-        return next(computed)
-    except Exception as error:
-        if kept:
-            kept.record.failed(block, error)
-        raise
 
 
 def write_results(

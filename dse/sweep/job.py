@@ -29,6 +29,10 @@ ENUMERATION_RATE = 5e7
 MOST_DESIGNS = 10**13
 
 
+#: Workers of one machine.
+MOST_WORKERS = 1024
+
+
 @dataclasses.dataclass(frozen=True)
 class Options:
     """How a sweep is run, besides what its specification says."""
@@ -41,6 +45,13 @@ class Options:
     study: Study | None = None  #: what is evaluated, in place of what the specification asks for
     any_option: bool = False  #: offer options that the stack lacks too, whatever the specification says
     force: bool = False  #: replace an output that dse has not written
+    workers: int | None = None  #: evaluate on so many processes of this machine
+    scheduler: str | None = None  #: evaluate on the workers of a Dask scheduler at this address
+
+    @property
+    def on_workers(self) -> bool:
+        """Whether other processes evaluate."""
+        return self.workers is not None or self.scheduler is not None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,6 +127,7 @@ def prepared(spec: str | Path | SweepSpec | Grid, options: Options) -> Job:
     """The job of a specification; bad input is an InputError, before anything is computed."""
     if options.chunk is not None and not 1 <= options.chunk <= LONGEST_CHUNK:
         raise InputError("chunk", str(options.chunk), f"1 to {LONGEST_CHUNK:,} designs", "leave it out")
+    _check_workers(options)
     fuse_outputs()
     grid, kept = plan(spec, options.keep, options.study, options.any_option)
     target = outputs.target_of(options.output, grid.spec.output)
@@ -123,6 +135,17 @@ def prepared(spec: str | Path | SweepSpec | Grid, options: Options) -> Job:
         writing.usable(grid.spec.compression)
         outputs.checked(target, options.force, [grid.spec.file])
     return Job(grid, kept, options, manifest.identity(grid, kept), target)
+
+
+def _check_workers(options: Options) -> None:
+    """Workers of one kind, and an output where they can meet."""
+    if options.workers is not None and options.scheduler is not None:
+        raise InputError("workers", "both workers and a scheduler", "one of them", "a scheduler has workers of its own")
+    if options.workers is not None and not 1 <= options.workers <= MOST_WORKERS:
+        allowed = f"1 to {MOST_WORKERS:,} processes of this machine"
+        raise InputError("workers", str(options.workers), allowed, "as many as it has processors, or less")
+    if options.on_workers and options.output is False:
+        raise InputError("output", "none", "a file: workers write their parts beside it", "give an output")
 
 
 def finished(job: Job) -> Summary | None:

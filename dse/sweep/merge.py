@@ -16,6 +16,7 @@ from dse.sweep.evaluation import write_results
 from dse.sweep.grid.grid import Grid
 from dse.sweep.job import plan
 from dse.sweep.reduce.collection import Collection
+from dse.sweep.reduce.keep import Part
 from dse.sweep.results import dataset as datasets
 from dse.sweep.results import summary as summaries
 from dse.sweep.results.files import Labelled
@@ -48,14 +49,7 @@ def merge(output: str | Path, study: Study | None = None, force: bool = False) -
     store = PartStore(output, key)
     kept = f"; every part is still in {store.folder}: the same command joins them"
     with outputs.disk_errors(output), opened(output), telling(lambda: kept):
-        blocks = _whole(store, ranges(store.folder)[key], grid.n_outer)
-        found = Collection(grid, keep)
-        for block in blocks:
-            part = store.load(block)
-            if part is None:
-                raise _incomplete(store, block, "a damaged part")
-            found.add(part)
-        part = found.result()
+        part = joined_parts(store, grid, keep)
         joined = time.perf_counter()
         numbers = {"seconds": {}, "n_programs": 0, "resumed": grid.n_designs, "redone": 0, "output": output}
         summary = summaries.of_part(grid, keep, part, **numbers)
@@ -64,6 +58,17 @@ def merge(output: str | Path, study: Study | None = None, force: bool = False) -
         write_results(labelled, grid, store, {"run": joined - began}, force)
     summary.seconds.update(run=joined - began, write=time.perf_counter() - joined, total=time.perf_counter() - began)
     return labelled, summary
+
+
+def joined_parts(store: PartStore, grid: Grid, keep: Keep) -> Part:
+    """Everything that is kept of a sweep whose parts are all there."""
+    found = Collection(grid, keep)
+    for block in _whole(store, ranges(store.folder).get(store.key, []), grid.n_outer):
+        part = store.load(block)
+        if part is None:
+            raise _incomplete(store, block, "a damaged part")
+        found.add(part)
+    return found.result()
 
 
 def _the_sweep(output: Path) -> tuple[str, dict[str, Any]]:
@@ -108,13 +113,17 @@ def _same_sweep(output: Path, header: dict[str, Any], study: Study | None) -> tu
     spec = from_text(header["specification"], header["file"], study)
     grid, keep = plan(spec, header["sweep"]["keep"], any_option=header["sweep"]["any_option"] == "yes")
     here = manifests.identity(grid, keep)
-    differ = [name for name in _SAME_HERE if here[name] != header["sweep"][name]]
-    if differ:
+    if differ := different(here, header["sweep"]):
         raise InputError(
             f"output {output}", f"parts made with another {', '.join(differ)}", "the same code and catalogue",
             "merge where the shards ran, or run them again here with --fresh",
         )  # fmt: skip
     return grid, keep
+
+
+def different(here: dict[str, str], there: dict[str, str]) -> list[str]:
+    """What must be the same where parts are joined as where they were computed, and is not."""
+    return [name for name in _SAME_HERE if here[name] != there[name]]
 
 
 def _whole(store: PartStore, blocks: list[range], n_outer: int) -> list[range]:

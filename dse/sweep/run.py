@@ -9,26 +9,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dse.errors import InputError
 from dse.interruption import complete, telling
 from dse.outputs import disk_errors
 from dse.spec.sweep import SweepSpec
+from dse.sweep import cluster
 from dse.sweep.engine.engine import Engine
 from dse.sweep.engine.programs import CompileClock
-from dse.sweep.evaluation import evaluate_blocks, kept_parts, write_results
+from dse.sweep.evaluation import Evaluated, evaluate_blocks, kept_parts, write_results
 from dse.sweep.grid.grid import Grid
-from dse.sweep.job import Options, finished, prepared
+from dse.sweep.job import Job, Options, finished, prepared
 from dse.sweep.progress import Progress
 from dse.sweep.reduce import keep as keeping
 from dse.sweep.reduce.collection import Collection
-from dse.sweep.reduce.keep import Part
 from dse.sweep.results import dataset as datasets
 from dse.sweep.results import files as results
 from dse.sweep.results import summary as summaries
 from dse.sweep.results.files import Labelled
 from dse.sweep.results.summary import Summary
+from dse.sweep.shard import spent
 from dse.sweep.store import manifest
-from dse.sweep.store.manifest import Shard
 from dse.sweep.store.parts import PartStore, clear_up, opened
 
 if TYPE_CHECKING:
@@ -43,6 +42,8 @@ def run(
     fresh: bool = False,
     progress: Callable[[Progress], None] | None = None,
     any_option: bool = False,
+    workers: int | None = None,
+    scheduler: str | None = None,
 ) -> xr.Dataset:
     """Run a sweep and write its results; see :func:`execute` for the summary too.
 
@@ -54,19 +55,23 @@ def run(
         fresh: compute again what is finished, a whole file or the parts of an interrupted run.
         progress: called after every block.
         any_option: offer options that the stack lacks too; without it they are left out.
+        workers: evaluate on so many processes of this machine; a script calls under ``if __name__ == "__main__":``.
+        scheduler: evaluate on the workers of a Dask scheduler at this address, which see the folder of the output.
 
     Returns:
         One variable a metric, with ``units`` and ``long_name``. Its dimensions are the orthogonal axes and
         ``mapping``, or ``design`` where single designs are kept (``feasible``, ``top:K``, ``pareto``), or the
         orthogonal axes alone for ``best``.
 
-    Raises InputError for bad input, before anything is computed, and Interrupted when stopped.
+    Raises InputError for bad input, before anything is computed, Interrupted when stopped, and IncompleteError when a
+    part could not be computed; what is finished is kept.
 
     >>> results = run("sweeps/megatron_1t_4096_a100.toml", output=False, keep="top:3")
     >>> results.sizes["design"], results.step_time.attrs["units"]
     (3, 's')
     """
-    return execute(spec, output, keep=keep, chunk=chunk, fresh=fresh, progress=progress, any_option=any_option)[0]
+    how = {"keep": keep, "chunk": chunk, "fresh": fresh, "progress": progress, "any_option": any_option}
+    return execute(spec, output, **how, workers=workers, scheduler=scheduler)[0]
 
 
 def execute(
@@ -107,83 +112,33 @@ def perform(
         clear_up(job.target)
         return None, summary
     damaged = job.found_whole is False
-    before, started = CompileClock.read(), time.perf_counter()
     opening = opened(job.target) if job.target else contextlib.nullcontext()
     with disk_errors(job.target), opening, contextlib.ExitStack() as stack:
-        engine = Engine(job.grid, job.options.chunk)
-        blocks = keeping.blocks(engine, job.keep)
-        store = PartStore(job.target, manifest.key(job.identity, blocks)) if job.target else None
-        if store and job.options.fresh:
-            store.remove_parts()
-        stack.enter_context(telling(lambda: kept_parts(blocks, store)))
-        found = Collection(job.grid, job.keep)
-        earlier = evaluate_blocks(job, engine, blocks, store, found.add)
-        part = found.result()
-        seconds, programs, evaluated = _spent(before, started)
-        numbers = {"seconds": seconds, "n_programs": programs, "output": job.target, "damaged": damaged}
-        summary = summaries.of_part(job.grid, job.keep, part, **numbers, **earlier._asdict())
-        attributes = summaries.attributes(job.grid, summary, job.identity)
-        labelled = datasets.build(job.grid, job.keep, part, attributes)
-        if store:
-            write_results(labelled, job.grid, store, seconds, job.options.force)
+        found = cluster.evaluated(job, stack) if job.options.on_workers else _evaluated(job, stack)
+        evaluated = time.perf_counter()
+        seconds = found.seconds
+        numbers = {"seconds": seconds, "n_programs": found.n_programs, "output": job.target, "damaged": damaged}
+        summary = summaries.of_part(job.grid, job.keep, found.part, **numbers, **found.earlier._asdict())
+        attributes = summaries.attributes(job.grid, summary, found.identity)
+        labelled = datasets.build(job.grid, job.keep, found.part, attributes)
+        if found.store:
+            write_results(labelled, job.grid, found.store, seconds, job.options.force)
     ended = time.perf_counter()
     seconds |= {"write": ended - evaluated, "total": ended - began}
     return labelled, dataclasses.replace(summary, seconds=seconds)
 
 
-def perform_shard(
-    spec: str | Path | SweepSpec | Grid, shard: Shard, output: str | Path | None = None, **options: Any
-) -> Summary:
-    """Evaluate one share of a sweep; :func:`dse.sweep.merge.merge` joins them.
-
-    Args:
-        spec: path of a specification, or one that was read; the same for all shards.
-        shard: which share of how many.
-        output: the file that is to hold the results; parts go to ``<output>.parts/``.
-        **options: the other fields of :class:`~dse.sweep.job.Options`.
-
-    Returns:
-        The numbers of this share: designs, feasible ones, counts by reason, seconds.
-
-    Raises InputError for bad input, before anything is computed, and Interrupted when stopped.
-    """
-    began = time.perf_counter()
-    job = prepared(spec, Options(output, **options))
-    if job.target is None:
-        raise InputError("output", "none", "a file: shards are joined from what they write", "leave it out")
-    if summary := finished(job):
-        return summary
+def _evaluated(job: Job, stack: contextlib.ExitStack) -> Evaluated:
+    """Every block of a sweep, evaluated in this process; what is kept is told until ``stack`` ends."""
     before, started = CompileClock.read(), time.perf_counter()
-    counts = keeping.no_counts(job.grid.spec.study)
-
-    def count(part: Part) -> None:
-        counts.__iadd__(part.counts)
-
-    with disk_errors(job.target), opened(job.target, shared=True), contextlib.ExitStack() as stack:
-        engine = Engine(job.grid, job.options.chunk)
-        whole = keeping.blocks(engine, job.keep)
-        blocks = _within(whole, keeping.share(engine, job.keep, *shard))
-        store = PartStore(job.target, manifest.key(job.identity, whole))
-        if job.options.fresh:
-            store.forget(blocks)
-        stack.enter_context(telling(lambda: kept_parts(blocks, store)))
-        earlier = evaluate_blocks(job, engine, blocks, store, count, shard)
-    seconds, programs, evaluated = _spent(before, started)
-    seconds |= {"write": 0.0, "total": evaluated - began}
-    n_designs = sum(keeping.designs_in(engine, job.keep, block) for block in blocks)
-    numbers = {"seconds": seconds, "n_programs": programs, "output": store.folder}
-    return summaries.of_shard(job.grid, counts, n_designs, shard, **numbers, **earlier._asdict())
-
-
-def _within(blocks: list[range], wanted: range) -> list[range]:
-    """What of these blocks lies within a range."""
-    pieces = (range(max(block.start, wanted.start), min(block.stop, wanted.stop)) for block in blocks)
-    return [piece for piece in pieces if piece]
-
-
-def _spent(before: tuple[float, float, int], started: float) -> tuple[dict[str, float], int, float]:
-    """Seconds by what they were spent on, programs compiled, and the time."""
-    (trace, compile_, programs), (traced, compiled, known) = CompileClock.read(), before
-    seconds, now = {"trace": trace - traced, "compile": compile_ - compiled}, time.perf_counter()
-    run = max(now - started - sum(seconds.values()), 0.0)
-    return seconds | {"run": run}, programs - known, now
+    engine = Engine(job.grid, job.options.chunk)
+    blocks = keeping.blocks(engine, job.keep)
+    store = PartStore(job.target, manifest.key(job.identity, blocks)) if job.target else None
+    if store and job.options.fresh:
+        store.remove_parts()
+    stack.enter_context(telling(lambda: kept_parts(blocks, store)))
+    found = Collection(job.grid, job.keep)
+    earlier = evaluate_blocks(job, engine, blocks, store, found.add)
+    part = found.result()
+    seconds, programs, _ = spent(before, started)
+    return Evaluated(part, store, job.identity, earlier, seconds, programs)

@@ -130,7 +130,7 @@ REFUSED = (
 
 #: Command line → exit status, of those that are meant.
 MEANT = {
-    "--help": 0, "--version": 0, "run --help": 0, "catalog list": 0, "catalog show h100 --json": 0,
+    "": 0, "--help": 0, "--version": 0, "run --help": 0, "catalog list": 0, "catalog show h100 --json": 0,
     "list leaves 'nothing at all'": 1, "list leaves '['": 1, "list leaves tp": 0, "list metrics '*'": 0,
     "list leaves '(((((((((((((((((a'": 1,
     "predict no-rows.csv -o p.csv": 2, "predict header.csv -o p.csv": 1, "validate no-rows.csv": 2,

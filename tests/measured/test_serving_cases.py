@@ -62,6 +62,20 @@ def test_formats():
     assert (wide.serving.cache_bytes, narrow.serving.cache_bytes) == (2.0, 1.0)
 
 
+def test_models_with_a_state_are_predicted_and_not_fitted(tmp_path):
+    table, columns = tmp_path / "rows.csv", ("model", "metric", "value", "unit")
+    own = INFERENCEX | dict(source="ML.ENERGY_v3", n_gpus="1", tp="1", precision="bf16", note="mean running batch 60")
+    rows = [own | dict(zip(columns, (f"NVIDIA-Nemotron-Nano-{size}-v2", "itl_median", "20", "ms"), strict=True))
+            for size in ("9B", "12B")]  # fmt: skip
+    with table.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    found = comparison.compare([table])
+    assert [c.prediction.chosen.workload.recurrent.recurrent_layers for c in found if c.skip is None] == [27, 28]
+    assert not any(map(engines.is_fitted, found))
+
+
 def test_running_batch_and_prompts_of_ml_energy():
     found = completed(
         source="ML.ENERGY_v2", framework="vLLM", model="Mixtral-8x7B-Instruct-v0.1", gpu="A100-SXM-80GB", n_gpus=2,
@@ -75,7 +89,6 @@ def test_running_batch_and_prompts_of_ml_energy():
 @pytest.mark.parametrize(
     ("cells", "reason"),
     [
-        (dict(model="NVIDIA-Nemotron-Nano-9B-v2"), "layers of a state space are not modelled"),
         (dict(model="Frobnicator-7B"), "unknown shape"),
         (dict(gpu="Frobnicator"), "device not in the catalogue"),
         (dict(isl=""), "no length of prompts stated"),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -16,7 +19,7 @@ from dse.sweep.engine.decoding import look_up
 from dse.sweep.engine.devices import over_devices
 from dse.sweep.engine.nesting import Nest
 from dse.sweep.engine.point import Program, equations_of
-from dse.sweep.engine.programs import persistent_value
+from dse.sweep.engine.programs import CompileClock, persistent_value
 from dse.sweep.engine.reductions import Scores, count_below, summarise
 from dse.sweep.engine.tables import SHORTEST, Tables, tables
 from dse.sweep.grid.grid import Grid
@@ -25,6 +28,9 @@ from dse.sweep.grid.grid import Grid
 CHUNK_FULL = 1 << 18
 CHUNK_SCORES = 1 << 19
 CHUNK_SHORT = 1 << 16
+
+#: How often chunks may be halved.
+_MOST_HALVINGS = 12
 
 #: Outer indices of a longer chunk come in groups of so many, which reductions take together.
 _GROUPED, _GROUP = 256, 16
@@ -41,8 +47,9 @@ class Engine:
     def __init__(self, grid: Grid, chunk: int | None = None) -> None:
         self.grid = grid
         self.program = Program(grid.spec.study, grid.constraints, grid.spec.objectives, grid.spec.metrics)
-        self._chunk = chunk
+        self._chunk, self._halvings = chunk, 0
         self._tables: dict[Any, Tables] = {}
+        self._preparing: threading.Thread | None = None
 
     @functools.cached_property
     def _nests(self) -> tuple[Nest, Nest]:
@@ -87,11 +94,21 @@ class Engine:
     def lines(self, nest: Nest, default: int) -> int:
         """Lines a chunk, for about ``default`` designs.
 
-        A grid that is smaller than a long chunk has short ones, and no others: programs are shared.
+        A grid that is smaller than a long chunk has short ones, and no others: programs are shared. So has a nest
+        without an inner product: what lies between the operations of single designs must fit into caches.
         """
-        if nest.n_lines * nest.outer_a_line * nest.n_inner < default:
+        if nest.n_inner == 1 or nest.n_lines * nest.outer_a_line * nest.n_inner < default:
             default = CHUNK_SHORT
         return max(1, (self._chunk or default) // (nest.outer_a_line * nest.n_inner))
+
+    def halve(self) -> bool:
+        """Have chunks half as long computed from now on; False where they have been halved too often."""
+        self._halvings += 1
+        return self._halvings <= _MOST_HALVINGS
+
+    def lines_at_once(self, nest: Nest, default: int) -> int:
+        """Lines that are computed at once: those of a chunk, fewer once memory was short."""
+        return max(1, self.lines(nest, default) >> self._halvings)
 
     def outer(self, nest: Nest, line: int, count: int, stop: int | None = None) -> tuple[dict[str, Array], Array]:
         """Dispatch the outer values of ``count`` lines from ``line``, and a few more for devices to share evenly.
@@ -128,10 +145,36 @@ class Engine:
         pieces = [self._designs(index[i : i + CHUNK_SHORT]) for i in range(0, max(len(index), 1), CHUNK_SHORT)]
         return jax.tree.map(lambda *arrays: np.concatenate(arrays), *pieces)
 
+    @contextlib.contextmanager
+    def preparing_designs(self) -> Iterator[None]:
+        """Compile in a second thread meanwhile what evaluates few designs: it takes as long as what finds them."""
+
+        def prepare() -> None:
+            with contextlib.suppress(Exception), CompileClock.apart():  # whoever needs it meets the same failure
+                evaluate_designs.compiled(*self._values_at(np.zeros(SHORTEST, np.int64)), program=self.program)
+
+        self._preparing = threading.Thread(target=prepare)
+        self._preparing.start()
+        try:
+            yield
+        finally:
+            self._prepared()
+
+    def _prepared(self) -> None:
+        """Wait for the second thread."""
+        with CompileClock.loading():
+            if self._preparing:
+                self._preparing.join()
+
     def _designs(self, index: np.ndarray) -> tuple[Any, tuple[Array, ...]]:
         padded = np.zeros(max(1 << (len(index) - 1).bit_length(), SHORTEST), np.int64)
         padded[: len(index)] = index
+        self._prepared()
+        found = evaluate_designs(*self._values_at(padded), program=self.program)
+        return jax.tree.map(lambda array: np.asarray(array)[: len(index)], found)
+
+    def _values_at(self, index: np.ndarray) -> tuple[Any, dict[str, Array]]:
+        """The base design, and the leaves that vary at these indices."""
         flat = Nest(self.grid, (), ())
         grid = self.tables(flat)
-        found = evaluate_designs(grid.base, look_up(grid.outer, tuple(flat.digits(padded))), program=self.program)
-        return jax.tree.map(lambda array: np.asarray(array)[: len(index)], found)
+        return grid.base, look_up(grid.outer, tuple(flat.digits(index)))

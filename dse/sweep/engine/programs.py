@@ -34,6 +34,7 @@ class CompileClock:
 
     seconds: ClassVar[dict[str, float]] = {"trace": 0.0, "compile": 0.0}
     programs: ClassVar[int] = 0
+    _apart: ClassVar[threading.local] = threading.local()
     _listening: ClassVar[bool] = False
 
     @classmethod
@@ -46,11 +47,25 @@ class CompileClock:
 
     @classmethod
     def _note(cls, event: str, duration_secs: float, **_: Any) -> None:
-        if event.endswith("backend_compile_duration"):
-            cls.seconds["compile"] += duration_secs
-            cls.programs += 1
-        elif event.startswith("/jax/core/compile/"):
-            cls.seconds["trace"] += duration_secs
+        compiled = event.endswith("backend_compile_duration")
+        cls.programs += compiled
+        if compiled or event.startswith("/jax/core/compile/"):
+            cls._count("compile" if compiled else "trace", duration_secs)
+
+    @classmethod
+    def _count(cls, what: str, seconds: float) -> None:
+        if not getattr(cls._apart, "is_set", False):
+            cls.seconds[what] += seconds
+
+    @classmethod
+    @contextlib.contextmanager
+    def apart(cls) -> Iterator[None]:
+        """Count no time of this thread: another one works meanwhile, and counts for how long it waits."""
+        cls._apart.is_set = True
+        try:
+            yield
+        finally:
+            cls._apart.is_set = False
 
     @classmethod
     @contextlib.contextmanager
@@ -60,7 +75,7 @@ class CompileClock:
         try:
             yield
         finally:
-            cls.seconds["compile"] += time.perf_counter() - began
+            cls._count("compile", time.perf_counter() - began)
 
 
 class PersistentFunction:

@@ -10,6 +10,7 @@ Counts by reason, minima by axis and histograms are of all designs, in every mod
 from __future__ import annotations
 
 import bisect
+import contextlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -66,6 +67,12 @@ def share(engine: Engine, keep: Keep, number: int, of: int) -> range:
     return range(first * nest.points_a_line, reached * nest.points_a_line)
 
 
+def most_shares(engine: Engine, keep: Keep) -> int:
+    """Chunks of a sweep: a share that is shorter than one takes as long as one."""
+    nest = _nest(engine, keep)
+    return -(-nest.n_lines // engine.lines(nest, CHUNK_FULL if _in_full(keep) else CHUNK_SCORES))
+
+
 def designs_in(engine: Engine, keep: Keep, block: range) -> int:
     """Designs of a block."""
     nest = _nest(engine, keep)
@@ -98,14 +105,37 @@ def parts(engine: Engine, keep: Keep, wanted: list[range]) -> Iterator[Part]:
     bins, n_objectives = engine.grid.spec.histogram, len(engine.program.objectives)
     edges = histograms.edges(engine, bins) if bins and wanted else np.empty((n_objectives, 0), np.float32)
     if not _in_full(keep):
-        yield from (_winning(engine, keep, block, edges) for block in wanted)
+        with engine.preparing_designs() if wanted else contextlib.nullcontext():
+            yield from (_winning(engine, keep, block, edges) for block in wanted)
         return
-    rows = engine.lines(engine.full_nest, CHUNK_FULL)
+    rows = engine.lines_at_once(engine.full_nest, CHUNK_FULL)
+    pieces = [piece for block in wanted for piece in _pieces(block, rows)]
+    ends, done = {block.stop for block in wanted}, list[Part]()
     ahead = None
-    for this, following in zip(wanted, [*wanted[1:], None], strict=True):
+    for this, following in zip(pieces, [*pieces[1:], None], strict=True):
         found = ahead or engine.full(this.start, rows)
         ahead = engine.full(following.start, rows) if following else None
-        yield _selected(engine.full_nest, keep, this, edges, *found)
+        done.append(_selected(engine.full_nest, keep, this, edges, *found))
+        if this.stop in ends:
+            yield _joined(done)
+            done = []
+
+
+def _pieces(block: range, length: int) -> list[range]:
+    """A block in pieces of so many indices: one where it is a chunk."""
+    return [range(start, min(start + length, block.stop)) for start in range(block.start, block.stop, length)]
+
+
+def _joined(pieces: list[Part]) -> Part:
+    """The part of a block from those of its pieces."""
+    if len(pieces) == 1:
+        return pieces[0]
+    index, values, scores = (
+        np.concatenate([getattr(piece, name) for piece in pieces], axis=-1) for name in ("index", "values", "scores")
+    )
+    counts, histogram = (np.sum([getattr(piece, name) for piece in pieces], axis=0) for name in ("counts", "histogram"))
+    least = np.min([piece.least for piece in pieces], axis=0)
+    return Part(index, values, scores, counts, least, pieces[0].edges, histogram)
 
 
 def _selected(
@@ -174,7 +204,7 @@ def _count(reason: np.ndarray, study: Study) -> np.ndarray:
 def _winning(engine: Engine, keep: Keep, block: range, edges: np.ndarray) -> Part:
     """The winners of a block, evaluated in full."""
     nest, objectives = _nest(engine, keep), engine.program.objectives
-    lines = engine.lines(nest, CHUNK_SCORES)
+    lines = engine.lines_at_once(nest, CHUNK_SCORES)
     winners = Winners(np.empty(0, np.int64), np.empty((len(objectives), 0), np.float32))
     counts, minima = no_counts(engine.program.study), Minima(nest, len(objectives))
     thresholds = histograms.thresholds(edges, objectives) if edges.size else None

@@ -22,12 +22,11 @@ import numpy as np
 from dse import inputs
 from dse.errors import InputError, nearest
 from dse.files import is_sealed
+from dse.sweep.results import schema
+from dse.sweep.results.schema import OVERVIEW
 
 if TYPE_CHECKING:
     import xarray as xr
-
-#: Group of a file, and key of a dataset's encoding, that hold what is told of all designs.
-OVERVIEW = "overview"
 
 #: Dimensions of single mappings: their coordinates are selected by.
 _DESIGNS = ("mapping", "design")
@@ -85,7 +84,9 @@ def open_results(path: str | Path) -> xr.Dataset:
 
     Raises InputError for a file that is not there, is no netCDF4 or is not as it was written.
     """
-    return _indexed(_with_texts(_opened(path)))
+    found = _opened(path)
+    schema.check(found.attrs, str(path))
+    return _indexed(schema.as_now(_with_texts(found)))
 
 
 def overview(results: xr.Dataset | str | Path) -> xr.Dataset:
@@ -110,8 +111,14 @@ def overview(results: xr.Dataset | str | Path) -> xr.Dataset:
         return results.encoding[OVERVIEW]
     path = results if isinstance(results, str | Path) else results.encoding.get("source")
     if path:
-        with _opened(path, OVERVIEW) as found:
-            return found.load()
+        try:
+            with _opened(path, OVERVIEW) as found:
+                return found.load()
+        except InputError:
+            with open_results(path) as whole:
+                if OVERVIEW in whole.encoding:  # of an older file, which had no such group
+                    return whole.encoding[OVERVIEW]
+            raise
     raise InputError(
         "results", "a dataset without its overview", "what dse.run or dse.open_results gave, or the path of its file",
         "ask for the overview before selecting designs",

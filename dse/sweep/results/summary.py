@@ -13,14 +13,14 @@ import numpy as np
 
 import dse
 from dse import catalog
-from dse.designs import is_of_workload
+from dse.designs import is_of_workload, leaf, leaves_of
 from dse.references import bibliography
 from dse.spec.axes import Label
 from dse.spec.sweep import Keep
 from dse.study import Study
 from dse.sweep.grid.grid import Grid
 from dse.sweep.reduce.keep import Part
-from dse.sweep.results import writing
+from dse.sweep.results import schema, writing
 from dse.sweep.store.manifest import Shard, reasons
 
 _BEST_SHOWN = 10
@@ -252,11 +252,20 @@ def _capacity(grid: Grid) -> dict[str, float]:
     return {} if swept or generated else {"memory_capacity_bytes": float(grid.spec.study.capacity(grid.base))}
 
 
+def _base_values(grid: Grid) -> dict[str, float]:
+    """Leaf path → value of the design that the axes move, as single precision holds it: the catalogue's, the spec's."""
+    found = {path: leaf(grid.base, path) for path in leaves_of(grid.base)}
+    return {path: float(str(np.float32(value))) for path, value in found.items() if value is not None}
+
+
 def provenance(grid: Grid) -> dict[str, Any]:
     """Global attributes that tell what has made results and on whose data they rest."""
     sources = [source for kind, slug in grid.used for source, _ in catalog.provenance(kind, slug)]
     return {
+        schema.ATTRIBUTE: schema.VERSION,
         "source": f"dse {dse.__version__}",
+        "catalog_entries": json.dumps(catalog.digests(grid.used)),
+        "base_design": json.dumps(_base_values(grid)),
         "sources": "\n".join(dict.fromkeys(sources)),
         "bibliography": bibliography(grid.used),
         "unverified_constants": "\n".join(_unverified(grid)),

@@ -31,7 +31,8 @@ from dse import outputs
 from dse.designs import known_leaves
 from dse.errors import InputError
 from dse.files import is_sealed, seal
-from dse.sweep.results.files import COMPRESSION, OVERVIEW, Labelled, Variable
+from dse.sweep.results.files import COMPRESSION, Labelled, Variable
+from dse.sweep.results.schema import OVERVIEW
 from dse.types import choice_name
 
 _CHUNK = 1 << 15  # values of a chunk on disk: shuffled and compressed within the processor's cache

@@ -1,0 +1,339 @@
+"""A sweep on the workers of a Dask cluster: of this machine (``workers``), or wherever a scheduler has them.
+
+A unit of work is a share as ``dse run --shard`` has it. Workers write its parts whole into the folder beside the
+output, which they and the driver share; the driver tells progress and joins the parts. A share whose worker dies is
+computed again; one that kills its workers is tried once more when all others are done, alone, and then named.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import functools
+import importlib
+import logging
+import os
+import queue
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dse import interruption
+from dse.errors import IncompleteError, InputError
+from dse.interruption import telling
+from dse.studies import STUDIES
+from dse.sweep import worker
+from dse.sweep.evaluation import Earlier, Evaluated, Interrupted, kept_parts, stoppable
+from dse.sweep.job import Job
+from dse.sweep.merge import different, joined_parts
+from dse.sweep.progress import Progress
+from dse.sweep.reduce import keep as keeping
+from dse.sweep.shard import Division, divided
+from dse.sweep.store.manifest import Shard
+from dse.sweep.worker import Order, Outcome
+
+#: Shares a worker: few enough to cost nothing, enough for all workers to end at about the same time.
+_SHARES_A_WORKER = 8
+
+#: Chunks that a share should have at least, where there are enough: the last one of each is not full.
+_CHUNKS_A_SHARE = 8
+
+#: Shares of a sweep at most.
+_MOST_SHARES = 4096
+
+#: Times that a worker of this machine may die over one share in one round.
+_DEATHS = 2
+
+#: Seconds: until a scheduler answers; between two looks at who is still there; without workers on this machine.
+_CONNECTING, _LOOK, _NO_WORKERS = 15.0, 2.0, 60.0
+
+
+def evaluated(job: Job, stack: contextlib.ExitStack) -> Evaluated:
+    """Every block of a sweep, evaluated by workers; what is kept is told until ``stack`` ends."""
+    began = time.perf_counter()
+    with stoppable(), _client(job) as client:
+        started, order = time.perf_counter(), _order(job)
+        if job.options.scheduler:
+            job = dataclasses.replace(job, identity=_identity_there(client, job, order))
+        division = divided(job, Path(str(order.options.output)))
+        if job.options.fresh:
+            division.store.remove_parts()
+        _meet(division.store.folder, order.token)
+        n_workers = max(len(client.nthreads()), 1)
+        shards = _shards(division, n_workers)
+        blocks = [block for shard in shards for block in division.share(shard)]
+        stack.enter_context(telling(lambda: kept_parts(division.store.fitted(blocks), division.store)))
+        order = order._replace(identity=job.identity, key=division.store.key)
+        outcomes = _Run(client, order, division, n_workers).outcomes(shards)
+        computed = time.perf_counter()
+    part = joined_parts(division.store, job.grid, job.keep)
+    spent = {name: sum(one.seconds[name] for one in outcomes) / n_workers for name in ("trace", "compile")}
+    seconds = {"start": started - began, **spent, "run": max(computed - started - sum(spent.values()), 0.0)}
+    earlier = Earlier(*(sum(counts) for counts in zip(*(one.earlier for one in outcomes), strict=True)))
+    return Evaluated(part, division.store, job.identity, earlier, seconds, sum(one.n_programs for one in outcomes))
+
+
+def _order(job: Job) -> Order:
+    """What workers are told of a sweep."""
+    spec, token = job.grid.spec, f"driver.{secrets.token_hex(8)}.{os.getpid()}.tmp"
+    options = dataclasses.replace(
+        job.options, output=Path(str(job.target)).absolute(), keep=str(job.keep), any_option=spec.any_option,
+        force=True, fresh=False, progress=None, study=None, workers=None, scheduler=None,
+    )  # fmt: skip
+    study = None if spec.study in STUDIES.values() else spec.study
+    return Order(token, spec.text, spec.file, study, options)
+
+
+def _meet(folder: Path, token: str) -> None:
+    """Leave a file by which workers know that they see this folder."""
+    (folder / token).touch()
+
+
+def _identity_there(client: Any, job: Job, order: Order) -> dict[str, str]:
+    """What the workers compute with: their device and their JAX may be others than here."""
+    if not client.nthreads():
+        logging.getLogger("dse").warning("no workers yet at %s: waiting for the first", job.options.scheduler)
+    future = client.submit(worker.identity, order, pure=False)
+    found: dict[str, str] = _checked(future, job).result()
+    if differ := different(job.identity, found):
+        raise InputError(
+            _named(job), f"another {', '.join(differ)} than here", "the same code and catalogue",
+            "start the workers in the environment of this command, with the same DSE_CATALOG",
+        )  # fmt: skip
+    return found
+
+
+def _shards(division: Division, n_workers: int) -> list[Shard]:
+    """Shares of a sweep for so many workers."""
+    chunks = keeping.most_shares(division.engine, division.job.keep)
+    count = min(_SHARES_A_WORKER * n_workers, max(chunks // _CHUNKS_A_SHARE, min(n_workers, chunks)), _MOST_SHARES)
+    return [Shard(i, count) for i in range(1, count + 1)]
+
+
+class _Run:
+    """Shares at work."""
+
+    def __init__(self, client: Any, order: Order, division: Division, n_workers: int) -> None:
+        self._client, self._order, self._division, self._n_workers = client, order, division, n_workers
+        self._news: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._states: dict[int, Progress] = {}
+        self._failed: dict[Shard, InputError] = {}
+        self._total = division.job.grid.n_designs
+
+    def outcomes(self, shards: list[Shard]) -> list[Outcome]:
+        """What became of them, when all are finished; IncompleteError where some could not be computed."""
+        self._client.subscribe_topic(self._order.token, lambda event: self._news.put(event[1]))
+        try:
+            found, killed = self._round(shards)
+            for shard in killed:  # alone: beside others it may have had too little memory, or died of their fault
+                done, again = self._round([shard])
+                found += done
+                if again:
+                    self._failed[shard] = _killer(shard, self._division)
+        except KeyboardInterrupt:
+            raise Interrupted(self._done(), self._total, self._division.store.folder) from None
+        finally:
+            self._client.unsubscribe_topic(self._order.token)
+        if self._failed:
+            raise self._incomplete(len(shards))
+        return found
+
+    def _round(self, shards: list[Shard]) -> tuple[list[Outcome], list[Shard]]:
+        """Outcomes of shares that are computed at once, and those whose workers died each time."""
+        futures = {}
+        for shard in shards:
+            name = f"{self._order.token}-{shard.number}-of-{shard.of}-{secrets.token_hex(2)}"
+            futures[self._client.submit(worker.compute, self._order, shard, key=name, pure=False)] = shard
+        for future in futures:
+            future.add_done_callback(self._news.put)
+        found, killed = list[Outcome](), list[Shard]()
+        while futures:
+            news = self._next()
+            if isinstance(news, list | tuple):
+                self._tell(news[0], Progress(**news[1]))
+            elif news in futures:
+                shard = futures.pop(news)
+                if _is_killed(news):
+                    killed.append(shard)
+                else:
+                    found.append(_checked(news, self._division.job).result())
+                    if failure := found[-1].failure:
+                        self._failed[shard] = failure
+        return found, sorted(killed)
+
+    def _next(self) -> Any:
+        """What comes next: a report of progress, or a share that is done."""
+        alone = 0.0
+        while True:
+            try:
+                return self._news.get(timeout=_LOOK)
+            except queue.Empty:
+                alone = 0.0 if self._client.nthreads() else alone + _LOOK
+                if self._client.status not in ("running", "newly-created"):
+                    raise _gone(self._division.job, "the scheduler has gone") from None
+                if self._division.job.options.workers and alone > _NO_WORKERS:
+                    raise _gone(self._division.job, "all workers have died and none starts") from None
+
+    def _tell(self, number: int, state: Progress) -> None:
+        """Progress of the whole, from the last that is known of each share."""
+        self._states[number] = state
+        report, states = self._division.job.options.progress, self._states.values()
+        if report:
+            sign = self._division.job.grid.spec.objectives[0].sign
+            best = min((sign * one.best for one in states if one.best is not None), default=None)
+            sums = {name: sum(getattr(one, name) for one in states) for name in ("done", "feasible", "resumed")}
+            report(dataclasses.replace(
+                state, total=self._total, seconds=sum(one.seconds for one in states) / self._n_workers,
+                best=None if best is None else sign * best, **sums,
+            ))  # fmt: skip
+
+    def _done(self) -> int:
+        return sum(state.done for state in self._states.values())
+
+    def _incomplete(self, of: int) -> IncompleteError:
+        """What is told of shares that could not be computed: of the first one why."""
+        first = min(self._failed)
+        others = f"; so are {len(self._failed) - 1} other shards" if len(self._failed) > 1 else ""
+        error = self._failed[first]
+        return IncompleteError(
+            f"shard {first} ({error.where}){others}", error.got, error.allowed,
+            f"the other {of - len(self._failed)} shards are finished and kept in {self._division.store.folder}: mend "
+            "the cause (memory? fewer workers), then the same command computes what is missing",
+        )  # fmt: skip
+
+
+def _killer(shard: Shard, division: Division) -> IncompleteError:
+    """A share over which worker after worker dies."""
+    blocks = division.share(shard)
+    return IncompleteError(
+        f"outer indices {blocks[0].start:,} to {blocks[-1].stop - 1:,}", "every worker that computes it dies",
+        "a share that can be computed", "",
+    )  # fmt: skip
+
+
+# --- the cluster ------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _client(job: Job) -> Iterator[Any]:
+    """A client of the scheduler that was asked for, or of workers of this machine, which end with it."""
+    distributed = library()
+    address = job.options.scheduler
+    with contextlib.ExitStack() as stack:
+        try:
+            scheduler = address or stack.enter_context(_local_cluster(job.options.workers or 1))
+            client = stack.enter_context(distributed.Client(scheduler, timeout=_CONNECTING, set_as_default=False))
+        except (OSError, ValueError, TypeError, RuntimeError) as error:
+            raise _unreachable(address, error) from error
+        try:
+            yield client
+        except (distributed.comm.CommClosedError, asyncio.CancelledError) as error:
+            raise _gone(job, "the scheduler has gone") from error
+
+
+@contextlib.contextmanager
+def _local_cluster(count: int) -> Iterator[Any]:
+    """Spawned workers of one thread each, which share the processors; nobody but this process can talk to them."""
+    from distributed import LocalCluster, Security
+
+    threads = str(max((os.cpu_count() or 1) // count, 1))
+    with _scratch() as folder, _dask_settings(), LocalCluster(
+        n_workers=count, threads_per_worker=1, dashboard_address="127.0.0.1:0", security=Security.temporary(),
+        silence_logs=logging.CRITICAL, local_directory=folder, env={"PJRT_NPROC": threads, "NPROC": threads},
+    ) as cluster:  # fmt: skip
+        yield cluster
+
+
+def _dask_settings() -> Any:
+    """What is asked of Dask for workers of this machine, as a context."""
+    import dask
+
+    return dask.config.set({
+        "distributed.deploy.lost-worker-timeout": "10 days",  # its nanny starts another: do not give it up meanwhile
+        "distributed.scheduler.allowed-failures": _DEATHS - 1,
+        "distributed.scheduler.worker-saturation": 1.0,  # none waits at a worker that another share may kill
+        "distributed.scheduler.http.routes": [],
+        "distributed.worker.http.routes": [],
+        "distributed.worker.multiprocessing-method": "spawn",
+    })  # fmt: skip
+
+
+class _Scratch:
+    """A folder of workers; a command that is interrupted removes it as it ends them."""
+
+    def __init__(self) -> None:
+        self.path = tempfile.mkdtemp(prefix="dse-workers-")
+
+    def kill(self) -> None:
+        """Remove it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _scratch() -> Iterator[str]:
+    """A folder of this user's own for what workers write for themselves: Python looks for modules there."""
+    made = _Scratch()
+    interruption.CHILDREN.append(made)
+    try:
+        yield made.path
+    finally:
+        interruption.CHILDREN.remove(made)
+        made.kill()
+
+
+@functools.cache
+def library() -> Any:
+    """Dask distributed with what it needs; where it is not installed, an InputError."""
+    try:
+        importlib.import_module("cryptography")
+        return importlib.import_module("distributed")
+    except ImportError as error:
+        raise InputError(
+            "--workers, --scheduler", f"{error.name} is not installed", "Dask distributed",
+            "install the extra: pip install 'dse[dist]'; --shard i/n needs none",
+        ) from None  # fmt: skip
+
+
+def _is_killed(future: Any) -> bool:
+    return future.status == "error" and isinstance(future.exception(), library().KilledWorker)
+
+
+def _checked(future: Any, job: Job) -> Any:
+    """A future whose result can be had; bad input is raised as it was there, anything else in four parts."""
+    if future.status in ("cancelled", "lost"):
+        raise _gone(job, "the scheduler has gone")
+    error = future.exception()
+    if error is None or isinstance(error, InputError):
+        return future
+    raise InputError(
+        _named(job), f"{type(error).__name__}: {error}", "workers that can compute a share of this sweep",
+        "install the same dse where the workers run; what is finished is kept",
+    ) from error  # fmt: skip
+
+
+def _unreachable(address: str | None, error: Exception) -> InputError:
+    if address:
+        return InputError(
+            "--scheduler", f"{address}: {error}", "the address of a running Dask scheduler, as tcp://host:8786",
+            "start one with `dask scheduler`, or use --workers on this machine",
+        )  # fmt: skip
+    return InputError(
+        "--workers", f"workers that do not start: {error}", "processes that can be spawned",
+        'fewer workers; a script of your own calls dse under `if __name__ == "__main__":`',
+    )  # fmt: skip
+
+
+def _gone(job: Job, what: str) -> IncompleteError:
+    return IncompleteError(
+        _named(job), what, "a scheduler and workers until the end",
+        "start them again: what is finished is kept, and the same command goes on from there",
+    )  # fmt: skip
+
+
+def _named(job: Job) -> str:
+    return f"workers of {job.options.scheduler}" if job.options.scheduler else "workers of this machine"

@@ -1,0 +1,110 @@
+"""A share of a sweep, evaluated by itself: by a job of an array, or by a worker of a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.errors import InputError
+from dse.interruption import telling
+from dse.outputs import disk_errors
+from dse.spec.sweep import SweepSpec
+from dse.sweep.engine.engine import Engine
+from dse.sweep.engine.programs import CompileClock
+from dse.sweep.evaluation import Earlier, evaluate_blocks, kept_parts
+from dse.sweep.grid.grid import Grid
+from dse.sweep.job import Job, Options, finished, prepared
+from dse.sweep.reduce import keep as keeping
+from dse.sweep.reduce.keep import Part
+from dse.sweep.results import summary as summaries
+from dse.sweep.results.summary import Summary
+from dse.sweep.store import manifest
+from dse.sweep.store.manifest import Shard
+from dse.sweep.store.parts import PartStore, opened
+
+
+class Division(NamedTuple):
+    """A sweep that is cut into blocks, and where their parts go."""
+
+    job: Job
+    engine: Engine
+    blocks: list[range]
+    store: PartStore
+
+    def share(self, shard: Shard) -> list[range]:
+        """The blocks of a share, cut where it begins and ends."""
+        return _within(self.blocks, keeping.share(self.engine, self.job.keep, *shard))
+
+    def evaluate(self, shard: Shard) -> tuple[np.ndarray, Earlier]:
+        """Compute a share into the store; its counts by reason, and what was there before."""
+        counts = keeping.no_counts(self.job.grid.spec.study)
+
+        def count(part: Part) -> None:
+            counts.__iadd__(part.counts)
+
+        earlier = evaluate_blocks(self.job, self.engine, self.share(shard), self.store, count, shard)
+        return counts, earlier
+
+
+def divided(job: Job, target: Path) -> Division:
+    """A sweep cut into blocks as every run of it cuts it."""
+    engine = Engine(job.grid, job.options.chunk)
+    blocks = keeping.blocks(engine, job.keep)
+    return Division(job, engine, blocks, PartStore(target, manifest.key(job.identity, blocks)))
+
+
+def perform_shard(
+    spec: str | Path | SweepSpec | Grid, shard: Shard, output: str | Path | None = None, **options: Any
+) -> Summary:
+    """Evaluate one share of a sweep; :func:`dse.sweep.merge.merge` joins them.
+
+    Args:
+        spec: path of a specification, or one that was read; the same for all shards.
+        shard: which share of how many.
+        output: the file that is to hold the results; parts go to ``<output>.parts/``.
+        **options: the other fields of :class:`~dse.sweep.job.Options`.
+
+    Returns:
+        The numbers of this share: designs, feasible ones, counts by reason, seconds.
+
+    Raises InputError for bad input, before anything is computed, and Interrupted when stopped.
+    """
+    began = time.perf_counter()
+    job = prepared(spec, Options(output, **options))
+    if job.target is None:
+        raise InputError("output", "none", "a file: shards are joined from what they write", "leave it out")
+    if job.options.on_workers:
+        raise InputError("shard", "a share, on workers", "one of them", "workers take all shares themselves")
+    if summary := finished(job):
+        return summary
+    before, started = CompileClock.read(), time.perf_counter()
+    with disk_errors(job.target), opened(job.target, shared=True), contextlib.ExitStack() as stack:
+        division = divided(job, job.target)
+        blocks = division.share(shard)
+        if job.options.fresh:
+            division.store.forget(blocks)
+        stack.enter_context(telling(lambda: kept_parts(blocks, division.store)))
+        counts, earlier = division.evaluate(shard)
+    seconds, programs, evaluated = spent(before, started)
+    seconds |= {"write": 0.0, "total": evaluated - began}
+    n_designs = sum(keeping.designs_in(division.engine, job.keep, block) for block in blocks)
+    numbers = {"seconds": seconds, "n_programs": programs, "output": division.store.folder}
+    return summaries.of_shard(job.grid, counts, n_designs, shard, **numbers, **earlier._asdict())
+
+
+def _within(blocks: list[range], wanted: range) -> list[range]:
+    """What of these blocks lies within a range."""
+    pieces = (range(max(block.start, wanted.start), min(block.stop, wanted.stop)) for block in blocks)
+    return [piece for piece in pieces if piece]
+
+
+def spent(before: tuple[float, float, int], started: float) -> tuple[dict[str, float], int, float]:
+    """Seconds by what they were spent on, programs compiled, and the time."""
+    (trace, compile_, programs), (traced, compiled, known) = CompileClock.read(), before
+    seconds, now = {"trace": trace - traced, "compile": compile_ - compiled}, time.perf_counter()
+    run = max(now - started - sum(seconds.values()), 0.0)
+    return seconds | {"run": run}, programs - known, now

@@ -1,0 +1,197 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: py:percent,ipynb
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#       jupytext_version: 1.19.6
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Performance against cost: chiplets, networks, runs
+#
+# Three questions of money, after the study of performance and cost of arXiv 2507.02456, whose tables are not public.
+# Into how many chiplets should an accelerator be split? Which network is worth its price? What does a run cost in
+# dollars and in carbon? Prices and yields are those of [docs/cost.md](../docs/cost.md): public estimates, so that
+# ratios say more than dollars.
+
+# %%
+# %matplotlib inline
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import dse
+from dse.plot.style import COLUMN, FRONT, PAGE, dash, marker, new_figure, shades, style
+from dse.sweep import from_text
+
+root = Path.cwd() if Path("sweeps").is_dir() else Path.cwd().parent
+
+
+def swept(name, *changes):
+    """The results of a sweep of the repository, with some of its lines changed."""
+    text = (root / "sweeps" / f"{name}.toml").read_text()
+    for line, instead in changes:
+        assert text.count(line) == 1, line
+        text = text.replace(line, instead)
+    return dse.run(from_text(text), output=False)
+
+
+# %% [markdown]
+# ## One die, or many
+#
+# The compute area of a GPU of 400 to 1,600 mm², in four processes, on a silicon interposer: what dies, package and
+# what is lost with bad ones cost, by the number of equal dies. More dies yield better; each brings its own links (10 %
+# of its area) and another bond that may fail.
+
+# %%
+chiplets = swept("chiplet_split", ('packaging = ["fan-out", "silicon", "bridge"]', 'packaging = ["silicon"]'))
+chiplets = chiplets.isel(packaging=0)
+made = (chiplets.device_cost_dies + chiplets.device_cost_package + chiplets.device_cost_lost).where(chiplets.feasible)
+with style():
+    figure = new_figure(PAGE, 2.7)
+    panels = figure.subplots(1, made.sizes["chip_die_area"])
+    for axes, area in zip(panels, made.chip_die_area.values, strict=True):
+        for i, (node, colour) in enumerate(zip(made.node.values, shades(made.sizes["node"]), strict=True)):
+            line = made.sel(node=node, chip_die_area=area).to_series().dropna()
+            axes.plot(line.index, line, color=colour, linestyle=dash(i), marker=marker(i), markersize=3, linewidth=1.2,
+                      label=str(node).upper())
+            axes.plot(line.idxmin(), line.min(), "o", markersize=8, markerfacecolor="none", color=FRONT)
+        axes.set(xscale="log", xlabel="compute dies", title=f"{1e6 * area:,.0f} mm²", ylim=(0, None))
+        axes.set_xticks([1, 2, 4, 8, 16], ["1", "2", "4", "8", "16"])
+        axes.minorticks_off()
+    panels[0].set_ylabel("dies, package and losses (USD)")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=4, title="process; ○: cheapest")
+figure
+
+# %%
+cheapest = made.to_dataframe("cost").cost.unstack("made_chiplets")
+counts = cheapest.idxmin(axis=1).unstack("chip_die_area").loc[made.node.values]
+counts.columns = [f"{1e6 * area:,.0f} mm²" for area in counts]
+assert list(counts["400 mm²"]) == [1, 1, 3, 4] and list(counts["800 mm²"]) == [4, 6, 6, 8]
+assert list(counts["1,600 mm²"]) == [6, 8, 12, 12]
+saved = (1 - cheapest.min(axis=1) / cheapest[1]).xs(0.0008, level="chip_die_area")
+assert saved["n7"] < 0.05 and 0.36 < saved["n2"] < 0.38
+flat = made.sel(node="n2", chip_die_area=0.0008)
+assert float(flat.sel(made_chiplets=4) / flat.min()) < 1.04
+counts
+
+# %% [markdown]
+# The cheapest split grows with area and with how young the process is: 400 mm² of N7 stay whole, 800 mm² of N2 cost
+# 37 % less as eight dies. The curve is flat near its end: four of N2 are within 4 % of eight, which is where makers
+# who have to design and test such a package stop.
+#
+# ## Which network
+#
+# Mixtral-8x22B on 2,048 H100s: a fat tree whose top is thinned, dragonflies, and a 3D torus in place of nodes and
+# switches, each with its cheapest mapping.
+
+# %%
+switched = swept("topology_cost").to_dataframe().reset_index()
+torus = swept("topology_cost_torus").to_dataframe().reset_index()
+kinds = switched.pods_detour.map({1: "fat tree", 2: "dragonfly"})
+switched["network"] = kinds + " " + switched.pods_oversubscription.map("{:.0f}:1".format)
+torus["network"] = "torus " + (1e-9 * torus.scale_up_bandwidth).map("{:.0f} GB/s".format)
+networks = pd.concat([switched, torus]).set_index("network")
+networks["price"] = networks.capital_cost / 1e6
+networks["network_price"] = (networks.capital_cost_scale_up + networks.capital_cost_scale_out) / 1e6
+ordered = networks.sort_values(["price", "step_time"])
+front = ordered[ordered.step_time < ordered.step_time.cummin().shift(fill_value=np.inf)]
+
+with style():
+    figure = new_figure(COLUMN, 3.0)
+    axes = figure.subplots()
+    axes.step(front.price, front.step_time, where="post", color=FRONT, linewidth=1.0, label="Pareto front")
+    for i, (kind, colour) in enumerate(zip(("fat tree", "dragonfly", "torus"), shades(3), strict=True)):
+        rows = networks[networks.index.str.startswith(kind)]
+        axes.plot(rows.price, rows.step_time, marker(i), color=colour, markersize=5, label=kind)
+        for name, row in rows.iterrows():
+            if kind != "dragonfly":
+                axes.annotate(name.removeprefix(kind), (row.price, row.step_time), textcoords="offset points",
+                              xytext=(-4, -11) if kind == "torus" else (2, 4), fontsize=7)
+    axes.set(xlabel="price of the system (million USD)", ylabel="step time (s)", ylim=(3.4, None),
+             title="Mixtral-8x22B on 2,048 H100")
+    axes.legend()
+figure
+
+# %%
+columns = ["step_time", "price", "network_price", "run_cost", "tp", "pp", "ep"]
+tree, thin = networks.loc["fat tree 1:1"], networks.loc["fat tree 4:1"]
+assert thin.step_time / tree.step_time < 1.003 and 0.04 < 1 - thin.run_cost / tree.run_cost < 0.05
+assert networks.loc["fat tree 8:1"].run_cost > thin.run_cost and networks.loc["fat tree 8:1"].ep == 4
+fast, slow = networks.loc["torus 450 GB/s"], networks.loc["torus 150 GB/s"]
+assert fast.run_cost == networks.run_cost.min() and fast.step_time / tree.step_time < 1.02
+assert slow.price == networks.price.min() and slow.run_cost == networks.run_cost.max()
+assert (networks.network_price / networks.price).max() < 0.12
+networks[columns].round({"step_time": 3, "price": 1, "network_price": 1, "run_cost": 0})
+
+# %% [markdown]
+# Networks are at most 12 % of what is bought, so that a slow one is dear: the torus of 150 GB/s is the cheapest system
+# and the dearest run. Experts stay within nodes, so that three quarters of the top of the tree can go, for 0.2 % of
+# time and more than 4 % less money; clusters thin their trees likewise. A torus as fast as the NVLinks has the cheapest
+# run of all, 1 % slower than the tree.
+#
+# ## Dollars and carbon of a run
+#
+# Llama-3.1-405B on 15 T tokens: 8,192 devices of four kinds, two grids, failures included.
+
+# %%
+run = swept("train_405b_money_carbon").to_dataframe().reset_index()
+run["device"] = run.accelerator.str.split("-").str[0].str.upper()
+run["grid"] = np.where(run.emissions_grid > run.emissions_grid.mean(), "USA", "hydropower")
+PARTS = {  # part → colour, hatch
+    "devices": ("#0e306e", ""), "servers": ("#3d93d1", ""), "scale_up": ("#b8def3", ""),
+    "scale_out": ("#e45807", "/////"), "facility": ("#594e74", ""), "maintenance": ("#c6ac77", ""),
+    "electricity": ("#06784b", "....."),
+}
+usa = run[run.grid == "USA"].set_index("device")
+million = pd.DataFrame({part: usa[f"run_cost_{part}"] / usa.goodput_fraction / 1e6 for part in PARTS})
+tonnes = run.pivot(index="device", columns="grid", values="run_carbon").loc[usa.index] / 1e3
+with style():
+    figure = new_figure(PAGE, 2.6)
+    left, right = figure.subplots(1, 2, width_ratios=[3, 2])
+    bottom = 0.0
+    for part, (colour, hatch) in PARTS.items():
+        left.bar(million.index, million[part], 0.6, bottom=bottom, color=colour, hatch=hatch, edgecolor="white",
+                 linewidth=0.0, label=part.replace("_", "-"))
+        bottom = bottom + million[part]
+    for place, (device, total) in enumerate(bottom.items()):
+        days = usa.run_time_with_failures[device] / 86400
+        left.annotate(f"{days:.0f} days", (place, total), xytext=(0, 3), textcoords="offset points", ha="center")
+    left.set(ylabel="million USD a run", ylim=(0, 1.12 * bottom.max()))
+    left.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    for place, (grid, colour, hatch) in enumerate((("USA", "#3d93d1", ""), ("hydropower", "#06784b", "....."))):
+        right.bar(np.arange(4) + 0.4 * place - 0.2, tonnes[grid], 0.38, color=colour, hatch=hatch, edgecolor="white",
+                  linewidth=0.0, label=grid)
+    right.set_xticks(np.arange(4), tonnes.index)
+    right.set_ylabel("t CO2 a run, machines included")
+    right.legend()
+    figure.suptitle("Llama-3.1-405B on 15 T tokens, 8,192 devices")
+figure
+
+# %%
+hours = 8192 * usa.run_time_with_failures["H100"] / 3600 / 1e6
+assert 0.85 < hours / 30.84 < 0.92 and usa.recompute["H100"] == "full" and usa.recompute_share["H100"] == 0.5
+total = million.sum(axis=1)
+assert list(total.sort_values().index) == ["MI300X", "B200", "H200", "H100"] and usa.step_time.idxmin() == "B200"
+assert usa.device_price["MI300X"] < 0.4 * usa.device_price["B200"]
+dear = million.div(total, axis=0)
+assert dear.devices[["H100", "H200", "B200"]].between(0.45, 0.52).all() and dear.electricity.max() < 0.07
+embodied = run[run.grid == "hydropower"].set_index("device")[["run_carbon_devices", "run_carbon_servers"]].sum(axis=1)
+assert (tonnes.hydropower / tonnes.USA).between(0.08, 0.1).all()
+assert (embodied / 1e3 / tonnes.hydropower).between(0.2, 0.3).all() and 10.5 < tonnes.USA["H100"] / 1e3 < 11.0
+pd.DataFrame({"million USD": total, "USD a device hour": usa.device_hour_cost, "MFU": usa.mfu}).round(2)
+
+# %% [markdown]
+# On H100 the run takes 27 million GPU hours (published: 30.84 million), half of the layers recomputed because 80 GB ask
+# for it, and emits 11 thousand tonnes on the grid of the USA. Devices are about half of the money, electricity less
+# than 7 %: price and speed of the chip decide. MI300X is cheapest because it is sold for less than two fifths of a
+# B200, on a stack that nobody has measured at this size. The grid decides carbon, not money: hydropower emits less than
+# a tenth, and then making the machines is a quarter of it.

@@ -1,0 +1,83 @@
+"""First impressions: what ``dse`` alone says can be pasted, and nothing heavy is imported to say it."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+import dse
+from dse.cli import app
+from dse.cli.front import PAGE
+from dse.measured.completion import complete
+from dse.measured.table import read_cases
+
+#: The promises of user time, and what a busy machine may add to them here.
+_HELP_SECONDS, _IMPORT_RATIO, _SLACK = 0.5, 1.5, 2.0
+
+
+def pasted() -> str:
+    """The page's commands, as a shell gets them."""
+    return "\n".join(line for line in PAGE.splitlines() if line.startswith("  "))
+
+
+def shell(script, folder, **more):
+    dse_here = f'dse() {{ "{sys.executable}" -m dse "$@"; }}\n'
+    return subprocess.run(["bash", "-ec", dse_here + script], cwd=folder, capture_output=True, text=True, check=False,
+                          env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, **more)  # fmt: skip
+
+
+def user_seconds(*arguments: str) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    subprocess.run([sys.executable, *arguments], check=True, capture_output=True, timeout=120)
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+
+
+def test_it_shows_three_things():
+    done = CliRunner().invoke(app, [])
+    assert done.exit_code == 0 and done.output == PAGE
+    assert re.findall(r"^  dse (\w+)", PAGE, re.MULTILINE) == ["run", "evaluate", "validate"]
+    assert max(map(len, PAGE.splitlines())) <= 100
+
+
+def test_its_lines_plan(tmp_path):
+    """What they write is a sweep and a table that are read; the design is one."""
+    files = "\n".join(line for line in pasted().splitlines() if not line.startswith("  dse"))
+    assert shell(files, tmp_path).returncode == 0
+    grid, _ = dse.sweep.plan(tmp_path / "my_sweep.toml")
+    assert 100 < grid.n_designs < 10_000
+    (case,) = read_cases(tmp_path / "my_runs.csv")
+    assert complete(case)
+    (line,) = re.findall(r"^  dse evaluate -w (\S+) -s (\S+) -n (\d+) (.*)$", PAGE, re.MULTILINE)
+    settings = dict(one.split("=") for one in re.findall(r"--set (\S+)", line[3]))
+    made = dse.design(line[0], line[1], n_devices=int(line[2]),
+                      **{name: float(text) if text.isdecimal() else text for name, text in settings.items()})
+    assert made.mapping.dp == 16.0
+
+
+@pytest.mark.slow
+def test_its_lines_run(tmp_path):
+    done = shell(pasted(), tmp_path, timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "results" / "my_sweep.nc").exists() and "my_runs" in done.stdout
+
+
+def test_nothing_heavy_is_imported_for_help():
+    code = "import sys; from dse.cli import app; print([m for m in ('jax', 'numpy', 'xarray') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"]], ids=["alone", "help"])
+def test_help_takes_half_a_second(arguments):
+    assert user_seconds("-m", "dse", *arguments) < _SLACK * _HELP_SECONDS
+
+
+def test_importing_all_doors_costs_what_jax_and_xarray_do():
+    doors = "import dse; dse.design, dse.evaluate, dse.serve, dse.run, dse.open_results, dse.explain"
+    assert user_seconds("-c", doors) < _SLACK * _IMPORT_RATIO * user_seconds("-c", "import jax, xarray")

@@ -1,0 +1,102 @@
+"""Argument lists as people write them, right and wrong, become designs or are refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from dse.cli import app
+from dse.errors import InputError
+from dse.launch import read_arguments, settings
+
+SCRIPT = """#!/bin/bash
+export CUDA_DEVICE_MAX_CONNECTIONS=1
+DISTRIBUTED_ARGS=(
+    --nproc_per_node 8
+    --nnodes 64
+)
+GPT_MODEL_ARGS=( --num-layers 96 --hidden-size 12288 --num-attention-heads 96 --seq-length 2048 )
+TRAINING_ARGS=(
+    --micro-batch-size 1  # sequences
+    --global-batch-size 1536
+    --fp16
+)
+MODEL_PARALLEL_ARGS=(
+\t--tensor-model-parallel-size 8
+\t--pipeline-model-parallel-size 16
+)
+torchrun ${DISTRIBUTED_ARGS[@]} pretrain_gpt.py \\
+    ${GPT_MODEL_ARGS[@]} ${TRAINING_ARGS[@]} ${MODEL_PARALLEL_ARGS[@]}
+"""
+
+#: Tool, arguments, and some of what they state.
+RIGHT = {
+    "a shell script for Megatron-LM": ("megatron-lm", SCRIPT, {"tp": 8, "pp": 16, "global_batch": 1536}),
+    "overrides of NeMo": (
+        "megatron-bridge",
+        "python train.py trainer.num_nodes=8 model.tensor_model_parallel_size=8 ++model.pipeline_model_parallel_size=4 "
+        "+model.sequence_parallel=True model.micro_batch_size=1 model.global_batch_size=256",
+        {"tp": 8, "pp": 4, "sequence_parallel": 1, "micro_batch": 1, "global_batch": 256},
+    ),
+    "short options of vLLM": (
+        "vllm", "vllm serve deepseek-ai/DeepSeek-V3 -tp 1 -dp=8 --enable-expert-parallel --max_num_seqs 256",
+        {"tp": 1, "dp": 8, "ep": 8, "most_sequences": 256},
+    ),
+    "ranks of SGLang": (
+        "sglang", "python3 -m sglang.launch_server --model-path m --tp 16 --dp 8 --enable-dp-attention",
+        {"tp": 2, "dp": 8},
+    ),
+    "TensorRT-LLM": ("tensorrt-llm", "trtllm-serve m --tp_size 8 --ep_size 8 --max_batch_size 64", {"tp": 8, "ep": 8}),
+    "lines of Windows": (
+        "megatron-lm", "--tensor-model-parallel-size 8 \\\r\n --micro-batch-size 2\r\n", {"micro_batch": 2},
+    ),
+    "one that is given twice": (
+        "megatron-lm", "--tensor-model-parallel-size 8 --tensor-model-parallel-size 4", {"tp": 4},
+    ),
+}  # fmt: skip
+
+WRONG = (
+    "", "# nothing", "--lr 1e-4", "--tensor-parallel-size 8 -tp 4", "--tensor-model-parallel-size",
+    "--tensor-model-parallel-size 8,", "--tensor-model-parallel-size ${TP}", "--tensor-model-parallel-size 8 4",
+    "--tensor-model-parallel-size nan", "--tensor-model-parallel-size 1e999", "--hidden-size 0 --num-attention-heads 0",
+    "--tensor-model-parallel-size 'abc", " ".join(f"--o{i} 1" for i in range(5000)), "\x00--\x00", "--", "(" * 2000,
+)
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_lists_as_people_write_them(name):
+    tool, text, wanted = RIGHT[name]
+    found = settings(tool, text)
+    assert {key: found[key] for key in wanted} == wanted
+
+
+@pytest.mark.parametrize("text", WRONG, ids=range(len(WRONG)))
+def test_wrong_lists_are_refused(text):
+    with pytest.raises(InputError) as refused:
+        settings("megatron-lm", text)
+    assert refused.value.where == "arguments"
+
+
+def test_options_of_other_tools_are_told():
+    found = read_arguments("megatron-lm", "--micro-batch-size 2 --tensor-parallel-size 8 --context_length 4096")
+    assert found.strange == {"--tensor-parallel-size": "tp"}
+    whole = "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather"
+    assert read_arguments("megatron-lm", whole).strange == {}
+
+
+def test_a_leaf_has_one_value_whatever_it_is_called(tmp_path):
+    file = tmp_path / "arguments.txt"
+    file.write_text("--tensor-model-parallel-size 4 --micro-batch-size 2 --global-batch-size 64 --tp-size 3")
+    asked = ["launch", "-w", "llama-3-8b", "-s", "h100", "-n", "8", "--for", "megatron-lm", "--arguments", str(file)]
+    done = CliRunner().invoke(app, [*asked, "--set", "mapping.tp=8", "--set", "workload.global_batch=64"])
+    assert done.exit_code == 0, done.output
+    assert "--tensor-model-parallel-size 8" in done.stdout and "--tensor-model-parallel-size 4" not in done.stdout
+    assert "tp: the arguments state 4, --set 8, which counts" in done.stderr
+    assert "global_batch:" not in done.stderr  # both say the same
+    assert "stated: --set micro_batch=2" in done.stderr and "--set tp=4" not in done.stderr
+    told = json.loads(CliRunner().invoke(app, [*asked, "--set", "mapping.tp=8", "--json"]).stdout)
+    assert told["settings"]["tp"] == 4 and "size 8" in told["line"]
+    assert CliRunner().invoke(app, [*asked, "--set", "tp=many"]).exit_code == 2
+    assert CliRunner().invoke(app, [*asked, "--set", "nonsense=1"]).exit_code == 2

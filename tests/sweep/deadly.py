@@ -1,0 +1,32 @@
+"""Loaded by workers under test when they start: shares that the file of this name lists kill them, or fail.
+
+Lines of the file ``$DSE_TEST_DEADLY``: first and last outer index, and ``kill``, ``once`` (kill, but only the first
+time) or ``fail``.
+"""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from dse.sweep.reduce import computation
+
+
+def dask_setup(worker):
+    """Dask calls this in every worker that starts, also in one that takes the place of a dead one."""
+    part = computation.Computation.part
+
+    def deadly(self, block):
+        path = Path(os.environ["DSE_TEST_DEADLY"])
+        for line in path.read_text().splitlines() if path.exists() else []:
+            first, last, what = line.split()
+            if block.start <= int(last) and int(first) < block.stop:
+                if what == "fail":
+                    raise RuntimeError("poisoned")
+                if what == "once":
+                    path.unlink()
+                time.sleep(0.5)  # one that dies as it starts is not replaced at once
+                os.kill(os.getpid(), signal.SIGKILL)
+        return part(self, block)
+
+    computation.Computation.part = deadly
