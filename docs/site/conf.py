@@ -18,11 +18,14 @@ ROOT = Path(__file__).parents[2]
 project, author, release = "dse", "the dse authors", dse.__version__
 project_copyright = "the dse authors, Apache-2.0"
 
-#: Section of the table of contents → its pages, by their own titles where none is given.
+#: Section of the table of contents → its pages, by their own titles where none is given. Other pages follow under the
+#: last section.
 CONTENTS = {
-    "Start": ("docs/start", "On two screens </README>", "docs/concepts", "docs/guide", "docs/recipes"),
+    "Start": (
+        "docs/start", "On two screens </README>", "docs/concepts", "docs/guide", "docs/recipes", "docs/many_machines",
+    ),
     "Look up": (
-        "docs/files", "docs/reference", "docs/glossary", "docs/launch", "docs/api", "hw_catalog/README",
+        "docs/files", "docs/reference", "docs/glossary", "docs/launch", "docs/api", "docs/years", "hw_catalog/README",
     ),
     "The model": tuple(
         f"docs/model/{room}"
@@ -65,6 +68,13 @@ html_theme_options = {"sidebar_hide_name": False}
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 napoleon_numpy_docstring = False
+
+
+LISTED = {root_doc, *(name.strip(">").rpartition("</")[2] for names in CONTENTS.values() for name in names)}
+CONTENTS["How it works"] += tuple(
+    name for path in sorted((ROOT / "docs").rglob("*.md"))
+    if (name := path.relative_to(ROOT).with_suffix("").as_posix()) not in LISTED
+)  # fmt: skip
 
 
 def with_contents(_: Sphinx, page: str, source: list[str]) -> None:
