@@ -137,8 +137,8 @@ def _print(summary: Summary) -> None:
     out = show.console()
     if summary.best:
         best.show_best(out, summary)
-        if summary.caution:
-            out.print(Text(summary.caution, "yellow"), soft_wrap=True)
+        for text in filter(None, (summary.caution, summary.outside)):
+            out.print(Text(text, "yellow"), soft_wrap=True)
     share = show.percent(summary.n_feasible / max(summary.n_designs, 1))
     show.heading(out, f"{summary.n_feasible:,} of {summary.n_designs:,} designs can run ({share})")
     if summary.reasons:
