@@ -13,7 +13,7 @@ ENERGY ?= ../shared/reference/measured/energy.csv
 JOBS   ?= 2
 FUZZ   ?= 2000
 
-.PHONY: run test test-slow docs site calibrate notebooks fuzz bench bench-check search-bench test-search lint clean help
+.PHONY: run test test-slow docs site calibrate notebooks check-lowest fuzz bench bench-check search-bench test-search lint clean help
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.installed  ## run the standard sweep (SWEEP=…)
@@ -54,6 +54,11 @@ bench: $(VENV)/.installed  ## measure the rates
 
 bench-check: $(VENV)/.installed  ## fail when a rate fell 20 % behind docs/benchmarks.json, in multiples of a plain loop
 	$(BIN)/python -m benchmarks.rates --check docs/benchmarks.json
+
+check-lowest: $(VENV)/.installed-test  ## the built package with the lowest and the newest versions of what it needs (a few tests)
+	$(PIP) uv
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tests.lowest lowest-direct
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tests.lowest highest
 
 fuzz: $(VENV)/.installed-test  ## try FUZZ mutants of sweeps, searches, catalogue files and tables (FUZZ=20000)
 	$(BIN)/python -m tests.fuzz $(FUZZ)

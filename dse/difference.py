@@ -113,15 +113,19 @@ def compare(first: str | Path, second: str | Path, tolerance: float = 0.0) -> Di
 
     Raises InputError for what is no results file, or where one is of training and the other of serving.
     """
-    with open_results(first) as one, open_results(second) as other:
-        sides = _Side(str(first), one), _Side(str(second), other)
-        kinds = [str(side.attrs.get("study", side.study.name)) for side in sides]
-        if kinds[0] != kinds[1]:
-            raise InputError(
-                str(second), f"results of {kinds[1]}", f"results of {kinds[0]}, as {first}",
-                "compare results of one kind",
-            )  # fmt: skip
-        return _difference(sides, tolerance)
+    sides = _read(first), _read(second)
+    kinds = [str(side.attrs.get("study", side.study.name)) for side in sides]
+    if kinds[0] != kinds[1]:
+        raise InputError(
+            str(second), f"results of {kinds[1]}", f"results of {kinds[0]}, as {first}", "compare results of one kind"
+        )
+    return _difference(sides, tolerance)
+
+
+def _read(path: str | Path) -> _Side:
+    """The results in a file, all of them: it is closed before another is opened."""
+    with open_results(path) as results:
+        return _Side(str(path), results.load())
 
 
 def _difference(sides: tuple[_Side, _Side], tolerance: float) -> Difference:

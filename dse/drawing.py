@@ -6,6 +6,7 @@ Importing it and loading its fonts take longer than a sweep does; here they cost
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import subprocess
@@ -56,6 +57,13 @@ class FigureProcess:
             except (OSError, ValueError):
                 pass  # whatever went wrong there goes wrong here again, and is reported
         return draw(results, force)
+
+
+def lacking() -> InputError | None:
+    """What is missing to draw, in four parts; None where figures can be drawn."""
+    if importlib.util.find_spec("matplotlib"):
+        return None
+    return InputError("figures", "no matplotlib", "an installation with it", "pip install 'dse[plot]', or --no-figure")
 
 
 def check(results: Path, force: bool, machines: bool) -> None:

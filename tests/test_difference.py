@@ -92,7 +92,7 @@ def test_the_best_of_each_point(tmp_path):
 
 def test_kept_designs_are_matched_by_label(first, tmp_path):
     kept = written(tmp_path / "b.nc", keep="top:3")
-    found = compare(first, kept)
+    found = compare(first, kept, tolerance=1e-5)  # of another program, which may round otherwise
     assert found.common == 3 and not found.metrics and found.only_count == (found.designs[0] - 3, 0)
     assert not found.winner_changed and found.circumstances["keep"] == ("all", "top:3")
 

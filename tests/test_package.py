@@ -82,3 +82,45 @@ def test_source_distribution_holds_what_the_wheel_leaves_out(tmp_path):
         "benchmarks/rates/__main__.py", "benchmarks/search/optima.json", "benchmarks/search/spaces/gpt3_selene.toml",
         "docs/make/markdown.py", "docs/accuracy.md", "tests/test_package.py",
     } <= names  # fmt: skip
+
+
+@pytest.mark.slow
+def test_the_source_distribution_builds_the_same_wheel(tmp_path):
+    """And its tests run: nothing that they need is left out."""
+    pytest.importorskip("hatchling")
+
+    def build(folder, kind, target):
+        command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(target)]
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+        (made,) = target.iterdir()
+        return made
+
+    with tarfile.open(build(ROOT, "sdist", tmp_path / "source")) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    (unpacked,) = (tmp_path / "unpacked").iterdir()
+    wheels = [build(ROOT, "wheel", tmp_path / "one"), build(unpacked, "wheel", tmp_path / "other")]
+    contents = []
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as archive:
+            contents.append({name: archive.read(name) for name in archive.namelist()})
+    assert contents[0] == contents[1]
+    smoke = [sys.executable, "-m", "pytest", "-q", "tests/test_difference.py", "tests/launch/test_arguments.py"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(smoke, cwd=unpacked, env=environment | {"PYTHONPATH": str(unpacked)}, capture_output=True,
+                          text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+def test_without_matplotlib_a_sweep_says_so_and_a_plot_is_refused(monkeypatch, capsys, tmp_path):
+    from typer.testing import CliRunner
+
+    from dse import drawing
+    from dse.cli import app
+    from dse.cli.run import _drawn
+
+    monkeypatch.setattr(drawing.importlib.util, "find_spec", lambda name: None)
+    with drawing.FigureProcess() as process:
+        assert _drawn(process, tmp_path / "r.nc", False) == []
+    assert "pip install 'dse[plot]'" in capsys.readouterr().err
+    refused = CliRunner().invoke(app, ["plot", "r.nc"])
+    assert refused.exit_code == 2 and "dse[plot]" in refused.output

@@ -15,7 +15,7 @@ from docs.make.command import page_parser
 from docs.make.markdown import table
 from dse import quantities
 from dse.catalog.schema import OPERATIONS, SCHEMAS, Choice, Number, Table
-from dse.catalog.value import Parser, text
+from dse.catalog.value import Parser, extent, text, texts
 from dse.errors import THEIRS
 from dse.search.codesign.descent import Schedule
 from dse.search.methods import METHODS
@@ -183,6 +183,14 @@ MEANINGS = {
     "residuals.latency": "the same of times of a request",
     "residuals.rate": "the same of throughput",
     "residuals.energy": "the same of energy and power",
+    "calibrated.n_devices": "the least and the largest number of devices among the rows of the fit",
+    "calibrated.parameters": "the same of parameters of the model",
+    "calibrated.seq_len": "the same of tokens of a sequence",
+    "calibrated.micro_batch": "the same of sequences of a micro-batch",
+    "calibrated.prompt_tokens": "the same of tokens of a prompt",
+    "calibrated.output_tokens": "the same of tokens of an answer",
+    "calibrated.concurrency": "the same of requests in flight",
+    "calibrated.accelerators": "accelerators of the rows, by slug",
     "spills": "whether activations that do not fit go to the host",
     "selective": "what the stack calls selective recompute",
     "max_seq_len": "longest context of the model; for readers",
@@ -259,7 +267,8 @@ def _about(kind: str, key: str, field: Parser, needed: bool) -> tuple[str, str, 
         return unit, "`true` or `false`" if field.bounds == YES_OR_NO else str(field.bounds), absent, meaning
     if isinstance(field, Choice):
         return "", ", ".join(f"`{choice_name(one)}`" for one in field.enum), absent, meaning
-    return "", "a string" if field == text else "pairs of a size and a share", absent, meaning
+    read = {text: "a string", texts: "a list of strings", extent: "a pair, `[least, largest]`"}
+    return "", read.get(field, "pairs of a size and a share"), absent, meaning
 
 
 def _absent(kind: str, key: str, field: Parser) -> str:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse import outputs
-from dse.calibrate import engine_residuals, engines, kernel_tables, kernels, levels, power, stacks, steps
+from dse.calibrate import engine_residuals, engines, kernel_tables, kernels, levels, power, ranges, stacks, steps
 from dse.errors import InputError
 from dse.measured import energy, pods, serving
 from dse.measured import kernels as measured_kernels
@@ -31,6 +31,7 @@ class Job(NamedTuple):
     write: Callable[[Any, str | Path, bool], None]  #: to a TOML file of its own, whatever is there or not
     write_catalog: Callable[[Any, str | Path], list[Path]]  #: into a catalogue folder; the files that it changed
     summary: Callable[[Any], Summary]
+    of_stacks: bool = False  #: whether it fits stacks, whose files tell what rows cover
 
 
 def job_for(tables: Sequence[str | Path]) -> Job:
@@ -68,6 +69,8 @@ def run(
     found = job.fit(tables, folds, progress)
     _written(job, found, output, force, progress)
     changed = job.write_catalog(found, catalog) if catalog else []
+    if catalog and job.of_stacks:
+        changed = list(dict.fromkeys([*changed, *ranges.write_catalog(tables, catalog)]))
     return found, job.summary(found), [Path(output), *changed]
 
 
@@ -130,11 +133,12 @@ JOBS = {
     ),
     "energy": Job(lambda tables, *_: power.calibrate(tables), power.write, power.write_catalog, _power),
     "levels": Job(
-        lambda tables, _, progress: levels.calibrate(tables, progress), levels.write, levels.write_catalog, _levels
+        lambda tables, _, progress: levels.calibrate(tables, progress), levels.write, levels.write_catalog, _levels,
+        of_stacks=True,
     ),
-    "serving": Job(engines.calibrate, engines.write, engines.write_catalog, _engines),
+    "serving": Job(engines.calibrate, engines.write, engines.write_catalog, _engines, of_stacks=True),
     "steps": Job(
         lambda tables, folds, progress: steps.calibrate(tables, folds or 5, progress=progress),
-        stacks.write, stacks.write_catalog, _steps,
+        stacks.write, stacks.write_catalog, _steps, of_stacks=True,
     ),
 }  # fmt: skip

@@ -23,6 +23,7 @@ from typing import Any
 
 from dse.catalog.units import quantity
 from dse.errors import InputError, unknown_name
+from dse.types import POSITIVE as POSITIVE_NUMBER
 from dse.types import POSITIVE_SHARE, Bounds, choice_name
 from dse.types.fields import LARGEST, SMALLEST, has_usual_magnitude
 
@@ -123,6 +124,23 @@ def text(raw: Any, where: str) -> tuple[str, str]:
     if not isinstance(raw, str):
         raise InputError(where, repr(raw), "a string", "put it in quotes")
     return raw, ""
+
+
+def extent(raw: Any, where: str) -> tuple[tuple[float, float], str]:
+    """The least and the largest of some positive numbers."""
+    if not isinstance(raw, list) or len(raw) != 2:
+        raise InputError(where, repr(raw), "the least and the largest value", "write [1, 64]")
+    low, high = (number(one, "1", POSITIVE_NUMBER, where) for one in raw)
+    if low > high:
+        raise InputError(where, repr(raw), "the least before the largest", "swap them")
+    return (low, high), ""
+
+
+def texts(raw: Any, where: str) -> tuple[tuple[str, ...], str]:
+    """A list of texts."""
+    if not isinstance(raw, list) or not all(isinstance(one, str) for one in raw):
+        raise InputError(where, repr(raw), "a list of strings", 'write ["h100-sxm-80gb"]')
+    return tuple(raw), ""
 
 
 def steps(units: str) -> Parser:

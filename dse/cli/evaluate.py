@@ -70,6 +70,7 @@ def evaluate(
     Prints time, memory and energy by part, what bounds each operator, and what the metric depends on most: of a
     training step, or of requests that are served.
     """
+    from dse.calibrated import told as told_outside
     from dse.catalog import default_software
     from dse.designs import told_saturation
     from dse.explanation import explain
@@ -83,12 +84,15 @@ def evaluate(
     accelerator = made.system.accelerator
     if saturated := told_saturation(float(accelerator.memory.bandwidth), float(accelerator.power.feed)):
         show.note(saturated)
+    outside = _outside(made, software or default_software(system), system, explained)
     bounds = _bounds(made, software or default_software(system), explained, study) if uncertainty else {}
     if as_json:
         listed = {"intervals": {name: list(ends) for name, ends in bounds.items()}} if uncertainty else {}
-        show.document({"design": leaves_told(made), **explained.as_dict(), **listed})
+        show.document({"design": leaves_told(made), **explained.as_dict(), **listed, "outside": outside})
     else:
         show.console().print(Text(told_design(workload, system, software, made, study)), soft_wrap=True)
+        if outside:
+            show.console().print(Text(f"{told_outside(outside)}\n", "yellow"), soft_wrap=True)
         _print(explained, bounds, made, study)
     return 0 if explained.feasible else NOTHING_FEASIBLE
 
@@ -107,6 +111,13 @@ def design_of(
     made = study.complete(design(workload, system, software, n_devices, "--set", any_option, **values))
     readings = (told_reading(name, leaf_path(name), value) for name, value in values.items())
     return made, software, [told for told in readings if told]
+
+
+def _outside(made: Design, software: str, system: str, explained: Explanation) -> list[str]:
+    """In what a design lies outside of the rows that its stack was fitted to."""
+    from dse.calibrated import accelerator_of, beyond, lookup_of
+
+    return beyond(software, lookup_of(made, explained.metrics), accelerator_of(system))
 
 
 def _check_read(path: str, name: str, study: Study) -> None:

@@ -47,6 +47,10 @@ def plot(
     Of a grid of machines also: shares of the step time along each axis, energy against time, and metrics against the
     clock.
     """
+    from dse.drawing import lacking
+
+    if missing := lacking():
+        raise missing
     from dse import outputs
     from dse import plot as figures
     from dse.drawing import beside

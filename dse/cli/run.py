@@ -14,7 +14,7 @@ from rich.text import Text
 from dse.cli import best, show
 from dse.cli.designs import print_reasons
 from dse.cli.status import INTERRUPTED, NOTHING_FEASIBLE, report_errors
-from dse.drawing import FigureProcess, check
+from dse.drawing import FigureProcess, check, lacking
 from dse.errors import InputError
 
 if TYPE_CHECKING:
@@ -104,7 +104,8 @@ def finish(
     if not as_json:
         _print(summary)
     try:
-        figures += figure_process.draw(summary.written, force) if figure_process and summary.n_feasible else []
+        if figure_process and summary.n_feasible:
+            figures += _drawn(figure_process, summary.written, force)
     finally:
         seconds = {"import": imported} | summary.seconds | {"figure": time.perf_counter() - began}
         if as_json:
@@ -112,6 +113,14 @@ def finish(
         else:
             _print_end(summary, seconds, figures)
     return 0 if summary.n_feasible or summary.shard else NOTHING_FEASIBLE
+
+
+def _drawn(figure_process: FigureProcess, results: Path, force: bool) -> list[Path]:
+    """The figures of results; none, and a line that says so, where nothing can draw."""
+    if missing := lacking():
+        show.note(f"no {missing.where}: {missing.got}; {missing.fix}")
+        return []
+    return figure_process.draw(results, force)
 
 
 def _shard(text: str) -> tuple[int, int]:
@@ -145,8 +154,8 @@ def _print(summary: Summary) -> None:
     out = show.console()
     if summary.best:
         best.show_best(out, summary)
-        if summary.caution:
-            out.print(Text(summary.caution, "yellow"), soft_wrap=True)
+        for text in filter(None, (summary.caution, summary.outside)):
+            out.print(Text(text, "yellow"), soft_wrap=True)
     share = show.percent(summary.n_feasible / max(summary.n_designs, 1))
     show.heading(out, f"{summary.n_feasible:,} of {summary.n_designs:,} designs can run ({share})")
     if summary.reasons:

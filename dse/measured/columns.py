@@ -104,6 +104,7 @@ WRITTEN = {
     "pred_<metric>_low, pred_<metric>_high": "ends of the 80 % interval (--uncertainty)",
     "completed": "what the row left open, with the value taken",
     "pred_note": "what to know of the prediction: over capacity, uneven stages, …",
+    "outside": "in what the design lies outside of the rows that its stack was fitted to",
     "skipped": "why there is no prediction; empty where there is one",
 }
 

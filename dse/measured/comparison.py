@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse import outputs
+from dse import calibrated, outputs
 from dse.measured import (
     Measurement,
     Prediction,
@@ -27,6 +27,7 @@ from dse.measured import (
     serving,
     uncertainty,
 )
+from dse.measured.names import accelerator_of
 from dse.measured.prediction import peak_rate
 from dse.measured.uncertainty import Interval
 
@@ -354,7 +355,16 @@ def _metrics(prediction: Prediction) -> Sequence[str]:
 
 def _remarks(prediction: Prediction, skip: Skip | None) -> dict[str, str]:
     completed = " ".join(f"{name}={value}" for name, value in prediction.completed.items() if value)
-    return {"completed": completed, "pred_note": prediction.note, "skipped": str(skip) if skip else ""}
+    remarks = {"completed": completed, "pred_note": prediction.note, "outside": "; ".join(outside(prediction))}
+    return remarks | {"skipped": str(skip) if skip else ""}
+
+
+def outside(prediction: Prediction) -> list[str]:
+    """In what a predicted row lies outside of the rows that its stack was fitted to."""
+    if prediction.design is None or not prediction.stack:
+        return []
+    lookup = calibrated.lookup_of(prediction.design, prediction.metrics)
+    return calibrated.beyond(prediction.stack, lookup, accelerator_of(prediction.case.row))
 
 
 def _compared_row(compared: Comparison) -> dict[str, Any]:

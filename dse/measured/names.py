@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from dse import catalog
 from dse.errors import InputError, nearest
+from dse.measured.table import Row
 from dse.types import ExpertKernels, Software, System, Workload
 from dse.types.paths import build
 
@@ -100,3 +101,14 @@ def family(name: str) -> str:
     """First word of a model's name."""
     found = re.match(r"[a-z]+", name.lower())
     return found[0] if found else ""
+
+
+def accelerator_of(row: Row) -> str:
+    """Slug of the accelerator that a row names, an empty text for one that the catalogue lacks."""
+    named = row.get("gpu", "accelerator")
+    return _accelerator(named) if named else ""
+
+
+@functools.lru_cache(maxsize=1024)
+def _accelerator(name: str) -> str:
+    return catalog.find("accelerator", name) or ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -158,6 +158,15 @@ class Served(NamedTuple):
     design: Design
     completed: dict[str, str]
     stack: str
+
+
+def designs(cases: Sequence[Case], lookup: Lookup | None = None) -> Iterator[tuple[Case, Served]]:
+    """The configurations that are designs, with these; nothing is evaluated."""
+    lookup, twins = lookup or Lookup(), _twins(cases)
+    for case in cases:
+        one = _complete(case, lookup, twins)
+        if isinstance(one, Served):
+            yield case, one
 
 
 def predict_table(path: str | Path) -> list[Prediction]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -19,8 +20,23 @@ def main() -> int:
         document = kept / f"{number}-{name}"
         document.write_text(text, encoding="utf-8", errors="surrogatepass")
         print(f"{document}: {fault}", flush=True)
-    print(f"{count:,} mutants, {found} faults")
-    return bool(found)
+    print(f"{count:,} mutants of documents, {found} faults", flush=True)
+    wrong = _results(count // 10, seed, kept)
+    print(f"{count // 10:,} mutants of a results file, {'faults: ' + wrong if wrong else 'no fault'}")
+    return bool(found or wrong)
+
+
+def _results(count: int, seed: int, folder: Path) -> str:
+    """Open and compare mutants of a results file, in a process that may be ended by a library; the fault, if any."""
+    program = (
+        "import sys; from pathlib import Path; import dse; from tests.conftest import SMALL_SWEEP; "
+        "from tests.fuzz.test_results import open_mutants; folder = Path(sys.argv[1]); "
+        "(folder / 'small.toml').write_text(SMALL_SWEEP); dse.run(folder / 'small.toml', output=folder / 'small.nc'); "
+        "print(open_mutants(folder / 'small.nc', folder, int(sys.argv[2]), int(sys.argv[3])))"
+    )
+    asked = [sys.executable, "-c", program, str(folder), str(count), str(seed)]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    return "" if done.returncode == 0 else f"status {done.returncode}: {done.stderr.strip()[-500:]}"
 
 
 if __name__ == "__main__":

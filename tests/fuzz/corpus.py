@@ -24,19 +24,21 @@ class Kind(NamedTuple):
 
 @functools.cache
 def kinds() -> tuple[Kind, ...]:
-    """Sweeps, searches, accelerators and tables."""
+    """Sweeps, searches, accelerators, tables, settings and argument lists of other tools."""
     sweeps = sorted((ROOT / "sweeps").glob("*.toml"))
     searches = tuple(path for path in sweeps if "[search]" in path.read_text() or "[codesign]" in path.read_text())
     others = ("billion_designs", "splitwise_pools")
     plain = tuple(path for path in sweeps if path not in searches and path.stem not in others)
     chips = tuple(sorted((ROOT / "hw_catalog" / "accelerators").glob("*.toml")))
     tables = tuple(path for path in (ROOT / "tests" / "published").glob("*.csv") if path.stem != "calculon")
+    lines = tuple(sorted((ROOT / "tests" / "fuzz" / "arguments").glob("*.sh")))
     return (
-        Kind(plain, mutants.of_toml, doors.sweep, 0.4),
+        Kind(plain, mutants.of_toml, doors.sweep, 0.35),
         Kind(searches, mutants.of_toml, doors.search, 0.2),
         Kind(chips, mutants.of_toml, doors.accelerator, 0.15),
         Kind(tables, mutants.of_table, doors.table, 0.15),
         Kind((ROOT / "README.md",), mutants.of_settings, doors.settings, 0.1),
+        Kind(lines, mutants.of_arguments, doors.arguments, 0.05),
     )
 
 

@@ -169,6 +169,26 @@ def of_table(text: str, rng: random.Random) -> str:
     return _changed(text, _OF_TABLE, rng)
 
 
+def _word(text: str, rng: random.Random) -> str:
+    """Another word, a word lost, doubled or in another place."""
+    words = text.split(" ")
+    at = rng.randrange(len(words))
+    value = rng.choice((*CELLS, *WORDS, *words))
+    words[at : at + 1] = rng.choice(([value], [], [words[at]] * 2, [value, words[at]], [words[at] * 50]))
+    return " ".join(words)
+
+
+#: Words of command lines that no tool has, or a shell would have replaced.
+WORDS = ("--", "-", "=", "--=", "${TP}", "$(reboot)", "`ls`", "(", ")", "'", "\\", "-tp", "--tp", "+a=1", "a=", "=1",
+         "8,", "1e999", "-1", "0", "nan", "[1,2]", "--tensor-model-parallel-size", "--hidden-size",
+         "--num-query-groups", "#")
+
+
+def of_arguments(text: str, rng: random.Random) -> str:
+    """A command line with one to three changes."""
+    return _changed(text, (_word, _word, _word, _word, *_COMMON), rng)
+
+
 def _changed(text: str, changes: tuple[Change, ...], rng: random.Random) -> str:
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
         text = rng.choice(changes)(text, rng)

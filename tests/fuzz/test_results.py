@@ -1,4 +1,4 @@
-"""Results files with bytes changed, lost or put in: read as they were written, or refused in four parts.
+"""Results files with bytes changed, lost or put in: read and compared as they were written, or refused in four parts.
 
 Each is opened and drawn from by a process of its own for all of them, which a library that is given nonsense may end.
 """
@@ -49,6 +49,7 @@ def open_mutants(results: Path, folder: Path, count: int, seed: int) -> int:
                 assert found.load().equals(whole), number
             dse.overview(path)
             plot.suited(whole)
+            assert dse.compare(results, path).same, number
             read += 1
         except InputError as error:
             assert all((error.where, error.got, error.allowed, error.fix)), number

@@ -86,7 +86,9 @@ def open_results(path: str | Path) -> xr.Dataset:
     """
     found = _opened(path)
     schema.check(found.attrs, str(path))
-    return _indexed(schema.as_now(_with_texts(found)))
+    results = _indexed(schema.as_now(_with_texts(found)))
+    results.set_close(found.close)  # of what was made of it: else the file is open until it is collected
+    return results
 
 
 def overview(results: xr.Dataset | str | Path) -> xr.Dataset:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import dse
-from dse import catalog
+from dse import calibrated, catalog
 from dse.designs import is_of_workload, leaf, leaves_of
 from dse.references import bibliography
 from dse.spec.axes import Label
@@ -57,6 +57,7 @@ class Summary:
     finished: str = ""  #: when the file was made, if it was there already
     shard: str = ""  #: the share of the sweep, if it was not the whole
     lacks: str = ""  #: what the stacks lack of the options that the sweep lists, in one line
+    outside: str = ""  #: in what the best designs lie outside of what their stack was fitted to, in one line
     damaged: bool = False  #: whether there were results that were not as they had been written
 
     @property
@@ -103,12 +104,14 @@ class Summary:
 
 def of_part(grid: Grid, keep: Keep, part: Part, **others: Any) -> Summary:
     """The summary of everything that is kept of a sweep."""
+    best = tuple(_best_designs(grid, part))
     return Summary(
         study=grid.spec.study,
         n_designs=grid.n_designs,
         n_feasible=int(part.counts[0]),
         reasons=reasons(part.counts, grid.spec.study),
-        best=tuple(_best_designs(grid, part)),
+        best=best,
+        outside=_outside(grid, best),
         objective=grid.spec.objectives[0].expression.text,
         keep=str(keep),
         points=_points(grid),
@@ -138,8 +141,9 @@ def of_shard(grid: Grid, counts: np.ndarray, n_designs: int, shard: Shard, **oth
 
 def of_file(grid: Grid, target: Path, attributes: dict[str, Any]) -> Summary:
     """The summary of a sweep whose results are in a file."""
-    best = [int(index) for index in attributes["best_designs"].split()]
+    listed = [int(index) for index in attributes["best_designs"].split()]
     values = map(float, attributes["best_values"].split())
+    best = tuple(_read_designs(grid, target, dict(zip(listed, values, strict=True))))
     return Summary(
         study=grid.spec.study,
         n_designs=int(attributes["designs"]),
@@ -149,7 +153,8 @@ def of_file(grid: Grid, target: Path, attributes: dict[str, Any]) -> Summary:
         n_programs=0,
         resumed=int(attributes["designs"]),
         redone=0,
-        best=tuple(_read_designs(grid, target, dict(zip(best, values, strict=True)))),
+        best=best,
+        outside=_outside(grid, best),
         objective=str(attributes["objective"]),
         keep=str(attributes["keep"]),
         points=_points(grid),
@@ -173,6 +178,22 @@ def _works(grid: Grid) -> tuple[str, ...]:
 def _by_rate(study: Study, objective: str) -> bool:
     """Whether unlike workloads are ranked by the study's rate in place of its objective."""
     return bool(study.rate) and objective == study.objective
+
+
+def _outside(grid: Grid, best: Iterable[BestDesign]) -> str:
+    """In what the best designs lie outside of the rows that their stacks were fitted to, in one line."""
+    fixed = {axis.key: axis.labels[0] for axis in grid.fixed if axis.key in ("software", "accelerator", "system")}
+    found: dict[str, None] = {}
+    for design in best:
+        named = fixed | design.labels
+        if "software" not in named or not {"system", "accelerator"} & named.keys():
+            continue
+        values = grid.values(np.array([design.index]))
+        metrics = design.metrics | {path: float(column[0]) for path, column in values.items()}
+        chip = str(named.get("accelerator") or calibrated.accelerator_of(str(named["system"])))
+        lookup = calibrated.lookup_of(grid.base, metrics)
+        found |= dict.fromkeys(calibrated.beyond(str(named["software"]), lookup, chip))
+    return calibrated.told([*found])
 
 
 def _best_designs(grid: Grid, part: Part) -> Iterator[BestDesign]:

@@ -1,0 +1,96 @@
+"""What the measured rows of stacks cover, written into their files: beyond it a prediction extrapolates.
+
+Of a mapping counts what a row states; what the model chose for it is no measurement. Nothing is evaluated.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from dse.calibrate import writing
+from dse.calibrate.steps import fitted_as
+from dse.calibrated import OF_TRAINING, QUANTITIES
+from dse.designs import leaf
+from dse.measured import Skip, read_cases, serving
+from dse.measured.completion import complete
+from dse.measured.names import Lookup, accelerator_of
+from dse.model.work.parameters import parameter_count
+from dse.types import Design, Workload
+
+
+class Covered(NamedTuple):
+    """A row's designs, with the stack and the accelerator that it names."""
+
+    stack: str
+    designs: list[Design]
+    accelerator: str
+
+
+def write_catalog(tables: Sequence[str | Path], folder: str | Path) -> list[Path]:
+    """Write what the rows of some tables cover into the stacks of a catalogue folder; gives the files.
+
+    Stacks without a row in these tables keep what their files say.
+    """
+    rows: dict[str, list[Covered]] = {}
+    for row in (row for table in tables for row in _rows(table)):
+        rows.setdefault(fitted_as(row.stack), []).append(row)
+    changed = []
+    for path in sorted((Path(folder) / "software").glob("*.toml")):
+        if own := rows.get(fitted_as(path.stem)):
+            about = {"source": '"what the rows of the fit cover: dse calibrate"', "confidence": '"paper"'}
+            writing.revise(path, about | extents(own), "calibrated", drop=None)
+            changed.append(path)
+    return changed
+
+
+def extents(rows: Sequence[Covered]) -> dict[str, str]:
+    """Field of ``[calibrated]`` → what rows cover, as TOML."""
+    values = {field: [_stated(field, row.designs) for row in rows] for field in QUANTITIES}
+    known = {field: [one for one in found if one] for field, found in values.items()}
+    chips = ", ".join(writing.quoted(name) for name in sorted({row.accelerator for row in rows} - {""}))
+    return {
+        field: f"[{min(found):.3g}, {max(found):.3g}]" if field == "parameters"
+        else f"[{min(found):.15g}, {max(found):.15g}]"
+        for field, found in known.items() if found
+    } | {"accelerators": f"[{chips}]"}  # fmt: skip
+
+
+def _rows(table: str | Path) -> Iterator[Covered]:
+    """The rows of a table of steps or of serving that are designs."""
+    lookup = Lookup()
+    if serving.is_table(table):
+        for case, one in serving.designs(serving.read(table), lookup):
+            yield Covered(one.stack, [one.design], accelerator_of(case.row))
+        return
+    for case in read_cases(table):
+        try:
+            found = complete(case, lookup)
+        except Skip:
+            continue
+        designs = [
+            Design(workload=found.workload, system=found.system, software=found.software, mapping=mapping)
+            for mapping in found.mappings
+        ]
+        yield Covered(found.stack, designs, accelerator_of(case.row))
+
+
+def _stated(field: str, designs: Sequence[Design]) -> float | None:
+    """A quantity of a row, None where it leaves it open or its design has none."""
+    if field == "parameters":
+        return _parameters(designs[0].workload)
+    path = QUANTITIES[field].path
+    if field in OF_TRAINING and designs[0].workload.requests is not None:
+        return None
+    try:
+        found = {float(leaf(design, path)) for design in designs}
+    except AttributeError:  # no such record
+        return None
+    return found.pop() if len(found) == 1 else None
+
+
+@functools.lru_cache(maxsize=4096)
+def _parameters(workload: Workload) -> float:
+    return float(parameter_count(workload))

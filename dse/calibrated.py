@@ -1,0 +1,104 @@
+"""Whether a design lies within what the numbers of its stack were fitted to.
+
+A stack's file may say what the measured rows of its fit covered, ``[calibrated]``: the least and the largest value of
+each quantity below, and the accelerators. A prediction beyond these is an extrapolation: intervals (``--uncertainty``)
+know nothing of it. Stacks without such a table say nothing. Nothing here is traced, or costs a design anything.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from dse import catalog
+from dse.designs import leaf
+from dse.quantities import digits
+from dse.types import Design
+
+
+class Quantity(NamedTuple):
+    """A quantity of a design that rows cover a range of."""
+
+    name: str  #: as a warning calls it
+    path: str  #: of the leaf; "parameters" is the metric of that name
+
+
+#: Field of ``[calibrated]`` → quantity.
+QUANTITIES = {
+    "n_devices": Quantity("devices", "system.n_devices"),
+    "parameters": Quantity("parameters", "parameters"),
+    "seq_len": Quantity("sequence", "workload.seq_len"),
+    "micro_batch": Quantity("micro-batch", "mapping.micro_batch"),
+    "prompt_tokens": Quantity("prompt", "workload.requests.prompt_tokens"),
+    "output_tokens": Quantity("answer", "workload.requests.output_tokens"),
+    "concurrency": Quantity("concurrency", "workload.requests.concurrency"),
+}
+
+#: Those that mean nothing of a design that serves.
+OF_TRAINING = ("seq_len", "micro_batch")
+
+#: Gives the number at a path of a design, None where it has none.
+Lookup = Callable[[str], float | None]
+
+#: A value this close to a range is within it: it was written with three digits.
+_ROUNDING = 0.005
+
+
+@functools.lru_cache(maxsize=256)
+def ranges(stack: str) -> Mapping[str, tuple[float, float]]:
+    """Field → least and largest value that the rows of a stack's fit had; nothing where its file does not say."""
+    found = catalog.entry("software", stack)
+    values = {field: found.value(f"calibrated.{field}") for field in QUANTITIES}
+    return {field: value for field, value in values.items() if value is not None}
+
+
+def lookup_of(design: Design, metrics: Mapping[str, float]) -> Lookup:
+    """The numbers of a design and of its metrics by path."""
+
+    def find(path: str) -> float | None:
+        if path in metrics:
+            return metrics[path]
+        try:
+            return float(leaf(design, path))
+        except (AttributeError, TypeError):  # no such record, or no such metric
+            return None
+
+    return find
+
+
+def accelerator_of(system: str) -> str:
+    """Slug of the accelerator that a system's name means."""
+    return next((slug for kind, slug in catalog.used([("system", system)]) if kind == "accelerator"), "")
+
+
+def beyond(stack: str, lookup: Lookup, accelerator: str = "") -> list[str]:
+    """In what a design lies outside of the rows that its stack was fitted to, in words.
+
+    Args:
+        stack: slug of the software in the catalogue.
+        lookup: of the design's leaves by full path, and of its ``parameters``.
+        accelerator: its slug, where it is known.
+
+    >>> beyond("nemo", {"workload.seq_len": 4096.0, "system.n_devices": 8192.0}.get)
+    ['devices 8,192 (rows up to 1,024)']
+    """
+    found = []
+    for field, (low, high) in ranges(stack).items():
+        value = lookup(QUANTITIES[field].path)
+        if value is not None and not low * (1.0 - _ROUNDING) <= value <= high * (1.0 + _ROUNDING):
+            side = f"up to {_number(high)}" if value > high else f"from {_number(low)} on"
+            found.append(f"{QUANTITIES[field].name} {_number(value)} (rows {side})")
+    chips = catalog.entry("software", stack).value("calibrated.accelerators", ())
+    if chips and accelerator and accelerator not in chips:
+        found.append(f"{accelerator} (rows of {', '.join(chips)})")
+    return found
+
+
+def told(parts: list[str]) -> str:
+    """These in one line; empty where there are none."""
+    return f"outside of what was calibrated: {', '.join(parts)}" if parts else ""
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value < 1e7 else f"{digits(value / 1e9)} billion"

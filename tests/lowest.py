@@ -1,0 +1,62 @@
+"""``python -m tests.lowest [lowest-direct|highest]``: the built package with other versions of what it needs.
+
+Makes an environment with uv (the lower bound of every dependency, or the newest of all), installs the wheel that the
+source distribution builds, and runs a few tests there from another folder, where the checkout cannot be imported.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+#: Tests that meet every dependency: netCDF and xarray, pydantic and typer, JAX and optax, cmaes and pymoo, figures.
+SMOKE = (
+    "tests/test_difference.py", "tests/cli/test_tables.py", "tests/cli/test_front.py", "tests/sweep/test_spec.py",
+    "tests/catalog/test_own_folder.py", "tests/launch/test_arguments.py", "tests/sweep/test_run.py",
+    "tests/search/test_methods.py", "tests/plot/test_papers.py", "tests/calibrate/test_writing.py",
+)  # fmt: skip
+
+#: What the tests read beside the package.
+BESIDE = ("tests", "sweeps", "hw_catalog", "docs", "notebooks", "README.md", "Makefile", "pyproject.toml")
+
+
+def run(*command: str | Path, folder: Path = ROOT, **more: str) -> None:
+    """Run a command; ends in an exception where it fails."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | more
+    subprocess.run(list(map(str, command)), cwd=folder, check=True, env=environment)
+
+
+def main() -> None:
+    """Build, install, test; the folder of it all is removed at the end."""
+    resolution = sys.argv[1] if len(sys.argv) > 1 else "lowest-direct"
+    uv = shutil.which("uv") or sys.exit("uv is not there: pip install uv")
+    with tempfile.TemporaryDirectory(prefix="dse-versions-") as name:
+        folder = Path(name)
+        run(uv, "build", "-q", "-o", folder / "dist", ROOT)  # the sdist, and of that the wheel
+        (wheel,) = (folder / "dist").glob("*.whl")
+        python = folder / "env" / "bin" / "python"
+        run(uv, "venv", "-q", "--python", "3.11", folder / "env")
+        versions = folder / "versions.txt"
+        extras = [word for extra in ("search", "plot", "test") for word in ("--extra", extra)]
+        run(uv, "pip", "compile", "-q", "--python", python, "--resolution", resolution, *extras, "-o", versions,
+            ROOT / "pyproject.toml")
+        run(uv, "pip", "install", "-q", "--python", python, "-r", versions)
+        run(uv, "pip", "install", "-q", "--python", python, "--no-deps", wheel)
+        run(uv, "pip", "list", "--python", python)
+        (folder / "elsewhere").mkdir()
+        for one in BESIDE:
+            copy = shutil.copytree if (ROOT / one).is_dir() else shutil.copy
+            copy(ROOT / one, folder / "elsewhere" / one)
+        # Older versions warn of what newer Pythons deprecate: that is theirs to mend.
+        run(python, "-m", "pytest", "-q", "-o", "filterwarnings=default", *SMOKE, folder=folder / "elsewhere",
+            DSE_CACHE=str(folder / "cache"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""A prediction that leaves the rows of its fit says so, in every door, and costs the model nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import dse
+from dse import calibrated, catalog
+from dse.calibrate import ranges
+from dse.catalog.schema import EXTENTS
+from dse.cli import app
+from dse.errors import InputError
+from dse.measured import comparison
+from dse.measured.columns import WRITTEN
+from dse.measured.comparison import outside
+from dse.measured.prediction import Prediction
+from dse.measured.table import read_cases
+from tests.sweep import toy
+
+STACKS = [name for name in catalog.names("software") if calibrated.ranges(name)]
+
+
+def test_fitted_stacks_tell_their_rows():
+    assert set(EXTENTS) == set(calibrated.QUANTITIES) and len(STACKS) > 30
+    for stack in STACKS:
+        assert all(0.0 < low <= high for low, high in calibrated.ranges(stack).values()), stack
+        assert catalog.entry("software", stack).value("calibrated.accelerators") is not None
+
+
+def test_beyond_and_within():
+    low, high = calibrated.ranges("nemo")["seq_len"]
+    assert calibrated.beyond("nemo", {"workload.seq_len": low}.get, "h100-sxm-80gb") == []
+    assert calibrated.beyond("nemo", {"workload.seq_len": 2 * high}.get) == [
+        f"sequence {2 * high:,.0f} (rows up to {high:,.0f})"
+    ]
+    assert calibrated.beyond("nemo", {"workload.seq_len": low / 2}.get) == [
+        f"sequence {low / 2:,.0f} (rows from {low:,.0f} on)"
+    ]
+    assert calibrated.beyond("nemo", {}.get, "b200-sxm-180gb") == ["b200-sxm-180gb (rows of h100-sxm-80gb)"]
+    assert calibrated.beyond("nemo", {"parameters": 3e12}.get)[0].startswith("parameters 3,000 billion (rows up to 341")
+    assert calibrated.told([]) == "" and calibrated.told(["a", "b"]) == "outside of what was calibrated: a, b"
+
+
+def test_stacks_without_rows_say_nothing():
+    silent = next(name for name in catalog.names("software") if name not in STACKS)
+    assert calibrated.beyond(silent, {"workload.seq_len": 1e9}.get, "no-such-chip") == []
+
+
+def test_evaluate_tells_it():
+    asked = ["evaluate", "-w", "llama-3-8b", "-s", "eos", "-n", "4096", "--set", "tp=8", "--set", "global_batch=4096"]
+    told = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)
+    assert told["outside"] == ["devices 4,096 (rows up to 1,024)"]
+
+
+def test_sweeps_tell_it_of_their_best():
+    tables = toy.sweep("tp = [1, 2]\nmicro_batch = [1, 2]", workload="seq_len = 131072")
+    found = dse.sweep.perform(tables, False, study=toy.STUDY)[1]
+    assert found.outside.startswith("outside of what was calibrated: ") and "sequence 131,072 (rows" in found.outside
+
+
+def test_columns_tell_it(tmp_path):
+    (case,) = read_cases(_row(tmp_path, 16384), measured=False)
+    design = dse.design("llama-3-8b", "eos", n_devices=16384, tp=8, global_batch=4096)
+    assert outside(Prediction(case, design, stack="nemo")) == ["devices 16,384 (rows up to 1,024)"]
+    assert outside(Prediction(case)) == []
+    assert comparison._remarks(Prediction(case, design, stack="nemo"), None)["outside"].startswith("devices 16,384")
+    assert "outside" in WRITTEN
+
+
+def _row(folder: Path, devices: int) -> Path:
+    path = folder / f"{devices}.csv"
+    path.write_text(
+        "model,gpu,software,n_gpus,tp,pp,micro_batch,global_batch,seq_len,recompute,iteration_s_measured\n"
+        f"llama-3-8b,H100,nemo,{devices},8,1,1,4096,8192,none,2\n"
+    )
+    return path
+
+
+def test_a_calibration_writes_what_its_rows_cover(tmp_path):
+    folder = tmp_path / "software"
+    folder.mkdir()
+    own = catalog.catalog_root() / "software" / "nemo.toml"
+    (folder / "nemo.toml").write_text(own.read_text())
+    assert ranges.write_catalog([_row(tmp_path, 64), _row(tmp_path, 512)], tmp_path) == [folder / "nemo.toml"]
+    found = catalog.entry("software", "nemo", folder=tmp_path)
+    assert found.value("calibrated.n_devices") == (64.0, 512.0)
+    assert found.value("calibrated.seq_len") == (8192.0, 8192.0)
+    assert found.value("calibrated.accelerators") == ("h100-sxm-80gb",)
+    assert found.value("calibrated.parameters")[0] == pytest.approx(8.03e9, rel=0.01)
+    assert found.value("flash_slowdown") == catalog.entry("software", "nemo").value("flash_slowdown")
+
+
+@pytest.mark.parametrize("text", ["[8, 1]", "[1]", "3", "[0, 1]", '["a", "b"]', "[1, nan]"])
+def test_wrong_ranges_are_refused(tmp_path, text):
+    folder = tmp_path / "software"
+    folder.mkdir()
+    own = (catalog.catalog_root() / "software" / "nemo.toml").read_text()
+    (folder / "mine.toml").write_text(own.partition("[calibrated]")[0] + f"[calibrated]\nn_devices = {text}\n")
+    with pytest.raises(InputError, match=r"calibrated\.n_devices"):
+        catalog.entry("software", "mine", folder=tmp_path)
