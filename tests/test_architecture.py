@@ -50,6 +50,7 @@ LEVELS: list[tuple[str, ...]] = [
     ("dse.explanation", "dse.measured"),
     ("dse.search", "dse.calibrate", "dse.listing"),
     ("dse.plot",),
+    ("dse.report",),
     ("dse.drawing",),
     ("dse.cli",),
     ("dse.__main__",),

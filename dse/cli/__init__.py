@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import dse
-from dse.cli import bench, calibration, catalog, evaluate, launch, merge, names, plot, pools, run, search, trace
+from dse.cli import bench, calibration, catalog, evaluate, launch, merge, names, plot, pools, report, run, search, trace
 from dse.cli.usage import Commands
 from dse.environment import fuse_outputs
 from dse.interruption import end
@@ -52,6 +52,7 @@ app.command()(calibration.predict)
 app.command()(calibration.validate)
 app.command()(calibration.calibrate)
 app.command()(plot.plot)
+app.command()(report.report)
 app.command("list")(names.names)
 app.command()(bench.bench)
 app.add_typer(catalog.app, name="catalog")
