@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dse.designs import known_leaves
 from dse.errors import InputError
 from dse.plot.designs import check, flat, front, is_search, nothing_feasible, single_designs
 from dse.quantities import scale, setting
@@ -235,13 +234,12 @@ def _axis(name: str, values: np.ndarray, attrs: dict[str, Any]) -> Column:
     known, codes = np.unique(values, return_inverse=True)
     units = str(attrs.get("units", "1"))
     path = str(attrs.get("path", ""))
-    label = name if path not in known_leaves() else path.rpartition(".")[2] if "." not in name else name
     texts = tuple(setting(value.item(), units) for value in known)
     factor, shown = (1.0, "")
     if known.dtype.kind in "iuf" and units != "1":
         factor, shown = scale(float(np.median(known)), units)
     return Column(
-        name, label.replace("_", " "), str(attrs.get("long_name", name)), "axis", codes.reshape(-1),
+        name, name.replace("_", " "), str(attrs.get("long_name", name)), "axis", codes.reshape(-1),
         units=units, factor=factor, shown=shown, texts=texts, known=known, path=path,
     )  # fmt: skip
 

@@ -17,6 +17,7 @@ from dse import report
 from dse.cli.evaluate import design_of
 from dse.designs import known_leaves, leaf, leaves_of, replace
 from dse.errors import InputError
+from dse.launch import launch
 from dse.report import lines, table
 from dse.sweep import from_text, plan
 from tests.report.results import many, planned
@@ -90,7 +91,10 @@ def test_lines_mean_their_designs(case):
     shown, made, _ = case
     assert not made.why and made.tools
     for row, wanted in enumerate(case.wanted):
-        assert not differences(parsed(line_of(made, row), shown.study), wanted, shown.study), line_of(made, row)
+        design = parsed(line_of(made, row), shown.study)
+        assert not differences(design, wanted, shown.study), line_of(made, row)
+    for tool in made.tools:
+        assert launch(design, tool, shown.study).text
 
 
 def test_specifications_mean_their_designs(case):
