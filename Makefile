@@ -13,7 +13,7 @@ ENERGY ?= ../shared/reference/measured/energy.csv
 JOBS   ?= 2
 FUZZ   ?= 2000
 
-.PHONY: run test test-slow docs site calibrate notebooks check-lowest fuzz bench bench-check search-bench test-search lint clean help
+.PHONY: run test test-slow test-browser docs site calibrate notebooks check-lowest fuzz bench bench-check search-bench test-search lint clean help
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.installed  ## run the standard sweep (SWEEP=…)
@@ -24,6 +24,9 @@ test: $(VENV)/.installed-test  ## run every test but the slow ones, and print th
 
 test-slow: $(VENV)/.installed-test  ## run the slow tests alone (TESTS=…)
 	$(BIN)/python -m pytest --durations=20 -m slow $(TESTS)
+
+test-browser: $(VENV)/.installed-test  ## run every test of the explorer in a Chromium without a screen (DSE_CHROMIUM=…)
+	$(BIN)/python -m pytest --durations=20 -m "browser or not browser" tests/report
 
 docs: $(VENV)/.installed-test  ## regenerate docs/reference.md, docs/files.md, docs/accuracy.md, docs/technology.md, docs/cost.md, docs/ablation.md, docs/systems.md and docs/benchmarks.md (TABLES=…)
 	$(BIN)/python -m docs.make.reference docs/reference.md

@@ -54,6 +54,7 @@ LEVELS: list[tuple[str, ...]] = [
     ("dse.explanation", "dse.measured", "dse.difference"),
     ("dse.search", "dse.calibrate", "dse.listing"),
     ("dse.plot",),
+    ("dse.report",),
     ("dse.drawing",),
     ("dse.cli",),
     ("dse.__main__",),

@@ -177,7 +177,7 @@ def strange(tmp_path):
     """A folder of a stranger's files under every name that a door might take."""
     folder = tmp_path / "strange"
     folder.mkdir()
-    for name in ("r.nc", "f.png", "f.svg", "f.pdf", "p.csv", "t.toml", "new.png", "note.nc.dse.json"):
+    for name in ("r.nc", "f.png", "f.svg", "f.pdf", "f.html", "p.csv", "t.toml", "new.png", "note.nc.dse.json"):
         (folder / name).write_text(STRANGE)
     return folder
 
@@ -193,6 +193,7 @@ def test_no_door_replaces_a_strangers_file(command, small_sweep, small_results, 
     monkeypatch.setattr(importlib.import_module("dse.search.run"), "_searched", worked)
     monkeypatch.setattr("dse.measured.comparison.predict_cases", worked)
     monkeypatch.setattr("dse.plot.style.style", worked)
+    monkeypatch.setattr("dse.report.table.build", worked)
     monkeypatch.setattr("dse.calibrate.jobs.job_for", worked)
     search = strange.parent / "search.toml"
     search.write_text(small_sweep.read_text() + '[search]\nmethod = "random"\nevaluations = 1\n')
@@ -205,6 +206,7 @@ def test_no_door_replaces_a_strangers_file(command, small_sweep, small_results, 
         ["merge", strange / "r.nc"],
         ["search", search, "-o", strange / "r.nc"],
         ["plot", small_results[1], "-o", strange / "f.png"],
+        ["report", small_results[1], "-o", strange / "f.html"],
         ["predict", cases, "-o", strange / "p.csv"],
         ["validate", cases, "-o", strange / "p.csv"],
         ["calibrate", cases, "-o", strange / "t.toml"],

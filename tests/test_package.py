@@ -56,6 +56,7 @@ def test_wheel_holds_the_catalogue(tmp_path):
         archive.extractall(tmp_path / "installed")
     in_checkout = {p.relative_to(ROOT).as_posix() for p in (ROOT / "hw_catalog").rglob("*.toml")}
     assert {f"dse/{name}" for name in in_checkout} <= set(names)
+    assert {p.relative_to(ROOT).as_posix() for p in (ROOT / "dse" / "report" / "assets").iterdir()} <= set(names)
     assert not [name for name in names if not name.startswith(("dse/", "dse-"))]
     code = """
 import dse, jax

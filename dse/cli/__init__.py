@@ -22,6 +22,7 @@ from dse.cli import (
     names,
     plot,
     pools,
+    report,
     run,
     search,
     trace,
@@ -71,6 +72,7 @@ app.command()(calibration.validate)
 app.command()(calibration.calibrate)
 app.command()(plot.plot)
 app.command()(diff.diff)
+app.command()(report.report)
 app.command("list")(names.names)
 app.command()(bench.bench)
 app.add_typer(catalog.app, name="catalog")

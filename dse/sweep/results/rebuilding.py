@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-import operator
+import math
+from collections.abc import Container
 from typing import TYPE_CHECKING
 
 import jax
@@ -51,29 +51,71 @@ def designs_at(results: xr.Dataset, rows: np.ndarray, grid: Grid) -> Design:
 
     Raises InputError where the labels of a row are none of the grid's: a best mapping that there is none of.
     """
-    first = next(results.variables[name] for name in grid.spec.metrics if name in results.variables)
-    places = dict(zip(first.dims, np.unravel_index(rows, first.shape), strict=True))
-
-    def wanted(axis: Axis) -> np.ndarray:
-        name = variable_name(axis)
-        if name not in results.variables:
-            raise InputError("results", f"no variable {name!r}", "what dse run wrote", f"keep {name} in the dataset")
-        variable = results.variables[name]
-        found = variable.values[tuple(places[dim] for dim in variable.dims)]
-        return np.broadcast_to(found, np.shape(rows))
-
-    digits = [_matching([(labels(axis), wanted(axis)) for axis in one.axes]) for one in grid.dimensions]
-    parts = [(part_labels(axis, grid.mapping_values(axis)), wanted(axis)) for axis in grid.mapping_axes]
-    point = np.ravel_multi_index(digits, grid.shape) if digits else 0
-    values = grid.values(point * grid.table.n_mappings + _matching(parts))
+    values = grid.values(indices_at(results, rows, grid))
     return jax.tree.map(lambda leaf: np.broadcast_to(np.float32(leaf), np.shape(rows)), replace(grid.base, values))
 
 
-def _matching(columns: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+def indices_at(results: xr.Dataset, rows: np.ndarray, grid: Grid, continuous: Container[str] = ()) -> np.ndarray:
+    """Indices in the sweep of designs of a dataset.
+
+    Args:
+        results: see :func:`designs_at`.
+        rows: see there.
+        grid: of these results.
+        continuous: full paths of leaves that a search moved between the grid's points; no label is asked of them.
+
+    Raises InputError where the labels of a row are none of the grid's.
+    """
+
+    def wanted(axis: Axis) -> np.ndarray:
+        return labels_at(results, rows, grid, axis)
+
+    digits = [
+        _matching([(labels(axis), wanted(axis)) for axis in one.axes if axis.key not in continuous], np.shape(rows))
+        for one in grid.dimensions
+    ]
+    degrees, options = grid.table.degrees, grid.table.options
+    same = {axis.key: np.array(axis.values[:1]) for axis in grid.mapping_axes if axis.key not in degrees | options}
+    row, column, _ = (
+        _matching([(part_labels(axis, part[axis.key]), wanted(axis)) for axis in grid.mapping_axes if axis.key in part],
+                  np.shape(rows))
+        for part in (degrees, options, same)
+    )  # fmt: skip
+    if not grid.table.distinct[row, column].all():
+        raise _no_such_design()
+    point = np.ravel_multi_index(digits, grid.shape) if digits else 0
+    return grid.design_index(point * grid.table.n_rows + row, column)
+
+
+def labels_at(results: xr.Dataset, rows: np.ndarray, grid: Grid, axis: Axis) -> np.ndarray:
+    """What the labels of an axis say at rows of a dataset."""
+    name = variable_name(axis)
+    if name not in results.variables:
+        raise InputError("results", f"no variable {name!r}", "what dse run wrote", f"keep {name} in the dataset")
+    first = next(results.variables[name] for name in grid.spec.metrics if name in results.variables)
+    places = dict(zip(first.dims, np.unravel_index(rows, first.shape), strict=True))
+    variable = results.variables[name]
+    found = variable.values[tuple(places[dim] for dim in variable.dims)]
+    return np.broadcast_to(found, np.shape(rows))
+
+
+def _matching(columns: list[tuple[np.ndarray, np.ndarray]], shape: tuple[int, ...]) -> np.ndarray:
     """For each row, the first position where all (known, wanted) columns agree."""
-    same = functools.reduce(operator.and_, (known[:, None] == wanted for known, wanted in columns))
-    if not same.any(axis=0).all():
-        raise InputError(
-            "results", "a design that its specification does not have", "what dse run wrote", "run the sweep again"
-        )
-    return same.argmax(axis=0)
+    if not columns:
+        return np.zeros(shape, np.int64)
+    count = len(columns[0][0])
+    key = np.zeros(count + math.prod(shape), np.int64)  # one number for all labels of a position or row
+    for known, wanted in columns:
+        _, code = np.unique(np.concatenate([known, wanted.reshape(-1)]), return_inverse=True)
+        _, key = np.unique(key * (code.max(initial=0) + 1) + code, return_inverse=True)
+    known, first = np.unique(key[:count], return_index=True)
+    found = np.searchsorted(known, key[count:]).clip(max=len(known) - 1)
+    if not (known[found] == key[count:]).all():
+        raise _no_such_design()
+    return first[found].reshape(shape)
+
+
+def _no_such_design() -> InputError:
+    return InputError(
+        "results", "a design that its specification does not have", "what dse run wrote", "run the sweep again"
+    )

@@ -1,0 +1,43 @@
+"""``dse report``: results as one page to explore."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dse.cli.status import report_errors
+from dse.errors import InputError
+
+#: Ending of pages.
+_ENDING = ".html"
+
+
+@report_errors
+def report(
+    results: Annotated[Path, typer.Argument(metavar="RESULTS.nc", help="Results of dse run or dse search.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File ending in .html [default: beside the results].")
+    ] = None,
+    points: Annotated[
+        int, typer.Option(min=1_000, max=2_000_000, help="Designs that the page holds at most.")
+    ] = 200_000,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")] = False,
+) -> None:
+    """Write a page that explores results: one HTML file, which needs no network.
+
+    Any two metrics against each other, constraints, the Pareto front, every design with its parts, two side by side;
+    and of each the lines that evaluate and launch it. Needs the extra report.
+    """
+    from dse import outputs
+    from dse import report as explorer
+    from dse.sweep import open_results
+
+    place = output or results.with_suffix(_ENDING)
+    if place.suffix.lower() != _ENDING:
+        raise InputError("--output", place.name, f"a name ending in {_ENDING}", f"write {place.with_suffix(_ENDING)}")
+    outputs.checked(place, force, [results])
+    with open_results(results) as dataset:
+        held = explorer.write(dataset, place, points, force, [results])
+    print(f"{place} ({held:,} designs, {place.stat().st_size / 2**20:.1f} MiB)")

@@ -1,0 +1,72 @@
+"""Every sort of results becomes a table: whatever was kept, of searches too."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from dse import report
+from dse.report import lines, table
+from dse.spec import search
+from dse.sweep import execute, open_results
+from dse.sweep.results.rebuilding import designs_at, grid_of
+from tests.conftest import SMALL_SWEEP
+from tests.report.results import planned
+from tests.report.test_lines import differences, line_of, parsed, toml_of
+from tests.sweep import toy
+from tests.sweep.test_dataset import ALL_MODES, AXES
+from tests.sweep.toy import sweep
+
+OBJECTIVES = '[objective]\nminimize = ["step_time", "peak_memory * n_devices"]'
+
+
+@pytest.mark.parametrize("keep", ALL_MODES)
+def test_whatever_was_kept(keep, tmp_path):
+    """The toy model's results in every mode: numbers in place, lines of some designs as the grid has them."""
+    few = AXES.replace('virtual_stages = "divisors"\n', "").replace('"selective", ', "")
+    execute(sweep(few, more=OBJECTIVES), output=tmp_path / "r.nc", keep=keep, study=toy.STUDY)
+    with open_results(tmp_path / "r.nc") as results:
+        shown = table.build(results, 2000)
+        time = results.step_time.values.reshape(-1)
+        np.testing.assert_array_equal(shown.column("step_time").values, time[shown.rows])
+        assert shown.start["x"] == "step_time" and shown.start["y"] == "peak_memory * n_devices"
+        moving, same = {c.label for c in shown.columns if c.kind == "axis"}, dict(shown.facts)
+        assert {"tp", "workload", "memory bandwidth", "dp", "n devices"} <= moving | {*same} and not moving & {*same}
+        made = lines.build(shown)
+        assert not made.why
+        grid = grid_of(results)
+        designs = designs_at(results, shown.rows, grid)
+        for row in range(0, shown.size, max(1, shown.size // 5)):
+            wanted = _one(designs, row)
+            assert not differences(parsed(line_of(made, row), shown.study), wanted, shown.study)
+
+
+def _one(designs, row):
+    """One of designs whose leaves are arrays."""
+    import jax
+
+    return jax.tree.map(lambda leaf: leaf[row], designs)
+
+
+def test_a_search_with_a_continuous_axis(tmp_path):
+    """Its front, with what lies between the points of the grid."""
+    continuous = '[axes]\nmemory.bandwidth = { from = "1 TB/s", to = "3 TB/s", continuous = true }'
+    text = SMALL_SWEEP.replace("[axes]", continuous) + '[search]\nmethod = ["random"]\n'
+    found, _, _ = planned(search.from_text(text).sweep, 9)
+    bandwidth = np.linspace(1e12, 3e12, found.sizes["design"]).astype(np.float32)
+    plain = found.reset_index("design").reset_coords()
+    plain["memory_bandwidth"] = ("design", bandwidth, plain.memory_bandwidth.attrs)
+    inside = [str(name) for name, values in plain.data_vars.items() if values.dims == ("design",) and name != "design"]
+    front = plain[inside].rename({name: f"front_{name}" for name in inside})
+    results = front.assign({name: plain[name] for name in plain.data_vars if plain[name].dims == ()})
+    results = results.assign_coords(searcher=["random"], seed=[0]).assign_attrs(specification=text)
+    shown = table.build(results, 1000)
+    made = lines.build(shown)
+    assert not made.why and isinstance(shown.results, xr.Dataset)
+    for row in range(shown.size):
+        design = parsed(line_of(made, row), shown.study)
+        assert np.float32(design.system.accelerator.memory.bandwidth) == bandwidth[row]
+        assert design.mapping.tp == found.tp.values[row]
+        assert "[search]" not in toml_of(made, shown, row)
+    assert report.write(results, tmp_path / "search.html") == shown.size
