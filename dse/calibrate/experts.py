@@ -105,12 +105,12 @@ class Found(NamedTuple):
 
 def rows_of(compared: Sequence[Comparison]) -> Rows | None:
     """The timed rows of mixtures of experts whose stacks have levels to fit; None where there are none."""
-    kept = [c for c in compared if is_timed(c) and c.prediction.completed.get("software", "") in STACKS]
+    kept = [c for c in compared if is_timed(c) and c.prediction.stack in STACKS]
     kept = [c for c in kept if c.prediction.chosen.workload.experts is not None]
     if not kept:
         return None
     designs = [c.prediction.chosen for c in kept]
-    stacks = [c.prediction.completed["software"] for c in kept]
+    stacks = [c.prediction.stack for c in kept]
     waits = [leaf(d, HOST) > 0.0 for d in designs]
     times = np.array([step_time(c) for c in kept])
     reached = np.array([c.prediction.metrics["mfu"] * c.prediction.metrics["step_time"] for c in kept]) / times

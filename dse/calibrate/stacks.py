@@ -48,10 +48,11 @@ def errors_by_source(found: Calibration) -> list[SourceErrors]:
 
 
 def parts(found: Calibration) -> dict[str, np.ndarray]:
-    """Name → which rows: of each source, with a mapping as stated or completed by search, all."""
+    """Name → which rows: of each source, with a mapping as stated or completed by search, all; none without rows."""
     sources, completed = found.rows.sources, found.rows.completed
     by_source = {source: sources == source for source in sorted(set(sources))}
-    return by_source | {STATED: ~completed, COMPLETED: completed, "all": np.ones(len(sources), bool)}
+    by_mapping = {name: rows for name, rows in ((STATED, ~completed), (COMPLETED, completed)) if rows.any()}
+    return by_source | by_mapping | {"all": np.ones(len(sources), bool)}
 
 
 def _errors(found: Calibration, name: str, part: np.ndarray) -> SourceErrors:

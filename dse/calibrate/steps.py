@@ -178,16 +178,16 @@ def rows_of(compared: Sequence[Comparison], chips: dict[object, str], levelled: 
 
     What stacks are fitted with says nothing of experts.
     """
-    kept = [c for c in compared if is_timed(c) and c.prediction.completed.get("software", "") not in (*NOT_FITTED, "")]
+    kept = [c for c in compared if is_timed(c) and c.prediction.stack not in (*NOT_FITTED, "")]
     kept = [c for c in kept if is_plain(c.prediction.chosen.workload)]
-    kept = [c for c in kept if (lineage_of(c.prediction.completed["software"]) in LEVELLED) == levelled]
+    kept = [c for c in kept if (lineage_of(c.prediction.stack) in LEVELLED) == levelled]
     if not kept:
         raise InputError("calibrate", "no measured step that can be predicted", "training rows", "see dse validate")
     designs = [c.prediction.design for c in kept if c.prediction.design is not None]
     return Rows(
         alike=rows_alike(designs),
         measured=np.log([step_time(c) for c in kept]),
-        stacks=np.array([c.prediction.completed["software"] for c in kept]),
+        stacks=np.array([c.prediction.stack for c in kept]),
         families=np.array([chips[d.system.accelerator.matrix_rate, d.system.accelerator.cores] for d in designs]),
         sources=np.array([c.source for c in kept]),
         groups=[tuple(float(_leaf(d, path)) for path in _CONFIGURATION) for d in designs],

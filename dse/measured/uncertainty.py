@@ -58,13 +58,18 @@ class Interval(NamedTuple):
     high: float
 
 
-@functools.cache
 def uncertainty_of(software: str) -> Uncertainty:
-    """What is open for predictions with a stack of the catalogue."""
+    """What is open for predictions with a stack of the catalogue, as its file is now."""
     entry = catalog.entry("software", software)
-    paths = {path.rpartition(".")[2]: path for path in leaves() if path.startswith("software.")}
+    paths = _software_leaves()
     spreads = {paths[name]: found.spread for name, found in entry.values.items() if found.spread and name in paths}
     return Uncertainty(spreads, float(entry.value("residual", 0.0)))
+
+
+@functools.cache
+def _software_leaves() -> dict[str, str]:
+    """Name of a leaf of the software → its path."""
+    return {path.rpartition(".")[2]: path for path in leaves() if path.startswith("software.")}
 
 
 def served_half_width(software: str, metric: str, share: float = SHARE) -> float | None:

@@ -11,6 +11,8 @@ import pytest
 from dse import catalog
 from dse.calibrate import stacks, steps
 from dse.errors import InputError
+from dse.measured import predict_cases, read_cases
+from dse.measured.comparison import compare_predictions
 from dse.measured.names import Lookup
 
 PUBLISHED = sorted((Path(__file__).parents[1] / "published").glob("*20*.csv"))
@@ -40,6 +42,22 @@ def test_the_fit_is_a_minimum(found):
     start = found.solution.z + 0.3
     again = steps.solve(found.rows, found.own, found.rows.weights, start)
     assert np.abs(again.errors - found.solution.errors).max() < 0.01
+
+
+def test_rows_that_state_their_stack_are_fitted(tmp_path):
+    table = tmp_path / "ours.csv"
+    table.write_text(
+        "model,system,software,n_gpus,global_batch,seq_len,tp,pp,micro_batch,vp,recompute,iteration_s_measured\n"
+        "gpt-22b,selene,megatron-2022,8,4,2048,8,1,4,1,full,1.42\n"
+    )
+    rows = steps.rows_of(compare_predictions(predict_cases(read_cases(table))), Lookup().chips)
+    assert list(rows.stacks) == ["megatron-2022"]
+
+
+def test_tables_whose_rows_state_their_mapping_have_errors(found, monkeypatch):
+    monkeypatch.setattr(steps.Rows, "completed", np.zeros(len(found.rows.measured), bool))
+    names = [errors.source for errors in stacks.errors_by_source(found)]
+    assert stacks.STATED in names and stacks.COMPLETED not in names
 
 
 def test_rows_without_weight_say_nothing(found):

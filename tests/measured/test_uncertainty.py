@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 
 import numpy as np
 import pytest
@@ -72,6 +73,16 @@ def test_stacks_say_what_is_open(stack):
     assert 0.01 <= found.residual < 0.3
     assert {"software.matrix_slowdown", "software.host_time"} <= found.spreads.keys()
     assert all(0.0 < spread < 2.0 for spread in found.spreads.values())
+
+
+def test_a_stack_that_is_calibrated_again_has_its_new_residual(tmp_path, monkeypatch):
+    """Within one process: what a notebook predicts after a calibration."""
+    (tmp_path / "software").mkdir()
+    ours, text = tmp_path / "software" / "ours.toml", catalog.entry("software", "megatron-2022").path.read_text()
+    monkeypatch.setenv("DSE_CATALOG", str(tmp_path))
+    for residual in (0.25, 0.125):
+        ours.write_text(re.sub(r"(?m)^residual = .*$", f"residual = {residual:<5}", text))
+        assert uncertainty_of("ours").residual == residual
 
 
 def test_intervals_of_serving_are_by_engine_and_kind_of_figure():
