@@ -57,6 +57,7 @@ class Summary:
     finished: str = ""  #: when the file was made, if it was there already
     shard: str = ""  #: the share of the sweep, if it was not the whole
     lacks: str = ""  #: what the stacks lack of the options that the sweep lists, in one line
+    n_unranked: int = 0  #: feasible designs an objective of which is no finite number: the model has failed there
     damaged: bool = False  #: whether there were results that were not as they had been written
 
     @property
@@ -93,7 +94,10 @@ class Summary:
     def caution(self) -> str:
         """What a reader of the best designs must know, in one line; empty where there is nothing."""
         found = [text for text in (self.study.caution(design.metrics) for design in self.best) if text]
-        return f"{len(found)} of the {len(self.best)} best designs: {found[0]}" if found else ""
+        told = [f"{len(found)} of the {len(self.best)} best designs: {found[0]}"] if found else []
+        if self.n_unranked:
+            told.append(f"{self.n_unranked:,} designs can run but have no finite objective: they are not ranked")
+        return "; ".join(told)
 
     @property
     def rate(self) -> float:
@@ -108,6 +112,7 @@ def of_part(grid: Grid, keep: Keep, part: Part, **others: Any) -> Summary:
         n_designs=grid.n_designs,
         n_feasible=int(part.counts[0]),
         reasons=reasons(part.counts, grid.spec.study),
+        n_unranked=int(part.counts[-1]),
         best=tuple(_best_designs(grid, part)),
         objective=grid.spec.objectives[0].expression.text,
         keep=str(keep),
@@ -125,6 +130,7 @@ def of_shard(grid: Grid, counts: np.ndarray, n_designs: int, shard: Shard, **oth
         n_designs=n_designs,
         n_feasible=int(counts[0]),
         reasons=reasons(counts, grid.spec.study),
+        n_unranked=int(counts[-1]),
         best=(),
         objective=grid.spec.objectives[0].expression.text,
         keep="",
@@ -145,6 +151,7 @@ def of_file(grid: Grid, target: Path, attributes: dict[str, Any]) -> Summary:
         n_designs=int(attributes["designs"]),
         n_feasible=int(attributes["feasible_designs"]),
         reasons=json.loads(attributes["infeasible_by_reason"]),
+        n_unranked=int(attributes.get("unranked_designs", 0)),
         seconds=dict.fromkeys(("trace", "compile", "run", "write", "total"), 0.0),
         n_programs=0,
         resumed=int(attributes["designs"]),
@@ -275,6 +282,7 @@ def attributes(grid: Grid, summary: Summary, identity: dict[str, str]) -> dict[s
         "designs": summary.n_designs,
         "feasible_designs": summary.n_feasible,
         "infeasible_by_reason": json.dumps(summary.reasons),
+        **({"unranked_designs": summary.n_unranked} if summary.n_unranked else {}),
         "best_designs": " ".join(str(design.index) for design in summary.best),
         "best_values": " ".join(repr(design.value) for design in summary.best),
         **provenance(grid),
