@@ -13,7 +13,7 @@ ENERGY ?= ../shared/reference/measured/energy.csv
 JOBS   ?= 2
 FUZZ   ?= 2000
 
-.PHONY: run test test-slow test-browser docs site calibrate notebooks check-lowest fuzz bench bench-check search-bench test-search lint clean help
+.PHONY: run test test-slow test-browser docs site calibrate notebooks check-lowest fuzz bench bench-check search-bench test-search test-faults dist-bench lint clean help
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.installed  ## run the standard sweep (SWEEP=…)
@@ -72,6 +72,12 @@ test-search: $(VENV)/.installed-test  ## run the tests of search that take long
 search-bench: $(VENV)/.installed-test  ## enumerate the suite of search, run every method on it, write docs/search.md
 	$(BIN)/python -m benchmarks.search docs/search.json
 	$(BIN)/python -m docs.make.search docs/search.md
+
+test-faults: $(VENV)/.installed-test  ## run the tests of faults: real runs that are killed, starved and damaged
+	$(BIN)/python -m pytest tests/test_faults.py tests/sweep/test_cluster.py tests/sweep/test_damage.py -m "slow or not slow"
+
+dist-bench: $(VENV)/.installed-test  ## measure workers against shards, write docs/many_machines.md
+	$(BIN)/python -m docs.make.many_machines docs/many_machines.md
 
 lint: $(VENV)/.installed-lint  ## check style and types: ruff and mypy
 	$(BIN)/ruff check dse benchmarks docs tests notebooks

@@ -13,7 +13,8 @@ NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE)))
 
 
 def test_every_line_names_a_test():
-    lines = [line for line in PAGE.splitlines() if line.startswith("| ")][2:]
+    heads = ("| what ", "| fault ", "| --- ")
+    lines = [line for line in PAGE.splitlines() if line.startswith("| ") and not line.startswith(heads)]
     assert len(lines) > 40
     for line in lines:
         assert re.fullmatch(r"\| .+ \| `tests/\S+::\w+`(, `tests/\S+::\w+`)* \|", line), line

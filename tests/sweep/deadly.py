@@ -1,7 +1,7 @@
-"""Loaded by workers under test when they start: shares that the file of this name lists kill them, or fail.
+"""Loaded by workers under test when they start: blocks that a file lists kill them, fail, or take a while.
 
 Lines of the file ``$DSE_TEST_DEADLY``: first and last outer index, and ``kill``, ``once`` (kill, but only the first
-time) or ``fail``.
+time), ``fail``, ``slow`` or ``wait`` (for the file to go).
 """
 
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 from dse.sweep.reduce import computation
 
 
-def dask_setup(worker):
+def dask_setup(worker=None):
     """Dask calls this in every worker that starts, also in one that takes the place of a dead one."""
     part = computation.Computation.part
 
@@ -25,8 +25,11 @@ def dask_setup(worker):
                     raise RuntimeError("poisoned")
                 if what == "once":
                     path.unlink()
-                time.sleep(0.5)  # one that dies as it starts is not replaced at once
-                os.kill(os.getpid(), signal.SIGKILL)
+                time.sleep(0.5)  # a worker that dies as it starts is not replaced at once
+                while what == "wait" and path.exists():
+                    time.sleep(0.05)
+                if what in ("kill", "once"):
+                    os.kill(os.getpid(), signal.SIGKILL)
         return part(self, block)
 
     computation.Computation.part = deadly

@@ -1,11 +1,17 @@
 """Sweeps on the workers of a Dask cluster: the file is that of one process, byte for byte, whoever dies meanwhile."""
 
+import ast
+import inspect
 import os
 import re
 import sys
+from pathlib import Path
 
 import pytest
+import typer
 
+import dse
+from dse.cli import app
 from dse.errors import IncompleteError, InputError
 from dse.sweep import Interrupted, Shard, cluster, perform, perform_shard, plan
 from dse.sweep.store.manifest import lines
@@ -136,3 +142,21 @@ def test_without_the_extra_it_is_named(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"pip install 'dse\[dist\]'"):
         perform(spec(), tmp_path / "r.nc", study=toy.STUDY, workers=2)
     cluster.library.cache_clear()
+
+
+def test_what_the_page_says_exists():
+    """Commands of the page have the options that it names, its Python compiles and calls what there is."""
+    page = (Path(__file__).parents[2] / "docs" / "many_machines.md").read_text(encoding="utf-8")
+    known = {option for name in ("run", "merge") for option in options_of(name)}
+    named = set(re.findall(r"--[a-z][\w-]*", " ".join(re.findall(r"dse (?:run|merge) [^`\n|]*", page))))
+    assert {"--workers", "--scheduler", "--shard"} <= named <= known
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    found = (node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call))
+    calls = [call for call in found if ast.unparse(call.func) == "dse.run"]
+    assert calls
+    for call in calls:
+        assert {keyword.arg for keyword in call.keywords} <= set(inspect.signature(dse.run).parameters)
+
+
+def options_of(name):
+    return {option for known in typer.main.get_command(app).commands[name].params for option in known.opts}

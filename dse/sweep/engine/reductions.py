@@ -24,7 +24,7 @@ class Scores(NamedTuple):
     outer_best: Array  #: [objective, outer] the least along the inner product
     inner_best: Array  #: [objective, inner] the least along the outer indices
     candidates: Array  #: [outer] whether some design there is feasible and not worse than a pivot in every objective
-    counts: Array  #: feasible designs, then designs by bit of infeasible_reason
+    counts: Array  #: feasible designs, designs by bit of infeasible_reason, feasible designs that have no finite score
     below: Array | None = None  #: [objective, threshold] how many scores are below, where that is asked for
 
 
@@ -98,12 +98,14 @@ def _worse(scores: tuple[Array, ...], pivots: Array) -> Array:
 
 
 def _count(reasons: Array, feasible_bit: int) -> Array:
-    """How many designs have each bit, the feasible first.
+    """How many designs have each bit, the feasible first; after those of reasons what cannot be ranked.
 
     Three bits are spread over a word, ten places apart, so that one sum along a few rows counts all three.
     """
     spread, ones = 1 | 1 << 9 | 1 << 18, 1 | 1 << 10 | 1 << 20
     grouped, counts = _few_rows(reasons), []
-    for first in range(0, feasible_bit.bit_length(), 3):
+    n_reasons = feasible_bit.bit_length() - 1
+    for first in range(0, n_reasons + 2, 3):
         counts.append(_unpacked((((grouped >> first & 7) * spread) & ones).sum(axis=1, dtype=jnp.int32)))
-    return jnp.roll(jnp.concatenate(counts)[: feasible_bit.bit_length()], 1)
+    by_bit = jnp.concatenate(counts)
+    return by_bit[jnp.array([n_reasons, *range(n_reasons), n_reasons + 1])]

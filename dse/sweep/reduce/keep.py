@@ -40,7 +40,7 @@ class Part(NamedTuple):
     index: np.ndarray  # type: ignore[assignment]  #: [design] int64; not the method of tuples
     values: np.ndarray  #: [metric of ``spec.metrics``, design] float32; reasons, below 2^24, are exact
     scores: np.ndarray  #: [objective, design] float32, the smaller the better, infinite when infeasible
-    counts: np.ndarray  #: int64: feasible designs of the block, then designs by :attr:`~dse.study.Study.reason_bits`
+    counts: np.ndarray  #: int64: feasible designs, designs by :attr:`~dse.study.Study.reason_bits`, unranked ones
     least: np.ndarray  #: [objective, position] float32: the block's least scores, see :func:`minima.axes_of`
     edges: np.ndarray  #: [objective, bins + 1] float32: the same for all blocks; no columns without a histogram
     histogram: np.ndarray  #: [objective, bin] int64: feasible designs of the block
@@ -147,7 +147,7 @@ def _selected(
     place = line * grid.table.n_columns + nest.place_of_column()[column]
     reason = np.asarray(metrics.infeasible_reason).reshape(-1)[place]
     scores = _scored(objectives, place, reason)
-    counts, least = _count(reason, grid.spec.study), _least(nest, block, place, scores)
+    counts, least = _count(reason, scores, grid.spec.study), _least(nest, block, place, scores)
     reduced = counts, least, edges, _histogram(grid, scores, edges)
     index = grid.first_design(block.start) + np.arange(len(place))
     if keep.mode == "feasible":
@@ -188,14 +188,15 @@ def _histogram(grid: Grid, scores: np.ndarray, edges: np.ndarray) -> np.ndarray:
 
 
 def no_counts(study: Study) -> np.ndarray:
-    """Counts of no designs: feasible ones, then by reason."""
-    return np.zeros(1 + len(study.reason_bits), np.int64)
+    """Counts of no designs: feasible ones, by reason, feasible ones that cannot be ranked."""
+    return np.zeros(2 + len(study.reason_bits), np.int64)
 
 
-def _count(reason: np.ndarray, study: Study) -> np.ndarray:
-    """Feasible designs, then designs by reason."""
+def _count(reason: np.ndarray, scores: np.ndarray, study: Study) -> np.ndarray:
+    """Feasible designs, designs by reason, feasible designs an objective of which is no finite number."""
+    unranked = np.count_nonzero((reason == 0) & ~np.isfinite(scores).all(axis=0))
     by_reason = (np.count_nonzero(reason & bit) for bit in study.reason_bits.values())
-    return np.array([np.count_nonzero(reason == 0), *by_reason], np.int64)
+    return np.array([np.count_nonzero(reason == 0), *by_reason, unranked], np.int64)
 
 
 # --- winners ----------------------------------------------------------------------------------------------

@@ -58,6 +58,7 @@ class Summary:
     shard: str = ""  #: the share of the sweep, if it was not the whole
     lacks: str = ""  #: what the stacks lack of the options that the sweep lists, in one line
     outside: str = ""  #: in what the best designs lie outside of what their stack was fitted to, in one line
+    n_unranked: int = 0  #: feasible designs an objective of which is no finite number: the model has failed there
     damaged: bool = False  #: whether there were results that were not as they had been written
 
     @property
@@ -94,7 +95,10 @@ class Summary:
     def caution(self) -> str:
         """What a reader of the best designs must know, in one line; empty where there is nothing."""
         found = [text for text in (self.study.caution(design.metrics) for design in self.best) if text]
-        return f"{len(found)} of the {len(self.best)} best designs: {found[0]}" if found else ""
+        told = [f"{len(found)} of the {len(self.best)} best designs: {found[0]}"] if found else []
+        if self.n_unranked:
+            told.append(f"{self.n_unranked:,} designs can run but have no finite objective: they are not ranked")
+        return "; ".join(told)
 
     @property
     def rate(self) -> float:
@@ -110,6 +114,7 @@ def of_part(grid: Grid, keep: Keep, part: Part, **others: Any) -> Summary:
         n_designs=grid.n_designs,
         n_feasible=int(part.counts[0]),
         reasons=reasons(part.counts, grid.spec.study),
+        n_unranked=int(part.counts[-1]),
         best=best,
         outside=_outside(grid, best),
         objective=grid.spec.objectives[0].expression.text,
@@ -128,6 +133,7 @@ def of_shard(grid: Grid, counts: np.ndarray, n_designs: int, shard: Shard, **oth
         n_designs=n_designs,
         n_feasible=int(counts[0]),
         reasons=reasons(counts, grid.spec.study),
+        n_unranked=int(counts[-1]),
         best=(),
         objective=grid.spec.objectives[0].expression.text,
         keep="",
@@ -149,6 +155,7 @@ def of_file(grid: Grid, target: Path, attributes: dict[str, Any]) -> Summary:
         n_designs=int(attributes["designs"]),
         n_feasible=int(attributes["feasible_designs"]),
         reasons=json.loads(attributes["infeasible_by_reason"]),
+        n_unranked=int(attributes.get("unranked_designs", 0)),
         seconds=dict.fromkeys(("trace", "compile", "run", "write", "total"), 0.0),
         n_programs=0,
         resumed=int(attributes["designs"]),
@@ -305,6 +312,7 @@ def attributes(grid: Grid, summary: Summary, identity: dict[str, str]) -> dict[s
         "designs": summary.n_designs,
         "feasible_designs": summary.n_feasible,
         "infeasible_by_reason": json.dumps(summary.reasons),
+        **({"unranked_designs": summary.n_unranked} if summary.n_unranked else {}),
         "best_designs": " ".join(str(design.index) for design in summary.best),
         "best_values": " ".join(repr(design.value) for design in summary.best),
         **provenance(grid),

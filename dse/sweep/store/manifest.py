@@ -65,7 +65,7 @@ def key(identity: dict[str, str], blocks: list[range]) -> str:
 
 def reasons(counts: Any, study: Study) -> dict[str, int]:
     """Designs by infeasibility reason, those that occur, of the counts of a part."""
-    return {name: int(count) for name, count in zip(study.reason_bits, counts[1:], strict=True) if count}
+    return {name: int(count) for name, count in zip(study.reason_bits, counts[1:-1], strict=True) if count}
 
 
 class Manifest:
@@ -93,6 +93,8 @@ class Manifest:
         """Tell that the part of a block is on disk."""
         seconds, self._last = time.perf_counter() - self._last, time.perf_counter()
         counts = {"feasible": int(part.counts[0]), "infeasible_by_reason": reasons(part.counts, self._study)}
+        if part.counts[-1]:
+            counts["unranked"] = int(part.counts[-1])
         self._append({"block": [block.start, block.stop], "seconds": round(seconds, 6)} | counts)
 
     def failed(self, block: range, error: BaseException) -> None:
