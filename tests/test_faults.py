@@ -20,7 +20,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import pytest
 
-from benchmarks.dist import workers_of
+from benchmarks.workers import workers_of
 from dse.errors import IncompleteError
 from dse.sweep import perform
 from dse.sweep.engine.engine import Engine

@@ -1,0 +1,212 @@
+"""Sweeps on many processes: workers against shards, a worker that is killed, what a shard costs, memory over time.
+
+``python -m benchmarks.workers`` prints it all as JSON; ``python -m docs.make.many_machines`` writes the page.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from benchmarks.rates.runs import SMALLER, _by_step_time, _with_counts
+from benchmarks.rates.sweeps import LARGE_SWEEP
+
+#: What is kept of a billion designs.
+_KEEP = "top:10"
+
+#: Values of the three axes of the sweep that is timed: about 2.7e8 designs.
+_COUNTS = (15, 38, 8)
+
+#: Rounds of workers against shards, in turn: the fastest of each counts.
+_ROUNDS = 2
+
+
+def measure() -> dict[str, Any]:
+    """Everything, in one run: seconds, bytes, and what they were measured on."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        sweep = folder / "sweep.toml"
+        text = _by_step_time(LARGE_SWEEP.read_text(encoding="utf-8"))
+        sweep.write_text(_with_counts(text, _COUNTS), encoding="utf-8")
+        memory = memory_over_time(folder)  # compiles too: the others find their programs
+        one = _timed(lambda: _run(folder, sweep, "one.nc"))
+        shards, workers = [], []
+        for i in range(_ROUNDS):
+            shards.append(_timed(lambda i=i: _two_shards(folder, sweep, f"shards-{i}.nc")))
+            workers.append(_timed(lambda i=i: _run(folder, sweep, f"workers-{i}.nc", "--workers", "2")))
+        killed = _timed(lambda: _run(folder, sweep, "killed.nc", "--workers", "2", watch=_killing_one(folder)))
+        told = json.loads((folder / "workers-0.json").read_text())
+        files = (folder / f"{name}.nc" for name in ("one", "shards-0", "workers-0", "killed"))
+        digests = {hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+        return {
+            "designs": told["n_designs"], "same_bytes": len(digests) == 1, "one_seconds": one,
+            "shards_seconds": min(shards), "workers_seconds": min(workers),
+            "workers_to_shards": min(workers) / min(shards), "killed_seconds": killed,
+            "start_seconds": told["seconds"]["start"], "one_rate": told["n_designs"] / one,
+            **memory, **_shard_cost(folder), **_circumstances(),
+        }  # fmt: skip
+
+
+def memory_over_time(folder: Path) -> dict[str, float]:
+    """Resident memory of one process that ranks a billion designs: its peak, and how fast it grows at the end."""
+    found: dict[str, float] = {}
+    sweep = folder / "billion.toml"
+    sweep.write_text(_by_step_time(LARGE_SWEEP.read_text(encoding="utf-8")), encoding="utf-8")
+    _run(folder, sweep, "billion.nc", watch=found.update)
+    return found
+
+
+def _circumstances() -> dict[str, Any]:
+    return {"cores": len(os.sched_getaffinity(0)), "load": os.getloadavg()[0], "date": date.today().isoformat()}
+
+
+def _timed(do: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    do()
+    return time.perf_counter() - began
+
+
+# --- runs -------------------------------------------------------------------------------------------------
+
+
+def _start(folder: Path, *arguments: str, told: str) -> subprocess.Popen[bytes]:
+    environment = os.environ | {"DSE_CACHE": str(folder / "cache")}
+    with (folder / told).open("wb") as out, (folder / f"{told}.err").open("wb") as err:
+        return subprocess.Popen([sys.executable, "-m", "dse", *arguments], stdout=out, stderr=err, env=environment)
+
+
+def _ended(running: subprocess.Popen[bytes]) -> None:
+    if running.wait():
+        raise RuntimeError(f"{running.args} ended with status {running.returncode}")
+
+
+def _run(folder: Path, sweep: Path, output: str, *options: str, watch: Callable[[Any], None] | None = None) -> None:
+    """``dse run --json`` in a process of its own; ``watch`` gets its resident memory, or the process itself."""
+    told = output.replace(".nc", ".json")
+    arguments = ("run", str(sweep), "-o", str(folder / output), "--keep", _KEEP, "--no-figure", "--json", *options)
+    running = _start(folder, *arguments, told=told)
+    if isinstance(watch, _Killer):
+        watch(running)
+        return _ended(running)
+    with _resident(running.pid) as found:
+        _ended(running)
+    return watch(found) if watch else None
+
+
+def _two_shards(folder: Path, sweep: Path, output: str) -> None:
+    """Two processes at once, a share each, then the merge."""
+    common = ("run", str(sweep), "-o", str(folder / output), "--keep", _KEEP, "--no-figure")
+    both = [_start(folder, *common, "--shard", f"{i}/2", told=f"shard-{i}.json") for i in (1, 2)]
+    for running in both:
+        _ended(running)
+    _ended(_start(folder, "merge", str(folder / output), "--no-figure", told="merge.json"))
+
+
+class _Killer:
+    """Kills one worker of a run when half of the parts are there."""
+
+    def __init__(self, folder: Path) -> None:
+        self._parts = folder / "killed.nc.parts"
+
+    def __call__(self, running: subprocess.Popen[bytes]) -> None:
+        """Wait for half of the parts, then kill."""
+        while running.poll() is None and len(list(self._parts.glob("*.npz"))) < 16:
+            time.sleep(0.05)
+        workers = workers_of(running.pid)
+        if workers:
+            os.kill(workers[0], signal.SIGKILL)
+
+
+def _killing_one(folder: Path) -> _Killer:
+    return _Killer(folder)
+
+
+def workers_of(driver: int) -> list[int]:
+    """Processes of the workers that a driver has spawned: the children that have spawned nothing but compute."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == driver:
+                command = (stat.parent / "cmdline").read_bytes()
+                if b"spawn_main" in command:
+                    found.append(int(stat.parent.name))
+    return sorted(found)
+
+
+# --- memory -----------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _resident(pid: int) -> Iterator[dict[str, float]]:
+    """Resident memory of a process each second: its peak, and bytes a second that it grows by in the later half."""
+    taken: list[tuple[float, float]] = []
+    found: dict[str, float] = {}
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(1.0):
+            with contextlib.suppress(OSError, IndexError):
+                pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+                taken.append((time.monotonic(), pages * os.sysconf("SC_PAGE_SIZE")))
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield found
+    finally:
+        over.set()
+        thread.join()
+        found |= _growth([one for one in taken if one[1]])
+
+
+def _growth(taken: list[tuple[float, float]]) -> dict[str, float]:
+    """Of the samples of the later two thirds, by least squares: before that programs are loaded."""
+    import numpy as np
+
+    later = np.array(taken[len(taken) // 3 :])
+    slope = np.polyfit(later[:, 0] - later[0, 0], later[:, 1], 1)[0] if len(later) > 2 else 0.0
+    peak = max((size for _, size in taken), default=0.0)
+    return {"memory_peak_bytes": peak, "memory_growth_bytes_per_second": float(slope), "memory_samples": len(taken)}
+
+
+# --- what a shard costs -----------------------------------------------------------------------------------
+
+
+def _shard_cost(folder: Path) -> dict[str, float]:
+    """Seconds that one more shard takes a worker: the same sweep as few and as many, in processes of their own."""
+    sweep = folder / "smaller.toml"
+    text = _by_step_time(LARGE_SWEEP.read_text(encoding="utf-8"))
+    sweep.write_text(_with_counts(text, SMALLER["1e8"]), encoding="utf-8")
+    code = (
+        "import sys, json; from dse.sweep import cluster, perform\n"
+        "if __name__ == '__main__':\n"
+        "    cluster._CHUNKS_A_SHARE, cluster._SHARES_A_WORKER = 1, int(sys.argv[1])\n"
+        f"    s = perform(sys.argv[2], sys.argv[3], keep='{_KEEP}', workers=2, fresh=True)[1]\n"
+        "    print(json.dumps(s.seconds))\n"
+    )
+    program = folder / "shards.py"
+    program.write_text(code, encoding="utf-8")
+
+    def seconds(shares: int) -> float:
+        arguments = [sys.executable, str(program), str(shares), str(sweep), str(folder / "cost.nc")]
+        environment = os.environ | {"DSE_CACHE": str(folder / "cache")}
+        path = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
+        environment["PYTHONPATH"] = path
+        done = subprocess.run(arguments, capture_output=True, text=True, check=True, env=environment)
+        return json.loads(done.stdout.splitlines()[-1])["run"]
+
+    few, many = 4, 64
+    seconds(few)
+    return {"shard_cost_seconds": max(seconds(many) - seconds(few), 0.0) / (many - few)}
