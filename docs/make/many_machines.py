@@ -47,7 +47,7 @@ def _pays(found: dict[str, Any], machines: int) -> float:
 
 if __name__ == "__main__":
     parser = page_parser(__doc__)
-    parser.add_argument("--measured", type=Path, metavar="FILE.json", help="what python -m benchmarks.workers has printed")
+    parser.add_argument("--measured", type=Path, metavar="FILE.json", help="what benchmarks.workers has printed")
     asked = parser.parse_args()
     measured = json.loads(asked.measured.read_text(encoding="utf-8")) if asked.measured else measure()
     asked.page.write_text(fill(asked.page.read_text(encoding="utf-8"), tables(measured)), encoding="utf-8")
