@@ -25,7 +25,7 @@ def report(
     ] = 200_000,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")] = False,
 ) -> None:
-    """Write a page that explores results: one HTML file, which needs no network.
+    """Write a page to explore results in a browser, one HTML file.
 
     Any two metrics against each other, constraints, the Pareto front, every design with its parts, two side by side;
     and of each the lines that evaluate and launch it. Needs the extra report.
