@@ -238,10 +238,11 @@ def _client(job: Job) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _local_cluster(count: int) -> Iterator[Any]:
-    """Spawned workers of one thread each, which share the processors; nobody but this process can talk to them."""
+    """Spawned workers that share the processors; nobody but this process can talk to them."""
     from distributed import LocalCluster, Security
 
-    threads = str(max((os.cpu_count() or 1) // count, 1))
+    # One more than its share each: while a worker looks into what was found, the next chunk is computed.
+    threads = str((os.cpu_count() or 1) // count + 1)
     with _scratch() as folder, _dask_settings(), LocalCluster(
         n_workers=count, threads_per_worker=1, dashboard_address="127.0.0.1:0", security=Security.temporary(),
         silence_logs=logging.CRITICAL, local_directory=folder, env={"PJRT_NPROC": threads, "NPROC": threads},
