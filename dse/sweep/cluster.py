@@ -258,6 +258,7 @@ def _dask_settings() -> Any:
         "distributed.deploy.lost-worker-timeout": "10 days",  # its nanny starts another: do not give it up meanwhile
         "distributed.scheduler.allowed-failures": _DEATHS - 1,
         "distributed.scheduler.worker-saturation": 1.0,  # none waits at a worker that another share may kill
+        "distributed.nanny.pre-spawn-environ": {},  # it has memory given back at once, which chunk after chunk asks for
         "distributed.scheduler.http.routes": [],
         "distributed.worker.http.routes": [],
         "distributed.worker.multiprocessing-method": "spawn",

@@ -2,17 +2,17 @@
 
 import pytest
 
-from benchmarks import dist
+from benchmarks import workers
 
 
 def test_growth_is_of_the_later_two_thirds():
-    found = dist._growth([(float(t), 1e8 * min(t, 10) + 1e3 * t) for t in range(30)])
+    found = workers._growth([(float(t), 1e8 * min(t, 10) + 1e3 * t) for t in range(30)])
     assert abs(found["memory_growth_bytes_per_second"] - 1e3) < 1.0 and found["memory_samples"] == 30
 
 
 @pytest.mark.slow
 def test_memory_is_flat_over_a_billion_designs(tmp_path):
-    found = dist.memory_over_time(tmp_path)
+    found = workers.memory_over_time(tmp_path)
     assert found["memory_samples"] > 10
     assert found["memory_growth_bytes_per_second"] < 10e6 / 60.0
     assert found["memory_peak_bytes"] < 1e9
