@@ -94,6 +94,7 @@ print(sum("compile" in event and "time_sec" not in event for event in traced))
 """
 
 
+@pytest.mark.slow
 def test_a_second_process_has_it_all(small_sweep):
     """From Python as from the command line: README's snippet traces and compiles once."""
     told = []

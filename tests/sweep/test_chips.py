@@ -125,6 +125,7 @@ def accelerators(*names, fixed=""):
     return spec(system="eos", fixed=fixed, axes=f'accelerator = [{listed}]\nscale_up = ["nvlink-3", "nvlink-5"]')
 
 
+@pytest.mark.slow
 def test_bought_and_generated_accelerators_share_an_axis(tmp_path):
     def run(*names):
         file = tmp_path / "chips.toml"

@@ -161,6 +161,7 @@ def test_devices_share_a_chunk_and_change_nothing():
     assert one[0] == two[0] and len(one[0]) > 10_000
 
 
+@pytest.mark.slow
 def test_fused_outputs_agree_with_plain_ones():
     code = """
 import sys

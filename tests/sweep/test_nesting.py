@@ -71,6 +71,7 @@ def test_zipped_options_stay_one_axis():
     assert len(option_axes(plan(sweep())[0])) == 5
 
 
+@pytest.mark.slow
 def test_results_do_not_depend_on_the_nest(monkeypatch):
     spec = sweep(AXES, more='[objective]\nminimize = ["step_time", "peak_memory"]')
     for keep in ("all", "top:40", "best", "pareto"):
