@@ -111,7 +111,11 @@ def _identity_there(client: Any, job: Job, order: Order) -> dict[str, str]:
 def _shards(division: Division, n_workers: int) -> list[Shard]:
     """Shares of a sweep for so many workers."""
     chunks = keeping.most_shares(division.engine, division.job.keep)
-    count = min(_SHARES_A_WORKER * n_workers, max(chunks // _CHUNKS_A_SHARE, min(n_workers, chunks)), _MOST_SHARES)
+    least = min(n_workers, chunks)
+    count = min(_SHARES_A_WORKER * n_workers, max(chunks // _CHUNKS_A_SHARE, least), _MOST_SHARES)
+    # As an earlier run has cut it, whatever workers it had: a part that a share ends within is computed again.
+    names = division.store.folder.glob(f"{division.store.key[:16]}-*-of-*.jsonl")
+    count = max((of for of in (int(path.stem.rpartition("-of-")[2]) for path in names) if of >= least), default=count)
     return [Shard(i, count) for i in range(1, count + 1)]
 
 
