@@ -32,8 +32,8 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
     ]
     about = (
         f"Made by `python -m docs.make.many_machines docs/many_machines.md` (`make dist-bench`) on {found['date']}, "
-        f"{found['cores']} cores, load {found['load']:.1f}: `sweeps/billion_designs.toml` by step time alone, its last "
-        f"axis cut to {found['designs']:,} designs, with `--keep top:10`; programs kept, whole commands in fresh "
+        f"{found['cores']} cores, load {found['load']:.1f}: `sweeps/billion_designs.toml` by step time alone, "
+        f"{found['designs']:,} designs, with `--keep top:10`; programs kept, whole commands in fresh "
         "processes; of shards and workers, run in turn, the fastest of two. Memory is that of all billion designs, "
         "read each second."
     )
