@@ -161,11 +161,6 @@ class Study:
         return 1 << max(self.reasons).bit_length()
 
     @property
-    def unranked_bit(self) -> int:
-        """The bit after it: a design that can run, and an objective of which is no finite number."""
-        return self.feasible_bit << 1
-
-    @property
     def feasible_bit(self) -> int:
         """The bit after those of all reasons, for the feasible where they are counted beside the reasons."""
         return self.constraint_bit << 1

@@ -1,22 +1,29 @@
 """``python -m benchmarks.rates.revisions OTHER``: how long this checkout takes against another one of the engine.
 
 Both run the large sweep of ``dse bench``, each in a process of its own, in turn and for a fraction of a second at a
-time, so that what else the machine does falls on both alike. Printed are the quartiles over the pairs of the time of
-this checkout over that of the other: below 1 this one is faster.
+time, so that what else the machine does falls on both alike. Where the memory of a process lies makes it up to a
+twentieth faster or slower for as long as it lives: the processes are started several times. Printed is the time of
+this checkout over that of the other, of each start the median of its pairs: below 1 this one is faster. What was
+measured against a revision that is given a ``--name`` is kept for ``docs/benchmarks.md``.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import date
 from pathlib import Path
-from statistics import quantiles
+from statistics import median
 
 from benchmarks.rates.sweeps import LARGE_SWEEP, ROOT
+
+#: What was measured: name of a revision → date, and pass → median, least and greatest ratio of the starts.
+RECORD = ROOT / "docs" / "revisions.json"
 
 #: What is timed: name of the argument → what it is.
 PASSES = {
@@ -30,19 +37,32 @@ def main() -> int:
     """Time both checkouts and print a line a pass; the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.rates.revisions", description=__doc__)
     parser.add_argument("other", type=Path, help="folder of the other checkout")
+    parser.add_argument("--name", help="keep what is measured in docs/revisions.json, under this name")
     parser.add_argument("--answer", action="store_true", help="be the process of a checkout that is timed")
-    parser.add_argument("--pairs", type=int, default=150, help="how often each pass is timed [default: 150]")
+    parser.add_argument("--pairs", type=int, default=40, help="how often each pass is timed in a start [default: 40]")
+    parser.add_argument("--starts", type=int, default=7, help="how often the processes are started [default: 7]")
     asked = parser.parse_args()
     if asked.answer:
         return _answer()
-    mine, other = _started(ROOT), _started(asked.other.resolve())
-    with mine, other:
-        for name, meaning in PASSES.items():
-            low, middle, high = quantiles(_ratios(mine, other, name, asked.pairs), n=4)
-            print(f"{meaning}: {middle:.3f} ({low:.3f} to {high:.3f}) of the other's time", flush=True)
-        for process in (mine, other):
-            process.stdin.close()  # type: ignore[union-attr]
+    starts = [_compared(asked.other.resolve(), asked.pairs) for _ in range(asked.starts)]
+    ratios = {name: sorted(one[name] for one in starts) for name in PASSES}
+    found = {name: {"median": median(of), "least": of[0], "greatest": of[-1]} for name, of in ratios.items()}
+    for name, meaning in PASSES.items():
+        print(f"{meaning}: {'{median:.3f} ({least:.3f} to {greatest:.3f})'.format(**found[name])} of the other's time")
+    if asked.name:
+        record = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
+        record[asked.name] = {"date": date.today().isoformat(), "starts": asked.starts, **found}
+        RECORD.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     return 0
+
+
+def _compared(other: Path, pairs: int) -> dict[str, float]:
+    """Pass → the median of its ratios, of one start of both processes."""
+    with _started(ROOT) as mine, _started(other) as theirs:
+        found = {name: median(_ratios(mine, theirs, name, pairs)) for name in PASSES}
+        for process in (mine, theirs):
+            process.stdin.close()  # type: ignore[union-attr]
+    return found
 
 
 def _ratios(mine: subprocess.Popen[str], other: subprocess.Popen[str], name: str, pairs: int) -> Iterator[float]:

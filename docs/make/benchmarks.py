@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from benchmarks.rates import against_loop, bench
+from benchmarks.rates.revisions import PASSES, RECORD
 from benchmarks.rates.runs import SMALLER
 from benchmarks.rates.sweeps import EXPERTS_SWEEP, LARGE_SWEEP, SERVING_SWEEP, STANDARD_SWEEP, shown
 from docs.make.command import page_parser
@@ -64,6 +66,22 @@ loop; more designs at once leave the cache (13 x at 4,096, 23 x at 16,384). *1e5
 of them to put the tables on the device, then the winners once more in full."""
 
 
+def revisions(record: dict[str, Any]) -> str:
+    """The section of what the engine takes against its earlier revisions, of ``docs/revisions.json``."""
+    rows = [
+        [name, of["date"], *("{median:.3f} ({least:.3f} to {greatest:.3f})".format(**of[one]) for one in PASSES)]
+        for name, of in record.items()
+    ]
+    return "\n\n".join([
+        "## Against earlier revisions",
+        "Time of the engine over that of an earlier revision (below 1: faster now), both timed in turn a fraction of a "
+        f"second at a time in processes of their own over `{shown(LARGE_SWEEP)}`. Median of some starts of both, and "
+        "the extremes: a process is up to a twentieth faster or slower for as long as it lives, by where its memory "
+        "lies. Measured by `python -m benchmarks.rates.revisions CHECKOUT --name NAME`.",
+        table(["against", "measured on", *PASSES.values()], rows),
+    ])  # fmt: skip
+
+
 def page(measured: dict[str, Any]) -> str:
     """``docs/benchmarks.md`` from what :func:`benchmarks.rates.bench` measured."""
     header = ["what", "measured", "must be"]
@@ -91,6 +109,7 @@ def page(measured: dict[str, Any]) -> str:
         f"5 s), serving is `{shown(SERVING_SWEEP)}`, its rates with 2,000 values of concurrency. Machines differ and "
         "are noisy: compare the lines of one page with each other.",
         _PROFILE,
+        revisions(json.loads(RECORD.read_text(encoding="utf-8"))),
     ])  # fmt: skip
 
 

@@ -57,8 +57,7 @@ def score_chunk(grid: Tables, values: dict[str, Array], words: Array, *, program
 
     Returns:
         [objective, outer, inner] scores, the smaller the better, infinite for what is infeasible or no mapping.
-        [outer, inner] bits of the reasons, ``Study.feasible_bit`` where there is none (and ``unranked_bit`` where
-        an objective is no number), 0 for what is no mapping.
+        [outer, inner] bits of the reasons, ``Study.feasible_bit`` where there is none, 0 for what is no mapping.
     """
 
     def score(outer: Any, inner: Any) -> tuple[tuple[Scalar, ...], Scalar]:
@@ -66,11 +65,8 @@ def score_chunk(grid: Tables, values: dict[str, Array], words: Array, *, program
         metrics, objectives = run_point(program, grid.base, values | options)
         is_mapping = (_word(words, word) >> bit) & 1 != 0
         can_win = is_mapping & metrics.feasible
-        finite = [jnp.isfinite(value) for value in objectives]
-        ranked = functools.reduce(operator.and_, finite)
-        can_run = program.study.feasible_bit + jnp.where(ranked, 0, program.study.unranked_bit)
-        reason = jnp.where(metrics.feasible, can_run, metrics.infeasible_reason)
-        scores = tuple(jnp.where(can_win & one, value, jnp.inf) for one, value in zip(finite, objectives, strict=True))
+        reason = jnp.where(metrics.feasible, program.study.feasible_bit, metrics.infeasible_reason)
+        scores = tuple(jnp.where(can_win & jnp.isfinite(value), value, jnp.inf) for value in objectives)
         return scores, jnp.where(is_mapping, reason, 0)
 
     inner = grid.inner, grid.word, grid.bit

@@ -38,13 +38,12 @@ def summarise(scores: Array, reasons: Array, pivots: Array, *, feasible_bit: int
         pivots: [pivot, objective] scores of known designs, infinite where there are fewer.
         feasible_bit: the bit after those of all reasons.
     """
-    outer_best = scores.min(axis=2)
-    if len(pivots):
-        candidates = ((reasons == feasible_bit) & ~_worse(tuple(scores), pivots)).any(axis=1)
-    else:
-        candidates = jnp.isfinite(outer_best[0])
+    outer_best, ranked = scores.min(axis=2), jnp.isfinite(scores).all(axis=0)
+    candidates = (ranked & ~_worse(tuple(scores), pivots)).any(axis=1) if len(pivots) else jnp.isfinite(outer_best[0])
     inner_best = _few_rows(scores).min(axis=2).min(axis=1)
-    return Scores(scores, outer_best, inner_best, candidates, _count(reasons, feasible_bit))
+    counts = _count(reasons, feasible_bit)
+    unranked = counts[:1] - _few_rows(ranked).sum(axis=1, dtype=jnp.int32).sum()
+    return Scores(scores, outer_best, inner_best, candidates, jnp.concatenate([counts, unranked]))
 
 
 def _few_rows(values: Array) -> Array:
@@ -98,14 +97,12 @@ def _worse(scores: tuple[Array, ...], pivots: Array) -> Array:
 
 
 def _count(reasons: Array, feasible_bit: int) -> Array:
-    """How many designs have each bit, the feasible first; after those of reasons what cannot be ranked.
+    """How many designs have each bit, the feasible first.
 
     Three bits are spread over a word, ten places apart, so that one sum along a few rows counts all three.
     """
     spread, ones = 1 | 1 << 9 | 1 << 18, 1 | 1 << 10 | 1 << 20
     grouped, counts = _few_rows(reasons), []
-    n_reasons = feasible_bit.bit_length() - 1
-    for first in range(0, n_reasons + 2, 3):
+    for first in range(0, feasible_bit.bit_length(), 3):
         counts.append(_unpacked((((grouped >> first & 7) * spread) & ones).sum(axis=1, dtype=jnp.int32)))
-    by_bit = jnp.concatenate(counts)
-    return by_bit[jnp.array([n_reasons, *range(n_reasons), n_reasons + 1])]
+    return jnp.roll(jnp.concatenate(counts)[: feasible_bit.bit_length()], 1)
