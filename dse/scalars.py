@@ -1,10 +1,10 @@
-"""The model at one design: its equations by NumPy, one after the other, in a few milliseconds.
+"""The model at one design, or at some thousand: its equations by NumPy, one after the other, in some milliseconds.
 
 JAX evaluates one design in seconds: operation by operation most of the time goes into dispatch, and compiling the model
 with its gradient takes a quarter of a minute. Here a function of scalars is traced once, and its equations (those of
-:mod:`dse.equations`) are run in single precision on NumPy's numbers: what XLA computes but for the last
-bits of exponentials and logarithms. The list of operations is kept (:mod:`dse.cache`), so that a second process does
-not trace either.
+:mod:`dse.equations`) are run in single precision on NumPy's numbers, or on arrays of them: what XLA computes but for
+the last bits of exponentials and logarithms. The list of operations is kept (:mod:`dse.cache`), so that a second
+process does not trace either.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from dse.equations import Equation, Equations
 
 
+#: Designs at once: so many that a call of NumPy costs little beside its work, so few that all values stay in the cache.
+_BATCH = 512
+
 #: Name of an operation and what else it needs, positions of its inputs and of its output. Plain: there are many.
 Operation = tuple[str, tuple[Any, ...], tuple[int, ...], int]
 
@@ -42,29 +45,50 @@ class Operations(NamedTuple):
 
     def bound(self) -> Callable[[Sequence[Any]], tuple[Any, Any]]:
         """The function of the leaves of its inputs; gives numbers and what comes with them."""
-        steps = [(_function(name, parameters), inputs, output) for name, parameters, inputs, output in self.operations]
+        steps = [
+            (_function(name, parameters), inputs, output, over)
+            for (name, parameters, inputs, output), over in zip(self.operations, self._over(), strict=True)
+        ]
 
         def run(leaves: Sequence[Any]) -> tuple[Any, Any]:
             values = [*map(np.float32, leaves), *self.constants]
             values += [None] * (self.n_values - len(values))
             with np.errstate(all="ignore"):
-                for function, inputs, output in steps:
+                for function, inputs, output, over in steps:
                     values[output] = function(*[values[i] for i in inputs])
+                    for i in over:
+                        values[i] = None
             return jax.tree.unflatten(self.structure, [values[i] for i in self.outputs]), self.static
 
         return run
+
+    def _over(self) -> list[list[int]]:
+        """Of each operation the values that nothing needs after it: arrays of them would fill the memory."""
+        met, over = set(self.outputs), []
+        for *_, inputs, output in reversed(self.operations):
+            ended = {*inputs, output} - met
+            met |= ended
+            over.append(list(ended))
+        return over[::-1]
 
 
 class ScalarFunction:
     """A pure function of pytrees of scalars that gives (a pytree of scalars, anything else that is the same for all).
 
+    Called with arrays of one length it gives arrays, where a number is the same for all a number.
+
     Args:
         function: of arguments that are traced.
         made_from: what the function depends on besides the code of the package; None for one that is not kept.
+        traced: gives (equations, structure of the outputs, what comes beside) for inputs of a structure, where somebody
+            else has them; by default the function is traced.
     """
 
-    def __init__(self, function: Callable[..., tuple[Any, Any]], made_from: str | None) -> None:
-        self._function, self._made_from = function, made_from
+    def __init__(
+        self, function: Callable[..., tuple[Any, Any]], made_from: str | None,
+        traced: Callable[[Any], tuple[Equations, Any, Any]] | None = None,
+    ) -> None:  # fmt: skip
+        self._function, self._made_from, self._trace = function, made_from, traced or self._traced
         self._bound: dict[Hashable, Callable[[Sequence[Any]], tuple[Any, Any]]] = {}
 
     def __call__(self, *arguments: Any) -> tuple[Any, Any]:
@@ -74,19 +98,35 @@ class ScalarFunction:
             self._bound[structure] = self._found(structure)
         return self._bound[structure](leaves)
 
+    def over(self, count: int, *arguments: Any) -> Any:
+        """The numbers alone, as arrays [count]; leaves of the arguments are such arrays, or one number for all."""
+        parts = [self._part(range(at, min(at + _BATCH, count)), arguments) for at in range(0, max(count, 1), _BATCH)]
+        return jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
+
+    def _part(self, part: range, arguments: tuple[Any, ...]) -> Any:
+        some = jax.tree.map(lambda leaf: leaf[part.start : part.stop] if np.ndim(leaf) else leaf, arguments)
+        return jax.tree.map(lambda value: np.broadcast_to(value, len(part)), self(*some)[0])
+
     def _found(self, structure: Any) -> Callable[[Sequence[Any]], tuple[Any, Any]]:
         try:
             if self._made_from is None:
-                return _lowered(*self._traced(structure)).bound()
+                return _lowered(*self._trace(structure)).bound()
             made_from = f"operations {_circumstances()} {self._made_from} {structure}"
-            return Operations(*cache.value(made_from, lambda: tuple(_lowered(*self._traced(structure))))).bound()
+            return Operations(*cache.value(made_from, lambda: tuple(_lowered(*self._trace(structure))))).bound()
         except NotImplementedError:
             return self._by_jax(structure)
 
     def _by_jax(self, structure: Any) -> Callable[[Sequence[Any]], tuple[Any, Any]]:
-        """The same by JAX, equation by equation: for models of others with operations that are none of ours."""
-        found, outputs, static = self._traced(structure)
-        return lambda leaves: (jax.tree.unflatten(outputs, found(*map(np.float32, leaves))), static)
+        """The same by JAX: for models of others with operations that are none of ours."""
+        found, outputs, static = self._trace(structure)
+        of_many = jax.jit(jax.vmap(found))
+
+        def run(leaves: Sequence[Any]) -> tuple[Any, Any]:
+            numbers = np.broadcast_arrays(*map(np.float32, leaves))
+            values = of_many(*numbers) if numbers and numbers[0].ndim else found(*numbers)
+            return jax.tree.unflatten(outputs, values), static
+
+        return run
 
     def _traced(self, structure: Any) -> tuple[Equations, Any, Any]:
         """Equations, structure of the outputs, what comes beside."""
@@ -221,11 +261,13 @@ def _function(name: str, parameters: tuple[Any, ...]) -> Callable[..., Any]:
 
 
 def _select(which: Any, *cases: Any) -> Any:
-    return cases[int(which)]
+    if not which.ndim:
+        return cases[int(which)]
+    return np.where(which, cases[1], cases[0]) if which.dtype == bool else np.choose(which, cases)
 
 
 def _divide(a: Any, b: Any) -> Any:
-    return np.divide(a, b) if a.dtype.kind == "f" else a.dtype.type(np.trunc(np.divide(a, b)))
+    return np.divide(a, b) if a.dtype.kind == "f" else np.trunc(np.divide(a, b)).astype(a.dtype)
 
 
 def _clamp(low: Any, value: Any, high: Any) -> Any:
@@ -236,7 +278,8 @@ def _convert(dtype: str, value: Any) -> Any:
     """What does not fit into whole numbers becomes the nearest that does, and what is no number 0, as in XLA."""
     if value.dtype.kind == "f" and np.dtype(dtype).kind in "iu":
         least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
-        return np.dtype(dtype).type(0 if np.isnan(value) else min(max(float(np.trunc(value)), least), most))
+        whole = np.trunc(value.astype(np.float64))
+        return np.where(np.isnan(whole), 0.0, np.clip(whole, least, most)).astype(dtype)[()]
     return value.astype(dtype)
 
 

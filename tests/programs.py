@@ -1,13 +1,45 @@
-"""The model as compiled programs that tests share: each compiles once in a process."""
+"""The model as functions that tests share: each is traced or compiled once in a process."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
 import jax
+import numpy as np
 
+from dse import scalars
 from dse.evaluation import evaluate
-
-#: Metrics of one design, in the precision that JAX is set to.
-metrics_of = jax.jit(evaluate)
+from dse.serving import serve
 
 #: Metrics of designs stacked along the first axis of every leaf.
 metrics_of_many = jax.jit(jax.vmap(evaluate))
+
+#: Designs of a kind that NumPy evaluates in the time that their program would take to compile.
+_FEW = 500
+
+
+def _by_either(function: Callable[[Any], Any], plain: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A function of one design in the precision that JAX is set to; of kinds that are met often it is compiled."""
+    compiled, met = jax.jit(function), Counter[Any]()
+
+    def found(design: Any) -> Any:
+        leaves, structure = jax.tree.flatten(design)
+        met[structure] += 1
+        are_plain = all(isinstance(leaf, int | float | np.number) for leaf in leaves)
+        few = are_plain and met[structure] <= _FEW and not jax.config.jax_enable_x64
+        return (plain if few else compiled)(design)
+
+    return found
+
+
+#: Metrics of one design.
+metrics_of = _by_either(evaluate, scalars.evaluate)
+served = _by_either(serve, scalars.serve)
+
+
+def by_numpy(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of pytrees of plain numbers, without a compiled program."""
+    found = scalars.ScalarFunction(lambda *arguments: (function(*arguments), None), None)
+    return lambda *arguments: found(*arguments)[0]

@@ -16,7 +16,7 @@ LEVELS: list[tuple[str, ...]] = [
     ("dse",),  # the package itself: public names, imported when they are asked for
     ("dse.errors", "dse.renamed", "dse.environment", "dse.equations", "dse.interruption", "dse.quantities"),
     ("dse.files",),
-    ("dse.inputs", "dse.outputs", "dse.toml", "dse.cache"),
+    ("dse.inputs", "dse.outputs", "dse.toml", "dse.cache", "dse.workers"),
     ("dse.types",),
     ("dse.catalog",),
     ("dse.references",),

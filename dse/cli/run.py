@@ -16,6 +16,7 @@ from dse.cli.designs import print_reasons
 from dse.cli.status import INTERRUPTED, NOTHING_FEASIBLE, report_errors
 from dse.drawing import FigureProcess, check, lacking
 from dse.errors import InputError
+from dse.workers import LocalWorkers
 
 if TYPE_CHECKING:
 
@@ -66,6 +67,7 @@ def run(
     """
     share = _shard(shard) if shard is not None else None
     with contextlib.ExitStack() as stack:
+        local = stack.enter_context(LocalWorkers(workers)) if workers is not None and sweep.is_file() else workers
         figure_process = stack.enter_context(FigureProcess()) if figure and not share else None
         began = time.perf_counter()
         from dse import sweep as sweeps
@@ -80,8 +82,8 @@ def run(
             check(output or grid.spec.output, force, machines=kept.mode == "best")
         try:
             with sweeps.progress_bar() as progress:
-                options = {"keep": keep, "chunk": chunk, "fresh": fresh, "progress": progress, "force": force}
-                options |= {"workers": workers, "scheduler": scheduler}
+                options: dict[str, Any] = {"keep": keep, "chunk": chunk, "fresh": fresh, "progress": progress}
+                options |= {"force": force, "workers": local, "scheduler": scheduler}
                 if share:
                     summary = sweeps.perform_shard(grid, sweeps.Shard(*share), output, **options)
                 else:

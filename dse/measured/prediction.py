@@ -15,13 +15,9 @@ from dse.measured.table import Case, Skip
 from dse.model.formats import RECIPES
 from dse.study import Study
 from dse.study_training import TRAINING
-from dse.sweep.engine.chunks import in_batches
+from dse.sweep.engine.few import evaluate_few
 from dse.sweep.engine.point import Program
-from dse.sweep.engine.programs import persistent_jit
 from dse.types import Design, Mapping, Precision, Recompute
-
-#: Designs a compiled call takes; the last call is padded, so that one program serves every table.
-BATCH = 256
 
 _GIB = 2.0**30
 
@@ -83,7 +79,7 @@ def predict_cases(
 
 
 def evaluate_many(designs: Sequence[Design], study: Study = TRAINING) -> dict[str, np.ndarray]:
-    """Metrics of many designs, each an array in their order; compiled once for any number of one structure.
+    """Metrics of many designs, each an array in their order; traced once for any number of one structure.
 
     >>> import dse
     >>> one = dse.design("gpt-3-13b", "selene", tp=8, micro_batch=1, recompute="full")
@@ -112,14 +108,7 @@ def alike(designs: Sequence[Design]) -> Iterator[tuple[list[int], Design]]:
 
 def evaluate_stack(stack: Design, study: Study = TRAINING) -> Any:
     """Metrics of a stack of designs (see :func:`alike`), each an array in their order."""
-    program = Program(study)
-    return in_batches(lambda batch: _evaluate_batch(batch, program=program), stack, BATCH)
-
-
-@persistent_jit("program")
-def _evaluate_batch(stack: Design, *, program: Program) -> Any:
-    """Metrics of one batch."""
-    return jax.vmap(program.study.evaluate)(stack)
+    return evaluate_few(stack, {}, program=Program(study))[0]
 
 
 def _choose(

@@ -18,14 +18,11 @@ from dse.search.judging import Evaluation
 from dse.search.space import Point, Space
 from dse.spec.search import BATCHES, SearchSpec
 from dse.study import Study
-from dse.sweep.engine.chunks import evaluate_designs
+from dse.sweep.engine.few import evaluate_few
 from dse.sweep.engine.point import Program, evaluate_point
 from dse.sweep.grid import compose
 from dse.sweep.grid.grid import Grid
 from dse.types import Scalar
-
-#: Distinct designs whose metrics the plain model gives, operation by operation: for more a program is compiled.
-_FEW = 8
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -77,19 +74,16 @@ class Problem:
         return evaluated(self.program, self.grid.base, values)
 
     def metrics(self, points: Point) -> dict[str, np.ndarray]:
-        """The metrics that results hold, of points [design]: few by the plain model, more by the sweep's program."""
+        """The metrics that results hold, of points [design]; equal points are evaluated once."""
         names = self.spec.sweep.metrics
         digits = np.asarray(points.digits)
-        distinct, back = np.unique(
+        _, back = np.unique(
             np.concatenate([digits, np.asarray(points.reals).view(np.int32)], axis=1), axis=0, return_inverse=True
         )
         first = np.unique(back.reshape(-1), return_index=True)[1]
         columns = jax.device_get(spaces.values(self.space, jax.tree.map(lambda a: jnp.asarray(a)[first], points)))
-        if len(distinct) > _FEW:
-            found, _ = evaluate_designs(self.grid.base, jax.tree.map(jnp.asarray, columns), program=self.program)
-            return {name: np.asarray(getattr(found, name))[back.reshape(-1)] for name in names}
-        each = [self.plain({path: column[i] for path, column in columns.items()})[0] for i in range(len(first))]
-        return {name: np.array([np.asarray(getattr(m, name)) for m in each])[back.reshape(-1)] for name in names}
+        found, _ = evaluate_few(self.grid.base, columns, program=self.program)
+        return {name: getattr(found, name)[back.reshape(-1)] for name in names}
 
     def plain(self, values: dict[str, Scalar]) -> tuple[Any, tuple[Scalar, ...]]:
         """Metrics and objectives of one design by the model as it is, operation by operation: nothing is compiled."""

@@ -10,20 +10,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import functools
-import importlib
 import logging
 import os
 import queue
 import secrets
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dse import interruption
 from dse.errors import IncompleteError, InputError
 from dse.interruption import telling
 from dse.studies import STUDIES
@@ -36,6 +31,7 @@ from dse.sweep.reduce import keep as keeping
 from dse.sweep.shard import Division, divided
 from dse.sweep.store.manifest import Shard
 from dse.sweep.worker import Order, Outcome
+from dse.workers import LocalWorkers, library, unreachable
 
 #: Shares a worker: few enough to cost nothing, enough for all workers to end at about the same time.
 _SHARES_A_WORKER = 8
@@ -45,9 +41,6 @@ _CHUNKS_A_SHARE = 8
 
 #: Shares of a sweep at most.
 _MOST_SHARES = 4096
-
-#: Times that a worker of this machine may die over one share in one round.
-_DEATHS = 2
 
 #: Seconds: until a scheduler answers; between two looks at who is still there; without workers on this machine.
 _CONNECTING, _LOOK, _NO_WORKERS = 15.0, 2.0, 60.0
@@ -226,83 +219,19 @@ def _killer(shard: Shard, division: Division) -> IncompleteError:
 @contextlib.contextmanager
 def _client(job: Job) -> Iterator[Any]:
     """A client of the scheduler that was asked for, or of workers of this machine, which end with it."""
-    distributed = library()
-    address = job.options.scheduler
+    distributed, address, wanted = library(), job.options.scheduler, job.options.workers
     with contextlib.ExitStack() as stack:
+        if isinstance(wanted, int):
+            wanted = stack.enter_context(LocalWorkers(wanted))
         try:
-            scheduler = address or stack.enter_context(_local_cluster(job.options.workers or 1))
+            scheduler = wanted.ready() if wanted else address
             client = stack.enter_context(distributed.Client(scheduler, timeout=_CONNECTING, set_as_default=False))
         except (OSError, ValueError, TypeError, RuntimeError) as error:
-            raise _unreachable(address, error) from error
+            raise unreachable(address, error) from error
         try:
             yield client
         except (distributed.comm.CommClosedError, asyncio.CancelledError) as error:
             raise _gone(job, "the scheduler has gone") from error
-
-
-@contextlib.contextmanager
-def _local_cluster(count: int) -> Iterator[Any]:
-    """Spawned workers that share the processors; nobody but this process can talk to them."""
-    from distributed import LocalCluster, Security
-
-    # One more than its share each: while a worker looks into what was found, the next chunk is computed.
-    threads = str((os.cpu_count() or 1) // count + 1)
-    with _scratch() as folder, _dask_settings(), LocalCluster(
-        n_workers=count, threads_per_worker=1, dashboard_address="127.0.0.1:0", security=Security.temporary(),
-        silence_logs=logging.CRITICAL, local_directory=folder, env={"PJRT_NPROC": threads, "NPROC": threads},
-    ) as cluster:  # fmt: skip
-        yield cluster
-
-
-def _dask_settings() -> Any:
-    """What is asked of Dask for workers of this machine, as a context."""
-    import dask
-
-    return dask.config.set({
-        "distributed.deploy.lost-worker-timeout": "10 days",  # its nanny starts another: do not give it up meanwhile
-        "distributed.scheduler.allowed-failures": _DEATHS - 1,
-        "distributed.scheduler.worker-saturation": 1.0,  # none waits at a worker that another share may kill
-        "distributed.nanny.pre-spawn-environ": {},  # it has memory given back at once, which chunk after chunk asks for
-        "distributed.scheduler.http.routes": [],
-        "distributed.worker.http.routes": [],
-        "distributed.worker.multiprocessing-method": "spawn",
-    })  # fmt: skip
-
-
-class _Scratch:
-    """A folder of workers; a command that is interrupted removes it as it ends them."""
-
-    def __init__(self) -> None:
-        self.path = tempfile.mkdtemp(prefix="dse-workers-")
-
-    def kill(self) -> None:
-        """Remove it."""
-        shutil.rmtree(self.path, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _scratch() -> Iterator[str]:
-    """A folder of this user's own for what workers write for themselves: Python looks for modules there."""
-    made = _Scratch()
-    interruption.CHILDREN.append(made)
-    try:
-        yield made.path
-    finally:
-        interruption.CHILDREN.remove(made)
-        made.kill()
-
-
-@functools.cache
-def library() -> Any:
-    """Dask distributed with what it needs; where it is not installed, an InputError."""
-    try:
-        importlib.import_module("cryptography")
-        return importlib.import_module("distributed")
-    except ImportError as error:
-        raise InputError(
-            "--workers, --scheduler", f"{error.name} is not installed", "Dask distributed",
-            "install the extra: pip install 'dse[dist]'; --shard i/n needs none",
-        ) from None  # fmt: skip
 
 
 def _is_killed(future: Any) -> bool:
@@ -320,18 +249,6 @@ def _checked(future: Any, job: Job) -> Any:
         _named(job), f"{type(error).__name__}: {error}", "workers that can compute a share of this sweep",
         "install the same dse where the workers run; what is finished is kept",
     ) from error  # fmt: skip
-
-
-def _unreachable(address: str | None, error: Exception) -> InputError:
-    if address:
-        return InputError(
-            "--scheduler", f"{address}: {error}", "the address of a running Dask scheduler, as tcp://host:8786",
-            "start one with `dask scheduler`, or use --workers on this machine",
-        )  # fmt: skip
-    return InputError(
-        "--workers", f"workers that do not start: {error}", "processes that can be spawned",
-        'fewer workers; a script of your own calls dse under `if __name__ == "__main__":`',
-    )  # fmt: skip
 
 
 def _gone(job: Job, what: str) -> IncompleteError:

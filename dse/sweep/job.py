@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable
 from pathlib import Path
 
-from dse import outputs
+from dse import outputs, workers
 from dse.environment import fuse_outputs
 from dse.errors import InputError
 from dse.spec.sweep import Keep, SweepSpec, parse_keep, read
@@ -21,16 +21,13 @@ from dse.sweep.results import writing
 from dse.sweep.results.files import COMPRESSION
 from dse.sweep.results.summary import Summary
 from dse.sweep.store import manifest
+from dse.workers import LocalWorkers
 
 #: Designs a second where only the best are kept, on two cores (docs/benchmarks.md: 57 to 134 million).
 ENUMERATION_RATE = 5e7
 
 #: Designs that a sweep may have: two days of sixty such machines.
 MOST_DESIGNS = 10**13
-
-
-#: Workers of one machine.
-MOST_WORKERS = 1024
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +42,7 @@ class Options:
     study: Study | None = None  #: what is evaluated, in place of what the specification asks for
     any_option: bool = False  #: offer options that the stack lacks too, whatever the specification says
     force: bool = False  #: replace an output that dse has not written
-    workers: int | None = None  #: evaluate on so many processes of this machine
+    workers: int | LocalWorkers | None = None  #: evaluate on so many processes of this machine, or on those started
     scheduler: str | None = None  #: evaluate on the workers of a Dask scheduler at this address
 
     @property
@@ -141,9 +138,8 @@ def _check_workers(options: Options) -> None:
     """Workers of one kind, and an output where they can meet."""
     if options.workers is not None and options.scheduler is not None:
         raise InputError("workers", "both workers and a scheduler", "one of them", "a scheduler has workers of its own")
-    if options.workers is not None and not 1 <= options.workers <= MOST_WORKERS:
-        allowed = f"1 to {MOST_WORKERS:,} processes of this machine"
-        raise InputError("workers", str(options.workers), allowed, "as many as it has processors, or less")
+    if isinstance(options.workers, int):
+        workers.checked(options.workers)
     if options.on_workers and options.output is False:
         raise InputError("output", "none", "a file: workers write their parts beside it", "give an output")
 

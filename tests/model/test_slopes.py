@@ -48,6 +48,10 @@ DESIGNS = {
 }
 
 
+#: What each run of the tests holds; the others with the slow ones.
+EACH_TIME = ("bought", "limited as sold", "generated")
+
+
 def logarithms(values, design):
     metrics = evaluate(replace(design, values))
     return jnp.stack([jnp.log(getattr(metrics, name)) for name in METRICS])
@@ -76,7 +80,9 @@ def slopes_and_differences(design):
         }
 
 
-@pytest.mark.parametrize("name", DESIGNS)
+@pytest.mark.parametrize(
+    "name", [name if name in EACH_TIME else pytest.param(name, marks=pytest.mark.slow) for name in DESIGNS]
+)
 def test_every_slope_is_a_one_sided_difference(name):
     """Of time and energy by every continuous leaf: all metrics to the same side."""
     design = DESIGNS[name]()

@@ -11,6 +11,7 @@ import pytest
 import typer
 
 import dse
+from dse import workers
 from dse.cli import app
 from dse.errors import IncompleteError, InputError
 from dse.sweep import Interrupted, Shard, cluster, perform, perform_shard, plan
@@ -30,7 +31,7 @@ def scheduler(tmp_path_factory):
     folder = tmp_path_factory.mktemp("workers")
     deadly = folder / "deadly"
     os.environ["DSE_TEST_DEADLY"] = str(deadly)
-    with cluster._dask_settings(), distributed.LocalCluster(
+    with workers._dask_settings(), distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=50,
         local_directory=str(folder), preload=["tests.sweep.deadly"],
     ) as running:  # fmt: skip
@@ -138,10 +139,10 @@ def test_workers_of_other_code_or_without_the_folder_are_refused(tmp_path, sched
 
 def test_without_the_extra_it_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    cluster.library.cache_clear()
+    workers.library.cache_clear()
     with pytest.raises(InputError, match=r"pip install 'dse\[dist\]'"):
         perform(spec(), tmp_path / "r.nc", study=toy.STUDY, workers=2)
-    cluster.library.cache_clear()
+    workers.library.cache_clear()
 
 
 def test_what_the_page_says_exists():

@@ -52,7 +52,9 @@ def test_counts_are_those_of_all_feasible_designs(bins):
     assert told.bin_of_step_time_from.units == "s" and told.count_by_step_time.attrs["units"] == "1"
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "mode", [mode if mode in ("all", "pareto") else pytest.param(mode, marks=pytest.mark.slow) for mode in MODES]
+)
 def test_modes_and_chunks_count_alike(monkeypatch, mode):
     names = [f"{word}{name}{end}" for name in NAMES
              for word, end in (("count_by_", ""), ("bin_of_", "_from"), ("bin_of_", "_to"))]  # fmt: skip

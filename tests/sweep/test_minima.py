@@ -58,7 +58,9 @@ def test_every_objective_by_every_axis(everything, mode, chunk):
     assert found.best_step_time_by_tp.units == "s"
 
 
-@pytest.mark.parametrize("mode", ["best", "top:7", "pareto"])
+@pytest.mark.parametrize(
+    "mode", ["top:7", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("best", "pareto"))]
+)
 def test_chunks_and_nests_change_no_bit(monkeypatch, mode):
     whole = dse.overview(found_by(mode)[0])
     for chunk in (123, 5000):

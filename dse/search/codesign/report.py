@@ -14,7 +14,7 @@ from dse.designs import known_leaves, short_name
 from dse.search.codesign import descent as codesign
 from dse.search.codesign import whole
 from dse.search.codesign.descent import Problem, Trace
-from dse.sweep.engine.chunks import evaluate_designs
+from dse.sweep.engine.few import evaluate_few
 
 #: Metrics of each workload that are told beside the objective.
 _TOLD = ("step_time", "mfu", "tokens_per_second_per_device", "peak_memory", "energy_per_step", "average_power")
@@ -110,7 +110,7 @@ def _mapped(problem: Problem, at: dict[str, float], hardware: dict[str, float]) 
     designs = [hardware | inner.values(workload, mapping) for workload, mapping in enumerate(chosen)]
     columns = {path: np.array([design[path] for design in designs], np.float32) for path in designs[0]}
     program = dataclasses.replace(inner.objective.program, metrics=tuple(sorted({*_TOLD, "feasible"})))
-    metrics, (objective,) = evaluate_designs(inner.grid.base, columns, program=program)
+    metrics, (objective,) = evaluate_few(inner.grid.base, columns, program=program)
     assert np.all(metrics.feasible), "a best mapping that the model calls infeasible"
     sign = program.objectives[0].sign
     return [

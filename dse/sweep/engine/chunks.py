@@ -7,13 +7,11 @@ are traced: one program serves all chunks, and every sweep of the same axes.
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array, lax
 from jax.sharding import NamedSharding
 
@@ -83,23 +81,3 @@ def evaluate_designs(base: Design, values: dict[str, Array], *, program: Program
 def _word(words: tuple[Scalar, ...], position: Scalar) -> Scalar:
     """The word at a traced position."""
     return functools.reduce(lambda found, k: jnp.where(position == k, words[k], found), range(len(words)), words[0])
-
-
-def in_batches(evaluate: Callable[[Design], Any], stack: Design, size: int) -> Any:
-    """``evaluate`` of a stack of designs, so many at a time; a pytree of arrays in their order.
-
-    The last batch is filled up, so that one program serves stacks of any length.
-
-    Args:
-        evaluate: of a stack of ``size`` designs.
-        stack: a design whose leaves are arrays, one number a design.
-        size: designs of a batch.
-    """
-    count = np.size(stack.mapping.tp)
-
-    def batch(start: int) -> Design:
-        chosen = np.minimum(np.arange(start, start + size), count - 1)
-        return jax.tree.map(operator.itemgetter(chosen), stack)
-
-    parts = [evaluate(batch(start)) for start in range(0, count, size)]
-    return jax.tree.map(lambda *arrays: np.concatenate(arrays)[:count], *jax.device_get(parts))

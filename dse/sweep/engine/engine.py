@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-import threading
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -14,14 +11,14 @@ import numpy as np
 from jax import Array
 
 from dse.sweep.engine import nesting
-from dse.sweep.engine.chunks import evaluate_chunk, evaluate_designs, outer_chunk, score_chunk
-from dse.sweep.engine.decoding import look_up
+from dse.sweep.engine.chunks import evaluate_chunk, outer_chunk, score_chunk
 from dse.sweep.engine.devices import over_devices
+from dse.sweep.engine.few import evaluate_few
 from dse.sweep.engine.nesting import Nest
 from dse.sweep.engine.point import Program, equations_of
-from dse.sweep.engine.programs import CompileClock, persistent_value
+from dse.sweep.engine.programs import persistent_value
 from dse.sweep.engine.reductions import Scores, count_below, summarise
-from dse.sweep.engine.tables import SHORTEST, Tables, tables
+from dse.sweep.engine.tables import Tables, host_columns, tables
 from dse.sweep.grid.grid import Grid
 
 #: Designs a chunk, when all outputs are stored and when only scores are; and where designs or sweeps are few.
@@ -49,7 +46,6 @@ class Engine:
         self.program = Program(grid.spec.study, grid.constraints, grid.spec.objectives, grid.spec.metrics)
         self._chunk, self._halvings = chunk, 0
         self._tables: dict[Any, Tables] = {}
-        self._preparing: threading.Thread | None = None
 
     @functools.cached_property
     def _nests(self) -> tuple[Nest, Nest]:
@@ -140,41 +136,9 @@ class Engine:
         found = summarise(scores, reasons, pivots, feasible_bit=self.program.study.feasible_bit)
         return found if thresholds is None else found._replace(below=count_below(scores, thresholds))
 
-    def designs(self, index: np.ndarray) -> tuple[Any, tuple[Array, ...]]:
-        """All outputs of the designs at these indices, a chunk at a time, padded to powers of two."""
-        pieces = [self._designs(index[i : i + CHUNK_SHORT]) for i in range(0, max(len(index), 1), CHUNK_SHORT)]
-        return jax.tree.map(lambda *arrays: np.concatenate(arrays), *pieces)
-
-    @contextlib.contextmanager
-    def preparing_designs(self) -> Iterator[None]:
-        """Compile in a second thread meanwhile what evaluates few designs: it takes as long as what finds them."""
-
-        def prepare() -> None:
-            with contextlib.suppress(Exception), CompileClock.apart():  # whoever needs it meets the same failure
-                evaluate_designs.compiled(*self._values_at(np.zeros(SHORTEST, np.int64)), program=self.program)
-
-        self._preparing = threading.Thread(target=prepare)
-        self._preparing.start()
-        try:
-            yield
-        finally:
-            self._prepared()
-
-    def _prepared(self) -> None:
-        """Wait for the second thread."""
-        with CompileClock.loading():
-            if self._preparing:
-                self._preparing.join()
-
-    def _designs(self, index: np.ndarray) -> tuple[Any, tuple[Array, ...]]:
-        padded = np.zeros(max(1 << (len(index) - 1).bit_length(), SHORTEST), np.int64)
-        padded[: len(index)] = index
-        self._prepared()
-        found = evaluate_designs(*self._values_at(padded), program=self.program)
-        return jax.tree.map(lambda array: np.asarray(array)[: len(index)], found)
-
-    def _values_at(self, index: np.ndarray) -> tuple[Any, dict[str, Array]]:
-        """The base design, and the leaves that vary at these indices."""
-        flat = Nest(self.grid, (), ())
-        grid = self.tables(flat)
-        return grid.base, look_up(grid.outer, tuple(flat.digits(index)))
+    def designs(self, index: np.ndarray) -> tuple[Any, tuple[np.ndarray, ...]]:
+        """All outputs of the designs at these indices."""
+        nest = Nest(self.grid, (), ())
+        pairs = zip(host_columns(nest), nest.digits(index), strict=True)
+        values = {path: column[at] for columns, at in pairs for path, column in columns.items()}
+        return evaluate_few(self.grid.base, values, program=self.program)

@@ -34,7 +34,6 @@ class CompileClock:
 
     seconds: ClassVar[dict[str, float]] = {"trace": 0.0, "compile": 0.0}
     programs: ClassVar[int] = 0
-    _apart: ClassVar[threading.local] = threading.local()
     _listening: ClassVar[bool] = False
 
     @classmethod
@@ -54,18 +53,7 @@ class CompileClock:
 
     @classmethod
     def _count(cls, what: str, seconds: float) -> None:
-        if not getattr(cls._apart, "is_set", False):
-            cls.seconds[what] += seconds
-
-    @classmethod
-    @contextlib.contextmanager
-    def apart(cls) -> Iterator[None]:
-        """Count no time of this thread: another one works meanwhile, and counts for how long it waits."""
-        cls._apart.is_set = True
-        try:
-            yield
-        finally:
-            cls._apart.is_set = False
+        cls.seconds[what] += seconds
 
     @classmethod
     @contextlib.contextmanager

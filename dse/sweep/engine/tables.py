@@ -34,13 +34,11 @@ class Tables(NamedTuple):
 def tables(nest: Nest) -> Tables:
     """The tables of a nest, in float32."""
     grid = nest.grid
-    outer = [grid.dimensions[i].columns for i in nest.outer_dimensions]
-    outer += [grid.table.degrees, *(nest.options[i] for i in nest.outer_options)]
     n_columns = nest.distinct.shape[-1]
     column = np.tile(np.arange(n_columns, dtype=np.int32), nest.n_inner // n_columns)
     host: dict[str, Any] = dict(
         base=grid.base,
-        outer=tuple(map(_padded_columns, outer)),
+        outer=tuple(map(_padded_columns, host_columns(nest))),
         inner={path: values.astype(np.float32) for path, values in nest.inner_columns().items()},
         radices=np.array(nest.outer_shape, np.int32),
         mask=_padded(_packed(nest.distinct)),
@@ -48,6 +46,12 @@ def tables(nest: Nest) -> Tables:
         bit=column % _WORD,
     )
     return Tables(**jax.device_put(host, over_devices()))
+
+
+def host_columns(nest: Nest) -> list[dict[str, np.ndarray]]:
+    """By digit of the outer index: leaf path → value at each position."""
+    dimensions = [nest.grid.dimensions[i].columns for i in nest.outer_dimensions]
+    return [*dimensions, nest.grid.table.degrees, *(nest.options[i] for i in nest.outer_options)]
 
 
 def _packed(flags: np.ndarray) -> np.ndarray:

@@ -10,9 +10,8 @@ import numpy as np
 from dse.spec.sweep import Objective
 from dse.sweep.engine.engine import Engine
 
-#: Designs of the pilot, and how many are evaluated at once: as many as the winners of most sweeps are.
+#: Designs of the pilot.
 _PILOT = 4096
-_AT_ONCE = 1024
 
 #: The golden section of 2^64: its multiples, modulo that, are spread evenly and in step with no axis.
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -28,9 +27,8 @@ def pilot(n_designs: int) -> np.ndarray:
 def edges(engine: Engine, bins: int) -> np.ndarray:
     """[objective, bins + 1] edges of the bins: what the feasible designs of the pilot span, rounded outwards."""
     index = pilot(engine.grid.n_designs)
-    found = [engine.designs(index[i : i + _AT_ONCE]) for i in range(0, len(index), _AT_ONCE)]
-    feasible = np.concatenate([metrics.feasible for metrics, _ in found])
-    scores = np.stack([np.concatenate(column) for column in zip(*(scores for _, scores in found), strict=True)])
+    metrics, scores = engine.designs(index)
+    feasible = metrics.feasible
     signs = [objective.sign for objective in engine.grid.spec.objectives]
     return np.stack([_spaced(sign * row, feasible, bins) for sign, row in zip(signs, scores, strict=True)])
 

@@ -10,7 +10,6 @@ Counts by reason, minima by axis and histograms are of all designs, in every mod
 from __future__ import annotations
 
 import bisect
-import contextlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -105,8 +104,7 @@ def parts(engine: Engine, keep: Keep, wanted: list[range]) -> Iterator[Part]:
     bins, n_objectives = engine.grid.spec.histogram, len(engine.program.objectives)
     edges = histograms.edges(engine, bins) if bins and wanted else np.empty((n_objectives, 0), np.float32)
     if not _in_full(keep):
-        with engine.preparing_designs() if wanted else contextlib.nullcontext():
-            yield from (_winning(engine, keep, block, edges) for block in wanted)
+        yield from (_winning(engine, keep, block, edges) for block in wanted)
         return
     rows = engine.lines_at_once(engine.full_nest, CHUNK_FULL)
     pieces = [piece for block in wanted for piece in _pieces(block, rows)]

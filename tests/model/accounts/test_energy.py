@@ -108,6 +108,7 @@ def test_a_limit_that_no_clock_meets_is_told():
     assert np.isfinite(float(found.step_time)) and np.isfinite(float(found.energy_per_step))
 
 
+@pytest.mark.slow  # one of test_slopes.py is of a limit too
 def test_the_slope_of_a_limit_is_the_finite_difference():
     """The derivative of the clock that meets a limit comes from the implicit function theorem."""
     with jax.enable_x64(True):

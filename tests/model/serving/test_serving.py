@@ -18,15 +18,14 @@ from dse.pools import serve_pools
 from dse.serving import bounds, serve, steps
 from dse.study_serving import SERVING
 from dse.types import Infeasible, Serving
+from tests.programs import by_numpy, served
 
-served = jax.jit(serve)
 
-
-def metrics(workload="llama-3-70b", system="h100-sxm-80gb", by=served, **settings):
-    """Metrics as plain numbers by name; ``by`` NumPy (``dse.serve``) nothing is compiled for a few designs."""
+def metrics(workload="llama-3-70b", system="h100-sxm-80gb", **settings):
+    """Metrics as plain numbers by name."""
     stated = {"tp": 8, "precision": "fp8", "load": "concurrency", "drafts": 0.0, "request_time": 0.1}
     design = dse.design(workload, system, "megatron-core", any_option=True, **{**stated, **settings})
-    found = by(design)
+    found = served(design)
     return {name: float(getattr(found, name)) for name in SERVING.units}
 
 
@@ -99,7 +98,7 @@ def test_a_state_has_one_size(name):
 
 def test_hybrids_and_sparse_attention_pay_less_for_length():
     """Time of a token grows with length: not at all with states alone, least of those that attend with an indexer."""
-    long = dict(by=dse.serve, load="static", tp=8, precision="bf16", concurrency=8, output_tokens=64.0)
+    long = dict(load="static", tp=8, precision="bf16", concurrency=8, output_tokens=64.0)
     added = {}
     for name in ("mamba-2-2-7b", "nemotron-nano-9b-v2", "llama-3-8b"):
         few, many = (metrics(name, prompt_tokens=tokens, **long) for tokens in (4096, 131072))
@@ -278,7 +277,7 @@ def test_a_request_alone_waits_for_no_prompt_but_its_own():
 
 def test_plain_numbers_and_jax_agree():
     design = dse.design("llama-3-8b", "h100", precision="fp8", concurrency=32)
-    plain, traced = dse.serve(design), served(design)
+    plain, traced = dse.serve(design), jax.jit(serve)(design)
     for name in SERVING.units:
         assert float(getattr(plain, name)) == pytest.approx(float(getattr(traced, name)), rel=2e-5)
 
@@ -306,8 +305,8 @@ def test_a_power_limit_slows_prompts_before_it_slows_decoding():
         dse.design("llama-3-8b", "h100-sxm-80gb", "megatron-core", any_option=True, **stated, **limit)
         for limit in ({}, *({"power.limit": watts} for watts in limits))
     ]
-    free, many = served(designs[0]), jax.tree.map(lambda *leaves: np.array(leaves), *designs[1:])
-    found = jax.tree.map(np.asarray, jax.jit(jax.vmap(serve))(many))
+    free, many = served(designs[0]), [served(one) for one in designs[1:]]
+    found = jax.tree.map(lambda *values: np.array(values), *many)
     for name in ("time_to_first_token_prefill", "time_per_output_token", "request_latency"):
         assert np.all(np.diff(getattr(found, name)) <= 1e-6 * getattr(found, name)[1:])
         assert getattr(found, name)[-1] == pytest.approx(float(getattr(free, name)), rel=1e-3)
@@ -328,7 +327,7 @@ def test_pools_serve_as_the_slower_of_them():
     def pool(tp, concurrency, **more):
         return dse.design("llama-3-70b", "h100", any_option=True, tp=tp, concurrency=concurrency, **stated, **more)
 
-    one = jax.jit(serve_pools)
+    one = by_numpy(serve_pools)
     found = one(pool(4, 1.0), pool(4, 64.0))
     many = one(pool(4, 1.0), pool(4, 256.0))
     together = served(pool(4, 64.0))
