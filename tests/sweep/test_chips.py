@@ -99,7 +99,7 @@ def test_accelerators_with_chips_are_columns():
     assert grid(system="gpu", axes='accelerator = ["a100"]').base.system.accelerator.chip is None
 
 
-@pytest.mark.parametrize("axis", ["node", "memory"])
+@pytest.mark.parametrize("axis", [pytest.param("node", marks=pytest.mark.slow), "memory"])
 def test_a_sweep_is_its_designs(axis, tmp_path):
     names = {"node": ["n5", "n3e"], "memory": ["hbm3-6-4", "hbm4-8-0"]}[axis]
     file = tmp_path / "chips.toml"
