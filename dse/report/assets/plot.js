@@ -1,4 +1,4 @@
-// The plot: Bokeh draws it on a canvas. Rebuilt when its axes change; constraints and selections only move data.
+// The plot: Bokeh draws it on a canvas, but for the points. Rebuilt when its axes change; constraints only move data.
 
 const NAMES = ["#0072b2", "#e08a00", "#009e73", "#cc6ba4", "#56b4e9", "#d55e00", "#8b5fbf", "#8c8c00", "#7a4b2a", "#00a5a5"];
 const RAMP = ["#440154", "#482878", "#3e4a89", "#31688e", "#26838e", "#1f9e89", "#35b779", "#6ece58", "#b5de2b", "#fde725"];

@@ -181,7 +181,8 @@ class PointsLayerView extends RendererView {
     this.connect(this.model.change, () => this.request_paint());
   }
 
-  _paint(context) {
+  // before its version 3.7 Bokeh hands over no context
+  _paint(context = this.layer.ctx) {
     this.model.points.paint(context, this.plot_view.frame);
   }
 }
