@@ -2,7 +2,7 @@
 
 ``write`` takes a dataset to a file. ``table`` makes flat columns of it, ``lines`` what to paste for each design,
 ``packing`` bytes of columns, ``page`` the document; ``assets/`` holds its HTML, style and scripts. Bokeh draws
-axes, fronts and marks on a canvas, ``assets/points.js`` the designs: neither needs WebGL, or code made from texts, which
+axes, fronts and marks on a canvas, ``assets/points.js`` the designs: neither needs WebGL or code made from texts, which
 the policy of the page forbids.
 """
 
