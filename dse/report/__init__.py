@@ -1,8 +1,9 @@
 """The explorer: results as one page that needs no network.
 
 ``write`` takes a dataset to a file. ``table`` makes flat columns of it, ``lines`` what to paste for each design,
-``packing`` bytes of columns, ``page`` the document; ``assets/`` holds its HTML, style and scripts. Bokeh draws the
-points, on a canvas: it needs neither WebGL nor code made from texts, which the policy of the page forbids.
+``packing`` bytes of columns, ``page`` the document; ``assets/`` holds its HTML, style and scripts. Bokeh draws
+axes, fronts and marks on a canvas, ``assets/points.js`` the designs: neither needs WebGL or code made from texts, which
+the policy of the page forbids.
 """
 
 from __future__ import annotations

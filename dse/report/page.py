@@ -26,7 +26,9 @@ from dse.report.table import Column, Table
 _ASSETS = Path(__file__).parent / "assets"
 
 #: Scripts of the page, in the order in which they are joined.
-_SCRIPTS = ("data.js", "text.js", "front.js", "plot.js", "controls.js", "details.js", "main.js")
+_SCRIPTS = (
+    "data.js", "text.js", "front.js", "controls.js", "points.js", "pick.js", "plot.js", "details.js", "main.js",
+)  # fmt: skip
 
 #: Scripts of Bokeh: its models, and the interface to them.
 _BOKEH = ("bokeh.min.js", "bokeh-api.min.js")

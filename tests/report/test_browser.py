@@ -1,68 +1,17 @@
-"""The explorer in a real Chromium without a screen: what a person does with mouse and keyboard, and how long it takes.
-
-``DSE_CHROMIUM`` names the browser where it is not found by itself.
-"""
+"""The explorer in a real Chromium: what a person does with mouse and keyboard."""
 
 from __future__ import annotations
-
-import csv
-import io
-import os
-import shutil
-import time
-from collections.abc import Callable
 
 import pytest
 
 from dse import report
+from tests.report.pages import copied, downloaded, drawn, settled, shown, until
 from tests.report.results import many
 
 pytest.importorskip("bokeh", reason="the extra report is not installed")
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright, which drives a browser, is not installed")
-
-CHROMIUM = os.environ.get("DSE_CHROMIUM") or next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
-if not CHROMIUM:
-    pytest.skip("no Chromium is installed (apt-get install chromium)", allow_module_level=True)
-
-FLAGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-]  # fmt: skip
 
 #: Seconds in which 50,000 designs are drawn anew: many times what it takes, for machines that have much else to do.
 SLOWEST = 15.0
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_api.sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield started
-        started.close()
-
-
-@pytest.fixture
-def visit(browser):
-    """Opens a page; whatever it says on the console as an error, or asks of a network, fails the test."""
-    wrong = []
-    pages = []
-
-    def opened(path, **options):
-        page = browser.new_page(viewport={"width": 1500, "height": 950}, accept_downloads=True, **options)
-        page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("request", lambda asked: wrong.append(asked.url) if asked.url.startswith("http") else None)
-        page.goto(path.as_uri())
-        page.wait_for_selector("body[data-ready]", timeout=60_000)
-        pages.append(page)
-        return page
-
-    yield opened
-    for page in pages:
-        page.close()
-    assert not wrong
 
 
 @pytest.fixture(scope="module")
@@ -70,35 +19,6 @@ def small_page(small_results, tmp_path_factory):
     path = tmp_path_factory.mktemp("report") / "small.html"
     report.write(small_results[0], path)
     return path
-
-
-def shown(page) -> int:
-    return int(page.inner_text("#count").split()[0].replace(",", ""))
-
-
-def until(page, condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    """Wait for a condition. The policy of the page allows no code made from texts, which the driver would wait with."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        page.wait_for_timeout(30)
-
-
-def settled(page, name: str, before: int) -> None:
-    """Wait until one more change of this name has been drawn."""
-    until(page, lambda: len(drawn(page, name)) > before)
-
-
-def copied(page, button: str) -> str:
-    """What a button copies."""
-    page.evaluate("document.getElementById('copied').value = ''")
-    page.click(button)
-    until(page, lambda: page.input_value("#copied") != "")
-    return page.input_value("#copied")
-
-
-def drawn(page, name: str) -> list[float]:
-    return page.evaluate(f"performance.getEntriesByName('{name}').map(one => one.duration / 1000)")
 
 
 def test_filter_pin_compare_and_copy(visit, small_page, small_results):
@@ -182,9 +102,7 @@ def test_fifty_thousand_designs_by_mouse(visit, tmp_path):
     until(page, lambda: not page.inner_text("#selection-about").startswith("1 selected"))
     selected = int(page.inner_text("#selection-about").split()[0].replace(",", ""))
     assert 0 < selected < able
-    with page.expect_download() as waiting:
-        page.click("#download")
-    rows = list(csv.DictReader(io.StringIO(waiting.value.path().read_text())))
+    rows = downloaded(page)
     assert len(rows) == selected and {"tp", "step_time [s]", "status"} <= set(rows[0])
     page.click("#select-front")
     front = int(page.inner_text("#front-count").split()[0].replace(",", ""))

@@ -35,6 +35,7 @@ async function unpack() {
       : new POSITIONS[column.type](buffer.slice(at, at + bytes));
     at += bytes;
   }
+  for (let row = 0; row < page.size; row++) able[row] = status.texts[stored(status, row)] === "" ? 1 : 0;
 }
 
 /** What is stored of a column at a design: a number, or a position in its texts. */
@@ -49,6 +50,16 @@ function number(column, row) {
   return (column.numbers ? column.numbers[value] : value) * (column.factor ?? 1);
 }
 
+/** A column's numbers at rows, or their logarithms. */
+function numbersOf(column, rows, log = false) {
+  const found = new Float64Array(rows.length), { values, numbers } = column, factor = column.factor ?? 1;
+  for (let i = 0; i < rows.length; i++) {
+    const value = values ? values[rows[i]] : stored(column, rows[i]);
+    found[i] = (numbers ? numbers[value] : value) * factor;
+  }
+  return log ? found.map(Math.log10) : found;
+}
+
 /** Whether a column is a set of names rather than of numbers. */
 const isNames = (column) => Boolean(column.texts) && !column.numbers;
 
@@ -56,7 +67,8 @@ const isNames = (column) => Boolean(column.texts) && !column.numbers;
 const axes = columns.filter((column) => column.kind === "axis");
 const metrics = columns.filter((column) => column.kind === "metric");
 const status = columns.find((column) => column.kind === "status");
-const canRun = (row) => status.texts[stored(status, row)] === "";
+const able = new Uint8Array(page.size);
+const canRun = (row) => able[row] === 1;
 
 /** Least and greatest finite number of a column. */
 function extent(column) {

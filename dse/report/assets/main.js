@@ -3,20 +3,22 @@
 /** Rows of the table. */
 const MOST_LISTED = 200;
 
-/** Designs among which the one under the pointer gets a ring: a ring means to draw them all anew. */
-const MOST_RINGED = 5000;
-
 const state = {
   view: null, constraints: [], rows: new Int32Array(0), front: [], selected: [], current: -1, hovered: -1, a: -1, b: -1,
-  sort: { column: null, down: false },
+  sort: { column: null, down: false }, listing: 0,
 };
-const plot = new Plot(byId("plot"), { hover, tap, select: (rows) => choose(rows) });
+const plot = new Plot(byId("plot"), {
+  hover, tap,
+  select: (rows, way) => choose(combined(way, state.selected, rows)),
+  invert: () => choose(combined("xor", state.selected, Array.from(state.rows))),
+  zoom: () => measured("zoom", () => {}),
+});
 
 /** Measure a change up to the frame that shows it: performance.getEntriesByName(name). */
 async function measured(name, change) {
   const start = performance.now();
   await change();
-  await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+  await plot.painted();
   performance.measure(name, { start, end: performance.now() });
 }
 
@@ -68,7 +70,7 @@ function follow() {
     plot.select(state.selected);
   }
   mark();
-  list();
+  listSoon();
 }
 
 const frontShown = () => (byId("show-front").checked ? state.front : []);
@@ -85,9 +87,9 @@ async function redraw() {
   await measured("redraw", async () => {
     prepareView();
     await plot.rebuild(state.view, state.rows, frontShown());
+    label();
     follow();
   });
-  label();
 }
 
 /** The same axes with other designs or colours. */
@@ -116,7 +118,7 @@ function hover(row) {
   const place = byId("tip");
   place.hidden = row < 0;
   if (row >= 0) place.replaceChildren(...tip(row, state.view));
-  if (state.rows.length <= MOST_RINGED) mark();
+  mark();
   tell();
 }
 
@@ -130,9 +132,9 @@ function tap(row, others) {
 function choose(rows, current = rows.length === 1 ? rows[0] : state.current) {
   state.selected = rows;
   state.current = rows.length ? current : -1;
-  plot.select(rows);
+  measured("select", () => plot.select(rows));
   mark();
-  list();
+  listSoon();
   tell();
 }
 
@@ -190,13 +192,24 @@ const sorted = (rows, most = rows.length) => firstBy(state.sort.column, state.so
 /** What the table and the download hold: the selection, or all that is shown. */
 const chosen = () => (state.selected.length ? state.selected : state.rows);
 
-function list() {
-  const rows = chosen(), shown = sorted(rows, MOST_LISTED), heads = listed();
-  const of = state.selected.length ? "selected" : "shown (nothing is selected)";
+/** Say what is listed, and list it after the frame that shows it: 200 lines take as long as 50,000 points. */
+function listSoon() {
+  count();
+  const asked = ++state.listing;
+  plot.painted().then(() => setTimeout(() => { if (asked === state.listing) list(); }));
+}
+
+function count() {
+  const all = chosen().length, of = state.selected.length ? "selected" : "shown (nothing is selected)";
   byId("selection-title").textContent = state.selected.length ? "Selected designs" : "Designs";
-  byId("selection-about").textContent = `${rows.length.toLocaleString("en")} ${of}`
-    + (rows.length > MOST_LISTED ? `; the first ${MOST_LISTED} are listed, the download has all` : "");
-  byId("download").disabled = !rows.length;
+  byId("selection-about").textContent = `${all.toLocaleString("en")} ${of}`
+    + (all > MOST_LISTED ? `; the first ${MOST_LISTED} are listed, the download has all` : "");
+  byId("download").disabled = !all;
+}
+
+function list() {
+  state.listing++;
+  const shown = sorted(chosen(), MOST_LISTED), heads = listed();
   const head = heads.map((column) => {
     const isKey = column === state.sort.column;
     const sort = () => { state.sort = { column, down: isKey && !state.sort.down }; list(); };

@@ -1,4 +1,4 @@
-// The plot: Bokeh draws it on a canvas. Rebuilt when its axes change; constraints and selections only move data.
+// The plot: Bokeh draws it on a canvas, but for the points. Rebuilt when its axes change; constraints only move data.
 
 const NAMES = ["#0072b2", "#e08a00", "#009e73", "#cc6ba4", "#56b4e9", "#d55e00", "#8b5fbf", "#8c8c00", "#7a4b2a", "#00a5a5"];
 const RAMP = ["#440154", "#482878", "#3e4a89", "#31688e", "#26838e", "#1f9e89", "#35b779", "#6ece58", "#b5de2b", "#fde725"];
@@ -34,61 +34,69 @@ function colouring(column, log, rows) {
   return { palette: ramp(256), low, high, value: scaled, names: false, log };
 }
 
-/** Ends of a range that holds all values, with some room. */
+/** A number as an axis measures it. */
+const scaling = (log) => (log ? Math.log10 : (value) => value);
+
+/** Ends of a range that holds all values, which are logarithms for a logarithmic one, with some room. */
 function fitting(values, log) {
-  let low = Infinity, high = -Infinity;
-  for (const value of values) [low, high] = [Math.min(low, value), Math.max(high, value)];
-  if (!(low <= high)) [low, high] = log ? [0.1, 10] : [0, 1];
-  const [from, to] = log ? [Math.log10(low), Math.log10(high)] : [low, high];
+  let from = Infinity, to = -Infinity;
+  for (const value of values) {
+    if (value < from) from = value;
+    if (value > to) to = value;
+  }
+  if (!(from <= to)) [from, to] = log ? [-1, 1] : [0, 1];
   const room = to > from ? 0.04 * (to - from) : log ? 0.1 : Math.abs(from) * 0.1 || 1;
   return log ? { start: 10 ** (from - room), end: 10 ** (to + room) } : { start: from - room, end: to + room };
 }
 
-/** Pixels from the pointer within which a design is meant. */
-const REACH = 14;
-
 class Plot {
-  /** events: hover(row or -1), tap(row, whether others stay), select(rows). */
+  /** events: hover(row or -1), tap(row, whether others stay), select(rows, way), invert(), zoom(). */
   constructor(place, events) {
-    this.place = place;
+    this.element = place;
     this.events = events;
-    this.rows = new Int32Array(0);
-    this.position = new Map();
-    this.quiet = false;
   }
 
   /** Draw these designs anew: other columns or scales. */
   async rebuild(view, rows, front) {
     this.view = view;
-    const data = this.numbers(rows);
-    this.points = new Bokeh.ColumnDataSource({ data });
-    this.ranges = { x: new Bokeh.Range1d(fitting(data.x, view.xLog)), y: new Bokeh.Range1d(fitting(data.y, view.yLog)) };
+    this.points = new Points(this.points?.waiting);
+    this.points.show(this.placed(rows), this.shades());
+    const { across, up } = this.points;
+    this.ranges = { x: new Bokeh.Range1d(fitting(across, view.xLog)), y: new Bokeh.Range1d(fitting(up, view.yLog)) };
     this.fitted = this.ends();
     this.front = new Bokeh.ColumnDataSource({ data: this.along(front) });
     this.marks = new Bokeh.ColumnDataSource({ data: { x: [], y: [], text: [], colour: [] } });
     const figure = this.figure();
+    figure.add_renderers(this.points.layer);
     this.glyphs(figure);
-    this.points.selected.change.connect(() => this.selected());
-    figure.on_event("mousemove", (event) => this.moved(event));
-    figure.on_event("tap", (event) => {
-      const row = this.nearest(event.x, event.y);
-      if (row >= 0) this.events.tap(row, event.modifiers.shift);
-    });
+    this.listen(figure);
     this.drawing = figure;
-    const old = this.shown;
-    this.shown = await Bokeh.Plotting.show(figure, this.place);
-    if (old) {
-      old.remove();
-      while (this.place.childElementCount > 1) this.place.firstElementChild.remove();
+    await this.place(figure);
+  }
+
+  /** Put a figure in the place of the one before it, which stays in sight until this one is there. */
+  async place(figure) {
+    const holder = element("div", { style: { visibility: "hidden" } }), old = this.shown;
+    this.element.append(holder);
+    const shown = await Bokeh.Plotting.show(figure, holder);
+    if (this.drawing !== figure) {  // other axes have been asked for since
+      shown.remove();
+      holder.remove();
+      return;
     }
+    while (this.element.firstElementChild !== holder) this.element.firstElementChild.remove();
+    old?.remove();
+    holder.style.visibility = "";
+    this.shown = shown;
   }
 
   figure() {
     const { x, y, xLog, yLog } = this.view;
     const kind = (log) => (log ? "log" : "linear");
-    const box = new Bokeh.BoxSelectTool();
+    // what they enclose is looked for in our points: none of Bokeh's glyphs is selected
+    const box = new Bokeh.BoxSelectTool({ renderers: [] }), lasso = new Bokeh.LassoSelectTool({ renderers: [], continuous: false });
     const tools = [
-      box, new Bokeh.LassoSelectTool({ continuous: false }), new Bokeh.PanTool(),
+      box, lasso, new Bokeh.PanTool(),
       new Bokeh.BoxZoomTool(), new Bokeh.WheelZoomTool({ modifiers: { ctrl: true } }), new Bokeh.ResetTool(), new Bokeh.SaveTool(),
     ];
     const figure = Bokeh.Plotting.figure({
@@ -98,6 +106,7 @@ class Plot {
     });
     figure.toolbar.logo = null;
     figure.toolbar.active_drag = box;
+    this.tools = { rect: box, poly: lasso };
     this.dress(figure.below[0], x);
     this.dress(figure.left[0], y);
     for (const grid of figure.center) grid.grid_line_color = style("grid");
@@ -119,45 +128,55 @@ class Plot {
     }
   }
 
+  /** The front, and above all the marks, in a layer of their own: they follow the pointer without the rest. */
   glyphs(figure) {
-    const { palette, low, high } = this.view.colours;
-    this.mapper = new Bokeh.LinearColorMapper({ palette, low, high, nan_color: style("cannot") });
-    const colour = { field: "c", transform: this.mapper };
-    const few = this.rows.length < 500, size = few ? 9 : 6;
-    const looks = { source: this.points, fill_color: colour, line_color: null, fill_alpha: few ? 0.95 : 0.75 };
-    // a circle is drawn in half the time of a marker of the same looks
-    figure.circle({ field: "x" }, { field: "y" }, { value: size / 2, units: "screen" }, {
-      ...looks, nonselection_fill_alpha: few ? 0.35 : 0.15, nonselection_line_color: null, selection_fill_alpha: 0.95,
-    });
+    const size = this.points.rows.length < FEW ? 9 : 6;
     const line = { source: this.front, line_color: style("front"), line_width: 1.5 };
     this.step = figure.step({ field: "x" }, { field: "y" }, this.stairs(), { ...line, line_alpha: 0.8 });
     const ring = figure.scatter({ field: "x" }, { field: "y" }, { ...line, size: size + 4, fill_color: null });
     const marked = { source: this.marks, line_color: { field: "colour" }, line_width: 3, size: 16, fill_color: null };
     const marks = figure.scatter({ field: "x" }, { field: "y" }, marked);
-    figure.text({ field: "x" }, { field: "y" }, { field: "text" }, {
+    const letters = figure.text({ field: "x" }, { field: "y" }, { field: "text" }, {
       source: this.marks, text_color: { field: "colour" }, text_font_style: "bold", text_font_size: "16px",
       text_font: "system-ui, sans-serif", x_offset: 9, y_offset: -5,
     });
-    for (const renderer of [this.step, ring, marks]) renderer.level = "annotation";
+    for (const renderer of [this.step, ring]) renderer.level = "annotation";
+    for (const renderer of [marks, letters]) renderer.level = "overlay";
+  }
+
+  listen(figure) {
+    figure.on_event("mousemove", (event) => this.moved(event));
+    figure.on_event("tap", (event) => {
+      const row = this.nearest(event.x, event.y);
+      if (row >= 0) this.events.tap(row, event.modifiers.shift);
+    });
+    // which keys are held down says the end of the movement, which follows what it has enclosed
+    let enclosed = null;
+    figure.on_event("selectiongeometry", ({ geometry, final }) => { enclosed = final ? geometry : null; });
+    figure.on_event("panend", ({ modifiers }) => {
+      if (enclosed) this.events.select(this.within(enclosed), wayOf(modifiers, this.tools[enclosed.type]));
+      enclosed = null;
+    });
+    for (const range of Object.values(this.ranges)) range.change.connect(() => this.zoomed());
+    figure.on_event("reset", () => this.events.select([]));
+    for (const tool of Object.values(this.tools)) {
+      tool.clear.connect(() => this.events.select([]));
+      tool.invert.connect(() => this.events.invert());
+    }
   }
 
   /** Show these designs. */
   show(view, rows, front) {
     this.view = view;
-    const { palette, low, high } = view.colours;
-    this.mapper.setv({ palette, low, high });
-    this.quietly(() => {
-      if (this.points.selected.indices.length) this.points.selected.indices = [];
-      this.points.data = this.numbers(rows);
-    });
+    this.points.show(this.placed(rows), this.shades());
     if (this.ends() === this.fitted) this.fit();
     this.showFront(front);
   }
 
   /** Show all points; what somebody has zoomed into stays. */
   fit() {
-    const { x, y } = this.points.data;
-    for (const [range, values, log] of [[this.ranges.x, x, this.view.xLog], [this.ranges.y, y, this.view.yLog]]) {
+    const { across, up } = this.points;
+    for (const [range, values, log] of [[this.ranges.x, across, this.view.xLog], [this.ranges.y, up, this.view.yLog]]) {
       const { start, end } = fitting(values, log);
       range.setv({ start, end, reset_start: start, reset_end: end });
     }
@@ -175,19 +194,20 @@ class Plot {
     this.front.data = this.along(front);
   }
 
-  /** Where and in which colour designs are drawn. */
-  numbers(rows) {
-    const { x, y, colours } = this.view;
-    this.rows = rows;
-    this.position = null;
-    const across = new Float64Array(rows.length), up = new Float64Array(rows.length), tint = new Float64Array(rows.length);
+  /** Colours of the points: those of the palette, and that of what cannot run or has no number. */
+  shades() {
+    return [...this.view.colours.palette, style("cannot")];
+  }
+
+  /** Where and in which of these colours designs are drawn. */
+  placed(rows) {
+    const { x, y, xLog, yLog, colours } = this.view, { palette, low, high, value } = colours;
+    const across = numbersOf(x, rows, xLog), up = numbersOf(y, rows, yLog), shade = new Uint16Array(rows.length);
     for (let i = 0; i < rows.length; i++) {
-      const row = rows[i];
-      across[i] = number(x, row);
-      up[i] = number(y, row);
-      tint[i] = canRun(row) ? colours.value(row) : NaN;
+      const part = canRun(rows[i]) ? (value(rows[i]) - low) / (high - low) : NaN;
+      shade[i] = Number.isNaN(part) ? palette.length : Math.max(0, Math.min(palette.length - 1, Math.floor(palette.length * part)));
     }
-    return { x: across, y: up, c: tint };
+    return { rows, across, up, shade };
   }
 
   /** Where a front runs. */
@@ -210,23 +230,28 @@ class Plot {
     };
   }
 
-  /** Select designs, as far as they are shown. */
+  /** Select designs; the others fade. */
   select(rows) {
-    if (rows.length) this.position ??= new Map(Array.from(this.rows, (row, i) => [row, i]));
-    const indices = rows.map((row) => this.position.get(row)).filter((i) => i !== undefined);
-    this.quietly(() => { this.points.selected.indices = indices; });
+    this.points.select(rows);
   }
 
-  quietly(change) {
-    this.quiet = true;
-    change();
-    this.quiet = false;
+  /** The ranges are others: by a tool, where nothing else has changed. */
+  zoomed() {
+    if (this.points.isStale) return;
+    this.points.change();
+    this.events.zoom();
   }
 
-  selected() {
-    if (this.quiet) return;
-    const rows = Array.from(this.points.selected.indices, (i) => this.rows[i]);
-    this.events.select(rows);
+  /** Waits until the frame that shows the last change is done. */
+  painted() {
+    return this.points.painted();
+  }
+
+  /** Rows of the designs that a box or a lasso has enclosed. */
+  within({ type, x0, x1, y0, y1, x, y }) {
+    const across = scaling(this.view.xLog), up = scaling(this.view.yLog);
+    const [xs, ys] = type === "rect" ? [[x0, x1], [y0, y1]] : [Array.from(x), Array.from(y)];
+    return rowsWithin(this.points, xs.map(across), ys.map(up));
   }
 
   /** The pointer has moved: look once a frame. */
@@ -243,17 +268,11 @@ class Plot {
 
   /** The design nearest to a place in the plot, or -1 where none is near. */
   nearest(x, y) {
-    const { xLog, yLog } = this.view, { x_range, y_range, inner_width, inner_height } = this.drawing;
-    const along = (log) => (log ? Math.log10 : (value) => value);
-    const across = along(xLog), up = along(yLog), data = this.points.data;
+    const { x_range, y_range, inner_width, inner_height } = this.drawing;
+    const across = scaling(this.view.xLog), up = scaling(this.view.yLog);
     const wide = inner_width / (across(x_range.end) - across(x_range.start));
     const high = inner_height / (up(y_range.end) - up(y_range.start));
-    const atX = across(x), atY = up(y);
-    let found = -1, least = REACH * REACH;
-    for (let i = 0; i < this.rows.length; i++) {
-      const dx = (across(data.x[i]) - atX) * wide, dy = (up(data.y[i]) - atY) * high, far = dx * dx + dy * dy;
-      if (far < least) [found, least] = [i, far];
-    }
-    return found < 0 ? -1 : this.rows[found];
+    const found = nearestOf(this.points, across(x), up(y), wide, high);
+    return found < 0 ? -1 : this.points.rows[found];
   }
 }

@@ -1,5 +1,8 @@
 // Texts: numbers as people read them, lines to paste, tables to download.
 
+/** Formats by places after the point: to make one takes longer than to use it. */
+const FORMATS = [];
+
 /** A number to three digits. */
 function digits(value) {
   if (!Number.isFinite(value)) return "–";
@@ -7,7 +10,8 @@ function digits(value) {
   if (size === 0) return "0";
   if (size >= 1e7 || size < 1e-4) return value.toExponential(2);
   const places = Math.max(0, 2 - Math.floor(Math.log10(size)));
-  return value.toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places });
+  FORMATS[places] ??= new Intl.NumberFormat("en", { minimumFractionDigits: places, maximumFractionDigits: places });
+  return FORMATS[places].format(value);
 }
 
 /** What a column says of a design. */
