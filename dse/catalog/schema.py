@@ -225,15 +225,15 @@ _ENGINE: dict[str, Parser | Table] = {
     "residuals": Table(_numbers(**dict.fromkeys(("token", "first", "latency", "rate", "energy"), ("1", POSITIVE)))),
 }  # fmt: skip
 
+#: What the rows of a stack's fit covered, by quantity: the least and the largest (:mod:`dse.calibrated`).
+EXTENTS = ("n_devices", "parameters", "seq_len", "micro_batch", "prompt_tokens", "output_tokens", "concurrency")
+_CALIBRATED = {"calibrated": Table(dict.fromkeys(EXTENTS, value.extent) | {"accelerators": value.texts})}
+
 #: A stack, what it does where a mapping leaves it open, and in ``sources`` the measured sources that used it, in
 #: ``nearest`` those of which it is the nearest (releases without a stack of their own). It ``spills`` where activations
 #: that do not fit go to the host, not only through recompute. ``selective`` is the policy that it calls selective
 #: recompute; ``lineage`` the code base it descends from, with which it shares what is fitted. ``family`` names the
 #: chips of a stack that nothing was measured of: it gets what their stacks share.
-#: What the rows of a stack's fit covered, by quantity: the least and the largest (:mod:`dse.calibrated`).
-EXTENTS = ("n_devices", "parameters", "seq_len", "micro_batch", "prompt_tokens", "output_tokens", "concurrency")
-_CALIBRATED = {"calibrated": Table(dict.fromkeys(EXTENTS, value.extent) | {"accelerators": value.texts})}
-
 _SOFTWARE = Table(
     _texts("family", "lineage") | _leaves(types.Software) | _numbers(residual="1", spills=("1", YES_OR_NO))
     | {"selective": Choice(types.Recompute)} | _CAPABILITIES | _EXPERT_KERNELS | _ENGINE | _CALIBRATED

@@ -84,8 +84,9 @@ def evaluate(
     accelerator = made.system.accelerator
     if saturated := told_saturation(float(accelerator.memory.bandwidth), float(accelerator.power.feed)):
         show.note(saturated)
-    outside = _outside(made, software or default_software(system), system, explained)
-    bounds = _bounds(made, software or default_software(system), explained, study) if uncertainty else {}
+    stack = software or default_software(system)
+    outside = _outside(made, stack, system, explained)
+    bounds = _bounds(made, stack, explained, study) if uncertainty else {}
     if as_json:
         listed = {"intervals": {name: list(ends) for name, ends in bounds.items()}} if uncertainty else {}
         show.document({"design": leaves_told(made), **explained.as_dict(), **listed, "outside": outside})
