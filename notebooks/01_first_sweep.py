@@ -227,9 +227,9 @@ beside = pd.DataFrame({
 })
 apart = (beside["here (s)"] / beside["Calculon (s)"] - 1.0).abs()
 rank = beside.corr("spearman").iloc[0, 1]
-assert rank > 0.99 and apart.median() < 0.02
+assert rank > 0.99 and apart.median() < 0.025
 pd.Series({"rows": len(beside), "rank correlation": rank, "median difference": apart.median()}).round(4)
 
 # %% [markdown]
-# Both rank these mappings alike, with a rank correlation above 0.99, and half of the step times are within 2 % of each
-# other. [docs/accuracy.md](../docs/accuracy.md) sets them side by side term by term.
+# Both rank these mappings alike, with a rank correlation above 0.99, and half of the step times are within 2.5 % of
+# each other. [docs/accuracy.md](../docs/accuracy.md) sets them side by side term by term.
