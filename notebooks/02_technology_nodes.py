@@ -31,7 +31,7 @@ from pathlib import Path
 import pandas as pd
 
 import dse
-from dse import catalog, plot
+from dse import catalog, plot, sweep
 from dse.designs import replace
 from dse.explanation import elasticities
 from dse.model.machine.technology import generate
@@ -39,6 +39,8 @@ from dse.sweep import from_text
 
 root = Path.cwd() if Path("sweeps").is_dir() else Path.cwd().parent
 text = (root / "sweeps" / "technology_nodes_training.toml").read_text()
+whole, _ = sweep.plan(from_text(text), "best")
+assert (whole.n_points, whole.n_designs) == (1_400, 60_883_200) and whole.n_designs == 1_400 * 43_488
 thinner = {
     "node": ["n7", "n5", "n3e", "n2", "a14", "extrapolated-a5"],
     "memory": ["hbm2e-3-2", "hbm3-5-2", "hbm3e-8-0", "hbm4-8-0", "hbm6"],
@@ -49,6 +51,9 @@ for axis, kept in thinner.items():
     text, found = re.subn(rf"^{re.escape(axis)} = .*$", f"{axis} = {kept}", text, flags=re.MULTILINE)
     assert found == 1
 results = dse.run(from_text(text), output=False)
+assert results.step_time.size == 240
+slow, fast = results.pp.isel(scale_out=0), results.pp.isel(scale_out=-1)
+assert (slow >= fast).all() and (slow > fast).mean() > 0.6
 results.sizes
 
 # %% [markdown]
@@ -178,6 +183,8 @@ assert speed_ups("memory", new)["hbm4-8-0"] < 1.0 and on_offer["hbm4-8-0"] < 4.4
 # %%
 steps = results[["step_time", "energy_per_step"]].to_dataframe()[["step_time", "energy_per_step"]]
 assert steps.corr("spearman").step_time.energy_per_step > 0.9
+budget = float(machine(held.sel(node="n5")).system.accelerator.chip.power_budget)
+assert results.device_power.max() <= 1.001 * budget
 
 # %%
 plot.energy(results)

@@ -76,6 +76,28 @@ class Timeline(NamedTuple):
                 held -= size if task.kind in (Kind.backward, Kind.weight_gradient) else 0.0
         return most
 
+    def critical_path(self, chunks: int) -> list[Event]:
+        """The slots that the end of the step waits for, first to last: each starts where the one before it ends.
+
+        ``chunks`` are those of the whole model. Of two that end at once, the one on the same device. Only a weight
+        gradient that is put off may start later, in a gap.
+        """
+        before: list[int | None] = []
+        last: dict[int, int] = {}
+        outputs: dict[tuple[bool, int, int], int] = {}
+        for number, event in enumerate(self.events):
+            needed = [_input(task, chunks) for task in event.slot]
+            sources = [last[event.device]] if event.device in last else []
+            sources += [outputs[_output(task)] for task in needed if task is not None and _output(task) in outputs]
+            before.append(max(sources, key=lambda source: self.events[source].end, default=None))
+            last[event.device] = number
+            outputs |= {_output(task): number for task in event.slot if task.kind is not Kind.weight_gradient}
+        at: int | None = max(range(len(self.events)), key=lambda number: self.events[number].end)
+        path = []
+        while at is not None:
+            path.append(self.events[at])
+            at = before[at]
+        return path[::-1]
 
     def put_off(self, device: int) -> int:
         """Most chunks of a device between their input gradient and the end of their weight gradient."""

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.search import exact, fronts, measure, suite
+from benchmarks.search import exact, fronts, measure, suite, trajectory
 from benchmarks.search.reading import Reading
 from docs.make.search import figure, mixed, page
 from dse import sweep
 
 SMALL = ("gpt3_selene", "memory_tight")
+ROOT = Path(__file__).parents[2]
+RETRACE = "if the model was meant to change: python -m benchmarks.search.trajectory docs/codesign_cost.json"
 REFRESH = "if the model was meant to change: python -m benchmarks.search --exact"
 
 
@@ -26,6 +30,22 @@ def test_every_space_is_stored_as_it_is_specified(name):
     assert 1e5 <= optimum.designs <= 1.1e9
     assert grid.labels(optimum.index) == optimum.at
     assert bool(optimum.front) == (len(grid.spec.objectives) > 1)
+
+
+def codesign_record():
+    return json.loads((ROOT / "docs" / "codesign_cost.json").read_text())
+
+
+def test_the_way_of_a_codesign_is_that_of_its_specification():
+    assert codesign_record()["digest"] == trajectory.digest(ROOT / trajectory.SPECIFICATION), RETRACE
+
+
+@pytest.mark.slow
+def test_the_way_of_a_codesign_is_what_the_search_finds():
+    stored, found = codesign_record(), trajectory.measure(ROOT / trajectory.SPECIFICATION)
+    assert found["report"]["value"] == pytest.approx(stored["report"]["value"], rel=2e-3), RETRACE
+    assert np.max(found["reached"]) == pytest.approx(np.max(stored["reached"]), rel=2e-3), RETRACE
+    assert found["evaluations"] == stored["evaluations"] and found["random"]["chips"] == stored["random"]["chips"]
 
 
 @pytest.mark.slow

@@ -80,6 +80,7 @@ class Trace:
     evaluations: np.ndarray  #: [step] of the model, all starts together, so far
     coordinates: dict[str, float]  #: of the best point
     best: float  #: its objective
+    points: Points  #: [step, start] coordinates of what was met
 
     @property
     def so_far(self) -> np.ndarray:
@@ -154,7 +155,7 @@ def search(
     schedule, static = problem.schedule, _Static(problem.hardware)
     at = problem.hardware.random(schedule.seed, schedule.starts) if starts is None else starts
     state = _adam().init(at)
-    met, spent = [], []
+    met, spent, points = [], [], []
     best, best_at = math.inf, {path: float(values[0]) for path, values in at.items()}
     began, started = problem.inner.evaluations, time.perf_counter()
     step = 0
@@ -165,6 +166,7 @@ def search(
         else:
             slope, exact = gradient(problem, at, temperature, stiffness)
         met.append(exact)
+        points.append(at)
         spent.append(problem.inner.evaluations - began)
         if step == 0:
             schedule = dataclasses.replace(schedule, steps=budget.steps(schedule.steps, spent[0]))
@@ -174,7 +176,8 @@ def search(
             best_at = {path: float(values[place]) for path, values in at.items()}
         at, state = _advance(at, state, slope, np.float32(rate), hardware=static)
         at = jax.tree.map(np.asarray, at)
-    return Trace(np.array(met), np.array(spent), best_at, best)
+    along = {path: np.array([point[path] for point in points]) for path in at}
+    return Trace(np.array(met), np.array(spent), best_at, best, along)
 
 
 def differences(problem: Problem, coordinates: Points, step: float) -> tuple[Points, np.ndarray]:
@@ -207,7 +210,7 @@ def evaluated(problem: Problem, points: Points) -> Trace:
     place = int(met.argmin())
     best_at = {path: float(values[place]) for path, values in points.items()}
     spent = np.array([problem.inner.evaluations - began])
-    return Trace(met[None, :], spent, best_at, float(met[place]))
+    return Trace(met[None, :], spent, best_at, float(met[place]), {p: values[None, :] for p, values in points.items()})
 
 
 # --- one point, explained -----------------------------------------------------------------------------------
