@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 #: Designs at once: so many that a call of NumPy costs little beside its work, so few that all values stay in the cache.
-_BATCH = 512
+_BATCH = 8192
 
 #: Name of an operation and what else it needs, positions of its inputs and of its output. Plain: there are many.
 Operation = tuple[str, tuple[Any, ...], tuple[int, ...], int]

@@ -17,7 +17,7 @@ from dse.serving import serve
 metrics_of_many = jax.jit(jax.vmap(evaluate))
 
 #: Designs of a kind that NumPy evaluates in the time that their program would take to compile.
-_FEW = 500
+_FEW = 1000
 
 
 def _by_either(function: Callable[[Any], Any], plain: Callable[[Any], Any]) -> Callable[[Any], Any]:

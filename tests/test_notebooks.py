@@ -14,8 +14,8 @@ nbclient = pytest.importorskip("nbclient")
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
-#: The first runs with every test, the others, which sweep millions of designs, by `make notebooks`.
-RUN = [pytest.param(path, marks=() if path.stem.startswith("01") else pytest.mark.slow) for path in NOTEBOOKS]
+#: A short one runs with every test, the others, which sweep millions of designs, by `make notebooks`.
+RUN = [pytest.param(path, marks=() if path.stem.startswith("03") else pytest.mark.slow) for path in NOTEBOOKS]
 
 
 def sources(notebook) -> list[tuple[str, str]]:

@@ -36,6 +36,7 @@ def found():
     return calibrate(made, k=2, jobs=[JOB])[0]
 
 
+@pytest.mark.slow
 def test_parameters_that_made_the_rows_come_back(found):
     assert found.fit.values[OWN + "matrix_efficiency"] == pytest.approx(0.6, rel=0.03)
     assert found.fit.values[OWN + "kernel_floor"] == pytest.approx(5e-6, rel=0.1)
@@ -43,11 +44,13 @@ def test_parameters_that_made_the_rows_come_back(found):
     assert len(found.held_out) == len(SHAPES)
 
 
+@pytest.mark.slow
 def test_what_the_rows_do_not_tell_stays_at_its_prior(found):
     assert not found.fit.moved["kernels.fine.narrow_efficiency"]
     assert found.fit.values[OWN + "fine.block_floor"] == pytest.approx(90e-6, rel=0.02)
 
 
+@pytest.mark.slow
 def test_tables_tell_source_rows_residual_and_spread(found):
     own, *_, shared = tables(found)
     assert (own.slug, shared.slug) == ("h200", SHARED)
@@ -97,6 +100,7 @@ def test_rows_of_one_shape_share_a_fold():
     assert shape(gemm[0]) != shape(Kernel("gemm", "a", (64.0, 512.0, 4097.0, 2.0, 0.0, 1.0)))
 
 
+@pytest.mark.slow
 def test_the_page_tells_errors_by_class_and_counts_parameters(found):
     text = page([found], "the command")
     assert "| GEMM, 16 bits | h200-sxm-141gb | 24 |" in text
@@ -104,6 +108,7 @@ def test_the_page_tells_errors_by_class_and_counts_parameters(found):
     assert f"| fine | shared by all | {len(JOB.parameters) - len(JOB.own)} |" in text
 
 
+@pytest.mark.slow
 def test_the_catalogue_takes_a_fit_and_keeps_the_rest(found, tmp_path: Path):
     folder = tmp_path / "hw_catalog"
     shutil.copytree(catalog.catalog_root(), folder)
@@ -121,6 +126,7 @@ def test_the_catalogue_takes_a_fit_and_keeps_the_rest(found, tmp_path: Path):
     assert catalog.check(folder) == []
 
 
+@pytest.mark.slow
 def test_an_output_that_cannot_be_written_is_named(found, tmp_path: Path):
     (tmp_path / "missing").write_text("a file where a folder is wanted")
     with pytest.raises(InputError, match="missing"):
