@@ -10,6 +10,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+import dse
+from dse.errors import InputError
 from tests.conftest import full_size
 
 ROOT = Path(__file__).parents[2]
@@ -34,9 +38,7 @@ def mutant(content: bytes, chance: random.Random) -> bytes:
 
 def open_mutants(results: Path, folder: Path, count: int, seed: int) -> int:
     """Open so many mutants; gives how many were read, each with the numbers that were written."""
-    import dse
     from dse import plot
-    from dse.errors import InputError
 
     content, chance, read = results.read_bytes(), random.Random(seed), 0
     with dse.open_results(results) as found:
@@ -65,3 +67,11 @@ def test_mutants_of_results(tmp_path, small_results):
     arguments = [sys.executable, "-c", program, small_results[1], tmp_path, str(full_size(60, 2000))]
     done = subprocess.run(arguments, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_damage_without_a_checksum_is_told_when_the_file_is_opened(tmp_path, small_results):
+    """The end of a file, with its checksum and the data of the overview, is noise: HDF5 tells only who reads these."""
+    content, path = small_results[1].read_bytes(), tmp_path / "r.nc"
+    path.write_bytes(content[:-2180] + random.Random(1).randbytes(4096))
+    with pytest.raises(InputError, match=r"a damaged file: .* cannot be read"):
+        dse.overview(path)

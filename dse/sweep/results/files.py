@@ -138,16 +138,35 @@ def _opened(path: str | Path, group: str | None = None) -> xr.Dataset:
         raise InputError(str(path), "no such file", "a results file (netCDF4)", fix)
     inputs.checked(path, inputs.RESULTS, "a results file (netCDF4)")
     try:
-        if is_sealed(path) is False:
-            raise InputError(
-                str(path), "a damaged file: its content does not match its checksum", "results as dse wrote them",
-                "run the sweep again, dse run SWEEP.toml, or take an undamaged copy",
-            )  # fmt: skip
+        sealed = is_sealed(path)
+        if sealed is False:
+            raise _damaged(path, "its content does not match its checksum")
+        if sealed is None:
+            _check_readable(path, group)
         return xr.open_dataset(path, engine="netcdf4", group=group)
     except OSError as error:
         raise InputError(
             str(path), str(error.strerror or error), "a netCDF4 file", "give the output of dse run"
         ) from None
+
+
+def _check_readable(path: Path, group: str | None) -> None:
+    """Read all of a file that has no checksum, or has lost it: later nobody expects the errors of a library."""
+    import xarray as xr
+
+    with xr.open_dataset(path, engine="netcdf4", group=group, cache=False) as found:
+        for name, variable in found.variables.items():
+            try:
+                _ = variable.values
+            except (RuntimeError, ValueError) as error:  # netCDF's own, or of what cannot be decoded
+                raise _damaged(path, f"{name} cannot be read ({error})") from None
+
+
+def _damaged(path: Path, why: str) -> InputError:
+    return InputError(
+        str(path), f"a damaged file: {why}", "results as dse wrote them",
+        "run the sweep again, dse run SWEEP.toml, or take an undamaged copy",
+    )  # fmt: skip
 
 
 def _with_texts(dataset: xr.Dataset) -> xr.Dataset:
