@@ -81,7 +81,6 @@ def _cluster(count: int) -> Iterator[Any]:
     with _scratch() as folder, _dask_settings(), distributed.LocalCluster(
         n_workers=0, threads_per_worker=1, dashboard_address="127.0.0.1:0", security=distributed.Security.temporary(),
         silence_logs=logging.CRITICAL, local_directory=folder, env={"PJRT_NPROC": threads, "NPROC": threads},
-        preload=["dse.sweep.worker"],
     ) as cluster:  # fmt: skip
         yield cluster
 
@@ -98,6 +97,7 @@ def _dask_settings() -> Any:
         "distributed.scheduler.http.routes": [],
         "distributed.worker.http.routes": [],
         "distributed.worker.multiprocessing-method": "spawn",
+        "distributed.worker.preload": [*dask.config.get("distributed.worker.preload", []), "dse.sweep.worker"],
     })  # fmt: skip
 
 
