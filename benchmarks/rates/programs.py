@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import json
 import math
@@ -50,10 +51,10 @@ def rates(sweep: Path) -> dict[str, float]:
     import jax
     import numpy as np
 
-    from dse.sweep.engine.chunks import evaluate_designs
-    from dse.sweep.engine.decoding import look_up
+    from dse.sweep.engine.decoding import values_at
     from dse.sweep.engine.engine import CHUNK_SHORT
     from dse.sweep.engine.nesting import Nest
+    from dse.sweep.engine.point import run_point
 
     grid = engine.grid
     flat = Nest(grid, (), ())
@@ -61,9 +62,12 @@ def rates(sweep: Path) -> dict[str, float]:
     digits, share = tuple(flat.digits(index)), grid.table.distinct.mean()
     tables, flat_best = engine.tables(flat), engine.lines(flat, CHUNK_SHORT)
 
+    # Two programs: XLA would look each value up at every use.
+    look_up = jax.jit(values_at)
+    evaluate = jax.jit(jax.vmap(functools.partial(run_point, engine.program), (None, 0)))
+
     def flat_full() -> float:
-        values = look_up(tables.outer, digits)
-        jax.block_until_ready(evaluate_designs(tables.base, values, program=engine.program))
+        jax.block_until_ready(evaluate(tables.base, look_up(tables.outer, digits)))
         return len(index)
 
     def flat_scores() -> float:

@@ -203,13 +203,19 @@ def selected(page, results) -> set[int]:
     return set(rows)
 
 
-@pytest.mark.browser
-@pytest.mark.parametrize("log", [True, False])
-def test_a_box_selects_exactly_what_is_inside(visit, crowd, log):
+def crowded(visit, crowd, log: bool):
+    """(the results of the crowd, its page with both axes logarithmic or not)."""
     results, path = crowd
     page = visit(path)
     scale(page, "x", log)
     scale(page, "y", log)
+    return results, page
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("log", [True, False])
+def test_a_box_selects_exactly_what_is_inside(visit, crowd, log):
+    results, page = crowded(visit, crowd, log)
     middle = np.median(places(page, results), axis=0) + corner(page)
     first = within(results, drag(page, middle, [[0, 0], [120, -90]]))
     assert 0 < len(first) < results.feasible.sum() and selected(page, results) == first
@@ -226,10 +232,7 @@ def test_a_box_selects_exactly_what_is_inside(visit, crowd, log):
 @pytest.mark.browser
 @pytest.mark.parametrize("log", [True, False])
 def test_a_lasso_selects_exactly_what_is_inside(visit, crowd, log):
-    results, path = crowd
-    page = visit(path)
-    scale(page, "x", log)
-    scale(page, "y", log)
+    results, page = crowded(visit, crowd, log)
     page.click(".bk-tool-icon-lasso-select")
     middle = np.median(places(page, results), axis=0) + corner(page)
     lasso = drag(page, middle, [[0, 0], [80, 0], [120, 60], [20, 140], [40, 50], [-80, 80]])

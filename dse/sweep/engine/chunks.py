@@ -19,7 +19,7 @@ from dse.sweep.engine.decoding import decode, values_at
 from dse.sweep.engine.point import Program, run_point
 from dse.sweep.engine.programs import persistent_jit
 from dse.sweep.engine.tables import Tables
-from dse.types import Design, Scalar
+from dse.types import Scalar
 
 
 def _nested(function: Callable[..., Any], outer: Any, inner: Any, n_inner: int) -> Any:
@@ -70,12 +70,6 @@ def score_chunk(grid: Tables, values: dict[str, Array], words: Array, *, program
     inner = grid.inner, grid.word, grid.bit
     scores, reasons = _nested(score, (values, tuple(words.T)), inner, len(grid.bit))
     return jnp.stack(scores), reasons
-
-
-@persistent_jit("program")
-def evaluate_designs(base: Design, values: dict[str, Array], *, program: Program) -> tuple[Any, tuple[Array, ...]]:
-    """All metrics and the objectives of single designs: arrays [design]."""
-    return jax.vmap(functools.partial(run_point, program, base))(values)
 
 
 def _word(words: tuple[Scalar, ...], position: Scalar) -> Scalar:

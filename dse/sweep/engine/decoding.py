@@ -7,8 +7,6 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 from jax import Array
 
-from dse.sweep.engine.programs import persistent_jit
-
 #: ``start + iota`` is exact in int32 while both stay below this.
 LONGEST_CHUNK = 1 << 21
 
@@ -47,6 +45,3 @@ def values_at(tables: tuple[dict[str, Array], ...], digits: Sequence[Array]) -> 
     """Leaf path → values at outer indices given by their digits."""
     pairs = zip(tables, digits, strict=True)
     return {path: column.at[at].get(mode="promise_in_bounds") for table, at in pairs for path, column in table.items()}
-
-
-look_up = persistent_jit()(values_at)
