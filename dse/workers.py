@@ -11,8 +11,11 @@ import importlib
 import logging
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
+from multiprocessing import resource_tracker
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -21,6 +24,9 @@ from dse.errors import InputError
 
 #: Workers of one machine.
 MOST_WORKERS = 1024
+
+#: How the names of folders of workers begin.
+_SCRATCH = "dse-workers-"
 
 #: Times that a worker may die over one share in one round.
 _DEATHS = 2
@@ -78,18 +84,20 @@ def _cluster(count: int) -> Iterator[Any]:
 
     # One more than its share each: while a worker looks into what was found, the next chunk is computed.
     threads = str((os.cpu_count() or 1) // count + 1)
-    with _scratch() as folder, _dask_settings(), distributed.LocalCluster(
+    _track_quietly()
+    with _scratch() as folder, _dask_settings(folder), distributed.LocalCluster(
         n_workers=0, threads_per_worker=1, dashboard_address="127.0.0.1:0", security=distributed.Security.temporary(),
         silence_logs=logging.CRITICAL, local_directory=folder, env={"PJRT_NPROC": threads, "NPROC": threads},
     ) as cluster:  # fmt: skip
         yield cluster
 
 
-def _dask_settings() -> Any:
-    """What is asked of Dask for workers of this machine, as a context."""
+def _dask_settings(folder: str) -> Any:
+    """What is asked of Dask for workers of this machine, whose files go into this folder, as a context."""
     import dask
 
     return dask.config.set({
+        "temporary-directory": folder,
         "distributed.deploy.lost-worker-timeout": "10 days",  # its nanny starts another: do not give it up meanwhile
         "distributed.scheduler.allowed-failures": _DEATHS - 1,
         "distributed.scheduler.worker-saturation": 1.0,  # none waits at a worker that another share may kill
@@ -101,15 +109,42 @@ def _dask_settings() -> Any:
     })  # fmt: skip
 
 
+def _track_quietly() -> None:
+    """Start Python's tracker of semaphores without its warning: an interrupted command leaves it to clean up."""
+    sys.warnoptions.append("ignore:resource_tracker:UserWarning")  # by these the tracker's process is started
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        sys.warnoptions.pop()
+
+
 class _Scratch:
-    """A folder of workers; a command that is interrupted removes it as it ends them."""
+    """A folder of workers, named by their driver; a command that is interrupted removes it as it ends them."""
 
     def __init__(self) -> None:
-        self.path = tempfile.mkdtemp(prefix="dse-workers-")
+        _remove_left(Path(tempfile.gettempdir()))
+        self.path = tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-")
 
     def kill(self) -> None:
         """Remove it."""
         shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _remove_left(temporary: Path) -> None:
+    """Remove what drivers of this user that were killed have left."""
+    for path in temporary.glob(f"{_SCRATCH}*-*"):
+        pid = path.name.removeprefix(_SCRATCH).partition("-")[0]
+        with contextlib.suppress(OSError):
+            if pid.isdigit() and path.stat().st_uid == os.getuid() and not _is_alive(int(pid)):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 @contextlib.contextmanager

@@ -13,6 +13,8 @@ import math
 import os
 import signal
 import subprocess
+import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -25,12 +27,14 @@ from dse.errors import IncompleteError
 from dse.sweep import perform
 from dse.sweep.engine.engine import Engine
 from dse.sweep.store.manifest import lines
+from dse.workers import LocalWorkers
 from tests.conftest import SMALL_SWEEP
 from tests.processes import assert_completes, data_of, start
 from tests.sweep import toy
 from tests.sweep.test_damage import flipped
 
 TOY = dict(study=toy.STUDY, chunk=720)
+NO_DASK = "needs the extra dist: pip install 'dse[dist]'"
 BOTH = '[objective]\nminimize = ["step_time", "peak_memory"]'
 
 
@@ -109,6 +113,19 @@ def test_designs_that_are_no_number_are_noted_and_never_win(tmp_path, keep):
     assert again.finished and again.n_unranked == summary.n_unranked
 
 
+def test_what_killed_drivers_left_for_their_workers_is_removed(tmp_path, monkeypatch):
+    pytest.importorskip("distributed", reason=NO_DASK)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    ended_before = subprocess.Popen([sys.executable, "-c", ""])
+    ended_before.wait()
+    left, running = (tmp_path / f"dse-workers-{pid}-x" for pid in (ended_before.pid, os.getppid()))
+    left.mkdir()
+    running.mkdir()
+    with LocalWorkers(1):
+        assert not left.exists() and len(list(tmp_path.glob(f"dse-workers-{os.getpid()}-*"))) == 1
+    assert list(tmp_path.iterdir()) == [running]
+
+
 # --- real runs --------------------------------------------------------------------------------------------
 
 
@@ -163,6 +180,12 @@ def ended(running, status, told=""):
     """A run that ended so, with no traceback, told in these words."""
     _, err = running.communicate(timeout=300)
     assert running.returncode == status and "Traceback" not in err and told in err, (running.returncode, err)
+    assert "leaked" not in err
+
+
+def scratch_of(driver):
+    """What a driver keeps for its workers."""
+    return list(Path(tempfile.gettempdir()).glob(f"dse-workers-{driver.pid}-*"))
 
 
 def worker_killed(case):
@@ -202,12 +225,14 @@ def interrupted(case):
     running = case.begun("--workers", 2, group=True)
     os.killpg(running.pid, signal.SIGINT)
     ended(running, 130, "the same command continues from there")
+    assert not scratch_of(running)
 
 
 def terminated(case):
     running = case.begun("--workers", 2, group=True)
     running.terminate()
     ended(running, 143, "the same command continues from there")
+    assert not scratch_of(running)
 
 
 @contextlib.contextmanager
@@ -347,6 +372,6 @@ FAULTS = (
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 def test_after_a_fault_the_rerun_completes(case, undisturbed_run, fault):
-    pytest.importorskip("distributed", reason="needs the extra dist: pip install 'dse[dist]'")
+    pytest.importorskip("distributed", reason=NO_DASK)
     fault(case)
     assert_completes(case.arguments, case.kept, case.output, undisturbed_run[1])

@@ -27,7 +27,7 @@ from benchmarks.rates.sweeps import LARGE_SWEEP
 _KEEP = "top:10"
 
 #: Rounds of workers against shards, in turn: the fastest of each counts.
-_ROUNDS = 2
+_ROUNDS = 3
 
 
 def measure() -> dict[str, Any]:
@@ -35,19 +35,21 @@ def measure() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         memory, sweep = memory_over_time(folder), folder / "billion.toml"  # compiles: the others find their programs
-        one = _timed(lambda: _run(folder, sweep, "one.nc"))
-        shards, workers = [], []
+        one = _timed(_run, folder, sweep, "one.nc")
+        shards, workers, killed = [], [], []
         for i in range(_ROUNDS):
-            shards.append(_timed(lambda i=i: _two_shards(folder, sweep, f"shards-{i}.nc")))
-            workers.append(_timed(lambda i=i: _run(folder, sweep, f"workers-{i}.nc", "--workers", "2")))
-        killed = _timed(lambda: _run(folder, sweep, "killed.nc", "--workers", "2", watch=_killing_one(folder)))
+            shards.append(_timed(_two_shards, folder, sweep, f"shards-{i}.nc"))
+            workers.append(_timed(_run, folder, sweep, f"workers-{i}.nc", "--workers", "2"))
+            killer = _Killer(workers[-1] / 2.0)
+            killed.append(_timed(_run, folder, sweep, f"killed-{i}.nc", "--workers", "2", watch=killer))
         told = json.loads((folder / "workers-0.json").read_text())
-        files = (folder / f"{name}.nc" for name in ("one", "shards-0", "workers-0", "killed"))
+        files = (folder / f"{name}.nc" for name in ("one", "shards-0", "workers-0", "killed-0"))
         digests = {hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
         return {
             "designs": told["n_designs"], "same_bytes": len(digests) == 1, "one_seconds": one,
             "shards_seconds": min(shards), "workers_seconds": min(workers),
-            "workers_to_shards": min(workers) / min(shards), "killed_seconds": killed,
+            "workers_to_shards": min(workers) / min(shards),
+            "killed_seconds": min(killed), "killed_to_shards": min(killed) / min(shards),
             "start_seconds": told["seconds"]["start"], "one_rate": told["n_designs"] / one,
             **memory, **_shard_cost(folder), **_circumstances(),
         }  # fmt: skip
@@ -66,9 +68,9 @@ def _circumstances() -> dict[str, Any]:
     return {"cores": len(os.sched_getaffinity(0)), "load": os.getloadavg()[0], "date": date.today().isoformat()}
 
 
-def _timed(do: Callable[[], Any]) -> float:
+def _timed(do: Callable[..., Any], *arguments: Any, **options: Any) -> float:
     began = time.perf_counter()
-    do()
+    do(*arguments, **options)
     return time.perf_counter() - began
 
 
@@ -109,22 +111,15 @@ def _two_shards(folder: Path, sweep: Path, output: str) -> None:
 
 
 class _Killer:
-    """Kills one worker of a run when half of the parts are there."""
+    """Kills one worker of a run so many seconds after its start."""
 
-    def __init__(self, folder: Path) -> None:
-        self._parts = folder / "killed.nc.parts"
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
 
     def __call__(self, running: subprocess.Popen[bytes]) -> None:
-        """Wait for half of the parts, then kill."""
-        while running.poll() is None and len(list(self._parts.glob("*.npz"))) < 16:
-            time.sleep(0.05)
-        workers = workers_of(running.pid)
-        if workers:
-            os.kill(workers[0], signal.SIGKILL)
-
-
-def _killing_one(folder: Path) -> _Killer:
-    return _Killer(folder)
+        """Wait, then kill; a run that had no worker then is no measurement."""
+        time.sleep(self._seconds)
+        os.kill(workers_of(running.pid)[0], signal.SIGKILL)
 
 
 def workers_of(driver: int) -> list[int]:
