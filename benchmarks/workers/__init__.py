@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -26,8 +27,8 @@ from benchmarks.rates.sweeps import LARGE_SWEEP
 #: What is kept of a billion designs.
 _KEEP = "top:10"
 
-#: Rounds of workers against shards, in turn: the fastest of each counts.
-_ROUNDS = 3
+#: Rounds of shards, workers, and workers of which one is killed, in turn.
+_ROUNDS = 5
 
 
 def measure() -> dict[str, Any]:
@@ -48,8 +49,8 @@ def measure() -> dict[str, Any]:
         return {
             "designs": told["n_designs"], "same_bytes": len(digests) == 1, "one_seconds": one,
             "shards_seconds": min(shards), "workers_seconds": min(workers),
-            "workers_to_shards": min(workers) / min(shards),
-            "killed_seconds": min(killed), "killed_to_shards": min(killed) / min(shards),
+            "workers_to_shards": _ratio(workers, shards),
+            "killed_seconds": min(killed), "killed_to_shards": _ratio(killed, shards),
             "start_seconds": told["seconds"]["start"], "one_rate": told["n_designs"] / one,
             **memory, **_shard_cost(folder), **_circumstances(),
         }  # fmt: skip
@@ -66,6 +67,11 @@ def memory_over_time(folder: Path) -> dict[str, float]:
 
 def _circumstances() -> dict[str, Any]:
     return {"cores": len(os.sched_getaffinity(0)), "load": os.getloadavg()[0], "date": date.today().isoformat()}
+
+
+def _ratio(those: list[float], these: list[float]) -> float:
+    """Of times that were taken in turn: the median, because a machine is faster in one minute than in the next."""
+    return statistics.median(a / b for a, b in zip(those, these, strict=True))
 
 
 def _timed(do: Callable[..., Any], *arguments: Any, **options: Any) -> float:

@@ -36,8 +36,8 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         f"Made by `python -m docs.make.many_machines docs/many_machines.md` (`make dist-bench`) on {found['date']}, "
         f"{found['cores']} cores, load {found['load']:.1f}: `sweeps/billion_designs.toml` by step time alone, "
         f"{found['designs']:,} designs, with `--keep top:10`; programs kept, whole commands in fresh "
-        "processes; of shards, workers and a killed worker, run in turn, the fastest of three. Memory is that of all "
-        "billion designs, read each second."
+        "processes. Shards, workers, and workers of which one is killed took five turns: seconds are those of the "
+        "fastest, ratios the medians of the turns. Memory is that of all billion designs, read each second."
     )
     return {"measured": f"{about}\n\n{table(_HEADER, rows, words=_HEADER)}"}
 
