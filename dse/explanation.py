@@ -136,7 +136,7 @@ def explain(design: Design, metric: str | None = None, study: Study | str = TRAI
     if metric not in study.smooth:
         raise unknown_name("explain.metric", metric, study.smooth, "metrics")
     design = study.complete(design)
-    numbers, inside = _numbers_of(study, metric)(design)
+    (_, numbers), inside, slopes = _numbers_of(study, metric).slopes(0, _continuous(design), design)
     built = jax.tree.map(float, numbers.design)
     metrics = {name: float(value) for name, value in numbers.metrics.items()}
     _check_finite(metrics)
@@ -152,7 +152,7 @@ def explain(design: Design, metric: str | None = None, study: Study | str = TRAI
         ],
         phases={name: _shares({p: float(s) for p, s in parts.items()}) for name, parts in numbers.phases.items()},
         elasticity_of=metric,
-        elasticities=_elasticities(design, numbers.slopes),
+        elasticities=_elasticities(design, slopes),
         reasons=reasons(built, metrics, study),
         caution=study.caution(metrics),
     )
@@ -175,7 +175,6 @@ class _Numbers(NamedTuple):
 
     design: Any  #: as its accelerator is generated
     metrics: dict[str, Scalar]
-    slopes: dict[str, Scalar]  #: leaf path → d ln(metric) / d leaf
     capacity: Scalar
     layer: dict[str, Scalar]
     kernels: list[_Kernels]
@@ -188,31 +187,33 @@ _Operator = tuple[str, str, OperatorKind]
 
 @functools.cache
 def _numbers_of(study: Study, metric: str) -> ScalarFunction:
-    """Design → its :class:`_Numbers`, and what operators these are of."""
+    """Continuous leaves and design → logarithm of the metric, :class:`_Numbers`; and what operators these are of."""
     made_from = f"explanation {study.name} {metric}" if study.is_own else None
     return ScalarFunction(functools.partial(_numbers, study, metric), made_from)
 
 
-def _numbers(study: Study, metric: str, stated: Design) -> tuple[_Numbers, list[_Operator]]:
+def _numbers(
+    study: Study, metric: str, values: dict[str, Scalar], stated: Design
+) -> tuple[tuple[Scalar, _Numbers], list[_Operator]]:
     """What is traced; the model is imported here, which an explanation whose operations are kept does not need."""
     from dse.model.machine.rates import step_rates
     from dse.model.machine.technology import generated
 
-    slopes, metrics = _slopes(study, metric, stated)
-    design = generated(stated)
+    stated = replace(stated, values)
+    metrics, design = study.evaluate(stated), generated(stated)
     inside = study.inside(design)
     rates = step_rates(inside.design)
     operators = [(section, operator) for section, listed in inside.sections.items() for operator in listed]
     numbers = _Numbers(
         design=design,
         metrics={name: getattr(metrics, name) for name in study.units},
-        slopes=slopes,
         capacity=study.capacity(design),
         layer=dict(inside.layer),
         kernels=[_kernels(operator, rates) for _, operator in operators],
         phases={name: dict(parts._asdict()) for name, parts in inside.phases.items()},
     )
-    return numbers, [(section, operator.name, operator.kind) for section, operator in operators]
+    named = [(section, operator.name, operator.kind) for section, operator in operators]
+    return (jnp.log(getattr(metrics, metric)), numbers), named
 
 
 def _parts(metrics: dict[str, float], total: str, study: Study) -> list[Share]:
@@ -301,20 +302,18 @@ def elasticities(design: Design, metric: str | None = None, study: Study = TRAIN
     """
     metric = study.objective if metric is None else metric
     made_from = f"slopes {study.name} {metric}" if study.is_own else None
-    slopes, _ = ScalarFunction(lambda stated: (_slopes(study, metric, stated)[0], None), made_from)(design)
+
+    def log_metric(values: dict[str, Scalar], stated: Design) -> tuple[tuple[Scalar], None]:
+        return (jnp.log(getattr(study.evaluate(replace(stated, values)), metric)),), None
+
+    slopes = ScalarFunction(log_metric, made_from).slopes(0, _continuous(design), design)[2]
     return _elasticities(design, slopes)
 
 
-def _slopes(study: Study, metric: str, stated: Design) -> tuple[dict[str, Scalar], Any]:
-    """Leaf path → ``d ln(metric) / d leaf`` of the continuous leaves that a design has; and its metrics."""
-    present = {path: leaf(stated, path) for path in continuous_leaves(stated)}
-
-    def log_metric(values: dict[str, Scalar]) -> tuple[Scalar, Any]:
-        metrics = study.evaluate(replace(stated, values))
-        return jnp.log(getattr(metrics, metric)), metrics
-
-    values = {path: value for path, value in present.items() if value is not None}
-    return jax.grad(log_metric, has_aux=True)(values)  # one reverse pass over a tree of scalars
+def _continuous(design: Design) -> dict[str, Scalar]:
+    """Values of the continuous leaves that a design has, by path."""
+    present = {path: leaf(design, path) for path in continuous_leaves(design)}
+    return {path: value for path, value in present.items() if value is not None}
 
 
 def _elasticities(design: Design, slopes: dict[str, Scalar]) -> list[Elasticity]:

@@ -11,7 +11,9 @@ import pytest
 from jax import lax
 
 import dse
-from dse import evaluation, scalars
+from dse import equations, evaluation, scalars
+from dse.designs import leaf, replace
+from dse.explanation import continuous_leaves
 from dse.scalars import ScalarFunction
 from dse.types import Metrics
 
@@ -75,10 +77,71 @@ def test_every_operation_is_that_of_xla(x, y):
         assert found[name] == pytest.approx(np.asarray(value)[()], rel=2e-6, nan_ok=True), name
 
 
+@pytest.mark.parametrize("x", [-7.5, -0.5, 0.0, 0.5, 1.0, 2.5])
+@pytest.mark.parametrize("y", [-3.25, 0.5, 1.0, 11.0])
+def test_every_slope_is_that_of_jax(x, y):
+    """One operation at a time, at ties too; what is infinite or no number is so for both."""
+    numbers = {name: value for name, value in everything(jnp.float32(x), jnp.float32(y)).items()}
+    smooth = [name for name, value in numbers.items() if value.dtype == jnp.float32]
+    for name in smooth:
+        def one(at, name=name):
+            return everything(*at)[name]
+
+        _, _, slopes = ScalarFunction(lambda at: ((one(at),), None), None).slopes(0, (x, y))
+        expected = jax.grad(one)((jnp.float32(x), jnp.float32(y)))
+        assert slopes == pytest.approx(tuple(map(float, expected)), rel=2e-6, nan_ok=True), name
+
+
+SLOW = pytest.mark.slow
+KINDS = [("dense", "float64", 1e-10), *(
+    pytest.param(name, precision, rounding, marks=SLOW)
+    for name in DESIGNS for precision, rounding in (("float32", 3e-5), ("float64", 1e-10)) if name != "dense"
+)]  # fmt: skip
+
+
+@pytest.mark.parametrize("name, precision, rounding", KINDS)
+def test_slopes_of_the_model_are_those_of_jax(name, precision, rounding):
+    """Elasticities by every continuous leaf, of many designs at once as of one."""
+    design = dse.design(**DESIGNS[name])
+    with jax.enable_x64(precision == "float64"):
+        values = {path: leaf(design, path) for path in continuous_leaves(design)}
+        values = {path: np.dtype(precision).type(value) for path, value in values.items() if value}
+
+        def log_time(values, design):
+            return jnp.log(evaluation.evaluate(replace(design, values)).step_time)
+
+        plain = jax.tree.map(np.dtype(precision).type, design)
+        expected = jax.grad(equations_of(log_time, values, plain))(values, plain)
+        function = ScalarFunction(lambda *given: ((log_time(*given), given[0]), None), None)
+        (found, _), _, slopes = function.slopes(0, values, design)
+        many = {path: np.full(3, value) for path, value in values.items()}
+        (at_once, _), alike = function.slopes_over(0, 3, many, design)
+        assert at_once.tolist() == [float(found)] * 3
+        for path, value in values.items():
+            assert alike[path].dtype == precision and set(alike[path].tolist()) == {float(slopes[path])}
+            by_jax = float(expected[path] * value)
+            assert slopes[path] * value == pytest.approx(by_jax, rel=rounding, abs=rounding), path
+
+
+def equations_of(function, *arguments):
+    """The same function in a form that JAX differentiates in seconds."""
+    found, _ = equations.trace(function, *arguments)
+    return lambda *given: found(*jax.tree.leaves(given))[0]
+
+
 @pytest.mark.parametrize("made_from", [None, "sine"])
 def test_operations_of_another_kind_are_left_to_jax(made_from):
     found, beside = ScalarFunction(lambda x: ({"sine": 2.0 * jnp.sin(x)}, "beside"), made_from)(1.0)
     assert float(found["sine"]) == pytest.approx(2.0 * np.sin(1.0)) and beside == "beside"
+
+
+def test_slopes_of_operations_of_another_kind_are_left_to_jax():
+    function = ScalarFunction(lambda x, y: ((y * jnp.sin(x["at"]), y), "beside"), None)
+    (value, _), beside, slope = function.slopes(0, {"at": 1.0}, 2.0)
+    assert (float(value), beside) == (pytest.approx(2.0 * np.sin(1.0)), "beside")
+    assert slope == {"at": pytest.approx(2.0 * np.cos(1.0))}
+    _, slope = function.slopes_over(0, 2, {"at": np.array([0.0, 1.0])}, 2.0)
+    assert slope["at"] == pytest.approx([2.0, 2.0 * np.cos(1.0)])
 
 
 SNIPPET = """

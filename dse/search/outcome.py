@@ -181,13 +181,13 @@ def front(problem: Problem, found: list[MethodResult]) -> tuple[Point, np.ndarra
 
 
 def verify(problem: Problem, best: Best) -> None:
-    """Hold each design [seed] to the plain model: it must say what the search did, to rounding, or MismatchError."""
-    columns = jax.tree.map(np.asarray, spaces.values(problem.space, best.point))
-    for i in range(len(best.value)):
-        metrics, objectives = problem.plain({path: column[i] for path, column in columns.items()})
-        for position, objective in enumerate(problem.program.objectives):
-            plain, searched = float(objectives[position]), float(best.evaluation.objectives[i, position])
+    """Hold each design [seed] to the model by NumPy: it says what the search did, to rounding, or MismatchError."""
+    metrics, found = problem.plain(best.point)
+    for position, objective in enumerate(problem.program.objectives):
+        pairs = zip(found[position].tolist(), best.evaluation.objectives[:, position].tolist(), strict=True)
+        for plain, searched in pairs:
             if not abs(plain - searched) <= ROUNDING * max(abs(plain), abs(searched)):
                 raise MismatchError(f"{objective.expression.text}: the search says {searched}, the model {plain}")
-        if bool(best.evaluation.violation[i] == 0.0) and not bool(metrics.feasible):
-            raise MismatchError(f"the search says feasible, the model {int(metrics.infeasible_reason)}")
+    for reason, violation in zip(metrics.infeasible_reason.tolist(), best.evaluation.violation.tolist(), strict=True):
+        if violation == 0.0 and reason:
+            raise MismatchError(f"the search says feasible, the model {reason}")

@@ -19,7 +19,7 @@ from dse.search.space import Point, Space
 from dse.spec.search import BATCHES, SearchSpec
 from dse.study import Study
 from dse.sweep.engine.few import evaluate_few
-from dse.sweep.engine.point import Program, evaluate_point
+from dse.sweep.engine.point import Program
 from dse.sweep.grid import compose
 from dse.sweep.grid.grid import Grid
 from dse.types import Scalar
@@ -85,9 +85,10 @@ class Problem:
         found, _ = evaluate_few(self.grid.base, columns, program=self.program)
         return {name: getattr(found, name)[back.reshape(-1)] for name in names}
 
-    def plain(self, values: dict[str, Scalar]) -> tuple[Any, tuple[Scalar, ...]]:
-        """Metrics and objectives of one design by the model as it is, operation by operation: nothing is compiled."""
-        return evaluate_point(dataclasses.replace(self.program, metrics=None), self.grid.base, values)
+    def plain(self, points: Point) -> tuple[Any, tuple[np.ndarray, ...]]:
+        """Metrics and objectives of points [design] by NumPy, which no compiled program has a part in."""
+        values = jax.device_get(spaces.values(self.space, points))
+        return evaluate_few(self.grid.base, values, program=self.program)
 
 
 def build(spec: SearchSpec, study: Study | None = None) -> Problem:

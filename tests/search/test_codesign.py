@@ -273,7 +273,7 @@ def test_numbers_without_their_unit_are_told_how_they_were_read():
     )  # fmt: skip
     assert codesign_problem.from_text(SMALL).notes == ()
     with pytest.raises(InputError, match="no unit"):
-        codesign_problem.from_text(SMALL.replace('"1500 USD"', "1500"))
+        codesign_problem.from_text(SMALL.replace('"5500 USD"', "5500"))
 
 
 def test_an_elasticity_where_no_such_chip_can_be_is_a_dash():

@@ -18,8 +18,10 @@ from jax import Array
 
 from dse import equations
 from dse.designs import leaf, replace
+from dse.files import search_digest
 from dse.model.accounts.feasibility import usable_memory
 from dse.model.machine.technology import generated
+from dse.scalars import ScalarFunction
 from dse.sweep.engine.point import Program, evaluate_point
 from dse.sweep.engine.programs import persistent_jit
 from dse.sweep.grid.grid import Grid
@@ -105,17 +107,17 @@ def _all_mappings(
     return jax.tree.map(lambda array: array.reshape(sizes[0], sizes[1] * sizes[2], -1), found)
 
 
-@persistent_jit("objective")
-def _slopes(
-    base: Design, hardware: dict[str, Array], mappings: dict[str, Array], stiffness: Scalar, *, objective: Objective
-) -> tuple[Array, dict[str, Array]]:
-    """Relaxed objective of single designs and its gradient by the leaves of the hardware: arrays [design]."""
+@functools.lru_cache(maxsize=4)
+def _relaxed(program: Program) -> ScalarFunction:
+    """Hardware, mapping, stiffness and base → the relaxed objective of one design."""
 
-    def relaxed(hardware: dict[str, Scalar], mapping: dict[str, Scalar]) -> Scalar:
-        point = objective.point(base, hardware | mapping)
-        return point.objective + stiffness * jnp.maximum(point.excess, 0.0)
+    def relaxed(
+        hardware: dict[str, Scalar], mapping: dict[str, Scalar], stiffness: Scalar, base: Design
+    ) -> tuple[tuple[Scalar], None]:
+        point = _point(program, base, hardware | mapping)
+        return (point.objective + stiffness * jnp.maximum(point.excess, 0.0),), None
 
-    return jax.vmap(jax.value_and_grad(relaxed))(hardware, mappings)
+    return ScalarFunction(relaxed, f"relaxed {search_digest()} {program}" if program.can_be_kept else None)
 
 
 class Inner:
@@ -195,8 +197,9 @@ class Inner:
         values |= {path: v[row] for path, v in self.degrees.items()}
         values |= {path: v[column] for path, v in self.options.items()}
         flat = ({path: v.reshape(-1) for path, v in self._array(part).items()} for part in (hardware, values))
-        value, slope = _slopes(self._base(), *flat, self._scalar(stiffness), objective=self.objective)
-        return np.asarray(value).reshape(shape), {path: np.asarray(s).reshape(shape) for path, s in slope.items()}
+        of_one = _relaxed(self.objective.program)
+        (value,), slope = of_one.slopes_over(0, mappings.size, *flat, stiffness, self.grid.base)
+        return value.reshape(shape), {path: s.reshape(shape) for path, s in slope.items()}
 
     def labels(self, mapping: int) -> dict[str, Any]:
         """What a mapping is, by the names of its parts."""
