@@ -1,13 +1,18 @@
-"""``python -m tests.fuzz 20000 [seed]``: so many mutants, a line for each fault, and their documents kept."""
+"""``python -m tests.fuzz 20000 [seed]``: so many mutants of documents and of kept values, a tenth of results files.
+
+A line for each fault; the documents that have one are kept.
+"""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from tests.fuzz.corpus import faults
+from tests.fuzz.test_kept import load_mutants
 
 
 def main() -> int:
@@ -23,6 +28,8 @@ def main() -> int:
     print(f"{count:,} mutants of documents, {found} faults", flush=True)
     wrong = _results(count // 10, seed, kept)
     print(f"{count // 10:,} mutants of a results file, {'faults: ' + wrong if wrong else 'no fault'}")
+    os.environ["DSE_CACHE"] = str(kept / "cache")
+    print(f"{count:,} mutants of kept values, no fault, {load_mutants(count, seed)} of them read")
     return bool(found or wrong)
 
 
