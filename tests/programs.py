@@ -28,8 +28,7 @@ def _by_either(function: Callable[[Any], Any], plain: Callable[[Any], Any]) -> C
         leaves, structure = jax.tree.flatten(design)
         met[structure] += 1
         are_plain = all(isinstance(leaf, int | float | np.number) for leaf in leaves)
-        few = are_plain and met[structure] <= _FEW and not jax.config.jax_enable_x64
-        return (plain if few else compiled)(design)
+        return (plain if are_plain and met[structure] <= _FEW else compiled)(design)
 
     return found
 
@@ -43,3 +42,14 @@ def by_numpy(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of pytrees of plain numbers, without a compiled program."""
     found = scalars.ScalarFunction(lambda *arguments: (function(*arguments), None), None)
     return lambda *arguments: found(*arguments)[0]
+
+
+def slopes_by_numpy(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A number that depends on pytrees of plain numbers, and its gradient by the first of them."""
+    found = scalars.ScalarFunction(lambda *arguments: ((function(*arguments),), None), None)
+
+    def number_and_slopes(*arguments: Any) -> tuple[Any, Any]:
+        (number,), _, slopes = found.slopes(0, *arguments)
+        return number, slopes
+
+    return number_and_slopes

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,13 +12,12 @@ from dse import catalog
 from dse.designs import leaf, replace
 from dse.evaluation import evaluate
 from dse.explanation import continuous_leaves, elasticities
+from dse.scalars import ScalarFunction
 
 METRICS = ("step_time", "energy_per_step")
 ACCELERATOR = "system.accelerator"
 #: Relative step, and how near slopes of logarithms are: solved clocks have a rounding of their own.
 STEP, NEAR, NEAR_SOLVED = 1e-6, 1e-6, 1e-5
-#: Options of XLA under which a program that runs once compiles in a third of the time.
-QUICKLY = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 
 
 def trained(system, software=None, /, **values):
@@ -48,18 +45,14 @@ DESIGNS = {
 }
 
 
-#: What each run of the tests holds; the others with the slow ones.
-EACH_TIME = ("bought", "limited as sold", "generated")
-
-
-def logarithms(values, design):
+def logarithms(values, weights, design):
+    """Of the metrics: their weighted sum, and each."""
     metrics = evaluate(replace(design, values))
-    return jnp.stack([jnp.log(getattr(metrics, name)) for name in METRICS])
+    found = [jnp.log(getattr(metrics, name)) for name in METRICS]
+    return (sum(weight * one for weight, one in zip(weights, found, strict=True)), found), None
 
 
-@functools.partial(jax.jit, compiler_options=QUICKLY)
-def many(values, design):
-    return jax.vmap(logarithms, (0, None))(values, design)
+NUMBERS = ScalarFunction(logarithms, None)
 
 
 def slopes_and_differences(design):
@@ -71,18 +64,19 @@ def slopes_and_differences(design):
         numbers = np.array(list(at.values()))
         moved = np.diag(STEP * numbers)
         points = np.concatenate([numbers[None], numbers + moved, numbers - moved])
-        values = np.asarray(many(dict(zip(at, points.T, strict=True)), design))
-        here, above, below = values[0], *np.split(values[1:], 2)
-        slopes = jax.jacrev(logarithms)(at, design)
+        _, found = NUMBERS.over(len(points), dict(zip(at, points.T, strict=True)), (1.0, 0.0), design)
+        here, above, below = (values := np.stack(found, axis=1))[0], *np.split(values[1:], 2)
+        slopes = [NUMBERS.slopes(0, at, weights, design)[2] for weights in ((1.0, 0.0), (0.0, 1.0))]
         return {
-            path: (np.asarray(slopes[path]) * at[path], (here - below[i]) / STEP, (above[i] - here) / STEP)
+            path: (
+                np.array([slope[path] for slope in slopes]) * at[path], (here - below[i]) / STEP,
+                (above[i] - here) / STEP,
+            )
             for i, path in enumerate(at)
-        }
+        }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in EACH_TIME else pytest.param(name, marks=pytest.mark.slow) for name in DESIGNS]
-)
+@pytest.mark.parametrize("name", DESIGNS)
 def test_every_slope_is_a_one_sided_difference(name):
     """Of time and energy by every continuous leaf: all metrics to the same side."""
     design = DESIGNS[name]()
@@ -109,7 +103,6 @@ def ratio(design, path, factor, metric="step_time"):
     return float(np.log(ends[1] / ends[0]) / np.log(factor))
 
 
-@pytest.mark.slow
 def test_a_clock_at_the_nominal_one_has_the_slope_of_lower_clocks():
     """What the share of a step that follows the cores is read from (notebooks/02_technology_nodes.py)."""
     design = DESIGNS["generated"]()

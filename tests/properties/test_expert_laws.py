@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import dse
 from dse.designs import replace
 from dse.errors import InputError
+from dse.evaluation import evaluate
 from dse.model.capabilities import lacking
 from dse.model.layout import EXPERT_LEVELS, lay_out
 from dse.model.machine.collectives import energy
@@ -37,7 +38,7 @@ from dse.types import (
     Recompute,
 )
 from tests.designs import SOFTWARE, WORKLOAD, make_design
-from tests.programs import metrics_of
+from tests.programs import metrics_of, slopes_by_numpy
 
 GATED = dataclasses.replace(
     WORKLOAD, gated=1.0, tied_embeddings=0.0, learned_positions=0.0, dropout=0.0, global_batch=256.0
@@ -204,12 +205,13 @@ def test_copies_of_sharded_experts_sum_their_gradients():
     assert int(two.infeasible_reason) & ~Infeasible.memory == 0
 
 
-@pytest.mark.slow
+slopes_of_time = slopes_by_numpy(lambda design: evaluate(design).step_time)
+
+
 @given(mixtures())
-@settings(max_examples=1, deadline=None)  # ten seconds each, for nothing is compiled
+@settings(max_examples=20, deadline=None)
 def test_slopes_are_finite(design):
-    spread_out = spread(design, 8)
-    slopes = jax.grad(lambda d: dse.evaluate(d).step_time)(jax.tree.map(float, spread_out))
+    _, slopes = slopes_of_time(spread(design, 8))
     assert all(np.isfinite(leaf) for leaf in jax.tree.leaves(slopes))
 
 

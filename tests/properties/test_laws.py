@@ -33,7 +33,7 @@ from tests.designs import (
     work_of,
     workloads,
 )
-from tests.programs import metrics_of, metrics_of_many
+from tests.programs import metrics_of, metrics_of_many, slopes_by_numpy
 
 CHIP = "system.accelerator.chip"
 POWER = "system.accelerator.power"
@@ -387,10 +387,8 @@ DIFFERENCES = (
 )  # fmt: skip
 
 
-@jax.jit
-def time_and_slopes(design, values):
-    """Step time and its gradient with respect to the leaves of ``values`` (path -> value)."""
-    return jax.value_and_grad(lambda v: evaluate(replace(design, v)).step_time)(values)
+#: Step time and its gradient with respect to the leaves of the first argument (path -> value).
+time_and_slopes = slopes_by_numpy(lambda values, design: evaluate(replace(design, values)).step_time)
 
 
 def smooth_values(design, dtype):
@@ -398,10 +396,9 @@ def smooth_values(design, dtype):
     return {path: dtype(value(design, path)) for path in paths}
 
 
-@pytest.mark.slow
 @given(design=generated_machines())
 def test_gradients_are_finite(design):
-    _, slopes = time_and_slopes(design, smooth_values(design, np.float32))
+    _, slopes = time_and_slopes(smooth_values(design, np.float32), design)
     infinite = [path for path, slope in slopes.items() if not np.isfinite(slope)]
     assert not infinite
 
@@ -413,9 +410,9 @@ def assert_slope_is_the_difference(design, path):
         values = smooth_values(design, np.float64)
         x = values[path]
         step = 1e-6 * (abs(x) or 1e-9)
-        here, slopes = time_and_slopes(exact, values)
-        above, _ = time_and_slopes(exact, values | {path: x + step})
-        below, _ = time_and_slopes(exact, values | {path: x - step})
+        here, slopes = time_and_slopes(values, exact)
+        above, _ = time_and_slopes(values | {path: x + step}, exact)
+        below, _ = time_and_slopes(values | {path: x - step}, exact)
         here, above, below, slope = float(here), float(above), float(below), float(slopes[path])
     right, left = (above - here) / step, (here - below) / step
     tolerance = 1e-3 * max(abs(right), abs(left)) + 1e-9 * here / step
@@ -424,11 +421,9 @@ def assert_slope_is_the_difference(design, path):
 
 @given(design=stated_machines(), path=st.sampled_from(STATED))
 def test_gradient_is_the_finite_difference(design, path):
-    """Of what is stated, without a limit: what a limit adds compiles for minutes (tests/model/test_slopes.py)."""
-    assert_slope_is_the_difference(replace(design, {f"{POWER}.limit": None}), path)
+    assert_slope_is_the_difference(design, path)
 
 
-@pytest.mark.slow  # tests/model/test_slopes.py holds every leaf of generated chips to differences
 @given(design=generated_machines(), path=st.sampled_from(GENERATED))
 def test_gradient_of_a_generated_chip_is_the_finite_difference(design, path):
     assert_slope_is_the_difference(design, path)

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,7 +15,7 @@ from dse.designs import replace
 from dse.evaluation import evaluate
 from dse.types import Infeasible, Metrics
 from tests.designs import designs, make_design
-from tests.programs import metrics_of
+from tests.programs import metrics_of, slopes_by_numpy
 
 POWER = "system.accelerator.power"
 
@@ -57,16 +56,14 @@ def test_a_device_keeps_to_its_limit(design):
     assert float(metrics.average_power) <= 1.5 * float(metrics.provisioned_power)
 
 
-@jax.jit
-def energy_and_slope(design, values):
-    """Energy of a step and its gradient with respect to the leaves of ``values`` (path -> value)."""
-    return jax.value_and_grad(lambda v: evaluate(replace(design, v)).energy_per_step)(values)
+#: Energy of a step and its gradient with respect to the leaves of the first argument (path -> value).
+energy_and_slope = slopes_by_numpy(lambda values, design: evaluate(replace(design, values)).energy_per_step)
 
 
-@jax.jit
-def slopes_of_limit(design, limit):
-    """Derivatives of the metrics with respect to the power limit, forward."""
-    return jax.jvp(lambda watts: evaluate(limited(design, watts)), (limit,), (jnp.ones_like(limit),))[1]
+slopes_of_limit = {
+    name: slopes_by_numpy(lambda watts, design, name=name: getattr(evaluate(limited(design, watts)), name))
+    for name in ("step_time", "energy_per_step")
+}
 
 
 @given(design=designs(), path=st.sampled_from(SMOOTH), share=st.floats(0.72, 1.0))
@@ -77,8 +74,8 @@ def test_gradient_is_the_finite_difference(design, path, share):
         values = {p: np.float64(functools.reduce(getattr, p.split("."), exact)) for p in SMOOTH}
         x = values[path]
         step = 1e-6 * x
-        here, slopes = energy_and_slope(exact, values)
-        above, below = (energy_and_slope(exact, values | {path: x + s})[0] for s in (step, -step))
+        here, slopes = energy_and_slope(values, exact)
+        above, below = (energy_and_slope(values | {path: x + s}, exact)[0] for s in (step, -step))
     right, left, slope = float(above - here) / step, float(here - below) / step, float(slopes[path])
     tolerance = 1e-3 * max(abs(right), abs(left)) + 1e-9 * float(here) / step
     assert min(left, right) - tolerance <= slope <= max(left, right) + tolerance
@@ -108,16 +105,14 @@ def test_a_limit_that_no_clock_meets_is_told():
     assert np.isfinite(float(found.step_time)) and np.isfinite(float(found.energy_per_step))
 
 
-@pytest.mark.slow  # one of test_slopes.py is of a limit too
 def test_the_slope_of_a_limit_is_the_finite_difference():
     """The derivative of the clock that meets a limit comes from the implicit function theorem."""
     with jax.enable_x64(True):
         design = jax.tree.map(np.float64, make_design(tp=4.0, micro_batch=4.0))
-        slopes = slopes_of_limit(design, np.float64(250.0))
         above, below = (metrics_of(limited(design, np.float64(250.0 + step))) for step in (0.05, -0.05))
-        for name in ("step_time", "energy_per_step"):
+        for name, slope_of in slopes_of_limit.items():
             difference = float(getattr(above, name) - getattr(below, name)) / 0.1
-            assert float(getattr(slopes, name)) == pytest.approx(difference, rel=2e-3)
+            assert slope_of(np.float64(250.0), design)[1] == pytest.approx(difference, rel=2e-3)
 
 
 def test_energy_of_work_follows_the_square_of_the_voltage():
@@ -189,10 +184,10 @@ def test_gradients_reach_the_node_and_the_memory():
         made = dse.design("llama-3-8b", "generated-h100", tp=4, micro_batch=1, recompute="full")
         design = jax.tree.map(np.float64, made)
         values = {p: np.float64(functools.reduce(getattr, p.split("."), design)) for p in paths}
-        _, slopes = energy_and_slope(design, values)
+        _, slopes = energy_and_slope(values, design)
         for path, x in values.items():
             up = 0.0 if path.endswith("clock_ratio") else 1e-4  # a clock at the nominal one can only move down
             shifted = [values | {path: x * factor} for factor in (1.0 + up, 1.0 - 1e-4)]
-            above, below = (float(energy_and_slope(design, v)[0]) for v in shifted)
+            above, below = (float(energy_and_slope(v, design)[0]) for v in shifted)
             difference = (above - below) / ((up + 1e-4) * x)
             assert float(slopes[path]) == pytest.approx(difference, rel=0.02, abs=1e-6 * above / x), path
