@@ -9,8 +9,8 @@ import jax.numpy as jnp
 
 from dse.model.machine.messages import send_all
 from dse.model.machine.rates import Rates
-from dse.model.machine.routes import mesh_share
 from dse.model.machine.roofline import isolated_time, moving_time, roofline_terms
+from dse.model.machine.routes import mesh_share
 from dse.model.serving.batch import Batch
 from dse.model.serving.memory import far_tier, weight_bytes
 from dse.model.serving.work import Stage, StepWork, step_bytes, step_work
