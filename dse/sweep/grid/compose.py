@@ -11,6 +11,7 @@ from collections import Counter
 import jax
 import numpy as np
 
+from dse import calibrated
 from dse.designs import (
     CAN,
     MOST,
@@ -77,6 +78,7 @@ def build(spec: SweepSpec) -> Grid:
         lacks=offers.told(offer, names.stacks),
         nodes=names.told(),
         saturates=_saturation(spec, base),
+        trains=calibrated.without_engine(names.stacks) if spec.study.name == "serving" else "",
     )
 
 
