@@ -3,12 +3,14 @@
 A stack's file may say what the measured rows of its fit covered, ``[calibrated]``: the least and the largest value of
 each quantity below, and the accelerators. A prediction beyond these is an extrapolation: intervals (``--uncertainty``)
 know nothing of it. Stacks without such a table say nothing. Nothing here is traced, or costs a design anything.
+
+Nor can a model answer beyond its context, and a stack of training has no engine that was measured: both are told here.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from dse import catalog
@@ -37,6 +39,9 @@ QUANTITIES = {
 
 #: Those that mean nothing of a design that serves.
 OF_TRAINING = ("seq_len", "micro_batch")
+
+#: Stacks of today that serve.
+ENGINES = ("vllm", "sglang", "tensorrt-llm")
 
 #: Gives the number at a path of a design, None where it has none.
 Lookup = Callable[[str], float | None]
@@ -93,6 +98,43 @@ def beyond(stack: str, lookup: Lookup, accelerator: str = "") -> list[str]:
     if chips and accelerator and accelerator not in chips:
         found.append(f"{accelerator} (rows of {', '.join(chips)})")
     return found
+
+
+def beyond_context(workload: str, lookup: Lookup) -> str:
+    """That sequences are longer than a model's context, in one line; empty where they fit, or nothing is known.
+
+    The context is ``max_seq_len`` of the workload's file, where it has none the length that it was trained with; of
+    layers with a state only the former.
+
+    >>> beyond_context("llama-3-70b", {"workload.seq_len": 16384.0}.get)
+    'a sequence of 16,384 tokens is longer than the context of llama-3-70b: 8,192'
+    """
+    entry = catalog.entry("workload", workload)
+    has_state = any(field.startswith("recurrent.") for field in entry.values)
+    context = entry.value("max_seq_len") or (None if has_state else entry.value("seq_len"))
+    prompt, answer = (lookup(f"workload.requests.{name}_tokens") for name in ("prompt", "output"))
+    served = prompt is not None and answer is not None
+    length = prompt + answer if prompt is not None and answer is not None else lookup("workload.seq_len")
+    if context is None or length is None or length <= context * (1.0 + _ROUNDING):
+        return ""
+    of, verb = ("a prompt and its answer", "are") if served else ("a sequence", "is")
+    return f"{of} of {length:,.0f} tokens {verb} longer than the context of {entry.slug}: {context:,.0f}"
+
+
+def without_engine(stacks: Iterable[str]) -> str:
+    """That a design serves with stacks that only train, in one line; empty where they all serve.
+
+    >>> without_engine(["vllm"])
+    ''
+    """
+    found = [name for name in dict.fromkeys(stacks) if name != "none" and not catalog.serving_defaults(name)]
+    if not found:
+        return ""
+    verb = "is a stack" if len(found) == 1 else "are stacks"
+    return (
+        f"{', '.join(found)} {verb} of training: what an engine takes is at its plain defaults; "
+        f"stacks that serve: --software {', '.join(ENGINES)}"
+    )
 
 
 def told(parts: list[str]) -> str:

@@ -19,6 +19,7 @@ from dse.measured.columns import WRITTEN
 from dse.measured.comparison import outside
 from dse.measured.prediction import Prediction
 from dse.measured.table import read_cases
+from dse.spec import sweep as specs
 from tests.sweep import toy
 
 STACKS = [name for name in catalog.names("software") if calibrated.ranges(name)]
@@ -60,6 +61,35 @@ def test_sweeps_tell_it_of_their_best():
     tables = toy.sweep("tp = [1, 2]\nmicro_batch = [1, 2]", workload="seq_len = 131072")
     found = dse.sweep.perform(tables, False, study=toy.STUDY)[1]
     assert found.outside.startswith("outside of what was calibrated: ") and "sequence 131,072 (rows" in found.outside
+
+
+def test_sequences_beyond_the_context_are_told():
+    def requests(prompt, answer):
+        return {"workload.requests.prompt_tokens": prompt, "workload.requests.output_tokens": answer}.get
+
+    assert calibrated.beyond_context("llama-3.1-70b", requests(130048.0, 1024.0)) == ""
+    told = calibrated.beyond_context("llama-3.1-70b", requests(131072.0, 1024.0))
+    assert told == "a prompt and its answer of 132,096 tokens are longer than the context of llama-3-1-70b: 131,072"
+    assert "8,192" in calibrated.beyond_context("llama-3-8b", {"workload.seq_len": 16384.0}.get)
+    assert calibrated.beyond_context("mamba-2-2.7b", {"workload.seq_len": 1e6}.get) == ""  # a state has no end
+    asked = ["evaluate", "-w", "llama-3-8b", "-s", "h100", "--set", "seq_len=32768", "--json"]
+    (caution,) = json.loads(CliRunner().invoke(app, asked).stdout)["cautions"]
+    assert caution.startswith("a sequence of 32,768 tokens")
+    tables = toy.sweep("tp = [1, 2]\nmicro_batch = [1, 2]", workload="seq_len = 131072")
+    found = dse.sweep.perform(tables, False, study=toy.STUDY)[1]
+    assert found.context.startswith("a sequence of 131,072 tokens is longer than the context of")
+
+
+def test_a_stack_of_training_that_serves_is_told():
+    assert all(catalog.serving_defaults(name) for name in calibrated.ENGINES)
+    own = catalog.default_software("h100")
+    asked = ["evaluate", "-w", "llama-3-8b", "-s", "h100", "--serving", "--json"]
+    (caution,) = json.loads(CliRunner().invoke(app, asked).stdout)["cautions"]
+    assert caution.startswith(f"{own} is a stack of training: ") and caution.endswith("vllm, sglang, tensorrt-llm")
+    assert json.loads(CliRunner().invoke(app, [*asked, "--software", "vllm"]).stdout)["cautions"] == []
+    text = '[workload]\nname = "llama-3-8b"\n[system]\nname = "h100"\n[axes]\nconcurrency = [4, 64]\n[serving]\n'
+    grid = dse.sweep.plan(specs.from_text(text))[0]
+    assert grid.trains == caution
 
 
 def test_columns_tell_it(tmp_path):

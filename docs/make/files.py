@@ -193,7 +193,7 @@ MEANINGS = {
     "calibrated.accelerators": "accelerators of the rows, by slug",
     "spills": "whether activations that do not fit go to the host",
     "selective": "what the stack calls selective recompute",
-    "max_seq_len": "longest context of the model; for readers",
+    "max_seq_len": "longest context of the model; what is longer is told",
     "parameters_published": "parameters as its authors count them; for comparison",
     "active_published": "those that a token meets, as its authors count them; for comparison",
     "device.vector_share": "rate of the vector units over the 16-bit matrix rate",

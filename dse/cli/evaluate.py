@@ -86,14 +86,18 @@ def evaluate(
         show.note(saturated)
     stack = software or default_software(system)
     outside = _outside(made, stack, system, explained)
+    cautions = _cautions(made, workload, stack, explained, study)
     bounds = _bounds(made, stack, explained, study) if uncertainty else {}
     if as_json:
         listed = {"intervals": {name: list(ends) for name, ends in bounds.items()}} if uncertainty else {}
-        show.document({"design": leaves_told(made), **explained.as_dict(), **listed, "outside": outside})
+        show.document({"design": leaves_told(made), **explained.as_dict(), **listed, "outside": outside,
+                       "cautions": cautions})  # fmt: skip
     else:
         show.console().print(Text(told_design(workload, system, software, made, study)), soft_wrap=True)
         if outside:
-            show.console().print(Text(f"{told_outside(outside)}\n", "yellow"), soft_wrap=True)
+            cautions = [told_outside(outside), *cautions]
+        for told in cautions:
+            show.console().print(Text(f"{told}\n", "yellow"), soft_wrap=True)
         _print(explained, bounds, made, study)
     return 0 if explained.feasible else NOTHING_FEASIBLE
 
@@ -119,6 +123,14 @@ def _outside(made: Design, software: str, system: str, explained: Explanation) -
     from dse.calibrated import accelerator_of, beyond, lookup_of
 
     return beyond(software, lookup_of(made, explained.metrics), accelerator_of(system))
+
+
+def _cautions(made: Design, workload: str, software: str, explained: Explanation, study: Study) -> list[str]:
+    """That a sequence is longer than the model's context, and that a stack that serves only trains."""
+    from dse.calibrated import beyond_context, lookup_of, without_engine
+
+    engines = without_engine([software]) if study.name == "serving" else ""
+    return [told for told in (beyond_context(workload, lookup_of(made, explained.metrics)), engines) if told]
 
 
 def _check_read(path: str, name: str, study: Study) -> None:

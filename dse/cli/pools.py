@@ -41,8 +41,10 @@ def _told(one: Match, found: Matched) -> dict[str, Any]:
     told: dict[str, Any] = {name: _design(part) for name, part in zip(names, one.parts, strict=True)}
     gains = {other.prefill.accelerator: one.gain(other) for other in found.together}
     return told | {
-        "prefill_share_of_devices": one.share, "time_to_first_token": one.first_token, "transfer_time": one.transfer,
-        "time_per_output_token": one.token, "usd_per_request": one.price, "watts_per_request_per_second": one.watts,
+        "prefill_share_of_devices": one.share, "requests_per_second_per_device": one.rate,
+        "time_to_first_token": one.first_token, "transfer_time": one.transfer,
+        "time_per_output_token": one.token, "usd_per_request": one.price or None,
+        "watts_per_request_per_second": one.watts,
         "requests_per_second_over": {
             name: dict(zip(("at_equal_price", "at_equal_power", "at_both"), gain, strict=True))
             for name, gain in gains.items()
@@ -58,20 +60,22 @@ def _design(part: Candidate) -> dict[str, Any]:
 def _print(found: Matched) -> None:
     out = show.console()
     out.print(found.title)
-    columns = ["prompts", "answers", "% for prompts", "first token", "output token", "W / (request/s)"]
+    columns = ["prompts", "answers", "% for prompts", "first token", "output token", "request/s a device",
+               "W / (request/s)"]  # fmt: skip
     has_prices = any(one.price > 0.0 for one in (*found.together, *found.pools))
     columns += ["USD / 1000 requests"] * has_prices
     against = [one.prefill.accelerator for one in found.together]
     columns += [f"x {name} at equal {'price, power, both' if has_prices else 'power'}" for name in against]
     rows = [_row(one, found, has_prices) for one in (*found.together, *found.pools)]
-    show.print_table(out, columns, rows, left=columns[:2])
+    show.print_table(out, columns, rows, left=columns[:2], keys=2)
     if not found.pools:
         out.print("no pair of pools can serve within the constraints")
 
 
 def _row(one: Match, found: Matched, has_prices: bool) -> list[str]:
     cells = [_named(one.prefill), "the same" if one.decode is None else _named(one.decode), f"{100.0 * one.share:.0f}",
-             show.seconds(one.first_token), show.seconds(one.token), f"{one.watts:,.0f}"]  # fmt: skip
+             show.seconds(one.first_token), show.seconds(one.token), show.digits(one.rate),
+             f"{one.watts:,.0f}"]  # fmt: skip
     cells += [f"{1e3 * one.price:.3f}"] * has_prices
     for other in found.together:
         price, power, both = one.gain(other)

@@ -76,7 +76,7 @@ def run(
         out = show.console(stderr=as_json)
         grid, kept = sweeps.plan(sweep, keep, any_option=any_option)
         out.print(Text(f"{grid.spec.title}\n{grid.describe()}, keeping {kept}"))
-        for told in filter(None, (*grid.spec.notes, grid.nodes, grid.saturates, grid.lacks)):
+        for told in filter(None, (*grid.spec.notes, grid.nodes, grid.saturates, grid.trains, grid.lacks)):
             out.print(Text(told, "yellow"), soft_wrap=True)
         if figure_process:
             check(output or grid.spec.output, force, machines=kept.mode == "best")
@@ -156,7 +156,7 @@ def _print(summary: Summary) -> None:
     out = show.console()
     if summary.best:
         best.show_best(out, summary)
-        for text in filter(None, (summary.caution, summary.outside)):
+        for text in filter(None, (summary.caution, summary.outside, summary.context)):
             out.print(Text(text, "yellow"), soft_wrap=True)
     share = show.percent(summary.n_feasible / max(summary.n_designs, 1))
     show.heading(out, f"{summary.n_feasible:,} of {summary.n_designs:,} designs can run ({share})")

@@ -78,7 +78,8 @@ def search(
     out = show.console(stderr=as_json)
     problem = searches.plan(specification, any_option=any_option)
     out.print(Text(f"{problem.spec.sweep.title}\n{size(problem)}"), soft_wrap=True)
-    for told in filter(None, (*problem.spec.notes, problem.grid.nodes, problem.grid.saturates, problem.grid.lacks)):
+    grid = problem.grid
+    for told in filter(None, (*problem.spec.notes, grid.nodes, grid.saturates, grid.trains, grid.lacks)):
         out.print(Text(told, "yellow"), soft_wrap=True)
     try:
         with progress_bar() as progress:

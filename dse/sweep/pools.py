@@ -12,6 +12,7 @@ a budget answers. Candidates that are behind in both are never part of the best 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -76,7 +77,7 @@ class Match:
 
     @property
     def price(self) -> float:
-        """USD of a request."""
+        """USD of a request; 0 where no prices are stated."""
         return sum(part.price for part in self.parts)
 
     @property
@@ -84,6 +85,11 @@ class Match:
         """Share of the devices that compute prompts."""
         each = [part.devices / part.rate for part in self.parts]
         return each[0] / sum(each)
+
+    @property
+    def rate(self) -> float:
+        """Requests a second of a device of the pools in balance."""
+        return 1.0 / sum(part.devices / part.rate for part in self.parts)
 
     @property
     def first_token(self) -> float:
@@ -96,10 +102,10 @@ class Match:
         return self.parts[-1].token
 
     def gain(self, other: Match) -> tuple[float, float, float]:
-        """Requests a second over another's at equal price, at equal power, and at both."""
+        """Requests a second over another's at equal price, at equal power, and at both; NaN where no price is known."""
         power = other.watts / self.watts
-        price = other.price / self.price if self.price > 0.0 else power
-        return price, power, min(price, power)
+        price = other.price / self.price if self.price > 0.0 and other.price > 0.0 else math.nan
+        return price, power, min(price, power) if math.isfinite(price) else math.nan
 
 
 class Matched(NamedTuple):

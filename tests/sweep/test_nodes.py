@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dse import catalog
+from dse.errors import InputError
 from dse.sweep import execute, from_text, plan
 from tests.sweep import toy
 
@@ -105,3 +106,15 @@ def test_a_generated_accelerator_has_links_as_fast_as_its_chip_drives():
     gpu = catalog.system("gpu")
     assert gpu.scale_up.bandwidth == gpu.accelerator.chip.link_bandwidth == 900e9
     assert gpu.scale_out.bandwidth == 100e9 and gpu.scale_up.domain == 8.0
+
+
+@pytest.mark.parametrize(
+    "section", ["[objective]\nminimize = 'device_cost'", "[constraints]\nall = ['device_cost <= 9000']"]
+)
+def test_a_bill_that_nobody_knows_is_no_bill_of_nothing(section):
+    """An accelerator without dies cost 0 USD, and won."""
+    text = "[workload]\nname = 'llama-3-8b'\n[system]\nname = 'eos'\n[axes]\naccelerator = {}\n" + section
+    with pytest.raises(InputError, match="b300-sxm-288gb, whose bill nobody knows"):
+        plan(from_text(text.format("['h100', 'b300']")))
+    plan(from_text(text.format("['h100', 'gb200-nvl72']")))
+    plan(from_text(text.format("['h100', 'b300']").replace("device_cost", "device_price")))

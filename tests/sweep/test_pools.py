@@ -1,14 +1,19 @@
 """Pools of one service: their specification, how they are matched, and that a pair is what serve_pools has."""
 
 import dataclasses
+import io
+import json
 
 import pytest
+from rich.console import Console
+from typer.testing import CliRunner
 
 import dse
+from dse.cli import app, show
 from dse.errors import InputError
 from dse.spec import sweep
 from dse.sweep import pools
-from dse.sweep.pools import Candidate, Match, front
+from dse.sweep.pools import Candidate, Match, Matched, front
 
 TEXT = """
 [workload]
@@ -69,6 +74,23 @@ def test_pools_in_balance():
     assert both.gain(pair) == (pytest.approx(1.25), pytest.approx(1.4), pytest.approx(1.25))
     behind = dataclasses.replace(ONE, watts=110.0, price=2.5)
     assert front([behind, ONE, quick]) == [quick] and front([behind, ONE]) == [ONE]
+
+
+def test_without_prices_nothing_is_told_of_them(monkeypatch):
+    """Null, where 0 USD and the figures at equal power stood; every part of a table says which pair a row is of."""
+    free = dataclasses.replace(ONE, price=0.0)
+    other = dataclasses.replace(free, accelerator="a100", labels={"concurrency": 64})
+    found = Matched("t", [Match(free, None, 0.0)], [Match(free, free, 0.1), Match(free, other, 0.1)])
+    monkeypatch.setattr(pools, "match", lambda path: found)
+    told = json.loads(CliRunner().invoke(app, ["pools", "p.toml", "--json"]).stdout)
+    assert told["pools"][0]["usd_per_request"] is None and told["pools"][0]["requests_per_second_per_device"] == 0.25
+    gain = told["pools"][0]["requests_per_second_over"]["h100"]
+    assert gain == {"at_equal_price": None, "at_equal_power": 0.5, "at_both": None}
+    narrow = Console(width=80, file=io.StringIO())
+    monkeypatch.setattr(show, "console", lambda: narrow)
+    assert CliRunner().invoke(app, ["pools", "p.toml"]).exit_code == 0
+    rows = [line for line in narrow.file.getvalue().splitlines() if line.startswith("h100")]
+    assert len(rows) > 3 and len(set(rows)) == len(rows) and sum("a100" in row for row in rows) == len(rows) // 3
 
 
 @pytest.mark.slow

@@ -77,6 +77,8 @@ class Steps(NamedTuple):
     apart: Scalar  # whether they do not
     batch: Batch  # of all, with their prompts
     clocks: tuple[Running, Running]  # of decoding, and of steps with prompts
+    alone: Scalar  # steps with prompts that a part of the prompts takes through all stages, one after the other
+    parts: Scalar  # of the prompts, that are in as many stages at once
 
     @property
     def mixed(self) -> Scalar:
@@ -107,6 +109,9 @@ def steady(
     Engines that do not mix stop decoding instead. What is in its prompt does not decode: a fixed point, in which a
     request sees the others as they are without it (mean-value analysis, Reiser and Lavenberg 1980). The other result
     are the steps it consists of; where all prompts come ``at_once`` their one step is that of them all.
+
+    Under a pipeline the pieces of a prompt follow each other through the stages, and the last one crosses them all:
+    one piece alone has one stage at work at a time, whatever the others do for other prompts.
     """
     speed = tokens_of_a_step(serving)
     fresh = requests.prompt_tokens * (1.0 - requests.prefix_share)
@@ -119,10 +124,12 @@ def steady(
     apart = serving.mixed <= 0.0
     prompt = jnp.where(at_once, running * fresh, q)
     mixing = jnp.where(at_once, 0.0, jnp.where(apart, 0.0, running))
-    steps = _steps(stage, ranks, requests, serving, engine, running, mixing, prompt, prompt_context)
+    many = jnp.where(at_once, jnp.maximum(running, prompt / serving.chunk), q / jnp.maximum(fresh, 1.0))
+    steps = _steps(stage, ranks, requests, serving, engine, running, mixing, prompt, prompt_context, many)
     pieces = fresh / q
     share_of_one = pieces / turns
-    whole_pieces = jnp.maximum(pieces, 1.0)  # of one prompt alone: it never shares the step that it waits for
+    # Of one prompt alone: it never shares the step that it waits for.
+    whole_pieces = jnp.maximum(pieces, 1.0) + jnp.maximum(steps.alone - 1.0, 0.0)
     # Whoever decodes sees itself, and of the others those that decode; their prompts alone delay it, not its own.
     itself, rest = jnp.minimum(running, 1.0), jnp.maximum(running - 1.0, 0.0) / jnp.maximum(running, 1e-6)
     n = running
@@ -162,9 +169,12 @@ def steady(
 
 def _steps(
     stage: Stage, ranks: Scalar, requests: Requests, serving: Serving, engine: Engine, running: Scalar, mixing: Scalar,
-    prompt: Scalar, prompt_context: Scalar,
+    prompt: Scalar, prompt_context: Scalar, many: Scalar,
 ) -> Steps:  # fmt: skip
-    """Steps of all that run and of half of them, and one of ``prompt`` tokens beside ``mixing`` that decode."""
+    """Steps of all that run and of half of them, and one of ``prompt`` tokens beside ``mixing`` that decode.
+
+    These are so ``many`` prompts, or pieces of them: what there is to be in several stages at once.
+    """
     context = requests.prompt_tokens + 0.5 * requests.output_tokens
     apart = serving.mixed <= 0.0
 
@@ -176,9 +186,13 @@ def _steps(
 
     batches = of(running, 0.0), of(mixing, prompt)
     decoding, filling = (at_limit(stage, ranks, serving, engine, batch) for batch in batches)
+    with_prompts, stages = step(filling, batches[1]), stage.design.mapping.pp
+    parts = jnp.clip(many, 1.0, stages)
+    # One that carries a part whole, where a step is taken to have them spread over all stages.
+    alone = step(filling, of(mixing, prompt * stages / parts)).total / with_prompts.total
     return Steps(
-        running, step(decoding, batches[0]), step(decoding, of(0.5 * running, 0.0)), step(filling, batches[1]), apart,
-        of(running, prompt), (decoding, filling),
+        running, step(decoding, batches[0]), step(decoding, of(0.5 * running, 0.0)), with_prompts, apart,
+        of(running, prompt), (decoding, filling), alone, parts,
     )  # fmt: skip
 
 
@@ -217,8 +231,9 @@ def served(
     is_batch = static | (load == float(Load.waves))
     flowing, steps = steady(stage, ranks, requests, serving, engine, running, waiting, is_batch)
     waves = jnp.where(load == float(Load.waves), jnp.ceil(asked / running), 1.0)
-    # A pipeline has to fill before the last of its parts comes out; in decoding parts follow each other.
-    prompts = (2.0 - 1.0 / stage.design.mapping.pp) * steps.mixed
+    # A pipeline of p stages has to fill before the last of m parts comes out, m + p - 1 stages' time, of which a part
+    # alone takes p; in decoding parts follow each other.
+    prompts = steps.alone * steps.mixed * (1.0 + (steps.parts - 1.0) / stage.design.mapping.pp)
     at_once = together(requests, running, prompts, steps.decode, waves)
 
     def choose(a: Scalar, b: Scalar) -> Scalar:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from dse.model.machine.messages import send_all
 from dse.model.machine.rates import Rates
 from dse.model.machine.roofline import isolated_time, moving_time, roofline_terms
+from dse.model.machine.routes import mesh_share
 from dse.model.serving.batch import Batch
 from dse.model.serving.memory import far_tier, weight_bytes
 from dse.model.serving.work import Stage, StepWork, step_bytes, step_work
@@ -151,7 +152,7 @@ def messages_time(design: Design, engine: Engine, work: StepWork) -> Scalar:
     """Seconds of the messages of a layer.
 
     Inside a scale-up domain engines have kernels of their own, which read the memory of the other devices: a short time
-    and the bytes over the link, in place of the steps of a library.
+    and the bytes over the links that lead to these, in place of the steps of a library.
     """
     link, software = design.system.scale_up, design.software
     sent = send_all(work.messages, software, design.system)
@@ -159,7 +160,8 @@ def messages_time(design: Design, engine: Engine, work: StepWork) -> Scalar:
     def own(message: Message) -> Scalar:
         n = message.group.size
         volume = (n - 1.0) / n * message.size * (2.0 if message.kind is MessageKind.all_reduce else 1.0)
-        return message.times * (engine.small_message_time + volume / (link.bandwidth * link.efficiency))
+        reached = link.bandwidth * link.efficiency * mesh_share(link, n)
+        return message.times * (engine.small_message_time + volume / reached)
 
     return sum(
         jnp.where(s.time > 0.0, jnp.where(s.message.group.size <= link.domain, own(s.message), s.time), 0.0)

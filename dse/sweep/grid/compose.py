@@ -7,12 +7,15 @@ import itertools
 import math
 import operator
 from collections import Counter
+from collections.abc import Mapping
 
 import jax
 import numpy as np
 
+from dse import calibrated, catalog
 from dse.designs import (
     CAN,
+    MADE,
     MOST,
     N_DEVICES,
     PLAIN_EXPERTS,
@@ -59,6 +62,7 @@ def build(spec: SweepSpec) -> Grid:
     owned = set(given) | (set() if parts.n_devices_given else {N_DEVICES})
     dimensions = tuple(_dimension(group, names, owned) for group in orthogonal)
     base = _base(names, spec, parts, dimensions)
+    _check_bills(names, spec, base, given)
     orthogonal_paths = {path for dimension in dimensions for path in dimension.columns}
     settled = tuple(c for c in spec.constraints if set(c.names) <= {*ALL_DEGREES, *OPTIONS} - orthogonal_paths)
     shapes = tuple(_shapes(base, dimensions, spec.file))
@@ -77,6 +81,7 @@ def build(spec: SweepSpec) -> Grid:
         lacks=offers.told(offer, names.stacks),
         nodes=names.told(),
         saturates=_saturation(spec, base),
+        trains=calibrated.without_engine(names.stacks) if spec.study.name == "serving" else "",
     )
 
 
@@ -87,6 +92,20 @@ def _saturation(spec: SweepSpec, base: Design) -> str:
     if accelerator.chip is not None or {_FEED, "accelerator", "system"} & set(said) or _BANDWIDTH not in said:
         return ""
     return told_saturation(max(said[_BANDWIDTH].values), float(accelerator.power.feed))
+
+
+def _check_bills(names: Names, spec: SweepSpec, base: Design, given: Mapping[str, Axis]) -> None:
+    """That no design is ranked or bound by a bill that nobody knows, which would count as none: of unknown dies."""
+    read = {name for one in (*spec.constraints, *(o.expression for o in spec.objectives)) for name in one.names}
+    asked = next((name for name in sorted(read) if name.startswith("device_cost")), None)
+    if asked is None or base.system.accelerator.chip is not None or f"{MADE}.logic_area" in given:
+        return
+    axis = names.layers.get("accelerator", names.layers["system"])
+    unknown = [str(slug) for slug in dict.fromkeys(axis.labels) if not catalog.made(str(slug))["logic_area"]]
+    if unknown:
+        allowed = "accelerators whose files have dies (made.node, physical.die_area)"
+        fix = "leave these out, rank by device_price, or state system.accelerator.made.logic_area"
+        raise InputError(f"{spec.file}: {asked}", f"{', '.join(unknown)}, whose bill nobody knows", allowed, fix)
 
 
 def _capabilities(names: Names, spec: SweepSpec) -> dict[str, float]:

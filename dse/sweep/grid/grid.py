@@ -57,6 +57,7 @@ class Grid:
     used: tuple[tuple[str, str], ...]  #: (kind, slug) of the catalogue entries
     saturates: str = ""  #: what of a bandwidth the cores cannot use, in one line
     nodes: str = ""  #: in which nodes and with which stacks accelerators stand, in one line
+    trains: str = ""  #: which stacks of a sweep that serves only train, in one line
     lacks: str = ""  #: what the stacks lack of the options that the specification lists, in one line
 
     @property

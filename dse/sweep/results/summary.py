@@ -58,6 +58,7 @@ class Summary:
     shard: str = ""  #: the share of the sweep, if it was not the whole
     lacks: str = ""  #: what the stacks lack of the options that the sweep lists, in one line
     outside: str = ""  #: in what the best designs lie outside of what their stack was fitted to, in one line
+    context: str = ""  #: in what they are longer than the contexts of their models, in one line
     n_unranked: int = 0  #: feasible designs an objective of which is no finite number: the model has failed there
     damaged: bool = False  #: whether there were results that were not as they had been written
 
@@ -109,6 +110,7 @@ class Summary:
 def of_part(grid: Grid, keep: Keep, part: Part, **others: Any) -> Summary:
     """The summary of everything that is kept of a sweep."""
     best = tuple(_best_designs(grid, part))
+    outside, context = _cautions(grid, best)
     return Summary(
         study=grid.spec.study,
         n_designs=grid.n_designs,
@@ -116,7 +118,8 @@ def of_part(grid: Grid, keep: Keep, part: Part, **others: Any) -> Summary:
         reasons=reasons(part.counts, grid.spec.study),
         n_unranked=int(part.counts[-1]),
         best=best,
-        outside=_outside(grid, best),
+        outside=outside,
+        context=context,
         objective=grid.spec.objectives[0].expression.text,
         keep=str(keep),
         points=_points(grid),
@@ -150,6 +153,7 @@ def of_file(grid: Grid, target: Path, attributes: dict[str, Any]) -> Summary:
     listed = [int(index) for index in attributes["best_designs"].split()]
     values = map(float, attributes["best_values"].split())
     best = tuple(_read_designs(grid, target, dict(zip(listed, values, strict=True))))
+    outside, context = _cautions(grid, best)
     return Summary(
         study=grid.spec.study,
         n_designs=int(attributes["designs"]),
@@ -161,7 +165,8 @@ def of_file(grid: Grid, target: Path, attributes: dict[str, Any]) -> Summary:
         resumed=int(attributes["designs"]),
         redone=0,
         best=best,
-        outside=_outside(grid, best),
+        outside=outside,
+        context=context,
         objective=str(attributes["objective"]),
         keep=str(attributes["keep"]),
         points=_points(grid),
@@ -187,20 +192,23 @@ def _by_rate(study: Study, objective: str) -> bool:
     return bool(study.rate) and objective == study.objective
 
 
-def _outside(grid: Grid, best: Iterable[BestDesign]) -> str:
-    """In what the best designs lie outside of the rows that their stacks were fitted to, in one line."""
-    fixed = {axis.key: axis.labels[0] for axis in grid.fixed if axis.key in ("software", "accelerator", "system")}
-    found: dict[str, None] = {}
+def _cautions(grid: Grid, best: Iterable[BestDesign]) -> tuple[str, str]:
+    """In what the best designs lie outside of what their stacks were fitted to, and of the contexts of their models."""
+    named_here = ("workload", "software", "accelerator", "system")
+    fixed = {axis.key: axis.labels[0] for axis in grid.fixed if axis.key in named_here}
+    outside: dict[str, None] = {}
+    context: dict[str, None] = {}
     for design in best:
-        named = fixed | design.labels
-        if "software" not in named or not {"system", "accelerator"} & named.keys():
-            continue
+        named = {key: str(label) for key, label in (fixed | design.labels).items() if key in named_here}
         values = grid.values(np.array([design.index]))
         metrics = design.metrics | {path: float(column[0]) for path, column in values.items()}
-        chip = str(named.get("accelerator") or calibrated.accelerator_of(str(named["system"])))
         lookup = calibrated.lookup_of(grid.base, metrics)
-        found |= dict.fromkeys(calibrated.beyond(str(named["software"]), lookup, chip))
-    return calibrated.told([*found])
+        if "workload" in named and (told := calibrated.beyond_context(named["workload"], lookup)):
+            context[told] = None
+        if "software" in named and {"system", "accelerator"} & named.keys():
+            chip = named.get("accelerator") or calibrated.accelerator_of(named["system"])
+            outside |= dict.fromkeys(calibrated.beyond(named["software"], lookup, chip))
+    return calibrated.told([*outside]), "; ".join(context)
 
 
 def _best_designs(grid: Grid, part: Part) -> Iterator[BestDesign]:

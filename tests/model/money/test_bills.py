@@ -150,6 +150,14 @@ def test_prices_are_those_as_sold_else_of_the_bill_else_of_the_power():
     assert price_of(catalog.accelerator("h100"), prices) == (35.0 * 700.0, Bill(0.0, 0.0, 0.0, 0.0, 0.0, 0.0))
 
 
+@pytest.mark.parametrize("name", ["gb200-nvl72", "gb300-nvl72"])
+def test_the_same_dies_emit_the_same(name):
+    """Of GB200 and B200 the dies are alike: without [made] kilograms of a watt stood for them, three times as many."""
+    own, other = (device_carbon(accelerator(one), Emissions()) for one in (name, "b200"))
+    assert (float(own.dies), float(own.package)) == pytest.approx((float(other.dies), float(other.package)), rel=0.02)
+    assert float(bill(accelerator(name)).total) > 5000.0
+
+
 def test_no_bill_is_nan():
     """In single precision, for chips that no fab would make."""
     draw = np.random.default_rng(0)

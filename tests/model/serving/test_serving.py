@@ -181,6 +181,43 @@ def test_a_pipeline_is_throughput_not_latency():
     assert many[1]["output_tokens_per_second"] > 1.5 * many[0]["output_tokens_per_second"]
 
 
+@pytest.mark.parametrize(("load", "prompt"), [("concurrency", 128), ("concurrency", 32000), ("static", 32000)])
+def test_one_prompt_crosses_a_pipeline_stage_by_stage(load, prompt):
+    """Of one piece it takes the sum over the stages, however many; pieces of a chunk follow each other."""
+    of = dict(tp=2, concurrency=1, prompt_tokens=prompt, output_tokens=200, load=load)
+    whole = [metrics(pp=pp, chunk=32768, **of)["time_to_first_token_prefill"] for pp in (1, 2, 4, 8)]
+    assert whole == pytest.approx([whole[0]] * 4, rel=5e-3)
+    cut = [metrics(pp=pp, chunk=4000, **of)["time_to_first_token_prefill"] for pp in (1, 4)]
+    pieces = min(max(prompt / 4000, 1.0), 4.0 if load == "static" else 8.0)  # a batch is cut into one a stage
+    assert cut[1] / cut[0] == pytest.approx((pieces + 3.0) / (4.0 * pieces), rel=0.15)
+
+
+def test_prompts_of_others_fill_a_pipeline():
+    """As many prompts at once as stages are in all of them; their work is what it was."""
+    batch = [metrics(pp=4, tp=2, load="static", concurrency=c, prompt_tokens=4096) for c in (1, 4, 8)]
+    first = [found["time_to_first_token_prefill"] for found in batch]
+    assert first[1] / first[0] == pytest.approx(7.0 / 4.0, rel=0.03)
+    assert first[2] / first[1] == pytest.approx(2.0, rel=0.03)
+
+
+def test_of_a_full_mesh_a_group_has_the_links_to_its_members():
+    """Two of eight devices have one of seven links, as in training; all eight have them all."""
+    of = dict(system="mi300x", concurrency=64, prompt_tokens=8000, output_tokens=64)
+    for tp, links in ((2, 1 / 7), (8, 1.0)):
+        switch, mesh, slow = (
+            metrics(tp=tp, **of, **{"system.scale_up.mesh": mesh, **link})["time_to_first_token_prefill"]
+            for mesh, link in (
+                (0, {}), (1, {}), (0, {"system.scale_up.bandwidth": links * _bandwidth("mi300x")})
+            )
+        )  # fmt: skip
+        assert mesh == pytest.approx(slow, rel=1e-4)
+        assert mesh > 1.2 * switch if tp == 2 else mesh == pytest.approx(switch, rel=1e-6)
+
+
+def _bandwidth(system):
+    return float(dse.design("llama-3-8b", system).system.scale_up.bandwidth)
+
+
 def test_a_narrow_cache_holds_more():
     wide, narrow = metrics(tp=2), metrics(tp=2, cache_bytes=1.0)
     assert narrow["concurrency_limit"] == pytest.approx(2.0 * wide["concurrency_limit"], rel=1e-5)
@@ -244,7 +281,7 @@ def test_offline_throughput_without_any_fit(prompt, output, published):
 
 @pytest.mark.parametrize(
     ("workload", "mapping", "most", "with_energy"),
-    [("llama-3-70b", dict(tp=8), 2_540, 3_110), ("deepseek-v3", dict(tp=8, ep=8), 4_250, 5_270)],
+    [("llama-3-70b", dict(tp=8), 2_880, 3_440), ("deepseek-v3", dict(tp=8, ep=8), 4_950, 5_960)],
 )
 def test_the_program_stays_small(workload, mapping, most, with_energy):
     """As sweeps have it, without energy, money and carbon unless they are asked for.
