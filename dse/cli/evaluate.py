@@ -91,7 +91,8 @@ def evaluate(
         listed = {"intervals": {name: list(ends) for name, ends in bounds.items()}} if uncertainty else {}
         show.document({"design": leaves_told(made), **explained.as_dict(), **listed, "outside": outside})
     else:
-        show.console().print(Text(told_design(workload, system, software, made, study)), soft_wrap=True)
+        whose = "" if software else f"software: {stack} (default of {system})\n"  # an accelerator alone has another
+        show.console().print(Text(told_design(workload, system, software, made, study) + whose), soft_wrap=True)
         if outside:
             show.console().print(Text(f"{told_outside(outside)}\n", "yellow"), soft_wrap=True)
         _print(explained, bounds, made, study)

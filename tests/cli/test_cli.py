@@ -117,6 +117,7 @@ def test_evaluate(command):
     assert ended.status == 0 and ended.err == ""
     for text in ("step time", "peak memory", "ffn up", "compute", "elasticity", "1 % more", "GiB of 78.0 GiB"):
         assert text in ended.out
+    assert "\nsoftware: megatron-2022 (default of selene)\n" in ended.out
 
 
 def test_evaluate_prints_json_alone(command):

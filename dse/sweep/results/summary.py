@@ -190,7 +190,7 @@ def _by_rate(study: Study, objective: str) -> bool:
 def _outside(grid: Grid, best: Iterable[BestDesign]) -> str:
     """In what the best designs lie outside of the rows that their stacks were fitted to, in one line."""
     fixed = {axis.key: axis.labels[0] for axis in grid.fixed if axis.key in ("software", "accelerator", "system")}
-    found: dict[str, None] = {}
+    found: dict[str, dict[str, None]] = {}  # by stack, in their order and each text once
     for design in best:
         named = fixed | design.labels
         if "software" not in named or not {"system", "accelerator"} & named.keys():
@@ -199,8 +199,9 @@ def _outside(grid: Grid, best: Iterable[BestDesign]) -> str:
         metrics = design.metrics | {path: float(column[0]) for path, column in values.items()}
         chip = str(named.get("accelerator") or calibrated.accelerator_of(str(named["system"])))
         lookup = calibrated.lookup_of(grid.base, metrics)
-        found |= dict.fromkeys(calibrated.beyond(str(named["software"]), lookup, chip))
-    return calibrated.told([*found])
+        stack = str(named["software"])
+        found.setdefault(stack, {}).update(dict.fromkeys(calibrated.beyond(stack, lookup, chip)))
+    return calibrated.told_each({stack: [*texts] for stack, texts in found.items()})
 
 
 def _best_designs(grid: Grid, part: Part) -> Iterator[BestDesign]:
