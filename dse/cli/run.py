@@ -76,7 +76,7 @@ def run(
         out = show.console(stderr=as_json)
         grid, kept = sweeps.plan(sweep, keep, any_option=any_option)
         out.print(Text(f"{grid.spec.title}\n{grid.describe()}, keeping {kept}"))
-        for told in filter(None, (*grid.spec.notes, grid.nodes, grid.saturates, grid.lacks)):
+        for told in grid.remarks:
             out.print(Text(told, "yellow"), soft_wrap=True)
         if figure_process:
             check(output or grid.spec.output, force, machines=kept.mode == "best")

@@ -57,7 +57,13 @@ class Grid:
     used: tuple[tuple[str, str], ...]  #: (kind, slug) of the catalogue entries
     saturates: str = ""  #: what of a bandwidth the cores cannot use, in one line
     nodes: str = ""  #: in which nodes and with which stacks accelerators stand, in one line
+    missing: str = ""  #: which listed values of the mapping's degrees are in no mapping, in one line
     lacks: str = ""  #: what the stacks lack of the options that the specification lists, in one line
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a reader must know of the grid before anything is computed, a line each."""
+        return tuple(filter(None, (*self.spec.notes, self.nodes, self.saturates, self.missing, self.lacks)))
 
     @property
     def shape(self) -> tuple[int, ...]:
