@@ -16,6 +16,7 @@ import ast
 import dataclasses
 import functools
 import itertools
+import math
 import operator
 from typing import Any, TypeAlias
 
@@ -115,7 +116,21 @@ def parse(text: Any, where: str, study: Study) -> Expression:
         return np.float64(1.0)
 
     _Reading(study, note, where).value(tree)  # walks every node: nothing is short-circuited
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            _check_shares(node, study, where)
     return Expression(text, tuple(names), study, where)
+
+
+def _check_shares(node: ast.Compare, study: Study, where: str) -> None:
+    """That a share (a metric with an upper bound) is compared with a number that it can have."""
+    for pair in itertools.pairwise((node.left, *node.comparators)):
+        for name, number in (pair, pair[::-1]):
+            metric, value = _dotted(name) or "", getattr(number, "value", None)
+            high = study.most.get(metric, math.inf)
+            if isinstance(value, int | float) and (value > high or value == high > 1.0):
+                fix = f"write {value / 100.0:g} for {value:g} %" if 2.0 < value <= 100.0 else "write 0.9 for 90 %"
+                raise InputError(where, f"{ast.unparse(node)!r}", f"a share of 0 to 1: {metric} is no per cent", fix)
 
 
 @dataclasses.dataclass(frozen=True)
