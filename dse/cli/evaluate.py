@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.text import Text
@@ -107,6 +107,9 @@ def design_of(
     from dse.designs import design, leaf_path, told_reading
 
     values = _settings(settings or [])
+    for name, option, given in (("n_devices", "-n", n_devices), ("software", "--software", software)):
+        if given is not None and name in values:
+            _twice(name, f"{option} {given}", f"--set {name}")
     n_devices, software = values.pop("n_devices", n_devices), values.pop("software", software)
     for name in values:  # of a leaf, not another argument of design()
         _check_read(leaf_path(name, "--set"), name, study)
@@ -148,8 +151,11 @@ def _bounds(design: Design, software: str, explained: Explanation, study: Study)
 
 
 def _settings(texts: list[str]) -> dict[str, Any]:
-    """``NAME=VALUE`` texts as numbers, truth values or texts."""
+    """``NAME=VALUE`` texts as numbers, truth values or texts; a leaf that is set twice is an InputError."""
+    from dse.designs import leaf_path
+
     found: dict[str, Any] = {}
+    said: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not (name.strip() and equals and value.strip()):
@@ -157,13 +163,28 @@ def _settings(texts: list[str]) -> dict[str, Any]:
         name, value = name.strip(), value.strip()
         if name in _OPTIONS:
             raise InputError("--set", repr(text), "values of a design", f"write {_OPTIONS[name]} {value}")
-        found[name] = value if name == "software" else _value(value)
+        path = name if name == "software" else leaf_path(name, "--set")
+        if path in said:
+            _twice(name, said[path], text)
+        said[path] = text
+        found[name] = value if name == "software" else _value(path, value)
     return found
 
 
-def _value(text: str) -> Any:
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
+def _twice(name: str, first: str, second: str) -> NoReturn:
+    """Refuse a value that is said twice: which one counts is not to be guessed."""
+    raise InputError("--set", f"{name} twice: {first}, {second}", "each value once", "remove one of them")
+
+
+def _value(path: str, text: str) -> Any:
+    """A number or a truth value, as tables print it too, else the text."""
+    from dse.designs import known_leaves
+
+    words = {"true": True, "false": False}
+    if "enum" not in known_leaves()[path]:
+        words |= {"yes": True, "no": False}
+    if text.lower() in words:
+        return words[text.lower()]
     try:
         return float(text)
     except ValueError:

@@ -134,6 +134,12 @@ def test_evaluate_prints_json_alone(command):
     assert document["metrics"]["step_time"] > 0 and document["elasticities"]
 
 
+@pytest.mark.parametrize(("text", "value"), [("yes", 1.0), ("No", 0.0), ("true", 1.0), ("false", 0.0), ("1", 1.0)])
+def test_switches_are_set_as_tables_print_them(command, text, value):
+    ended = command(*EVALUATE, "--set", "tp=8", "--set", f"overlap_tp={text}", "--any-option", "--json")
+    assert json.loads(ended.out)["design"]["mapping.overlap_tp"] == value
+
+
 def test_evaluate_tells_why_not(command):
     ended = command(*EVALUATE, "-n", 1)
     assert ended.status == 1
@@ -154,6 +160,11 @@ def test_evaluate_tells_why_not(command):
         (["-w", "gpt-3-13b", "-s", "selene", "--set", "n_devices=8.5"], ["n_devices", "8.5"]),
         (["-w", "gpt-3-13b", "-s", "selene", "--set", "tp=8", "-n", "12"], ["n_devices", "12"]),
         (["-w", "gpt-3-13b", "-s", "selene", "--metric", "step_tim"], ["step_time"]),
+        (["-w", "gpt-3-13b", "-s", "selene", "--set", "tp=8", "--set", "mapping.tp=4"], ["mapping.tp twice", "tp=8"]),
+        (["-w", "gpt-3-13b", "-s", "selene", "-n", "8", "--set", "n_devices=16"], ["n_devices twice"]),
+        (["-w", "gpt-3-13b", "-s", "selene", "--set", "run_tokens=15T"], ["'15T'", "a plain number", "write 15e12"]),
+        (["-w", "gpt-3-13b", "-s", "selene", "--set", "tp=x"], ["a plain number", "write a number without a unit"]),
+        (["-w", "gpt-3-13b", "-s", "selene", "--set", "recompute=yes"], ["recompute", "full"]),
     ],
 )
 def test_evaluate_with_bad_input(command, arguments, wanted):
