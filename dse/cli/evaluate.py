@@ -312,7 +312,8 @@ def _print_operators(out: Console, operators: list[OperatorRow]) -> None:
         for o in operators
     ]  # fmt: skip
     passes = ["forward", "bound by", "backward", "bound by "] if trained else ["time", "bound by"]
-    columns = ["of", "operator", *passes, "work", "traffic", "FLOP/B"]
+    both = [f"fwd+bwd {name}" if trained else name for name in ("work", "traffic")]
+    columns = ["of", "operator", *passes, *both, "FLOP/B"]
     show.print_table(out, columns, rows, left=["of", "operator", "bound by", "bound by "], keys=2)
 
 

@@ -76,9 +76,9 @@ def launch(
     if read:
         show.note("stated: " + " ".join(f"--set {text}" for text in read))
     print(line.text)
-    told = [f"{short_name(path)} = {_value(path, value)}" for path, value in line.unsaid.items()]
-    if told or hardware:
-        words = f"{found.name} {found.version} has no option for {', '.join([*filter(None, [hardware]), *told])}"
+    lacking = [f"{short_name(path)} = {_value(path, value)}" for path, value in line.unsaid.items()]
+    if lacking or hardware:
+        words = f"{found.name} {found.version} has no option for {', '.join([*filter(None, [hardware]), *lacking])}"
         show.console(stderr=True).print(Text(words, "yellow"), soft_wrap=True)
     return 0
 

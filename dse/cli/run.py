@@ -162,6 +162,8 @@ def _print(summary: Summary) -> None:
     show.heading(out, f"{summary.n_feasible:,} of {summary.n_designs:,} designs can run ({share})")
     if summary.reasons:
         print_reasons(out, summary.reasons, summary.study)
+    for text in summary.unmet:
+        out.print(Text(text), soft_wrap=True)
 
 
 def _print_end(summary: Summary, seconds: dict[str, float], figures: list[Path]) -> None:

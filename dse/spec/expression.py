@@ -64,6 +64,26 @@ class Expression:
         """Whether the value is true or false, rather than a number."""
         return _is_boolean(_tree(self.text))
 
+    @property
+    def bound(self) -> tuple[str, bool] | None:
+        """The name that a comparison with a constant bounds, and whether from above; None for any other.
+
+        >>> from dse.study_training import TRAINING
+        >>> parse("0.5 <= mfu", "constraints", TRAINING).bound
+        ('mfu', False)
+        """
+        tree = _tree(self.text)
+        if not isinstance(tree, ast.Compare) or len(tree.ops) != 1 or len(self.names) != 1:
+            return None
+        upper = isinstance(tree.ops[0], ast.Lt | ast.LtE)
+        if not upper and not isinstance(tree.ops[0], ast.Gt | ast.GtE):
+            return None
+        sides = (tree.left, tree.comparators[0])
+        place = [i for i, side in enumerate(sides) if _dotted(side) is not None]
+        if len(place) != 1 or not isinstance(sides[1 - place[0]], ast.Constant):
+            return None
+        return self.names[0], upper == (place[0] == 0)
+
     def __call__(self, lookup: Lookup) -> Value:
         """The value, with ``lookup(name)`` for leaves and metrics: scalars, arrays or tracers alike."""
         return _Reading(self.study, lookup, self.where).value(_tree(self.text))

@@ -115,7 +115,8 @@ def test_wrong_usage(command, arguments):
 def test_evaluate(command):
     ended = command(*EVALUATE, "--set", "tp=8", "--set", "dp=2", "--set", "recompute=full")
     assert ended.status == 0 and ended.err == ""
-    for text in ("step time", "peak memory", "ffn up", "compute", "elasticity", "1 % more", "GiB of 78.0 GiB"):
+    for text in ("step time", "peak memory", "ffn up", "compute", "elasticity", "1 % more", "GiB of 78.0 GiB",
+                 "fwd+bwd work", "fwd+bwd traffic"):  # fmt: skip
         assert text in ended.out
     assert "\nsoftware: megatron-2022 (default of selene)\n" in ended.out
 

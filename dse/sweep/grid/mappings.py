@@ -107,8 +107,8 @@ def build(parts: Parts, shapes: Iterable[Shape], constraints: tuple[Expression, 
     degrees = dict(zip(parts.degrees, unique[used].T, strict=True))
     if parts.n_devices_given and N_DEVICES not in parts.axes:
         del degrees[N_DEVICES]  # it is a value of the design, the same for all rows of a point
-    found = dict(zip(parts.degrees, unique[used].T, strict=True))
-    return MappingTable(degrees, options, distinct[used], _missing(parts, shapes, options, constraints, found))
+    columns = dict(zip(parts.degrees, unique[used].T, strict=True))
+    return MappingTable(degrees, options, distinct[used], _missing(parts, shapes, options, constraints, columns))
 
 
 def _missing(

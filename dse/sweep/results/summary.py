@@ -20,7 +20,7 @@ from dse.spec.sweep import Keep
 from dse.study import Study
 from dse.sweep.grid.grid import Grid
 from dse.sweep.reduce.keep import Part
-from dse.sweep.results import schema, writing
+from dse.sweep.results import schema, unmet, writing
 from dse.sweep.store.manifest import Shard, reasons
 
 _BEST_SHOWN = 10
@@ -58,6 +58,7 @@ class Summary:
     shard: str = ""  #: the share of the sweep, if it was not the whole
     lacks: str = ""  #: what the stacks lack of the options that the sweep lists, in one line
     outside: str = ""  #: in what the best designs lie outside of what their stack was fitted to, in one line
+    unmet: tuple[str, ...] = ()  #: how each constraint is missed where no design meets all, a line each
     n_unranked: int = 0  #: feasible designs an objective of which is no finite number: the model has failed there
     damaged: bool = False  #: whether there were results that were not as they had been written
 
@@ -117,6 +118,7 @@ def of_part(grid: Grid, keep: Keep, part: Part, **others: Any) -> Summary:
         n_unranked=int(part.counts[-1]),
         best=best,
         outside=_outside(grid, best),
+        unmet=() if part.counts[0] else unmet.told(grid),
         objective=grid.spec.objectives[0].expression.text,
         keep=str(keep),
         points=_points(grid),
@@ -162,6 +164,7 @@ def of_file(grid: Grid, target: Path, attributes: dict[str, Any]) -> Summary:
         redone=0,
         best=best,
         outside=_outside(grid, best),
+        unmet=() if attributes["feasible_designs"] else unmet.told(grid),
         objective=str(attributes["objective"]),
         keep=str(attributes["keep"]),
         points=_points(grid),
