@@ -2,7 +2,8 @@
 
 A stack's file may say what the measured rows of its fit covered, ``[calibrated]``: the least and the largest value of
 each quantity below, and the accelerators. A prediction beyond these is an extrapolation: intervals (``--uncertainty``)
-know nothing of it. Stacks without such a table say nothing. Nothing here is traced, or costs a design anything.
+know nothing of it. Of a stack without such a table no row was measured: all that it predicts is one. Nothing here is
+traced, or costs a design anything.
 
 Nor can a model answer beyond its context, and a stack of training has no engine that was measured: both are told here.
 """
@@ -87,14 +88,18 @@ def beyond(stack: str, lookup: Lookup, accelerator: str = "") -> list[str]:
 
     >>> beyond("nemo", {"workload.seq_len": 4096.0, "system.n_devices": 8192.0}.get)
     ['devices 8,192 (rows up to 1,024)']
+    >>> beyond("megatron-core-te", {}.get)
+    ['no measured rows for megatron-core-te']
     """
+    chips = catalog.entry("software", stack).value("calibrated.accelerators", ())
+    if not (ranges(stack) or chips):
+        return [f"no measured rows for {stack}"]
     found = []
     for field, (low, high) in ranges(stack).items():
         value = lookup(QUANTITIES[field].path)
         if value is not None and not low * (1.0 - _ROUNDING) <= value <= high * (1.0 + _ROUNDING):
             side = f"up to {_number(high)}" if value > high else f"from {_number(low)} on"
             found.append(f"{QUANTITIES[field].name} {_number(value)} (rows {side})")
-    chips = catalog.entry("software", stack).value("calibrated.accelerators", ())
     if chips and accelerator and accelerator not in chips:
         found.append(f"{accelerator} (rows of {', '.join(chips)})")
     return found
@@ -140,6 +145,20 @@ def without_engine(stacks: Iterable[str]) -> str:
 def told(parts: list[str]) -> str:
     """These in one line; empty where there are none."""
     return f"outside of what was calibrated: {', '.join(parts)}" if parts else ""
+
+
+def told_each(by_stack: Mapping[str, list[str]]) -> str:
+    """The same of designs of several stacks, each with its name; a stack without measured rows names itself.
+
+    >>> told_each({"nemo": ["devices 4,096 (rows up to 1,024)"], "vllm": []})
+    'outside of what was calibrated: nemo: devices 4,096 (rows up to 1,024)'
+    """
+    if len(by_stack) == 1:
+        return told(*by_stack.values())
+    lone = {f"no measured rows for {stack}" for stack in by_stack}
+    named = ([*parts] if set(parts) <= lone else [f"{stack}: {', '.join(parts)}"] for stack, parts in by_stack.items())
+    texts = [text for texts in named for text in texts]
+    return f"outside of what was calibrated: {'; '.join(texts)}" if texts else ""
 
 
 def _number(value: float) -> str:

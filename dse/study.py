@@ -130,6 +130,11 @@ class Study:
         return {field.name: field.metadata["units"] for field in dataclasses.fields(self.metrics)}
 
     @functools.cached_property
+    def most(self) -> dict[str, float]:
+        """The largest value that a metric may have, by name."""
+        return {field.name: field.metadata["bounds"].high for field in dataclasses.fields(self.metrics)}
+
+    @functools.cached_property
     def long_names(self) -> dict[str, str]:
         """What every metric is, by name."""
         return {field.name: field.metadata["long_name"] for field in dataclasses.fields(self.metrics)}

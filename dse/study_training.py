@@ -261,11 +261,22 @@ def _training_failures(metrics: Mapping[str, float], design: Design) -> str:
     return (
         f"Effective training time: {percent(metrics['goodput_fraction'])}. The job fails every {duration(between)}, "
         f"{whole / between:,.0f} times a run. A checkpoint ({kind}) has {gib(metrics['checkpoint_bytes'])}; every "
-        f"{quantity(metrics['checkpoint_interval'], 's')} one stops training for "
+        f"{quantity(metrics['checkpoint_interval'], 's')}{_in_steps(metrics)} one stops training for "
         f"{quantity(metrics['checkpoint_stall'], 's')} and is safe {quantity(metrics['checkpoint_time'], 's')} after "
         f"it began. The run takes {prefixed(metrics['tokens_needed'], 'tokens')} and {metrics['run_flops']:.3g} model "
         "FLOPs."
     )
+
+
+def _in_steps(metrics: Mapping[str, float]) -> str:
+    """The best interval as steps: it moves smoothly, whereas a checkpoint follows a whole step."""
+    steps = metrics["checkpoint_interval"] / metrics["step_time"]
+    if steps >= 100.0:
+        return f" ({steps:,.0f} steps)"
+    whole = max(round(steps), 1)
+    after = "every step" if whole == 1 else f"every {whole} steps"
+    is_whole = abs(steps / whole - 1.0) < 0.005
+    return f" ({after})" if is_whole else f" ({steps:.3g} steps: {after}, for a checkpoint follows a whole one)"
 
 
 #: Training steps: :class:`~dse.types.Metrics` of ``dse.evaluate``.

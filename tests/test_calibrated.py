@@ -46,15 +46,19 @@ def test_beyond_and_within():
     assert calibrated.told([]) == "" and calibrated.told(["a", "b"]) == "outside of what was calibrated: a, b"
 
 
-def test_stacks_without_rows_say_nothing():
-    silent = next(name for name in catalog.names("software") if name not in STACKS)
-    assert calibrated.beyond(silent, {"workload.seq_len": 1e9}.get, "no-such-chip") == []
+def test_stacks_without_rows_say_so():
+    for stack in {*catalog.names("software")} - {*STACKS}:
+        assert calibrated.beyond(stack, {"workload.seq_len": 1e9}.get, "no-such-chip") == [
+            f"no measured rows for {stack}"
+        ]
 
 
 def test_evaluate_tells_it():
     asked = ["evaluate", "-w", "llama-3-8b", "-s", "eos", "-n", "4096", "--set", "tp=8", "--set", "global_batch=4096"]
     told = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)
     assert told["outside"] == ["devices 4,096 (rows up to 1,024)"]
+    asked = ["evaluate", "-w", "llama-3-8b", "-s", "mi300x-cluster", "-n", "512", "--set", "tp=8"]
+    assert "calibrated: no measured rows for megatron-core-te\n" in CliRunner().invoke(app, asked).stdout
 
 
 def test_sweeps_tell_it_of_their_best():
@@ -90,6 +94,19 @@ def test_a_stack_of_training_that_serves_is_told():
     text = '[workload]\nname = "llama-3-8b"\n[system]\nname = "h100"\n[axes]\nconcurrency = [4, 64]\n[serving]\n'
     grid = dse.sweep.plan(specs.from_text(text))[0]
     assert grid.trains == caution
+
+
+def test_sweeps_tell_whose_rows_it_is():
+    """Rows of one stack end elsewhere than those of another, and some have none."""
+    tables = toy.sweep(
+        'software = ["nemo", "megatron-2022", "megatron-core-te"]\ntp = [1]\nmicro_batch = [1]',
+        system="n_devices = 4096", workload="global_batch = 4096",
+        more='[output]\nkeep = "best"', study=toy.STUDY,
+    )  # fmt: skip
+    found = dse.sweep.perform(tables, False, study=toy.STUDY)[1].outside.partition("calibrated: ")[2]
+    parts = dict(part.split(": ", 1) for part in found.split("; ") if ": " in part)
+    assert parts["nemo"].startswith("devices 4,096 (rows up to 1,024)") and "megatron-2022" in parts
+    assert "no measured rows for megatron-core-te" in found.split("; ")
 
 
 def test_columns_tell_it(tmp_path):

@@ -239,7 +239,25 @@ def _wrong_dimension(text: str, units: str, where: str) -> InputError:
     )
 
 
+#: Letters that people write behind plain numbers → the power of ten that they mean.
+_THOUSANDS = {"k": 3, "K": 3, "M": 6, "B": 9, "G": 9, "bn": 9, "T": 12}
+
+
+def _no_number(text: str, where: str) -> InputError:
+    """What is no plain number, where no unit is due."""
+    written = re.fullmatch(rf"\s*({_NUMBER})\s*([A-Za-z]+)\s*", text)
+    if written and (power := _THOUSANDS.get(written[2])):
+        fix = f"write {written[1]}e{power}" if "e" not in written[1].lower() else "write the number out"
+    elif text.strip().lower() in ("yes", "no", "on", "off", "true", "false"):
+        fix = "write 1 or 0, or for a switch true or false"
+    else:
+        fix = "write a number without a unit, such as 8 or 1.5e12"
+    return InputError(where, repr(text), _examples("1"), fix)
+
+
 def _unreadable(text: str, units: str, where: str) -> InputError:
+    if units == "1":
+        return _no_number(text, where)
     unit = re.sub(rf"^\s*{_NUMBER}\s*", "", text)
     bits = re.sub(r"(?<![A-Za-z])([kMGTPE]i?)?b(?=/|p?s?$)", r"\1bit", unit)  # b may be a bit or a byte: offer both
     rate = re.sub(r"ps$", "/s", bits)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.text import Text
@@ -93,7 +93,8 @@ def evaluate(
         show.document({"design": leaves_told(made), **explained.as_dict(), **listed, "outside": outside,
                        "cautions": cautions})  # fmt: skip
     else:
-        show.console().print(Text(told_design(workload, system, software, made, study)), soft_wrap=True)
+        whose = "" if software else f"software: {stack} (default of {system})\n"  # an accelerator alone has another
+        show.console().print(Text(told_design(workload, system, software, made, study) + whose), soft_wrap=True)
         if outside:
             cautions = [told_outside(outside), *cautions]
         for told in cautions:
@@ -110,6 +111,9 @@ def design_of(
     from dse.designs import design, leaf_path, told_reading
 
     values = _settings(settings or [])
+    for name, option, given in (("n_devices", "-n", n_devices), ("software", "--software", software)):
+        if given is not None and name in values:
+            _twice(name, f"{option} {given}", f"--set {name}")
     n_devices, software = values.pop("n_devices", n_devices), values.pop("software", software)
     for name in values:  # of a leaf, not another argument of design()
         _check_read(leaf_path(name, "--set"), name, study)
@@ -159,8 +163,11 @@ def _bounds(design: Design, software: str, explained: Explanation, study: Study)
 
 
 def _settings(texts: list[str]) -> dict[str, Any]:
-    """``NAME=VALUE`` texts as numbers, truth values or texts."""
+    """``NAME=VALUE`` texts as numbers, truth values or texts; a leaf that is set twice is an InputError."""
+    from dse.designs import leaf_path
+
     found: dict[str, Any] = {}
+    said: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not (name.strip() and equals and value.strip()):
@@ -168,13 +175,28 @@ def _settings(texts: list[str]) -> dict[str, Any]:
         name, value = name.strip(), value.strip()
         if name in _OPTIONS:
             raise InputError("--set", repr(text), "values of a design", f"write {_OPTIONS[name]} {value}")
-        found[name] = value if name == "software" else _value(value)
+        path = name if name == "software" else leaf_path(name, "--set")
+        if path in said:
+            _twice(name, said[path], text)
+        said[path] = text
+        found[name] = value if name == "software" else _value(path, value)
     return found
 
 
-def _value(text: str) -> Any:
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
+def _twice(name: str, first: str, second: str) -> NoReturn:
+    """Refuse a value that is said twice: which one counts is not to be guessed."""
+    raise InputError("--set", f"{name} twice: {first}, {second}", "each value once", "remove one of them")
+
+
+def _value(path: str, text: str) -> Any:
+    """A number or a truth value, as tables print it too, else the text."""
+    from dse.designs import known_leaves
+
+    words = {"true": True, "false": False}
+    if "enum" not in known_leaves()[path]:
+        words |= {"yes": True, "no": False}
+    if text.lower() in words:
+        return words[text.lower()]
     try:
         return float(text)
     except ValueError:
@@ -302,7 +324,8 @@ def _print_operators(out: Console, operators: list[OperatorRow]) -> None:
         for o in operators
     ]  # fmt: skip
     passes = ["forward", "bound by", "backward", "bound by "] if trained else ["time", "bound by"]
-    columns = ["of", "operator", *passes, "work", "traffic", "FLOP/B"]
+    both = [f"fwd+bwd {name}" if trained else name for name in ("work", "traffic")]
+    columns = ["of", "operator", *passes, *both, "FLOP/B"]
     show.print_table(out, columns, rows, left=["of", "operator", "bound by", "bound by "], keys=2)
 
 

@@ -65,18 +65,20 @@ def launch(
         show.note(told)
     line = launching.launch(made, tool, study)
     unsaid = {short_name(path): value for path, value in line.unsaid.items()}
+    hardware = launching.unfit(tool, system)
     if as_json:
         show.document({
             "tool": found.name, "version": found.version, "source": found.source, "line": line.text,
             "settings": stated.settings, "no_option": unsaid, "passed_over": stated.strange,
+            "no_hardware": hardware,
         })  # fmt: skip
         return 0
     if read:
         show.note("stated: " + " ".join(f"--set {text}" for text in read))
     print(line.text)
-    if unsaid:
-        told = ", ".join(f"{short_name(path)} = {_value(path, value)}" for path, value in line.unsaid.items())
-        words = f"{found.name} {found.version} has no option for {told}"
+    lacking = [f"{short_name(path)} = {_value(path, value)}" for path, value in line.unsaid.items()]
+    if lacking or hardware:
+        words = f"{found.name} {found.version} has no option for {', '.join([*filter(None, [hardware]), *lacking])}"
         show.console(stderr=True).print(Text(words, "yellow"), soft_wrap=True)
     return 0
 

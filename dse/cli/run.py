@@ -76,7 +76,7 @@ def run(
         out = show.console(stderr=as_json)
         grid, kept = sweeps.plan(sweep, keep, any_option=any_option)
         out.print(Text(f"{grid.spec.title}\n{grid.describe()}, keeping {kept}"))
-        for told in filter(None, (*grid.spec.notes, grid.nodes, grid.saturates, grid.trains, grid.lacks)):
+        for told in grid.remarks:
             out.print(Text(told, "yellow"), soft_wrap=True)
         if figure_process:
             check(output or grid.spec.output, force, machines=kept.mode == "best")
@@ -162,6 +162,8 @@ def _print(summary: Summary) -> None:
     show.heading(out, f"{summary.n_feasible:,} of {summary.n_designs:,} designs can run ({share})")
     if summary.reasons:
         print_reasons(out, summary.reasons, summary.study)
+    for text in summary.unmet:
+        out.print(Text(text), soft_wrap=True)
 
 
 def _print_end(summary: Summary, seconds: dict[str, float], figures: list[Path]) -> None:

@@ -78,8 +78,7 @@ def search(
     out = show.console(stderr=as_json)
     problem = searches.plan(specification, any_option=any_option)
     out.print(Text(f"{problem.spec.sweep.title}\n{size(problem)}"), soft_wrap=True)
-    grid = problem.grid
-    for told in filter(None, (*problem.spec.notes, grid.nodes, grid.saturates, grid.trains, grid.lacks)):
+    for told in dict.fromkeys((*problem.spec.notes, *problem.grid.remarks)):
         out.print(Text(told, "yellow"), soft_wrap=True)
     try:
         with progress_bar() as progress:

@@ -12,6 +12,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from dse import catalog
+from dse.calibrated import accelerator_of
 from dse.designs import PLAIN_EXPERTS, PLAIN_MAPPING, known_leaves, leaf, leaf_path, leaves_of, short_name
 from dse.errors import ELSEWHERE, InputError, plain, unknown_name
 from dse.launch.engines import SGLANG, TENSORRT_LLM, VLLM
@@ -33,7 +35,7 @@ _EXPECTED = ("mapping.", "software.moment_bytes", "software.weight_message_bytes
 #: Of training it follows from the number of processes.
 _IMPLIED = {"training": ("mapping.dp",), "serving": ()}
 
-__all__ = ["TOOLS", "Line", "Stated", "Tool", "launch", "read_arguments", "settings", "tool_of"]
+__all__ = ["TOOLS", "Line", "Stated", "Tool", "launch", "read_arguments", "settings", "tool_of", "unfit"]
 
 
 def launch(design: Design, tool: str, study: Study) -> Line:
@@ -68,6 +70,19 @@ def launch(design: Design, tool: str, study: Study) -> Line:
         and value != usual.get(path, known_leaves()[path].get("default"))
     }  # fmt: skip
     return Line(found, found.show(values.get, options), options, unsaid)
+
+
+def unfit(tool: str, system: str) -> str:
+    """The hardware of a system that a tool does not run on, in words; empty where it does, or nothing is known of it.
+
+    >>> unfit("tensorrt-llm", "mi300x"), unfit("vllm", "h100")
+    ('mi300x of AMD (it runs on those of NVIDIA)', '')
+    """
+    slug = accelerator_of(system)
+    vendor, known = catalog.entry("accelerator", slug).value("vendor") if slug else None, tool_of(tool).vendors
+    if not vendor or not known or vendor in known:
+        return ""
+    return f"{slug} of {vendor} (it runs on those of {', '.join(known)})"
 
 
 def tool_of(name: str) -> Tool:

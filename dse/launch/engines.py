@@ -75,7 +75,7 @@ VLLM = Tool(
     ),
     flags("vllm serve \"$MODEL\""),
     {"-tp": "--tensor-parallel-size", "-pp": "--pipeline-parallel-size", "-dp": "--data-parallel-size"},
-    dashes=True,
+    dashes=True, vendors=("NVIDIA", "AMD", "Google", "Intel", "AWS"),
 )  # fmt: skip
 
 
@@ -120,7 +120,7 @@ SGLANG = Tool(
         "--data-parallel-size": "--dp-size", "--pp": "--pp-size", "--pipeline-parallel-size": "--pp-size",
         "--ep": "--ep-size", "--expert-parallel-size": "--ep-size",
     },
-    dashes=True,
+    dashes=True, vendors=("NVIDIA", "AMD", "Intel"),
 )  # fmt: skip
 
 
@@ -146,9 +146,8 @@ TENSORRT_LLM = Tool(
         Number("--max_num_tokens", f"{_SERVING}chunk"),
         Number("--max_batch_size", f"{_ENGINE}most_sequences"),
         Number("--kv_cache_free_gpu_memory_fraction", f"{_SERVING}memory_share"),
-        Choice("mapping.precision", {float(Precision.bf16): [], float(Precision.fp16): []} | {
-            code: [] for code in (*_EIGHT_BITS, float(Precision.nvfp4))  # the checkpoint's own
-        }),
+        Choice("mapping.precision", {float(Precision.bf16): [], float(Precision.fp16): []}),  # others: the checkpoint's
     ),
     flags("trtllm-serve \"$MODEL\""),
+    vendors=("NVIDIA",),
 )  # fmt: skip

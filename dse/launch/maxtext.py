@@ -67,5 +67,5 @@ _RULES: tuple[Rule, ...] = (
 
 MAXTEXT = Tool(
     "maxtext", "training", "2025", "https://github.com/AI-Hypercomputer/maxtext src/MaxText/configs/base.yml", _RULES,
-    assignments("python3 -m MaxText.train \"$CONFIG\""),
+    assignments("python3 -m MaxText.train \"$CONFIG\""), vendors=("Google", "NVIDIA", "AMD"),
 )  # fmt: skip

@@ -44,6 +44,26 @@ def _read_head_size(given: Mapping[str, str]) -> dict[str, float]:
     return {}
 
 
+def _positions(leaf: Lookup) -> Pairs:
+    """How positions are told, up to the trained length, which Megatron-LM asks for whatever they are."""
+    found = [("--max-position-embeddings", number(leaf("workload.seq_len") or 0.0))]
+    if leaf("workload.rotary"):
+        return [*found, ("--position-embedding-type", "rope")]
+    return [*found, ("--position-embedding-type", "learned_absolute")] if leaf("workload.learned_positions") else found
+
+
+def _read_positions(given: Mapping[str, str]) -> dict[str, float]:
+    kind = given.get("--position-embedding-type")
+    known = {"rope": (1.0, 0.0), "learned_absolute": (0.0, 1.0)}.get(kind or "")
+    return {} if known is None else dict(zip(("workload.rotary", "workload.learned_positions"), known, strict=True))
+
+
+def _as_llama(leaf: Lookup) -> Pairs:
+    """Norms without a mean and products without biases, which no leaf tells of: of models with a gate and rotations."""
+    alike = leaf("workload.gated") and leaf("workload.rotary") and leaf("workload.norm_vectors") == 1.0
+    return [("--normalization", "RMSNorm"), ("--disable-bias-linear", "")] if alike else []
+
+
 def _virtual_stages(leaf: Lookup) -> Pairs:
     """Chunks a stage, and that loss and embedding count as layers where the layers alone divide no further."""
     stages, chunks = leaf("mapping.pp") or 1.0, leaf("mapping.virtual_stages") or 1.0
@@ -187,6 +207,8 @@ RULES: tuple[Rule, ...] = (
     Switch("--untie-embeddings-and-output-weights", "workload.tied_embeddings", on=0.0, off=1.0),
     Number("--vocab-size", "workload.vocab"),
     Number("--seq-length", "workload.seq_len"),
+    Written(("workload.rotary", "workload.learned_positions"), _positions, _read_positions),
+    Written(("workload.norm_vectors",), _as_llama),
     Number("--num-experts", f"{_EXPERTS}n_experts"),
     Number("--moe-router-topk", f"{_EXPERTS}top_k"),
     Number("--moe-ffn-hidden-size", f"{_EXPERTS}expert_ffn"),
@@ -223,7 +245,7 @@ _MEGATRON_LM = "torchrun --nnodes {nodes} --nproc-per-node {each} pretrain_gpt.p
 
 MEGATRON_LM = Tool(
     "megatron-lm", "training", "core_v0.14", "https://github.com/NVIDIA/Megatron-LM megatron/training/arguments.py",
-    RULES, flags(_MEGATRON_LM),
+    RULES, flags(_MEGATRON_LM), vendors=("NVIDIA", "AMD"),
 )  # fmt: skip
 
 #: Where an option of Megatron-LM stands in a recipe of Megatron-Bridge, beside ``model.`` with underscores.
@@ -298,4 +320,5 @@ MEGATRON_BRIDGE = Tool(
         Choice("mapping.precision", {code: [("mixed_precision", name)] for code, name in _MIXED.items()}),
     ),
     assignments("torchrun --nnodes {nodes} --nproc-per-node {each} scripts/performance/run_script.py"),
+    vendors=("NVIDIA",),
 )  # fmt: skip

@@ -123,6 +123,7 @@ class Tool(NamedTuple):
     show: Callable[[Lookup, Pairs], str]  #: the line, or the file, that options make
     aliases: Mapping[str, str] = types.MappingProxyType({})  #: other names that the tool takes for an option
     dashes: bool = False  #: whether it reads ``--an_option`` as ``--an-option``
+    vendors: tuple[str, ...] = ()  #: of the accelerators that it, or a fork by the vendor, runs on
 
 
 class Line(NamedTuple):

@@ -86,6 +86,7 @@ TORCHTITAN = Tool(
         }),
     ),
     flags("torchrun --nnodes {nodes} --nproc-per-node {each} -m torchtitan.train --job.config_file \"$CONFIG\""),
+    vendors=("NVIDIA", "AMD"),
 )  # fmt: skip
 
 
@@ -156,4 +157,5 @@ DEEPSPEED = Tool(
         }),
     ),
     _nested,
+    vendors=("NVIDIA", "AMD", "Intel"),
 )  # fmt: skip

@@ -16,6 +16,7 @@ import ast
 import dataclasses
 import functools
 import itertools
+import math
 import operator
 from typing import Any, TypeAlias
 
@@ -62,6 +63,26 @@ class Expression:
     def is_comparison(self) -> bool:
         """Whether the value is true or false, rather than a number."""
         return _is_boolean(_tree(self.text))
+
+    @property
+    def bound(self) -> tuple[str, bool] | None:
+        """The name that a comparison with a constant bounds, and whether from above; None for any other.
+
+        >>> from dse.study_training import TRAINING
+        >>> parse("0.5 <= mfu", "constraints", TRAINING).bound
+        ('mfu', False)
+        """
+        tree = _tree(self.text)
+        if not isinstance(tree, ast.Compare) or len(tree.ops) != 1 or len(self.names) != 1:
+            return None
+        upper = isinstance(tree.ops[0], ast.Lt | ast.LtE)
+        if not upper and not isinstance(tree.ops[0], ast.Gt | ast.GtE):
+            return None
+        sides = (tree.left, tree.comparators[0])
+        place = [i for i, side in enumerate(sides) if _dotted(side) is not None]
+        if len(place) != 1 or not isinstance(sides[1 - place[0]], ast.Constant):
+            return None
+        return self.names[0], upper == (place[0] == 0)
 
     def __call__(self, lookup: Lookup) -> Value:
         """The value, with ``lookup(name)`` for leaves and metrics: scalars, arrays or tracers alike."""
@@ -115,7 +136,21 @@ def parse(text: Any, where: str, study: Study) -> Expression:
         return np.float64(1.0)
 
     _Reading(study, note, where).value(tree)  # walks every node: nothing is short-circuited
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            _check_shares(node, study, where)
     return Expression(text, tuple(names), study, where)
+
+
+def _check_shares(node: ast.Compare, study: Study, where: str) -> None:
+    """That a share (a metric with an upper bound) is compared with a number that it can have."""
+    for pair in itertools.pairwise((node.left, *node.comparators)):
+        for name, number in (pair, pair[::-1]):
+            metric, value = _dotted(name) or "", getattr(number, "value", None)
+            high = study.most.get(metric, math.inf)
+            if isinstance(value, int | float) and (value > high or value == high > 1.0):
+                fix = f"write {value / 100.0:g} for {value:g} %" if 2.0 < value <= 100.0 else "write 0.9 for 90 %"
+                raise InputError(where, f"{ast.unparse(node)!r}", f"a share of 0 to 1: {metric} is no per cent", fix)
 
 
 @dataclasses.dataclass(frozen=True)

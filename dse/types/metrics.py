@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dse.types.fields import Scalar, metadata, record
+from dse.types.fields import SHARE, Bounds, Scalar, metadata, record
 
 #: Groups of the metrics that sweeps leave out unless they are asked for.
 ENERGY, MONEY, CARBON, RUN = "energy", "money", "carbon", "run"
 GROUPS = (ENERGY, MONEY, CARBON, RUN)
+
+#: Utilisations that count the full square of attention, half of which causal kernels leave out: below two.
+_TWICE = Bounds(high=2.0)
 
 
 @record
@@ -28,9 +31,11 @@ class Metrics:
     step_time_offload: Scalar = metadata("", "s", "exposed transfers between host and device")
     tokens_per_second: Scalar = metadata("", "s-1", "tokens trained per second, whole system")
     tokens_per_second_per_device: Scalar = metadata("", "s-1", "tokens trained per second per device")
-    mfu: Scalar = metadata("", "1", "model FLOP utilisation (full attention square, head counted, no recompute)")
-    mfu_causal: Scalar = metadata("", "1", "model FLOP utilisation counting causal attention work only")
-    hfu: Scalar = metadata("", "1", "hardware FLOP utilisation: model FLOPs plus recomputed ones")
+    mfu: Scalar = metadata(
+        "", "1", "model FLOP utilisation (full attention square, head counted, no recompute)", bounds=_TWICE
+    )
+    mfu_causal: Scalar = metadata("", "1", "model FLOP utilisation counting causal attention work only", bounds=SHARE)
+    hfu: Scalar = metadata("", "1", "hardware FLOP utilisation: model FLOPs plus recomputed ones", bounds=_TWICE)
     model_flops: Scalar = metadata("", "FLOP", "model FLOPs of one step")
     parameters: Scalar = metadata("", "1", "parameters of the model")
     peak_memory: Scalar = metadata("", "B", "peak memory of the fullest device")
@@ -41,7 +46,7 @@ class Metrics:
     peak_memory_activations: Scalar = metadata("", "B", "activations that the layers keep for the backward pass")
     peak_memory_logits: Scalar = metadata("", "B", "activations of embedding and head: logits and cross-entropy")
     peak_memory_buffers: Scalar = metadata("", "B", "temporaries: gathered weights and activations, gradients")
-    fits_probability: Scalar = metadata("", "1", "probability that the (uncertain) peak memory fits")
+    fits_probability: Scalar = metadata("", "1", "probability that the (uncertain) peak memory fits", bounds=SHARE)
     host_memory: Scalar = metadata("", "B", "host memory that a device of the first stage uses")
     energy_per_step: Scalar = metadata("E", "J", "energy of one step, whole system with its facility", group=ENERGY)
     energy_per_step_matrix: Scalar = metadata("", "J", "matrix units", group=ENERGY)
@@ -72,7 +77,9 @@ class Metrics:
     checkpoint_time: Scalar = metadata("", "s", "time until a checkpoint can be gone back to", group=RUN)
     checkpoint_stall: Scalar = metadata("", "s", "time that training loses for a checkpoint", group=RUN)
     checkpoint_interval: Scalar = metadata("", "s", "training time between two checkpoints", group=RUN)
-    goodput_fraction: Scalar = metadata("", "1", "time of the run without failures over that with them", group=RUN)
+    goodput_fraction: Scalar = metadata(
+        "", "1", "time of the run without failures over that with them", group=RUN, bounds=SHARE
+    )
     run_time_with_failures: Scalar = metadata("", "s", "expected time of a whole training run with failures", group=RUN)
     run_time_with_failures_training: Scalar = metadata("", "s", "training whose result is kept", group=RUN)
     run_time_with_failures_stragglers: Scalar = metadata("", "s", "slow devices and congestion", group=RUN)

@@ -151,13 +151,15 @@ class ServingMetrics:
     output_tokens_per_second_per_device: Scalar = metadata("", "s-1", "the same of one device")
     output_tokens_per_second_per_user: Scalar = metadata("", "s-1", "tokens a second that one request gets")
     requests_per_second: Scalar = metadata("", "s-1", "requests answered a second")
-    share_in_time: Scalar = metadata("", "1", "share of the requests that keep the limits of both latencies")
+    share_in_time: Scalar = metadata(
+        "", "1", "share of the requests that keep the limits of both latencies", bounds=SHARE
+    )
     goodput: Scalar = metadata("", "s-1", "requests answered a second that keep the limits of both latencies")
     concurrency_limit: Scalar = metadata("", "1", "requests that memory and engine hold at once, all devices")
     context_switch_time: Scalar = metadata(
         "", "s", "time in which the cache of a request leaves a device for its host, or comes back"
     )
-    prefill_share: Scalar = metadata("", "1", "share of the engine's steps that carry prompts")
+    prefill_share: Scalar = metadata("", "1", "share of the engine's steps that carry prompts", bounds=SHARE)
     peak_memory: Scalar = metadata("", "B", "memory of the fullest device")
     peak_memory_weights: Scalar = metadata("", "B", "weights")
     peak_memory_cache: Scalar = metadata("", "B", "keys and values of the sequences that run")
@@ -185,7 +187,7 @@ class ServingMetrics:
     decode_power: Scalar = metadata("", "W", "board power of a device while it decodes", group=ENERGY)
     prefill_power: Scalar = metadata("", "W", "board power of a device in steps that carry prompts", group=ENERGY)
     time_between_failures: Scalar = metadata("", "s", "mean time between failures of a replica of the model", group=RUN)
-    availability: Scalar = metadata("", "1", "share of the time for which a replica answers", group=RUN)
+    availability: Scalar = metadata("", "1", "share of the time for which a replica answers", group=RUN, bounds=SHARE)
     device_price: Scalar = metadata("", "USD", "price of an accelerator", group=MONEY)
     device_cost: Scalar = metadata("", "USD", "what making an accelerator costs; 0: not known", group=MONEY)
     device_cost_dies: Scalar = metadata("", "USD", "tested dies", group=MONEY)

@@ -115,8 +115,10 @@ def test_wrong_usage(command, arguments):
 def test_evaluate(command):
     ended = command(*EVALUATE, "--set", "tp=8", "--set", "dp=2", "--set", "recompute=full")
     assert ended.status == 0 and ended.err == ""
-    for text in ("step time", "peak memory", "ffn up", "compute", "elasticity", "1 % more", "GiB of 78.0 GiB"):
+    for text in ("step time", "peak memory", "ffn up", "compute", "elasticity", "1 % more", "GiB of 78.0 GiB",
+                 "fwd+bwd work", "fwd+bwd traffic"):  # fmt: skip
         assert text in ended.out
+    assert "\nsoftware: megatron-2022 (default of selene)\n" in ended.out
 
 
 def test_evaluate_prints_json_alone(command):
@@ -131,6 +133,12 @@ def test_evaluate_prints_json_alone(command):
     assert document["design"]["system.accelerator.memory.bandwidth"] == 3e12
     assert document["design"]["software.attention"] == 1.0
     assert document["metrics"]["step_time"] > 0 and document["elasticities"]
+
+
+@pytest.mark.parametrize(("text", "value"), [("yes", 1.0), ("No", 0.0), ("true", 1.0), ("false", 0.0), ("1", 1.0)])
+def test_switches_are_set_as_tables_print_them(command, text, value):
+    ended = command(*EVALUATE, "--set", "tp=8", "--set", f"overlap_tp={text}", "--any-option", "--json")
+    assert json.loads(ended.out)["design"]["mapping.overlap_tp"] == value
 
 
 def test_evaluate_tells_why_not(command):
@@ -153,6 +161,11 @@ def test_evaluate_tells_why_not(command):
         (["-w", "gpt-3-13b", "-s", "selene", "--set", "n_devices=8.5"], ["n_devices", "8.5"]),
         (["-w", "gpt-3-13b", "-s", "selene", "--set", "tp=8", "-n", "12"], ["n_devices", "12"]),
         (["-w", "gpt-3-13b", "-s", "selene", "--metric", "step_tim"], ["step_time"]),
+        (["-w", "gpt-3-13b", "-s", "selene", "--set", "tp=8", "--set", "mapping.tp=4"], ["mapping.tp twice", "tp=8"]),
+        (["-w", "gpt-3-13b", "-s", "selene", "-n", "8", "--set", "n_devices=16"], ["n_devices twice"]),
+        (["-w", "gpt-3-13b", "-s", "selene", "--set", "run_tokens=15T"], ["'15T'", "a plain number", "write 15e12"]),
+        (["-w", "gpt-3-13b", "-s", "selene", "--set", "tp=x"], ["a plain number", "write a number without a unit"]),
+        (["-w", "gpt-3-13b", "-s", "selene", "--set", "recompute=yes"], ["recompute", "full"]),
     ],
 )
 def test_evaluate_with_bad_input(command, arguments, wanted):

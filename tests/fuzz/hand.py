@@ -135,7 +135,7 @@ MEANT = {
     "list leaves '(((((((((((((((((a'": 1,
     "predict no-rows.csv -o p.csv": 2, "predict header.csv -o p.csv": 1, "validate no-rows.csv": 2,
     "predict words.csv -o p.csv": 1, "validate words.csv": 1,
-    f"{_EVALUATE} --set tp=8 --set tp=4": 0, f"{_EVALUATE} -n 16 -n 8 --set tp=8": 0,
+    f"{_EVALUATE} --set tp=8 --set tp=4": 2, f"{_EVALUATE} -n 16 -n 8 --set tp=8": 0,
     f"{_EVALUATE} --set ' tp = 8 '": 0,
     f"{_EVALUATE} --set TP=8": 2,
     f"{_EVALUATE} --set tp=1 -n 1 --set 'memory.capacity=1 GB'": 1,

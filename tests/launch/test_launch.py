@@ -13,7 +13,7 @@ import dse
 from dse.cli import app
 from dse.designs import PLAIN_MAPPING, leaf, replace
 from dse.errors import InputError
-from dse.launch import TOOLS, launch
+from dse.launch import TOOLS, launch, unfit
 from dse.launch import settings as read
 from dse.studies import STUDIES
 from dse.types import Precision, Recompute
@@ -78,6 +78,34 @@ def test_a_line_is_read_back(data, tool):
         near = alike.get(path, {})
         same = value == pytest.approx(had) or near.get(value) == had or near.get(had) == value
         assert same or path in line.unsaid, (path, value, had, line.text)
+
+
+def test_megatron_is_told_of_positions_norms_and_biases():
+    """Without --max-position-embeddings it does not start; without the others it trains another model than Llama."""
+    options = launch(DENSE, "megatron-lm", STUDIES["training"]).options
+    assert {
+        ("--max-position-embeddings", "8192"), ("--position-embedding-type", "rope"), ("--normalization", "RMSNorm"),
+        ("--disable-bias-linear", ""),
+    } <= set(options)  # fmt: skip
+    options = dict(launch(dse.design("gpt-3-175b", "selene", tp=8), "megatron-lm", STUDIES["training"]).options)
+    assert options["--position-embedding-type"] == "learned_absolute" and options["--max-position-embeddings"] == "2048"
+    assert not {"--normalization", "--disable-bias-linear"} & options.keys()
+
+
+@pytest.mark.parametrize(
+    ("tool", "system", "told"),
+    [("megatron-lm", "tpu-v5p", "tpu-v5p of Google"), ("tensorrt-llm", "mi300x", "mi300x of AMD"),
+     ("megatron-lm", "eos", ""), ("vllm", "mi300x-cluster", ""), ("maxtext", "tpu-v5p-pod", ""), ("vllm", "gpu", "")],
+)  # fmt: skip
+def test_hardware_that_a_tool_does_not_run_on_is_told(tool, system, told):
+    found = unfit(tool, system)
+    assert found.startswith(told) and bool(found) == bool(told)
+
+
+def test_the_command_tells_of_hardware_and_formats():
+    asked = ["launch", "-w", "llama-3-8b", "-s", "mi300x", "--for", "tensorrt-llm", "--set", "precision=fp8"]
+    told = CliRunner().invoke(app, asked).stderr
+    assert "has no option for mi300x of AMD (it runs on those of NVIDIA), " in told and "precision = fp8" in told
 
 
 def test_published_arguments_of_megatron():

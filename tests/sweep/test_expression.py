@@ -84,6 +84,26 @@ def test_anything_else_is_an_input_error(text):
         parse(text, "f.toml: constraints.all[0]", TRAINING)
 
 
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        ("fits_probability >= 90", "write 0.9 for 90 %"), ("90 <= fits_probability", "write 0.9 for 90 %"),
+        ("mfu >= 2", "write 0.9 for 90 %"), ("tp <= 8 and 0.1 < mfu < 55", "write 0.55 for 55 %"),
+        ("goodput_fraction > 1.01", "write 0.9 for 90 %"),
+    ],
+)  # fmt: skip
+def test_shares_are_no_per_cent(text, fix):
+    """No design has such a share, or every one has: the sweep would say that none meets its constraints."""
+    with pytest.raises(InputError) as raised:
+        parse(text, "here", TRAINING)
+    assert raised.value.fix == fix and "a share of 0 to 1" in raised.value.allowed
+
+
+@pytest.mark.parametrize("text", ["fits_probability >= 1", "mfu <= 1.2", "mfu >= 0", "mfu * 100 >= 50", "tp >= 2"])
+def test_what_a_share_can_be_is_accepted(text):
+    assert parse(text, "here", TRAINING).is_comparison
+
+
 def test_misspelt_name_is_suggested():
     with pytest.raises(InputError, match="did you mean 'peak_memory'"):
         parse("peak_memry < 3", "here", TRAINING)

@@ -244,6 +244,24 @@ def test_listed_degrees_name_what_they_fail_to_divide():
     table(sweep("tp = [1, 3]\nn_heads = [3, 8]\nn_devices = [6, 16]", workload="n_kv_heads = 1\nffn_hidden = 24"))
 
 
+def test_listed_degrees_that_are_in_no_mapping_are_told():
+    """Three of four values went without a word where no number of devices was said."""
+    axes = "tp = [8]\npp = [1, 2, 4]"
+    found = plan(sweep(axes, system=""))[0]
+    assert found.n_designs == 1
+    assert found.missing == (
+        "in no mapping: pp 2, 4 (tp x cp x pp does not divide the number of devices); "
+        "the sweep says no n_devices: 8, those of one node, are used"
+    )
+    assert found.missing in found.remarks
+    assert plan(sweep(axes, system="n_devices = 16"))[0].missing.endswith("pp 4 (tp x cp x pp does not divide the "
+                                                                          "number of devices)")  # fmt: skip
+    assert plan(sweep(axes, system="n_devices = 32"))[0].missing == ""
+    constrained = sweep(axes, system="n_devices = 32", more="[constraints]\nall = ['tp * pp <= 8']")
+    assert plan(constrained)[0].missing == "", "who asked for it knows"
+    assert plan(sweep('tp = [8]\npp = "divisors"', system=""))[0].missing == "", "of a rule what fits is taken"
+
+
 def test_an_empty_sweep_tells_what_removed_candidates():
     with pytest.raises(InputError) as raised:
         plan(sweep("tp = [2, 4]\npp = [8]\nvirtual_stages = [2]", system="n_devices = 32"))

@@ -83,19 +83,36 @@ def test_it_is_told():
     )
     told = columns(COMPARED, fixed='scale_up = "nvlink-4"', software='name = "nemo"')[0].nodes
     assert "a100-sxm-80gb (8 a node), h100-sxm-80gb (8 a node), gb200-nvl72 (72 a node)" in told
+    assert told.endswith("; software nemo for all")
     assert plan(spec("pp = [1]"))[0].nodes == ""
+
+
+@pytest.mark.parametrize("other", ["tpu-v6e", "trainium-2"])
+def test_who_is_beside_an_accelerator_changes_nothing_of_it(other):
+    """Links of a torus, or none that are known, form no switched node: such a one alone stands in the system's."""
+    _, alone = columns(COMPARED)
+    grid, beside = columns(f"accelerator = {[*CHIPS, other]}")
+    for path, values in alone.items():
+        np.testing.assert_array_equal(beside[path][:-1], values, err_msg=path)
+    assert beside["system.scale_up.bandwidth"][-1] == catalog.system("eos").scale_up.bandwidth
+    assert grid.dimensions[0].axes[1].labels == tuple(map(catalog.default_software, [*CHIPS, other]))
+    stack = catalog.default_software(other)
+    assert f"in the nodes of eos, with its links: {other} ({stack}) (their own links cannot be on an axis" in grid.nodes
+    assert grid.nodes.startswith("each in its own node: a100-sxm-80gb (8 a node, nvlink-3, megatron-core-te-ampere)")
+
+
+def test_a_pod_keeps_its_links_and_has_switched_guests():
+    grid, found = columns('accelerator = ["tpu-v6e", "h100"]', system="tpu-v6e-pod")
+    assert grid.base.system.scale_up.links is not None and "each in its own node: tpu-v6e (" in grid.nodes
+    np.testing.assert_array_equal(*found["system.scale_up.bandwidth"])
 
 
 @pytest.mark.parametrize(
     ("axes", "fixed", "told"),
-    [
-        ("pp = [1]", 'accelerator = "h200"', "h200-sxm-141gb: in the nodes of eos, with its links and its stack"),
-        ('accelerator = ["h100", "tpu-v4"]', "",
-         "h100-sxm-80gb, tpu-v4: in the nodes of eos, with its links and its stack"),
-    ],
-)  # fmt: skip
+    [("pp = [1]", 'accelerator = "h200"', "h200-sxm-141gb: in the nodes of eos, with its links and its stack nemo")],
+)
 def test_what_keeps_the_nodes_of_its_system_is_told(axes, fixed, told):
-    """One that is fixed is a part of its system, and links of a torus form no switched node."""
+    """One that is fixed is a part of its system."""
     grid = plan(spec(axes, fixed=fixed))[0]
     assert grid.nodes == told
     assert grid.base.system.scale_up.domain == 8.0

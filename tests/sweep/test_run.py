@@ -158,6 +158,26 @@ def test_progress_and_summary():
     np.testing.assert_array_equal(dataset.sel(**one.labels).step_time, np.float32(one.metrics["step_time"]))
 
 
+def test_constraints_that_no_design_meets_are_told_apart(tmp_path):
+    """Each with the designs that miss it of those that can run otherwise, and how near the best comes."""
+    axes = 'tp = "divisors"\npp = "divisors"\nmicro_batch = "divisors"\nmemory.capacity = ["1 GB", "40 GB"]'
+    every, _ = execute(sweep(axes), output=False, study=toy.STUDY)
+    runs = np.flatnonzero(every.feasible.values.reshape(-1))
+    times = every.step_time.values.reshape(-1)[runs]
+    limit = float(np.sort(times)[len(times) // 2])
+    more = f"[constraints]\nall = ['step_time < 1e-3', 'step_time >= {limit}', '2 * mfu > 0 or tp < 3']"
+    _, summary = execute(sweep(axes, more=more), output=tmp_path / "r.nc", study=toy.STUDY)
+    assert summary.n_feasible == 0 and 0 < len(runs) < summary.n_designs
+    head, first, second, third = summary.unmet
+    assert head == f"{len(runs):,} of {summary.n_designs:,} designs can run but for the constraints:"
+    assert first.startswith(f"step_time < 1e-3: {len(runs):,} miss it; the least step_time is ")
+    assert f": {np.count_nonzero(times < np.float32(limit)):,} miss it; the largest step_time is " in second
+    assert third.endswith(": 0 miss it")
+    assert execute(sweep(axes, more=more), output=tmp_path / "r.nc", study=toy.STUDY)[1].unmet == summary.unmet
+    impossible = sweep(axes, more="[constraints]\nall = ['step_time < 1e-3']", workload="hidden = 400000000")
+    assert execute(impossible, output=False, study=toy.STUDY)[1].unmet[0].endswith("can run but for the constraints")
+
+
 def test_the_rate_is_of_what_this_run_evaluates(tmp_path):
     with pytest.raises(Interrupted):
         toy_run(tmp_path / "r.nc", progress=interrupt_after(3, raise_interrupt))

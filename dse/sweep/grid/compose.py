@@ -66,12 +66,13 @@ def build(spec: SweepSpec) -> Grid:
     orthogonal_paths = {path for dimension in dimensions for path in dimension.columns}
     settled = tuple(c for c in spec.constraints if set(c.names) <= {*ALL_DEGREES, *OPTIONS} - orthogonal_paths)
     shapes = tuple(_shapes(base, dimensions, spec.file))
+    table = mappings.build(parts, shapes, settled, f"{spec.file}: axes")
     return Grid(
         spec=spec,
         base=base,
         fixed=(*(axis for key, axis in names.layers.items() if key not in given), *spec.fixed.values()),
         dimensions=dimensions,
-        table=mappings.build(parts, shapes, settled, f"{spec.file}: axes"),
+        table=table,
         mapping_axes=_mapping_axes(stacked, parts),
         constraints=tuple(c for c in spec.constraints if c not in settled),
         settled=settled,
@@ -80,9 +81,20 @@ def build(spec: SweepSpec) -> Grid:
         used=names.used,
         lacks=offers.told(offer, names.stacks),
         nodes=names.told(),
+        missing=_told_missing(table, shapes, N_DEVICES in given or not parts.n_devices_given),
         saturates=_saturation(spec, base),
         trains=calibrated.without_engine(names.stacks) if spec.study.name == "serving" else "",
     )
+
+
+def _told_missing(table: mappings.MappingTable, shapes: tuple[Shape, ...], said: bool) -> str:
+    """Which listed degrees are in no mapping and why, in words; ``said``: whether the sweep says how many devices."""
+    if not table.missing:
+        return ""
+    told = "; ".join(f"{values} ({reason})" for values, reason in table.missing)
+    devices = " or ".join(f"{count:,}" for count in sorted({shape.n_devices for shape in shapes}))
+    hint = "" if said else f"; the sweep says no n_devices: {devices}, those of one node, are used"
+    return f"in no mapping: {told}{hint}"
 
 
 def _saturation(spec: SweepSpec, base: Design) -> str:

@@ -58,7 +58,14 @@ class Grid:
     saturates: str = ""  #: what of a bandwidth the cores cannot use, in one line
     nodes: str = ""  #: in which nodes and with which stacks accelerators stand, in one line
     trains: str = ""  #: which stacks of a sweep that serves only train, in one line
+    missing: str = ""  #: which listed values of the mapping's degrees are in no mapping, in one line
     lacks: str = ""  #: what the stacks lack of the options that the specification lists, in one line
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a reader must know of the grid before anything is computed, a line each."""
+        own = (self.nodes, self.saturates, self.missing, self.trains, self.lacks)
+        return tuple(filter(None, (*self.spec.notes, *own)))
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -40,6 +40,12 @@ from dse.types import Recompute, Schedule
 #: Values of an option as they count.
 Counts = Callable[[np.ndarray], np.ndarray]
 
+#: Shapes of workloads that are asked why they take no mapping with a degree.
+_SHAPES_ASKED = 16
+
+#: How the reason begins that a constraint is.
+_OF_CONSTRAINT = "constraint "
+
 #: Reads the values of a part of the mapping.
 Lookup = Callable[[str], Any]
 
@@ -54,6 +60,7 @@ class MappingTable:
     degrees: dict[str, np.ndarray]  #: leaf path → value of each row
     options: dict[str, np.ndarray]  #: leaf path → value of each column
     distinct: np.ndarray  #: [row, column] whether the pair is a mapping of the sweep
+    missing: tuple[tuple[str, str], ...] = ()  #: (listed values of a degree that are in no mapping, why), in words
 
     @property
     def n_rows(self) -> int:
@@ -100,7 +107,29 @@ def build(parts: Parts, shapes: Iterable[Shape], constraints: tuple[Expression, 
     degrees = dict(zip(parts.degrees, unique[used].T, strict=True))
     if parts.n_devices_given and N_DEVICES not in parts.axes:
         del degrees[N_DEVICES]  # it is a value of the design, the same for all rows of a point
-    return MappingTable(degrees, options, distinct[used])
+    columns = dict(zip(parts.degrees, unique[used].T, strict=True))
+    return MappingTable(degrees, options, distinct[used], _missing(parts, shapes, options, constraints, columns))
+
+
+def _missing(
+    parts: Parts, shapes: Iterable[Shape], options: Columns, constraints: tuple[Expression, ...], found: Columns
+) -> tuple[tuple[str, str], ...]:
+    """Degrees that are listed one by one and are in no mapping, by axis and reason.
+
+    What a constraint on the mapping takes away, and what does not fit of a range or a rule, goes untold.
+    """
+    by_reason: dict[tuple[str, str], list[str]] = {}
+    for path, axis in parts.axes.items():
+        for value in axis.values if path in found and axis.explicit and axis.where else ():
+            if not np.any(found[path] == value):
+                removed: Counter[str] = Counter()
+                alone = parts._replace(axes={**parts.axes, path: dataclasses.replace(axis, values=(value,))})
+                for shape in itertools.islice(shapes, _SHAPES_ASKED):
+                    of_shape(alone, shape, options, constraints, removed)
+                reason = max(removed, key=lambda reason: removed[reason])
+                by_reason.setdefault((axis.name, reason), []).append(f"{value:g}")
+    told = {key: values for key, values in by_reason.items() if not key[1].startswith(_OF_CONSTRAINT)}
+    return tuple((f"{name} {', '.join(values)}", reason) for (name, reason), values in told.items())
 
 
 def of_shape(
@@ -151,7 +180,7 @@ def _mask(
         (functools.partial(_shards_divide, parts.has_experts),
          "dp_replicate does not divide dp, or no state is sharded that could be replicated"),
         (_recomputes_a_share, "recompute_share changes nothing without full recompute"),
-        *((expression, f"constraint {expression.text!r}") for expression in constraints),
+        *((expression, f"{_OF_CONSTRAINT}{expression.text!r}") for expression in constraints),
     ]  # fmt: skip
     if SCHEDULE in parts.axes:
         reason = "the schedule needs other chunks, pp or micro-batches (zb-v and dualpipev: virtual_stages = 2; these "

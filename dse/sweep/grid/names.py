@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 import operator
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import Any
 
 import numpy as np
@@ -40,28 +40,39 @@ def _layers(spec: SweepSpec) -> dict[str, Axis]:
                 f"{spec.file}: {key}.name", "nothing", f"a {key} of the catalogue", f"see: dse catalog list {key}"
             )
     if "software" not in named:
-        brings = named["accelerator" if _own_nodes(named, spec) else "system"]
+        brings = named["accelerator" if _in_own_nodes(named, spec) else "system"]
         stacks = tuple(catalog.default_software(str(slug), brings.where) for slug in brings.labels)
         named["software"] = dataclasses.replace(brings, name="software", key="software", labels=stacks)
     order = ("workload", "system", "accelerator", "node", "memory", "scale_up", "scale_out", "software")
     return {key: named[key] for key in order if key in named}
 
 
-def _own_nodes(named: dict[str, Axis], spec: SweepSpec) -> bool:
-    """Whether accelerators bring their own nodes and stacks: those that are compared on one system do.
+def _in_own_nodes(named: dict[str, Axis], spec: SweepSpec) -> frozenset[str]:
+    """The accelerators that bring their own nodes; all bring their stacks where one does, none where one is fixed.
 
-    Those of one axis must all have a switched node whose links have the same leaves.
+    Designs of one sweep have one structure: where some nodes have links without a switch and others a switch, those
+    that are like the node of the system are brought, and the rest stand in that one. Who is beside an accelerator
+    changes nothing of it.
     """
     if "accelerator" not in {axis.key for axis in spec.axes} or len(named["system"].labels) > 1:
-        return False
-    devices = list(map(str, named["accelerator"].labels))
-    if any(catalog.entry("accelerator", slug).value("node.scale_up") == "none" for slug in devices):
-        return False
-    return len({frozenset(_node(slug)) for slug in devices}) == 1
+        return frozenset()
+    devices = dict.fromkeys(map(str, named["accelerator"].labels))
+    linked = {slug: frozenset(_node(slug)) for slug in devices if not _without_node(slug)}
+    if len(linked) == len(devices) and len(set(linked.values())) == 1:
+        return frozenset(linked)
+    host = str(named["system"].labels[0])
+    wanted = frozenset(_node(host)) if not _without_node(host) else frozenset()
+    return frozenset(slug for slug, leaves_ in linked.items() if leaves_ == wanted)
+
+
+def _without_node(slug: str) -> bool:
+    """Whether a system is an accelerator the links of which are not in the catalogue."""
+    found = catalog.entry("system", slug)
+    return found.kind == "accelerator" and found.value("node.scale_up") == catalog.NO_NETWORK
 
 
 def _node(slug: str) -> Values:
-    """Full path → value of the node of an accelerator: how its devices are linked, and their host."""
+    """Full path → value of the node of a system or an accelerator: how its devices are linked, and their host."""
     found = catalog.within("system", catalog.values("system", slug))
     return {path: value for path, value in found.items() if path.startswith(_NODE)}
 
@@ -73,7 +84,7 @@ class Names:
         self.layers = _layers(spec)
         self.any_option = spec.any_option
         self.priced = bool({MONEY, CARBON} & set(spec.groups))  #: whether designs say what accelerators are made of
-        self.own_nodes = "accelerator" in self.layers and _own_nodes(self.layers, spec)
+        self.own_nodes = _in_own_nodes(self.layers, spec)  #: accelerators that stand in them
         self.device = self.layers.get("accelerator", self.layers["system"])  #: says which accelerator it is
         stated = {slug: _chip_of(self._brought(self.device, slug)) for slug in map(str, self.device.labels)}
         self.generated = [slug for slug, chip in stated.items() if chip]
@@ -158,27 +169,36 @@ class Names:
         found = catalog.within(prefix, own)
         if self.priced and kind in ("system", "accelerator"):
             found |= catalog.within(MADE, catalog.made(slug, axis.where))
-        return found | _node(slug) if axis.key == "accelerator" and self.own_nodes else found
+        if axis.key != "accelerator" or not self.own_nodes:
+            return found
+        return found | _node(slug if slug in self.own_nodes else str(self.layers["system"].labels[0]))
 
     def told(self) -> str:
         """In which nodes and with which stacks accelerators stand, in words; empty where the system has its own."""
         if "accelerator" not in self.layers:
             return ""
-        devices, system = self.layers["accelerator"], self.layers["system"]
-        stacks = self.layers["software"]
+        devices, system, stacks = (self.layers[key] for key in ("accelerator", "system", "software"))
+        slugs = dict.fromkeys(map(str, devices.labels))
+        whose = "its system" if len(system.labels) > 1 else str(system.labels[0])
         if not self.own_nodes:
-            names = ", ".join(dict.fromkeys(map(str, devices.labels)))
-            whose = "its system" if len(system.labels) > 1 else str(system.labels[0])
-            stack = " and its stack" if stacks.where == system.where else ""
-            return f"{names}: in the nodes of {whose}, with its links{stack}"
-        parts = dict.fromkeys(self._told_of(slug, stacks, devices) for slug in map(str, devices.labels))
-        between = f"the network between nodes is that of {system.labels[0]}"
-        return f"each accelerator in its own node: {', '.join(parts)}; {between}"
+            stack = f" and its stack{_named(stacks.labels)}" if stacks.where == system.where else ""
+            return f"{', '.join(slugs)}: in the nodes of {whose}, with its links{stack}"
+        own = [self._told_of(slug, stacks, devices) for slug in slugs if slug in self.own_nodes]
+        guests = [self._told_of(slug, stacks, devices) for slug in slugs if slug not in self.own_nodes]
+        told = f"{'each accelerator' if not guests else 'each'} in its own node: {', '.join(own)}"
+        if guests:
+            why = "their own links cannot be on an axis with these: sweep them separately, as the system"
+            told += f"; in the nodes of {whose}, with its links: {', '.join(guests)} ({why})"
+        shared = stacks.where != devices.where and len(set(stacks.labels)) == 1
+        common = f"; software{_named(stacks.labels)} for all" if shared else ""
+        return f"{told}; the network between nodes is that of {system.labels[0]}{common}"
 
     def _told_of(self, slug: str, stacks: Axis, devices: Axis) -> str:
-        links = () if "scale_up" in self.layers else (catalog.entry("accelerator", slug).value("node.scale_up"),)
-        stack = (catalog.default_software(slug),) if stacks.where == devices.where else ()
-        return f"{slug} ({', '.join((f'{_node(slug)[_DOMAIN]:g} a node', *links, *stack))})"
+        parts = [catalog.default_software(slug)] if stacks.where == devices.where else []
+        if slug in self.own_nodes:
+            links = [] if "scale_up" in self.layers else [catalog.entry("accelerator", slug).value("node.scale_up")]
+            parts = [f"{_node(slug)[_DOMAIN]:g} a node", *links, *parts]
+        return f"{slug} ({', '.join(parts)})" if parts else slug
 
     def _check(self, spec: SweepSpec) -> None:
         """That what is said of accelerators is theirs to say, of generated ones and of those of stated rates."""
@@ -191,6 +211,11 @@ class Names:
         for where, path in said.items():
             for made in {bool(self.generated), bool(self.generated) and not self.mixed}:
                 check_chip(path, made, where)
+
+
+def _named(labels: Iterable[Label]) -> str:
+    """Names after the noun that they belong to."""
+    return f" {', '.join(dict.fromkeys(map(str, labels)))}"
 
 
 def _chip_of(values: Values) -> Values:

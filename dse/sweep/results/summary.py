@@ -20,7 +20,7 @@ from dse.spec.sweep import Keep
 from dse.study import Study
 from dse.sweep.grid.grid import Grid
 from dse.sweep.reduce.keep import Part
-from dse.sweep.results import schema, writing
+from dse.sweep.results import schema, unmet, writing
 from dse.sweep.store.manifest import Shard, reasons
 
 _BEST_SHOWN = 10
@@ -59,6 +59,7 @@ class Summary:
     lacks: str = ""  #: what the stacks lack of the options that the sweep lists, in one line
     outside: str = ""  #: in what the best designs lie outside of what their stack was fitted to, in one line
     context: str = ""  #: in what they are longer than the contexts of their models, in one line
+    unmet: tuple[str, ...] = ()  #: how each constraint is missed where no design meets all, a line each
     n_unranked: int = 0  #: feasible designs an objective of which is no finite number: the model has failed there
     damaged: bool = False  #: whether there were results that were not as they had been written
 
@@ -120,6 +121,7 @@ def of_part(grid: Grid, keep: Keep, part: Part, **others: Any) -> Summary:
         best=best,
         outside=outside,
         context=context,
+        unmet=() if part.counts[0] else unmet.told(grid),
         objective=grid.spec.objectives[0].expression.text,
         keep=str(keep),
         points=_points(grid),
@@ -167,6 +169,7 @@ def of_file(grid: Grid, target: Path, attributes: dict[str, Any]) -> Summary:
         best=best,
         outside=outside,
         context=context,
+        unmet=() if attributes["feasible_designs"] else unmet.told(grid),
         objective=str(attributes["objective"]),
         keep=str(attributes["keep"]),
         points=_points(grid),
@@ -196,7 +199,7 @@ def _cautions(grid: Grid, best: Iterable[BestDesign]) -> tuple[str, str]:
     """In what the best designs lie outside of what their stacks were fitted to, and of the contexts of their models."""
     named_here = ("workload", "software", "accelerator", "system")
     fixed = {axis.key: axis.labels[0] for axis in grid.fixed if axis.key in named_here}
-    outside: dict[str, None] = {}
+    outside: dict[str, dict[str, None]] = {}  # by stack, in their order and each text once
     context: dict[str, None] = {}
     for design in best:
         named = {key: str(label) for key, label in (fixed | design.labels).items() if key in named_here}
@@ -207,8 +210,9 @@ def _cautions(grid: Grid, best: Iterable[BestDesign]) -> tuple[str, str]:
             context[told] = None
         if "software" in named and {"system", "accelerator"} & named.keys():
             chip = named.get("accelerator") or calibrated.accelerator_of(named["system"])
-            outside |= dict.fromkeys(calibrated.beyond(named["software"], lookup, chip))
-    return calibrated.told([*outside]), "; ".join(context)
+            found = calibrated.beyond(named["software"], lookup, chip)
+            outside.setdefault(named["software"], {}).update(dict.fromkeys(found))
+    return calibrated.told_each({stack: [*texts] for stack, texts in outside.items()}), "; ".join(context)
 
 
 def _best_designs(grid: Grid, part: Part) -> Iterator[BestDesign]:

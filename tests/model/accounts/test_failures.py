@@ -318,6 +318,26 @@ def test_one_design_is_told_with_its_failures():
     assert told.startswith("Effective training time: 92.6 %. The job fails every 3 h 5 min")
 
 
+@pytest.mark.parametrize(
+    ("interval", "told"),
+    [(9.75, "(every step)"), (16.3, "(1.67 steps: every 2 steps, for a checkpoint follows a whole one)"),
+     (19.5, "(every 2 steps)"), (9750.0, "(1,000 steps)")],
+)  # fmt: skip
+def test_the_interval_is_told_in_whole_steps(interval, told):
+    metrics = {name: float(value) for name, value in vars(dse.evaluate(llama())).items()}
+    metrics |= {"step_time": 9.75, "checkpoint_interval": interval}
+    assert f" s {told} one stops training" in TRAINING.remark("run_time_with_failures", metrics, llama())
+
+
+def test_no_interval_is_shorter_than_a_step():
+    """Where checkpoints cost next to nothing, and where too short an interval is stated."""
+    for kind in KINDS:
+        for values in ({"device_mtbf": 1.0}, {"storage_bandwidth": 1e18, "device_storage_bandwidth": 1e18},
+                       {"checkpoint_every": 1e-3}):  # fmt: skip
+            found = at(llama(kind), **values)
+            assert float(found.checkpoint_interval) >= float(found.step_time) * (1.0 - 1e-6)
+
+
 # --- serving --------------------------------------------------------------------------------------------------
 
 

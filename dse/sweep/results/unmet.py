@@ -1,0 +1,52 @@
+"""What constraints a sweep misses of which no design meets all: each of them apart, and how near designs come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dse.designs import leaf
+from dse.quantities import quantity
+from dse.spec.expression import Expression
+from dse.study import Lookup
+from dse.sweep.engine.few import evaluate_few
+from dse.sweep.engine.point import Program
+from dse.sweep.grid.grid import Grid
+
+#: Designs that are asked, spread evenly over the sweep.
+_MOST = 4096
+
+
+def told(grid: Grid) -> tuple[str, ...]:
+    """For each constraint how many designs that can run otherwise miss it, and the nearest value, a line each.
+
+    Where there are more than 4,096 designs as many of them are asked, and the lines say so.
+    """
+    if not grid.constraints:
+        return ()
+    count = min(grid.n_designs, _MOST)
+    values = grid.values(np.linspace(0, grid.n_designs - 1, count).astype(np.int64))
+    study = grid.spec.study
+    metrics, _ = evaluate_few(grid.base, values, program=Program(study))
+    runs = np.flatnonzero(np.broadcast_to(np.asarray(metrics.infeasible_reason) == 0, count))
+
+    def lookup(name: str) -> Any:
+        found = getattr(metrics, name) if name in study.units else values.get(name)
+        return np.broadcast_to(leaf(grid.base, name) if found is None else found, count)[runs]
+
+    spread = "" if count == grid.n_designs else " spread over the sweep"
+    head = f"{len(runs):,} of {count:,} designs{spread} can run but for the constraints{':' if len(runs) else ''}"
+    return (head, *(_of_one(constraint, lookup, len(runs)) for constraint in grid.constraints if len(runs)))
+
+
+def _of_one(constraint: Expression, lookup: Lookup, count: int) -> str:
+    """The line of one constraint, of so many designs that can run otherwise."""
+    missed = count - int(np.count_nonzero(np.broadcast_to(constraint(lookup), count)))
+    text = f"{constraint.text}: {missed:,} miss it"
+    name, is_upper = constraint.bound or ("", False)
+    units = constraint.study.units.get(name)
+    if not missed or units is None:
+        return text
+    nearest = float(np.min(lookup(name)) if is_upper else np.max(lookup(name)))
+    return f"{text}; the {'least' if is_upper else 'largest'} {name} is {quantity(nearest, units)}"
