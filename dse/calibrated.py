@@ -118,11 +118,11 @@ def beyond_context(workload: str, lookup: Lookup) -> str:
     has_state = any(field.startswith("recurrent.") for field in entry.values)
     context = entry.value("max_seq_len") or (None if has_state else entry.value("seq_len"))
     prompt, answer = (lookup(f"workload.requests.{name}_tokens") for name in ("prompt", "output"))
-    served = prompt is not None and answer is not None
-    length = prompt + answer if prompt is not None and answer is not None else lookup("workload.seq_len")
+    length, of, verb = lookup("workload.seq_len"), "a sequence", "is"
+    if prompt is not None and answer is not None:
+        length, of, verb = prompt + answer, "a prompt and its answer", "are"
     if context is None or length is None or length <= context * (1.0 + _ROUNDING):
         return ""
-    of, verb = ("a prompt and its answer", "are") if served else ("a sequence", "is")
     return f"{of} of {length:,.0f} tokens {verb} longer than the context of {entry.slug}: {context:,.0f}"
 
 

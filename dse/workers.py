@@ -14,7 +14,6 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from multiprocessing import resource_tracker
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -87,7 +86,7 @@ def _cluster(count: int) -> Iterator[Any]:
     _track_quietly()
     with _scratch() as folder, _dask_settings(folder), distributed.LocalCluster(
         n_workers=0, threads_per_worker=1, dashboard_address="127.0.0.1:0", security=distributed.Security.temporary(),
-        silence_logs=logging.CRITICAL, local_directory=folder, env={"PJRT_NPROC": threads, "NPROC": threads},
+        silence_logs=logging.CRITICAL, env={"PJRT_NPROC": threads, "NPROC": threads},
     ) as cluster:  # fmt: skip
         yield cluster
 
@@ -111,6 +110,8 @@ def _dask_settings(folder: str) -> Any:
 
 def _track_quietly() -> None:
     """Start Python's tracker of semaphores without its warning: an interrupted command leaves it to clean up."""
+    from multiprocessing import resource_tracker
+
     sys.warnoptions.append("ignore:resource_tracker:UserWarning")  # by these the tracker's process is started
     try:
         resource_tracker.ensure_running()

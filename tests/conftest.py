@@ -51,7 +51,7 @@ minimize = "step_time"
 #: Files whose programs take minutes to compile.
 LONG = (
     "properties/test_laws.py", "sweep/test_chips.py", "cli/test_cli.py", "model/accounts/test_energy.py",
-    "search/test_codesign.py", "model/test_slopes.py",
+    "search/test_codesign.py",
 )  # fmt: skip
 
 

@@ -8,15 +8,9 @@ from pathlib import Path
 from dse import cache
 from tests.conftest import full_size
 from tests.fuzz.test_results import mutant
+from tests.test_cache import forget
 
 VALUE = {"operations": [("add", (), (0, 1), 2)] * 200, "numbers": [0.1 * i for i in range(500)]}
-
-
-def forget() -> None:
-    """What this process knows of folders and keys, as if it were a new one."""
-    cache._folder.cache_clear()
-    cache._key_in.cache_clear()
-    cache._told.clear()
 
 
 def load_mutants(count: int, seed: int) -> int:

@@ -196,7 +196,7 @@ class Inner:
         values = {path: np.broadcast_to(v[None, :, None], shape) for path, v in self.workloads.items()}
         values |= {path: v[row] for path, v in self.degrees.items()}
         values |= {path: v[column] for path, v in self.options.items()}
-        flat = ({path: v.reshape(-1) for path, v in self._array(part).items()} for part in (hardware, values))
+        flat = ({path: v.reshape(-1) for path, v in part.items()} for part in (hardware, values))
         of_one = _relaxed(self.objective.program)
         (value,), slope = of_one.slopes_over(0, mappings.size, *flat, stiffness, self.grid.base)
         return value.reshape(shape), {path: s.reshape(shape) for path, s in slope.items()}

@@ -105,10 +105,10 @@ def build(parts: Parts, shapes: Iterable[Shape], constraints: tuple[Expression, 
     _check_schedules(parts, options, distinct)
     used = distinct.any(axis=1)
     degrees = dict(zip(parts.degrees, unique[used].T, strict=True))
+    missing = _missing(parts, shapes, options, constraints, degrees)
     if parts.n_devices_given and N_DEVICES not in parts.axes:
         del degrees[N_DEVICES]  # it is a value of the design, the same for all rows of a point
-    columns = dict(zip(parts.degrees, unique[used].T, strict=True))
-    return MappingTable(degrees, options, distinct[used], _missing(parts, shapes, options, constraints, columns))
+    return MappingTable(degrees, options, distinct[used], missing)
 
 
 def _missing(
