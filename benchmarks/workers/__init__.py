@@ -28,32 +28,49 @@ from benchmarks.rates.sweeps import LARGE_SWEEP
 _KEEP = "top:10"
 
 #: Rounds of shards, workers, and workers of which one is killed, in turn.
-_ROUNDS = 5
+_ROUNDS = 3
+
+#: Times the designs of the sweep of a billion → how many values its ranges have.
+SIZES = {1: (15, 38, 31), 4: (15, 38, 124)}
 
 
 def measure() -> dict[str, Any]:
     """Everything, in one run: seconds, bytes, and what they were measured on."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        memory, sweep = memory_over_time(folder), folder / "billion.toml"  # compiles: the others find their programs
-        one = _timed(_run, folder, sweep, "one.nc")
-        shards, workers, killed = [], [], []
-        for i in range(_ROUNDS):
-            shards.append(_timed(_two_shards, folder, sweep, f"shards-{i}.nc"))
-            workers.append(_timed(_run, folder, sweep, f"workers-{i}.nc", "--workers", "2"))
-            killer = _Killer(workers[-1] / 2.0)
-            killed.append(_timed(_run, folder, sweep, f"killed-{i}.nc", "--workers", "2", watch=killer))
-        told = json.loads((folder / "workers-0.json").read_text())
-        files = (folder / f"{name}.nc" for name in ("one", "shards-0", "workers-0", "killed-0"))
-        digests = {hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+        memory = memory_over_time(folder)  # compiles: the others find their programs
+        one = _timed(_run, folder, folder / "billion.toml", "one.nc")
+        sizes, same = zip(*(_in_turn(folder, times) for times in SIZES), strict=True)
         return {
-            "designs": told["n_designs"], "same_bytes": len(digests) == 1, "one_seconds": one,
-            "shards_seconds": min(shards), "workers_seconds": min(workers),
-            "workers_to_shards": _ratio(workers, shards),
-            "killed_seconds": min(killed), "killed_to_shards": _ratio(killed, shards),
-            "start_seconds": told["seconds"]["start"], "one_rate": told["n_designs"] / one,
+            "one_seconds": one, "one_rate": sizes[0]["designs"] / one, "sizes": sizes,
+            "same_bytes": all(same) and _digest(folder / "one.nc") == _digest(folder / "workers-1-0.nc"),
             **memory, **_shard_cost(folder), **_circumstances(),
         }  # fmt: skip
+
+
+def _in_turn(folder: Path, times: int) -> tuple[dict[str, Any], bool]:
+    """Shards, workers, and workers of which one is killed half-way, on so many times the sweep of a billion designs.
+
+    The other result is whether all of them have written the same.
+    """
+    sweep = folder / f"times-{times}.toml"
+    sweep.write_text(_by_step_time(_with_counts(LARGE_SWEEP.read_text(encoding="utf-8"), SIZES[times])))
+    shards, workers, killed = [], [], []
+    for i in range(_ROUNDS):
+        shards.append(_timed(_two_shards, folder, sweep, f"shards-{times}-{i}.nc"))
+        workers.append(_timed(_run, folder, sweep, f"workers-{times}-{i}.nc", "--workers", "2"))
+        killer = _Killer(workers[-1] / 2.0)
+        killed.append(_timed(_run, folder, sweep, f"killed-{times}-{i}.nc", "--workers", "2", watch=killer))
+    told = json.loads((folder / f"workers-{times}-0.json").read_text())
+    return {
+        "designs": told["n_designs"], "start_seconds": told["seconds"]["start"], "shards_seconds": min(shards),
+        "workers_seconds": min(workers), "killed_seconds": min(killed), "workers_to_shards": _ratio(workers, shards),
+        "killed_to_shards": _ratio(killed, shards),
+    }, len({_digest(path) for path in folder.glob(f"*-{times}-*.nc")}) == 1  # fmt: skip
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def memory_over_time(folder: Path) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """``python -m tests.fuzz 20000 [seed]``: so many mutants of documents and of kept values, a tenth of results files.
 
-A line for each fault; the documents that have one are kept.
+A line for each fault, and one for each thousand mutants; the documents that have a fault are kept.
 """
 
 from __future__ import annotations
@@ -9,10 +9,14 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
-from tests.fuzz.corpus import faults
+from tests.fuzz.corpus import tried
 from tests.fuzz.test_kept import load_mutants
+
+#: Mutants of documents between two lines: a run of hours that is ended has shown what it has tried.
+_TELL_EVERY = 1000
 
 
 def main() -> int:
@@ -20,12 +24,14 @@ def main() -> int:
     count, seed = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0
     kept = Path(tempfile.mkdtemp(prefix="dse-fuzz-"))
     found = 0
-    for number, (name, text, fault) in enumerate(faults(count, seed, kept / "work")):
-        found += 1
-        document = kept / f"{number}-{name}"
-        document.write_text(text, encoding="utf-8", errors="surrogatepass")
-        print(f"{document}: {fault}", flush=True)
-    print(f"{count:,} mutants of documents, {found} faults", flush=True)
+    for done, (name, text, fault) in enumerate(tried(count, seed, kept / "work"), 1):
+        if fault:
+            found += 1
+            document = kept / f"{found}-{name}"
+            document.write_text(text, encoding="utf-8", errors="surrogatepass")
+            print(f"{document}: {fault}", flush=True)
+        if done % _TELL_EVERY == 0 or done == count:
+            print(f"{done:,} mutants of documents, {found} faults, {time.process_time():.0f} s", flush=True)
     wrong = _results(count // 10, seed, kept)
     print(f"{count // 10:,} mutants of a results file, {'faults: ' + wrong if wrong else 'no fault'}")
     os.environ["DSE_CACHE"] = str(kept / "cache")

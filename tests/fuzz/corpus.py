@@ -44,6 +44,11 @@ def kinds() -> tuple[Kind, ...]:
 
 def faults(count: int, seed: int, folder: Path) -> Iterator[tuple[str, str, str]]:
     """(name, text, fault) of every mutant that a door did not take as it should."""
+    return (one for one in tried(count, seed, folder) if one[2])
+
+
+def tried(count: int, seed: int, folder: Path) -> Iterator[tuple[str, str, str]]:
+    """(name, text, fault) of every mutant, the fault "" where its door took it as it should."""
     rng = random.Random(seed)
     folder.mkdir(parents=True, exist_ok=True)
     weights = [kind.share for kind in kinds()]
@@ -55,5 +60,4 @@ def faults(count: int, seed: int, folder: Path) -> Iterator[tuple[str, str, str]
         path.write_text(text, encoding="utf-8", errors="surrogatepass")
         fault = doors.fault_of(kind.door, path)
         path.unlink()
-        if fault:
-            yield document.name, text, fault
+        yield document.name, text, fault
