@@ -100,6 +100,11 @@ def _dask_settings(folder: str) -> Any:
         "distributed.deploy.lost-worker-timeout": "10 days",  # its nanny starts another: do not give it up meanwhile
         "distributed.scheduler.allowed-failures": _DEATHS - 1,
         "distributed.scheduler.worker-saturation": 1.0,  # none waits at a worker that another share may kill
+        # Processes that watch themselves a hundred times a second take a twentieth of two cores.
+        "distributed.worker.profile.enabled": False,
+        "distributed.admin.tick.interval": "1s",
+        "distributed.admin.tick.limit": "60s",
+        "distributed.admin.system-monitor.interval": "10s",
         "distributed.nanny.pre-spawn-environ": {},  # it has memory given back at once, which chunk after chunk asks for
         "distributed.scheduler.http.routes": [],
         "distributed.worker.http.routes": [],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 from typing import Annotated
@@ -26,7 +27,7 @@ def merge(
 
     The shards are what dse run --shard 1/n … n/n left beside OUTPUT.nc.
     """
-    with FigureProcess() as figure_process:
+    with FigureProcess() if figure else contextlib.nullcontext() as figure_process:
         began = time.perf_counter()
         from dse import sweep as sweeps
 
@@ -34,4 +35,4 @@ def merge(
         if figure:
             check(output, force, machines=False)
         _, summary = sweeps.merge(output, force=force)
-        return finish(summary, imported, figure_process if figure else None, as_json, force)
+        return finish(summary, imported, figure_process, as_json, force)

@@ -85,17 +85,24 @@ class Steps(NamedTuple):
         """Seconds of a step with prompts."""
         return self.with_prompts.total
 
+    @property
+    def decode_of_none(self) -> StepTime:
+        """What a step that decodes takes however few sequences there are: the line through half of them and all."""
+        pairs = zip(self.decode, self.decode_half, strict=True)
+        return StepTime(*(jnp.maximum(2.0 * half - many, 0.0) for many, half in pairs))
+
     def decode_at(self, sequences: Scalar) -> StepTime:
         """A step of so many sequences that decode."""
-        per_sequence = 2.0 / jnp.maximum(self.all, 1e-6)
-        parts = zip(self.decode, self.decode_half, strict=True)
-        return StepTime(*(
-            jnp.maximum(2.0 * half - many + sequences * (per_sequence * (many - half)), 0.0) for many, half in parts
-        ))  # fmt: skip
+        share = sequences / jnp.maximum(self.all, 1e-6)
+        pairs = zip(self.decode, self.decode_of_none, strict=True)
+        return StepTime(*(none + share * (many - none) for many, none in pairs))
 
-    def mixed_at(self, sequences: Scalar) -> Scalar:
-        """Seconds of a step with prompts beside so many sequences: it is shorter by as much as one without."""
-        less = self.decode.total - self.decode_at(sequences).total
+    def mixed_at(self, decode: Scalar) -> Scalar:
+        """Seconds of a step with prompts beside as many sequences as take ``decode`` seconds without any.
+
+        It is shorter than one beside all by as much as that one is.
+        """
+        less = self.decode.total - decode
         return jnp.where(self.apart, self.mixed, jnp.maximum(self.mixed - less, 0.5 * self.mixed))
 
 
@@ -132,16 +139,19 @@ def steady(
     whole_pieces = jnp.maximum(pieces, 1.0) + jnp.maximum(steps.alone - 1.0, 0.0)
     # Whoever decodes sees itself, and of the others those that decode; their prompts alone delay it, not its own.
     itself, rest = jnp.minimum(running, 1.0), jnp.maximum(running - 1.0, 0.0) / jnp.maximum(running, 1e-6)
-    n = running
+    n, of_none = running, steps.decode_of_none.total
+    a_sequence = (steps.decode.total - of_none) / jnp.maximum(running, 1e-6)
     for _ in range(ROUNDS):
-        seen, delays = itself + n * rest, n * rest * share_of_one
-        decode, mixed = steps.decode_at(seen).total, steps.mixed_at(seen)
+        delays = n * rest * share_of_one
+        decode = of_none + (itself + n * rest) * a_sequence
+        mixed = steps.mixed_at(decode)
         f = jnp.minimum(delays, 1.0)
         step = decode + jnp.where(apart, delays * mixed, f * (mixed - decode))
         answering = turns * step
         share = answering / (answering + whole_pieces * mixed)
         n = jnp.minimum(running * share, jnp.where(apart, running, turns / jnp.maximum(pieces, 1e-6)))
-    alone, other = steps.decode_at(itself + n * rest), steps.mixed_at(itself + n * rest)
+    alone = steps.decode_at(itself + n * rest)
+    other = steps.mixed_at(alone.total)
     rate = n / (turns * step)
     busy = jnp.minimum(jnp.where(apart, n * rest * share_of_one * other / step, f), _BUSIEST)
     # All prompts at once: chunk after chunk, of which a request waits for half.

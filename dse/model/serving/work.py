@@ -13,7 +13,7 @@ from dse.model.machine.rates import Rates, matrix_rate, rates_of
 from dse.model.serving.batch import Batch
 from dse.model.serving.hybrid import in_hybrid, state_bytes
 from dse.model.work.attention import causal_pairs
-from dse.model.work.messages import tensor_messages
+from dse.model.work.messages import pipeline_messages, tensor_messages
 from dse.model.work.operators import matmul_work
 from dse.model.work.parameters import norms_of_block
 from dse.model.work.transformer import expert_layer_operators, layer_operators
@@ -42,6 +42,7 @@ class StepWork(NamedTuple):
     first_layer: tuple[Operator, ...]  # of a mixture of experts, with a dense feed-forward
     head: Operator
     messages: tuple[Message, ...]  # of a layer
+    hand_over: tuple[Message, ...]  # to the next stage
 
 
 def stage_of(design: Design) -> Stage:
@@ -105,6 +106,7 @@ def step_work(stage: Stage, ranks: Scalar, serving: Serving, batch: Batch, rerea
         first_layer=dense,
         head=head_operator(forward, layout, batch),
         messages=layer_messages(forward, layout, ranks),
+        hand_over=tuple(pipeline_messages(forward, layout)),
     )
 
 

@@ -142,7 +142,7 @@ def pipeline_messages(design: Design, layout: Layout) -> list[Message]:
     size = layout.element.activation * layout.tokens * design.workload.hidden
     split, shares = m.sequence_parallel > 0.0, design.software.scatter_gather > 0.0
     sent = size / jnp.where(split | shares, m.tp, 1.0)
-    gathered = jnp.where(shares & ~split, 1.0, 0.0)
+    gathered = jnp.where(split, 0.0, jnp.where(shares, 1.0, 0.0))
 
     def message(name: str, kind: MessageKind, group: Group, size: Scalar, count: Scalar) -> Message:
         return Message(name, kind, Dimension.pipeline, Scope.stage_boundary, group, size, count)
