@@ -24,6 +24,7 @@ FOLDERS = {
 Folder = str | Path | None
 
 
+@functools.cache
 def catalog_root() -> Path:
     """The catalogue that comes with the package: inside it when installed, beside it in a checkout."""
     package = Path(__file__).resolve().parents[1]
@@ -45,13 +46,26 @@ def roots(folder: Folder = None) -> list[Path]:
 
 def paths(kind: str, folder: Folder = None) -> dict[str, Path]:
     """Slug → file of every entry of a kind; a user's file hides the package's of the same slug."""
+    return {slug: own / f"{slug}.toml" for slug, own in _folders(kind, folder).items()}
+
+
+def _folders(kind: str, folder: Folder) -> dict[str, Path]:
+    """Slug → folder of its file: names are looked up by the thousand, and making a path of each takes longest."""
     if kind not in FOLDERS:
         raise unknown_name("catalogue", kind, FOLDERS, "kinds")
     found: dict[str, Path] = {}
     for root in roots(folder):
-        for path in sorted((root / FOLDERS[kind]).glob("*.toml")):
-            found.setdefault(path.stem, path)
+        own = root / FOLDERS[kind]
+        found |= {slug: own for slug in _slugs(own) if slug not in found}
     return found
+
+
+def _slugs(folder: Path) -> list[str]:
+    """Slugs of the files of a folder, sorted; none where there is no such folder."""
+    try:
+        return sorted(name.removesuffix(".toml") for name in os.listdir(folder) if name.endswith(".toml"))
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return []
 
 
 def file_of(kind: str, slug: str, folder: Folder = None) -> Path:
@@ -72,14 +86,13 @@ def plain(name: str) -> str:
 
 def find(kind: str, name: str, folder: Folder = None) -> str | None:
     """Slug of the entry that ``name`` means (slug, name or alias), None when there is none."""
-    slugs = paths(kind, folder)
+    slugs = _folders(kind, folder)
     if name in slugs:
         return name
     wanted = plain(name)
-    return next(
-        (slug for slug in slugs if plain(slug) == wanted),
-        next((slug for slug, known in _titles(slugs) if plain(known) == wanted), None),
-    )
+    if slug := next((slug for slug in slugs if plain(slug) == wanted), None):
+        return slug
+    return next((slug for slug, known in _titles(paths(kind, folder)) if plain(known) == wanted), None)
 
 
 def _titles(slugs: dict[str, Path]) -> Iterator[tuple[str, str]]:

@@ -75,11 +75,13 @@ def arguments(path: Path) -> None:
 def table(path: Path) -> None:
     """Measured rows, as far as they become designs."""
     from dse.measured.completion import complete
+    from dse.measured.names import Lookup
     from dse.measured.table import Skip, read_cases
 
+    lookup = Lookup()
     for case in read_cases(path, measured=False):
         with contextlib.suppress(Skip):
-            complete(case)
+            complete(case, lookup)
 
 
 def fault_of(door: Callable[[Path], None], path: Path) -> str:

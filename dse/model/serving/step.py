@@ -171,7 +171,7 @@ def messages_time(design: Design, engine: Engine, work: StepWork) -> Scalar:
 
 
 def hand_over_time(design: Design, work: StepWork) -> Scalar:
-    """Seconds of a stage's share of the way through all stages: a hop at each border, and what is gathered behind it."""
+    """Seconds of a stage's share of the way through all of them: a hop at each border, and a gathering behind it."""
     passed, gathered = work.hand_over
     ((_, route),) = routed([passed], design.system)
     (behind,) = send_all([gathered], design.software, design.system)
