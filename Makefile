@@ -13,7 +13,7 @@ ENERGY ?= ../shared/reference/measured/energy.csv
 JOBS   ?= 2
 FUZZ   ?= 2000
 
-.PHONY: run test test-slow test-browser docs site calibrate notebooks check-lowest fuzz bench bench-check search-bench test-search test-faults dist-bench lint clean help
+.PHONY: run environment test test-slow test-browser docs site calibrate notebooks check-lowest fuzz bench bench-check search-bench test-search test-faults dist-bench lint clean help
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.installed  ## run the standard sweep (SWEEP=…)
@@ -101,6 +101,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 $(VENV)/.installed-test: $(VENV)/.installed
 	$(PIP) -e '.[test]'
 	@touch $@
+
+environment: | $(VENV)/bin/python  ## install what tests, pages, style and types need, at once: in turn it takes longer
+	$(PIP) -e '.[test,docs]' mypy ruff
+	@touch $(VENV)/.installed $(VENV)/.installed-test $(VENV)/.installed-docs $(VENV)/.installed-lint
 
 $(VENV)/.installed-docs: $(VENV)/.installed
 	$(PIP) -e '.[docs]'

@@ -91,6 +91,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
+def second_process() -> None:
+    """For tests in whose process commands have figures drawn by a second one, as users have it."""
+
+
+@pytest.fixture(autouse=True)
+def figures_are_drawn_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others draw them where matplotlib is imported already: each second process would import it anew."""
+    from dse import drawing
+
+    if "second_process" not in request.fixturenames:
+        monkeypatch.setattr(drawing.FigureProcess, "__init__", lambda process: setattr(process, "_process", None))
+
+
+@pytest.fixture
 def small_sweep(tmp_path: Path) -> Path:
     """The file of the small sweep."""
     path = tmp_path / "small.toml"

@@ -314,7 +314,7 @@ def test_the_table_is_printed_before_figures_are_drawn(command, small_sweep, sma
         assert "16 of 44 designs" in ended.out or '"n_feasible": 16' in ended.out
 
 
-def test_figures_import_nothing_from_the_folder_of_the_user(tmp_path, monkeypatch):
+def test_figures_import_nothing_from_the_folder_of_the_user(second_process, tmp_path, monkeypatch):
     """The process that draws has the modules of the first one, whatever lies where the user works."""
     (tmp_path / "matplotlib.py").write_text("open('sprung', 'w')")
     (tmp_path / "json.py").write_text("open('sprung', 'w')")

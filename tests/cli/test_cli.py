@@ -175,7 +175,7 @@ def test_evaluate_with_bad_input(command, arguments, wanted):
 # --- run ---------------------------------------------------------------------------------------------------
 
 
-def test_run(command, small_sweep, tmp_path):
+def test_run(second_process, command, small_sweep, tmp_path):
     ended = command("run", small_sweep, "-o", tmp_path / "out" / "r.nc")
     assert ended.status == 0
     for text in ("44 designs", "best by step time", "5.83", "recomp %", "16 of 44 designs can run", "designs/s"):
@@ -255,7 +255,7 @@ def test_shards_and_merge(command, small_sweep, tmp_path):
         assert_four_parts(command(*arguments, wrong), "--shard", repr(wrong))
 
 
-def test_figures_are_drawn_without_a_second_process(small_results, monkeypatch, tmp_path):
+def test_figures_are_drawn_without_a_second_process(second_process, small_results, monkeypatch, tmp_path):
     from dse import drawing
 
     path = tmp_path / "r.nc"
