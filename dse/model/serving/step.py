@@ -175,7 +175,9 @@ def hand_over_time(design: Design, work: StepWork) -> Scalar:
     passed, gathered = work.hand_over
     ((_, route),) = routed([passed], design.system)
     (behind,) = send_all([gathered], design.software, design.system)
-    return collectives.along(passed.size, route) / design.mapping.pp + borders(design) * behind.time
+    stages = design.mapping.pp  # the group of a pipeline has two members at least
+    hops = jnp.where(stages > 1.0, collectives.along(passed.size, route), 0.0)
+    return hops / stages + borders(design) * behind.time
 
 
 def borders(design: Design) -> Scalar:
