@@ -5,6 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install -c constraints.txt
+LINTERS := mypy ruff
 SWEEP  ?= sweeps/megatron_1t_4096_a100.toml
 TESTS  ?= tests
 TABLES ?= tests/published/*.csv
@@ -103,7 +104,7 @@ $(VENV)/.installed-test: $(VENV)/.installed
 	@touch $@
 
 environment: | $(VENV)/bin/python  ## install what tests, pages, style and types need, at once: in turn it takes longer
-	$(PIP) -e '.[test,docs]' mypy ruff
+	$(PIP) -e '.[test,docs]' $(LINTERS)
 	@touch $(VENV)/.installed $(VENV)/.installed-test $(VENV)/.installed-docs $(VENV)/.installed-lint
 
 $(VENV)/.installed-docs: $(VENV)/.installed
@@ -111,5 +112,5 @@ $(VENV)/.installed-docs: $(VENV)/.installed
 	@touch $@
 
 $(VENV)/.installed-lint: $(VENV)/.installed
-	$(PIP) mypy ruff
+	$(PIP) $(LINTERS)
 	@touch $@
