@@ -145,12 +145,6 @@ def send(size: Scalar, route: Route) -> Scalar:
     return jnp.where(route.leaves, route.across.send_time(size), route.neighbour.send_time(size))
 
 
-def along(size: Scalar, route: Route) -> Scalar:
-    """Seconds of ``size`` bytes from the first member to the last, one hop after the other: few leave a domain."""
-    inside = (route.group.size - route.group.domains) * route.neighbour.send_time(size)
-    return inside + (route.group.domains - 1.0) * route.across.send_time(size)
-
-
 def direct_all_reduce(size: Scalar, members: Scalar, network: Network) -> Scalar:
     """Seconds of an all-reduce in one kernel over loads and stores between peers, inside one domain.
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from dse.model.machine.messages import link_energy
 from dse.model.machine.operator_energy import operators_energy
 from dse.model.serving.batch import Batch
-from dse.model.serving.step import StepTime, borders
+from dse.model.serving.step import StepTime
 from dse.model.serving.work import Stage, step_work
 from dse.types import Engine, Operator, Scalar, Serving
 
@@ -39,7 +39,7 @@ def joules_of(stage: Stage, ranks: Scalar, serving: Serving, batch: Batch, over_
 
     layer, head = joules(work.layer), joules((work.head,))
     sent, handed = (link_energy(m, design.system, stage.layout) for m in (work.messages, work.hand_over))
-    links = layers * sum(sent.values()) + borders(design) * sum(handed.values())
+    links = layers * sum(sent.values()) + sum(handed.values())
     if mixture is None:
         both = [layers * a + b / pp for a, b in zip(layer, head, strict=True)]
     else:

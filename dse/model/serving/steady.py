@@ -97,13 +97,20 @@ class Steps(NamedTuple):
         pairs = zip(self.decode, self.decode_of_none, strict=True)
         return StepTime(*(none + share * (many - none) for many, none in pairs))
 
+    @property
+    def a_sequence(self) -> Scalar:
+        """What one more sequence adds to a step that decodes."""
+        return (self.decode.total - self.decode_of_none.total) / jnp.maximum(self.all, 1e-6)
+
     def mixed_at(self, decode: Scalar) -> Scalar:
         """Seconds of a step with prompts beside as many sequences as take ``decode`` seconds without any.
 
-        It is shorter than one beside all by as much as that one is.
+        It is shorter than one beside all by as much as that one is, but half as long at least; apart from decoding it
+        is as long as ever.
         """
-        less = self.decode.total - decode
-        return jnp.where(self.apart, self.mixed, jnp.maximum(self.mixed - less, 0.5 * self.mixed))
+        added = jnp.where(self.apart, 0.0, self.mixed) - self.decode.total
+        least = jnp.where(self.apart, 1.0, 0.5) * self.mixed
+        return jnp.maximum(decode + added, least)
 
 
 def steady(
@@ -139,11 +146,10 @@ def steady(
     whole_pieces = jnp.maximum(pieces, 1.0) + jnp.maximum(steps.alone - 1.0, 0.0)
     # Whoever decodes sees itself, and of the others those that decode; their prompts alone delay it, not its own.
     itself, rest = jnp.minimum(running, 1.0), jnp.maximum(running - 1.0, 0.0) / jnp.maximum(running, 1e-6)
-    n, of_none = running, steps.decode_of_none.total
-    a_sequence = (steps.decode.total - of_none) / jnp.maximum(running, 1e-6)
+    n, by_itself = running, steps.decode_of_none.total + itself * steps.a_sequence
     for _ in range(ROUNDS):
         delays = n * rest * share_of_one
-        decode = of_none + (itself + n * rest) * a_sequence
+        decode = by_itself + n * rest * steps.a_sequence
         mixed = steps.mixed_at(decode)
         f = jnp.minimum(delays, 1.0)
         step = decode + jnp.where(apart, delays * mixed, f * (mixed - decode))

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.machine import collectives
-from dse.model.machine.messages import routed, send_all
+from dse.model.machine.messages import send_all
 from dse.model.machine.rates import Rates
 from dse.model.machine.roofline import isolated_time, moving_time, roofline_terms
 from dse.model.machine.routes import mesh_share
@@ -77,10 +76,11 @@ def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, b
         casts = jnp.where(rates.operand_bytes < 1.9, engine.cast_layer_time, 0.0)
         added = added + (layers - first) * (engine.expert_layer_time + casts)
     matrices = matrices + kernels_time([work.head], rates) / pp
+    handed_on = sum(sent.time for sent in send_all(work.hand_over, stage.design.software, stage.design.system))
     return overlapped_step(stage, engine, work, rates, with_far(stage, serving, batch, StepTime(
         matrix=s * matrices,
         attention=s * layers * kernels_time(core, rates),
-        communication=layers * messages_time(stage.design, engine, work) + hand_over_time(stage.design, work),
+        communication=layers * messages_time(stage.design, engine, work) + handed_on,
         host=added + engine.host_step_time / pp + batch.sequences * engine.sequence_time,
     )))  # fmt: skip
 
@@ -168,18 +168,3 @@ def messages_time(design: Design, engine: Engine, work: StepWork) -> Scalar:
         jnp.where(s.time > 0.0, jnp.where(s.message.group.size <= link.domain, own(s.message), s.time), 0.0)
         for s in sent
     )
-
-
-def hand_over_time(design: Design, work: StepWork) -> Scalar:
-    """Seconds of a stage's share of the way through all of them: a hop at each border, and a gathering behind it."""
-    passed, gathered = work.hand_over
-    ((_, route),) = routed([passed], design.system)
-    (behind,) = send_all([gathered], design.software, design.system)
-    stages = design.mapping.pp  # the group of a pipeline has two members at least
-    hops = jnp.where(stages > 1.0, collectives.along(passed.size, route), 0.0)
-    return hops / stages + borders(design) * behind.time
-
-
-def borders(design: Design) -> Scalar:
-    """Borders between stages for each of them, ``(p - 1) / p``."""
-    return 1.0 - 1.0 / design.mapping.pp

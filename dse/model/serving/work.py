@@ -8,6 +8,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model.choice import least
+from dse.model.groups import strides
 from dse.model.layout import Layout, lay_out
 from dse.model.machine.rates import Rates, matrix_rate, rates_of
 from dse.model.serving.batch import Batch
@@ -42,7 +43,7 @@ class StepWork(NamedTuple):
     first_layer: tuple[Operator, ...]  # of a mixture of experts, with a dense feed-forward
     head: Operator
     messages: tuple[Message, ...]  # of a layer
-    hand_over: tuple[Message, ...]  # to the next stage
+    hand_over: tuple[Message, ...]  # of a pass, to the next stage
 
 
 def stage_of(design: Design) -> Stage:
@@ -106,7 +107,7 @@ def step_work(stage: Stage, ranks: Scalar, serving: Serving, batch: Batch, rerea
         first_layer=dense,
         head=head_operator(forward, layout, batch),
         messages=layer_messages(forward, layout, ranks),
-        hand_over=tuple(pipeline_messages(forward, layout)),
+        hand_over=hand_over_messages(forward, layout),
     )
 
 
@@ -273,3 +274,20 @@ def layer_messages(design: Design, layout: Layout, ranks: Scalar) -> tuple[Messa
         name="dispatch_and_combine", kind=MessageKind.all_to_all, group=experts.ep, size=sent, times=2.0, sums=False
     )
     return (*found, exchange)
+
+
+def hand_over_messages(design: Design, layout: Layout) -> tuple[Message, ...]:
+    """What a stage sends on in a pass: ``p`` of them have ``p - 1`` borders, of which few lie between domains.
+
+    A request meets each border once, where in training the slowest one sets the pace of all.
+    """
+    m = design.mapping
+    passed, gathered = pipeline_messages(design, layout)
+    a_domain = jnp.maximum(jnp.floor(design.system.scale_up.domain / strides(m)[1]), 1.0)
+    of_one = 1.0 / m.pp
+    domains = of_one * jnp.ceil(m.pp / a_domain)
+    return (
+        passed._replace(group=passed.group._replace(local=2.0), times=1.0 - domains),
+        passed._replace(name="stage_output_across", group=passed.group._replace(local=1.0), times=domains - of_one),
+        gathered._replace(times=gathered.times * (1.0 - of_one)),
+    )
