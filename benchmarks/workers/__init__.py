@@ -27,11 +27,11 @@ from benchmarks.rates.sweeps import LARGE_SWEEP
 #: What is kept of a billion designs.
 _KEEP = "top:10"
 
-#: Rounds of shards, workers, and workers of which one is killed, in turn.
-_ROUNDS = 3
-
 #: Times the designs of the sweep of a billion → how many values its ranges have.
 SIZES = {1: (15, 38, 31), 4: (15, 38, 124)}
+
+#: Times the designs → rounds of shards, workers, and workers of which one is killed, in turn.
+_ROUNDS = {1: 5, 4: 3}
 
 
 def measure() -> dict[str, Any]:
@@ -39,7 +39,7 @@ def measure() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         memory = memory_over_time(folder)  # compiles: the others find their programs
-        one = _timed(_run, folder, folder / "billion.toml", "one.nc")
+        one = _timed(_run, folder, _sweep(folder, 1), "one.nc")
         sizes, same = zip(*(_in_turn(folder, times) for times in SIZES), strict=True)
         return {
             "one_seconds": one, "one_rate": sizes[0]["designs"] / one, "sizes": sizes,
@@ -53,20 +53,27 @@ def _in_turn(folder: Path, times: int) -> tuple[dict[str, Any], bool]:
 
     The other result is whether all of them have written the same.
     """
-    sweep = folder / f"times-{times}.toml"
-    sweep.write_text(_by_step_time(_with_counts(LARGE_SWEEP.read_text(encoding="utf-8"), SIZES[times])))
+    sweep = _sweep(folder, times)
     shards, workers, killed = [], [], []
-    for i in range(_ROUNDS):
+    for i in range(_ROUNDS[times]):
         shards.append(_timed(_two_shards, folder, sweep, f"shards-{times}-{i}.nc"))
         workers.append(_timed(_run, folder, sweep, f"workers-{times}-{i}.nc", "--workers", "2"))
         killer = _Killer(workers[-1] / 2.0)
         killed.append(_timed(_run, folder, sweep, f"killed-{times}-{i}.nc", "--workers", "2", watch=killer))
     told = json.loads((folder / f"workers-{times}-0.json").read_text())
     return {
-        "designs": told["n_designs"], "start_seconds": told["seconds"]["start"], "shards_seconds": min(shards),
-        "workers_seconds": min(workers), "killed_seconds": min(killed), "workers_to_shards": _ratio(workers, shards),
-        "killed_to_shards": _ratio(killed, shards),
+        "designs": told["n_designs"], "rounds": _ROUNDS[times], "start_seconds": told["seconds"]["start"],
+        "shards_seconds": min(shards), "workers_seconds": min(workers), "killed_seconds": min(killed),
+        "workers_to_shards": _ratio(workers, shards), "killed_to_shards": _ratio(killed, shards),
     }, len({_digest(path) for path in folder.glob(f"*-{times}-*.nc")}) == 1  # fmt: skip
+
+
+def _sweep(folder: Path, times: int) -> Path:
+    """The sweep of a billion designs with so many times as many, by step time alone."""
+    path = folder / f"times-{times}.toml"
+    text = _with_counts(LARGE_SWEEP.read_text(encoding="utf-8"), SIZES[times])
+    path.write_text(_by_step_time(text), encoding="utf-8")
+    return path
 
 
 def _digest(path: Path) -> str:
@@ -74,11 +81,12 @@ def _digest(path: Path) -> str:
 
 
 def memory_over_time(folder: Path) -> dict[str, float]:
-    """Resident memory of one process that ranks a billion designs: its peak, and how fast it grows at the end."""
+    """Resident memory of one process on the larger sweep: its peak, and how fast it grows at the end.
+
+    A billion designs are ranked in less than half a minute, too short for a slope.
+    """
     found: dict[str, float] = {}
-    sweep = folder / "billion.toml"
-    sweep.write_text(_by_step_time(LARGE_SWEEP.read_text(encoding="utf-8")), encoding="utf-8")
-    _run(folder, sweep, "billion.nc", watch=found.update)
+    _run(folder, _sweep(folder, max(SIZES)), "memory.nc", watch=found.update)
     return found
 
 

@@ -16,7 +16,7 @@ _HEADER = ("what", "measured", "must be")
 
 def tables(found: dict[str, Any]) -> dict[str, str]:
     """Name → table."""
-    growth, (small, _) = found["memory_growth_bytes_per_second"], found["sizes"]
+    growth, (small, large) = found["memory_growth_bytes_per_second"], found["sizes"]
     rows = [
         ("one process", f"{found['one_seconds']:.1f} s", ""),
         *(row for size in found["sizes"] for row in _of_size(size)),
@@ -31,8 +31,9 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         f"Made by `python -m docs.make.many_machines docs/many_machines.md` (`make dist-bench`) on {found['date']}, "
         f"{found['cores']} cores, load {found['load']:.1f}: `sweeps/billion_designs.toml` by step time alone, "
         f"{small['designs']:,} designs and four times as many, with `--keep top:10`; programs kept, whole commands in "
-        "fresh processes. Shards, workers, and workers of which one is killed took three turns: seconds are those of "
-        "the fastest, ratios the medians of the turns. Memory is that of the billion designs, read each second."
+        "fresh processes. Shards, workers, and workers of which one is killed took "
+        f"{small['rounds']} turns on the smaller sweep and {large['rounds']} on the larger: seconds are those of the "
+        "fastest, ratios the medians of the turns. Memory is read each second, on the larger sweep."
     )
     return {"measured": f"{about}\n\n{table(_HEADER, rows, words=_HEADER)}"}
 

@@ -1,4 +1,4 @@
-"""A billion designs take no more memory than a million: it stays flat over time."""
+"""Billions of designs take no more memory than a million: it stays flat over time."""
 
 import pytest
 
@@ -11,7 +11,7 @@ def test_growth_is_of_the_later_two_thirds():
 
 
 @pytest.mark.slow
-def test_memory_is_flat_over_a_billion_designs(tmp_path):
+def test_memory_is_flat_over_billions_of_designs(tmp_path):
     found = workers.memory_over_time(tmp_path)
     assert found["memory_samples"] > 10
     assert found["memory_growth_bytes_per_second"] < 10e6 / 60.0
