@@ -9,6 +9,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -121,9 +122,23 @@ def _warm_up() -> None:
     xr.backends.list_engines()
 
 
+def _asked() -> bool:
+    """Whether a request waits on standard input: then drawing something else first would only take time."""
+    with contextlib.suppress(OSError, ValueError):  # not every system can tell of a pipe
+        return bool(select.select([sys.stdin], [], [], 0.0)[0])
+    return False
+
+
 def main() -> None:
     """Warm up, wait for the path of a results file on standard input, draw, print where."""
-    _warm_up()
+    sys.modules["dask"] = None  # type: ignore[assignment]  # where it is installed xarray takes a second to import it
+    import matplotlib.backends.backend_agg
+    import matplotlib.backends.backend_svg  # noqa: F401
+
+    from dse import plot  # noqa: F401
+
+    if not _asked():
+        _warm_up()
     request = sys.stdin.readline()
     if request:
         results, force = json.loads(request)

@@ -225,6 +225,35 @@ def _unit(name: str) -> _Amount:
     raise ValueError(name)
 
 
+# --- units of results -------------------------------------------------------------------------------------
+
+#: What products and quotients of the units of results are written as, where they are no plain product.
+_NAMED = {
+    "1": {}, "s-1": {"s": -1}, "W": {"J": 1, "s": -1}, "1/s/USD": {"s": -1, "USD": -1},
+    "USD/W": {"USD": 1, "J": -1, "s": 1}, "USD/(B/s)": {"USD": 1, "B": -1, "s": 1},
+}  # fmt: skip
+
+
+def combined(left: str, right: str, sign: int) -> str:
+    """The SI units of a product, or with a ``sign`` of -1 of a quotient.
+
+    >>> combined("J", "s", -1), combined("USD", "1", -1), combined("s", "s-1", 1), combined("kg", "USD", 1)
+    ('W', 'USD', '1', 'kg*USD')
+    """
+    (a, _), (b, _) = (_product(units.replace("s-1", "1/s"), 0) for units in (left, right))
+    found = dict(a.times(b, sign).exponents)
+    for name, exponents in _NAMED.items():
+        if found == exponents:
+            return name
+    powers = [("kg" if name == "g" else name, found[name]) for name in (*reversed(_BASE),) if name in found]
+    above, below = ([_power(name, abs(n)) for name, n in powers if n * way > 0] for way in (1, -1))
+    return "/".join(["*".join(above) or "1", *below])
+
+
+def _power(name: str, exponent: int) -> str:
+    return name if exponent == 1 else f"{name}^{exponent}"
+
+
 # --- errors -----------------------------------------------------------------------------------------------
 
 

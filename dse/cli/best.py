@@ -76,10 +76,13 @@ def _axes(best: Sequence[BestDesign]) -> tuple[list[Column], list[str]]:
 
 def _objective(summary: Summary) -> list[Column]:
     """The objective's value, where it is none of the usual columns."""
+    from dse.spec.expression import units_of
+
     text, study = summary.objective, summary.study
     if text in (shown.metric for shown in study.shown):
         return []
-    cells = [show.quantity(design.value, study.units.get(text, "1")) for design in summary.best]
+    units = units_of(text, study)
+    cells = [show.quantity(design.value, units) for design in summary.best]
     return [(text.replace("_", " ") if len(text) <= _LONGEST else "objective", cells)]
 
 

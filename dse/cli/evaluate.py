@@ -130,11 +130,24 @@ def _outside(made: Design, software: str, system: str, explained: Explanation) -
 
 
 def _cautions(made: Design, workload: str, software: str, explained: Explanation, study: Study) -> list[str]:
-    """That a sequence is longer than the model's context, and that a stack that serves only trains."""
+    """That a sequence is longer than the model's context, a stack that serves only trains, a domain is not filled."""
     from dse.calibrated import beyond_context, lookup_of, without_engine
 
     engines = without_engine([software]) if study.name == "serving" else ""
-    return [told for told in (beyond_context(workload, lookup_of(made, explained.metrics)), engines) if told]
+    context = beyond_context(workload, lookup_of(made, explained.metrics))
+    return [told for told in (context, engines, _unfilled(made)) if told]
+
+
+def _unfilled(design: Design) -> str:
+    """That devices of the last node or rack stay unused, in words; empty where all are used."""
+    devices, domain = float(design.system.n_devices), float(design.system.scale_up.domain)
+    unused = -devices % domain
+    if devices < domain or not unused:
+        return ""
+    return (
+        f"{devices:,.0f} devices leave {unused:.0f} of the last node or rack of {domain:.0f} unused: bought whole, "
+        f"they cost {100.0 * unused / devices:.2g} % more than stands here"
+    )
 
 
 def _check_read(path: str, name: str, study: Study) -> None:

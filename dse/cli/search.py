@@ -176,5 +176,7 @@ def _print_best(out: Console, found: Outcome, study: Study) -> None:
 
 
 def _value(text: str, value: float, study: Study) -> str:
-    """An objective with the units of its metric."""
-    return show.quantity(value, study.units[text]) if text in study.units else show.digits(value)
+    """An objective with its units."""
+    from dse.spec.expression import units_of
+
+    return show.quantity(value, units_of(text, study))

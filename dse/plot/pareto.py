@@ -31,6 +31,7 @@ from dse.plot.style import (
 )
 from dse.quantities import GIB, scale, settings
 from dse.spec import search, sweep
+from dse.spec.expression import Expression
 from dse.studies import of_metrics
 from dse.sweep.results.rebuilding import SPECIFICATION
 
@@ -77,20 +78,18 @@ def front_of(results: xr.Dataset) -> tuple[xr.Dataset, list[Objective]] | None:
         return known[name].values
 
     objectives = [
-        _objective(one.expression.text, np.asarray(one.expression(lookup)), one.sign, known)
+        _objective(one.expression, np.asarray(one.expression(lookup)), one.sign, known)
         for one in spec.objectives
         if set(one.expression.names) <= set(known)
     ]
     return (found, objectives) if len(objectives) > 1 and "design" in found.sizes else None
 
 
-def _objective(text: str, values: np.ndarray, sign: float, known: dict[str, xr.Variable]) -> Objective:
-    more = "" if sign > 0.0 else ", more is better"
-    if text not in known:
-        return Objective(text.replace("_", " ") + more, values, sign)
-    variable = xr.DataArray(known[text], name=text)
-    factor, units = scale(float(np.nanmedian(values)), variable.attrs.get("units", "1"))
-    return Objective(axis_label(variable, units) + more, values * factor, sign)
+def _objective(expression: Expression, values: np.ndarray, sign: float, known: dict[str, xr.Variable]) -> Objective:
+    factor, units = scale(float(np.nanmedian(values)), expression.units)
+    about = known[expression.text].attrs if expression.text in known else {}
+    label = axis_label(xr.DataArray(values, name=expression.text, attrs=about), units)
+    return Objective(label if sign > 0.0 else f"{label}, more is better", values * factor, sign)
 
 
 def _objectives(kept: xr.Dataset, objectives: list[Objective]) -> Figure:

@@ -152,7 +152,7 @@ def _metrics(results: xr.Dataset, study: Study, spec: SweepSpec | None) -> Itera
     for one in objectives:
         values = _expression(results, one, total)
         if one.expression.text not in results and values is not None:
-            about = {"long_name": f"objective: {one.expression.text}"}
+            about = {"long_name": f"objective: {one.expression.text}", "units": one.expression.units}
             yield one.expression.text, _metric(one.expression.text, values, about, senses)
 
 

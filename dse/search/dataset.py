@@ -53,7 +53,7 @@ def _history(problem: Problem, found: list[MethodResult]) -> dict[str, Variable]
         best[i, :, :steps] = np.where(feasible, first.sign * history["objectives"][:, :, 0], np.nan).T
         violation[i, :, :steps] = history["violation"].T
         share[i, :, :steps] = (np.cumsum(history["feasible"], axis=0) / done[:, None]).T
-    dims, units = ("searcher", "seed", "step"), first.expression.study.units.get(first.expression.text, "1")
+    dims, units = ("searcher", "seed", "step"), first.expression.units
     no_units = {"units": "1"}
     return {
         "evaluations": Variable(

@@ -261,5 +261,5 @@ def _progress(
     return SearchProgress(
         method=name, share=share, rate=(done.steps - first) * a_step / max(seconds, 1e-9),
         evaluations=done.steps * a_step, best=objective.sign * float(values.min()) if len(values) else None,
-        objective=objective.expression.text, units=task.study.units.get(objective.expression.text, "1"),
+        objective=objective.expression.text, units=objective.expression.units,
     )  # fmt: skip

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dse import catalog, renamed
-from dse.designs import leaf_value
+from dse.designs import known_leaves, leaf_value
 from dse.errors import InputError
 from dse.spec.axes import find_leaf
 from dse.study import Lookup, Study
@@ -83,6 +83,16 @@ class Expression:
         if len(place) != 1 or not isinstance(sides[1 - place[0]], ast.Constant):
             return None
         return self.names[0], upper == (place[0] == 0)
+
+    @property
+    def units(self) -> str:
+        """SI units of the value; "1" of what has none, and of a sum of unlike things.
+
+        >>> from dse.study_training import TRAINING
+        >>> parse("run_cost / goodput_fraction", "objective", TRAINING).units
+        'USD'
+        """
+        return _Reading(self.study, lambda _: 1.0, self.where).units(_tree(self.text)) or "1"
 
     def __call__(self, lookup: Lookup) -> Value:
         """The value, with ``lookup(name)`` for leaves and metrics: scalars, arrays or tracers alike."""
@@ -142,6 +152,11 @@ def parse(text: Any, where: str, study: Study) -> Expression:
     return Expression(text, tuple(names), study, where)
 
 
+def units_of(text: str, study: Study) -> str:
+    """SI units of an objective that results tell in words."""
+    return parse(text, "objective", study).units
+
+
 def _check_shares(node: ast.Compare, study: Study, where: str) -> None:
     """That a share (a metric with an upper bound) is compared with a number that it can have."""
     for pair in itertools.pairwise((node.left, *node.comparators)):
@@ -182,6 +197,22 @@ class _Reading:
         if dotted is not None:
             return self.lookup(self._full_name(dotted))
         raise InputError(self.where, repr(ast.unparse(node)), _ALLOWED, "use only these")
+
+    def units(self, node: ast.expr) -> str | None:
+        """The SI units of one node; None of a constant, which has those of what it is added to."""
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            return self.units(node.operand)
+        if isinstance(node, ast.BinOp):
+            left, right = self.units(node.left), self.units(node.right)
+            if isinstance(node.op, ast.Mult | ast.Div):
+                sign = 1 if isinstance(node.op, ast.Mult) else -1
+                return catalog.combined(left or "1", right or "1", sign) if left or right else None
+            return left or right if left == right or not (left and right) else "1"
+        dotted = _dotted(node)
+        if dotted is None:
+            return "1" if _is_boolean(node) else None
+        name = self._full_name(dotted)
+        return self.study.units.get(name) or known_leaves()[name]["units"]
 
     def excess(self, node: ast.expr, wanted: bool) -> Scalar:
         """By how much a node fails to be ``wanted``."""

@@ -165,10 +165,8 @@ class _Tally:
         if self._report:
             best = self._objective.sign * float(self._best) if np.isfinite(self._best) else None
             expression, seconds = self._objective.expression, self._seconds()
-            units = expression.study.units.get(expression.text, "1")
-            self._report(
-                Progress(self.done, self.total, seconds, self._feasible, best, expression.text, self.resumed, units)
-            )
+            told = (best, expression.text, self.resumed, expression.units)
+            self._report(Progress(self.done, self.total, seconds, self._feasible, *told))
 
     def _seconds(self) -> float:
         return max(time.perf_counter() - self._began - (_compiling() - self._compiled), 1e-9)

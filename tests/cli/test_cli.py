@@ -499,3 +499,9 @@ def test_a_number_without_its_unit_is_told_how_it_was_read(command):
     ended = command("evaluate", "-w", "gpt-3-13b", "-s", "selene", *settings, "--json")
     assert ended.err == "power.tdp = 300 has no unit: read as 300 W\n"
     assert json.loads(ended.out)["design"]["system.accelerator.power.tdp"] == 300.0
+
+
+def test_devices_of_a_node_that_stay_unused_are_told(command):
+    told = command("evaluate", "-w", "llama-3-70b", "-s", "eos", "-n", "68", "--set", "dp=68").out
+    assert "68 devices leave 4 of the last node or rack of 8 unused: bought whole, they cost 5.9 % more" in told
+    assert "unused" not in command("evaluate", "-w", "llama-3-70b", "-s", "eos", "-n", "64", "--set", "dp=64").out

@@ -104,6 +104,21 @@ def test_what_a_share_can_be_is_accepted(text):
     assert parse(text, "here", TRAINING).is_comparison
 
 
+@pytest.mark.parametrize(
+    ("text", "units"),
+    [
+        ("step_time", "s"), ("2 * step_time + 1", "s"), ("-step_time", "s"), ("step_time / 2", "s"),
+        ("run_cost / goodput_fraction", "USD"), ("energy_per_step / step_time", "W"),
+        ("tokens_per_second * run_time", "1"),
+        ("peak_memory - memory.capacity", "B"), ("step_time + energy_per_step", "1"), ("1 / step_time", "s-1"),
+        ("step_time * step_time", "s^2"), ("run_cost * step_time / energy_per_step", "USD/W"), ("tp * pp", "1"),
+        ("memory.bandwidth / peak_memory", "s-1"), ("2 * 3", "1"), ("tp <= 8", "1"),
+    ],
+)  # fmt: skip
+def test_units_follow_from_those_of_the_names(text, units):
+    assert parse(text, "objective", TRAINING).units == units
+
+
 def test_misspelt_name_is_suggested():
     with pytest.raises(InputError, match="did you mean 'peak_memory'"):
         parse("peak_memry < 3", "here", TRAINING)

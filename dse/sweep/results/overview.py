@@ -6,7 +6,6 @@ They are along dimensions of their own and stand apart from the designs: :func:`
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
 
@@ -48,7 +47,8 @@ def _best_by_axis(grid: Grid, least: np.ndarray) -> dict[str, Variable]:
             best = np.where(np.isfinite(row), np.float32(objective.sign) * row, np.float32(np.nan))
             which = "least" if objective.sign > 0 else "largest"
             about = f"{which} {objective.expression.text} of the feasible designs by {axis.name}, missing where none is"
-            found[f"best_{name}_{along}"] = Variable((along,), best, _units(objective) | {"long_name": about})
+            attrs = {"units": objective.expression.units, "long_name": about}
+            found[f"best_{name}_{along}"] = Variable((along,), best, attrs)
     return found
 
 
@@ -62,13 +62,6 @@ def _histograms(grid: Grid, part: Part) -> dict[str, Variable]:
         about = f"feasible designs by {text}; the first and the last bin also hold what lies beyond"
         found[f"count_by_{name}"] = Variable(along, counts, {"units": "1", "long_name": about})
         for word, values, bound in (("from", edges[:-1], "least"), ("to", edges[1:], "just above the largest")):
-            attrs = _units(objective) | {"long_name": f"{bound} {text} of a bin"}
+            attrs = {"units": objective.expression.units, "long_name": f"{bound} {text} of a bin"}
             found[f"bin_of_{name}_{word}"] = Variable(along, values, attrs)
     return found
-
-
-def _units(objective: Objective) -> dict[str, Any]:
-    """The units of an objective that is a metric; those of an expression are not known."""
-    expression = objective.expression
-    units = expression.study.units.get(expression.text)
-    return {"units": units} if units else {}
