@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import dse
 from dse import calibrated, catalog
 from dse.calibrate import ranges
+from dse.calibrate.engines import tells_of_engine
 from dse.catalog.schema import EXTENTS
 from dse.cli import app
 from dse.errors import InputError
@@ -19,6 +20,7 @@ from dse.measured.columns import WRITTEN
 from dse.measured.comparison import outside
 from dse.measured.prediction import Prediction
 from dse.measured.table import read_cases
+from dse.model.work.parameters import parameter_count
 from dse.spec import sweep as specs
 from tests.sweep import toy
 
@@ -139,6 +141,13 @@ def test_a_calibration_writes_what_its_rows_cover(tmp_path):
     assert found.value("calibrated.accelerators") == ("h100-sxm-80gb",)
     assert found.value("calibrated.parameters")[0] == pytest.approx(8.03e9, rel=0.01)
     assert found.value("flash_slowdown") == catalog.entry("software", "nemo").value("flash_slowdown")
+
+
+def test_rows_that_no_engine_is_fitted_to_are_in_no_range():
+    nemotron, llama = (catalog.workload(name) for name in ("nemotron-nano-9b-v2", "llama-3-8b"))
+    assert not tells_of_engine("ML.ENERGY_v3", nemotron)  # layers with a state
+    assert not tells_of_engine("MLPerf Inference v5.0", llama) and tells_of_engine("ML.ENERGY_v3", llama)
+    assert calibrated.ranges("vllm-2025")["parameters"][0] > parameter_count(nemotron)
 
 
 @pytest.mark.parametrize("text", ["[8, 1]", "[1]", "3", "[0, 1]", '["a", "b"]', "[1, nan]"])

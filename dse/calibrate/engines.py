@@ -28,7 +28,7 @@ from dse.measured.prediction import alike, evaluate_stack
 from dse.measured.serving import METRICS, SIGN
 from dse.measured.uncertainty import SERVED
 from dse.study_serving import SERVING
-from dse.types import Design, Engine
+from dse.types import Design, Engine, Workload
 from dse.types.fields import field_metadata
 
 #: What is fitted of an engine: prior, spread of its logarithm, physical range. Single products of 8 bits reach 0.88 of
@@ -151,10 +151,14 @@ def read(tables: Sequence[str | Path]) -> list[EngineRows]:
 
 
 def is_fitted(c: comparison.Comparison) -> bool:
-    """Whether a figure tells of an engine: layers with a state have kernels of their own, and one source."""
-    listed = SIGN in c.measurement.row.cells and not c.source.startswith(_UNLISTED)
-    told = listed and c.skip is None and c.metric in METRICS and c.metric not in _UNFITTED
-    return told and c.prediction.chosen.workload.recurrent is None
+    """Whether a figure tells of an engine."""
+    told = SIGN in c.measurement.row.cells and c.skip is None and c.metric in METRICS and c.metric not in _UNFITTED
+    return told and tells_of_engine(c.source, c.prediction.chosen.workload)
+
+
+def tells_of_engine(source: str, workload: Workload) -> bool:
+    """Whether rows of a source and a model do: layers with a state have kernels of their own."""
+    return not source.startswith(_UNLISTED) and workload.recurrent is None
 
 
 def rows_of(stack: str, compared: Sequence[comparison.Comparison]) -> EngineRows:

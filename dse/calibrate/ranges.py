@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dse.calibrate import writing
+from dse.calibrate.engines import tells_of_engine
 from dse.calibrate.steps import fitted_as
 from dse.calibrated import OF_TRAINING, QUANTITIES
 from dse.designs import leaf
@@ -63,7 +64,8 @@ def _rows(table: str | Path) -> Iterator[Covered]:
     lookup = Lookup()
     if serving.is_table(table):
         for case, one in serving.designs(serving.read(table), lookup):
-            yield Covered(one.stack, [one.design], accelerator_of(case.row))
+            if tells_of_engine(case.row.source, one.design.workload):
+                yield Covered(one.stack, [one.design], accelerator_of(case.row))
         return
     for case in read_cases(table):
         try:
