@@ -29,6 +29,7 @@ from dse.measured import (
 )
 from dse.measured.names import accelerator_of
 from dse.measured.prediction import peak_rate
+from dse.measured.serving_rows import has_energy
 from dse.measured.uncertainty import Interval
 
 #: Metrics that ``predict`` adds as ``pred_<metric>`` columns.
@@ -345,7 +346,7 @@ def _interval(prediction: Prediction, metric: str, value: float, half_width: flo
 
 def _metrics(prediction: Prediction) -> Sequence[str]:
     """Metrics that a row of this kind of table gets columns of."""
-    if energy.SIGN in prediction.case.row.cells and not serving.has_energy(prediction.case.row):
+    if energy.SIGN in prediction.case.row.cells and not has_energy(prediction.case.row):
         return energy.METRICS
     if serving.SIGN in prediction.case.row.cells:
         return serving.METRICS

@@ -19,6 +19,7 @@ from dse.designs import design, replace
 from dse.errors import InputError
 from dse.measured import serving
 from dse.measured.prediction import Prediction, evaluate_many
+from dse.measured.serving_rows import has_energy
 from dse.measured.table import Case, Meaning, Measurement, Row, Skip, group_rows, read_table
 from dse.types import Design
 
@@ -96,8 +97,8 @@ def _study_case(rows: list[Row], reference: list[Row]) -> StudyCase:
 
 def predict_table(path: str | Path) -> list[Prediction]:
     """A prediction of every configuration of a table: studies in order, then what served."""
-    return _predict([one for one in read(path) if not serving.has_energy(one.case.row)]) + serving.predict(
-        [case for case in serving.read(path) if serving.has_energy(case.row)]
+    return _predict([one for one in read(path) if not has_energy(one.case.row)]) + serving.predict(
+        [case for case in serving.read(path) if has_energy(case.row)]
     )
 
 

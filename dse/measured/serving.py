@@ -1,26 +1,17 @@
-"""Measured serving: one row, with what its source is known to mean, to the design that served.
-
-A figure of a benchmark of an engine means what its source measured: lengths that were drawn below their nominal ones,
-prompts that all came at once, sequences that ran rather than a limit. These conventions stand here, each once.
-"""
+"""Measured serving: tables of it, and what the model says of their rows (:mod:`dse.measured.serving_rows`)."""
 
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
-from dse.errors import InputError
-from dse.measured.cells import Cells
-from dse.measured.mappings import PRECISIONS, precision
 from dse.measured.names import Lookup
 from dse.measured.prediction import Prediction, evaluate_many
-from dse.measured.table import Case, Meaning, Measurement, Row, Skip, group_rows, measurement, read_table
+from dse.measured.serving_rows import Served, completed, twins_of
+from dse.measured.table import Case, Meaning, Measurement, Skip, group_rows, measurement, read_table
 from dse.study_serving import SERVING
-from dse.types import Design, Engine, ExpertMapping, Load, Mapping, Precision, Requests, Serving, paths
-from dse.types.paths import build
+from dse.types import Design, Engine, Load, paths
 
 #: Column that gives tables of serving away.
 SIGN = "isl"
@@ -57,91 +48,15 @@ MEANINGS = {
     "mfu": Meaning("mfu", "mfu", skip="a utilisation, beside the time that it is of"),
 }
 
-#: What of a name is the checkpoint's, not the shape's.
-_CHECKPOINT = re.compile(r"-(instruct|thinking|it|hf|v0\.\d|\d{4}|fp8|nvfp4)(?=-|$)", re.IGNORECASE)
-
-#: Releases of a shape under other names: prefix → name in the catalogue.
-_SHAPES = {
-    "Meta-": "", "codegemma-1.1-2b": "gemma-2b", "codegemma-7b": "gemma-7b", "CodeLlama-13b-hf": "llama-2-13b",
-    "CodeLlama-70b-hf": "llama-2-70b", "DeepSeek-R1-0528": "deepseek-v3",
-}
-
-#: InferenceX draws lengths evenly between 0.8 and 1.0 of what it states, and sends ten times as many requests as are
-#: in flight, the first of them all at once: these are a tenth of the mean.
-_DRAWN, _OPENING = 0.9, 0.1
-#: Sources whose clients do so.
-_BURSTS = ("InferenceX", "aiconfigurator_silicon")
-
 #: Requests of a run of ML.ENERGY v2: throughput times the time of a token falls below the sequences that run by one
 #: more for each so many of them, as a run that starts empty and ends empty would have it. It takes at most so many
 #: times as long as its mean answer: with all requests in flight at once its longest one.
 _RUN, _LONGEST = 800.0, 2.0
 
-#: Sources that measure energy: by the counters of the devices (NVML), without hosts and facility.
-_COUNTERS = "ML.ENERGY"
-
-#: Mean tokens of a prompt by task of the ML.ENERGY benchmark, which its rows do not state.
-_PROMPTS = {
-    "ML.ENERGY_v2": {"chat": 376.0, "code": 87.0},
-    "ML.ENERGY_v3": {"lm-arena-chat": 133.0, "gpqa": 212.0},
-}
-
-#: Mean tokens of a prompt of the MLPerf tasks whose lengths its rules publish, from memory; by model.
-_MLPERF = "MLPerf"
-_MLPERF_PROMPTS = {"Llama-2-70B": 294.0, "Llama-3.1-405B": 9428.0, "DeepSeek-V3": 800.0}
-#: Share of the memory that its mappings, which no row lists, are taken to give to weights at most.
-_MLPERF_WEIGHTS = 0.62
-
-#: Drafts of rows that run multi-token prediction, and how often one is right: 2.3 tokens a step.
-_DRAFTS, _ACCEPTED = 3.0, 0.63
-
-#: Sources whose engine kept and read the whole cache of windowed layers (a long prompt of Mistral shows it).
-_WHOLE_CACHES = "TensorRT-LLM_v0"
-
-#: Models whose own format is MXFP4, whatever a row calls it: it computes in 16 bits.
-_MXFP4 = re.compile("gpt-oss", re.IGNORECASE)
-
-#: Engines that keep keys and values in 8 bits where the weights are in 8 or 4.
-#: All do where the weights are in 4.
-_NARROW_CACHE = re.compile("trtllm|tensorrt", re.IGNORECASE)
-
-
-class Unusable(NamedTuple):
-    """Rows that do not measure what they say: those of which all columns match, and why."""
-
-    cells: dict[str, str]  #: column → pattern of its whole text
-    why: str
-
-
-UNUSABLE = (
-    Unusable(dict(source="InferenceX.*", model="GPT-OSS-120B", gpu="H100.*", batch="512"), "beats a perfect roofline"),
-    Unusable(
-        dict(source="aiconfigurator_silicon", framework="vllm 0.12.0", gpu="H200.*", model="Llama-3-8B"),
-        "its prompts would be computed above the peak rate",
-    ),
-    Unusable(
-        dict(source="aiconfigurator_silicon", framework="vllm 0.12.0", gpu="H200.*", model="Qwen3-235B-A22B"),
-        "twice the roofline at any concurrency: another limit was measured",
-    ),
-    Unusable(
-        dict(source="ML.ENERGY_v3", gpu="B200.*", n_gpus="1", note=".*task gpqa.*"), "stalls of the host of 11 to 25 ms"
-    ),
-    Unusable(dict(note=".*task sourcegraph-fim.*"), "lengths of its prompts are not known"),
-    Unusable(dict(source="ML.ENERGY_v1"), "one request at a time through Hugging Face generate: no engine that serves"),
-    Unusable(dict(batch_kind="MLPerf (Server|Interactive)"), "limits of latency decide, which its rows do not state"),
-    Unusable(dict(source="MLPerf.*", gpu="MI325X", n_gpus="24|48"), "two chips in one system"),
-    Unusable(dict(source="Pope2022.*"), "partitions of weights and activations by layer are not modelled"),
-)  # fmt: skip
-
 
 def is_table(path: str | Path) -> bool:
     """Whether a file is a table of serving."""
     return SIGN in read_table(path)[0]
-
-
-def has_energy(row: Row) -> bool:
-    """Whether a row of a table of energy is of what served."""
-    return row.source.startswith(_COUNTERS)
 
 
 def read(path: str | Path) -> list[Case]:
@@ -152,19 +67,11 @@ def read(path: str | Path) -> list[Case]:
     ]
 
 
-class Served(NamedTuple):
-    """The design of a row, what was completed, and the stack."""
-
-    design: Design
-    completed: dict[str, str]
-    stack: str
-
-
 def designs(cases: Sequence[Case], lookup: Lookup | None = None) -> Iterator[tuple[Case, Served]]:
     """The configurations that are designs, with these; nothing is evaluated."""
-    lookup, twins = lookup or Lookup(), _twins(cases)
+    lookup, twins = lookup or Lookup(), twins_of(cases)
     for case in cases:
-        one = _complete(case, lookup, twins)
+        one = completed(case, lookup, twins)
         if isinstance(one, Served):
             yield case, one
 
@@ -180,8 +87,8 @@ def predict(cases: Sequence[Case], lookup: Lookup | None = None) -> list[Predict
     A measured latency below, or a rate above, what perfect kernels and an engine without cost would take is skipped.
     """
     lookup = lookup or Lookup()
-    twins = _twins(cases)
-    found: list[Served | Skip] = [_complete(case, lookup, twins) for case in cases]
+    twins = twins_of(cases)
+    found: list[Served | Skip] = [completed(case, lookup, twins) for case in cases]
     designs = [one.design for one in found if isinstance(one, Served)]
     metrics, best = (evaluate_many(many, SERVING) for many in (designs, [perfect(d) for d in designs]))
     predictions, index = [], 0
@@ -236,6 +143,7 @@ def _believed(measured: Measurement, bound: dict[str, float]) -> Measurement:
 #: Times its memory that a device has in a bound: what a row's engine keeps in it is not known.
 _AMPLE = 16.0
 
+
 def perfect(design: Design) -> Design:
     """The design with kernels and links at their rates, and an engine that costs nothing beside them."""
     accelerator = design.system.accelerator
@@ -265,218 +173,6 @@ def perfect(design: Design) -> Design:
             software, experts=dataclasses.replace(software.experts, grouped_efficiency=1.0)
         )
     return dataclasses.replace(design, workload=workload, system=system, software=software)
-
-
-# One row
-
-
-def _complete(case: Case, lookup: Lookup, twins: dict[int, bool]) -> Served | Skip:
-    try:
-        return complete(case.row, lookup, twins.get(id(case)))
-    except Skip as skip:
-        return skip
-
-
-def complete(row: Row, lookup: Lookup, twin: bool | None = None) -> Served:
-    """The design of a row. ``twin``: of a row listed as DeepSeek-R1 whether an equal one is listed as DeepSeek-V3.
-
-    R1 has the shape of V3: an equal row counts once, and one that differs drafts tokens.
-    """
-    for unusable in UNUSABLE:
-        if all(re.fullmatch(pattern, row.get(column)) for column, pattern in unusable.cells.items()):
-            raise Skip("unusable row", unusable.why)
-    if twin:
-        raise Skip("counted once", "an equal row is listed as DeepSeek-V3")
-    cells = Cells(row)
-    shape = _workload_slug(cells, lookup)
-    stack = _stack(cells, lookup)
-    workload = lookup.workload(shape)
-    system = _system(cells, lookup)
-    devices, tp, pp, dp = _degrees(cells)
-    if row.source.startswith(_MLPERF):
-        tp, dp = _of_mlperf(cells, workload.experts is not None, float(system.accelerator.memory.capacity), devices)
-    system = dataclasses.replace(system, n_devices=devices)
-    if row.source.startswith(_COUNTERS):
-        system = dataclasses.replace(system, host_power=0.0, pue=1.0)
-    requests = _requests(cells)
-    code, expert_bytes = _formats(cells, workload.experts is not None)
-    narrow = code in (Precision.fp8, Precision.fp8_block, Precision.fp4) or expert_bytes > 0.0
-    four = expert_bytes > 0.0 or code == Precision.fp4
-    stated = {"cache_bytes": 1.0 if four or (narrow and _NARROW_CACHE.search(row.get("framework"))) else 2.0}
-    if row.source.startswith("InferenceX") and workload.latent is not None:
-        stated |= _of_inferencex(cells)
-    if twin is False:
-        stated |= {"drafts": cells.complete("drafts", _DRAFTS), "acceptance": _ACCEPTED}
-    serving = dataclasses.replace(
-        build(Serving, lookup.serving_defaults(stack)), expert_bytes=expert_bytes, **stated
-    )
-    software, experts = lookup.software(stack), None
-    if software.engine is None:
-        raise Skip("stack that does not serve", f"{stack} has no [engine]")
-    if cells.text("batch_kind") == "max_num_seqs":  # the engine's own limit, above what runs
-        most = max(float(software.engine.most_sequences), float(requests.concurrency))
-        software = dataclasses.replace(software, engine=dataclasses.replace(software.engine, most_sequences=most))
-    if workload.experts is not None:
-        experts = _experts(cells, tp, dp)
-        if row.source.startswith(_MLPERF):
-            experts = dataclasses.replace(experts, ep=tp * dp, etp=1.0)
-        software = dataclasses.replace(software, experts=lookup.expert_kernels(stack))
-    mapping = Mapping(
-        tp=tp, pp=pp, dp=dp, cp=1.0, micro_batch=1.0, virtual_stages=1.0, recompute=0.0, recompute_share=1.0,
-        sequence_parallel=0.0, zero_stage=0.0, overlap_dp=0.0, overlap_tp=0.0, placement=0.0, precision=code,
-        experts=experts, serving=serving,
-    )  # fmt: skip
-    if row.source.startswith(_WHOLE_CACHES):
-        workload = dataclasses.replace(workload, local_layers=0.0)
-    workload = dataclasses.replace(workload, requests=requests)
-    return Served(Design(workload=workload, system=system, software=software, mapping=mapping), cells.completed, stack)
-
-
-def _of_inferencex(cells: Cells) -> dict[str, float]:
-    """What InferenceX sets of engines that serve DeepSeek's models (its recipes, from memory).
-
-    TensorRT-LLM has steps of one prompt beside those that decode; SGLang looks for new requests every 10 steps, of 16
-    requests and more every 30.
-    """
-    batch, framework = cells.number("batch", "concurrency") or 1.0, cells.text("framework")
-    if framework.startswith("sglang"):
-        return {"admission_steps": 30.0 if batch >= 16.0 else 10.0}
-    return {"chunk": (cells.number("isl") or 1.0) + batch} if framework.startswith("trtllm") else {}
-
-
-def _workload_slug(cells: Cells, lookup: Lookup) -> str:
-    name = cells.text("model", "workload")
-    if not name:
-        raise Skip("unknown shape", "no model named")
-    plain = next((new or name.removeprefix(old) for old, new in _SHAPES.items() if name.startswith(old)), name)
-    found = lookup.resolve("workload", plain) or lookup.resolve("workload", _CHECKPOINT.sub("", plain))
-    if not found:
-        raise Skip("unknown shape", lookup.suggestion("workload", name))
-    return found
-
-
-def _system(cells: Cells, lookup: Lookup) -> Any:
-    device, named = cells.text("gpu", "accelerator"), cells.text("system")
-    slug = named or lookup.resolve("accelerator", device)
-    if not slug:
-        raise Skip("device not in the catalogue", lookup.suggestion("accelerator", device))
-    try:
-        return lookup.system(slug)
-    except InputError as error:
-        raise Skip("device not in the catalogue", str(error.got)) from None
-
-
-def _stack(cells: Cells, lookup: Lookup) -> str:
-    """The engine: as named, else that of the source, else the framework by its name or its first word."""
-    named, framework = cells.text("software"), cells.text("framework")
-    if named:
-        return lookup.resolve("software", named) or named
-    found = lookup.by_source("software", cells.row.source, note=framework)
-    words = [framework, framework.split(" ")[0]] if framework else []
-    found = found or next((slug for word in words if (slug := lookup.resolve("software", word))), "")
-    if not found and framework:
-        raise Skip("framework not in the catalogue", lookup.suggestion("software", framework))
-    return found or cells.complete("software", "vllm")
-
-
-def _degrees(cells: Cells) -> tuple[float, float, float, float]:
-    """Devices, tp, pp and the ranks that decode apart.
-
-    Where tp and dp are 1 on several devices, attention is split over them: the experts alone are stated.
-    """
-    tp, pp, dp, devices = (cells.count(name) for name in ("tp", "pp", "dp", "n_gpus"))
-    pp = pp or 1.0
-    if devices is None:
-        devices = (tp or 1.0) * pp * (dp or 1.0)
-    if tp is None or (tp == 1.0 and dp == 1.0 and pp == 1.0 and devices > 1.0):
-        tp = cells.complete("tp", devices / (pp * (dp or 1.0)))
-    dp = dp if dp and dp * tp * pp == devices else devices / (tp * pp)
-    if dp != int(dp):
-        raise Skip("tp x pp does not divide the devices", f"{tp:g} x {pp:g} of {devices:g} devices")
-    return devices, tp, pp, dp
-
-
-def _of_mlperf(cells: Cells, mixture: bool, capacity: float, devices: float) -> tuple[float, float]:
-    """(tp, dp) that a row of MLPerf does not list: as few devices as hold the weights, attention apart of mixtures."""
-    if mixture:
-        return cells.complete("tp", 1.0), devices
-    size = 1e9 * (cells.number("params_B") or 0.0) * (0.5625 if "fp4" in cells.text("precision").lower() else 1.0)
-    tp = next((n for n in (1.0, 2.0, 4.0, 8.0, 16.0) if size <= _MLPERF_WEIGHTS * n * capacity), devices)
-    return cells.complete("tp", tp), devices / tp
-
-
-def _experts(cells: Cells, tp: float, dp: float) -> ExpertMapping:
-    """Experts over the ranks that a row states, each of them over those that are left."""
-    ep = min(cells.count("ep") or 1.0, tp * dp)
-    return ExpertMapping(ep=ep, etp=cells.count("etp") or tp * dp / ep)
-
-
-def _formats(cells: Cells, mixture: bool) -> tuple[float, float]:
-    """(precision, bytes of a weight of experts where these have a format of their own).
-
-    Checkpoints of mixtures in 4 bits quantise their experts; of NVFP4 ones the rest is read as of 8 bits, between the
-    releases that left the attention in 16 and those that did not.
-    """
-    text = cells.text("precision").lower().rstrip("?")
-    four = {"fp4": 0.5625, "nvfp4": 0.5625, "mxfp4": 0.53125, "int4": 0.53125, "uint4": 0.53125}
-    if text in four and (mixture or text not in PRECISIONS):
-        recipe = Precision.bf16 if text == "mxfp4" or _MXFP4.search(cells.text("model")) else Precision.fp8
-        return float(recipe), four[text] if mixture else 0.0
-    return precision(cells), 0.0
-
-
-def _requests(cells: Cells) -> Requests:
-    """What was asked, by the conventions of the source."""
-    source, kind = cells.row.source, cells.text("batch_kind").lower()
-    batch = cells.number("batch", "concurrency")
-    prompt, answer = cells.number("isl", least=0.5), cells.number("osl", least=0.5)
-    note = cells.text("note")
-    if source.startswith("InferenceX") and prompt and answer:
-        prompt, answer = _DRAWN * prompt, _DRAWN * answer
-    burst = _OPENING if source.startswith(_BURSTS) else 0.0
-    task = re.search(r"task ([\w-]+)", note)
-    if prompt is None and source.startswith(_MLPERF) and cells.text("model") in _MLPERF_PROMPTS:
-        prompt = cells.complete("isl", _MLPERF_PROMPTS[cells.text("model")])
-    if prompt is None and source in _PROMPTS and task and task[1] in _PROMPTS[source]:
-        prompt = cells.complete("isl", _PROMPTS[source][task[1]])
-    running = re.search(r"mean running batch ([\d.]+)", note)
-    if running:
-        batch = cells.complete("batch", float(running[1]))
-    if prompt is None:
-        raise Skip("no length of prompts stated")
-    if answer is None:
-        raise Skip("no length of answers stated")
-    load = _load(source, kind)
-    if batch is None and load is not Load.offline:
-        raise Skip("no concurrency stated")
-    return Requests(
-        prompt_tokens=prompt, output_tokens=max(answer, 1.0), concurrency=batch or 1.0, load=float(load), burst=burst
-    )
-
-
-def _load(source: str, kind: str) -> Load:
-    if source.startswith("lmdeploy") or "waves" in kind:
-        return Load.waves
-    if "static" in kind:
-        return Load.static
-    return Load.offline if "in-flight" in kind or "offline" in kind else Load.concurrency
-
-
-# DeepSeek-R1 and -V3
-
-
-def _twins(cases: Sequence[Case]) -> dict[int, bool]:
-    """Of cases of InferenceX listed as DeepSeek-R1, whether one that is listed as DeepSeek-V3 has equal figures."""
-    listed = [c for c in cases if c.source.startswith("InferenceX") and "listed as deepseek-ai/" in c.row.get("note")]
-    of_r1 = [c for c in listed if "DeepSeek-R1" in c.row.get("note")]
-    known = {_figures(c) for c in listed if "DeepSeek-R1" not in c.row.get("note")}
-    return {id(c): _figures(c) in known for c in of_r1}
-
-
-def _figures(case: Case) -> tuple[str, ...]:
-    names = ("gpu", "n_gpus", "tp", "ep", "dp", "precision", "batch", "isl", "osl")
-    figures = sorted(f"{m.name} {m.value:.4g}" for m in case.measurements)
-    return (*map(case.row.get, names), *figures)
 
 
 # Bytes over bandwidth

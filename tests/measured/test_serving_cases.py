@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dse.calibrate import engines
-from dse.measured import comparison, serving
+from dse.measured import comparison, serving, serving_rows
 from dse.measured.comparison import Comparison
 from dse.measured.names import Lookup
 from dse.measured.table import Case, Meaning, Measurement, Row, Skip
@@ -23,7 +23,7 @@ INFERENCEX = dict(
 def completed(**cells):
     """The design of one row."""
     row = Row("t.csv", 2, cells.get("source", "t"), {name: str(text) for name, text in cells.items()})
-    return serving.complete(row, LOOKUP, cells.get("twin"))
+    return serving_rows.complete(row, LOOKUP, cells.get("twin"))
 
 
 def test_lengths_of_inferencex_are_drawn_and_its_prompts_open_in_a_burst():
