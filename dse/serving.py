@@ -44,7 +44,7 @@ def serve(design: Design) -> ServingMetrics:
         Metrics of scalars in SI units; parts add up to their total.
     """
     design, stage, requests, serving, engine, held, found, phases = _served(design)
-    ranks = design.mapping.dp
+    ranks, met = design.mapping.dp, ranks_of_experts(design)
     devices = ranks * design.mapping.tp * design.mapping.pp
     first = engine.request_time + found.waiting + found.prompt
     reason = _reason(design, requests, held, found, first, phases.over)
@@ -52,7 +52,7 @@ def serve(design: Design) -> ServingMetrics:
     in_time = share_in_time(requests, serving, found, engine.request_time)
     tokens = rate * requests.output_tokens
     cache = found.running * held.a_sequence
-    spent = drawn(stage, ranks_of_experts(design), requests, serving, engine, phases, found.rate)
+    spent = drawn(stage, met, requests, serving, engine, phases, found.rate)
     peak, provisioned = (
         whole_power(board, devices, design.system)
         for board in (jnp.maximum(spent.prefill, spent.decode), spent.provisioned)
@@ -93,7 +93,7 @@ def serve(design: Design) -> ServingMetrics:
         **books.metrics,
         **{f"million_tokens_cost{part}": value for part, value in over(books.spent, million).items()},
         **{f"million_tokens_carbon{part}": value for part, value in over(books.emitted, million).items()},
-        **served_with_failures(design, held.weights),
+        **served_with_failures(design, held.weights, met),
         parameters=parameter_count(design.workload),
         feasible=reason == 0,
         infeasible_reason=reason,

@@ -106,8 +106,9 @@ def size(problem: Problem) -> str:
         names = ", ".join(interval.name for interval in problem.spec.intervals)
         return f"{text}, and continuous {names}: the space is infinite"
     if space.n_designs < ENUMERABLE:
-        spent, million = show.seconds(grid.n_designs / ENUMERATION_RATE), ENUMERATION_RATE / 1e6
-        text += f"\nbetter: dse run enumerates it exactly, in about {spent} at {million:.0f} million designs/s"
+        spent = grid.n_designs / ENUMERATION_RATE
+        told = f"about {show.seconds(spent)} at {ENUMERATION_RATE / 1e6:.0f} million designs/s" if spent > 1.0 else ""
+        text += f"\nbetter: dse run enumerates it exactly, in {told or 'less than a second'} and some to start"
     return text
 
 

@@ -18,6 +18,7 @@ import functools
 import itertools
 import math
 import operator
+import re
 from typing import Any, TypeAlias
 
 import jax
@@ -43,6 +44,9 @@ _COMPARE = {
 #: Characters and levels that an expression may have: what is read without hurry, and within Python's own stack.
 _LONGEST, _DEEPEST = 4_000, 100
 _SPLIT = "split it into several constraints: all of them must hold"
+
+#: A number with a unit that is no string, behind a comparison.
+_BARE = re.compile(r"([<>=]=?\s*)(\d[\d.eE+]*\s*[A-Za-zµ%][\w/%]*)")
 
 #: What designs, of single precision, can be compared with.
 _LARGEST = 1e38
@@ -136,7 +140,10 @@ def parse(text: Any, where: str, study: Study) -> Expression:
         tree = _tree(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         reason = error.args[0] if error.args else "nested too deep"
-        raise InputError(where, repr(text), _ALLOWED, f"this is not an expression: {reason}") from None
+        fix = f"this is not an expression: {reason}"
+        if bare := _BARE.search(text):
+            fix = f"write a number with its unit as a string: {bare[1]}{bare[2]!r}"
+        raise InputError(where, repr(text), _ALLOWED, fix) from None
     if _is_deeper(tree, _DEEPEST):
         raise InputError(where, repr(text), f"at most {_DEEPEST} levels of nesting", _SPLIT)
     names: dict[str, None] = {}
@@ -149,12 +156,30 @@ def parse(text: Any, where: str, study: Study) -> Expression:
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare):
             _check_shares(node, study, where)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+            _check_sum(node, study, where)
     return Expression(text, tuple(names), study, where)
 
 
 def units_of(text: str, study: Study) -> str:
     """SI units of an objective that results tell in words."""
     return parse(text, "objective", study).units
+
+
+def _check_sum(node: ast.BinOp, study: Study, where: str) -> None:
+    """That what is added is alike; a number beside one of them may be what makes it so."""
+    reading = _Reading(study, lambda _: 1.0, where)
+    left, right = (reading.units(side) for side in (node.left, node.right))
+    weighted = any(isinstance(one, ast.Constant) for one in ast.walk(node))
+    if left and right and left != right and not weighted:
+        raise InputError(
+            where, f"{ast.unparse(node)!r}, which adds {_named(left)} and {_named(right)}", "sums of like things",
+            "give one of them a factor that says what it is worth, such as 1e-9 *",
+        )  # fmt: skip
+
+
+def _named(units: str) -> str:
+    return "plain numbers" if units == "1" else units
 
 
 def _check_shares(node: ast.Compare, study: Study, where: str) -> None:

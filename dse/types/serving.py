@@ -107,8 +107,12 @@ class Engine:
     sequence_time: Scalar = metadata("", "s", "host time of a sequence in a step", default=10e-6)
     request_time: Scalar = metadata("", "s", "time of a request outside of the engine", default=0.1)
     small_message_time: Scalar = metadata(
-        "", "s", "shortest time of a collective of the engine in a layer", default=11e-6
+        "", "s", "what a collective of a layer takes beside its bytes, or what a library takes", default=11e-6
     )
+    own_message_bytes: Scalar = metadata(
+        "", "B", "largest message that the engine sums by kernels of its own inside a domain; 0 without any",
+        default=8e6,
+    )  # fmt: skip
     narrow_rate: Scalar = metadata(
         "", "1", "share of their matrix rate that formats of 8 bits reach over that of 16, of 4 bits its square",
         default=0.88, bounds=POSITIVE_SHARE,

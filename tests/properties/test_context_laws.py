@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from dse.model.layout import lay_out
+from dse.model.machine.messages import sent_again
 from dse.model.work.training import training_work
 from dse.types import ContextExchange, ContextParallel, Dimension, Infeasible, MessageKind
 from tests.designs import SOFTWARE, SYSTEM, WORKLOAD, make_design
@@ -74,3 +75,15 @@ def test_heads_limit_the_exchange_and_rings_take_the_rest():
     assert int(whole.infeasible_reason) & Infeasible.heads_not_divisible
     assert not int(part.infeasible_reason) & Infeasible.heads_not_divisible
     assert int(metrics_of(design(ContextExchange.a2a_p2p, a2a_size=3.0)).infeasible_reason)
+
+
+def test_what_is_exchanged_is_exchanged_again_where_the_core_runs_again():
+    """Selective recompute runs the core of attention again, whose exchange is inside it; full recompute all of it."""
+    none, selective, full = (metrics_of(design(ContextExchange.a2a, recompute=code)) for code in (0, 1, 2))
+    times = [float(one.step_time_context_parallel) for one in (none, selective, full)]
+    assert times[1] == pytest.approx(times[2], rel=1e-5) and times[1] == pytest.approx(1.5 * times[0], rel=1e-5)
+    for code, again in ((0, 0.0), (1, 1.0), (2, 1.0)):  # energy counts them by this
+        made = design(ContextExchange.a2a, recompute=code)
+        layout = lay_out(made)
+        sent = [m for m in training_work(made, layout).messages if m.dimension is Dimension.context and m.repeated]
+        assert sent and all(float(sent_again(m, layout)) == again for m in sent)

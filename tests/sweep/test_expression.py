@@ -110,13 +110,29 @@ def test_what_a_share_can_be_is_accepted(text):
         ("step_time", "s"), ("2 * step_time + 1", "s"), ("-step_time", "s"), ("step_time / 2", "s"),
         ("run_cost / goodput_fraction", "USD"), ("energy_per_step / step_time", "W"),
         ("tokens_per_second * run_time", "1"),
-        ("peak_memory - memory.capacity", "B"), ("step_time + energy_per_step", "1"), ("1 / step_time", "s-1"),
+        ("peak_memory - memory.capacity", "B"), ("step_time + 0.1 * energy_per_step", "1"), ("1 / step_time", "s-1"),
         ("step_time * step_time", "s^2"), ("run_cost * step_time / energy_per_step", "USD/W"), ("tp * pp", "1"),
         ("memory.bandwidth / peak_memory", "s-1"), ("2 * 3", "1"), ("tp <= 8", "1"),
     ],
 )  # fmt: skip
 def test_units_follow_from_those_of_the_names(text, units):
     assert parse(text, "objective", TRAINING).units == units
+
+
+@pytest.mark.parametrize("text", ["step_time + peak_memory", "2 * tp + (step_time - run_cost)", "mfu - step_time"])
+def test_unlike_things_are_added_only_with_a_weight(text):
+    with pytest.raises(InputError) as error:
+        parse(text, "here", TRAINING)
+    assert "which adds" in error.value.got and "factor" in error.value.fix
+
+
+@pytest.mark.parametrize(
+    ("text", "fix"), [("step_time < 1 s", "< '1 s'"), ("peak_memory<=70GiB", "<='70GiB'"), ("mfu > 40 %", "> '40 %'")]
+)
+def test_a_bare_unit_is_told_as_a_string(text, fix):
+    with pytest.raises(InputError) as error:
+        parse(text, "here", TRAINING)
+    assert error.value.fix.endswith(fix)
 
 
 def test_misspelt_name_is_suggested():

@@ -201,15 +201,16 @@ def either(condition: Scalar, first: T, second: T) -> T:
     return type(first)(*(jnp.where(condition, *values) for values in zip(first, second, strict=True)))
 
 
-def served_with_failures(design: Design, weights: Scalar) -> dict[str, Scalar]:
+def served_with_failures(design: Design, weights: Scalar, ranks: Scalar) -> dict[str, Scalar]:
     """How often a replica of a model that serves fails, and the share of the time for which it answers.
 
+    A replica are the ``ranks`` of data parallelism that share experts: none of them goes on without the others.
     ``M / (M + D)``: it is down until the failure is found, a spare node is there, and an engine has started on it and
     loaded the ``weights`` of a device. The spares are those of all replicas.
     """
     m, r = design.mapping, design.system.reliability or Reliability()
-    rates = failure_rates(r, m.tp * m.pp)
-    waited = no_spare(r, m.dp * rates.hardware) * rates.hardware / rates.total
+    rates = failure_rates(r, m.tp * m.pp * ranks)
+    waited = no_spare(r, m.dp / ranks * rates.hardware) * rates.hardware / rates.total
     down = r.detection_time + r.restart_time + weights / r.device_storage_bandwidth + waited
     return dict(time_between_failures=1.0 / rates.total, availability=1.0 / (1.0 + rates.total * down))
 

@@ -11,7 +11,7 @@ from dse.model.layout import Layout
 from dse.model.machine import collectives
 from dse.model.machine.collectives import summing_time
 from dse.model.machine.routes import Route
-from dse.types import Message, MessageKind, Recompute, Scalar, Scope, Software, System, Window
+from dse.types import Dimension, Message, MessageKind, Recompute, Scalar, Scope, Software, System, Window
 
 
 class Sent(NamedTuple):
@@ -61,6 +61,8 @@ def time_of(sent: Iterable[Sent], scope: Scope, window: Window | None = None) ->
 
 def sent_again(message: Message, layout: Layout) -> Scalar:
     """How often a message of the forward is sent again in the backward: once where its operators run again."""
+    if message.dimension is Dimension.context:
+        return layout.full + layout.selective
     if message.scope is not Scope.expert_layer or layout.experts is None:
         return layout.full
     return layout.full + layout.experts.again[Recompute.expert_block]

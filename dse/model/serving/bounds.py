@@ -11,7 +11,7 @@ from dse.model.machine.rates import Rates
 from dse.model.machine.roofline import isolated_time, roofline_terms
 from dse.model.serving.steady import Phase, Phases, Served, tokens_of_a_step
 from dse.model.serving.step import of_narrow_formats
-from dse.model.serving.work import step_work
+from dse.model.serving.work import dense_layers, step_work
 from dse.types import Engine, Operator, Scalar, Serving
 
 
@@ -36,15 +36,15 @@ def token_bounds(serving: Serving, found: Served, steps: PhaseBounds) -> BoundBy
 def _step_bounds(ranks: Scalar, serving: Serving, engine: Engine, phase: Phase) -> BoundBy:
     """Matrices and attention divided as their kernels are, each kernel whole to its side of the roofline."""
     stage, time = phase.clock.stage, phase.time
-    layers, pp, mixture = stage.layout.layers, stage.design.mapping.pp, stage.design.workload.experts
+    layers, pp = stage.layout.layers, stage.design.mapping.pp
     rates = of_narrow_formats(stage.rates, engine)
     work = step_work(stage, ranks, serving, phase.batch, engine.cache_rereads)
-    first = 0.0 if mixture is None else mixture.first_dense / pp
+    plain = 0.0 if stage.layout.experts is None else dense_layers(stage)
     attends = [o for o in work.layer if o.name.endswith("_attention")]
     known = {id(o) for o in attends}
-    matrices = [_kernel(o, layers - first, rates) for o in work.layer if id(o) not in known]
-    if mixture is not None:
-        matrices += [_kernel(o, first, rates) for o in work.first_layer if id(o) not in known]
+    matrices = [_kernel(o, layers - plain, rates) for o in work.layer if id(o) not in known]
+    if stage.layout.experts is not None:
+        matrices += [_kernel(o, plain, rates) for o in work.dense_layer if id(o) not in known]
     matrices.append(_kernel(work.head, 1.0 / pp, rates))
     return summed([
         divided(time.matrix, matrices),

@@ -49,7 +49,7 @@ def at_limit(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batc
     nominal = step(stage)
     whole = jnp.maximum(nominal.total / stages, 1e-12)  # of one pass
     core = jnp.clip((step(at(_SLOW)).total / stages - whole) / (1.0 / _SLOW - 1.0), 0.0, whole)
-    spent = joules_of(stage, ranks, serving, of_one_pass(batch, stages), engine.kernel_energy)
+    spent = joules_of(stage, ranks, serving, engine, of_one_pass(batch, stages))
     beside = (1.0 + accelerator.power.memory_cooling) * spent.memory + spent.network
     demand = Demand(core, whole - core, spent.cores, beside, working_share(nominal, engine))
     limited, as_sold, over = limited_clock(accelerator, whole, demand)

@@ -53,17 +53,16 @@ def drawn(
     power = system.accelerator.power
     both = phases.decode, phases.mixed
     volts = [voltage(phase.clock.ratio, power) for phase in both]
-    decode, mixed = (joules_of(stage, ranks, serving, phase.batch, engine.kernel_energy) for phase in both)
+    decode, mixed = (joules_of(stage, ranks, serving, engine, phase.batch) for phase in both)
     (decode_power, decode_share), (mixed_power, mixed_share) = (
         _phase_power(step, phase, stage, engine) for step, phase in zip((decode, mixed), both, strict=True)
     )
     added = mixed.less(Joules(*(jnp.where(phases.mixed.batch.sequences > 0.0, part, 0.0) for part in decode)))
-    # A step is ``pp`` passes through each of ``pp`` stages of ``tp`` devices.
-    passes = tp * pp * pp
-    decoded = _times(decode, passes * phases.decode_steps, decode_share * volts[0] * volts[0])
-    filled = _times(added, passes * phases.chunks, mixed_share * volts[1] * volts[1])
+    devices = tp * pp
+    decoded = _times(decode, devices * phases.decode.passes * phases.decode_steps, decode_share * volts[0] * volts[0])
+    filled = _times(added, devices * phases.mixed.passes * phases.chunks, mixed_share * volts[1] * volts[1])
 
-    seconds = tp * pp / jnp.maximum(rate * requests.output_tokens, 1e-12)  # of devices
+    seconds = devices / jnp.maximum(rate * requests.output_tokens, 1e-12)  # of devices
     filling = jnp.minimum(phases.chunks * phases.mixed.time.total * rate * requests.output_tokens, 1.0)
     clocks = [
         control_power(p.clock.ratio, v, power) * working_share(p.time, engine) for p, v in zip(both, volts, strict=True)
@@ -71,7 +70,7 @@ def drawn(
     leakage = leakage_power(volts[0], power)
     if phases.mixed.clock.stage is not phases.decode.clock.stage:
         leakage = leakage + filling * (leakage_power(volts[1], power) - leakage)
-    cold = seconds * (leakage + clocks[0] + filling * (clocks[1] - clocks[0]))
+    cold = seconds * (leakage + phases.busy * clocks[0] + filling * (clocks[1] - clocks[0]))
     rest, host = cold + seconds * power.uncore, seconds * system.host_power
     cryogenics = power.cooling * (decoded.cores + filled.cores + cold) + power.memory_cooling * (
         decoded.memory + filled.memory

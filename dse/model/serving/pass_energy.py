@@ -10,7 +10,7 @@ from dse.model.machine.messages import link_energy
 from dse.model.machine.operator_energy import operators_energy
 from dse.model.serving.batch import Batch
 from dse.model.serving.step import StepTime
-from dse.model.serving.work import Stage, step_work
+from dse.model.serving.work import Stage, dense_layers, step_work
 from dse.types import Engine, Operator, Scalar, Serving
 
 
@@ -26,11 +26,10 @@ class Joules(NamedTuple):
         return Joules(*(jnp.maximum(a - b, 0.0) for a, b in zip(self, other, strict=True)))
 
 
-def joules_of(stage: Stage, ranks: Scalar, serving: Serving, batch: Batch, over_alone: Scalar) -> Joules:
-    """One pass of a stage, with its share of the head; ``over_alone``: energy of its kernels over theirs alone."""
+def joules_of(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> Joules:
+    """One pass of a stage, with its share of the head."""
     design, layers, pp = stage.design, stage.layout.layers, stage.design.mapping.pp
-    work = step_work(stage, ranks, serving, batch)
-    mixture = design.workload.experts
+    work = step_work(stage, ranks, serving, batch, engine.cache_rereads)
 
     def joules(operators: tuple[Operator, ...]) -> tuple[Scalar, Scalar]:
         forward = [o._replace(input_gradient=None, weight_gradient=None) for o in operators]
@@ -40,12 +39,12 @@ def joules_of(stage: Stage, ranks: Scalar, serving: Serving, batch: Batch, over_
     layer, head = joules(work.layer), joules((work.head,))
     sent, handed = (link_energy(m, design.system, stage.layout) for m in (work.messages, work.hand_over))
     links = layers * sum(sent.values()) + sum(handed.values())
-    if mixture is None:
+    if stage.layout.experts is None:
         both = [layers * a + b / pp for a, b in zip(layer, head, strict=True)]
     else:
-        first, dense = mixture.first_dense / pp, joules(work.first_layer)
-        both = [(layers - first) * a + first * b + c / pp for a, b, c in zip(layer, dense, head, strict=True)]
-    return Joules(over_alone * both[0], over_alone * both[1], links)
+        plain, dense = dense_layers(stage), joules(work.dense_layer)
+        both = [(layers - plain) * a + plain * b + c / pp for a, b, c in zip(layer, dense, head, strict=True)]
+    return Joules(engine.kernel_energy * both[0], engine.kernel_energy * both[1], links)
 
 
 def working_share(time: StepTime, engine: Engine) -> Scalar:

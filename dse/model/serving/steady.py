@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from dse.model.serving.batch import Batch
 from dse.model.serving.clock import Running, at_limit
 from dse.model.serving.memory import Room
-from dse.model.serving.step import StepTime, engine_step
+from dse.model.serving.step import StepTime, engine_step, of_one_pass
 from dse.model.serving.work import Stage, ranks_of_experts
 from dse.types import Design, Engine, Load, Requests, Scalar, Serving
 
@@ -49,6 +49,7 @@ class Phase(NamedTuple):
     """A step as its energy is asked for."""
 
     batch: Batch  # of one pass of a stage
+    passes: Scalar  # of a step through each stage: fewer than there are stages leave some of them idle
     time: StepTime  # of all stages
     clock: Running
 
@@ -60,6 +61,7 @@ class Phases(NamedTuple):
     mixed: Phase  # with prompts, beside what decodes where they mix
     decode_steps: Scalar  # all steps in which sequences decode
     chunks: Scalar  # steps with prompts
+    busy: Scalar  # share of the time in which there is a request
 
     @property
     def over(self) -> Any:
@@ -166,14 +168,14 @@ def steady(
     prompts = steps.clocks[1].stage
     full = engine_step(prompts, ranks, serving, engine, Batch(0.0, 0.0, chunk, prompt_context)).total
     opening = 0.5 * requests.burst * jnp.where(chunks > 0.0, chunks + 1.0, 1.0) * full
-    queue = 0.5 * serving.admission_steps * step + 0.5 * busy * other / (1.0 - busy) + waiting / rate + opening
+    queue = 0.5 * serving.admission_steps * step + 0.5 * busy * other / (1.0 - busy) + opening
     # Of those that run, who neither decodes nor computes its prompt waits for others' prompts.
     others = jnp.maximum(running / rate - answering - whole_pieces * other, 0.0)
     found = Served(
         decode=StepTime(*(part / speed for part in alone)),
         prefill=(step - alone.total) / speed,
         median=jnp.where(apart, alone.total, jnp.where(f > 0.5, other, alone.total)) / speed,
-        waiting=jnp.maximum(queue, others),
+        waiting=waiting / rate + jnp.maximum(queue, others),  # for a place, then for a step
         prompt=whole_pieces * other,
         rate=rate,
         running=running,
@@ -238,15 +240,18 @@ def served(
     ranks = ranks_of_experts(design)
     load = requests.load
     most = jnp.maximum(jnp.minimum(held.sequences, engine.most_sequences), 1.0)
-    asked = requests.concurrency / design.mapping.dp
-    offline = load == float(Load.offline)
+    offline, in_flight = load == float(Load.offline), requests.concurrency / design.mapping.dp
+    # With fewer requests than ranks each serves one at a time, for a share of the time.
+    busy, asked = jnp.where(offline, 1.0, jnp.minimum(in_flight, 1.0)), jnp.maximum(in_flight, 1.0)
     running = jnp.where(offline, most, jnp.minimum(asked, most))
     static = load == float(Load.static)
     running = jnp.where(static, asked, running)
+    in_waves = load == float(Load.waves)
+    waves = jnp.where(in_waves, jnp.ceil(asked / running), 1.0)
+    running = jnp.where(in_waves, asked / waves, running)  # as many in each of them
     waiting = jnp.where(offline, 0.0, asked - running)
-    is_batch = static | (load == float(Load.waves))
+    is_batch = static | in_waves
     flowing, steps = steady(stage, ranks, requests, serving, engine, running, waiting, is_batch)
-    waves = jnp.where(load == float(Load.waves), jnp.ceil(asked / running), 1.0)
     # A pipeline of p stages has to fill before the last of m parts comes out, m + p - 1 stages' time, of which a part
     # alone takes p; in decoding parts follow each other.
     prompts = steps.alone * steps.mixed * (1.0 + (steps.parts - 1.0) / stage.design.mapping.pp)
@@ -257,21 +262,25 @@ def served(
 
     decode = StepTime(*map(choose, at_once.decode, flowing.decode))
     found = Served(decode, *map(choose, at_once[1:], flowing[1:]))
-    return found, _phases(stage, requests, serving, found, steps, is_batch)
+    found = found._replace(rate=busy * found.rate)
+    return found, _phases(stage, requests, serving, found, steps, is_batch, busy)
 
 
 def _phases(
-    stage: Stage, requests: Requests, serving: Serving, found: Served, steps: Steps, at_once: Scalar
+    stage: Stage, requests: Requests, serving: Serving, found: Served, steps: Steps, at_once: Scalar, busy: Scalar
 ) -> Phases:
     """The steps of what was found; each answer needs its prompt once."""
     pp, speed = stage.design.mapping.pp, tokens_of_a_step(serving)
     beside = jnp.where(at_once, 0.0, jnp.where(steps.apart, 0.0, found.decoding))
-    decode = steps.batch._replace(sequences=found.decoding / pp, prompt=0.0)
-    mixed = steps.batch._replace(sequences=beside / pp, prompt=steps.batch.prompt / pp)
+    decode = of_one_pass(steps.batch._replace(sequences=found.decoding, prompt=0.0), pp)
+    passes = found.decoding / jnp.maximum(decode.sequences, 1e-6)
+    parts = jnp.where(beside > 0.0, passes, steps.parts)
+    mixed = steps.batch._replace(sequences=beside / parts, prompt=steps.batch.prompt / parts)
     fresh = requests.prompt_tokens * (1.0 - requests.prefix_share)
     return Phases(
-        decode=Phase(decode, StepTime(*(part * speed for part in found.decode)), steps.clocks[0]),
-        mixed=Phase(mixed, steps.with_prompts, steps.clocks[1]),
+        decode=Phase(decode, passes, StepTime(*(part * speed for part in found.decode)), steps.clocks[0]),
+        mixed=Phase(mixed, parts, steps.with_prompts, steps.clocks[1]),
         decode_steps=1.0 / jnp.maximum(found.decoding * speed, 1e-6),
         chunks=fresh / jnp.maximum(steps.batch.prompt * requests.output_tokens, 1e-6),
+        busy=busy,
     )

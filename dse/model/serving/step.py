@@ -13,7 +13,7 @@ from dse.model.machine.roofline import isolated_time, moving_time, roofline_term
 from dse.model.machine.routes import mesh_share
 from dse.model.serving.batch import Batch
 from dse.model.serving.memory import far_tier, weight_bytes
-from dse.model.serving.work import Stage, StepWork, step_bytes, step_work
+from dse.model.serving.work import Stage, StepWork, dense_layers, step_bytes, step_work
 from dse.model.work.parameters import norms_of_block
 from dse.types import Design, Engine, Message, MessageKind, Operator, OperatorKind, Scalar, Serving
 
@@ -57,24 +57,22 @@ def of_one_pass(batch: Batch, stages: Scalar) -> Batch:
 def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, batch: Batch) -> StepTime:
     """One stage of an engine step; the head is the last stage's, and counted as a share of it in each."""
     layout, rates, pp, s = stage.layout, stage.rates, stage.design.mapping.pp, engine.kernel_slowdown
-    layers, mixture = layout.layers, stage.design.workload.experts
+    layers = layout.layers
     rates = of_narrow_formats(rates, engine)
     core, others = ([o for o in work.layer if o.core is attends] for attends in (True, False))
-    matrices = layers * kernels_time(others, rates)
-    if layout.experts is not None:  # kernels of narrow shards of experts are slower
-        grouped = kernels_time([o for o in others if o.kind is OperatorKind.grouped], rates)
-        matrices = matrices + layers * engine.narrow_expert / layout.experts.ffn * grouped
-    added = layers * engine.layer_time
+    matrices, added = layers * kernels_time(others, rates), layers * engine.layer_time
     if stage.design.workload.recurrent is not None:
         added = 0.5 * norms_of_block(stage.design.workload) * added
     if stage.design.workload.latent is not None:
         added = added + layers * engine.latent_layer_time
-    if mixture is not None:
-        first = mixture.first_dense / pp
-        dense = kernels_time([o for o in work.first_layer if not o.core], rates)
-        matrices = matrices + first * (dense - matrices / layers)
+    if layout.experts is not None:
+        plain, dense = dense_layers(stage), kernels_time([o for o in work.dense_layer if not o.core], rates)
+        # Kernels of narrow shards of experts are slower.
+        grouped = kernels_time([o for o in others if o.kind is OperatorKind.grouped], rates)
+        slower = (layers - plain) * engine.narrow_expert / layout.experts.ffn * grouped
+        matrices = matrices + plain * (dense - matrices / layers) + slower
         casts = jnp.where(rates.operand_bytes < 1.9, engine.cast_layer_time, 0.0)
-        added = added + (layers - first) * (engine.expert_layer_time + casts)
+        added = added + (layers - plain) * (engine.expert_layer_time + casts)
     matrices = matrices + kernels_time([work.head], rates) / pp
     handed_on = sum(sent.time for sent in send_all(work.hand_over, stage.design.software, stage.design.system))
     return overlapped_step(stage, engine, work, rates, with_far(stage, serving, batch, StepTime(
@@ -152,19 +150,22 @@ def kernels_time(operators: Iterable[Operator], rates: Rates) -> Scalar:
 def messages_time(design: Design, engine: Engine, work: StepWork) -> Scalar:
     """Seconds of the messages of a layer.
 
-    Inside a scale-up domain engines have kernels of their own, which read the memory of the other devices: a short time
-    and the bytes over the links that lead to these, in place of the steps of a library.
+    Inside a scale-up domain engines have kernels of their own, which read the memory of the other devices: the bytes
+    over the links that lead to these, in place of the steps of a library. Their sums are of small messages alone;
+    larger ones, and those of engines without such kernels, are the library's. Each waits for the slowest device.
     """
     link, software = design.system.scale_up, design.software
-    sent = send_all(work.messages, software, design.system)
 
-    def own(message: Message) -> Scalar:
-        n = message.group.size
-        volume = (n - 1.0) / n * message.size * (2.0 if message.kind is MessageKind.all_reduce else 1.0)
-        reached = link.bandwidth * link.efficiency * mesh_share(link, n)
-        return message.times * (engine.small_message_time + volume / reached)
+    def on_links(message: Message, library: Scalar) -> Scalar:
+        n, sums = message.group.size, message.kind is MessageKind.all_reduce
+        volume = (n - 1.0) / n * message.size * (2.0 if sums else 1.0)
+        own = message.times * volume / (link.bandwidth * link.efficiency * mesh_share(link, n))
+        has_own = n <= link.domain
+        if sums:
+            has_own = has_own & (message.size <= engine.own_message_bytes)
+        return jnp.where(has_own, own, library)
 
     return sum(
-        jnp.where(s.time > 0.0, jnp.where(s.message.group.size <= link.domain, own(s.message), s.time), 0.0)
-        for s in sent
+        jnp.where(s.time > 0.0, s.message.times * engine.small_message_time + on_links(s.message, s.time), 0.0)
+        for s in send_all(work.messages, software, design.system)
     )

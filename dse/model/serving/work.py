@@ -40,7 +40,7 @@ class StepWork(NamedTuple):
     """The work of a stage of one engine step."""
 
     layer: tuple[Operator, ...]
-    first_layer: tuple[Operator, ...]  # of a mixture of experts, with a dense feed-forward
+    dense_layer: tuple[Operator, ...]  # of a mixture of experts, where it has none
     head: Operator
     messages: tuple[Message, ...]  # of a layer
     hand_over: tuple[Message, ...]  # of a pass, to the next stage
@@ -104,11 +104,19 @@ def step_work(stage: Stage, ranks: Scalar, serving: Serving, batch: Batch, rerea
             of_format(o, serving.expert_bytes, stage.rates.operand_bytes)
             for o in in_hybrid(expert_layer_operators(forward, layout, core), forward, layout, batch)
         ),
-        first_layer=dense,
+        dense_layer=dense,
         head=head_operator(forward, layout, batch),
-        messages=layer_messages(forward, layout, ranks),
+        messages=layer_messages(stage, layout, ranks),
         hand_over=hand_over_messages(forward, layout),
     )
+
+
+def dense_layers(stage: Stage) -> Scalar:
+    """Layers of a stage of a mixture that have no experts: the first ones, and all but one in ``moe_every`` behind."""
+    mixture, experts, layers = stage.design.workload.experts, stage.layout.experts, stage.layout.layers
+    assert mixture is not None and experts is not None
+    first = mixture.first_dense / stage.design.mapping.pp
+    return first + experts.dense_share * (layers - first)
 
 
 def of_format(operator: Operator, weight: Scalar, recipe: Scalar) -> Operator:
@@ -256,23 +264,29 @@ def attention_operators(
     ]
 
 
-def layer_messages(design: Design, layout: Layout, ranks: Scalar) -> tuple[Message, ...]:
+def layer_messages(stage: Stage, layout: Layout, ranks: Scalar) -> tuple[Message, ...]:
     """Messages of a layer's forward: sums over tp, and the exchange between ranks that share experts.
 
-    Ranks of one tp group have the same tokens, so that only tokens of other ranks of data parallelism travel.
+    Ranks of one tp group have the same tokens: they sum what their experts give as they sum a dense layer, and nothing
+    travels. Where tokens of other ranks meet in the experts, each sends its share of them, and gathers the results.
     """
+    design, experts, mixture = stage.design, layout.experts, stage.design.workload.experts
     found = [m for m in tensor_messages(design, layout) if m.repeated and m.kind is MessageKind.all_reduce]
+    meeting: Scalar = 0.0  # share of the layers in which tokens of several ranks do
+    if experts is not None:
+        meeting = jnp.where(ranks > 1.0, 1.0 - dense_layers(stage) / stage.layout.layers, 0.0)
+        # Beside the sum behind attention that of a shared expert, and half a one: what gathers sends half as much.
+        found = [m._replace(times=2.0 + meeting * (experts.has_shared - 0.5)) for m in found]
     if design.workload.recurrent is not None:  # one behind every part of a block
         parts = 0.5 * norms_of_block(design.workload)
         found = [m._replace(times=parts * m.times) for m in found]
-    experts, mixture = layout.experts, design.workload.experts
     if experts is None or mixture is None:
         return tuple(found)
-    rows = layout.tokens * jnp.minimum(mixture.top_k, experts.ep.size)
-    sent = layout.element.activation * design.workload.hidden * rows * jnp.where(ranks > 1.0, 1.0, 0.0)
+    rows = layout.tokens / design.mapping.tp * jnp.minimum(mixture.top_k, experts.ep.size)
     exchange = found[0]._replace(
-        name="dispatch_and_combine", kind=MessageKind.all_to_all, group=experts.ep, size=sent, times=2.0, sums=False
-    )
+        name="dispatch_and_combine", kind=MessageKind.all_to_all, group=experts.ep,
+        size=layout.element.activation * design.workload.hidden * rows, times=2.0 * meeting, sums=False,
+    )  # fmt: skip
     return (*found, exchange)
 
 

@@ -61,6 +61,7 @@ def build(spec: SweepSpec) -> Grid:
     )
     owned = set(given) | (set() if parts.n_devices_given else {N_DEVICES})
     dimensions = tuple(_dimension(group, names, owned) for group in orthogonal)
+    moving = {axis.key for dimension in dimensions for axis in dimension.axes}  # stacks that come with a machine too
     base = _base(names, spec, parts, dimensions)
     _check_bills(names, spec, base, given)
     orthogonal_paths = {path for dimension in dimensions for path in dimension.columns}
@@ -70,7 +71,7 @@ def build(spec: SweepSpec) -> Grid:
     return Grid(
         spec=spec,
         base=base,
-        fixed=(*(axis for key, axis in names.layers.items() if key not in given), *spec.fixed.values()),
+        fixed=(*(axis for key, axis in names.layers.items() if key not in {*given, *moving}), *spec.fixed.values()),
         dimensions=dimensions,
         table=table,
         mapping_axes=_mapping_axes(stacked, parts),

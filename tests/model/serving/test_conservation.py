@@ -1,0 +1,117 @@
+"""Serving: what is conserved of requests, weights, messages and energy whatever the load and the mapping."""
+
+import pytest
+
+import dse
+from dse.model.serving.batch import Batch
+from dse.model.serving.step import messages_time
+from dse.model.serving.work import dense_layers, ranks_of_experts, stage_of, step_work
+from dse.types import MessageKind
+from tests.programs import served
+
+
+def design(workload="llama-3-70b", system="h100", software="vllm", **settings):
+    return dse.design(workload, system, software, any_option=True, **({"tp": 8} | settings))
+
+
+def found(*names, **settings):
+    metrics = served(design(**settings))
+    return [float(getattr(metrics, name)) for name in names]
+
+
+@pytest.mark.parametrize("capacity", ["120 GB", "140 GB", "160 GB", "190 GB", "220 GB"])
+def test_littles_law_where_requests_wait_for_memory_and_for_prompts(capacity):
+    """Who waits for a place does not wait for prompts of those that have one: the times add up."""
+    rate, latency = found(
+        "requests_per_second", "request_latency", concurrency=512, prompt_tokens=8192, output_tokens=256,
+        **{"memory.capacity": capacity},
+    )  # fmt: skip
+    assert rate * latency == pytest.approx(512.0, rel=0.01)
+
+
+def test_fewer_requests_than_ranks_leave_ranks_idle():
+    """As many requests to 64 times the devices: nothing gets faster, the devices draw what they draw at rest."""
+    one, many = (
+        found("output_tokens_per_second", "device_power", "energy_per_output_token_decode", tp=1, concurrency=1,
+              workload="llama-3-8b", n_devices=n)
+        for n in (1, 64)
+    )  # fmt: skip
+    assert many[0] == pytest.approx(one[0], rel=1e-5) and many[2] == pytest.approx(one[2], rel=1e-5)
+    assert many[1] < 0.4 * one[1]
+
+
+@pytest.mark.parametrize("count", [63, 64, 65, 100, 128, 129])
+def test_waves_answer_all_in_the_time_of_all_waves(count):
+    waves = -(-count // 64)
+    settings = dict(load="waves", most_sequences=64, prompt_tokens=512, output_tokens=128, request_time=0.0)
+    (rate,) = found("requests_per_second", concurrency=count, **settings)
+    (alone,) = found("requests_per_second", concurrency=count / waves, **settings)
+    assert rate == pytest.approx(alone, rel=1e-5)  # of one wave after the other, all alike
+
+
+@pytest.mark.parametrize("pp", [2, 4, 8])
+def test_a_sequence_alone_has_the_weights_read_once_whatever_the_stages(pp):
+    one, staged = (
+        found("energy_per_output_token_decode", tp=2, pp=n, precision="fp8", concurrency=1)[0] for n in (1, pp)
+    )
+    assert staged == pytest.approx(one, rel=0.01)
+
+
+def test_rereads_are_paid_for_in_energy():
+    less, more = (
+        found("energy_per_output_token_decode", workload="llama-2-70b", concurrency=64, prompt_tokens=3000,
+              cache_rereads=power)[0]
+        for power in (0.0, 0.9)
+    )  # fmt: skip
+    assert more > 1.2 * less
+
+
+def test_of_every_other_layer_with_experts_half_the_layers_are_dense():
+    stage = stage_of(design("llama-4-maverick", "h200", ep=8))
+    assert float(dense_layers(stage)) == pytest.approx(0.5 * float(stage.layout.layers))
+    some, all_ = (
+        found("time_per_output_token_matrix", "energy_per_output_token_decode", workload="llama-4-maverick",
+              system="h200", ep=8, precision="fp8", concurrency=64, moe_every=every)
+        for every in (2, 1)
+    )  # fmt: skip
+    assert some[0] < 0.8 * all_[0] and some[1] < 0.8 * all_[1]
+
+
+def messages(workload="deepseek-v3", concurrency=64, **settings):
+    """Kind → (times, bytes) of the messages of a layer of so many sequences over all ranks."""
+    made = design(workload, "h200", precision="fp8", **settings)
+    stage, m = stage_of(made), made.mapping
+    work = step_work(stage, ranks_of_experts(made), m.serving, Batch(concurrency / m.dp, 1000.0, 0.0, 0.0))
+    return {m.kind: (float(m.times), float(m.size)) for m in work.messages}, work, made
+
+
+def test_ranks_of_one_group_sum_what_their_experts_give_and_exchange_nothing():
+    for workload in ("deepseek-v3", "qwen3-235b-a22b", "mixtral-8x7b"):
+        found, *_ = messages(workload, ep=8)
+        assert found[MessageKind.all_reduce][0] == 2.0 and found[MessageKind.all_to_all][0] == 0.0, workload
+
+
+def test_tokens_that_ranks_exchange_are_those_of_the_batch_whatever_the_tp():
+    """Ranks of a tp group have the same tokens: each sends its share."""
+    sent = {tp: messages(tp=tp, dp=16 // tp, ep=16)[0][MessageKind.all_to_all][1] for tp in (1, 2, 4, 8)}
+    assert all(size == pytest.approx(sent[1]) for size in sent.values())
+
+
+def test_small_sums_are_of_kernels_of_the_engine_and_large_ones_of_the_library():
+    """Beyond what its own kernels take, and of an engine without any, a sum takes as long as the library's."""
+
+    def seconds(rows, own):
+        _, work, made = messages("llama-3-70b", rows, own_message_bytes=own)
+        return float(messages_time(made, made.software.engine, work))
+
+    assert seconds(64, 8e6) < seconds(64, 0.0)
+    assert seconds(8192, 8e6) == seconds(8192, 0.0) != seconds(8192, 1e9)
+    assert seconds(8192, 8e6) > seconds(64, 8e6)
+
+
+def test_a_replica_fails_with_any_device_that_has_some_of_its_experts():
+    apart, whole = (
+        found("time_between_failures", workload="deepseek-v3", system="h200", tp=tp, dp=16 // tp, ep=16, etp=1)[0]
+        for tp in (1, 16)
+    )
+    assert apart == pytest.approx(whole, rel=1e-5)
