@@ -414,7 +414,8 @@ def design(
         stated[path] = leaf_value(path, value, f"{where}.{name}")
     for kind, given in (("workload", workload), ("system", system), ("software", software)):
         if not isinstance(given, str) and (given is not None or kind != "software"):
-            raise InputError(f"{where}: {kind}", repr(given), "a name of the catalogue", f"see: dse catalog list {kind}")
+            shown = f"see: dse catalog list {kind}"
+            raise InputError(f"{where}: {kind}", repr(given), "a name of the catalogue", shown)
     stack = catalog.default_software(system) if software is None else software
     shape = catalog.within("workload", catalog.values("workload", workload))
     experts = has_experts(shape)

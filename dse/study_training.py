@@ -217,7 +217,7 @@ def _training_remark(total: str, metrics: Mapping[str, float], design: Design) -
     if total == "run_time_with_failures":
         return _training_failures(metrics, design)
     if total in ("run_cost", "run_carbon"):
-        return told_money(total, metrics, design) + _told_with_failures(total, metrics)
+        return told_money(total, metrics, design) + _told_with_failures(total, metrics, design)
     return told_price(total, metrics)
 
 
@@ -225,11 +225,15 @@ def _training_remark(total: str, metrics: Mapping[str, float], design: Design) -
 _OF_RUNS = {"run_cost": ("costs", "USD"), "run_carbon": ("emits", "kg")}
 
 
-def _told_with_failures(total: str, metrics: Mapping[str, float]) -> str:
-    """What the run costs or emits in the time that it takes with its failures."""
+def _told_with_failures(total: str, metrics: Mapping[str, float], design: Design) -> str:
+    """What the run costs or emits in the time that it takes with its failures, and how long a run is."""
     whole = metrics[total] / metrics["goodput_fraction"]
     verb, units = _OF_RUNS[total]
-    return f" In the time that it takes with its failures the run {verb} {quantity(whole, units)}."
+    tokens = prefixed(float(design.workload.run_tokens), "tokens")
+    return (
+        f" This is a run of {tokens} (run_tokens). In the time that it takes with its failures the run {verb} "
+        f"{quantity(whole, units)}."
+    )
 
 
 def _surely_below(design: Design, chance: float = 0.9) -> float:
