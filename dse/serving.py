@@ -34,7 +34,8 @@ _RULES = (Infeasible.heads_not_divisible, Infeasible.width_not_divisible, Infeas
 def serve(design: Design) -> ServingMetrics:
     """Latency, throughput, memory and feasibility of serving with ``design``.
 
-    A pure function of scalars, as :func:`dse.evaluation.evaluate` is: never raises, never returns NaN.
+    A pure function of scalars, as :func:`dse.evaluation.evaluate` is: never raises, and gives no NaN for leaves within
+    their bounds.
 
     Args:
         design: one point of the design space. What it does not say of requests, engine and their mapping is as

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
+import dse
 from dse.cli import app
 
 SMALL = """
@@ -94,3 +95,11 @@ def test_bad_input_ends_with_2_and_one_message(command, arguments, old, new, wan
     assert [line.split(maxsplit=1)[0] for line in ended.err.strip().splitlines()] == [
         "error", "where", "got", "allowed", "fix"
     ]  # fmt: skip
+
+
+def test_machines_that_bring_their_stacks_are_an_axis(command, tmp_path):
+    """The stack is told by design: a second one beside all of them was no results file."""
+    ended = command("--evaluations", "64", old="tp = [1, 2, 8]", new='accelerator = ["a100", "h100"]\ntp = [1, 2, 8]')
+    assert ended.status == 0, ended.err
+    found = dse.open_results(tmp_path / "out.nc")
+    assert set(found.software.values.ravel().tolist()) <= {"megatron-core-te-ampere", "megatron-core-te-hopper"}

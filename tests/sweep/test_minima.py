@@ -94,7 +94,7 @@ def test_zipped_axes_and_expressions():
     more += 'groups = [["workload", "n_devices"], ["overlap_dp", "overlap_tp"]]'
     found = dse.overview(found_by("top:3", axes=axes, more=more)[0])
     assert found.best_mfu_step_time_by_workload.sel(by_workload="gpt-3-125m") > 0
-    assert "units" not in found.best_mfu_step_time_by_workload.attrs
+    assert found.best_mfu_step_time_by_workload.attrs["units"] == "s-1"
     np.testing.assert_array_equal(found.best_mfu_step_time_by_tp, found.best_mfu_step_time_2_by_tp)
     np.testing.assert_array_equal(found.best_mfu_step_time_by_overlap_dp, found.best_mfu_step_time_by_overlap_tp)
 

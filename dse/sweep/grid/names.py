@@ -41,18 +41,10 @@ def _layers(spec: SweepSpec) -> dict[str, Axis]:
             )
     if "software" not in named:
         brings = named["accelerator" if _in_own_nodes(named, spec) else "system"]
-        host = str(named["system"].labels[0])
-        stacks = tuple(_stack(str(slug), host, brings.where) for slug in brings.labels)
+        stacks = tuple(catalog.default_software(str(slug), brings.where) for slug in brings.labels)
         named["software"] = dataclasses.replace(brings, name="software", key="software", labels=stacks)
     order = ("workload", "system", "accelerator", "node", "memory", "scale_up", "scale_out", "software")
     return {key: named[key] for key in order if key in named}
-
-
-def _stack(slug: str, host: str, where: str) -> str:
-    """The stack of a machine of the sweep: the device of the system runs what the system does."""
-    own = catalog.entry("system", host)
-    is_own = own.kind != "accelerator" and catalog.reference(own, "accelerator")[1] == slug
-    return catalog.default_software(host if is_own else slug, where)
 
 
 def _in_own_nodes(named: dict[str, Axis], spec: SweepSpec) -> frozenset[str]:
