@@ -25,7 +25,8 @@ def evaluate(design: Design) -> Metrics:
     """Time, memory, energy, money, carbon and feasibility of one training step of ``design``.
 
     A pure function of scalars: ``jit``, ``vmap`` and ``grad`` it as you like. Never raises, and gives
-    no NaN for leaves within their bounds; a design that cannot run has ``feasible = False`` and the bits of its reasons.
+    no NaN for leaves within their bounds; a design that cannot run has ``feasible = False`` and the bits of its
+    reasons.
 
     Args:
         design: one point of the design space; leaves are plain numbers or traced scalars in SI units.

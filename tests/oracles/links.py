@@ -95,7 +95,8 @@ def step_energy(design: Design) -> dict[str, float]:
         ),
         "context": in_stage * w.n_layers * (c - 1) * price.context
         # Keys and values in each forward of the core, with their gradients in the backward.
-        * (passes + trained * (m.recompute == Recompute.selective) + trained) * 2 * width * tokens * w.head_dim * max(w.n_kv_heads / t, 1),
+        * (passes + trained * (1 + (m.recompute == Recompute.selective)))
+        * 2 * width * tokens * w.head_dim * max(w.n_kv_heads / t, 1),
         "stages": in_stage * (p * m.virtual_stages - 1) * (1 + trained) * _stage_boundary(design, activations, price),
         "replicas": d * c * parameters(design) * _weight(design, width, batches, price),
         # Both ends send their gradient of the embedding, a part of each tensor-parallel rank.

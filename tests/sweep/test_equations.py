@@ -126,7 +126,8 @@ def test_the_model_is_the_same():
     # The model shares rates and routes itself, so what is merged is less than it was; what is left must not grow:
     # 2,913, 200 for aligned domains, meshes, hybrid sharding and links that two dimensions share, 100 for pipelines
     # whose ends hold a layer less, 50 for recompute operator by operator and messages of copies of their own, 30
-    # for polling and what a stack lacks, 30 for recipes of narrow formats, 2 for the exchange of a core that runs again.
+    # for polling and what a stack lacks, 30 for recipes of narrow formats, 2 for the
+    # exchange of a core that runs again.
     # Sweeps that ask for neither money nor carbon nor runs with failures do without these.
     optional = TRAINING.group(MONEY) | TRAINING.group(CARBON) | TRAINING.group(RUN)
 
