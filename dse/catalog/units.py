@@ -16,7 +16,7 @@ import math
 import re
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from dse.errors import InputError, nearest
 
@@ -135,18 +135,20 @@ def _finite(value: float, text: str, units: str, where: str) -> float:
 # --- the grammar ------------------------------------------------------------------------------------------
 
 
+#: Base unit → its exponent; empty of plain numbers.
+Dimension: TypeAlias = Mapping[str, int]
+
+
 class _Amount(NamedTuple):
     """A number of base units, each to an exponent."""
 
     number: Decimal
-    exponents: Mapping[str, int]
+    exponents: Dimension
 
     def times(self, other: _Amount, sign: int) -> _Amount:
         """The product, or with a ``sign`` of -1 the quotient."""
         number = self.number * other.number if sign > 0 else self.number / other.number
-        names = {*self.exponents, *other.exponents}
-        summed = {name: self.exponents.get(name, 0) + sign * other.exponents.get(name, 0) for name in names}
-        return _Amount(number, {name: exponent for name, exponent in summed.items() if exponent})
+        return _Amount(number, combined(self.exponents, other.exponents, sign))
 
 
 _ONE = _Amount(Decimal(1), {})
@@ -227,25 +229,39 @@ def _unit(name: str) -> _Amount:
 
 # --- units of results -------------------------------------------------------------------------------------
 
-#: What products and quotients of the units of results are written as, where they are no plain product.
+#: Units of results that are written otherwise than as the product of their base units.
 _NAMED = {
     "1": {}, "s-1": {"s": -1}, "W": {"J": 1, "s": -1}, "1/s/USD": {"s": -1, "USD": -1},
     "USD/W": {"USD": 1, "J": -1, "s": 1}, "USD/(B/s)": {"USD": 1, "B": -1, "s": 1},
 }  # fmt: skip
 
 
-def combined(left: str, right: str, sign: int) -> str:
-    """The SI units of a product, or with a ``sign`` of -1 of a quotient.
+def dimension(units: str) -> Dimension:
+    """The dimension of SI units as metadata write them.
 
-    >>> combined("J", "s", -1), combined("USD", "1", -1), combined("s", "s-1", 1), combined("kg", "USD", 1)
-    ('W', 'USD', '1', 'kg*USD')
+    >>> dimension("W"), dimension("s-1") == dimension("Hz"), dimension("1")
+    ({'J': 1, 's': -1}, True, {})
     """
-    (a, _), (b, _) = (_product(units.replace("s-1", "1/s"), 0) for units in (left, right))
-    found = dict(a.times(b, sign).exponents)
+    return _product(units.replace("s-1", "1/s"), 0)[0].exponents
+
+
+def combined(left: Dimension, right: Dimension, sign: int) -> Dimension:
+    """The dimension of a product, or with a ``sign`` of -1 of a quotient."""
+    names = dict.fromkeys((*left, *right))
+    summed = {name: left.get(name, 0) + sign * right.get(name, 0) for name in names}
+    return {name: exponent for name, exponent in summed.items() if exponent}
+
+
+def written(found: Dimension) -> str:
+    """SI units of a dimension.
+
+    >>> [written(dimension(units)) for units in ("J / s", "USD", "kg * USD", "1 / USD", "s^2")]
+    ['W', 'USD', 'kg*USD', '1/USD', 's^2']
+    """
     for name, exponents in _NAMED.items():
         if found == exponents:
             return name
-    powers = [("kg" if name == "g" else name, found[name]) for name in (*reversed(_BASE),) if name in found]
+    powers = [("kg" if name == "g" else name, found[name]) for name in reversed(_BASE) if name in found]
     above, below = ([_power(name, abs(n)) for name, n in powers if n * way > 0] for way in (1, -1))
     return "/".join(["*".join(above) or "1", *below])
 

@@ -96,7 +96,7 @@ class Expression:
         >>> parse("run_cost / goodput_fraction", "objective", TRAINING).units
         'USD'
         """
-        return _Reading(self.study, lambda _: 1.0, self.where).units(_tree(self.text)) or "1"
+        return catalog.written(_Reading(self.study, lambda _: 1.0, self.where).dimension(_tree(self.text)) or {})
 
     def __call__(self, lookup: Lookup) -> Value:
         """The value, with ``lookup(name)`` for leaves and metrics: scalars, arrays or tracers alike."""
@@ -169,17 +169,14 @@ def units_of(text: str, study: Study) -> str:
 def _check_sum(node: ast.BinOp, study: Study, where: str) -> None:
     """That what is added is alike; a number beside one of them may be what makes it so."""
     reading = _Reading(study, lambda _: 1.0, where)
-    left, right = (reading.units(side) for side in (node.left, node.right))
+    left, right = (reading.dimension(side) for side in (node.left, node.right))
     weighted = any(isinstance(one, ast.Constant) for one in ast.walk(node))
-    if left and right and left != right and not weighted:
+    if left is not None and right is not None and left != right and not weighted:
+        added = " and ".join(catalog.written(side) if side else "plain numbers" for side in (left, right))
         raise InputError(
-            where, f"{ast.unparse(node)!r}, which adds {_named(left)} and {_named(right)}", "sums of like things",
+            where, f"{ast.unparse(node)!r}, which adds {added}", "sums of like things",
             "give one of them a factor that says what it is worth, such as 1e-9 *",
         )  # fmt: skip
-
-
-def _named(units: str) -> str:
-    return "plain numbers" if units == "1" else units
 
 
 def _check_shares(node: ast.Compare, study: Study, where: str) -> None:
@@ -223,21 +220,24 @@ class _Reading:
             return self.lookup(self._full_name(dotted))
         raise InputError(self.where, repr(ast.unparse(node)), _ALLOWED, "use only these")
 
-    def units(self, node: ast.expr) -> str | None:
-        """The SI units of one node; None of a constant, which has those of what it is added to."""
+    def dimension(self, node: ast.expr) -> catalog.Dimension | None:
+        """The dimension of one node; None of a constant, which has that of what it is added to."""
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            return self.units(node.operand)
+            return self.dimension(node.operand)
         if isinstance(node, ast.BinOp):
-            left, right = self.units(node.left), self.units(node.right)
+            left, right = self.dimension(node.left), self.dimension(node.right)
+            if left is None and right is None:
+                return None
             if isinstance(node.op, ast.Mult | ast.Div):
-                sign = 1 if isinstance(node.op, ast.Mult) else -1
-                return catalog.combined(left or "1", right or "1", sign) if left or right else None
-            return left or right if left == right or not (left and right) else "1"
+                return catalog.combined(left or {}, right or {}, 1 if isinstance(node.op, ast.Mult) else -1)
+            if left is None or right is None:
+                return right if left is None else left
+            return left if left == right else {}
         dotted = _dotted(node)
         if dotted is None:
-            return "1" if _is_boolean(node) else None
+            return {} if _is_boolean(node) else None
         name = self._full_name(dotted)
-        return self.study.units.get(name) or known_leaves()[name]["units"]
+        return catalog.dimension(self.study.units.get(name) or known_leaves()[name]["units"])
 
     def excess(self, node: ast.expr, wanted: bool) -> Scalar:
         """By how much a node fails to be ``wanted``."""

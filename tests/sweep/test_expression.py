@@ -7,6 +7,7 @@ import pytest
 
 from dse.errors import InputError
 from dse.spec.expression import parse
+from dse.study_serving import SERVING
 from dse.study_training import TRAINING
 from tests.fuzz.expressions import ATTACKS
 
@@ -113,10 +114,16 @@ def test_what_a_share_can_be_is_accepted(text):
         ("peak_memory - memory.capacity", "B"), ("step_time + 0.1 * energy_per_step", "1"), ("1 / step_time", "s-1"),
         ("step_time * step_time", "s^2"), ("run_cost * step_time / energy_per_step", "USD/W"), ("tp * pp", "1"),
         ("memory.bandwidth / peak_memory", "s-1"), ("2 * 3", "1"), ("tp <= 8", "1"),
+        ("*".join(["step_time"] * 12), "s^12"), ("tokens_per_second + power.clock", "s-1"),
     ],
 )  # fmt: skip
 def test_units_follow_from_those_of_the_names(text, units):
     assert parse(text, "objective", TRAINING).units == units
+
+
+@pytest.mark.parametrize("study", [TRAINING, SERVING], ids=lambda study: study.name)
+def test_a_metric_alone_has_its_own_units(study):
+    assert {name: parse(name, "objective", study).units for name in study.units} == dict(study.units)
 
 
 @pytest.mark.parametrize("text", ["step_time + peak_memory", "2 * tp + (step_time - run_cost)", "mfu - step_time"])
