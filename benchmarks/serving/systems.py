@@ -78,7 +78,7 @@ def nanoflow_share(prompt: int, answer: int, software: str, **more: float) -> fl
     return tokens / NANOFLOW_OPTIMUM
 
 
-#: Messages of any size are of its own kernels (MSCCL++), of which none takes all cores of a device.
+#: Messages of any size are of its own kernels (MSCCL++).
 _NANOFLOW = {"step_overlap": 0.5, "own_message_bytes": 1e12}
 
 

@@ -130,6 +130,11 @@ class Layout(NamedTuple):
     pipeline: PipelineLayout | None = None  # of a mapping that names its schedule
 
     @property
+    def core_again(self) -> Scalar:
+        """How often the backward runs the attention core again, and with it its exchange."""
+        return self.full + self.selective
+
+    @property
     def keys_and_values(self) -> Scalar:
         """Columns of keys and values."""
         return 2.0 * self.kv_width if self.value_width is None else self.kv_width + self.value_width

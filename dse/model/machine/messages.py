@@ -62,7 +62,7 @@ def time_of(sent: Iterable[Sent], scope: Scope, window: Window | None = None) ->
 def sent_again(message: Message, layout: Layout) -> Scalar:
     """How often a message of the forward is sent again in the backward: once where its operators run again."""
     if message.dimension is Dimension.context:
-        return layout.full + layout.selective
+        return layout.core_again
     if message.scope is not Scope.expert_layer or layout.experts is None:
         return layout.full
     return layout.full + layout.experts.again[Recompute.expert_block]

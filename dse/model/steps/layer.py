@@ -132,8 +132,8 @@ def _run_layer(
         layout.full * passes.forward + layout.selective * passes.core_forward + layout.selective_op * passes.repeated
     )
     forward_pass = passes.forward + tensor.forward + context.forward
-    repeated = layout.full + layout.selective  # times that the attention core, and so its exchange, runs again
-    again = layout.full * tensor.forward + repeated * context.forward
+    context_again = layout.core_again * context.forward
+    again = layout.full * tensor.forward + context_again
     exposed_tensor = tensor.forward + tensor.backward + layout.full * tensor.forward
     if levels is not None:
         recompute = recompute + passes.again
@@ -161,11 +161,11 @@ def _run_layer(
         backward=passes.backward,
         recompute=recompute,
         tensor_parallel=exposed_tensor,
-        context_parallel=context.forward + context.backward + repeated * context.forward,
+        context_parallel=context.forward + context.backward + context_again,
         offload=exposed_forward + exposed_backward,
     )
     across_forward = tensor.across_forward + context.across_forward
-    across_again = layout.full * tensor.across_forward + repeated * context.across_forward
+    across_again = layout.full * tensor.across_forward + layout.core_again * context.across_forward
     across_backward = tensor.across_backward + context.across_backward + across_again
     free_forward = jnp.maximum(forward_pass - across_forward, 0.0)
     free_backward = jnp.maximum(backward_pass - across_backward, 0.0)
@@ -177,7 +177,7 @@ def _run_layer(
         experts_forward=experts.forward,
         experts_backward=experts.backward + layout.full * experts.forward + (0.0 if sent_again is None else sent_again),
         context_forward=context.forward,
-        context_backward=context.backward + repeated * context.forward,
+        context_backward=context.backward + context_again,
     )
     return LayerRun(time, free_forward, free_backward, trained * update, by_pass)
 
