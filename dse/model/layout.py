@@ -34,6 +34,7 @@ class ExpertLayout(NamedTuple):
 
     sent: Scalar  # routed rows of the device's own tokens: T k, / t under a split sequence
     rows: Scalar  # routed rows that its experts get: those of all etp members, as many as the busiest rank has
+    mean_share: Scalar  # rows of the mean rank over those of the busiest
     local: Scalar  # experts of a device
     ffn: Scalar  # width of one of them
     shared: Scalar  # width of the shared expert
@@ -268,6 +269,7 @@ def lay_out_experts(
     return ExpertLayout(
         sent=tokens * experts.top_k,
         rows=tokens * experts.top_k * etp * busiest(experts),
+        mean_share=jnp.where(experts.capacity > 0.0, 1.0, 1.0 / experts.imbalance),
         local=experts.n_experts / ep,
         ffn=experts.expert_ffn / etp,
         shared=experts.shared_ffn / m.tp,

@@ -159,6 +159,7 @@ class Message(NamedTuple):
         repeated: whether full recompute sends it again.
         sums: whether the sums of a reduction are timed apart from the wire on networks that state their traffic.
         far: bytes of an all-to-all that leave a domain, where ``size`` are those inside and not all parts are equal.
+        mean_share: bytes that the mean device sends over those of the busiest, for which ``size`` is given.
     """
 
     name: str
@@ -173,3 +174,4 @@ class Message(NamedTuple):
     repeated: bool = False
     sums: bool = False
     far: Scalar | None = None
+    mean_share: Scalar = 1.0

@@ -114,8 +114,11 @@ def step_energy(
             devices_each = replicas.size * layout.experts.copies.size
             moved = moved + w.backward * routed_parameters(w) * devices_each * traffic
     done = Joules(0.0, 0.0, power.cache_energy * moved, power.memory_energy * moved)
-    done = done.plus(a_layer, layers).plus(ends, often[Scope.embedding])
-    if work.experts is not None:
+    done = done.plus(ends, often[Scope.embedding])
+    if work.experts is None:
+        done = done.plus(a_layer, layers)
+    else:
+        done = done.plus(operators_energy(work.experts.mean_layer, design, layout), layers)
         first = operators_energy(work.experts.first_layer, design, layout)
         done = done.plus(first, often[Scope.layer] - layers)
 

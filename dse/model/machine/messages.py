@@ -74,10 +74,10 @@ def layer_links(links: dict[Scope, Scalar], layout: Layout) -> Scalar:
 
 
 def link_energy(messages: Iterable[Message], system: System, layout: Layout) -> dict[Scope, Scalar]:
-    """Joules of the links for the messages that one device sends, by scope, with those that recompute sends again."""
+    """Joules of the links for the messages of the mean device, by scope, with those that recompute sends again."""
     found: dict[Scope, Scalar] = dict.fromkeys(Scope, 0.0)
     for m, route in routed(messages, system):
-        often = m.times * (1.0 + sent_again(m, layout)) if m.repeated else m.times
+        often = m.mean_share * (m.times * (1.0 + sent_again(m, layout)) if m.repeated else m.times)
         if m.far is None:
             found[m.scope] += often * collectives.energy(m.kind, m.size, route)
         else:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model.formats import trait
 from dse.model.layout import Layout
 from dse.model.machine.power import flop_energy
 from dse.types import Design, Operator, OperatorKind, Power, Scalar, Work
@@ -39,9 +40,10 @@ class FlopEnergy(NamedTuple):
 
 
 def flop_energies(precision: Scalar, power: Power) -> FlopEnergy:
-    """Joules of a FLOP under a recipe."""
-    matrix = flop_energy(precision, power)
-    return FlopEnergy(matrix, jnp.maximum(matrix, power.matrix_energy), power.vector_energy)
+    """Joules of a FLOP under a recipe; of one that leaves some layers in 16 bits the mean over its layers."""
+    matrix, left = flop_energy(precision, power), trait(precision, lambda recipe: recipe.sixteen_bit)
+    sixteen = jnp.maximum(matrix, power.matrix_energy)
+    return FlopEnergy(matrix + left * (sixteen - matrix), sixteen, power.vector_energy)
 
 
 class Done(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 from dse.model.machine.messages import link_energy
 from dse.model.machine.operator_energy import operators_energy
 from dse.model.serving.batch import Batch
-from dse.model.serving.step import StepTime
+from dse.model.serving.step import StepTime, read_again
 from dse.model.serving.work import Stage, dense_layers, step_work
 from dse.types import Engine, Operator, Scalar, Serving
 
@@ -27,7 +28,8 @@ class Joules(NamedTuple):
 
 
 def joules_of(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> Joules:
-    """One pass of a stage, with its share of the head."""
+    """One pass of a stage, with its share of the head, on the device whose experts get as many rows as the mean."""
+    stage = of_mean_rank(stage)
     design, layers, pp = stage.design, stage.layout.layers, stage.design.mapping.pp
     work = step_work(stage, ranks, serving, batch, engine.cache_rereads)
 
@@ -44,7 +46,19 @@ def joules_of(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, bat
     else:
         plain, dense = dense_layers(stage), joules(work.dense_layer)
         both = [(layers - plain) * a + plain * b + c / pp for a, b, c in zip(layer, dense, head, strict=True)]
+    if design.mapping.nano is not None:
+        power, again = design.system.accelerator.power, read_again(stage, serving)
+        both = [both[0] + power.cache_energy * again, both[1] + power.memory_energy * again]
     return Joules(engine.kernel_energy * both[0], engine.kernel_energy * both[1], links)
+
+
+def of_mean_rank(stage: Stage) -> Stage:
+    """The stage whose experts get the rows of the mean rank, where its time is that of the busiest."""
+    experts = stage.design.workload.experts
+    if experts is None:
+        return stage
+    workload = dataclasses.replace(stage.design.workload, experts=dataclasses.replace(experts, imbalance=1.0))
+    return stage._replace(design=dataclasses.replace(stage.design, workload=workload))
 
 
 def working_share(time: StepTime, engine: Engine) -> Scalar:

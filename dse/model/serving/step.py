@@ -75,7 +75,7 @@ def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, b
         added = added + (layers - plain) * (engine.expert_layer_time + casts)
     matrices = matrices + kernels_time([work.head], rates) / pp
     handed_on = sum(sent.time for sent in send_all(work.hand_over, stage.design.software, stage.design.system))
-    return overlapped_step(stage, engine, work, rates, with_far(stage, serving, batch, StepTime(
+    return overlapped_step(stage, serving, engine, work, rates, with_far(stage, serving, batch, StepTime(
         matrix=s * matrices,
         attention=s * layers * kernels_time(core, rates),
         communication=layers * messages_time(stage.design, engine, work) + handed_on,
@@ -107,7 +107,17 @@ def with_far(stage: Stage, serving: Serving, batch: Batch, alone: StepTime) -> S
     )
 
 
-def overlapped_step(stage: Stage, engine: Engine, work: StepWork, rates: Rates, alone: StepTime) -> StepTime:
+def read_again(stage: Stage, serving: Serving) -> Scalar:
+    """Bytes of weights that a stage reads once more, as each part of a batch that is cut into some reads them."""
+    nano = stage.design.mapping.nano
+    if nano is None:
+        return 0.0
+    return (nano.nano_batches - 1.0) * weight_bytes(stage.design, stage.layout, serving.expert_bytes)
+
+
+def overlapped_step(
+    stage: Stage, serving: Serving, engine: Engine, work: StepWork, rates: Rates, alone: StepTime
+) -> StepTime:
     """The step with operators beside each other where the mapping has them so, else as it is ``alone``.
 
     ``T = S - o max(S - max(compute, memory, network), 0)`` for the sum ``S`` of operators and messages after each
@@ -123,7 +133,7 @@ def overlapped_step(stage: Stage, engine: Engine, work: StepWork, rates: Rates, 
         times = often * operator.present
         flops, size = roofline_terms(operator.kind, operator.forward, rates)
         compute, moved = compute + times * flops, moved + times * size
-    again = (nano.nano_batches - 1.0) * moving_time(weight_bytes(stage.design, stage.layout), rates)
+    again = moving_time(read_again(stage, serving), rates)
     busiest = jnp.maximum(engine.kernel_slowdown * jnp.maximum(compute, moved + again), alone.communication)
     whole = alone.matrix + alone.attention + alone.communication
     left = 1.0 - nano.step_overlap * jnp.maximum(1.0 - busiest / jnp.maximum(whole, 1e-12), 0.0)

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model import links
 from dse.model.choice import least
-from dse.model.groups import strides
+from dse.model.groups import in_a_row, stage_domain, strides
 from dse.model.layout import Layout, lay_out
 from dse.model.machine.rates import Rates, matrix_rate, rates_of
 from dse.model.serving.batch import Batch
@@ -18,7 +19,7 @@ from dse.model.work.messages import pipeline_messages, tensor_messages
 from dse.model.work.operators import matmul_work
 from dse.model.work.parameters import norms_of_block
 from dse.model.work.transformer import expert_layer_operators, layer_operators
-from dse.types import Design, Message, MessageKind, Operator, OperatorKind, Scalar, Serving, Sparse, Work
+from dse.types import Design, Group, Message, MessageKind, Operator, OperatorKind, Scalar, Serving, Sparse, Work
 
 #: Share of the tokens of a batch that choose experts as if at random: real traffic is skewed to fewer of them.
 SKEW = 0.66
@@ -34,6 +35,7 @@ class Stage(NamedTuple):
     design: Design  # as one forward pass
     layout: Layout  # of one token
     rates: Rates
+    sharers: Group | None  # ranks with tokens of their own over which a mixture splits its experts
 
 
 class StepWork(NamedTuple):
@@ -52,7 +54,17 @@ def stage_of(design: Design) -> Stage:
     accelerator, precision = design.system.accelerator, design.mapping.precision
     tile = least(accelerator.kernels.tile_rows, TILE_ROWS)
     small = dataclasses.replace(accelerator, kernels=dataclasses.replace(accelerator.kernels, tile_rows=tile))
-    return Stage(forward, lay_out(forward), expert_rates(rates_of(small, precision, design.software), design))
+    rates = expert_rates(rates_of(small, precision, design.software), design)
+    return Stage(forward, lay_out(forward), rates, sharers_of_experts(forward))
+
+
+def sharers_of_experts(design: Design) -> Group | None:
+    """Ranks with tokens of their own over which one expert is split: ``etp / tp``, at least one."""
+    m, experts = design.mapping, design.mapping.experts
+    if experts is None:
+        return None
+    size, domain = jnp.maximum(experts.etp / m.tp, 1.0), stage_domain(m, design.system.scale_up.domain)
+    return in_a_row(size, m.tp, domain, links.reach_in(design.system, m.tp))
 
 
 def expert_rates(rates: Rates, design: Design) -> Rates:
@@ -269,6 +281,7 @@ def layer_messages(stage: Stage, layout: Layout, ranks: Scalar) -> tuple[Message
 
     Ranks of one tp group have the same tokens: they sum what their experts give as they sum a dense layer, and nothing
     travels. Where tokens of other ranks meet in the experts, each sends its share of them, and gathers the results.
+    Where experts are split over more ranks than have the same tokens, these gather each other's, and scatter the sums.
     """
     design, experts, mixture = stage.design, layout.experts, stage.design.workload.experts
     found = [m for m in tensor_messages(design, layout) if m.repeated and m.kind is MessageKind.all_reduce]
@@ -287,7 +300,12 @@ def layer_messages(stage: Stage, layout: Layout, ranks: Scalar) -> tuple[Message
         name="dispatch_and_combine", kind=MessageKind.all_to_all, group=experts.ep,
         size=layout.element.activation * design.workload.hidden * rows, times=2.0 * meeting, sums=False,
     )  # fmt: skip
-    return (*found, exchange)
+    assert stage.sharers is not None
+    gathered = exchange._replace(
+        name="expert_rows", kind=MessageKind.all_gather, group=stage.sharers,
+        size=design.mapping.tp * stage.sharers.size * exchange.size,
+    )  # fmt: skip
+    return (*found, exchange, gathered)
 
 
 def hand_over_messages(design: Design, layout: Layout) -> tuple[Message, ...]:

@@ -36,20 +36,13 @@ def grouped_linear(
 
 
 def expert_operators(design: Design, layout: Layout, stored: Scalar) -> list[Operator]:
-    """The feed-forward of a layer with experts, on one device and micro-batch; ``stored`` bytes are kept of its input.
-
-    Each of ``T`` tokens is copied to ``k`` experts: permuted into ``T k`` rows before they are sent and by expert once
-    ``R`` have come, ``2 h (T + T k) + 4 h R`` bytes in 16 bits; the same on the way back. Kept are the rows, what comes
-    up and what is activated; the router's weights are applied there, so the second product's output is not kept.
-    """
+    """The feed-forward of a layer with experts for one micro-batch; a device keeps ``stored`` bytes of its input."""
     w, experts, mixture = design.workload, layout.experts, design.workload.experts
     assert experts is not None and mixture is not None
     norms, inner, block = EXPERT_LEVELS
-    e, act = layout.element, layout.element.activation
-    gate = 1.0 + w.gated
+    e = layout.element
     tokens, kept = layout.norm_tokens, design.software.activation_output_kept * e.operand
     chosen = tokens * mixture.n_experts
-    moved = 2.0 * act * (tokens + experts.sent + 2.0 * experts.rows)
     shared, has_shared = jnp.maximum(experts.shared, 1.0), experts.has_shared
     shared_rows = layout.tokens * shared
     return [
@@ -61,6 +54,28 @@ def expert_operators(design: Design, layout: Layout, stored: Scalar) -> list[Ope
             "routing", chosen, 8.0, 12.0, PROBABILITY_BYTES * chosen + ROUTE_BYTES * experts.rows, flops=SOFTMAX,
             again=block, freed=block,
         ),
+        *routed_operators(design, layout, experts),
+        linear("shared_up", layout.tokens, (1.0 + w.gated) * shared, w.hidden, e, 0.0, present=has_shared, again=inner),
+        activation("shared_activation", shared_rows, layout, 1.0 + w.gated, has_shared),
+        linear(
+            "shared_down", layout.tokens, w.hidden, shared, e, kept * shared_rows, present=has_shared, again=block,
+            freed=norms,
+        ),
+    ]  # fmt: skip
+
+
+def routed_operators(design: Design, layout: Layout, experts: ExpertLayout) -> list[Operator]:
+    """What works on the rows that experts get.
+
+    Each of ``T`` tokens is copied to ``k`` experts: permuted into ``T k`` rows before they are sent and by expert once
+    ``R`` have come, ``2 h (T + T k) + 4 h R`` bytes in 16 bits; the same on the way back. Kept are the rows, what comes
+    up and what is activated; the router's weights are applied there, so the second product's output is not kept.
+    """
+    w, e, act = design.workload, layout.element, layout.element.activation
+    norms, inner, block = EXPERT_LEVELS
+    gate, kept = 1.0 + w.gated, design.software.activation_output_kept * e.operand
+    moved = 2.0 * act * (layout.norm_tokens + experts.sent + 2.0 * experts.rows)
+    return [
         elementwise("permute", w.hidden, moved, moved, 0.0, flops=Flops(0.0, 0.0), again=block),
         grouped_linear(
             "experts_up", experts.rows, gate * experts.ffn, w.hidden, experts.local, e,
@@ -71,13 +86,21 @@ def expert_operators(design: Design, layout: Layout, stored: Scalar) -> list[Ope
             "experts_down", experts.rows, w.hidden, experts.ffn, experts.local, e, kept * experts.rows * experts.ffn,
             again=block, freed=norms,
         ),
-        linear("shared_up", layout.tokens, gate * shared, w.hidden, e, 0.0, present=has_shared, again=inner),
-        activation("shared_activation", shared_rows, layout, gate, has_shared),
-        linear(
-            "shared_down", layout.tokens, w.hidden, shared, e, kept * shared_rows, present=has_shared, again=block,
-            freed=norms,
-        ),
     ]  # fmt: skip
+
+
+def of_mean_rank(operators: tuple[Operator, ...], design: Design, layout: Layout) -> tuple[Operator, ...]:
+    """The operators of a layer whose experts get the rows of the mean rank: all devices together do so much.
+
+    Every rank waits for the busiest one, whose work the layer's time is; joules are of what is done.
+    """
+    experts = layout.experts
+    if experts is None:
+        return operators
+    mean = layout._replace(experts=experts._replace(rows=experts.mean_share * experts.rows))
+    assert mean.experts is not None
+    own = {o.name: o for o in (*routed_operators(design, mean, mean.experts), expert_quantization(design, mean))}
+    return tuple(own.get(o.name, o) for o in operators)
 
 
 def activation(name: str, elements: Scalar, layout: Layout, gate: Scalar, present: Scalar = 1.0) -> Operator:

@@ -30,6 +30,7 @@ from dse.types import (
     Scope,
     SequenceParallel,
     Window,
+    Workload,
 )
 
 _ALL_REDUCE, _ALL_GATHER = MessageKind.all_reduce, MessageKind.all_gather
@@ -60,6 +61,7 @@ def tensor_messages(design: Design, layout: Layout) -> list[Message]:
     Two all-reduces a pass, or with sequence parallelism all-gathers and reduce-scatters: two of each a
     pass, and the backward gathers again those of the layer's two inputs that are not kept whole (Korthikanti et
     al. 2022, section 4.2). What the backward sends of the input gradients runs beside the weight gradients.
+    Of latent attention what is projected down is gathered in place of the layer's input (:func:`attention_columns`).
     """
     m, trained = design.mapping, design.workload.backward
     size = layout.element.activation * layout.tokens * design.workload.hidden
@@ -68,10 +70,12 @@ def tensor_messages(design: Design, layout: Layout) -> list[Message]:
     split = jnp.where(at_boundaries, boundary_layers(design), layout.split)
     # Routed experts take the rows of a split sequence as they are, a shared expert gathers it as a dense layer does.
     pairs = 2.0 if layout.experts is None else 1.0 + layout.experts.has_shared
-    again = gathers_again(m) if layout.experts is None else 0.5 * pairs * gathers_again(m)
+    columns = attention_columns(design.workload)
+    inputs = columns + pairs - 1.0
+    of_attention, of_others = gathers_again(m)
+    again = columns * of_attention + (pairs - 1.0) * of_others
     if design.workload.adapters is not None:  # inputs are gathered again for weight gradients
         again = 0.0
-    whole = pairs * (1.0 - split)
 
     def message(name: str, kind: MessageKind, count: Scalar, window: Window, repeated: bool = False) -> Message:
         return Message(
@@ -81,14 +85,28 @@ def tensor_messages(design: Design, layout: Layout) -> list[Message]:
 
     forward, gradient = Window.matrix_forward, Window.matrix_weight_gradient
     return [
-        message("forward_all_reduce", _ALL_REDUCE, whole, forward, repeated=True),
-        message("forward_all_gather", _ALL_GATHER, pairs * split, forward, repeated=True),
+        message("forward_all_reduce", _ALL_REDUCE, pairs * (1.0 - split), forward, repeated=True),
+        message("forward_all_gather", _ALL_GATHER, inputs * split, forward, repeated=True),
         message("forward_reduce_scatter", _REDUCE_SCATTER, pairs * split, forward, repeated=True),
         message("inputs_all_gather", _ALL_GATHER, trained * again, Window.matrix_input_gradient),
-        message("backward_all_reduce", _ALL_REDUCE, trained * whole, gradient),
+        message("backward_all_reduce", _ALL_REDUCE, trained * inputs * (1.0 - split), gradient),
         message("backward_all_gather", _ALL_GATHER, trained * pairs * split, gradient),
-        message("backward_reduce_scatter", _REDUCE_SCATTER, trained * pairs * split, gradient),
+        message("backward_reduce_scatter", _REDUCE_SCATTER, trained * inputs * split, gradient),
     ]
+
+
+def attention_columns(workload: Workload) -> Scalar:
+    """Columns of the attention's input that tp gathers, and sums gradients of, over those of the hidden state.
+
+    The projections down of latent attention are whole on every rank, and work on a share of a split sequence: what
+    they give is gathered, queries, keys and values compressed and the keys' rotated columns (Megatron-Core,
+    ``MLASelfAttention``). Queries that are not compressed come from the hidden state itself.
+    """
+    latent = workload.latent
+    if latent is None:
+        return 1.0
+    queries = jnp.where(latent.q_rank > 0.0, latent.q_rank, workload.hidden)
+    return (queries + latent.kv_rank + latent.rope_dim) / workload.hidden
 
 
 def boundary_layers(design: Design) -> Scalar:
@@ -100,12 +118,13 @@ def boundary_layers(design: Design) -> Scalar:
     return jnp.where(m.pp > 1.0, jnp.minimum(m.pp * m.virtual_stages / design.workload.blocks, 1.0), 0.0)
 
 
-def gathers_again(mapping: Mapping) -> Scalar:
-    """Inputs of a layer's first matrices that the backward gathers again: two, or those not kept whole."""
+def gathers_again(mapping: Mapping) -> tuple[Scalar, Scalar]:
+    """How often the backward gathers the attention's input again, and the others: once, or where not kept whole."""
     kept = jnp.where(mapping.recompute == float(Recompute.selective), 1.0, 0.0)
     split = SequenceParallel
-    by_choice: dict[SequenceParallel, Scalar] = {split.gather_again: 2.0, split.keep_gathered: kept}
-    return choose(mapping.sequence_parallel, by_choice)
+    attention: dict[SequenceParallel, Scalar] = {split.gather_again: 1.0, split.keep_gathered: kept}
+    others: dict[SequenceParallel, Scalar] = {split.gather_again: 1.0}
+    return choose(mapping.sequence_parallel, attention), choose(mapping.sequence_parallel, others)
 
 
 def embedding_and_head_messages(design: Design, layout: Layout) -> list[Message]:
@@ -157,7 +176,8 @@ def expert_messages(design: Design, layout: Layout, parameters: Scalar) -> list[
     """Messages of a layer with experts, and of the replicas of ``parameters`` of routed experts.
 
     Tokens are dispatched to their experts and combined again, in the backward their gradients (Lepikhin et al. 2021,
-    section 3). Members of one expert (etp) gather each other's rows, and scatter the sums.
+    section 3). Members of one expert (etp) gather each other's rows, and scatter the sums. All wait for the busiest
+    rank, and the links carry what the mean one sends.
     """
     w, experts = design.workload, layout.experts
     if experts is None or w.experts is None:
@@ -172,7 +192,7 @@ def expert_messages(design: Design, layout: Layout, parameters: Scalar) -> list[
         window = Window.experts_forward if forward else Window.experts_backward
         return Message(
             name, kind, Dimension.expert, Scope.expert_layer, group, size, times, window=window, repeated=forward,
-            far=far,
+            far=far, mean_share=experts.mean_share,
         )  # fmt: skip
 
     exchanges = []

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from dse.model.layout import Layout
 from dse.model.work import offload
 from dse.model.work.adapters import Trained, fine_tuned, frozen, trained_parameters, without_backward
+from dse.model.work.experts import of_mean_rank
 from dse.model.work.messages import training_messages
 from dse.model.work.offload import Beyond, OnHost
 from dse.model.work.parameters import (
@@ -28,6 +29,7 @@ class ExpertWork(NamedTuple):
 
     first_layer: tuple[Operator, ...]  # of the layers in front, with a dense feed-forward
     first_kept: Kept
+    mean_layer: tuple[Operator, ...]  # of a layer with experts, on the rank that has as many rows as all in the mean
     parameters: Scalar  # of routed experts, on the device that holds most
     state: StateBytes  # of one of them
 
@@ -53,6 +55,7 @@ class Lists(NamedTuple):
 
     layer: tuple[Operator, ...]
     first_layer: tuple[Operator, ...]  # with a dense feed-forward
+    mean_layer: tuple[Operator, ...]  # of the rank that has as many rows of experts as all in the mean
     embedding: tuple[Operator, ...]
     head: tuple[Operator, ...]
 
@@ -88,6 +91,7 @@ def training_work(design: Design, layout: Layout) -> TrainingWork:
         experts = ExpertWork(
             first_layer=lists.first_layer,
             first_kept=first_kept,
+            mean_layer=lists.mean_layer,
             parameters=routed,
             state=of_experts if trained is None else frozen_state(of_experts, design, layout),
         )
@@ -112,9 +116,11 @@ def training_work(design: Design, layout: Layout) -> TrainingWork:
 def operator_lists(design: Design, layout: Layout) -> Lists:
     """The operators of a step that trains all weights."""
     dense = tuple(layer_operators(design, layout))
+    layer = dense if layout.experts is None else tuple(expert_layer_operators(design, layout))
     return Lists(
-        layer=dense if layout.experts is None else tuple(expert_layer_operators(design, layout)),
+        layer=layer,
         first_layer=dense,
+        mean_layer=of_mean_rank(layer, design, layout),
         embedding=tuple(embedding_operators(design, layout)),
         head=tuple(head_operators(design, layout)),
     )
@@ -125,6 +131,7 @@ def with_adapters(lists: Lists, design: Design, layout: Layout) -> Lists:
     return Lists(
         layer=fine_tuned(lists.layer, design, layout),
         first_layer=fine_tuned(lists.first_layer, design, layout),
+        mean_layer=fine_tuned(lists.mean_layer, design, layout),
         embedding=without_backward(lists.embedding),
         head=tuple(frozen(operator, layout) for operator in lists.head),
     )

@@ -77,6 +77,36 @@ def test_of_every_other_layer_with_experts_half_the_layers_are_dense():
     assert some[0] < 0.8 * all_[0] and some[1] < 0.8 * all_[1]
 
 
+def test_uneven_experts_cost_time_and_hardly_energy():
+    even, uneven = (
+        found("time_per_output_token", "energy_per_output_token_decode", workload="deepseek-v3", system="h200", ep=8,
+              precision="fp8", concurrency=512, imbalance=n)
+        for n in (1.0, 1.8)
+    )  # fmt: skip
+    assert uneven[0] > 1.01 * even[0] and uneven[1] == pytest.approx(even[1], rel=0.02)
+
+
+def test_parts_of_a_batch_pay_for_the_weights_that_each_reads():
+    whole, parts = (
+        found("energy_per_output_token_decode", concurrency=8, nano_batches=n, step_overlap=1.0)[0] for n in (1, 2)
+    )
+    assert 1.5 * whole < parts < 2.5 * whole  # a few sequences: memory alone
+
+
+def test_experts_that_are_split_over_replicas_gather_their_tokens():
+    """Ranks of one tp group have the same tokens; those of other replicas gather them, and scatter the sums."""
+    group = {tp: messages(tp=tp, dp=8 // tp, ep=1, etp=8)[1].messages[-1].group.size for tp in (8, 4, 1)}
+    assert {tp: float(size) for tp, size in group.items()} == {8: 1.0, 4: 2.0, 1: 8.0}
+    inside, some, all_ = (
+        found("time_per_output_token_communication", workload="deepseek-v3", system="h200", precision="fp8",
+              concurrency=512, tp=tp, n_devices=8, ep=1, etp=etp)[0]
+        for tp, etp in ((4, 4), (4, 8), (1, 8))
+    )  # fmt: skip
+    assert some > inside and all_ > 0.0
+    _, gathered = messages(tp=1, dp=8, ep=1, etp=8)[0][MessageKind.all_gather]
+    assert gathered == pytest.approx(2.0 * 7168.0 * 64.0)  # bytes of all tokens in 16 bits
+
+
 def messages(workload="deepseek-v3", concurrency=64, **settings):
     """Kind → (times, bytes) of the messages of a layer of so many sequences over all ranks."""
     made = design(workload, "h200", precision="fp8", **settings)

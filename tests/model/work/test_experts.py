@@ -8,7 +8,9 @@ import pytest
 import dse
 from dse import catalog
 from dse.catalog.load import find
+from dse.designs import replace
 from dse.model.layout import EXPERT_LEVELS, lay_out
+from dse.model.work.messages import tensor_messages
 from dse.model.work.parameters import (
     active_parameters,
     attention_flops,
@@ -18,7 +20,7 @@ from dse.model.work.parameters import (
     parameter_count,
 )
 from dse.model.work.state import freed_bytes, stored_bytes
-from dse.types import Experts, Latent, OperatorKind
+from dse.types import Experts, Latent, OperatorKind, Recompute, SequenceParallel
 from tests.catalog.test_catalog import REFERENCE
 from tests.designs import WORKLOAD, work_of
 
@@ -150,3 +152,25 @@ def test_bytes_that_a_layer_of_latent_attention_and_experts_keeps(slug):
     block = inner + 2 * rows * w.hidden + router
     for level, freed in zip(EXPERT_LEVELS, (norms, inner, block), strict=True):
         assert float(freed_bytes(design, lay_out(design), layer, level)) == pytest.approx(freed, rel=1e-6)
+
+
+def test_tp_gathers_what_latent_attention_compresses():
+    """DeepSeek-V3: 1,536 columns of queries, 512 of keys and values and 64 rotated ones in place of 7,168."""
+    design = dse.design("deepseek-v3", "eos", "megatron-core-b200", n_devices=64, tp=8, ep=8, sequence_parallel=1,
+                        any_option=True)  # fmt: skip
+    sent = times_sent(design)
+    columns = (1536.0 + 512.0 + 64.0) / 7168.0  # and one shared expert, which gathers all of its input
+    assert sent["forward_all_gather"] == pytest.approx(1.0 + columns)
+    assert sent["forward_reduce_scatter"] == sent["backward_all_gather"] == 2.0
+    assert sent["backward_reduce_scatter"] == sent["inputs_all_gather"] == pytest.approx(1.0 + columns)
+    whole = times_sent(replace(design, {"mapping.sequence_parallel": 0.0}))
+    assert whole["forward_all_reduce"] == 2.0 and whole["backward_all_reduce"] == pytest.approx(1.0 + columns)
+    kept = {"mapping.sequence_parallel": float(SequenceParallel.keep_gathered)}
+    assert times_sent(replace(design, kept))["inputs_all_gather"] == 0.0
+    again = kept | {"mapping.recompute": float(Recompute.selective)}  # of the attention alone
+    assert times_sent(replace(design, again))["inputs_all_gather"] == pytest.approx(columns)
+
+
+def times_sent(design):
+    """How often each message of tensor parallelism sends the activations of a layer."""
+    return {m.name: float(m.times) for m in tensor_messages(design, lay_out(design))}
