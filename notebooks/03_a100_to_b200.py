@@ -78,8 +78,8 @@ table.round(0)
 
 # %% [markdown]
 # The published A100 figure recomputes all activations; here the mapping is the best one, which does not. Those of H100
-# and B200 are 9 and 15 % above what the modern stacks give here, which were fitted to Megatron-Bridge's steps of other
-# models and to two MLPerf submissions.
+# and B200 are 9 and 15 % above what the modern stacks give here, which were fitted to measured steps of Megatron-Bridge
+# and to NVIDIA's MLPerf submissions, GPT-3-175B on H100 among them.
 
 # %% [markdown]
 # ## What buys the gain

@@ -78,8 +78,8 @@ def test_what_the_sweep_says_stays():
 def test_it_is_told():
     assert columns(COMPARED)[0].nodes == (
         "each accelerator in its own node: a100-sxm-80gb (8 a node, nvlink-3, megatron-core-te-ampere), "
-        "h100-sxm-80gb (8 a node, nvlink-4, megatron-core-te-hopper), "
-        "gb200-nvl72 (72 a node, nvlink-5, megatron-core-te-blackwell); the network between nodes is that of eos"
+        "h100-sxm-80gb (8 a node, nvlink-4, megatron-bridge), "
+        "gb200-nvl72 (72 a node, nvlink-5, megatron-bridge-blackwell); the network between nodes is that of eos"
     )
     told = columns(COMPARED, fixed='scale_up = "nvlink-4"', software='name = "nemo"')[0].nodes
     assert "a100-sxm-80gb (8 a node), h100-sxm-80gb (8 a node), gb200-nvl72 (72 a node)" in told
