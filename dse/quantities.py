@@ -52,7 +52,7 @@ def scale(value: float, units: str) -> tuple[float, str]:
     if units == "kg" and value:
         return _mass(abs(value))
     if units == "B" and value >= 2**20:
-        return 1.0 / GIB, "GiB"
+        return (1.0 / GIB, "GiB") if value >= 0.01 * GIB else (1024.0 / GIB, "MiB")
     name = {"1": "", "s-1": "/s", "1/USD": "/USD"}.get(units, units)
     size = abs(value)
     if not size or not math.isfinite(size) or (units == "s" and size >= 1.0) or (not name and size < _PLAIN):

@@ -123,8 +123,7 @@ def _begin(space: Space, seeds: Array, *, run: Run) -> Any:
     return _strong(jax.vmap(lambda seed: run.searcher.init(jax.random.fold_in(jax.random.key(seed), 0), space))(seeds))
 
 
-@persistent_jit("run")
-def _advance(
+def _learn_and_ask(
     space: Space, weights: Array, seeds: Array, state: Any, points: Point, found: tuple[Evaluation, Values],
     step: Array, *, run: Run,
 ) -> tuple[Any, Asked]:  # fmt: skip
@@ -142,6 +141,10 @@ def _advance(
     found = shaped(found, (len(seeds), run.searcher.batch))
     state, points = jax.vmap(one)(seeds, weights, state, points, found)
     return _strong(state), _asked(space, weights, state, points, run)
+
+
+#: Of searches that last, and of those that are over while a program would be made fast.
+_advance, _advance_few = (persistent_jit("run", quickly=quickly)(_learn_and_ask) for quickly in (False, True))
 
 
 def _asked(space: Space, weights: Array, state: Any, points: Point, run: Run) -> Asked:
@@ -191,7 +194,8 @@ class Driver:
     def _step(self, points: Point, found: tuple[Evaluation, Values], step: int) -> None:
         arguments = *self._fixed, self.state, points, found, np.int32(step)
         if self._program is None:
-            self._program = _advance.compiled(*arguments, run=self._run)
+            step_of = _advance_few if self.problem.evaluator.by_numpy else _advance
+            self._program = step_of.compiled(*arguments, run=self._run)
         self.state, self._asked = self._program(*arguments)
 
     def _first(self) -> Asked:
@@ -286,7 +290,7 @@ class HostDriver:
 
 def release() -> None:
     """Forget the programs of methods: no other run can use them, and a process has room for some hundred."""
-    for function in (_begin, _advance, _place):
+    for function in (_begin, _advance, _advance_few, _place):
         function.forget()
 
 

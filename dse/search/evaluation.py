@@ -3,6 +3,7 @@
 A model takes seconds to compile and a method's own steps a fraction of one: so methods propose and learn in small
 programs of their own, and between them a step calls the program here. It takes any number of designs up to its size,
 a block at a time, so that a search compiles the model once whatever the batches of its methods and of the polish.
+A search of few designs does not compile it at all: NumPy has evaluated them by then (:mod:`dse.scalars`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import contextlib
 import dataclasses
 import functools
 import math
+import operator
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -23,6 +25,8 @@ from jax import Array, lax
 
 from dse import equations
 from dse.designs import replace
+from dse.files import search_digest
+from dse.scalars import ScalarFunction
 from dse.search import space as spaces
 from dse.search.judging import Evaluation, logarithm, scalar
 from dse.search.space import Point, Space
@@ -35,6 +39,9 @@ _BLOCK = 256
 
 #: Programs are made for so many designs at least: searches of usual sizes share them.
 _SMALLEST = 2048
+
+#: Designs of a search up to which NumPy evaluates all of them: in less time than programs take to compile.
+MOST_BY_NUMPY = 250_000
 
 #: An excess that rounding hides still counts as one.
 _LEAST = 1e-6
@@ -49,7 +56,7 @@ Values = dict[str, Array]
 class Penalty(NamedTuple):
     """What slopes are of: ``ln(value) + multiplier violation + stiffness / 2 violation^2`` of each design."""
 
-    weights: Array  #: [design, objective] of the geometric mean
+    weights: Any  #: [design, objective] of the geometric mean; by NumPy a tuple of [design]
     multiplier: Array  #: [design]
     stiffness: Array  #: [design]
 
@@ -79,12 +86,15 @@ class Evaluator:
         program: study, objectives and constraints.
         base: the design that has every leaf which the space does not set.
         largest: designs of the largest batch.
+        total: designs in all, None where nobody knows: it tells whether compiling pays.
     """
 
-    def __init__(self, program: Program, base: Design, largest: int) -> None:
+    def __init__(self, program: Program, base: Design, largest: int, total: int | None = None) -> None:
         self.program = program
+        on_processor = jax.default_backend() == "cpu"
+        self.by_numpy = on_processor and total is not None and total <= MOST_BY_NUMPY
         self.size = max(_SMALLEST, 1 << (largest - 1).bit_length())  #: of the arrays that go in and come out
-        self._block = _BLOCK if jax.default_backend() == "cpu" else self.size
+        self._block = _BLOCK if on_processor else self.size
         self._static: dict[str, Any] = {"program": program, "block": self._block}
         self._base = jax.tree.map(lambda value: jnp.asarray(value, jnp.float32), base)
         self._evaluate = _Once(_evaluations)
@@ -105,12 +115,20 @@ class Evaluator:
         return jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *found)
 
     def _some(self, values: Values, count: int) -> Evaluation:
+        if self.by_numpy:
+            objectives, *others = numbers(self.program).over(count, *_on_host((self._base, values), count))
+            return _filled(Evaluation(np.stack(objectives, axis=1), *others), self.size)
         arguments = self._base, values, self._blocks(count)
         found: Evaluation = self._evaluate(*arguments, **self._static)
         return found
 
     def slopes(self, values: Values, penalty: Penalty, count: int) -> tuple[Evaluation, Values]:
         """Evaluation, and the gradient of the penalised logarithm by every leaf that the space sets."""
+        if self.by_numpy:
+            own = Penalty(tuple(jnp.moveaxis(penalty.weights, 1, 0)), penalty.multiplier, penalty.stiffness)
+            arguments = _on_host((self._base, values, own), count)
+            (_, (objectives, *others)), by_leaf = penalised(self.program).slopes_over(1, count, *arguments)
+            return _filled((Evaluation(np.stack(objectives, axis=1), *others), by_leaf), self.size)
         arguments = self._base, values, penalty, self._blocks(count)
         found: tuple[Evaluation, Values] = self._differentiate(*arguments, **self._static)
         return found
@@ -129,6 +147,11 @@ class Evaluator:
 
         def prepare() -> None:
             with contextlib.suppress(Exception):  # whoever needs the program meets the same failure, and tells of it
+                if self.by_numpy:
+                    self(values, 1)
+                    if slopes and not stopped.is_set():
+                        self.slopes(values, Penalty(weights, nothing, nothing), 1)
+                    return
                 self._evaluate.prepare(self._base, values, self._blocks(0), **self._static)
                 if slopes and not stopped.is_set():
                     penalty = Penalty(weights, nothing, nothing)
@@ -146,11 +169,65 @@ class Evaluator:
         return np.int32(-(-min(count, self.size) // self._block))
 
 
+def _on_host(arguments: Any, count: int) -> Any:
+    """Arguments with the first ``count`` of every array, as NumPy's."""
+    return jax.tree.map(lambda leaf: leaf[:count] if np.ndim(leaf) else leaf, jax.device_get(arguments))
+
+
+def _filled(found: Any, size: int) -> Any:
+    """Arrays [design, ...] made so long; what is behind them means nothing."""
+    return jax.tree.map(lambda a: np.pad(a, [(0, size - len(a)), *[(0, 0)] * (a.ndim - 1)], mode="edge"), found)
+
+
 def evaluated(program: Program, base: Design, values: dict[str, Scalar]) -> Evaluation:
     """Objectives, violation and reasons of one design; differentiable."""
+    objectives, far, reason = _judged(program, base, values)
+    return Evaluation(jnp.stack(objectives), far, reason)
+
+
+def _judged(program: Program, base: Design, values: dict[str, Scalar]) -> tuple[tuple[Scalar, ...], Scalar, Scalar]:
+    """:func:`evaluated` in scalars."""
     metrics, objectives = evaluate_point(dataclasses.replace(program, metrics=None), base, values)
     far = violation(program, replace(base, values), metrics)
-    return Evaluation(jnp.stack(objectives), far, metrics.infeasible_reason)
+    return objectives, far, metrics.infeasible_reason
+
+
+@functools.lru_cache(maxsize=_MOST_HELD)
+def numbers(program: Program) -> ScalarFunction:
+    """The evaluation of designs by NumPy."""
+    return _kept("evaluations of a search", program, functools.partial(_judged, program))
+
+
+@functools.lru_cache(maxsize=_MOST_HELD)
+def penalised(program: Program) -> ScalarFunction:
+    """What slopes are of, then the evaluation, of designs by NumPy; weights are a tuple."""
+
+    def lagrangian(base: Design, values: dict[str, Scalar], own: Penalty) -> Any:
+        found = _judged(program, base, values)
+        objectives, far, _ = found
+        value = objectives[0]
+        if len(objectives) > 1:  # the weighted geometric mean, as :func:`~dse.search.judging.scalar` has it
+            logarithms = [logarithm(one) * weight for one, weight in zip(objectives, own.weights, strict=True)]
+            value = jnp.exp(functools.reduce(operator.add, logarithms))
+        return _lagrangian(value, far, own), found
+
+    return _kept("slopes of a search", program, lagrangian)
+
+
+def _kept(name: str, program: Program, function: Callable[..., Any]) -> ScalarFunction:
+    """A function of scalars by NumPy, in single precision as programs are."""
+
+    def traced(structure: jax.tree_util.PyTreeDef) -> tuple[Any, Any, None]:
+        scalars = [jax.ShapeDtypeStruct((), jnp.float32)] * structure.num_leaves
+        return *equations.trace(function, *jax.tree.unflatten(structure, scalars)), None
+
+    made_from = f"{name} {search_digest()} {program}" if program.can_be_kept else None
+    return ScalarFunction(lambda *arguments: (function(*arguments), None), made_from, traced)
+
+
+def _lagrangian(value: Scalar, violation: Scalar, own: Penalty) -> Scalar:
+    total = logarithm(value) + own.multiplier * violation
+    return total + 0.5 * own.stiffness * violation * violation
 
 
 def violation(program: Program, design: Design, metrics: Any) -> Array:
@@ -222,8 +299,7 @@ def _slopes(
 
     def lagrangian(values: dict[str, Scalar], own: Penalty) -> tuple[Scalar, Evaluation]:
         found = by_equations(program, base, values)
-        total = logarithm(scalar(found.objectives, own.weights)) + own.multiplier * found.violation
-        return total + 0.5 * own.stiffness * found.violation * found.violation, found
+        return _lagrangian(scalar(found.objectives, own.weights), found.violation, own), found
 
     def step(i: Array, found: tuple[Evaluation, Values]) -> tuple[Evaluation, Values]:
         by_leaf, evaluation = jax.vmap(jax.grad(lagrangian, has_aux=True))(*_block((values, penalty), i, block))

@@ -48,7 +48,9 @@ class Problem:
     def evaluator(self) -> Evaluator:
         """What evaluates the batches of every method of this search."""
         batches = [options[name] for options in self.spec.options.values() for name in BATCHES if name in options]
-        return Evaluator(self.program, self.grid.base, max(batches, default=1) * len(self.spec.seeds))
+        seeds, spent = len(self.spec.seeds), self.spec.evaluations
+        total = None if spent is None else spent * seeds * len(self.spec.methods)
+        return Evaluator(self.program, self.grid.base, max(batches, default=1) * seeds, total)
 
     def evaluate(self, points: Point) -> Evaluation:
         """Evaluation of points [...], NumPy arrays."""

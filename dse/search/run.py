@@ -8,6 +8,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,7 +112,7 @@ def _searched(
     slopes = any(uses_slopes(task, name) for name in task.spec.methods)
     try:
         with task.evaluator.preparing(leaf_paths(task.space), slopes):
-            drivers = {name: driver(task, name) for name in task.spec.methods}  # a missing library is told of at once
+            drivers = _drivers(task)  # a missing library is told of at once
             for name, one in drivers.items():
                 started = time.perf_counter()
                 found.append(_method(task, name, one, target, options))
@@ -122,6 +123,13 @@ def _searched(
         release()
         polishing.release()
     return found, seconds
+
+
+def _drivers(task: Problem) -> dict[str, Driver | HostDriver]:
+    """What runs each method; their programs are compiled side by side."""
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        made = [pool.submit(driver, task, name) for name in task.spec.methods]
+        return {name: one.result() for name, one in zip(task.spec.methods, made, strict=True)}
 
 
 def _kept(task: Problem, target: Path | None) -> str:

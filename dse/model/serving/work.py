@@ -29,13 +29,20 @@ SKEW = 0.66
 TILE_ROWS = 16.0
 
 
+class Exchange(NamedTuple):
+    """What ranks send each other around the experts of a layer."""
+
+    group: Group  # all whose tokens meet in the experts
+    copies: Scalar  # bytes of the message over those of a rank's share of its tokens
+
+
 class Stage(NamedTuple):
     """A stage of the engine, whatever it works on."""
 
     design: Design  # as one forward pass
     layout: Layout  # of one token
     rates: Rates
-    sharers: Group | None  # ranks with tokens of their own over which a mixture splits its experts
+    exchange: Exchange | None  # of a mixture of experts
 
 
 class StepWork(NamedTuple):
@@ -55,16 +62,24 @@ def stage_of(design: Design) -> Stage:
     tile = least(accelerator.kernels.tile_rows, TILE_ROWS)
     small = dataclasses.replace(accelerator, kernels=dataclasses.replace(accelerator.kernels, tile_rows=tile))
     rates = expert_rates(rates_of(small, precision, design.software), design)
-    return Stage(forward, lay_out(forward), rates, sharers_of_experts(forward))
+    layout = lay_out(forward)
+    return Stage(forward, layout, rates, exchange_of(forward, layout))
 
 
-def sharers_of_experts(design: Design) -> Group | None:
-    """Ranks with tokens of their own over which one expert is split: ``etp / tp``, at least one."""
+def exchange_of(design: Design, layout: Layout) -> Exchange | None:
+    """What ranks exchange around experts: of ``e`` ranks each sends ``(e - 1) / e`` of its share of the tokens.
+
+    Where one expert is split over ``s = etp / tp`` ranks with tokens of their own, these gather each other's whole, and
+    scatter the sums: ``(s - 1) tp`` shares more. Both are one message among all ``e s``, of as many bytes.
+    """
     m, experts = design.mapping, design.mapping.experts
-    if experts is None:
+    if experts is None or layout.experts is None:
         return None
-    size, domain = jnp.maximum(experts.etp / m.tp, 1.0), stage_domain(m, design.system.scale_up.domain)
-    return in_a_row(size, m.tp, domain, links.reach_in(design.system, m.tp))
+    sharers, ep = jnp.maximum(experts.etp / m.tp, 1.0), layout.experts.ep
+    size, domain = ep.size * sharers, stage_domain(m, design.system.scale_up.domain)
+    group = in_a_row(size, experts.etp / sharers, domain, links.reach_in(design.system, m.tp))
+    sent = (ep.size - 1.0) / ep.size + (sharers - 1.0) * m.tp
+    return Exchange(group._replace(share=ep.share), sent * size / jnp.maximum(size - 1.0, 1.0))
 
 
 def expert_rates(rates: Rates, design: Design) -> Rates:
@@ -281,7 +296,6 @@ def layer_messages(stage: Stage, layout: Layout, ranks: Scalar) -> tuple[Message
 
     Ranks of one tp group have the same tokens: they sum what their experts give as they sum a dense layer, and nothing
     travels. Where tokens of other ranks meet in the experts, each sends its share of them, and gathers the results.
-    Where experts are split over more ranks than have the same tokens, these gather each other's, and scatter the sums.
     """
     design, experts, mixture = stage.design, layout.experts, stage.design.workload.experts
     found = [m for m in tensor_messages(design, layout) if m.repeated and m.kind is MessageKind.all_reduce]
@@ -296,16 +310,13 @@ def layer_messages(stage: Stage, layout: Layout, ranks: Scalar) -> tuple[Message
     if experts is None or mixture is None:
         return tuple(found)
     rows = layout.tokens / design.mapping.tp * jnp.minimum(mixture.top_k, experts.ep.size)
+    assert stage.exchange is not None
     exchange = found[0]._replace(
-        name="dispatch_and_combine", kind=MessageKind.all_to_all, group=experts.ep,
-        size=layout.element.activation * design.workload.hidden * rows, times=2.0 * meeting, sums=False,
+        name="dispatch_and_combine", kind=MessageKind.all_to_all, group=stage.exchange.group,
+        size=layout.element.activation * design.workload.hidden * rows * stage.exchange.copies, times=2.0 * meeting,
+        sums=False,
     )  # fmt: skip
-    assert stage.sharers is not None
-    gathered = exchange._replace(
-        name="expert_rows", kind=MessageKind.all_gather, group=stage.sharers,
-        size=design.mapping.tp * stage.sharers.size * exchange.size,
-    )  # fmt: skip
-    return (*found, exchange, gathered)
+    return (*found, exchange)
 
 
 def hand_over_messages(design: Design, layout: Layout) -> tuple[Message, ...]:

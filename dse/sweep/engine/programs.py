@@ -94,7 +94,7 @@ class PersistentFunction:
         if key not in self._loaded:
             named = ((name, str(static[name])) for name in sorted(static))
             name = self._function.__module__, self._function.__qualname__
-            made_from = _circumstances() + str((*name, self._digest, structure, shapes, *named))
+            made_from = _circumstances() + str((*name, self._options(), self._digest, structure, shapes, *named))
             self._loaded[key] = self._found(made_from, arguments, static)
         return self._loaded[key]
 
