@@ -31,9 +31,10 @@ def serve_pools(prefill: Design, decode: Design) -> Pools:
     """Two designs, each with its own hardware, mapping and clock, as the pools of one service.
 
     The prefill pool computes batches of prompts (``concurrency`` at once) and answers nothing; the decode pool finds
-    all keys and values there, and has ``concurrency`` requests in flight. Throughput is the slower pool's:
-    ``min(X_prefill, X_decode)``. Each device sends the keys and values that it has computed over its network between
-    nodes, as fast as the slower pool's: ``bytes / bandwidth``, once for a request.
+    all keys and values there, and has ``concurrency`` requests in flight. Each device sends the keys and values that
+    it has computed over its network between nodes once for a request, and each that answers receives its share: the
+    transfer takes the longer of both, ``bytes / bandwidth``, and no pool serves more than its links carry. Throughput
+    is the slower pool's.
 
     Args:
         prefill: its requests say what a prompt and an answer are; both pools are taken to serve these.
@@ -47,16 +48,18 @@ def serve_pools(prefill: Design, decode: Design) -> Pools:
     own = decode.workload.requests or Requests()
     flowing = dataclasses.replace(requests, concurrency=own.concurrency, load=own.load, prefix_share=1.0)
     rest = serve(_with(decode, flowing))
-    rate = jnp.minimum(first.requests_per_second, rest.requests_per_second)
-    transfer = _transfer_time(prefill, decode, requests)
+    sending, receiving = (_transfer_time(design, requests) for design in (prefill, decode))
+    of_prefill = jnp.minimum(first.requests_per_second, prefill.mapping.dp / sending)
+    of_decode = jnp.minimum(rest.requests_per_second, decode.mapping.dp / receiving)
+    rate, transfer = jnp.minimum(of_prefill, of_decode), jnp.maximum(sending, receiving)
     to_first = first.time_to_first_token + transfer
     devices = prefill.system.n_devices + decode.system.n_devices
     pools = ((first, prefill), (rest, decode))
     hourly = sum(served.device_hour_cost * design.system.n_devices for served, design in pools)
     return Pools(
         requests_per_second=rate,
-        prefill_load=rate / first.requests_per_second,
-        decode_load=rate / rest.requests_per_second,
+        prefill_load=rate / of_prefill,
+        decode_load=rate / of_decode,
         time_to_first_token=to_first,
         transfer_time=transfer,
         time_per_output_token=rest.time_per_output_token,
@@ -71,10 +74,8 @@ def _with(design: Design, requests: Requests) -> Design:
     return dataclasses.replace(design, workload=dataclasses.replace(design.workload, requests=requests))
 
 
-def _transfer_time(prefill: Design, decode: Design, requests: Requests) -> Scalar:
-    """Seconds in which a device sends its share of the keys and values of a prompt."""
-    stage = stage_of(prefill)
-    serving = prefill.mapping.serving or Serving()
+def _transfer_time(design: Design, requests: Requests) -> Scalar:
+    """Seconds in which a device sends, or receives, its share of the keys and values of a prompt."""
+    stage, serving = stage_of(design), design.mapping.serving or Serving()
     held = stage.layout.layers * cache_bytes(stage.design, serving, requests.prompt_tokens)
-    slower = jnp.minimum(prefill.system.scale_out.bandwidth, decode.system.scale_out.bandwidth)
-    return held / jnp.maximum(slower, 1.0)
+    return held / jnp.maximum(design.system.scale_out.bandwidth, 1.0)

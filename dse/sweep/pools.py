@@ -147,12 +147,14 @@ def match(path: str | Path) -> Matched:
     """
     asked = from_text(text_of(path), str(path))
     found = {
-        name: list(_candidates(execute(spec, output=False, keep="feasible")[0], asked.prices))
+        name: list(_candidates(
+            execute(spec, output=False, keep="feasible")[0], asked.prices, 0.0 if name == "together" else asked.transfer
+        ))
         for name, spec in asked.specs.items()
     }
     together = _best_by_accelerator([Match(one, None, 0.0) for one in found.get("together", [])])
     pools = _best_by_accelerator([
-        Match(p, d, p.cache / asked.transfer if asked.transfer else 0.0)
+        Match(p, d, max(p.cache, d.cache) / asked.transfer if asked.transfer else 0.0)
         for p in front(found["prefill"]) for d in front(found["decode"])
     ])  # fmt: skip
     return Matched(asked.title, together, pools)
@@ -184,8 +186,12 @@ def _laid_over(document: dict[str, Any], overlay: dict[str, Any], pool: str, whe
     return sections
 
 
-def _candidates(found: xr.Dataset, prices: dict[str, float]) -> Iterator[Candidate]:
-    """Designs of a pool's results; those without a price where others have one are an error."""
+def _candidates(found: xr.Dataset, prices: dict[str, float], transfer: float) -> Iterator[Candidate]:
+    """Designs of a pool's results; those without a price where others have one are an error.
+
+    None serves more requests than its links carry, each device sending or receiving its share of keys and values at
+    ``transfer`` bytes a second, where that counts.
+    """
     count = found.sizes["design"]
 
     def column(name: str) -> np.ndarray:
@@ -203,6 +209,8 @@ def _candidates(found: xr.Dataset, prices: dict[str, float]) -> Iterator[Candida
     )  # fmt: skip
     degrees = [column(name).astype(float) if name in found.coords else np.ones(count) for name in ("dp", "concurrency")]
     sequences = np.maximum(degrees[1] / degrees[0], 1.0)
+    if transfer:
+        rate = np.minimum(rate, degrees[0] * transfer * sequences / np.maximum(cache, 1.0))
     for i in np.flatnonzero(rate > 0.0):
         yield Candidate(
             accelerator=accelerators[i],

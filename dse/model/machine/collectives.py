@@ -131,13 +131,13 @@ def all_to_all(size: Scalar, route: Route) -> Scalar:
 
 def exchange(near: Scalar, far: Scalar, route: Route) -> Scalar:
     """Seconds in which every member sends ``near`` bytes inside its domain and ``far`` ones out of it, all at once."""
-    inside = jnp.where(route.group.local > 1.0, route.inside.send_time(near), 0.0)
+    inside = jnp.where(route.group.local > 1.0, route.exchange.send_time(near), 0.0)
     return jnp.where(route.leaves, jnp.maximum(inside, route.across.send_time(far)), inside)
 
 
-def exchange_energy(near: Scalar, far: Scalar, system: System) -> Scalar:
+def exchange_energy(near: Scalar, far: Scalar, route: Route) -> Scalar:
     """Joules that one member spends on the links for them."""
-    return near * system.scale_up.energy + far * system.scale_out.energy
+    return near * route.near_energy + far * route.system.scale_out.energy
 
 
 def send(size: Scalar, route: Route) -> Scalar:

@@ -81,5 +81,5 @@ def link_energy(messages: Iterable[Message], system: System, layout: Layout) -> 
         if m.far is None:
             found[m.scope] += often * collectives.energy(m.kind, m.size, route)
         else:
-            found[m.scope] += often * collectives.exchange_energy(m.size, m.far, system)
+            found[m.scope] += often * collectives.exchange_energy(m.size, m.far, route)
     return found

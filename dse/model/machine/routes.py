@@ -170,6 +170,13 @@ class Route:
             near = self.group.reach.hops * self.group.local / self.group.size
         return self.system.scale_up.energy * near + self.system.scale_out.energy * far
 
+    @cached_property
+    def near_energy(self) -> Scalar:
+        """Joules of a byte to another member of the own domain, any as often: one hop, or some links in a row."""
+        reach, local = self.group.reach, self.group.local
+        hops = 1.0 if reach is None else reach.hops * local / jnp.maximum(local - 1.0, 1.0)
+        return self.system.scale_up.energy * hops
+
     def slowest_ring(self, size: Scalar) -> Scalar:
         """Wire time of ``size`` bytes along a ring through all members: the slower level sets the pace.
 

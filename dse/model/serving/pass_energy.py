@@ -30,7 +30,9 @@ class Joules(NamedTuple):
 def joules_of(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> Joules:
     """One pass of a stage, with its share of the head, on the device whose experts get as many rows as the mean."""
     stage = of_mean_rank(stage)
-    design, layers, pp = stage.design, stage.layout.layers, stage.design.mapping.pp
+    design, pp = stage.design, stage.design.mapping.pp
+    drafting = batch.drafts * jnp.minimum(batch.sequences, 1.0)
+    layers, heads = stage.layout.layers + drafting / pp, (1.0 + drafting) / pp
     work = step_work(stage, ranks, serving, batch, engine.cache_rereads)
 
     def joules(operators: tuple[Operator, ...]) -> tuple[Scalar, Scalar]:
@@ -42,10 +44,10 @@ def joules_of(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, bat
     sent, handed = (link_energy(m, design.system, stage.layout) for m in (work.messages, work.hand_over))
     links = layers * sum(sent.values()) + sum(handed.values())
     if stage.layout.experts is None:
-        both = [layers * a + b / pp for a, b in zip(layer, head, strict=True)]
+        both = [layers * a + heads * b for a, b in zip(layer, head, strict=True)]
     else:
         plain, dense = dense_layers(stage), joules(work.dense_layer)
-        both = [(layers - plain) * a + plain * b + c / pp for a, b, c in zip(layer, dense, head, strict=True)]
+        both = [(layers - plain) * a + plain * b + heads * c for a, b, c in zip(layer, dense, head, strict=True)]
     if design.mapping.nano is not None:
         power, again = design.system.accelerator.power, read_again(stage, serving)
         both = [both[0] + power.cache_energy * again, both[1] + power.memory_energy * again]

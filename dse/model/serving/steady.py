@@ -133,8 +133,12 @@ def steady(
     fresh = requests.prompt_tokens * (1.0 - requests.prefix_share)
     turns = requests.output_tokens / speed  # steps of an answer
     prompt_context = 0.5 * requests.prompt_tokens * (1.0 + requests.prefix_share)
-    decoding = running * (1.0 + serving.drafts) * jnp.where(serving.mixed > 0.0, 1.0, 0.0)
-    room_left = jnp.maximum(serving.chunk - decoding, 0.25 * serving.chunk)
+    mixed_share = jnp.where(serving.mixed > 0.0, 1.0, 0.0)
+    decoding = running * (1.0 + serving.drafts) * mixed_share
+    # Of full steps, in which some wait for their prompt, prompts have the share that they have of a request's tokens.
+    of_answers = turns * (1.0 + serving.drafts) * mixed_share
+    full_share = jnp.maximum(fresh, 1.0) / jnp.maximum(fresh + of_answers, 1.0)
+    room_left = jnp.maximum(serving.chunk - decoding, serving.chunk * full_share)
     # A step carries what has come since the last one: a prompt, or as many as end with a step.
     q = jnp.minimum(room_left, jnp.maximum(fresh, 1.0) * jnp.maximum(running / turns, 1.0))
     apart = serving.mixed <= 0.0
@@ -169,13 +173,19 @@ def steady(
     full = engine_step(prompts, ranks, serving, engine, Batch(0.0, 0.0, chunk, prompt_context)).total
     opening = 0.5 * requests.burst * jnp.where(chunks > 0.0, chunks + 1.0, 1.0) * full
     queue = 0.5 * serving.admission_steps * step + 0.5 * busy * other / (1.0 - busy) + opening
-    # Of those that run, who neither decodes nor computes its prompt waits for others' prompts.
-    others = jnp.maximum(running / rate - answering - whole_pieces * other, 0.0)
+    # Of those that run, who neither decodes nor computes its prompt waits for others' prompts. Little's law: a place is
+    # taken for as long as a request works, and a user who waits to be seen, or is outside of the engine, asks for no
+    # other. Offline no place is ever empty.
+    working = (requests.output_tokens - 1.0) / speed * step + whole_pieces * other
+    offline = requests.load == float(Load.offline)
+    outside = jnp.where(offline, 0.0, engine.request_time)
+    seen = jnp.maximum(running / rate, working + jnp.where(offline, 0.0, queue)) + outside
+    rate = jnp.minimum(running / jnp.maximum(running / rate, working), (running + waiting) / seen)
     found = Served(
         decode=StepTime(*(part / speed for part in alone)),
         prefill=(step - alone.total) / speed,
         median=jnp.where(apart, alone.total, jnp.where(f > 0.5, other, alone.total)) / speed,
-        waiting=waiting / rate + jnp.maximum(queue, others),  # for a place, then for a step
+        waiting=(running + waiting) / rate - outside - working,  # for a place, then for a step
         prompt=whole_pieces * other,
         rate=rate,
         running=running,

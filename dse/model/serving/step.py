@@ -57,7 +57,9 @@ def of_one_pass(batch: Batch, stages: Scalar) -> Batch:
 def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, batch: Batch) -> StepTime:
     """One stage of an engine step; the head is the last stage's, and counted as a share of it in each."""
     layout, rates, pp, s = stage.layout, stage.rates, stage.design.mapping.pp, engine.kernel_slowdown
-    layers = layout.layers
+    # Each draft is a layer and the head once more, one after the other.
+    drafting = batch.drafts * jnp.minimum(batch.sequences, 1.0)
+    layers = layout.layers + drafting / pp
     rates = of_narrow_formats(rates, engine)
     core, others = ([o for o in work.layer if o.core is attends] for attends in (True, False))
     matrices, added = layers * kernels_time(others, rates), layers * engine.layer_time
@@ -73,7 +75,7 @@ def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, b
         matrices = matrices + plain * (dense - matrices / layers) + slower
         casts = jnp.where(rates.operand_bytes < 1.9, engine.cast_layer_time, 0.0)
         added = added + (layers - plain) * (engine.expert_layer_time + casts)
-    matrices = matrices + kernels_time([work.head], rates) / pp
+    matrices = matrices + (1.0 + drafting) * kernels_time([work.head], rates) / pp
     handed_on = sum(sent.time for sent in send_all(work.hand_over, stage.design.software, stage.design.system))
     return overlapped_step(stage, serving, engine, work, rates, with_far(stage, serving, batch, StepTime(
         matrix=s * matrices,
@@ -167,10 +169,12 @@ def messages_time(design: Design, engine: Engine, work: StepWork) -> Scalar:
     link, software = design.system.scale_up, design.software
 
     def on_links(message: Message, library: Scalar) -> Scalar:
-        n, sums = message.group.size, message.kind is MessageKind.all_reduce
+        group, sums = message.group, message.kind is MessageKind.all_reduce
+        n, reach = group.size, group.reach
+        share = mesh_share(link, n) if reach is None else (reach.ring if sums else reach.exchange)
         volume = (n - 1.0) / n * message.size * (2.0 if sums else 1.0)
-        own = message.times * volume / (link.bandwidth * link.efficiency * mesh_share(link, n))
-        has_own = n <= link.domain
+        own = message.times * volume / (link.bandwidth * link.efficiency * share)
+        has_own = group.domains <= 1.0
         if sums:
             has_own = has_own & (message.size <= engine.own_message_bytes)
         return jnp.where(has_own, own, library)

@@ -148,3 +148,62 @@ def test_a_replica_fails_with_any_device_that_has_some_of_its_experts():
         for tp in (1, 16)
     )
     assert apart == pytest.approx(whole, rel=1e-5)
+
+
+@pytest.mark.parametrize("chunk", [512, 2048])
+def test_more_requests_in_flight_never_lower_what_is_answered(chunk):
+    """A full step has the share of prompts that a request has of them, however many wait: a few per cent are rounds."""
+    rates = [
+        found("output_tokens_per_second", workload="llama-3-8b", tp=1, concurrency=n, prompt_tokens=1024,
+              output_tokens=256, chunk=chunk)[0]
+        for n in (32, 64, 128, 256, 512, 1024)
+    ]  # fmt: skip
+    best = 0.0
+    for rate in rates:
+        assert rate > 0.9 * best
+        best = max(best, rate)
+
+
+@pytest.mark.parametrize(("prompt", "answer"), [(128, 32), (512, 64), (4096, 16), (1024, 1024)])
+@pytest.mark.parametrize("count", [1, 16, 256])
+def test_littles_law_of_short_answers(prompt, answer, count):
+    """Who waits to be seen, or is outside of the engine, asks for no other request."""
+    rate, latency = found(
+        "requests_per_second", "request_latency", workload="llama-3-8b", tp=1, concurrency=count,
+        prompt_tokens=prompt, output_tokens=answer,
+    )  # fmt: skip
+    assert rate * latency == pytest.approx(count, rel=1e-4)
+
+
+def test_drafts_take_a_layer_and_the_head_each():
+    """None of which is accepted: a step is longer by so much, and by the rows that it checks."""
+    none, *drafted = (
+        found("time_per_output_token", concurrency=1, drafts=n, acceptance=1e-6)[0] for n in (0, 1, 4, 8)
+    )
+    assert all(1.0 + n / 80.0 < time / none < 1.0 + n / 20.0 for n, time in zip((1, 4, 8), drafted, strict=True))
+    rates = [
+        found("output_tokens_per_second", concurrency=1, drafts=n, acceptance=0.6)[0] for n in (0, 1, 2, 3, 4, 8, 16)
+    ]
+    assert max(rates) not in (rates[0], rates[-1])  # there is a best number
+
+
+def test_ranks_of_two_nodes_exchange_over_the_network_between_them():
+    """However many there are: two ranks of tp 8 are in two nodes of eight."""
+    slow, fast = (
+        found("time_per_output_token_communication", workload="mixtral-8x7b", tp=8, dp=2, ep=1, etp=16,
+              concurrency=256, **{"scale_out.bandwidth": f"{rate} GB/s"})[0]
+        for rate in (5, 50)
+    )  # fmt: skip
+    assert slow > 2.0 * fast
+
+
+def test_links_bound_what_pools_serve():
+    """A device that answers receives all keys and values of its requests, whatever their senders are."""
+    settings = dict(workload="llama-3-8b", prompt_tokens=4096, output_tokens=64, **{"scale_out.bandwidth": "1.56 GB/s"})
+    pools = dse.serve_pools(
+        design(tp=8, concurrency=8, **settings), design(tp=1, n_devices=8, concurrency=64, **settings)
+    )
+    size = 2.0 * 2.0 * 8.0 * 128.0 * 32.0 * 4096.0
+    assert float(pools.transfer_time) == pytest.approx(size / 1.56e9, rel=1e-4)
+    assert float(pools.requests_per_second) <= 8.0 * 1.56e9 / size * (1 + 1e-5)
+    assert max(float(pools.prefill_load), float(pools.decode_load)) == pytest.approx(1.0)
