@@ -20,7 +20,7 @@ _OF_TRAINING = (
     *(f"mapping.{name}" for name in (
         "cp", "micro_batch", "virtual_stages", "recompute", "recompute_share", "zero_stage", "sequence_parallel",
         "dp_replicate", "offload_weights", "offload_activations", "offload_optimizer", "overlap_dp", "sharding.",
-        "tiers.", "context.", "experts.all_to_all", "experts.dispatch_precision", "experts.overlap_ep",
+        "tiers.", "context.", "experts.overlap_ep",
     )),
     *(f"workload.{name}" for name in ("global_batch", "seq_len", "dropout", "backward", "run_tokens", "adapters.",
                                       "packing.", "convergence.")),

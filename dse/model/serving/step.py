@@ -172,7 +172,7 @@ def messages_time(design: Design, engine: Engine, work: StepWork) -> Scalar:
         group, sums = message.group, message.kind is MessageKind.all_reduce
         n, reach = group.size, group.reach
         share = mesh_share(link, n) if reach is None else (reach.ring if sums else reach.exchange)
-        volume = (n - 1.0) / n * message.size * (2.0 if sums else 1.0)
+        volume = 2.0 * (n - 1.0) / n * message.size if sums else message.size
         own = message.times * volume / (link.bandwidth * link.efficiency * share)
         has_own = group.domains <= 1.0
         if sums:

@@ -15,11 +15,23 @@ from dse.model.machine.rates import Rates, matrix_rate, rates_of
 from dse.model.serving.batch import Batch
 from dse.model.serving.hybrid import in_hybrid, state_bytes
 from dse.model.work.attention import causal_pairs
-from dse.model.work.messages import pipeline_messages, tensor_messages
+from dse.model.work.messages import dispatch_bytes, members_met, pipeline_messages, tensor_messages
 from dse.model.work.operators import matmul_work
 from dse.model.work.parameters import norms_of_block
 from dse.model.work.transformer import expert_layer_operators, layer_operators
-from dse.types import Design, Group, Message, MessageKind, Operator, OperatorKind, Scalar, Serving, Sparse, Work
+from dse.types import (
+    AllToAll,
+    Design,
+    Group,
+    Message,
+    MessageKind,
+    Operator,
+    OperatorKind,
+    Scalar,
+    Serving,
+    Sparse,
+    Work,
+)
 
 #: Share of the tokens of a batch that choose experts as if at random: real traffic is skewed to fewer of them.
 SKEW = 0.66
@@ -33,7 +45,8 @@ class Exchange(NamedTuple):
     """What ranks send each other around the experts of a layer."""
 
     group: Group  # all whose tokens meet in the experts
-    copies: Scalar  # bytes of the message over those of a rank's share of its tokens
+    near: Scalar  # bytes that a rank sends of each of its tokens inside its domain, the mean of both ways
+    far: Scalar  # and out of it
 
 
 class Stage(NamedTuple):
@@ -67,19 +80,32 @@ def stage_of(design: Design) -> Stage:
 
 
 def exchange_of(design: Design, layout: Layout) -> Exchange | None:
-    """What ranks exchange around experts: of ``e`` ranks each sends ``(e - 1) / e`` of its share of the tokens.
+    """What ranks exchange around experts: of ``e`` ranks each sends ``(e - 1) / e`` of the copies of its tokens.
 
-    Where one expert is split over ``s = etp / tp`` ranks with tokens of their own, these gather each other's whole, and
-    scatter the sums: ``(s - 1) tp`` shares more. Both are one message among all ``e s``, of as many bytes.
+    A copy goes to every expert, at most one to a rank; or one to every rank that is met, or to every domain, in which it
+    is sent on (:func:`~dse.model.work.messages.tokens_sent`). Where one expert is split over ``s = etp / tp`` ranks with
+    tokens of their own, these gather each other's whole, and scatter the sums: ``(s - 1) tp`` shares of every copy more.
+    Both are one message among all ``e s``, of as many bytes.
     """
-    m, experts = design.mapping, design.mapping.experts
-    if experts is None or layout.experts is None:
+    m, experts, mixture = design.mapping, design.mapping.experts, design.workload.experts
+    if experts is None or mixture is None or layout.experts is None:
         return None
     sharers, ep = jnp.maximum(experts.etp / m.tp, 1.0), layout.experts.ep
     size, domain = ep.size * sharers, stage_domain(m, design.system.scale_up.domain)
     group = in_a_row(size, experts.etp / sharers, domain, links.reach_in(design.system, m.tp))
-    sent = (ep.size - 1.0) / ep.size + (sharers - 1.0) * m.tp
-    return Exchange(group._replace(share=ep.share), sent * size / jnp.maximum(size - 1.0, 1.0))
+    each_expert = experts.all_to_all == float(AllToAll.pairwise)
+    by_node = experts.all_to_all == float(AllToAll.by_node)
+    met = jnp.where(each_expert, jnp.minimum(mixture.top_k, ep.size), members_met(ep.size, mixture))
+    inside = met * (ep.local - 1.0) / jnp.where(by_node, ep.local, ep.size)
+    one_a_domain = members_met(ep.domains, mixture) * (ep.domains - 1.0) / ep.domains
+    across = jnp.where(by_node, one_a_domain, met * (ep.size - ep.local) / ep.size)
+    gathered = met * (sharers - 1.0) * m.tp / jnp.maximum(size - 1.0, 1.0)
+    both_ways = 0.5 * (dispatch_bytes(design, layout) + layout.element.activation) * design.workload.hidden / m.tp
+    return Exchange(
+        group._replace(share=ep.share),
+        near=both_ways * (inside + gathered * (group.local - 1.0)),
+        far=both_ways * (across + gathered * (size - group.local)),
+    )
 
 
 def expert_rates(rates: Rates, design: Design) -> Rates:
@@ -309,12 +335,11 @@ def layer_messages(stage: Stage, layout: Layout, ranks: Scalar) -> tuple[Message
         found = [m._replace(times=parts * m.times) for m in found]
     if experts is None or mixture is None:
         return tuple(found)
-    rows = layout.tokens / design.mapping.tp * jnp.minimum(mixture.top_k, experts.ep.size)
     assert stage.exchange is not None
+    group, near, far = stage.exchange
     exchange = found[0]._replace(
-        name="dispatch_and_combine", kind=MessageKind.all_to_all, group=stage.exchange.group,
-        size=layout.element.activation * design.workload.hidden * rows * stage.exchange.copies, times=2.0 * meeting,
-        sums=False,
+        name="dispatch_and_combine", kind=MessageKind.all_to_all, group=group, size=layout.tokens * near,
+        far=layout.tokens * far, times=2.0 * meeting, sums=False,
     )  # fmt: skip
     return (*found, exchange)
 

@@ -104,10 +104,9 @@ def test_experts_that_are_split_over_replicas_gather_their_tokens():
     # Of 64 tokens of 8 ranks each gathers seven eighths, in 16 bits, whatever the tp inside of etp.
     for tp in (1, 2, 4):
         work = messages(tp=tp, dp=8 // tp, ep=1, etp=8)[1].messages[-1]
-        others = float(work.group.size)
-        assert others == 8 / tp
-        gathered = float(work.size) * (others - 1.0) / others
-        assert gathered == pytest.approx((1.0 - tp / 8.0) * 64.0 * 2.0 * 7168.0)
+        assert float(work.group.size) == 8 / tp
+        assert float(work.size) == pytest.approx((1.0 - tp / 8.0) * 64.0 * 2.0 * 7168.0)
+        assert float(work.far) == 0.0
 
 
 def messages(workload="deepseek-v3", concurrency=64, **settings):
@@ -185,6 +184,23 @@ def test_drafts_take_a_layer_and_the_head_each():
         found("output_tokens_per_second", concurrency=1, drafts=n, acceptance=0.6)[0] for n in (0, 1, 2, 3, 4, 8, 16)
     ]
     assert max(rates) not in (rates[0], rates[-1])  # there is a best number
+
+
+def test_copies_by_node_and_in_eight_bits_spare_the_network():
+    """DeepSeek-V3 over eight nodes of eight: of 8 copies a token sends one to every node but its own (DeepEP)."""
+    pairwise, by_node, narrow = (
+        messages(tp=1, dp=64, ep=64, **how)[1].messages[-1]
+        for how in ({}, {"all_to_all": "by-node"}, {"all_to_all": "by-node", "dispatch_precision": "fp8"})
+    )
+    assert float(pairwise.far) == pytest.approx(2.0 * 7168.0 * 8.0 * 56.0 / 64.0)  # of each of its tokens
+    assert float(by_node.far) <= 2.0 * 7168.0 * 4.0  # tokens meet four groups of experts at most
+    assert float(narrow.far) == pytest.approx(0.75 * float(by_node.far))
+    seconds = [
+        found("time_per_output_token_communication", workload="deepseek-v3", system="h200", precision="fp8", tp=1,
+              n_devices=64, ep=64, concurrency=8192, **how)[0]
+        for how in ({}, {"all_to_all": "by-node", "dispatch_precision": "fp8"})
+    ]  # fmt: skip
+    assert seconds[1] < 0.6 * seconds[0]
 
 
 def test_ranks_of_two_nodes_exchange_over_the_network_between_them():
