@@ -75,6 +75,7 @@ def evaluate(
     from dse.designs import told_saturation
     from dse.explanation import explain
     from dse.studies import STUDIES
+    from dse.study import made_up_carbon, made_up_price
 
     study = STUDIES["serving" if serving else "training"]
     made, software, readings = design_of(workload, system, settings, n_devices, software, any_option, study)
@@ -89,6 +90,8 @@ def evaluate(
     cautions = _cautions(made, workload, stack, explained, study)
     bounds = _bounds(made, stack, explained, study) if uncertainty else {}
     if as_json:
+        made_up = (made_up_price(explained.metrics, made), made_up_carbon(explained.metrics, made))
+        cautions += [told for told in made_up if told]  # the tables tell them beside the totals
         listed = {"intervals": {name: list(ends) for name, ends in bounds.items()}} if uncertainty else {}
         show.document({"design": leaves_told(made), **explained.as_dict(), **listed, "outside": outside,
                        "cautions": cautions})  # fmt: skip

@@ -156,7 +156,7 @@ def _print(summary: Summary) -> None:
     out = show.console()
     if summary.best:
         best.show_best(out, summary)
-        for text in filter(None, (summary.caution, summary.outside, summary.context)):
+        for text in filter(None, (summary.caution, summary.outside, summary.context, summary.prices)):
             out.print(Text(text, "yellow"), soft_wrap=True)
     share = show.percent(summary.n_feasible / max(summary.n_designs, 1))
     show.heading(out, f"{summary.n_feasible:,} of {summary.n_designs:,} designs can run ({share})")

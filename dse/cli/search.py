@@ -128,6 +128,8 @@ def _print(found: Outcome, problem: Problem) -> None:
     else:
         show.heading(out, "no feasible design found; the nearest misses")
     _print_best(out, found, problem.study)
+    if found.prices:
+        out.print(Text(found.prices, "yellow"), soft_wrap=True)
     if found.front_size:
         out.print(Text(f"{found.front_size:,} designs on the Pareto front of {', '.join(found.objectives)}"))
     if found.reasons:
