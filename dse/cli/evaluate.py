@@ -42,7 +42,9 @@ Devices = Annotated[
     int | None, typer.Option("--n-devices", "-n", help="Number of devices [default: tp x cp x pp x dp].")
 ]
 Stack = Annotated[str | None, typer.Option("--software", help="Software stack [default: the system's own].")]
-AnyOption = Annotated[bool, typer.Option("--any-option", help="Allow mapping options that the software stack lacks.")]
+AnyOption = Annotated[
+    bool, typer.Option("--any-option", help="Allow mapping options that the stack lacks, and stacks of another vendor.")
+]
 
 
 @report_errors

@@ -44,7 +44,8 @@ def search(
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over, whatever an earlier run has finished.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")] = False,
     any_option: Annotated[
-        bool, typer.Option("--any-option", help="Also offer mapping options that the software stack lacks.")
+        bool,
+        typer.Option("--any-option", help="Offer mapping options that the stack lacks, and stacks of other vendors."),
     ] = False,
     whole_stacks: Annotated[
         bool, typer.Option("--whole-stacks", help="For co-design: report a chip with a whole number of memory stacks.")

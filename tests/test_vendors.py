@@ -1,0 +1,108 @@
+"""Stacks that exist for one vendor's accelerators are refused on those of another, unless any option is allowed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import dse
+from dse import catalog, search
+from dse.cli import app
+from dse.errors import InputError
+from dse.sweep import from_text, plan
+from dse.sweep.grid import compose
+
+SWEEPS = sorted((Path(__file__).parents[1] / "sweeps").glob("*.toml"))
+SERVED = {"tp": 8, "concurrency": 8}
+SWEEP = """
+[workload]
+name = "llama-3-8b"
+[system]
+name = "eos"
+n_devices = 16
+{system}
+{software}
+[axes]
+{axes}
+tp = [8]
+micro_batch = [1]
+"""
+
+
+def spec(axes: str = "pp = [1]", system: str = "", software: str = ""):
+    stack = f'[software]\nname = "{software}"' if software else ""
+    return from_text(SWEEP.format(axes=axes, system=system, software=stack))
+
+
+@pytest.mark.parametrize(("stack", "system", "vendor"), [
+    ("tensorrt-llm", "mi300x", "AMD"), ("tensorrt-llm", "tpu-v6e-pod", "Google"), ("nemo", "mi300x-cluster", "AMD"),
+    ("maxtext-v5p", "h100", "NVIDIA"), ("fastertransformer", "gaudi-3", "Intel"),
+])  # fmt: skip
+def test_a_stack_of_another_vendor_is_refused(stack, system, vendor):
+    with pytest.raises(InputError, match=f"{stack} on {system} of {vendor}") as error:
+        dse.design("llama-3-8b", system, stack, tp=1)
+    assert error.value.where == "software" and "--any-option" in error.value.fix
+    dse.design("llama-3-8b", system, stack, tp=1, any_option=True)
+
+
+@pytest.mark.parametrize(("stack", "system"), [
+    ("vllm", "mi300x"), ("megatron-core-te", "mi300x"), ("megatron-deepspeed", "frontier"), ("maxtext", "h100"),
+    ("tensorrt-llm", "gpu"), ("nemo", "generated-mi300x"), ("nemo", "dgx-b200"), ("maxtext-v4", "tpu-v5e"),
+])  # fmt: skip
+def test_a_stack_of_all_and_an_accelerator_of_nobody_are_not(stack, system):
+    dse.design("llama-3-8b", system, stack, tp=1)
+
+
+@pytest.mark.parametrize("kind", ["system", "accelerator"])
+def test_the_stack_that_a_system_has_exists_for_it(kind):
+    for name in catalog.names(kind):
+        assert catalog.foreign(catalog.default_software(name), name) is None, name
+
+
+def test_every_vendor_that_a_stack_names_makes_accelerators():
+    makers = {catalog.entry("accelerator", slug).value("vendor") for slug in catalog.names("accelerator")}
+    for stack in catalog.names("software"):
+        assert {*catalog.entry("software", stack).value("vendors", ())} <= makers, stack
+
+
+def test_the_command_says_so_and_how_to_go_on():
+    asked = ["evaluate", "-w", "llama-3-8b", "-s", "mi300x", "--serving", "--software", "tensorrt-llm"]
+    with_settings = [*asked, "--set", "tp=1"]
+    refused = CliRunner().invoke(app, with_settings)
+    assert refused.exit_code == 2 and "stack that exists for AMD (tensorrt-llm: NVIDIA)" in refused.stderr
+    assert CliRunner().invoke(app, [*with_settings, "--any-option"]).exit_code == 0
+
+
+@pytest.mark.parametrize("given", [
+    {"axes": 'accelerator = ["h100", "mi300x"]', "software": "nemo"},
+    {"axes": 'software = ["megatron-core-te", "nemo"]', "system": 'accelerator = "mi300x"'},
+    {"system": 'accelerator = "mi300x"'},  # in the nodes of eos, on its stack
+])  # fmt: skip
+def test_a_sweep_with_such_a_pair_is_refused(given):
+    asked = spec(**given)
+    with pytest.raises(InputError, match="nemo on mi300x of AMD"):
+        plan(asked)
+    plan(asked, any_option=True)
+    compose.build(asked)  # results that were made so can be read
+
+
+@pytest.mark.parametrize("given", [
+    {"axes": 'accelerator = ["h100", "mi300x"]'},  # each on its own stack
+    {"axes": 'accelerator = ["h100", "mi300x"]\nsoftware = ["megatron-core-te", "nemo"]'},
+    {"axes": 'accelerator = ["h100", "mi300x"]', "software": "megatron-core-te"},
+    {"axes": 'accelerator = ["h100", "gpu"]', "software": "nemo"},
+])  # fmt: skip
+def test_other_sweeps_are_not(given):
+    plan(spec(**given))
+
+
+def test_a_search_is_refused_too():
+    text = SWEEP.format(axes="pp = [1]", system='accelerator = "mi300x"', software='[software]\nname = "nemo"')
+    from dse.spec.search import from_text as searched
+
+    asked = searched(text + '[search]\nmethod = "random"\nevaluations = 16\n')
+    with pytest.raises(InputError, match="nemo on mi300x of AMD"):
+        search.plan(asked)
+    search.plan(asked, any_option=True)
