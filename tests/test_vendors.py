@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,10 @@ from dse.errors import InputError
 from dse.sweep import from_text, plan
 from dse.sweep.grid import compose
 
-SWEEPS = sorted((Path(__file__).parents[1] / "sweeps").glob("*.toml"))
-SERVED = {"tp": 8, "concurrency": 8}
+SWEEPS = [
+    path for path in sorted((Path(__file__).parents[1] / "sweeps").glob("*.toml"))
+    if not {"search", "codesign", "prefill"} & tomllib.loads(path.read_text(encoding="utf-8")).keys()
+]  # fmt: skip
 SWEEP = """
 [workload]
 name = "llama-3-8b"
@@ -98,11 +102,27 @@ def test_other_sweeps_are_not(given):
     plan(spec(**given))
 
 
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
+def test_the_sweeps_of_the_repository_are_not(path):
+    plan(path)
+
+
+def test_rows_are_predicted_whatever_their_stack(tmp_path):
+    """What somebody has measured exists."""
+    rows = tmp_path / "rows.csv"
+    rows.write_text(
+        "model,system,software,n_gpus,tp,global_batch,micro_batch,seq_len\nllama-3-8b,mi300x,nemo,8,8,8,1,2048\n",
+        encoding="utf-8",
+    )
+    done = CliRunner().invoke(app, ["predict", str(rows), "-o", str(tmp_path / "out.csv")])
+    assert done.exit_code == 0, done.output
+    (row,) = csv.DictReader((tmp_path / "out.csv").read_text(encoding="utf-8").splitlines())
+    assert float(row["pred_step_time"]) > 0.0, row
+
+
 def test_a_search_is_refused_too():
     text = SWEEP.format(axes="pp = [1]", system='accelerator = "mi300x"', software='[software]\nname = "nemo"')
-    from dse.spec.search import from_text as searched
-
-    asked = searched(text + '[search]\nmethod = "random"\nevaluations = 16\n')
+    asked = search.from_text(text + '[search]\nmethod = "random"\nevaluations = 16\n')
     with pytest.raises(InputError, match="nemo on mi300x of AMD"):
         search.plan(asked)
     search.plan(asked, any_option=True)
