@@ -376,6 +376,23 @@ def stack_values(
     return own | catalog.within("mapping", catalog.mapping_defaults(name, where)) | serving
 
 
+def check_vendor(stack: str, system: str, where: str) -> None:
+    """That a stack exists for the vendor of a system's accelerator; else an InputError.
+
+    Args:
+        stack: of the catalogue.
+        system: of the catalogue, or an accelerator.
+        where: what the error names.
+    """
+    if clash := catalog.foreign(stack, system):
+        vendor, known = clash
+        raise InputError(
+            where, f"{stack} on {system} of {vendor}",
+            f"a stack that exists for {vendor} ({stack}: {', '.join(known)})",
+            "name another stack; --any-option (any_option=True) runs it anyway",
+        )  # fmt: skip
+
+
 def design(
     workload: str,
     system: str,
@@ -393,7 +410,7 @@ def design(
         software: catalogue name of the training stack; by default the system's own.
         n_devices: devices used; by default ``tp cp pp dp``.
         where: how errors call the place these values come from.
-        any_option: let the mapping ask for options that the stack lacks.
+        any_option: let the mapping ask for options that the stack lacks, and stacks be those of other vendors.
         **settings: any leaf by its name or dotted ending (``tp=8``, ``recompute="full"``,
             ``**{"memory.bandwidth": "3.35 TB/s"}``); numbers are in SI units.
 
@@ -402,7 +419,7 @@ def design(
         options of the mapping that are not given are as the stack has them (:func:`dse.catalog.mapping_defaults`).
 
     Raises:
-        InputError: for unknown names, and for values with a wrong unit or out of bounds.
+        InputError: for unknown names, values with a wrong unit or out of bounds, and stacks of other vendors.
 
     >>> made = design("megatron-1t", "selene", n_devices=3072, tp=8, pp=64, recompute="full")
     >>> made.mapping.dp, made.system.scale_up.bandwidth
@@ -425,6 +442,8 @@ def design(
         | stack_values(stack, "software", any_option, experts)
         | catalog.within(MADE, catalog.made(system))
     )
+    if not any_option:
+        check_vendor(stack, system, "software")
     for path in stated:
         check_chip(path, f"{CHIP}.die_area" in values, where)
         check_experts(path, values, where)

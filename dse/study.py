@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.designs import leaf
+from dse.priced import stands_in_for_dies, stands_in_for_price
 from dse.quantities import quantity
-from dse.types import Design, Operator, Scalar
+from dse.types import Design, Emissions, Operator, Prices, Scalar
 from dse.types.metrics import CARBON, ENERGY, MONEY, RUN
 
 #: Reads a metric, or a leaf by its full path.
@@ -196,11 +197,27 @@ OPTIONAL = {
 }
 
 
-def told_price(total: str, metrics: Mapping[str, float]) -> str:
-    """Beside the bill of an accelerator what it is bought at."""
-    if total != "device_cost":
-        return ""
-    return f"It is bought at {quantity(metrics['device_price'], 'USD')}; its design is no part of analysts' bills."
+def told_price(total: str, metrics: Mapping[str, float], design: Design) -> str:
+    """Beside the bill of an accelerator what it is bought at; where a price or dies are made up, that they are."""
+    if total == "device_cost":
+        return f"It is bought at {quantity(metrics['device_price'], 'USD')}; its design is no part of analysts' bills."
+    return {"capital_cost": made_up_price, "device_carbon": made_up_carbon}.get(total, lambda *_: "")(metrics, design)
+
+
+def made_up_price(metrics: Mapping[str, float], design: Design) -> str:
+    """What stands in for the price of an accelerator that nobody states, in one line; empty where somebody does."""
+    system = design.system
+    rule = stands_in_for_price(system.accelerator, system.prices or Prices())
+    price = quantity(metrics["device_price"], "USD")
+    return f"price of an accelerator: {price} = {rule}; nobody states it (made.price does)" if rule else ""
+
+
+def made_up_carbon(metrics: Mapping[str, float], design: Design) -> str:
+    """What stands in for the emissions of dies that are not known, in one line; empty where they are."""
+    system = design.system
+    rule = stands_in_for_dies(system.accelerator, system.emissions or Emissions())
+    carbon = quantity(metrics["device_carbon_dies"], "kg")
+    return f"embodied carbon of its dies: {carbon} = {rule}; no dies are known (made.logic_area)" if rule else ""
 
 
 def told_money(total: str, metrics: Mapping[str, float], design: Design) -> str:

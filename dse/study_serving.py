@@ -170,7 +170,7 @@ def _remark(total: str, metrics: Mapping[str, float], design: Design) -> str:
     if total == "million_tokens_cost":
         return told_money(total, metrics, design)
     if total != "peak_memory":
-        return told_price(total, metrics)
+        return told_price(total, metrics, design)
     between = duration(metrics["time_between_failures"])
     return (
         f"Room for {metrics['concurrency_limit']:,.0f} requests at once over all devices. A replica answers "

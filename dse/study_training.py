@@ -218,7 +218,7 @@ def _training_remark(total: str, metrics: Mapping[str, float], design: Design) -
         return _training_failures(metrics, design)
     if total in ("run_cost", "run_carbon"):
         return told_money(total, metrics, design) + _told_with_failures(total, metrics, design)
-    return told_price(total, metrics)
+    return told_price(total, metrics, design)
 
 
 #: Totals of a run without failures → what a run does, and their units.

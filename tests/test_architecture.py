@@ -21,7 +21,7 @@ LEVELS: list[tuple[str, ...]] = [
     ("dse.catalog",),
     ("dse.references",),
     ("dse.designs",),
-    ("dse.calibrated",),
+    ("dse.calibrated", "dse.priced"),
     ("dse.model",),  # small things that all rooms of the model share
     ("dse.model.layout",),
     ("dse.model.work",),

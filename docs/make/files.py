@@ -176,6 +176,7 @@ MEANINGS = {
     "energy": "energy of a byte over the link, both ends, optics included",
     "radix": "ports of a switch of a fat tree",
     "levels": "levels of a fat tree: it joins 2 (radix / 2)^levels devices",
+    "vendors": "makers of the accelerators that the stack exists for; all where it is left out",
     "lineage": "code base that the stack descends from: its stacks share what is fitted",
     "residual": "standard deviation of the logarithm of step times, besides what fitted values leave open",
     "residuals.token": "standard deviation of the logarithm of an engine's times of a token, for their intervals",

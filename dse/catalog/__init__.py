@@ -40,9 +40,9 @@ from dse.types.paths import build, leaves
 __all__ = [
     "EXPERTS_LEFT_OPEN", "FOLDERS", "LEFT_OPEN", "Constant", "Dimension", "Entry", "Sourced", "Values", "accelerator",
     "bounded", "catalog_root", "check", "check_between", "choice", "combined", "default_software", "digest", "digests",
-    "dimension", "entry", "kinds", "made", "mapping_defaults", "memory", "names", "network", "node", "provenance",
-    "quantity", "resolve", "serving_defaults", "software", "system", "unverified", "used", "values", "within",
-    "workload", "written",
+    "dimension", "entry", "foreign", "kinds", "made", "mapping_defaults", "memory", "names", "network", "node",
+    "provenance", "quantity", "resolve", "serving_defaults", "software", "system", "unverified", "used", "values",
+    "within", "workload", "written",
 ]  # fmt: skip
 
 
@@ -244,6 +244,22 @@ def made(name: str, where: str = "system", folder: Folder = None) -> Values:
     """
     found = entry("system", name, where, folder)
     return made_of(found if found.kind == "accelerator" else load(*reference(found, "accelerator", folder), folder))
+
+
+def foreign(stack: str, system: str, folder: Folder = None) -> tuple[str, tuple[str, ...]] | None:
+    """(vendor of a system's accelerator, vendors of a stack) where the stack does not exist for that vendor, else None.
+
+    A stack that names no vendors exists for all; an accelerator without one, such as a generated one, has all stacks.
+
+    >>> foreign("tensorrt-llm", "mi300x"), foreign("vllm", "mi300x"), foreign("tensorrt-llm", "gpu")
+    (('AMD', ('NVIDIA',)), None, None)
+    """
+    found = entry("system", system, folder=folder)
+    device = found if found.kind == "accelerator" else load(*reference(found, "accelerator", folder), folder)
+    vendor, known = device.value("vendor"), entry("software", stack, folder=folder).value("vendors", ())
+    if not vendor or not known or plain(vendor) in map(plain, known):
+        return None
+    return vendor, known
 
 
 # --- where values come from -------------------------------------------------------------------------------

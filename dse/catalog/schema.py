@@ -233,11 +233,12 @@ _CALIBRATED = {"calibrated": Table(dict.fromkeys(EXTENTS, value.extent) | {"acce
 #: ``nearest`` those of which it is the nearest (releases without a stack of their own). It ``spills`` where activations
 #: that do not fit go to the host, not only through recompute. ``selective`` is the policy that it calls selective
 #: recompute; ``lineage`` the code base it descends from, with which it shares what is fitted. ``family`` names the
-#: chips of a stack that nothing was measured of: it gets what their stacks share.
+#: chips of a stack that nothing was measured of: it gets what their stacks share. ``vendors`` are the makers of the
+#: accelerators that it exists for, where that is not all.
 _SOFTWARE = Table(
     _texts("family", "lineage") | _leaves(types.Software) | _numbers(residual="1", spills=("1", YES_OR_NO))
-    | {"selective": Choice(types.Recompute)} | _CAPABILITIES | _EXPERT_KERNELS | _ENGINE | _CALIBRATED
-    | _leaves(types.Mapping, *LEFT_OPEN),
+    | {"selective": Choice(types.Recompute), "vendors": value.texts} | _CAPABILITIES | _EXPERT_KERNELS | _ENGINE
+    | _CALIBRATED | _leaves(types.Mapping, *LEFT_OPEN),
     needs=_stated(types.Software),
 )  # fmt: skip
 

@@ -42,7 +42,9 @@ Devices = Annotated[
     int | None, typer.Option("--n-devices", "-n", help="Number of devices [default: tp x cp x pp x dp].")
 ]
 Stack = Annotated[str | None, typer.Option("--software", help="Software stack [default: the system's own].")]
-AnyOption = Annotated[bool, typer.Option("--any-option", help="Allow mapping options that the software stack lacks.")]
+AnyOption = Annotated[
+    bool, typer.Option("--any-option", help="Allow mapping options that the stack lacks, and stacks of another vendor.")
+]
 
 
 @report_errors
@@ -75,6 +77,7 @@ def evaluate(
     from dse.designs import told_saturation
     from dse.explanation import explain
     from dse.studies import STUDIES
+    from dse.study import made_up_carbon, made_up_price
 
     study = STUDIES["serving" if serving else "training"]
     made, software, readings = design_of(workload, system, settings, n_devices, software, any_option, study)
@@ -89,6 +92,8 @@ def evaluate(
     cautions = _cautions(made, workload, stack, explained, study)
     bounds = _bounds(made, stack, explained, study) if uncertainty else {}
     if as_json:
+        made_up = (made_up_price(explained.metrics, made), made_up_carbon(explained.metrics, made))
+        cautions += [told for told in made_up if told]  # the tables tell them beside the totals
         listed = {"intervals": {name: list(ends) for name, ends in bounds.items()}} if uncertainty else {}
         show.document({"design": leaves_told(made), **explained.as_dict(), **listed, "outside": outside,
                        "cautions": cautions})  # fmt: skip

@@ -56,7 +56,8 @@ def run(
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over, whatever an earlier run has finished.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")] = False,
     any_option: Annotated[
-        bool, typer.Option("--any-option", help="Also offer mapping options that the software stack lacks.")
+        bool,
+        typer.Option("--any-option", help="Offer mapping options that the stack lacks, and stacks of other vendors."),
     ] = False,
     figure: Annotated[bool, typer.Option(help="Draw the figures that suit the results.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
@@ -156,7 +157,7 @@ def _print(summary: Summary) -> None:
     out = show.console()
     if summary.best:
         best.show_best(out, summary)
-        for text in filter(None, (summary.caution, summary.outside, summary.context)):
+        for text in filter(None, (summary.caution, summary.outside, summary.context, summary.prices)):
             out.print(Text(text, "yellow"), soft_wrap=True)
     share = show.percent(summary.n_feasible / max(summary.n_designs, 1))
     show.heading(out, f"{summary.n_feasible:,} of {summary.n_designs:,} designs can run ({share})")

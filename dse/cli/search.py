@@ -44,7 +44,8 @@ def search(
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over, whatever an earlier run has finished.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")] = False,
     any_option: Annotated[
-        bool, typer.Option("--any-option", help="Also offer mapping options that the software stack lacks.")
+        bool,
+        typer.Option("--any-option", help="Offer mapping options that the stack lacks, and stacks of other vendors."),
     ] = False,
     whole_stacks: Annotated[
         bool, typer.Option("--whole-stacks", help="For co-design: report a chip with a whole number of memory stacks.")
@@ -128,6 +129,8 @@ def _print(found: Outcome, problem: Problem) -> None:
     else:
         show.heading(out, "no feasible design found; the nearest misses")
     _print_best(out, found, problem.study)
+    if found.prices:
+        out.print(Text(found.prices, "yellow"), soft_wrap=True)
     if found.front_size:
         out.print(Text(f"{found.front_size:,} designs on the Pareto front of {', '.join(found.objectives)}"))
     if found.reasons:

@@ -18,6 +18,7 @@ from dse.search.problem import Problem
 from dse.search.space import Point
 from dse.spec.axes import Axis, Label
 from dse.sweep.results.labels import labels, part_labels
+from dse.sweep.results.prices import told as told_prices
 
 #: Relative difference between a search's value of a design and the plain model's that rounding explains.
 ROUNDING = 1e-4
@@ -73,6 +74,7 @@ class Outcome:
     front_size: int
     seconds: dict[str, float]  #: by method, and ``total``
     output: Path | None
+    prices: str = ""  #: what stands in for prices of the designs' accelerators that nobody states, in one line
 
     @property
     def any_feasible(self) -> bool:
@@ -100,10 +102,11 @@ def of_methods(problem: Problem, found: list[MethodResult], seconds: dict[str, f
     n = len(problem.spec.seeds)
     counts = {f.method: f.evaluations * n + int(f.polish_evaluations.sum()) for f in found}
     reasons = np.sum([f.progressed.reasons for f in found], axis=0)
+    designs = _designs(problem, found)
     return Outcome(
         size=problem.space.size,
         n_designs=problem.space.n_designs,
-        designs=_designs(problem, found),
+        designs=designs,
         evaluations=counts,
         feasible={f.method: int(f.progressed.history["feasible"].sum()) for f in found},
         reasons={
@@ -113,6 +116,7 @@ def of_methods(problem: Problem, found: list[MethodResult], seconds: dict[str, f
         front_size=len(front(problem, found)[1]) if problem.n_objectives > 1 else 0,
         seconds=seconds,
         output=output,
+        prices=told_prices(problem.grid, [design.labels for design in designs]),
     )
 
 

@@ -32,6 +32,7 @@ from dse.search.space import leaf_paths
 from dse.spec.search import SearchSpec, read
 from dse.study import Study
 from dse.sweep.evaluation import stoppable
+from dse.sweep.grid import vendors
 from dse.sweep.results import files as results
 from dse.sweep.results import writing
 from dse.sweep.results.files import Labelled
@@ -81,7 +82,9 @@ def plan(spec: str | Path | SearchSpec, study: Study | None = None, any_option: 
     spec = spec if isinstance(spec, SearchSpec) else read(spec, study)
     if any_option:
         spec = dataclasses.replace(spec, sweep=dataclasses.replace(spec.sweep, any_option=True))
-    return problem.build(spec, study)
+    built = problem.build(spec, study)
+    vendors.check(built.grid)
+    return built
 
 
 def perform(task: Problem, options: Options) -> tuple[Labelled, Outcome]:

@@ -13,7 +13,7 @@ from dse.errors import InputError
 from dse.spec.sweep import Keep, SweepSpec, parse_keep, read
 from dse.study import Study
 from dse.sweep.engine.decoding import LONGEST_CHUNK
-from dse.sweep.grid import compose
+from dse.sweep.grid import compose, vendors
 from dse.sweep.grid.grid import Grid
 from dse.sweep.progress import Progress
 from dse.sweep.results import summary as summaries
@@ -77,7 +77,8 @@ def plan(
         keep: ``all feasible best pareto top:K`` in place of the specification's.
         study: what is evaluated, in place of what the specification asks for; its metrics must have the names that
             the specification uses.
-        any_option: offer options that the stack lacks too, whatever the specification says.
+        any_option: offer options that the stack lacks too, and stacks of other vendors, whatever the
+            specification says.
 
     Returns:
         The grid, which tells the size (``n_designs``, ``describe()``), and which designs are kept.
@@ -88,7 +89,7 @@ def plan(
     >>> grid.n_designs, str(keep)
     (34716, 'top:10')
     """
-    grid = spec if isinstance(spec, Grid) else compose.build(_specification(spec, study, any_option))
+    grid = spec if isinstance(spec, Grid) else _composed(_specification(spec, study, any_option))
     spec = grid.spec
     kept = spec.keep if keep is None else parse_keep(keep, "keep")
     if kept.mode == "pareto" and len(spec.objectives) < 2:
@@ -109,6 +110,13 @@ def plan(
             "shorten the axes, add constraints, use --keep best or --keep top:1000, or raise output.limit",
         )  # fmt: skip
     return grid, kept
+
+
+def _composed(spec: SweepSpec) -> Grid:
+    """The grid of a specification, whose stacks exist for its accelerators."""
+    grid = compose.build(spec)
+    vendors.check(grid)
+    return grid
 
 
 def _specification(spec: str | Path | SweepSpec, study: Study | None, any_option: bool) -> SweepSpec:

@@ -20,7 +20,7 @@ from dse.spec.sweep import Keep
 from dse.study import Study
 from dse.sweep.grid.grid import Grid
 from dse.sweep.reduce.keep import Part
-from dse.sweep.results import schema, unmet, writing
+from dse.sweep.results import prices, schema, unmet, writing
 from dse.sweep.store.manifest import Shard, reasons
 
 _BEST_SHOWN = 10
@@ -59,6 +59,7 @@ class Summary:
     lacks: str = ""  #: what the stacks lack of the options that the sweep lists, in one line
     outside: str = ""  #: in what the best designs lie outside of what their stack was fitted to, in one line
     context: str = ""  #: in what they are longer than the contexts of their models, in one line
+    prices: str = ""  #: what stands in for prices and dies of their accelerators that nobody states, in one line
     unmet: tuple[str, ...] = ()  #: how each constraint is missed where no design meets all, a line each
     n_unranked: int = 0  #: feasible designs an objective of which is no finite number: the model has failed there
     damaged: bool = False  #: whether there were results that were not as they had been written
@@ -121,6 +122,7 @@ def of_part(grid: Grid, keep: Keep, part: Part, **others: Any) -> Summary:
         best=best,
         outside=outside,
         context=context,
+        prices=prices.told(grid, [design.labels for design in best]),
         unmet=() if part.counts[0] else unmet.told(grid),
         objective=grid.spec.objectives[0].expression.text,
         keep=str(keep),
@@ -169,6 +171,7 @@ def of_file(grid: Grid, target: Path, attributes: dict[str, Any]) -> Summary:
         best=best,
         outside=outside,
         context=context,
+        prices=prices.told(grid, [design.labels for design in best]),
         unmet=() if attributes["feasible_designs"] else unmet.told(grid),
         objective=str(attributes["objective"]),
         keep=str(attributes["keep"]),
@@ -281,7 +284,8 @@ def _unverified(grid: Grid) -> list[str]:
     own = {axis.key for axis in grid.fixed} | {path for one in grid.dimensions for path in one.columns}
     set_here = {path.partition(".")[2].removeprefix("accelerator.") for path in own}
     found = [constant for kind, slug in grid.used for constant in catalog.unverified(kind, slug)]
-    return list(dict.fromkeys(str(constant) for constant in found if constant.field not in set_here))
+    kept = [constant for constant in found if constant.field not in set_here]
+    return list(dict.fromkeys(map(str, (*kept, *prices.constants(grid)))))
 
 
 def _capacity(grid: Grid) -> dict[str, float]:
