@@ -82,10 +82,10 @@ def stage_of(design: Design) -> Stage:
 def exchange_of(design: Design, layout: Layout) -> Exchange | None:
     """What ranks exchange around experts: of ``e`` ranks each sends ``(e - 1) / e`` of the copies of its tokens.
 
-    A copy goes to every expert, at most one to a rank; or one to every rank that is met, or to every domain, in which it
-    is sent on (:func:`~dse.model.work.messages.tokens_sent`). Where one expert is split over ``s = etp / tp`` ranks with
-    tokens of their own, these gather each other's whole, and scatter the sums: ``(s - 1) tp`` shares of every copy more.
-    Both are one message among all ``e s``, of as many bytes.
+    A copy goes to every expert, at most one to a rank; or one to every rank that is met, or to every domain, in which
+    it is sent on (:func:`~dse.model.work.messages.tokens_sent`). Where one expert is split over ``s = etp / tp`` ranks
+    with tokens of their own, these gather each other's whole, and scatter the sums: ``(s - 1) tp`` shares of every copy
+    more. Both are one message among all ``e s``, of as many bytes.
     """
     m, experts, mixture = design.mapping, design.mapping.experts, design.workload.experts
     if experts is None or mixture is None or layout.experts is None:
