@@ -60,7 +60,7 @@ def test_evaluate_tells_it():
     told = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)
     assert told["outside"] == ["devices 4,096 (rows up to 1,024)"]
     asked = ["evaluate", "-w", "llama-3-8b", "-s", "mi300x-cluster", "-n", "512", "--set", "tp=8"]
-    assert "calibrated: no measured rows for megatron-core-te\n" in CliRunner().invoke(app, asked).stdout
+    assert "calibrated: no measured rows for megatron-core-rocm\n" in CliRunner().invoke(app, asked).stdout
 
 
 def test_sweeps_tell_it_of_their_best():
