@@ -256,6 +256,10 @@ def _print(explained: Explanation, bounds: dict[str, Interval], made: Design, st
             fix = " (--any-option allows it)" if reason.name == Infeasible.stack_lacks.name else ""
             out.print(Text(f"  {reason.meaning}: {reason.numbers}{fix}"), soft_wrap=True)
         out.print()
+    if any(reason.name == Infeasible.precision_unsupported.name for reason in explained.reasons):
+        names = ", ".join(_precisions(made))
+        out.print(Text(f"There is no rate, so there are no times: set precision to one of {names}."), soft_wrap=True)
+        return
     if explained.caution:
         out.print(Text(explained.caution, "yellow"), soft_wrap=True)
     columns = ["metric", "value", *(["80 % interval"] if bounds else [])]
@@ -277,6 +281,16 @@ def _print(explained: Explanation, bounds: dict[str, Interval], made: Design, st
         out.print(Text(f"Per layer and micro-batch: {layer}; {bound}."), soft_wrap=True)
     show.heading(out, f"what {metric} depends on most: elasticities d ln({metric}) / d ln(parameter)")
     _print_elasticities(out, explained, metric)
+
+
+def _precisions(made: Design) -> list[str]:
+    """Precisions that the accelerator of a design has a matrix rate of."""
+    from dse.model.machine.rates import matrix_rate
+    from dse.model.machine.technology import generated
+    from dse.types import Precision, choice_name
+
+    accelerator = generated(made).system.accelerator
+    return [choice_name(one) for one in Precision if float(matrix_rate(accelerator, float(one))) > 0.0]
 
 
 def _print_total(out: Console, explained: Explanation, total: str, parts: list[Share], study: Study) -> None:
