@@ -108,7 +108,7 @@ for order in orders:
 factors = {name: math.exp(total / len(orders)) for name, total in credit.items()}
 whole = math.exp(known[frozenset(CHANGES)] - known[frozenset()])
 assert math.isclose(math.prod(factors.values()), whole, rel_tol=1e-6)
-assert len(orders) == 720 and 9.9 < whole < 10.2 and 3.8 < factors["compute"] < 3.9
+assert len(orders) == 720 and 9.9 < whole < 10.2 and 3.85 < factors["compute"] < 3.95
 assert sorted(factors, key=factors.get)[-2:] == ["batch", "compute"] and 1.4 < factors["batch"] < 1.5
 assert all(factor < 1.3 for name, factor in factors.items() if name not in ("compute", "batch"))
 pd.Series(factors | {"all": whole}, name="factor").round(2)

@@ -125,7 +125,8 @@ class Evaluator:
     def slopes(self, values: Values, penalty: Penalty, count: int) -> tuple[Evaluation, Values]:
         """Evaluation, and the gradient of the penalised logarithm by every leaf that the space sets."""
         if self.by_numpy:
-            own = Penalty(tuple(jnp.moveaxis(penalty.weights, 1, 0)), penalty.multiplier, penalty.stiffness)
+            own: Penalty = jax.device_get(penalty)
+            own = own._replace(weights=tuple(np.moveaxis(own.weights, 1, 0)))
             arguments = _on_host((self._base, values, own), count)
             (_, (objectives, *others)), by_leaf = penalised(self.program).slopes_over(1, count, *arguments)
             return _filled((Evaluation(np.stack(objectives, axis=1), *others), by_leaf), self.size)
