@@ -115,6 +115,7 @@ class Evaluator:
         return jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *found)
 
     def _some(self, values: Values, count: int) -> Evaluation:
+        count = min(count, self.size)
         if self.by_numpy:
             objectives, *others = numbers(self.program).over(count, *_on_host((self._base, values), count))
             return _filled(Evaluation(np.stack(objectives, axis=1), *others), self.size)
@@ -167,7 +168,7 @@ class Evaluator:
             thread.join()
 
     def _blocks(self, count: int) -> np.int32:
-        return np.int32(-(-min(count, self.size) // self._block))
+        return np.int32(-(-count // self._block))
 
 
 def _on_host(arguments: Any, count: int) -> Any:

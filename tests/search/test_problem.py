@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 
 from dse.search import space as spaces
-from dse.search.judging import best_position, order
+from dse.search.evaluation import Evaluator, Penalty, padded_values
+from dse.search.judging import Evaluation, best_position, order
 from dse.spec.expression import parse
 from dse.study_training import TRAINING
 from dse.sweep.engine.engine import Engine
-from tests.search.toy import MAPPING_AXES, toy_problem
+from tests.search.toy import CONTINUOUS, MAPPING_AXES, toy_problem
 
 MORE = """
 [constraints]
@@ -38,6 +39,26 @@ def test_evaluation_is_that_of_the_sweep(task):
     assert np.allclose(found.objectives, np.stack(objectives, axis=1), rtol=1e-6)
     assert np.array_equal(found.reason, metrics.infeasible_reason)
     assert np.array_equal(np.asarray(found.violation) == 0.0, metrics.feasible)
+
+
+@pytest.mark.parametrize("axes", [MAPPING_AXES, MAPPING_AXES + CONTINUOUS])
+def test_numpy_judges_as_compiled_programs_do(axes):
+    """Values, reasons and slopes of a search of few designs, for which nothing is compiled; more than a program takes."""
+    task = toy_problem(axes, more=MORE)
+    points = jax.device_get(spaces.sample(task.space, jax.random.key(1), (2500,)))
+    values = padded_values(task.space, points, 2048)
+    few, many = (Evaluator(task.program, task.grid.base, 64, total) for total in (2500, None))
+    assert few.by_numpy and not many.by_numpy and few.size == many.size == 2048
+    for name, one, other in zip(Evaluation._fields, few(values, 2500), many(values, 2500), strict=True):
+        np.testing.assert_allclose(one[:2500], other[:2500], rtol=2e-5, err_msg=name)
+    some = {path: array[:2048] for path, array in values.items()}
+    weights = np.tile(np.float32([0.3, 0.7]), (2048, 1))
+    penalty = Penalty(weights, np.full(2048, 0.5, np.float32), np.full(2048, 2.0, np.float32))
+    (one, slopes), (other, wanted) = (evaluator.slopes(some, penalty, 300) for evaluator in (few, many))
+    np.testing.assert_allclose(one.violation[:300], other.violation[:300], rtol=2e-5)
+    for path in wanted:
+        scale = float(np.abs(wanted[path][:300]).max()) or 1.0
+        np.testing.assert_allclose(slopes[path][:300], wanted[path][:300], atol=1e-4 * scale, err_msg=path)
 
 
 def test_violation_grows_with_the_excess(task):

@@ -66,6 +66,18 @@ def test_as_walked_over_every_link(axes):
         assert float(collectives.all_reduce(SIZE, whole(system, count), float(algorithm))) >= 2 * taken_in * (1 - 1e-4)
 
 
+@pytest.mark.parametrize("axes", SHAPES, ids=str)
+def test_experts_exchange_as_all_do(axes):
+    """What is sent inside a domain and out of it, apart, is an all-to-all where parts are equal and nothing leaves."""
+    system = pod(axes, wrap=1.0 if axes[0][1] else 1024.0)
+    count = float(np.prod([length for length, _ in axes]))
+    route = whole(system, count)
+    near = SIZE * (count - 1.0) / count
+    assert float(collectives.exchange(near, 0.0, route)) == pytest.approx(float(collectives.all_to_all(SIZE, route)))
+    energy = float(collectives.energy(MessageKind.all_to_all, SIZE, route))
+    assert float(collectives.exchange_energy(near, 0.0, route)) == pytest.approx(energy)
+
+
 def test_closed_forms_of_a_pod():
     """16 x 16 around: four links a gather; ``V k / (8 b)`` an all-to-all; lines of 8 have half the links."""
     system = pod(((16, True), (16, True)), wrap=16.0, per_device=4.0)
