@@ -43,7 +43,7 @@ def test_evaluation_is_that_of_the_sweep(task):
 
 @pytest.mark.parametrize("axes", [MAPPING_AXES, MAPPING_AXES + CONTINUOUS])
 def test_numpy_judges_as_compiled_programs_do(axes):
-    """Values, reasons and slopes of a search of few designs, for which nothing is compiled; more than a program takes."""
+    """Values, reasons and slopes of a search of few designs, for which nothing is compiled."""
     task = toy_problem(axes, more=MORE)
     points = jax.device_get(spaces.sample(task.space, jax.random.key(1), (2500,)))
     values = padded_values(task.space, points, 2048)
