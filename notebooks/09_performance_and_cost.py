@@ -192,7 +192,7 @@ pd.DataFrame({"million USD": total, "USD a device hour": usa.device_hour_cost, "
 
 # %% [markdown]
 # On H100 the run takes 23 million GPU hours at 49 % of the peak (published: 30.84 million at 38 to 41 %), a quarter of
-# the layers recomputed because 80 GB ask for it, and emits 9.5 thousand tonnes on the grid of the USA. Devices are about
-# half of the money, electricity less than 7 %: price and speed of the chip decide. MI300X comes second because it is
+# the layers recomputed because 80 GB ask for it, and emits 9.5 thousand tonnes on the grid of the USA. Devices are
+# about half of the money, electricity less than 7 %: price and speed of the chip decide. MI300X is second because it is
 # sold for less than two fifths of a B200, on a stack that nobody has measured. The grid decides carbon, not money:
 # hydropower emits less than a tenth, and then making the machines is a quarter of it.
