@@ -40,8 +40,9 @@ _BLOCK = 256
 #: Programs are made for so many designs at least: searches of usual sizes share them.
 _SMALLEST = 2048
 
-#: Designs of a search up to which NumPy evaluates all of them: in less time than programs take to compile.
-MOST_BY_NUMPY = 250_000
+#: Designs of a search up to which NumPy evaluates all of them: each takes it 0.2 ms in the small batches of methods,
+#: where programs take 15 s to compile and a second to load.
+MOST_BY_NUMPY = 10_000
 
 #: An excess that rounding hides still counts as one.
 _LEAST = 1e-6
