@@ -118,8 +118,8 @@ class Evaluator:
     def _some(self, values: Values, count: int) -> Evaluation:
         count = min(count, self.size)
         if self.by_numpy:
-            objectives, *others = numbers(self.program).over(count, *_on_host((self._base, values), count))
-            return _filled(Evaluation(np.stack(objectives, axis=1), *others), self.size)
+            judged = numbers(self.program).over(count, *_on_host((self._base, values), count))
+            return _filled(_stacked(judged), self.size)
         arguments = self._base, values, self._blocks(count)
         found: Evaluation = self._evaluate(*arguments, **self._static)
         return found
@@ -130,8 +130,8 @@ class Evaluator:
             own: Penalty = jax.device_get(penalty)
             own = own._replace(weights=tuple(np.moveaxis(own.weights, 1, 0)))
             arguments = _on_host((self._base, values, own), count)
-            (_, (objectives, *others)), by_leaf = penalised(self.program).slopes_over(1, count, *arguments)
-            return _filled((Evaluation(np.stack(objectives, axis=1), *others), by_leaf), self.size)
+            (_, judged), by_leaf = penalised(self.program).slopes_over(1, count, *arguments)
+            return _filled((_stacked(judged), by_leaf), self.size)
         arguments = self._base, values, penalty, self._blocks(count)
         found: tuple[Evaluation, Values] = self._differentiate(*arguments, **self._static)
         return found
@@ -175,6 +175,12 @@ class Evaluator:
 def _on_host(arguments: Any, count: int) -> Any:
     """Arguments with the first ``count`` of every array, as NumPy's."""
     return jax.tree.map(lambda leaf: leaf[:count] if np.ndim(leaf) else leaf, jax.device_get(arguments))
+
+
+def _stacked(judged: tuple[Any, ...]) -> Evaluation:
+    """What :func:`_judged` gives of many designs, as arrays [design, ...]."""
+    objectives, violation, reason = judged
+    return Evaluation(np.stack(objectives, axis=1), violation, reason)
 
 
 def _filled(found: Any, size: int) -> Any:

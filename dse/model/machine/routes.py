@@ -166,9 +166,7 @@ class Route:
     def pair_energy(self) -> Scalar:
         """Joules that a member spends on each byte of a message of which it sends every member an equal part."""
         near, far = (self.group.local - 1.0) / self.group.size, 1.0 - self.group.local / self.group.size
-        if self.group.reach is not None:  # links in a row, counted over all members with itself
-            near = self.group.reach.hops * self.group.local / self.group.size
-        return self.system.scale_up.energy * near + self.system.scale_out.energy * far
+        return self.near_energy * near + self.system.scale_out.energy * far
 
     @cached_property
     def near_energy(self) -> Scalar:

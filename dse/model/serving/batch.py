@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax.numpy as jnp
+
 from dse.types import Scalar
 
 
@@ -20,3 +22,8 @@ class Batch(NamedTuple):
     def tokens(self) -> Scalar:
         """Rows of every matrix but the head's."""
         return self.sequences * (1.0 + self.drafts) + self.prompt
+
+    @property
+    def drafting(self) -> Scalar:
+        """Drafts of a step that decodes, one after the other: each is a layer and the head once more."""
+        return self.drafts * jnp.minimum(self.sequences, 1.0)

@@ -31,8 +31,7 @@ def joules_of(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, bat
     """One pass of a stage, with its share of the head, on the device whose experts get as many rows as the mean."""
     stage = of_mean_rank(stage)
     design, pp = stage.design, stage.design.mapping.pp
-    drafting = batch.drafts * jnp.minimum(batch.sequences, 1.0)
-    layers, heads = stage.layout.layers + drafting / pp, (1.0 + drafting) / pp
+    layers, heads = stage.layout.layers + batch.drafting / pp, (1.0 + batch.drafting) / pp
     work = step_work(stage, ranks, serving, batch, engine.cache_rereads)
 
     def joules(operators: tuple[Operator, ...]) -> tuple[Scalar, Scalar]:

@@ -57,9 +57,7 @@ def of_one_pass(batch: Batch, stages: Scalar) -> Batch:
 def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, batch: Batch) -> StepTime:
     """One stage of an engine step; the head is the last stage's, and counted as a share of it in each."""
     layout, rates, pp, s = stage.layout, stage.rates, stage.design.mapping.pp, engine.kernel_slowdown
-    # Each draft is a layer and the head once more, one after the other.
-    drafting = batch.drafts * jnp.minimum(batch.sequences, 1.0)
-    layers = layout.layers + drafting / pp
+    layers = layout.layers + batch.drafting / pp
     rates = of_narrow_formats(rates, engine)
     core, others = ([o for o in work.layer if o.core is attends] for attends in (True, False))
     matrices, added = layers * kernels_time(others, rates), layers * engine.layer_time
@@ -75,7 +73,7 @@ def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, b
         matrices = matrices + plain * (dense - matrices / layers) + slower
         casts = jnp.where(rates.operand_bytes < 1.9, engine.cast_layer_time, 0.0)
         added = added + (layers - plain) * (engine.expert_layer_time + casts)
-    matrices = matrices + (1.0 + drafting) * kernels_time([work.head], rates) / pp
+    matrices = matrices + (1.0 + batch.drafting) * kernels_time([work.head], rates) / pp
     handed_on = sum(sent.time for sent in send_all(work.hand_over, stage.design.software, stage.design.system))
     return overlapped_step(stage, serving, engine, work, rates, with_far(stage, serving, batch, StepTime(
         matrix=s * matrices,

@@ -15,7 +15,7 @@ from dse.model.machine.rates import Rates, matrix_rate, rates_of
 from dse.model.serving.batch import Batch
 from dse.model.serving.hybrid import in_hybrid, state_bytes
 from dse.model.work.attention import causal_pairs
-from dse.model.work.messages import dispatch_bytes, members_met, pipeline_messages, tensor_messages
+from dse.model.work.messages import copies_sent, dispatch_bytes, members_met, pipeline_messages, tensor_messages
 from dse.model.work.operators import matmul_work
 from dse.model.work.parameters import norms_of_block
 from dse.model.work.transformer import expert_layer_operators, layer_operators
@@ -83,7 +83,7 @@ def exchange_of(design: Design, layout: Layout) -> Exchange | None:
     """What ranks exchange around experts: of ``e`` ranks each sends ``(e - 1) / e`` of the copies of its tokens.
 
     A copy goes to every expert, at most one to a rank; or one to every rank that is met, or to every domain, in which
-    it is sent on (:func:`~dse.model.work.messages.tokens_sent`). Where one expert is split over ``s = etp / tp`` ranks
+    it is sent on (:func:`~dse.model.work.messages.copies_sent`). Where one expert is split over ``s = etp / tp`` ranks
     with tokens of their own, these gather each other's whole, and scatter the sums: ``(s - 1) tp`` shares of every copy
     more. Both are one message among all ``e s``, of as many bytes.
     """
@@ -93,12 +93,9 @@ def exchange_of(design: Design, layout: Layout) -> Exchange | None:
     sharers, ep = jnp.maximum(experts.etp / m.tp, 1.0), layout.experts.ep
     size, domain = ep.size * sharers, stage_domain(m, design.system.scale_up.domain)
     group = in_a_row(size, experts.etp / sharers, domain, links.reach_in(design.system, m.tp))
-    each_expert = experts.all_to_all == float(AllToAll.pairwise)
-    by_node = experts.all_to_all == float(AllToAll.by_node)
-    met = jnp.where(each_expert, jnp.minimum(mixture.top_k, ep.size), members_met(ep.size, mixture))
-    inside = met * (ep.local - 1.0) / jnp.where(by_node, ep.local, ep.size)
-    one_a_domain = members_met(ep.domains, mixture) * (ep.domains - 1.0) / ep.domains
-    across = jnp.where(by_node, one_a_domain, met * (ep.size - ep.local) / ep.size)
+    pairwise = jnp.minimum(mixture.top_k, ep.size)
+    inside, across = copies_sent(experts.all_to_all, ep, mixture, pairwise)
+    met = jnp.where(experts.all_to_all == float(AllToAll.pairwise), pairwise, members_met(ep.size, mixture))
     gathered = met * (sharers - 1.0) * m.tp / jnp.maximum(size - 1.0, 1.0)
     both_ways = 0.5 * (dispatch_bytes(design, layout) + layout.element.activation) * design.workload.hidden / m.tp
     return Exchange(

@@ -221,20 +221,25 @@ def dispatch_bytes(design: Design, layout: Layout) -> Scalar:
 
 
 def tokens_sent(design: Design, layout: ExpertLayout) -> tuple[Scalar, Scalar]:
-    """Copies of tokens that a device sends inside its scale-up domain and out of it, to dispatch them or to combine.
-
-    Of ``k`` copies, or one for every device that is met, ``(P - local) / P`` leave the domain. By node one leaves
-    for every domain met but the own, and in each a copy goes on to every device met but the one that it came to.
-    """
-    experts, mapping, group = design.workload.experts, design.mapping.experts, layout.ep
+    """Copies of tokens that a device sends inside its scale-up domain and out of it, to dispatch them or to combine."""
+    experts, mapping = design.workload.experts, design.mapping.experts
     assert experts is not None and mapping is not None
     tokens = layout.sent / experts.top_k * busiest(experts)
-    met = jnp.where(mapping.all_to_all == float(AllToAll.pairwise), experts.top_k, members_met(group.size, experts))
-    by_node = mapping.all_to_all == float(AllToAll.by_node)
+    inside, across = copies_sent(mapping.all_to_all, layout.ep, experts, experts.top_k)
+    return tokens * inside, tokens * across
+
+
+def copies_sent(flavour: Scalar, group: Group, experts: Experts, pairwise: Scalar) -> tuple[Scalar, Scalar]:
+    """Copies of a token that are sent inside the own domain of a group and out of it.
+
+    Of ``pairwise`` copies, or one for every device that is met, ``(P - local) / P`` leave the domain. By node one
+    leaves for every domain met but the own, and in each a copy goes on to every device met but the one that it came to.
+    """
+    met = jnp.where(flavour == float(AllToAll.pairwise), pairwise, members_met(group.size, experts))
+    by_node = flavour == float(AllToAll.by_node)
     inside = met * (group.local - 1.0) / jnp.where(by_node, group.local, group.size)
     one_a_domain = members_met(group.domains, experts) * (group.domains - 1.0) / group.domains
-    across = jnp.where(by_node, one_a_domain, met * (group.size - group.local) / group.size)
-    return tokens * inside, tokens * across
+    return inside, jnp.where(by_node, one_a_domain, met * (group.size - group.local) / group.size)
 
 
 def members_met(members: Scalar, experts: Experts) -> Scalar:

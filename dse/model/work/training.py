@@ -127,11 +127,14 @@ def operator_lists(design: Design, layout: Layout) -> Lists:
 
 
 def with_adapters(lists: Lists, design: Design, layout: Layout) -> Lists:
-    """The same where adapters alone are trained."""
+    """The same where adapters alone are trained; without experts its layers are one list."""
+    layers = lists.layer, lists.first_layer, lists.mean_layer
+    tuned = {key: fine_tuned(each, design, layout) for key, each in {id(each): each for each in layers}.items()}
+    layer, first, mean = (tuned[id(each)] for each in layers)
     return Lists(
-        layer=fine_tuned(lists.layer, design, layout),
-        first_layer=fine_tuned(lists.first_layer, design, layout),
-        mean_layer=fine_tuned(lists.mean_layer, design, layout),
+        layer=layer,
+        first_layer=first,
+        mean_layer=mean,
         embedding=without_backward(lists.embedding),
         head=tuple(frozen(operator, layout) for operator in lists.head),
     )
