@@ -10,6 +10,7 @@ process does not trace either. Gradients are those of the same list, backwards (
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,7 +73,11 @@ class ScalarFunction:
         return numbers, beside, jax.tree.unflatten(jax.tree.structure(arguments[by]), slopes)
 
     def over(self, count: int, *arguments: Any) -> Any:
-        """The numbers alone, as arrays [count]; leaves of the arguments are such arrays, or one number for all."""
+        """The numbers alone, as arrays [count]; leaves of the arguments are such arrays, or one number for all.
+
+        Leaves may also be [count, 1] and [1, inner]: then the numbers are [count, inner], and what depends on one of
+        both alone is computed that often alone.
+        """
         return self._in_parts(count, arguments, (), _BATCH)[0]
 
     def slopes_over(self, by: int, count: int, *arguments: Any) -> tuple[Any, Any]:
@@ -85,11 +90,13 @@ class ScalarFunction:
         leaves, structure = jax.tree.flatten(arguments)
         opened = [i for i, leaf in enumerate(leaves) if np.ndim(leaf) or i in by]
         run = self._run(structure, leaves, opened, by)
-        parts = []
+        inner = np.broadcast_shapes(*(np.shape(leaf)[1:] for leaf in leaves if np.ndim(leaf)))
+        batch, parts = max(1, batch // math.prod(inner)), []
         for at in range(0, max(count, 1), batch):
-            length = min(batch, count - at)
-            numbers, _, slopes = run([leaves[i][at : at + length] if np.ndim(leaves[i]) else leaves[i] for i in opened])
-            parts.append(jax.tree.map(lambda value, n=length: np.broadcast_to(value, n), (numbers, slopes)))
+            part = slice(at, min(at + batch, count))
+            numbers, _, slopes = run([_of_part(leaves[i], part, count) for i in opened])
+            shape = part.stop - at, *inner
+            parts.append(jax.tree.map(lambda value, shape=shape: np.broadcast_to(value, shape), (numbers, slopes)))
         found: tuple[Any, list[Any]] = jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
         return found
 
@@ -147,8 +154,10 @@ class ScalarFunction:
         def run(some: Sequence[Any]) -> tuple[Any, Any, list[Any]]:
             given = dict(enumerate(leaves)) | dict(zip(opened, some, strict=True))
             all_ = dict(zip(given, np.broadcast_arrays(*map(number, given.values())), strict=True))
-            is_one = not all_ or not all_[0].ndim
-            slopes, numbers = (of_one if is_one else of_many)({i: all_[i] for i in by}, all_)
+            shape = all_[0].shape if all_ else ()
+            flat = {i: value.reshape(-1) for i, value in all_.items()} if shape else all_
+            made = (of_many if shape else of_one)({i: flat[i] for i in by}, flat)
+            slopes, numbers = jax.tree.map(lambda value: value.reshape(shape), made) if shape else made
             return jax.tree.unflatten(outputs, numbers), static, list(slopes.values()) if by else []
 
         return run
@@ -167,6 +176,11 @@ class ScalarFunction:
         inputs = jax.tree.unflatten(structure, [jax.ShapeDtypeStruct((), self._precision)] * structure.num_leaves)
         found, outputs = equations.trace(numbers, *inputs)
         return found, outputs, static[0]
+
+
+def _of_part(leaf: Any, part: slice, count: int) -> Any:
+    """A leaf in a part of ``count``: what is the same for all of them has no axis, or one of length 1."""
+    return leaf[part] if np.ndim(leaf) and len(leaf) == count else leaf
 
 
 def _places(by: int, arguments: Sequence[Any]) -> range:

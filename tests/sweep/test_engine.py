@@ -70,6 +70,7 @@ def one_by_one(grid, model):
     return jax.tree.map(lambda *leaves: np.array(leaves), *found)
 
 
+@pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("study", [toy.STUDY, TRAINING], ids=["toy", "model"])
 def test_nested_is_flat_is_one_by_one(study):
     spec = sweep(SMALL)
@@ -83,6 +84,7 @@ def test_nested_is_flat_is_one_by_one(study):
         np.testing.assert_allclose(nested, getattr(flat, name), rtol=3e-6, err_msg=name)
 
 
+@pytest.mark.usefixtures("compiled")
 def test_one_program_serves_all_chunks_and_other_sweeps_of_the_same_axes():
     execute(sweep(), output=False, study=toy.STUDY, chunk=1000)
     traces, compiled = len(toy.TRACES), CompileClock.read()[2]
@@ -94,6 +96,7 @@ def test_one_program_serves_all_chunks_and_other_sweeps_of_the_same_axes():
     assert (len(toy.TRACES), CompileClock.read()[2]) == (traces, compiled)
 
 
+@pytest.mark.usefixtures("compiled")
 def test_two_workloads_of_one_sweep_share_a_program():
     _, summary = execute(sweep("tp = [1, 2]\n" + ORTHOGONAL), output=False, study=toy.STUDY, chunk=3)
     assert summary.n_programs == 2  # one looks values up, one computes with them
@@ -134,7 +137,9 @@ _SHARDED = """
 import sys
 import jax
 from dse.sweep import execute
+from dse.sweep.engine import engine
 from tests.sweep import toy
+engine.MOST_BY_NUMPY = 0
 objective = '[objective]\\nminimize = ["step_time", "peak_memory"]\\n[output]\\nhistogram = 12'
 for keep in ("all", "feasible", "best", "top:20", "pareto"):
     axes = toy.MAPPING_AXES + 'memory.capacity = ["1 GB", "30 GB", "90 GB"]'
@@ -171,7 +176,7 @@ from dse.sweep import plan
 from dse.sweep.engine.engine import Engine
 from tests.sweep import toy
 grid, _ = plan(toy.sweep())
-metrics, _ = Engine(grid).full(0, grid.table.n_rows)
+metrics, _ = Engine(grid, by_numpy=False).full(0, grid.table.n_rows)
 sys.stdout.buffer.write(np.stack([np.asarray(m, np.float32) for m in jax.tree.leaves(metrics)]).tobytes())
 """
     found = []

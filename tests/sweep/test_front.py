@@ -27,7 +27,7 @@ OBJECTIVES = ["step_time", "peak_memory", "tp * pp + 0 * step_time", "zero_stage
 def engine_of(n_objectives, chunk=300):
     wanted = ", ".join(f'"{text}"' for text in OBJECTIVES[:n_objectives])
     grid, keep = plan(sweep(AXES, more=f"[objective]\nminimize = [{wanted}]"), "pareto", toy.STUDY)
-    return Engine(grid, chunk), keep
+    return Engine(grid, chunk, by_numpy=False), keep
 
 
 def all_scores(engine):
@@ -99,7 +99,7 @@ def test_ties_go_to_the_lowest_index(mode):
     wanted = OBJECTIVES[2]
     for chunk in (300, 5000):
         grid, keep = plan(sweep(AXES, more=f'[objective]\nminimize = "{wanted}"'), mode, toy.STUDY)
-        engine = Engine(grid, chunk)
+        engine = Engine(grid, chunk, by_numpy=False)
         found = Collection(grid, keep)
         for part in parts(engine, keep, blocks(engine, keep)):
             found.add(part)

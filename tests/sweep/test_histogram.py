@@ -9,7 +9,7 @@ from dse.errors import InputError
 from dse.sweep import execute, from_text, plan
 from dse.sweep.engine.engine import Engine
 from dse.sweep.engine.programs import CompileClock
-from dse.sweep.engine.reductions import count_below
+from dse.sweep.engine.reductions import below, count_below
 from dse.sweep.reduce import histogram as histograms
 from dse.sweep.reduce.collection import Collection
 from dse.sweep.reduce.keep import blocks, parts
@@ -52,6 +52,7 @@ def test_counts_are_those_of_all_feasible_designs(bins):
     assert told.bin_of_step_time_from.units == "s" and told.count_by_step_time.attrs["units"] == "1"
 
 
+@pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize(
     "mode", [mode if mode in ("all", "pareto") else pytest.param(mode, marks=pytest.mark.slow) for mode in MODES]
 )
@@ -89,6 +90,7 @@ def test_nothing_feasible():
         assert told.count_by_step_time.sum() == 0 and np.isfinite(told.bin_of_step_time_from).all()
 
 
+@pytest.mark.usefixtures("compiled")
 def test_one_program_counts_for_all_edges():
     found_by("top:3", chunk=700)
     compiled = CompileClock.read()[2]
@@ -114,7 +116,7 @@ def test_the_device_counts_as_the_host_does(n_thresholds):
     scores[random.random(scores.shape) < 0.3] = np.inf
     thresholds = np.sort(random.integers(-2, 25, (2, n_thresholds)), axis=1).astype(np.float32)
     thresholds[:, -1] = np.inf
-    expected = histograms.below(scores.reshape(2, -1), thresholds)
+    expected = below(scores.reshape(2, -1), thresholds)
     np.testing.assert_array_equal(count_below(scores, thresholds), expected)
     np.testing.assert_array_equal(expected[:, -1], np.isfinite(scores).sum(axis=(1, 2)))
 

@@ -58,6 +58,7 @@ def test_every_objective_by_every_axis(everything, mode, chunk):
     assert found.best_step_time_by_tp.units == "s"
 
 
+@pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize(
     "mode", ["top:7", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("best", "pareto"))]
 )

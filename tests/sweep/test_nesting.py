@@ -72,6 +72,7 @@ def test_zipped_options_stay_one_axis():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("compiled")
 def test_results_do_not_depend_on_the_nest(monkeypatch):
     spec = sweep(AXES, more='[objective]\nminimize = ["step_time", "peak_memory"]')
     for keep in ("all", "top:40", "best", "pareto"):

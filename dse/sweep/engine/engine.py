@@ -13,7 +13,7 @@ from jax import Array
 from dse.sweep.engine import nesting
 from dse.sweep.engine.chunks import evaluate_chunk, outer_chunk, score_chunk
 from dse.sweep.engine.devices import over_devices
-from dse.sweep.engine.few import evaluate_few
+from dse.sweep.engine.few import evaluate_few, evaluate_lines, score_lines
 from dse.sweep.engine.nesting import Nest
 from dse.sweep.engine.point import Program, equations_of
 from dse.sweep.engine.programs import persistent_value
@@ -25,6 +25,10 @@ from dse.sweep.grid.grid import Grid
 CHUNK_FULL = 1 << 18
 CHUNK_SCORES = 1 << 19
 CHUNK_SHORT = 1 << 16
+
+#: Designs of a sweep up to which NumPy evaluates all of them on a processor: within a second, where programs take five
+#: or more to compile and a third of one to load.
+MOST_BY_NUMPY = 200_000
 
 #: How often chunks may be halved.
 _MOST_HALVINGS = 12
@@ -39,10 +43,13 @@ class Engine:
     Args:
         grid: the sweep; its specification tells the study, the objectives and the metrics.
         chunk: designs evaluated at once; by default what suits the sweep.
+        by_numpy: whether nothing is compiled; by default so for small sweeps on processors.
     """
 
-    def __init__(self, grid: Grid, chunk: int | None = None) -> None:
+    def __init__(self, grid: Grid, chunk: int | None = None, by_numpy: bool | None = None) -> None:
         self.grid = grid
+        is_small = grid.n_designs <= MOST_BY_NUMPY
+        self.by_numpy = is_small and jax.default_backend() == "cpu" if by_numpy is None else by_numpy
         self.program = Program(grid.spec.study, grid.constraints, grid.spec.objectives, grid.spec.metrics)
         self._chunk, self._halvings = chunk, 0
         self._tables: dict[Any, Tables] = {}
@@ -117,8 +124,10 @@ class Engine:
         padded = -(-count * nest.outer_a_line // together) * together
         return outer_chunk(self.tables(nest), start, n_valid, count=padded, sharding=over_devices("outer"))
 
-    def full(self, line: int, count: int) -> tuple[Any, tuple[Array, ...]]:
+    def full(self, line: int, count: int) -> tuple[Any, tuple[Any, ...]]:
         """Dispatch all outputs of ``count`` lines from ``line``."""
+        if self.by_numpy:
+            return evaluate_lines(self.full_nest, _of(self.full_nest, line, count), program=self.program)
         values, _ = self.outer(self.full_nest, line, count)
         return evaluate_chunk(self.tables(self.full_nest), values, program=self.program)
 
@@ -131,6 +140,9 @@ class Engine:
         Nothing is a mapping from the line ``stop`` on. ``thresholds`` [objective, threshold] asks how many scores are
         below each.
         """
+        if self.by_numpy:
+            lines, n_outer = _of(nest, line, count, stop), count * nest.outer_a_line
+            return score_lines(nest, lines, n_outer, pivots.shape[1], thresholds, program=self.program)
         program = dataclasses.replace(self.program, objectives=self.program.objectives[: pivots.shape[1]])
         scores, reasons = score_chunk(self.tables(nest), *self.outer(nest, line, count, stop), program=program)
         found = summarise(scores, reasons, pivots, feasible_bit=self.program.study.feasible_bit)
@@ -142,3 +154,8 @@ class Engine:
         pairs = zip(host_columns(nest), nest.digits(index), strict=True)
         values = {path: column[at] for columns, at in pairs for path, column in columns.items()}
         return evaluate_few(self.grid.base, values, program=self.program)
+
+
+def _of(nest: Nest, line: int, count: int, stop: int | None = None) -> range:
+    """So many lines of a nest from ``line``, as far as there are."""
+    return range(line, min(line + count, nest.n_lines if stop is None else stop))

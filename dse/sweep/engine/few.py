@@ -1,4 +1,4 @@
-"""Few designs with all their outputs: winners, say. NumPy evaluates some thousand of them while XLA would compile."""
+"""Few designs: winners, or all of a small sweep. NumPy evaluates hundreds of thousands while XLA would compile."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ import numpy as np
 
 from dse.files import folder_digest
 from dse.scalars import ScalarFunction
+from dse.sweep.engine.nesting import Nest
 from dse.sweep.engine.point import Program, equations_of, evaluate_point
+from dse.sweep.engine.reductions import Scores, below, counted
+from dse.sweep.engine.tables import host_columns
 from dse.types import Design
 
 
@@ -21,15 +24,60 @@ def evaluate_few(base: Design, values: Mapping[str, np.ndarray], *, program: Pro
 
     Args:
         base: the design that has every leaf not in ``values``.
-        values: full path → values of leaves, in SI units; these or those of the base are arrays [design].
+        values: full path → values of leaves, in SI units; these or those of the base are arrays [design], or [outer, 1]
+            and [1, inner].
         program: what is computed.
 
     Returns:
         The study's record of metrics and one array an objective, as :func:`~dse.sweep.engine.point.evaluate_point`
-        has them, all of them arrays [design].
+        has them, all of them arrays [design] or [outer, inner].
     """
-    count = next(len(leaf) for leaf in jax.tree.leaves((values, base)) if np.ndim(leaf))
+    count = max(len(leaf) for leaf in jax.tree.leaves((values, base)) if np.ndim(leaf))
     return _function(program).over(count, base, dict(values))
+
+
+def evaluate_lines(nest: Nest, lines: range, *, program: Program) -> tuple[Any, tuple[Any, ...]]:
+    """All metrics and the objectives of lines of a nest: arrays [outer, inner]."""
+    pairs = zip(host_columns(nest), _digits(nest, lines), strict=True)
+    outer = {path: column[at][:, None] for columns, at in pairs for path, column in columns.items()}
+    inner = {path: column[None] for path, column in nest.inner_columns().items()}
+    return evaluate_few(nest.grid.base, outer | inner, program=program)
+
+
+def score_lines(
+    nest: Nest, lines: range, n_outer: int, n_objectives: int, thresholds: np.ndarray | None, *, program: Program
+) -> Scores:  # fmt: skip
+    """Scores of lines of a nest, as those of :meth:`~dse.sweep.engine.engine.Engine.scores`.
+
+    Args:
+        nest: what they are lines of.
+        lines: they.
+        n_outer: outer indices of the arrays, past the last of the lines nothing is a mapping.
+        n_objectives: the first so many.
+        thresholds: [objective, threshold], how many scores are below each is told; None for none.
+        program: what is computed.
+    """
+    metrics, objectives = evaluate_lines(nest, lines, program=program)
+    objectives = objectives[:n_objectives]
+    row, *options = _digits(nest, lines)[len(nest.outer_dimensions) :]
+    is_mapping = nest.distinct[(row, *options)]
+    is_mapping = np.tile(is_mapping, nest.n_inner // is_mapping.shape[1])
+    can_win = is_mapping & metrics.feasible
+    scores = np.full((len(objectives), n_outer, nest.n_inner), np.inf, np.float32)
+    for own, value in zip(scores, objectives, strict=True):
+        own[: len(row)] = np.where(can_win & np.isfinite(value), value, np.inf)
+    ranked = np.asarray(np.isfinite(scores).all(axis=0))
+    counts = counted(metrics.infeasible_reason[is_mapping], ranked[: len(row)][is_mapping], program.study)
+    found = Scores(scores, scores.min(axis=2), scores.min(axis=1), np.asarray(ranked.any(axis=1)), counts)
+    if thresholds is None:
+        return found
+    return found._replace(below=below(scores.reshape(len(scores), -1), thresholds))
+
+
+def _digits(nest: Nest, lines: range) -> tuple[np.ndarray, ...]:
+    """Digits of the outer indices of lines."""
+    outer = np.arange(lines.start * nest.outer_a_line, lines.stop * nest.outer_a_line)
+    return np.unravel_index(outer, nest.outer_shape)
 
 
 @functools.lru_cache(maxsize=32)

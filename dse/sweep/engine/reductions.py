@@ -12,20 +12,25 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
+from dse.study import Study
 from dse.sweep.engine.programs import persistent_jit
+
+#: Of the device, or of the host where NumPy has computed them.
+Values = Array | np.ndarray
 
 
 class Scores(NamedTuple):
     """Scores of a chunk: the smaller the better, infinite for what is infeasible or no mapping."""
 
-    scores: Array  #: [objective, outer, inner]
-    outer_best: Array  #: [objective, outer] the least along the inner product
-    inner_best: Array  #: [objective, inner] the least along the outer indices
-    candidates: Array  #: [outer] whether some design there is feasible and not worse than a pivot in every objective
-    counts: Array  #: feasible designs, designs by bit of infeasible_reason, feasible designs that have no finite score
-    below: Array | None = None  #: [objective, threshold] how many scores are below, where that is asked for
+    scores: Values  #: [objective, outer, inner]
+    outer_best: Values  #: [objective, outer] the least along the inner product
+    inner_best: Values  #: [objective, inner] the least along the outer indices
+    candidates: Values  #: [outer] whether some design there is feasible and not worse than a pivot in every objective
+    counts: Values  #: feasible designs, designs by bit of infeasible_reason, feasible designs that have no finite score
+    below: Values | None = None  #: [objective, threshold] how many scores are below, where that is asked for
 
 
 @persistent_jit("feasible_bit")
@@ -106,3 +111,19 @@ def _count(reasons: Array, feasible_bit: int) -> Array:
     for first in range(0, feasible_bit.bit_length(), 3):
         counts.append(_unpacked((((grouped >> first & 7) * spread) & ones).sum(axis=1, dtype=jnp.int32)))
     return jnp.roll(jnp.concatenate(counts)[: feasible_bit.bit_length()], 1)
+
+
+# --- on the host ------------------------------------------------------------------------------------------
+
+
+def counted(reason: np.ndarray, ranked: np.ndarray, study: Study) -> np.ndarray:
+    """Feasible designs, designs by reason, feasible designs an objective of which is no finite number."""
+    feasible = reason == 0
+    by_reason = (np.count_nonzero(reason & bit) for bit in study.reason_bits.values())
+    return np.array([np.count_nonzero(feasible), *by_reason, np.count_nonzero(feasible & ~ranked)], np.int64)
+
+
+def below(scores: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+    """[objective, threshold] how many of the scores [objective, design] are below."""
+    pairs = zip(np.sort(scores, axis=1), thresholds, strict=True)
+    return np.stack([np.searchsorted(row, limits, side="left") for row, limits in pairs])

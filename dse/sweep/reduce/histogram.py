@@ -72,9 +72,3 @@ def counts(below: np.ndarray, objectives: tuple[Objective, ...]) -> np.ndarray:
     return np.stack(
         [row if objective.sign > 0 else row[::-1] for row, objective in zip(ascending, objectives, strict=True)]
     )
-
-
-def below(scores: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
-    """[objective, threshold] how many of the scores [objective, design] are below, on the host."""
-    pairs = zip(np.sort(scores, axis=1), thresholds, strict=True)
-    return np.stack([np.searchsorted(row, limits, side="left") for row, limits in pairs])

@@ -20,7 +20,7 @@ from dse.spec.sweep import Keep
 from dse.study import Study
 from dse.sweep.engine.engine import CHUNK_FULL, CHUNK_SCORES, Engine
 from dse.sweep.engine.nesting import Nest
-from dse.sweep.engine.reductions import Scores
+from dse.sweep.engine.reductions import Scores, below, counted
 from dse.sweep.grid.grid import Grid
 from dse.sweep.reduce import histogram as histograms
 from dse.sweep.reduce.minima import Minima, both_ways
@@ -145,7 +145,8 @@ def _selected(
     place = line * grid.table.n_columns + nest.place_of_column()[column]
     reason = np.asarray(metrics.infeasible_reason).reshape(-1)[place]
     scores = _scored(objectives, place, reason)
-    counts, least = _count(reason, scores, grid.spec.study), _least(nest, block, place, scores)
+    counts = counted(reason, np.isfinite(scores).all(axis=0), grid.spec.study)
+    least = _least(nest, block, place, scores)
     reduced = counts, least, edges, _histogram(grid, scores, edges)
     index = grid.first_design(block.start) + np.arange(len(place))
     if keep.mode == "feasible":
@@ -181,20 +182,13 @@ def _histogram(grid: Grid, scores: np.ndarray, edges: np.ndarray) -> np.ndarray:
     """Designs by bin of a block computed in full."""
     if not edges.size:
         return np.zeros((len(scores), 0), np.int64)
-    below = histograms.below(scores, histograms.thresholds(edges, grid.spec.objectives))
-    return histograms.counts(below, grid.spec.objectives)
+    fewer = below(scores, histograms.thresholds(edges, grid.spec.objectives))
+    return histograms.counts(fewer, grid.spec.objectives)
 
 
 def no_counts(study: Study) -> np.ndarray:
     """Counts of no designs: feasible ones, by reason, feasible ones that cannot be ranked."""
     return np.zeros(2 + len(study.reason_bits), np.int64)
-
-
-def _count(reason: np.ndarray, scores: np.ndarray, study: Study) -> np.ndarray:
-    """Feasible designs, designs by reason, feasible designs an objective of which is no finite number."""
-    unranked = np.count_nonzero((reason == 0) & ~np.isfinite(scores).all(axis=0))
-    by_reason = (np.count_nonzero(reason & bit) for bit in study.reason_bits.values())
-    return np.array([np.count_nonzero(reason == 0), *by_reason, unranked], np.int64)
 
 
 # --- winners ----------------------------------------------------------------------------------------------
@@ -207,7 +201,7 @@ def _winning(engine: Engine, keep: Keep, block: range, edges: np.ndarray) -> Par
     winners = Winners(np.empty(0, np.int64), np.empty((len(objectives), 0), np.float32))
     counts, minima = no_counts(engine.program.study), Minima(nest, len(objectives))
     thresholds = histograms.thresholds(edges, objectives) if edges.size else None
-    below = np.zeros((len(objectives), engine.grid.spec.histogram), np.int64)
+    fewer = np.zeros((len(objectives), engine.grid.spec.histogram), np.int64)
     stop = block.stop // nest.points_a_line
     starts = range(block.start // nest.points_a_line, stop, lines)
 
@@ -222,12 +216,12 @@ def _winning(engine: Engine, keep: Keep, block: range, edges: np.ndarray) -> Par
         counts += np.asarray(found.counts)
         minima.add(this, lines, np.asarray(found.outer_best), np.asarray(found.inner_best))
         if found.below is not None:
-            below += np.asarray(found.below)
+            fewer += np.asarray(found.below)
         winners = best_of(engine.grid, keep, winners, _challengers(nest, keep, winners, found, this))
     order = np.argsort(winners.index)
     index = winners.index[order]
     values = _gathered(jax.tree.leaves(engine.designs(index)[0]), np.arange(len(index)))
-    histogram = histograms.counts(below, objectives)
+    histogram = histograms.counts(fewer, objectives)
     return Part(index, values, winners.scores[:, order], counts, minima.result(), edges, histogram)
 
 

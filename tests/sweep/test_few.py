@@ -1,0 +1,56 @@
+"""Small sweeps by NumPy: what is kept of them is what compiled programs keep."""
+
+import jax
+import numpy as np
+import pytest
+
+import dse
+from dse.sweep import execute, plan
+from dse.sweep.engine import engine
+from dse.sweep.engine.engine import Engine
+from dse.sweep.engine.programs import CompileClock
+from tests.sweep import toy
+from tests.sweep.toy import MAPPING_AXES, sweep
+
+AXES = MAPPING_AXES + 'memory.bandwidth = ["1 TB/s", "2 TB/s"]\nmemory.capacity = ["1 kB", "30 GB", "90 GB"]'
+MORE = '[objective]\nminimize = ["step_time", "peak_memory"]\n[output]\nhistogram = 12\n'
+
+
+def both_ways(monkeypatch, run):
+    """What ``run`` gives by NumPy, then by compiled programs."""
+    plain = run()
+    monkeypatch.setattr(engine, "MOST_BY_NUMPY", 0)
+    return plain, run()
+
+
+@pytest.mark.parametrize("chunk", [None, 700])
+@pytest.mark.parametrize("mode", ["all", "feasible", "best", "top:7", "pareto"])
+def test_every_mode_keeps_the_same(monkeypatch, mode, chunk):
+    def run():
+        return execute(sweep(AXES, more=MORE), output=False, keep=mode, chunk=chunk, study=toy.STUDY)
+
+    (plain, told), (compiled, expected) = both_ways(monkeypatch, run)
+    assert (told.n_programs == 0) and (told.n_feasible, told.reasons) == (expected.n_feasible, expected.reasons)
+    for kind in (lambda found: found, dse.overview):
+        found, wanted = kind(plain), kind(compiled)
+        assert set(found.variables) == set(wanted.variables)
+        for name, variable in wanted.variables.items():
+            if variable.dtype.kind == "f":
+                np.testing.assert_allclose(found[name], variable, rtol=1e-6, err_msg=str(name))
+            else:
+                np.testing.assert_array_equal(found[name], variable, err_msg=str(name))
+
+
+def test_a_small_sweep_compiles_nothing_and_a_larger_one_does(monkeypatch):
+    grid, _ = plan(sweep(AXES), study=toy.STUDY)
+    compiled = CompileClock.read()[2]
+    execute(grid, output=False, keep="top:3")
+    assert CompileClock.read()[2] == compiled and Engine(grid).by_numpy
+    monkeypatch.setattr(engine, "MOST_BY_NUMPY", grid.n_designs - 1)
+    assert not Engine(grid).by_numpy
+    assert Engine(grid, by_numpy=True).by_numpy
+
+
+def test_an_accelerator_takes_all(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert not Engine(plan(sweep(AXES), study=toy.STUDY)[0]).by_numpy
