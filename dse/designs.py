@@ -407,7 +407,8 @@ def design(
     Args:
         workload: catalogue name of the model.
         system: catalogue name of a cluster, or of an accelerator: then its default node and network are used.
-        software: catalogue name of the training stack; by default the system's own.
+        software: catalogue name of the stack; by default the system's own, of training or, where something is said of
+            serving, its engine.
         n_devices: devices used; by default ``tp cp pp dp``.
         where: how errors call the place these values come from.
         any_option: let the mapping ask for options that the stack lacks, and stacks be those of other vendors.
@@ -433,7 +434,8 @@ def design(
         if not isinstance(given, str) and (given is not None or kind != "software"):
             shown = f"see: dse catalog list {kind}"
             raise InputError(f"{where}: {kind}", repr(given), "a name of the catalogue", shown)
-    stack = catalog.default_software(system) if software is None else software
+    serves = any(path.startswith(tuple(f"{record}." for record in OF_SERVING)) for path in stated)
+    stack = catalog.default_software(system, serving=serves) if software is None else software
     shape = catalog.within("workload", catalog.values("workload", workload))
     experts = has_experts(shape)
     values = (

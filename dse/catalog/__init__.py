@@ -188,10 +188,21 @@ def system(name: str, where: str = "system", folder: Folder = None, fine: bool =
     return build(types.System, values("system", name, where, folder, fine))
 
 
-def default_software(system_name: str, where: str = "system", folder: Folder = None) -> str:
-    """Slug of the stack that a system (or an accelerator as one) runs unless told otherwise."""
+def default_software(
+    system_name: str, where: str = "system", folder: Folder = None, serving: bool = False
+) -> str:  # fmt: skip
+    """Slug of the stack that a system (or an accelerator as one) runs unless told otherwise.
+
+    It trains; the one that serves is the system's engine, where it names none that of its accelerator.
+
+    >>> default_software("eos"), default_software("eos", serving=True)
+    ('nemo', 'vllm')
+    """
     found = entry("system", system_name, where, folder)
-    return reference(found, "node.software" if found.kind == "accelerator" else "software", folder)[1]
+    if serving and found.kind == "system" and found.value("engine") is None:
+        found = load(*reference(found, "accelerator", folder), folder)
+    field = "engine" if serving else "software"
+    return reference(found, f"node.{field}" if found.kind == "accelerator" else field, folder)[1]
 
 
 def mapping_defaults(name: str, where: str = "software", folder: Folder = None) -> Values:

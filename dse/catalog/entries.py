@@ -25,13 +25,18 @@ from dse.types.paths import leaves
 REFERENCES = {
     "accelerator": {
         "kernels.family": "kernels", "node.scale_up": "network", "node.scale_out": "network",
-        "node.software": "software", "chip.architecture": "architecture", "chip.node": "node",
-        "chip.base_node": "node", "chip.memory": "memory", "made.node": "node", "made.base_node": "node",
+        "node.software": "software", "node.engine": "software",
+        "chip.architecture": "architecture", "chip.node": "node", "chip.base_node": "node", "chip.memory": "memory",
+        "made.node": "node", "made.base_node": "node",
     },
     "kernels": {
         "family": "kernels", "node.scale_up": "network", "node.scale_out": "network", "node.software": "software",
+        "node.engine": "software",
     },
-    "system": {"accelerator": "accelerator", "scale_up": "network", "scale_out": "network", "software": "software"},
+    "system": {
+        "accelerator": "accelerator", "scale_up": "network", "scale_out": "network", "software": "software",
+        "engine": "software",
+    },
 }  # fmt: skip
 
 #: In place of a network's name: there is none.

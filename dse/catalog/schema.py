@@ -100,7 +100,8 @@ _HOST = _numbers(
     host_memory="B", host_bandwidth="B/s", host_power="W", host_power_share="1", pue=("1", Bounds(low=1.0))
 )
 _NODE = Table(
-    _texts("scale_up", "scale_out", "software") | _numbers(devices_per_node=("1", POSITIVE), **_LEVELS) | _HOST
+    _texts("scale_up", "scale_out", "software", "engine") | _HOST
+    | _numbers(devices_per_node=("1", POSITIVE), **_LEVELS)
 )
 _POWER = _leaves(types.Power)
 
@@ -200,7 +201,7 @@ _NETWORK = Table(
 
 #: A cluster of nodes; ``sources`` names the measured sources that ran there.
 _SYSTEM = Table(
-    _texts("accelerator", "scale_up", "scale_out", "software", "topology") | _HOST
+    _texts("accelerator", "scale_up", "scale_out", "software", "engine", "topology") | _HOST
     | _numbers(devices_per_node=("1", POSITIVE), **_LEVELS, nics_per_node="1"),
     needs=("accelerator", "scale_up", "scale_out", "software", "devices_per_node"),
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 import typer
 from rich.text import Text
@@ -73,21 +73,20 @@ def evaluate(
     training step, or of requests that are served.
     """
     from dse.calibrated import told as told_outside
-    from dse.catalog import default_software
     from dse.designs import told_saturation
     from dse.explanation import explain
     from dse.studies import STUDIES
     from dse.study import made_up_carbon, made_up_price
 
     study = STUDIES["serving" if serving else "training"]
-    made, software, readings = design_of(workload, system, settings, n_devices, software, any_option, study)
+    asked = design_of(workload, system, settings, n_devices, software, any_option, study)
+    made, stack = asked.design, asked.stack
     explained = explain(made, metric, study)
-    for told in readings:
+    for told in asked.readings:
         show.note(told)
     accelerator = made.system.accelerator
     if saturated := told_saturation(float(accelerator.memory.bandwidth), float(accelerator.power.feed)):
         show.note(saturated)
-    stack = software or default_software(system)
     outside = _outside(made, stack, system, explained)
     cautions = _cautions(made, workload, stack, explained, study)
     bounds = _bounds(made, stack, explained, study) if uncertainty else {}
@@ -98,8 +97,9 @@ def evaluate(
         show.document({"design": leaves_told(made), **explained.as_dict(), **listed, "outside": outside,
                        "cautions": cautions})  # fmt: skip
     else:
-        whose = "" if software else f"software: {stack} (default of {system})\n"  # an accelerator alone has another
-        show.console().print(Text(told_design(workload, system, software, made, study) + whose), soft_wrap=True)
+        # An accelerator alone has another than its systems.
+        whose = "" if asked.is_named else f"software: {stack} (default of {system})\n"
+        show.console().print(Text(told_design(workload, system, stack, made, study) + whose), soft_wrap=True)
         if outside:
             cautions = [told_outside(outside), *cautions]
         for told in cautions:
@@ -108,11 +108,21 @@ def evaluate(
     return 0 if explained.feasible else NOTHING_FEASIBLE
 
 
+class Asked(NamedTuple):
+    """The design that options mean."""
+
+    design: Design
+    stack: str  #: slug or name of the stack
+    is_named: bool  #: whether the options say it; else it is the system's own
+    readings: list[str]  #: how plain numbers of leaves with units were read
+
+
 def design_of(
     workload: str, system: str, settings: list[str] | None, n_devices: int | None, software: str | None,
     any_option: bool, study: Study,
-) -> tuple[Design, str | None, list[str]]:  # fmt: skip
-    """The design that options mean, the stack that they name, and how plain numbers of leaves with units were read."""
+) -> Asked:  # fmt: skip
+    """The design that options mean."""
+    from dse.catalog import default_software
     from dse.designs import design, leaf_path, told_reading
 
     values = _settings(settings or [])
@@ -122,9 +132,10 @@ def design_of(
     n_devices, software = values.pop("n_devices", n_devices), values.pop("software", software)
     for name in values:  # of a leaf, not another argument of design()
         _check_read(leaf_path(name, "--set"), name, study)
-    made = study.complete(design(workload, system, software, n_devices, "--set", any_option, **values))
+    stack = software or default_software(system, serving=study.name == "serving")
+    made = study.complete(design(workload, system, stack, n_devices, "--set", any_option, **values))
     readings = (told_reading(name, leaf_path(name), value) for name, value in values.items())
-    return made, software, [told for told in readings if told]
+    return Asked(made, stack, bool(software), [told for told in readings if told])
 
 
 def _outside(made: Design, software: str, system: str, explained: Explanation) -> list[str]:
@@ -229,15 +240,14 @@ def leaves_told(design: Design) -> dict[str, float]:
     return {path: float(value) for path, value in values.items() if value is not None}
 
 
-def told_design(workload: str, system: str, software: str | None, made: Design, study: Study) -> str:
+def told_design(workload: str, system: str, software: str, made: Design, study: Study) -> str:
     """The design in two lines, with what followed from the rest or was left at its plain value."""
     from dse import catalog
     from dse.types import Precision, choice_name
 
     m = made.mapping
     names = (
-        catalog.resolve("workload", workload), system, software or catalog.default_software(system),
-        choice_name(Precision(int(m.precision))),
+        catalog.resolve("workload", workload), system, software, choice_name(Precision(int(m.precision))),
     )  # fmt: skip
     degrees = [name for name in ("tp", "cp", "pp", "dp") if f"mapping.{name}" not in study.unread]
     split = " x ".join(f"{name} {getattr(m, name):g}" for name in degrees)

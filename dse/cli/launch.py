@@ -60,10 +60,10 @@ def launch(
     read = [f"{name}={value:.12g}" for name, value in stated.settings.items() if leaf_path(name) not in given]
     for told in _overridden(stated, given):
         show.note(told)
-    made, _, readings = design_of(workload, system, [*read, *(settings or [])], n_devices, software, any_option, study)
-    for told in readings:
+    asked = design_of(workload, system, [*read, *(settings or [])], n_devices, software, any_option, study)
+    for told in asked.readings:
         show.note(told)
-    line = launching.launch(made, tool, study)
+    line = launching.launch(asked.design, tool, study)
     unsaid = {short_name(path): value for path, value in line.unsaid.items()}
     hardware = launching.unfit(tool, system)
     if as_json:

@@ -34,12 +34,12 @@ def trace(
     from dse.trace.step import step_of
 
     checked(output, force)
-    made, software, readings = design_of(workload, system, settings, n_devices, software, any_option, TRAINING)
-    for told in readings:
+    asked = design_of(workload, system, settings, n_devices, software, any_option, TRAINING)
+    for told in asked.readings:
         show.note(told)
-    step, described = step_of(made), told_design(workload, system, software, made, TRAINING)
+    step, described = step_of(asked.design), told_design(workload, system, asked.stack, asked.design, TRAINING)
     times = {"step_time": step.total, "model_step_time": step.model_time}
-    perfetto.write(step, {"design": described.strip(), **times, "leaves": leaves_told(made)}, output, force)
+    perfetto.write(step, {"design": described.strip(), **times, "leaves": leaves_told(asked.design)}, output, force)
     passes = sum(len(event.slot) for event in step.timeline.events)
     difference = step.total / step.model_time - 1.0
     print(described.strip())

@@ -218,7 +218,7 @@ def _from(table: Table, names: dict[str, str], system: str, fixed: dict[str, Any
     assert table.spec is not None
     plain = dict(_all_leaves(_design(table, names, system)))
     words = ["-w", names["workload"], "-s", system]
-    if names["software"] != default_software(system):
+    if names["software"] != default_software(system, serving=table.study.name == "serving"):
         words += ["--software", names["software"]]
     if table.spec.any_option:
         words.append("--any-option")

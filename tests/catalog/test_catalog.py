@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import dse
 from dse import catalog, types
 from dse.calibrate.kernel_parameters import HIGHEST_THRESHOLD
 from dse.calibrate.power import CHIPS
@@ -217,6 +218,20 @@ def test_an_accelerator_alone_is_a_system():
     assert system.scale_out.bandwidth == 50e9
     assert system.accelerator == catalog.accelerator("h100-sxm-80gb")
     assert catalog.default_software("h100") in catalog.names("software")
+
+
+@pytest.mark.parametrize("slug", [*catalog.names("system"), *catalog.names("accelerator")])
+def test_what_serves_by_default_is_an_engine_of_its_vendor(slug):
+    """But for machines whose whole stack is their own."""
+    engine = catalog.default_software(slug, serving=True)
+    assert catalog.foreign(engine, slug) is None
+    assert catalog.serving_defaults(engine) or engine == catalog.default_software(slug)
+
+
+def test_a_design_that_serves_has_an_engine():
+    served, trained = dse.design("llama-3-8b", "h100", concurrency=8), dse.design("llama-3-8b", "h100")
+    assert served.software.engine is not None and trained.software.engine is None
+    assert served.software == dse.design("llama-3-8b", "h100", "vllm").software
 
 
 def test_an_accelerator_without_links_of_its_own_is_refused_as_a_system():

@@ -41,7 +41,8 @@ def _layers(spec: SweepSpec) -> dict[str, Axis]:
             )
     if "software" not in named:
         brings = named["accelerator" if _in_own_nodes(named, spec) else "system"]
-        stacks = tuple(catalog.default_software(str(slug), brings.where) for slug in brings.labels)
+        serving = spec.study.name == "serving"
+        stacks = tuple(catalog.default_software(str(slug), brings.where, serving=serving) for slug in brings.labels)
         named["software"] = dataclasses.replace(brings, name="software", key="software", labels=stacks)
     order = ("workload", "system", "accelerator", "node", "memory", "scale_up", "scale_out", "software")
     return {key: named[key] for key in order if key in named}
@@ -194,7 +195,8 @@ class Names:
         return f"{told}; the network between nodes is that of {system.labels[0]}{common}"
 
     def _told_of(self, slug: str, stacks: Axis, devices: Axis) -> str:
-        parts = [catalog.default_software(slug)] if stacks.where == devices.where else []
+        own = dict(zip(map(str, devices.labels), map(str, stacks.labels), strict=False))
+        parts = [own[slug]] if stacks.where == devices.where else []
         if slug in self.own_nodes:
             links = [] if "scale_up" in self.layers else [catalog.entry("accelerator", slug).value("node.scale_up")]
             parts = [f"{_node(slug)[_DOMAIN]:g} a node", *links, *parts]
