@@ -105,6 +105,14 @@ def figures_are_drawn_here(request: pytest.FixtureRequest, monkeypatch: pytest.M
 
 
 @pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sweeps are compiled however small they are: those of tests are so small that NumPy would evaluate them."""
+    from dse.sweep.engine import engine
+
+    monkeypatch.setattr(engine, "MOST_BY_NUMPY", 0)
+
+
+@pytest.fixture
 def small_sweep(tmp_path: Path) -> Path:
     """The file of the small sweep."""
     path = tmp_path / "small.toml"

@@ -69,6 +69,7 @@ def test_a_poisoned_block_is_noted_and_the_rest_finishes(tmp_path, monkeypatch):
     assert summary.resumed > 0.5 * summary.n_designs and output.read_bytes() == undisturbed(tmp_path)
 
 
+@pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("keep", ["all", "top:20"])
 def test_chunks_that_do_not_fit_into_memory_are_halved(tmp_path, monkeypatch, caplog, keep):
     """Down to what fits; parts and results are the same."""
@@ -87,11 +88,14 @@ def test_chunks_that_do_not_fit_into_memory_are_halved(tmp_path, monkeypatch, ca
     assert 1 <= caplog.text.count("chunks half as long") <= 4 and "RESOURCE_EXHAUSTED" in caplog.text
 
 
-def test_memory_that_never_suffices_ends_the_run(tmp_path, monkeypatch):
+@pytest.mark.parametrize("way", ["outer", "full"])  # compiled, by NumPy
+def test_memory_that_never_suffices_ends_the_run(tmp_path, monkeypatch, request, way):
     def short(*_):
         raise MemoryError
 
-    monkeypatch.setattr(Engine, "outer", short)
+    if way == "outer":
+        request.getfixturevalue("compiled")
+    monkeypatch.setattr(Engine, way, short)
     with pytest.raises(IncompleteError, match=r"MemoryError.*kept in"):
         perform(toy.sweep(), tmp_path / "r.nc", **TOY)
 
