@@ -12,6 +12,7 @@ import os
 import select
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dse import interruption, outputs
@@ -87,18 +88,43 @@ def check(results: Path, force: bool, machines: bool) -> None:
             outputs.checked(path, force)
 
 
-def draw(results: Path, force: bool = False) -> list[Path]:
-    """Draw the figures that a results file is suited to, beside it."""
+def draw(results: Path, force: bool = False, by_two: bool = False) -> list[Path]:
+    """Draw the figures that a results file is suited to, beside it; ``by_two`` lets a second process draw some."""
     from dse import plot
     from dse.sweep.results.files import open_results
 
     with open_results(results) as dataset:
-        figures = {kind: plot.KINDS[kind](dataset) for kind in plot.suited(dataset)}
-    return [
-        plot.save(figure, beside(results, kind, ending), force, [results])
-        for kind, figure in figures.items()
-        for ending in ENDINGS
-    ]
+        kinds = plot.suited(dataset)
+    by_two = by_two and len(kinds) > 1 and hasattr(os, "fork")
+    other = _forked(lambda: _draw(results, kinds[1::2], force)) if by_two else 0
+    _draw(results, kinds[::2] if by_two else kinds, force)
+    if other and os.waitpid(other, 0)[1]:
+        _draw(results, kinds[1::2], force)  # what went wrong there is reported here
+    return [beside(results, kind, ending) for kind in kinds for ending in ENDINGS]
+
+
+def _draw(results: Path, kinds: Sequence[str], force: bool) -> None:
+    """Draw and write figures of these kinds. Each process opens the file itself: a handle has one place in it."""
+    from dse import plot
+    from dse.sweep.results.files import open_results
+
+    with open_results(results) as dataset:
+        for kind in kinds:
+            figure = plot.KINDS[kind](dataset)
+            for ending in ENDINGS:
+                plot.save(figure, beside(results, kind, ending), force, [results])
+
+
+def _forked(work: Callable[[], None]) -> int:
+    """Identifier of a copy of this process that does this and ends: 0 where all is well. Threads are not copied."""
+    process = os.fork()
+    if not process:
+        status = 1
+        with contextlib.suppress(Exception):
+            work()
+            status = 0
+        os._exit(status)
+    return process
 
 
 def beside(results: Path, kind: str, ending: str) -> Path:
@@ -142,7 +168,7 @@ def main() -> None:
     request = sys.stdin.readline()
     if request:
         results, force = json.loads(request)
-        print(json.dumps(list(map(str, draw(Path(results), force)))), flush=True)
+        print(json.dumps(list(map(str, draw(Path(results), force, by_two=True)))), flush=True)
 
 
 if __name__ == "__main__":

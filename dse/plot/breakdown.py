@@ -156,7 +156,7 @@ def _write_mappings(axes: Axes, table: dict[str, list[str]], widths: list[float]
                 text, (0.0, max(row, -0.6)), xycoords=("axes fraction", "data"),
                 xytext=(-72.0 * place, 0.0 if row >= 0 else 3.0), textcoords="offset points", ha="right",
                 va="center" if row >= 0 else "bottom", annotation_clip=False, color=INK if row >= 0 else PALE,
-            )  # fmt: skip
+            ).set_in_layout(place == places[0] or row < 0)  # the others are between these and the bars
 
 
 def _draw_times(axes: Axes, columns: Columns, rows: list[int], unfit: list[int], inches: float) -> None:

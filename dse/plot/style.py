@@ -167,10 +167,11 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def set_title(figure: Figure, *lines: str) -> None:
-    """The lines, broken where the figure ends."""
+def set_title(figure: Figure, *texts: str) -> None:
+    """Lines of texts, broken where the figure ends."""
     room = int(_LETTERS_AN_INCH * figure.get_figwidth())
-    text = "\n".join(textwrap.fill(line, room, break_on_hyphens=False) for line in lines if line)
+    lines = [line for text in texts for line in text.split("\n") if line]
+    text = "\n".join(textwrap.fill(line, room, break_on_hyphens=False) for line in lines)
     if text:
         figure.suptitle(text)
 
