@@ -99,7 +99,7 @@ def _engine(sweep: Path) -> Engine:
     from dse.sweep import plan
     from dse.sweep.engine.engine import Engine
 
-    return Engine(plan(sweep, "top:1")[0])
+    return Engine(plan(sweep, "top:1")[0], by_numpy=False)
 
 
 def _grid_rates(engine: Engine) -> dict[str, float]:

@@ -144,7 +144,7 @@ def _learn_and_ask(
 
 
 #: Of searches that last, and of those that are over while a program would be made fast.
-_advance, _advance_few = (persistent_jit("run", quickly=quickly)(_learn_and_ask) for quickly in (False, True))
+_advance, _advance_soon = (persistent_jit("run", quickly=quickly)(_learn_and_ask) for quickly in (False, True))
 
 
 def _asked(space: Space, weights: Array, state: Any, points: Point, run: Run) -> Asked:
@@ -194,7 +194,7 @@ class Driver:
     def _step(self, points: Point, found: tuple[Evaluation, Values], step: int) -> None:
         arguments = *self._fixed, self.state, points, found, np.int32(step)
         if self._program is None:
-            step_of = _advance_few if self.problem.evaluator.by_numpy else _advance
+            step_of = _advance_soon if self.problem.evaluator.is_short else _advance
             self._program = step_of.compiled(*arguments, run=self._run)
         self.state, self._asked = self._program(*arguments)
 
@@ -290,7 +290,7 @@ class HostDriver:
 
 def release() -> None:
     """Forget the programs of methods: no other run can use them, and a process has room for some hundred."""
-    for function in (_begin, _advance, _advance_few, _place):
+    for function in (_begin, _advance, _advance_soon, _place):
         function.forget()
 
 

@@ -44,6 +44,9 @@ _SMALLEST = 2048
 #: where programs take 15 s to compile and a second to load.
 MOST_BY_NUMPY = 10_000
 
+#: Designs of a search up to which its programs are compiled without optimisations: these take longer than they save.
+MOST_QUICKLY = 500_000
+
 #: An excess that rounding hides still counts as one.
 _LEAST = 1e-6
 
@@ -94,12 +97,13 @@ class Evaluator:
         self.program = program
         on_processor = jax.default_backend() == "cpu"
         self.by_numpy = on_processor and total is not None and total <= MOST_BY_NUMPY
+        self.is_short = total is not None and total <= MOST_QUICKLY  #: whether programs had better be made quickly
         self.size = max(_SMALLEST, 1 << (largest - 1).bit_length())  #: of the arrays that go in and come out
         self._block = _BLOCK if on_processor else self.size
         self._static: dict[str, Any] = {"program": program, "block": self._block}
         self._base = jax.tree.map(lambda value: jnp.asarray(value, jnp.float32), base)
-        self._evaluate = _Once(_evaluations)
-        self._differentiate = _Once(_slopes)
+        self._evaluate = _Once(_evaluations_soon if self.is_short else _evaluations)
+        self._differentiate = _Once(_slopes_soon if self.is_short else _slopes)
         _hold(program)
 
     def __call__(self, values: Values, count: int) -> Evaluation:
@@ -289,8 +293,7 @@ def shaped(found: Any, shape: tuple[int, ...]) -> Any:
     return jax.tree.map(lambda a: a[: math.prod(shape)].reshape(*shape, *a.shape[1:]), found)
 
 
-@persistent_jit("program", "block")
-def _evaluations(base: Design, values: Values, n_blocks: Array, *, program: Program, block: int) -> Evaluation:
+def _evaluate_blocks(base: Design, values: Values, n_blocks: Array, *, program: Program, block: int) -> Evaluation:
     """Evaluation [design] of the first ``n_blocks`` blocks."""
 
     def step(i: Array, found: Evaluation) -> Evaluation:
@@ -300,8 +303,7 @@ def _evaluations(base: Design, values: Values, n_blocks: Array, *, program: Prog
     return lax.fori_loop(0, n_blocks, step, _room(program, len(next(iter(values.values())))))
 
 
-@persistent_jit("program", "block")
-def _slopes(
+def _differentiate_blocks(
     base: Design, values: Values, penalty: Penalty, n_blocks: Array, *, program: Program, block: int
 ) -> tuple[Evaluation, Values]:
     """Evaluation [design] and slopes by leaf [design] of the first ``n_blocks`` blocks."""
@@ -316,6 +318,13 @@ def _slopes(
 
     room = _room(program, len(penalty.multiplier)), jax.tree.map(jnp.zeros_like, values)
     return lax.fori_loop(0, n_blocks, step, room)
+
+
+#: Programs that run fast, and those that are made soon.
+_evaluations, _evaluations_soon, _slopes, _slopes_soon = (
+    persistent_jit("program", "block", quickly=quickly)(function)
+    for function in (_evaluate_blocks, _differentiate_blocks) for quickly in (False, True)
+)  # fmt: skip
 
 
 def _block(whole: Any, i: Array, block: int) -> Any:
@@ -346,5 +355,5 @@ def _hold(program: Program) -> None:
 def release() -> None:
     """Forget the compiled programs of all searches; those on disk stay."""
     _held.clear()
-    for function in (_evaluations, _slopes):
+    for function in (_evaluations, _evaluations_soon, _slopes, _slopes_soon):
         function.forget()
