@@ -166,6 +166,8 @@ def _reason(
         Infeasible.power: (clock_ratio(system.accelerator.power) > HIGHEST_CLOCK) | over,
         Infeasible.latency: late | slow,
     }  # fmt: skip
+    if system.accelerator.chip is not None:
+        broken[Infeasible.chip_shares] = technology.overspent(system.accelerator.chip)
     if w.recurrent is not None:
         broken[Infeasible.heads_not_divisible] |= ~divides(m.tp, w.recurrent.state_heads)
     if w.experts is not None and m.experts is not None:

@@ -197,6 +197,15 @@ OPTIONAL = {
 }
 
 
+def shares_told(design: Design) -> str:
+    """What the shares of a generated chip add up to where that is more than the whole."""
+    from dse.model.machine.technology import wholes
+
+    chip = design.system.accelerator.chip
+    found = {} if chip is None else {name: float(total) for name, total in wholes(chip).items()}
+    return ", ".join(f"{name} {total:.3g}" for name, total in found.items() if total > 1.0) or "no shares"
+
+
 def told_price(total: str, metrics: Mapping[str, float], design: Design) -> str:
     """Beside the bill of an accelerator what it is bought at; where a price or dies are made up, that they are."""
     if total == "device_cost":

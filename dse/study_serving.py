@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dse.quantities import duration, quantity
-from dse.study import OPTIONAL, Shown, Study, told_money, told_price
+from dse.study import OPTIONAL, Shown, Study, shares_told, told_money, told_price
 from dse.types import INFEASIBLE_MEANING, Design, FarMemory, Infeasible, Precision, Scalar, ServingMetrics
 
 _GB = 1e9
@@ -116,6 +116,7 @@ def _numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:
             f"clock {system.accelerator.power.clock / 1e9:g} GHz, limit "
             f"{system.accelerator.power.limit or system.accelerator.power.tdp:g} W"
         ),
+        "chip_shares": shares_told(design),
         "latency": (
             f"first token {metrics['time_to_first_token']:.3g} s, output token "
             f"{1e3 * metrics['time_per_output_token']:.3g} ms"

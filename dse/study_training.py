@@ -8,7 +8,7 @@ from statistics import NormalDist
 from typing import Any
 
 from dse.quantities import duration, gib, percent, prefixed, quantity
-from dse.study import OPTIONAL, Degrees, Inside, SameOption, Shown, Study, told_money, told_price
+from dse.study import OPTIONAL, Degrees, Inside, SameOption, Shown, Study, shares_told, told_money, told_price
 from dse.types import (
     INFEASIBLE_MEANING,
     Checkpoint,
@@ -113,6 +113,7 @@ def _training_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str,
         **_experts_numbers(design),
         "layers_unsupported": "sparse attention" if w.recurrent is None else f"{w.recurrent.recurrent_layers:g} layers",
         "offload_too_few_layers": f"layers={w.n_layers:g}, pp={m.pp:g}",
+        "chip_shares": shares_told(design),
         "power": f"limit {system.accelerator.power.limit or system.accelerator.power.tdp:g} W",
         "precision_unsupported": f"precision={Precision(int(m.precision)).name.replace('_', '-')}",
     }
@@ -238,7 +239,10 @@ def _told_with_failures(total: str, metrics: Mapping[str, float], design: Design
 
 def _surely_below(design: Design, chance: float = 0.9) -> float:
     """The predicted peak that fits with this chance, where its logarithm varies as the stack's does."""
-    return float(_usable(design)) * math.exp(-NormalDist().inv_cdf(chance) * float(design.software.memory_spread))
+    from dse.model.machine.technology import generated
+
+    varies = NormalDist().inv_cdf(chance) * float(design.software.memory_spread)
+    return float(_usable(generated(design))) * math.exp(-varies)
 
 
 def _training_power(metrics: Mapping[str, float], design: Design) -> str:

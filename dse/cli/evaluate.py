@@ -27,6 +27,9 @@ _TOP = 10
 #: Seconds of a day, and how many days a time must have to be told in days.
 _DAY, _DAYS = 86400.0, 2.0
 
+#: Names that sweeps lay over a system, which is named whole here.
+_AXES = ("accelerator", "node", "memory", "scale_up", "scale_out")
+
 #: What options of their own say.
 _OPTIONS = {"workload": "-w", "system": "-s", "any_option": "--any-option"}
 
@@ -87,6 +90,8 @@ def evaluate(
     accelerator = made.system.accelerator
     if saturated := told_saturation(float(accelerator.memory.bandwidth), float(accelerator.power.feed)):
         show.note(saturated)
+    if fewer := _stacks_built(made):
+        show.note(fewer)
     outside = _outside(made, stack, system, explained)
     cautions = _cautions(made, workload, stack, explained, study)
     bounds = _bounds(made, stack, explained, study) if uncertainty else {}
@@ -154,6 +159,19 @@ def _cautions(made: Design, workload: str, software: str, explained: Explanation
     return [told for told in (context, engines, _unfilled(made)) if told]
 
 
+def _stacks_built(design: Design) -> str:
+    """That a generated chip has no room for all stacks of memory, in words; empty where it has."""
+    from dse.model.machine.technology import memory_units
+
+    chip = design.system.accelerator.chip
+    if chip is None or (built := float(memory_units(chip))) > (1.0 - 1e-5) * float(chip.stacks):
+        return ""
+    return (
+        f"{built:.3g} of {float(chip.stacks):g} stacks of memory have room, and are built and paid: "
+        "more need edge (chip.memory_edge) or area (chip.memory_area)"
+    )
+
+
 def _unfilled(design: Design) -> str:
     """That devices of the last node or rack stay unused, in words; empty where all are used."""
     devices, domain = float(design.system.n_devices), float(design.system.scale_up.domain)
@@ -204,6 +222,11 @@ def _settings(texts: list[str]) -> dict[str, Any]:
         name, value = name.strip(), value.strip()
         if name in _OPTIONS:
             raise InputError("--set", repr(text), "values of a design", f"write {_OPTIONS[name]} {value}")
+        if name in _AXES:
+            raise InputError(
+                "--set", repr(text), "values of a design",
+                f"{name} is an axis of sweeps; here name a system or an accelerator that has it: -s",
+            )  # fmt: skip
         path = name if name == "software" else leaf_path(name, "--set")
         if path in said:
             _twice(name, said[path], text)

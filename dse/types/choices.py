@@ -187,6 +187,7 @@ class Infeasible(IntFlag):
     storage = 131072
     latency = 262144
     layers_unsupported = 524288
+    chip_shares = 1048576
 
 
 #: One sentence a bit, for tables and dataset attributes.
@@ -222,6 +223,7 @@ INFEASIBLE_MEANING = {
         "ep does not divide the experts, etp their width, tp the shared expert's, or ep x etp x dp_replicate not "
         "tp x cp x dp"
     ),
+    Infeasible.chip_shares: "the chip's shares of its power, edge, cores or other area add up to more than the whole",
     Infeasible.layers_unsupported: "layers with a state and sparse attention are modelled in serving alone",
     Infeasible.experts_unsupported: (
         "experts are not modelled under tp without sequence parallelism, nor with selective-op recompute"

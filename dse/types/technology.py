@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dse.types.fields import POSITIVE, POSITIVE_SHARE, SHARE, YES_OR_NO, Scalar, metadata, record
+from dse.types.fields import POSITIVE, POSITIVE_SHARE, SHARE, YES_OR_NO, Bounds, Scalar, metadata, record
 from dse.types.money import Process
 
 #: What a chip makes of an accelerator: records and leaves that :func:`dse.model.machine.technology.generate` fills in.
@@ -13,6 +13,9 @@ GENERATED = (
         "nominal_clock", "clock", "threshold", "lowest_voltage", "tdp", "cooling", "memory_cooling",
     )),
 )  # fmt: skip
+
+#: Area of an accelerator's dies: a wafer of 450 mm has 0.16 m^2.
+_DIES = Bounds(high=1.0, above=True)
 
 
 @record
@@ -67,7 +70,7 @@ class Chip:
     node: LogicNode
     base_node: LogicNode  # of the base die; without one it fills no area
     memory: MemoryTechnology
-    die_area: Scalar = metadata("", "m^2", "area of the compute dies together", bounds=POSITIVE)
+    die_area: Scalar = metadata("", "m^2", "area of the compute dies together", bounds=_DIES)
     base_area: Scalar = metadata("", "m^2", "area of the base (I/O) dies under them together", default=0.0)
     power_budget: Scalar = metadata("", "W", "power that the device may draw, coolers included", bounds=POSITIVE)
     clock_ratio: Scalar = metadata("", "1", "clock set over the one that the power budget leaves", default=1.0)
@@ -75,7 +78,10 @@ class Chip:
     link_bandwidth: Scalar = metadata("", "B/s", "scale-up bandwidth wanted, one direction", default=0.0)
     link_density: Scalar = metadata("", "B/s/m", "link bandwidth on an edge of the die, one direction")
     link_depth: Scalar = metadata("", "m", "depth of the links' PHYs behind that edge")
-    link_energy: Scalar = metadata("", "J/B", "energy of a byte over a link")
+    link_energy: Scalar = metadata(
+        "", "J/B", "energy of a byte over a link, which bounds the bandwidth of links by their share of the power; "
+        "messages take the energy of the network",
+    )  # fmt: skip
     core_area: Scalar = metadata("", "1", "share of all dies' area that cores may take", bounds=SHARE)
     matrix_area: Scalar = metadata("", "1", "share of the cores' area in matrix units", bounds=SHARE)
     vector_area: Scalar = metadata("", "1", "share of the cores' area in vector units", bounds=SHARE)

@@ -12,6 +12,7 @@ from dse.model import capabilities, divisibility, links
 from dse.model.choice import divides
 from dse.model.layout import Layout, splits_sequence
 from dse.model.machine.rates import matrix_rate
+from dse.model.machine.technology import overspent
 from dse.model.work import offload
 from dse.types import Design, HostTiers, Infeasible, Recompute, Scalar
 
@@ -82,6 +83,8 @@ def infeasible_reason(
             (Infeasible.sequence_not_divisible, divides(1.0, ring)),
         ):
             broken[reason] = broken[reason] | ~kept
+    if system.accelerator.chip is not None:
+        broken[Infeasible.chip_shares] = overspent(system.accelerator.chip)
     if w.recurrent is not None or w.sparse is not None:
         broken[Infeasible.layers_unsupported] = True
     if m.tiers is not None:

@@ -15,6 +15,7 @@ Everything is continuous and piecewise smooth in areas, power, stacks and shares
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -82,6 +83,21 @@ def cooled_power(chip: Chip) -> Scalar:
 def shared_power(chip: Chip) -> Scalar:
     """Watts of that power that the shares divide: all but the board's."""
     return jnp.maximum(cooled_power(chip) - chip.board_power, 0.0)
+
+
+def wholes(chip: Chip) -> dict[str, Scalar]:
+    """What the shares of each whole add up to: 1 at most of a chip that can be built."""
+    return {
+        "power": chip.core_power + chip.memory_power + chip.link_power,
+        "edge": chip.memory_edge + chip.link_edge,
+        "area of the cores": chip.matrix_area + chip.vector_area + chip.core_memory_area,
+        "other area": chip.cache_area + chip.memory_area + chip.link_area,
+    }
+
+
+def overspent(chip: Chip) -> Scalar:
+    """Whether shares add up to more than their whole, of which rounding is forgiven."""
+    return functools.reduce(jnp.maximum, wholes(chip).values()) > 1.0 + 1e-5
 
 
 def core_memory(chip: Chip) -> Scalar:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model.machine.technology import memory_units
 from dse.model.money.design import DesignCost, die_design, package_design
 from dse.model.money.die import LEAST_YIELD, Die, die
 from dse.model.money.package import Package, assembly, package
@@ -56,7 +57,10 @@ class Making(NamedTuple):
 
 
 def parts_of(accelerator: Accelerator, made: Made, fab: Fab) -> Parts:
-    """Of a generated accelerator the parts of its chip, of a bought one those that its file names."""
+    """Of a generated accelerator the parts of its chip, of a bought one those that its file names.
+
+    Stacks of memory that find no room are not built, and not paid.
+    """
     chip = accelerator.chip
     if chip is None:
         held = accelerator.memory.capacity
@@ -65,12 +69,12 @@ def parts_of(accelerator: Accelerator, made: Made, fab: Fab) -> Parts:
             made.logic_area, made.io_area, made.process, made.base_process, units, fab.memory_price * held, held,
             units * fab.memory_area,
         )  # fmt: skip
-    unit, held = chip.memory, chip.stacks * chip.memory.unit_capacity
+    unit, built = chip.memory, memory_units(chip)
     price = jnp.where(unit.unit_price > 0.0, unit.unit_price, fab.memory_price * unit.unit_capacity)
     beside = jnp.where(unit.unit_edge > 0.0, fab.memory_area, 0.0)  # stacked on the die it takes no place of its own
     return Parts(
-        chip.die_area, chip.base_area, _as_process(chip.node), _as_process(chip.base_node), chip.stacks,
-        chip.stacks * price, held, chip.stacks * beside,
+        chip.die_area, chip.base_area, _as_process(chip.node), _as_process(chip.base_node), built,
+        built * price, built * unit.unit_capacity, built * beside,
     )  # fmt: skip
 
 

@@ -74,9 +74,11 @@ def fabric(network: Network, devices: Scalar, radix: Scalar) -> Fabric:
     levels, pods = tree_levels(devices, radix), network.pods
     if pods is None:
         return Fabric(2.0 * levels - 1.0, 1.0, levels - 1.0)
-    below = jnp.minimum(tree_levels(pods.size, radix), levels)
-    joining = jnp.where(devices > pods.size, jnp.maximum(levels - below, 1.0), 0.0)  # levels above the pods
-    up = below - 1.0 + joining / pods.oversubscription
+    several = devices > pods.size
+    levels = jnp.where(several, jnp.maximum(levels, 2.0), levels)
+    # A pod may need as many levels as all of them together: then the upper of them join the pods.
+    below = jnp.minimum(tree_levels(pods.size, radix), jnp.where(several, levels - 1.0, levels))
+    up = below - 1.0 + (levels - below) / pods.oversubscription
     across = 0.5 / pods.oversubscription
     dragonfly = pods.detour > 1.0
     return Fabric(
