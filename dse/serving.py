@@ -22,7 +22,7 @@ from dse.model.serving.energy import drawn
 from dse.model.serving.goodput import share_in_time
 from dse.model.serving.memory import Room, room
 from dse.model.serving.steady import Phases, Served, served
-from dse.model.serving.work import Stage, ranks_of_experts, stage_of
+from dse.model.serving.work import Stage, ranks_of_experts, stage_of, width_split
 from dse.model.steps.operating import HIGHEST_CLOCK, is_limited
 from dse.model.work.parameters import parameter_count
 from dse.types import Design, Engine, Infeasible, Load, Requests, Scalar, Serving, ServingMetrics
@@ -172,6 +172,7 @@ def _reason(
         broken[Infeasible.heads_not_divisible] |= ~divides(m.tp, w.recurrent.state_heads)
     if w.experts is not None and m.experts is not None:
         whole = {"tp": m.tp, "dp_replicate": 1.0, "stage_devices": m.tp * m.dp}
-        fits = divisibility.experts_fit({**vars(w.experts), **vars(m.experts), **whole}, divides)
+        split = {**vars(w.experts), **vars(m.experts), "etp": width_split(m)}
+        fits = divisibility.experts_fit({**split, **whole}, divides)
         broken[Infeasible.experts_not_divisible] = ~fits
     return bits_of(broken)

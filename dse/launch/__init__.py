@@ -57,17 +57,19 @@ def launch(design: Design, tool: str, study: Study) -> Line:
         raise InputError("--for", f"{tool}, a tool of {found.study}", f"one of {study.name}: {others}", "choose one")
     values = {path: float(value) for path in leaves_of(design) if (value := leaf(design, path)) is not None}
     options: Pairs = []
-    told: set[str] = set()
+    told, refused = set[str](), list[str]()
     for rule in found.rules:
         pairs = rule.write(values.get)
-        if pairs is not None:
+        if pairs is None:
+            refused += rule.paths if getattr(rule, "tells_plain", False) else ()
+        else:
             told |= set(rule.paths)
             options += [pair for pair in pairs if pair not in options]
     usual, other = PLAIN_MAPPING | PLAIN_EXPERTS, (*study.unread, *_IMPLIED[study.name])
     unsaid = {
         path: value for path, value in values.items()
         if path.startswith(_EXPECTED) and path not in told and not path.startswith(other)
-        and value != usual.get(path, known_leaves()[path].get("default"))
+        and (path in refused or value != usual.get(path, known_leaves()[path].get("default")))
     }  # fmt: skip
     return Line(found, found.show(values.get, options), options, unsaid)
 

@@ -24,11 +24,13 @@ def _model_length(name: str) -> Written:
 
 
 def _experts_over_ranks(leaf: Lookup) -> Pairs | None:
-    """As vLLM does, experts over all ranks of tp and dp, or over none."""
-    ep, ranks = leaf("mapping.experts.ep") or 1.0, (leaf("mapping.tp") or 1.0) * (leaf("mapping.dp") or 1.0)
-    if ep == 1.0:
+    """As vLLM does, experts over all ranks of tp and dp, or the width of each."""
+    ep, tp = leaf("mapping.experts.ep"), leaf("mapping.tp") or 1.0
+    if ep is None:
         return []
-    return [("--enable-expert-parallel", "")] if ep == ranks else None
+    ranks, width = tp * (leaf("mapping.dp") or 1.0), max(leaf("mapping.experts.etp") or 1.0, tp / ep)
+    by_rank = {(ranks, 1.0): [("--enable-expert-parallel", "")], (1.0, ranks): []}
+    return by_rank.get((ep, width))
 
 
 def _read_experts(given: Mapping[str, str]) -> dict[str, float]:
@@ -63,7 +65,7 @@ VLLM = Tool(
         Number("--tensor-parallel-size", "mapping.tp", plain=1.0),
         Number("--pipeline-parallel-size", "mapping.pp", plain=1.0),
         Number("--data-parallel-size", "mapping.dp", plain=1.0),
-        Written(("mapping.experts.ep",), _experts_over_ranks, _read_experts),
+        Written(("mapping.experts.ep", "mapping.experts.etp"), _experts_over_ranks, _read_experts, True),
         _model_length("--max-model-len"),
         Number("--max-num-batched-tokens", f"{_SERVING}chunk"),
         Number("--max-num-seqs", f"{_ENGINE}most_sequences"),

@@ -110,6 +110,7 @@ class Written:
     paths: tuple[str, ...]
     write: Callable[[Lookup], Pairs | None]
     read: Callable[[Mapping[str, str]], dict[str, float]] = lambda given: {}
+    tells_plain: bool = False  #: whether plain values are told too where the tool would do something else
 
 
 class Tool(NamedTuple):

@@ -133,6 +133,10 @@ class Engine:
         "", "1", "energy of kernels in an engine over theirs alone", default=1.0, bounds=POSITIVE
     )
     runtime_memory: Scalar = metadata("", "B", "memory of a device beside weights and cache", default=2.5e9)
+    runtime_tokens: Scalar = metadata(
+        "", "1", "tokens of a step whose activations are in that memory; those of more come on top", default=8192.0,
+        bounds=COUNT,
+    )  # fmt: skip
 
 
 @record

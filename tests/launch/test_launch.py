@@ -54,7 +54,8 @@ def test_options_are_those_that_the_documentation_names(data, tool):
     chosen = {path: data.draw(st.sampled_from(of), path) for path, of in values.items()}
     line = launch(replace(data.draw(st.sampled_from(BASES[study])), chosen), tool, STUDIES[study])
     assert {name for name, _ in line.options} <= set(DOCUMENTED[tool]["names"].split())
-    assert not {name for name in line.unsaid if chosen.get(name) == PLAIN_MAPPING.get(name, None)}
+    experts = {"mapping.experts.ep", "mapping.experts.etp"}  # vLLM splits them where nothing is said
+    assert not {name for name in {*line.unsaid} - experts if chosen.get(name) == PLAIN_MAPPING.get(name, None)}
     assert all(value.count('"') % 2 == 0 for _, value in line.options)
 
 
@@ -78,6 +79,19 @@ def test_a_line_is_read_back(data, tool):
         near = alike.get(path, {})
         same = value == pytest.approx(had) or near.get(value) == had or near.get(had) == value
         assert same or path in line.unsaid, (path, value, had, line.text)
+
+
+@pytest.mark.parametrize(
+    ("mapping", "flag", "lacks"),
+    [(dict(tp=8), False, False), (dict(tp=8, ep=8), True, False), (dict(tp=4, dp=2), False, True),
+     (dict(tp=8, ep=4), False, True), (dict(tp=1, dp=8, etp=8), False, False)],
+)  # fmt: skip
+def test_vllm_splits_experts_over_all_ranks(mapping, flag, lacks):
+    """By whole experts with its flag, by their width without it; replicas that hold all of them are other processes."""
+    design = STUDIES["serving"].complete(dse.design("mixtral-8x7b", "h100", "vllm", **mapping))
+    line = launch(design, "vllm", STUDIES["serving"])
+    assert (("--enable-expert-parallel", "") in line.options) == flag
+    assert ("mapping.experts.ep" in line.unsaid) == lacks
 
 
 def test_megatron_is_told_of_positions_norms_and_biases():

@@ -25,6 +25,8 @@ class Room(NamedTuple):
 def room(stage: Stage, requests: Requests, serving: Serving, engine: Engine) -> Room:
     """``(share x capacity - weights - runtime) / bytes of a sequence``.
 
+    An engine's own memory holds the activations of a usual step; those of longer ones come on top of it.
+
     A sequence reserves its prompt and whole answer, or has half of its answer in the mean where pages are taken as it
     grows.
     """
@@ -32,14 +34,31 @@ def room(stage: Stage, requests: Requests, serving: Serving, engine: Engine) -> 
     weights = weight_bytes(design, layout, serving.expert_bytes)
     answer = requests.output_tokens * jnp.where(serving.paged > 0.0, 0.5, 1.0)
     a_sequence = layout.layers * cache_bytes(design, serving, requests.prompt_tokens + answer)
-    left = serving.memory_share * design.system.accelerator.memory.capacity - weights - engine.runtime_memory
+    runtime = engine.runtime_memory + more_activations(stage, serving, engine)
+    left = serving.memory_share * design.system.accelerator.memory.capacity - weights - runtime
     if design.mapping.spill is None:
-        return Room(weights, a_sequence, engine.runtime_memory, jnp.maximum(left, 0.0) / a_sequence)
-    return _with_far(design, design.mapping.spill, layout, weights, a_sequence, left, engine)
+        return Room(weights, a_sequence, runtime, jnp.maximum(left, 0.0) / a_sequence)
+    return _with_far(design, design.mapping.spill, layout, weights, a_sequence, left, runtime)
+
+
+def more_activations(stage: Stage, serving: Serving, engine: Engine) -> Scalar:
+    """Bytes of activations of the longest step, a chunk, beyond those that the engine's own memory holds.
+
+    Engines reserve them whatever is asked later. Alive at once are three vectors of the hidden size, which tp does not
+    split, and the widest product: that of the feed-forward, or queries, keys and values. Of experts' it is the rows
+    that a rank gets, with what feeds their activations.
+    """
+    w, m, layout = stage.design.workload, stage.design.mapping, stage.layout
+    wide = jnp.maximum((1.0 + w.gated) * w.ffn_hidden, (w.n_heads + 2.0 * w.n_kv_heads) * w.head_dim) / m.tp
+    if w.experts is not None and m.experts is not None:
+        rows = w.experts.top_k * m.experts.etp / m.tp
+        wide = jnp.maximum(wide, rows * (w.hidden + (1.0 + w.gated) * w.experts.expert_ffn / m.experts.etp))
+    a_token = layout.element.activation * (3.0 * w.hidden + wide)
+    return a_token * jnp.maximum(serving.chunk - engine.runtime_tokens, 0.0)
 
 
 def _with_far(
-    design: Design, spill: Spill, layout: Layout, weights: Scalar, a_sequence: Scalar, left: Scalar, engine: Engine
+    design: Design, spill: Spill, layout: Layout, weights: Scalar, a_sequence: Scalar, left: Scalar, runtime: Scalar
 ) -> Room:
     """The same with shares of weights and cache in a far memory, whose room is limited as well.
 
@@ -51,7 +70,7 @@ def _with_far(
     beyond = far_tier(design.system).capacity - spill.far_weights * weights
     far = jnp.maximum(beyond, 0.0) / jnp.maximum(spill.far_cache * a_sequence, 1e-6)
     fits = jnp.minimum(jnp.maximum(left + weights - near, 0.0) / near_sequence, far)
-    return Room(near, near_sequence, engine.runtime_memory, jnp.where(beyond < 0.0, 0.0, fits))
+    return Room(near, near_sequence, runtime, jnp.where(beyond < 0.0, 0.0, fits))
 
 
 def far_tier(system: System) -> FarMemory:

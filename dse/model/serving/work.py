@@ -23,6 +23,7 @@ from dse.types import (
     AllToAll,
     Design,
     Group,
+    Mapping,
     Message,
     MessageKind,
     Operator,
@@ -129,9 +130,21 @@ def forward_of(design: Design) -> Design:
         sequence_parallel=0.0, dp_replicate=1.0, offload_weights=0.0, offload_activations=0.0, offload_optimizer=0.0,
         sharding=None, tiers=None, context=None, schedule=None,
     )  # fmt: skip
+    if mapping.experts is not None:
+        split = dataclasses.replace(mapping.experts, etp=width_split(mapping))
+        mapping = dataclasses.replace(mapping, experts=split)
     if workload.experts is not None:  # tokens are drafted, if at all, by what the mapping says
         workload = dataclasses.replace(workload, experts=dataclasses.replace(workload.experts, n_predict=0.0))
     return dataclasses.replace(design, workload=workload, mapping=mapping)
+
+
+def width_split(mapping: Mapping) -> Scalar:
+    """Ranks that an expert's width is split over: those that are asked for, and the ranks of tp that ep leaves.
+
+    No engine holds an expert more than once in the ranks of one tp.
+    """
+    assert mapping.experts is not None
+    return jnp.maximum(mapping.experts.etp, mapping.tp / mapping.experts.ep)
 
 
 def ranks_of_experts(design: Design) -> Scalar:

@@ -304,9 +304,28 @@ def test_offline_throughput_without_any_fit(prompt, output, published):
     assert found["output_tokens_per_second"] == pytest.approx(published, rel=0.15)
 
 
+@pytest.mark.parametrize(("tp", "ep"), [(8, 1), (8, 2), (8, 8), (4, 1), (1, 1)])
+def test_no_expert_lies_twice_in_the_ranks_of_tp(tp, ep):
+    """A stack that splits layers over tp splits experts too: by their width where ep leaves ranks over."""
+    split = metrics("mixtral-8x7b", "h200", tp=tp, ep=ep, concurrency=8.0, precision="bf16")
+    stated = metrics("mixtral-8x7b", "h200", tp=tp, ep=ep, etp=tp / ep, concurrency=8.0, precision="bf16")
+    assert split == stated
+    assert split["peak_memory_weights"] == pytest.approx(46.7e9 * 2.0 / tp, rel=0.02)
+
+
+def test_a_longer_chunk_takes_memory():
+    """405B on eight H200s: three vectors of 16,384 and the feed-forward's 2 x 53,248 / 8, two bytes each, a token."""
+    room = [metrics("llama-3-405b", "h200", tp=8, concurrency=8.0, precision="fp8", prompt_tokens=131072.0, chunk=chunk)
+            for chunk in (2048.0, 8192.0, 32768.0, 131072.0)]  # fmt: skip
+    runtime = [one["peak_memory_runtime"] for one in room]
+    assert runtime[0] == runtime[1] == 2.5e9
+    assert runtime[3] - runtime[1] == pytest.approx((131072 - 8192) * 2 * (3 * 16384 + 2 * 53248 / 8), rel=1e-4)
+    assert room[3]["concurrency_limit"] < room[2]["concurrency_limit"] < room[1]["concurrency_limit"]
+
+
 @pytest.mark.parametrize(
     ("workload", "mapping", "most", "with_energy"),
-    [("llama-3-70b", dict(tp=8), 2_945, 3_580), ("deepseek-v3", dict(tp=8, ep=8), 5_110, 6_200)],
+    [("llama-3-70b", dict(tp=8), 2_955, 3_590), ("deepseek-v3", dict(tp=8, ep=8), 5_140, 6_235)],
 )
 def test_the_program_stays_small(workload, mapping, most, with_energy):
     """As sweeps have it, without energy, money and carbon unless they are asked for.
