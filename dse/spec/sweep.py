@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,9 @@ def read(path: str | Path, study: Study | None = None) -> SweepSpec:
 
 def text_of(path: str | Path) -> str:
     """The text of a specification's file; one that cannot be read is an InputError."""
+    if not isinstance(path, str | os.PathLike):
+        fix = "write the specification to a file, or read its text by dse.sweep.from_text"
+        raise InputError("specification", type(path).__name__, "the path of a TOML file", fix)
     path = Path(path)
     try:
         return inputs.text(path, "a TOML file")

@@ -16,8 +16,9 @@ class Requests:
     concurrency: Scalar = metadata("C", "1", "requests in flight over all devices", default=1.0, bounds=POSITIVE)
     load: Scalar = metadata("", "1", "how requests arrive", default=float(Load.concurrency), enum=Load)
     prefix_share: Scalar = metadata(
-        "", "1", "share of a prompt whose keys and values are cached already", default=0.0, bounds=SHARE
-    )
+        "", "1", "share of a prompt whose keys and values are cached already, each request holding its own",
+        default=0.0, bounds=SHARE,
+    )  # fmt: skip
     burst: Scalar = metadata(
         "", "1", "weight in the mean of the first prompts, which benchmarks send all at once", default=0.0, bounds=SHARE
     )

@@ -19,7 +19,7 @@ from dse.designs import CHIP, known_leaves, leaf, replace
 from dse.model.machine import technology
 from dse.model.machine.power import voltage
 from dse.study_training import TRAINING
-from dse.types import GENERATED
+from dse.types import GENERATED, Infeasible
 from tests.designs import ACCELERATOR, make_design
 
 GENERATED_FILES = ["generated-a100", "generated-h100", "generated-b200", "generated-mi300x", "gpu", "scd-board"]
@@ -127,6 +127,24 @@ def test_shares_are_of_one_whole(name):
         ["memory_edge", "link_edge"], ["core_power", "memory_power", "link_power"],
     ):  # fmt: skip
         assert sum(map(value, group)) <= 1.0 + 1e-12
+
+
+def test_shares_of_more_than_the_whole_are_refused():
+    names = {
+        "power": ("core_power", "memory_power", "link_power"), "edge": ("memory_edge", "link_edge"),
+        "area of the cores": ("matrix_area", "vector_area", "core_memory_area"),
+        "other area": ("cache_area", "memory_area", "link_area"),
+    }  # fmt: skip
+    for whole, shares in names.items():
+        for total, wrong in ((1.0, False), (1.01, True)):
+            split = {f"chip.{name}": total / len(shares) for name in shares}
+            made = dse.design("llama-3-8b", "gpu", tp=1, micro_batch=1, precision="bf16", **split)
+            assert bool(int(dse.evaluate(made).infeasible_reason) & Infeasible.chip_shares) == wrong, whole
+            if wrong:
+                reasons = {reason.name: reason.numbers for reason in dse.explain(made).reasons}
+                assert reasons["chip_shares"] == f"{whole} 1.01"
+    served = dse.design("llama-3-8b", "gpu", concurrency=4, **{"chip.core_power": 0.9})
+    assert int(dse.serve(served).infeasible_reason) & Infeasible.chip_shares
 
 
 @given(die=st.floats(0.0, 1e-2), base=st.floats(0.0, 1e-2))

@@ -12,8 +12,9 @@ import pytest
 
 from dse import catalog
 from dse.measured.comparison import compare, validate
+from dse.model.machine.technology import generate
 from dse.model.money.carbon import device_carbon, die_carbon
-from dse.model.money.device import Bill, bill, price_of
+from dse.model.money.device import Bill, bill, parts_of, price_of
 from dse.model.money.die import die, die_yield, dies_per_wafer, survival
 from dse.types import Emissions, Fab, Made, Packaging, Prices, Process
 from dse.types.paths import build
@@ -156,6 +157,18 @@ def test_the_same_dies_emit_the_same(name):
     own, other = (device_carbon(accelerator(one), Emissions()) for one in (name, "b200"))
     assert (float(own.dies), float(own.package)) == pytest.approx((float(other.dies), float(other.package)), rel=0.02)
     assert float(bill(accelerator(name)).total) > 5000.0
+
+
+def test_memory_that_finds_no_room_is_not_paid():
+    """A die of 400 mm2 has 48 mm of its edge for memory, of which a stack takes 11, and area for fewer."""
+    def chip(stacks, area=400.0):
+        return dataclasses.replace(GPU, chip=dataclasses.replace(GPU.chip, stacks=stacks, die_area=area * MM2))
+
+    few, full, more = (bill(chip(stacks)) for stacks in (2.0, 8.0, 32.0))
+    assert float(full.total) == float(more.total) and float(few.memory) < float(full.memory)
+    parts = parts_of(chip(32.0), Made(), Fab())
+    assert 3.0 < float(parts.units) < 0.6 * 4.0 * 20.0 / 11.0
+    assert float(parts.memory_bytes) == pytest.approx(float(generate(chip(32.0)).memory.capacity), rel=1e-6)
 
 
 def test_no_bill_is_nan():

@@ -67,6 +67,19 @@ def test_what_is_less_of_a_network_costs_less():
     assert fabric(_network(pods=Pods(size=2048.0, detour=2.0)), 65536.0, 64.0).ports == pytest.approx(4.0)
 
 
+@pytest.mark.parametrize("devices", [512.0, 1024.0, 2048.0, 4096.0, 65536.0])
+@pytest.mark.parametrize("size", [64.0, 256.0, 1024.0])
+def test_what_is_over_subscribed_never_costs_more(devices, size):
+    """Nor does a pod that needs as many levels of switches as all of them."""
+    whole = fabric(_network(), devices, 64.0)
+    found = [fabric(_network(pods=Pods(size=size, oversubscription=over)), devices, 64.0) for over in (1.0, 2.0, 7.0)]
+    for parts in zip(*found, strict=True):
+        assert all(np.diff(np.array(parts, float)) <= 1e-6), parts
+    assert float(found[0].ports) == pytest.approx(float(whole.ports)) and float(found[2].ports) >= 1.0
+    if devices > size:
+        assert float(found[2].optical) < float(whole.optical)
+
+
 @pytest.fixture(scope="module")
 def h100():
     design = dse.design("llama-3-70b", "h100", tp=8, pp=4, n_devices=2048, zero_stage=1)
