@@ -75,17 +75,17 @@ figure
 cheapest = made.to_dataframe("cost").cost.unstack("made_chiplets")
 counts = cheapest.idxmin(axis=1).unstack("chip_die_area").loc[made.node.values]
 counts.columns = [f"{1e6 * area:,.0f} mm²" for area in counts]
-assert list(counts["400 mm²"]) == [1, 1, 3, 4] and list(counts["800 mm²"]) == [4, 6, 6, 8]
+assert list(counts["400 mm²"]) == [1, 3, 4, 4] and list(counts["800 mm²"]) == [4, 6, 6, 8]
 assert list(counts["1,600 mm²"]) == [6, 8, 12, 12]
 saved = (1 - cheapest.min(axis=1) / cheapest[1]).xs(0.0008, level="chip_die_area")
-assert saved["n7"] < 0.05 and 0.36 < saved["n2"] < 0.38
+assert saved["n7"] < 0.07 and 0.40 < saved["n2"] < 0.42
 flat = made.sel(node="n2", chip_die_area=0.0008)
-assert float(flat.sel(made_chiplets=4) / flat.min()) < 1.04
+assert float(flat.sel(made_chiplets=4) / flat.min()) < 1.05
 counts
 
 # %% [markdown]
 # The cheapest split grows with area and with how young the process is: 400 mm² of N7 stay whole, 800 mm² of N2 cost
-# 37 % less as eight dies. The curve is flat near its end: four of N2 are within 4 % of eight, which is where makers
+# 41 % less as eight dies. The curve is flat near its end: four of N2 are within 5 % of eight, which is where makers
 # who have to design and test such a package stop.
 #
 # ## Which network
@@ -127,7 +127,7 @@ tree, thin = networks.loc["fat tree 1:1"], networks.loc["fat tree 4:1"]
 assert thin.step_time / tree.step_time < 1.003 and 0.04 < 1 - thin.run_cost / tree.run_cost < 0.05
 assert networks.loc["fat tree 8:1"].run_cost > thin.run_cost and networks.loc["fat tree 8:1"].ep == 4
 fast, slow = networks.loc["torus 450 GB/s"], networks.loc["torus 150 GB/s"]
-assert fast.run_cost == networks.run_cost.min() and fast.step_time / tree.step_time < 1.02
+assert 1.08 < fast.step_time / tree.step_time < 1.12 and 1.01 < fast.run_cost / tree.run_cost < 1.04
 assert slow.price == networks.price.min() and slow.run_cost == networks.run_cost.max()
 assert (networks.network_price / networks.price).max() < 0.12
 networks[columns].round({"step_time": 3, "price": 1, "network_price": 1, "run_cost": 0})
@@ -135,8 +135,8 @@ networks[columns].round({"step_time": 3, "price": 1, "network_price": 1, "run_co
 # %% [markdown]
 # Networks are at most 12 % of what is bought, so that a slow one is dear: the torus of 150 GB/s is the cheapest system
 # and the dearest run. Experts stay within nodes, so that three quarters of the top of the tree can go, for 0.2 % of
-# time and more than 4 % less money; clusters thin their trees likewise. A torus as fast as the NVLinks has the cheapest
-# run of all, 1 % slower than the tree.
+# time and more than 4 % less money; clusters thin their trees likewise. A torus as fast as the NVLinks costs less to
+# buy, but what experts exchange crosses it many times: 10 % slower than the tree, its run is 3 % dearer.
 #
 # ## Dollars and carbon of a run
 #

@@ -85,17 +85,17 @@ figure
 # %%
 stuck = ends < 0.5 * ends.max()
 at_end = {name: np.array(values) for name, values in record["ends"].items()}
-assert ends.size == 12 and stuck.sum() == 4 and (ends > 0.99 * ends.max()).sum() == 6
-assert (ends[~stuck] > 0.95 * ends.max()).all() and 1.7 < ends.max() / luck < 1.9
+assert ends.size == 12 and stuck.sum() == 4 and (ends > 0.99 * ends.max()).sum() == 4
+assert (ends > 0.95 * ends.max()).sum() == 7 and ends[~stuck].min() > 0.8 * ends.max() and 1.7 < ends.max() / luck < 1.9
 assert (at_end["chip.core_power"][stuck] < 0.15).all() and (at_end["chip.core_power"][~stuck] > 0.7).all()
 assert np.isclose(at_end["chip.die_area"][stuck], 2400e-6, rtol=1e-3).all()
 assert (at_end["chip.power_budget"][stuck] < 400).all()
 
 # %% [markdown]
-# The best chip trains 1.8 times as many tokens a dollar as the best random one. Half of the starts end within 1 % of it
-# and eight within 5 %; four are stuck at less than half. Those give their cores less than 15 % of the power, on the
-# largest die allowed and with less than 400 W. A little more power for the cores changes nothing there, so that the
-# gradient is silent: several starts are what a search by gradient has against such plateaus.
+# The best chip trains 1.8 times as many tokens a dollar as the best random one. Four of the starts end within 1 % of
+# it, seven within 5 % and one at four fifths; four are stuck at less than half. Those give their cores less than 15 %
+# of the power, on the largest die allowed and with less than 400 W. A little more power for the cores changes nothing
+# there, so that the gradient is silent: several starts are what a search by gradient has against such plateaus.
 #
 # ## Is the gradient right?
 #
@@ -118,13 +118,13 @@ checked.round(4)
 
 # %%
 assert (checked.gradient >= checked.less - 2e-3).all() and (checked.gradient <= checked.more + 2e-3).all()
-smooth = checked.loc[["chip.memory_power", "chip.stacks", "chip.link_power", "chiplets"]]
+smooth = checked.loc[["chip.memory_power", "chip.stacks", "chip.cache_area", "chiplets"]]
 assert np.allclose(smooth.less, smooth.gradient, rtol=0.03) and np.allclose(smooth.more, smooth.gradient, rtol=0.03)
 kinks = checked[checked.more - checked.less > 0.1]
 assert set(kinks.index) == {
     f"chip.{name}" for name in ("power_budget", "clock_ratio", "core_power", "core_area", "die_area")
 }
-assert -0.72 < kinks.less["chip.core_power"] < -0.70 and -0.30 < kinks.more["chip.core_power"] < -0.28
+assert -0.72 < kinks.less["chip.core_power"] < -0.70 and -0.35 < kinks.more["chip.core_power"] < -0.32
 assert (kinks.loc[["chip.core_area", "chip.die_area"]].less < -0.2).all()
 assert (kinks.loc[["chip.core_area", "chip.die_area"]].more > 0.05).all()
 
@@ -191,7 +191,7 @@ for start in np.flatnonzero(stuck):
 assert grid.size == 405 and areas[int(best["chip_core_area"])] == chip[CORES]
 assert powers[int(best["chip_core_power"])] == chip[POWER]
 assert math.isclose(grid.max(), tokens(found) / 1e6, rel_tol=1e-5)
-assert held > 3e-4 and math.isclose(held, anew, rel_tol=0.05)
+assert held > 2e-4 and math.isclose(held, anew, rel_tol=0.05)
 
 # %% [markdown]
 # The chip that was found is the best of all 405 of the grid, which is a slice through it: along the path of the best
@@ -255,20 +255,20 @@ compared = pd.Series({
 assert math.isclose(compared["where the best start began"], reached[record["best_start"], 0], rel_tol=1e-3)
 assert math.isclose(compared["found"] / compared["with 3 stacks"] - 1, rounded[3], rel_tol=0.01)
 fewer = [1 - 1 / (1 + rounded[count]) for count in (3, 2)]
-assert np.allclose(fewer, [0.033, 0.097], atol=1e-3)
-assert 1.25 < compared["found"] / compared["with the catalogue's shares"] < 1.27
-assert 4.1 < compared["found"] / compared["where the best start began"] < 4.3
-assert shares["found"]["area"]["cores"] > 0.84 and shares["found"]["power"]["links"] < 0.03
+assert np.allclose(fewer, [0.029, 0.095], atol=1e-3)
+assert 1.24 < compared["found"] / compared["with the catalogue's shares"] < 1.26
+assert 1.6 < compared["found"] / compared["where the best start began"] < 1.8
+assert 0.84 < shares["found"]["area"]["cores"] < 0.85 and shares["found"]["power"]["links"] < 0.03
 assert 0.74 < shares["found"]["power"]["cores"] < 0.75 and shares["found"]["power"]["memory"] < 0.19
 assert usual["chip.link_power"] > 0.09 and chip["chip.clock_ratio"] > 0.999
 compared.round(2)
 
 # %% [markdown]
-# The search gives the cores 85 % of the area, the most that it may, and 74 % of the power. They take it from memory
+# The search gives the cores 84 % of the area and 75 % of the power. They take it from memory
 # and links: this model on 64 devices needs less than 3 % of the power in links, where the catalogue's shares have 10 %.
-# That is worth a quarter more tokens a dollar than the catalogue's shares, and the chip is worth four times what the
+# That is worth a quarter more tokens a dollar than the catalogue's shares, and the chip is worth 1.7 times what the
 # best start began with.
 #
-# A chip has whole stacks. With three this one trains 3.3 % fewer tokens a dollar, with two 9.7 % fewer;
+# A chip has whole stacks. With three this one trains 2.9 % fewer tokens a dollar, with two 9.5 % fewer;
 # `dse search --whole-stacks` reports the better. The catalogue calls 50 to 65 % of the area plausible for cores, so
 # that a chip that is to be built asks for a tighter bound than this search has.
