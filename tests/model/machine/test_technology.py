@@ -13,7 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dse
-from docs.make.technology import AS_BUILT, FITTED, NODES, errors, iso_power_speed, operations, page, residuals
+from docs.make.technology import (
+    AS_BUILT,
+    FITTED,
+    NODES,
+    TWINS,
+    draws,
+    errors,
+    iso_power_speed,
+    operations,
+    page,
+    residuals,
+)
 from dse import catalog
 from dse.designs import CHIP, known_leaves, leaf, replace
 from dse.model.machine import technology
@@ -72,6 +83,14 @@ OPERATIONS = {
     "int8_add": (0.03, 0.007), "int32_add": (0.1, 0.03), "int8_multiply": (0.2, 0.07), "int32_multiply": (3.1, 1.48),
     "sram_8kb": (10.0, 7.5), "sram_32kb": (20.0, 8.5), "sram_1mb": (100.0, 14.0),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_a_generated_chip_is_as_fast_as_the_one_that_was_sold_and_draws_less(name):
+    """Its energies are a lower estimate, which the page says."""
+    generated, sold = draws(name)
+    assert 0.8 < float(generated.step_time / sold.step_time) < 1.2
+    assert 0.35 < float(generated.device_power / sold.device_power) < 0.65
 
 
 def test_energies_of_operations_are_the_published_ones():
