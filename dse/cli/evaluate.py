@@ -137,10 +137,11 @@ def design_of(
     n_devices, software = values.pop("n_devices", n_devices), values.pop("software", software)
     for name in values:  # of a leaf, not another argument of design()
         _check_read(leaf_path(name, "--set"), name, study)
-    stack = software or default_software(system, serving=study.name == "serving")
+    is_named = software is not None
+    stack = default_software(system, serving=study.name == "serving") if software is None else software
     made = study.complete(design(workload, system, stack, n_devices, "--set", any_option, **values))
     readings = (told_reading(name, leaf_path(name), value) for name, value in values.items())
-    return Asked(made, stack, bool(software), [told for told in readings if told])
+    return Asked(made, stack, is_named, [told for told in readings if told])
 
 
 def _outside(made: Design, software: str, system: str, explained: Explanation) -> list[str]:
