@@ -119,6 +119,9 @@ OF_SERVING: dict[str, type] = {
     "mapping.spill": Spill, "system.far": FarMemory,
 }  # fmt: skip
 
+#: How the leaves of these begin: the section ``[serving]`` may fix them, and itself asks for serving.
+LEAVES_OF_SERVING = tuple(f"{path}." for path in OF_SERVING)
+
 #: What the accelerator is made of and sold at, as the catalogue knows it.
 MADE = "system.accelerator.made"
 
@@ -434,7 +437,7 @@ def design(
         if not isinstance(given, str) and (given is not None or kind != "software"):
             shown = f"see: dse catalog list {kind}"
             raise InputError(f"{where}: {kind}", repr(given), "a name of the catalogue", shown)
-    serves = any(path.startswith(tuple(f"{record}." for record in OF_SERVING)) for path in stated)
+    serves = any(path.startswith(LEAVES_OF_SERVING) for path in stated)
     stack = catalog.default_software(system, serving=serves) if software is None else software
     shape = catalog.within("workload", catalog.values("workload", workload))
     experts = has_experts(shape)

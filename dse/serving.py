@@ -172,7 +172,7 @@ def _reason(
         broken[Infeasible.heads_not_divisible] |= ~divides(m.tp, w.recurrent.state_heads)
     if w.experts is not None and m.experts is not None:
         whole = {"tp": m.tp, "dp_replicate": 1.0, "stage_devices": m.tp * m.dp}
-        split = {**vars(w.experts), **vars(m.experts), "etp": width_split(m)}
+        split = {**vars(w.experts), **vars(m.experts), "etp": width_split(m.tp, m.experts.ep, m.experts.etp)}
         fits = divisibility.experts_fit({**split, **whole}, divides)
         broken[Infeasible.experts_not_divisible] = ~fits
     return bits_of(broken)

@@ -188,9 +188,7 @@ def system(name: str, where: str = "system", folder: Folder = None, fine: bool =
     return build(types.System, values("system", name, where, folder, fine))
 
 
-def default_software(
-    system_name: str, where: str = "system", folder: Folder = None, serving: bool = False
-) -> str:  # fmt: skip
+def default_software(system_name: str, where: str = "system", folder: Folder = None, serving: bool = False) -> str:
     """Slug of the stack that a system (or an accelerator as one) runs unless told otherwise.
 
     It trains; the one that serves is the system's engine, where it names none that of its accelerator.

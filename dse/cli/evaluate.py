@@ -27,9 +27,6 @@ _TOP = 10
 #: Seconds of a day, and how many days a time must have to be told in days.
 _DAY, _DAYS = 86400.0, 2.0
 
-#: Names that sweeps lay over a system, which is named whole here.
-_AXES = ("accelerator", "node", "memory", "scale_up", "scale_out")
-
 #: What options of their own say.
 _OPTIONS = {"workload": "-w", "system": "-s", "any_option": "--any-option"}
 
@@ -187,9 +184,9 @@ def _unfilled(design: Design) -> str:
 
 def _check_read(path: str, name: str, study: Study) -> None:
     """That the model reads a leaf: those of requests and engines only serving does, others only training."""
-    from dse.designs import OF_SERVING
+    from dse.designs import LEAVES_OF_SERVING
 
-    of_serving = path.startswith(tuple(f"{record}." for record in OF_SERVING))
+    of_serving = path.startswith(LEAVES_OF_SERVING)
     if of_serving and study.name != "serving":
         raise InputError("--set", f"{name}, of a model that is served", "leaves of training", "add --serving")
     if study.unread and path.startswith(study.unread):
@@ -213,6 +210,7 @@ def _bounds(design: Design, software: str, explained: Explanation, study: Study)
 def _settings(texts: list[str]) -> dict[str, Any]:
     """``NAME=VALUE`` texts as numbers, truth values or texts; a leaf that is set twice is an InputError."""
     from dse.designs import leaf_path
+    from dse.spec.sweep import NAMED
 
     found: dict[str, Any] = {}
     said: dict[str, str] = {}
@@ -223,7 +221,7 @@ def _settings(texts: list[str]) -> dict[str, Any]:
         name, value = name.strip(), value.strip()
         if name in _OPTIONS:
             raise InputError("--set", repr(text), "values of a design", f"write {_OPTIONS[name]} {value}")
-        if name in _AXES:
+        if name in NAMED and name != "software":  # records that sweeps lay over a system, which is named whole here
             raise InputError(
                 "--set", repr(text), "values of a design",
                 f"{name} is an axis of sweeps; here name a system or an accelerator that has it: -s",

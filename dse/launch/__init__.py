@@ -19,7 +19,7 @@ from dse.errors import ELSEWHERE, InputError, plain, unknown_name
 from dse.launch.engines import SGLANG, TENSORRT_LLM, VLLM
 from dse.launch.maxtext import MAXTEXT
 from dse.launch.megatron import MEGATRON_BRIDGE, MEGATRON_LM
-from dse.launch.options import Line, Pairs, Tool
+from dse.launch.options import Line, Pairs, Tool, Written
 from dse.launch.pytorch import DEEPSPEED, TORCHTITAN
 from dse.study import Study
 from dse.types import Design
@@ -61,7 +61,8 @@ def launch(design: Design, tool: str, study: Study) -> Line:
     for rule in found.rules:
         pairs = rule.write(values.get)
         if pairs is None:
-            refused += rule.paths if getattr(rule, "tells_plain", False) else ()
+            if isinstance(rule, Written) and rule.tells_plain:
+                refused += rule.paths
         else:
             told |= set(rule.paths)
             options += [pair for pair in pairs if pair not in options]

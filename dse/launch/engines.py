@@ -25,10 +25,12 @@ def _model_length(name: str) -> Written:
 
 def _experts_over_ranks(leaf: Lookup) -> Pairs | None:
     """As vLLM does, experts over all ranks of tp and dp, or the width of each."""
+    from dse.model.serving.work import width_split
+
     ep, tp = leaf("mapping.experts.ep"), leaf("mapping.tp") or 1.0
     if ep is None:
         return []
-    ranks, width = tp * (leaf("mapping.dp") or 1.0), max(leaf("mapping.experts.etp") or 1.0, tp / ep)
+    ranks, width = tp * (leaf("mapping.dp") or 1.0), float(width_split(tp, ep, leaf("mapping.experts.etp") or 1.0))
     by_rank = {(ranks, 1.0): [("--enable-expert-parallel", "")], (1.0, ranks): []}
     return by_rank.get((ep, width))
 

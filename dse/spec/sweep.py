@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dse import inputs, toml
-from dse.designs import CHIP, MOST, OF_SERVING, is_whole, known_leaves, told_reading
+from dse.designs import CHIP, LEAVES_OF_SERVING, MOST, is_whole, known_leaves, told_reading
 from dse.errors import InputError, nearest, unknown_name
 from dse.spec import axes as axis_values
 from dse.spec.axes import Axis
@@ -52,8 +52,7 @@ _SECTIONS = {
     "mapping": {},
     "serving": {},
 }
-#: How the leaves begin that the section ``[serving]`` may fix; the section itself asks for serving.
-_OF_SERVING = tuple(f"{path}." for path in OF_SERVING)
+
 #: Key of ``[software]`` that lets mappings ask for what the stack lacks.
 ANY_OPTION = "any_option"
 
@@ -292,7 +291,7 @@ def _fixed(document: dict[str, Any], file: str) -> tuple[dict[str, Axis], dict[s
 
 def _leaf_of(section: str, key: str, own: dict[str, str], where: str) -> str:
     """Full path of a key of a section; a leaf of another section is an InputError."""
-    begins = _OF_SERVING if section == "serving" else (f"{section}.",)
+    begins = LEAVES_OF_SERVING if section == "serving" else (f"{section}.",)
     inside = [path for path in known_leaves() if path.startswith(begins)]
     path = axis_values.find_leaf(key, where, own, f"keys of [{section}]")
     if path not in inside:
@@ -318,7 +317,7 @@ def _check_read(axes: tuple[Axis, ...], study: Study) -> None:
                 axis.where, f"{axis.name}, which {study.name} does not read", f"leaves of {study.name}",
                 f"leave it out, or leave out [{study.name}]",
             )  # fmt: skip
-        if study.name != "serving" and axis.key.startswith(_OF_SERVING):
+        if study.name != "serving" and axis.key.startswith(LEAVES_OF_SERVING):
             raise InputError(
                 axis.where, f"{axis.name}, of a model that is served", f"leaves of {study.name}",
                 "add a section [serving]",

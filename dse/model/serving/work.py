@@ -23,7 +23,6 @@ from dse.types import (
     AllToAll,
     Design,
     Group,
-    Mapping,
     Message,
     MessageKind,
     Operator,
@@ -131,20 +130,19 @@ def forward_of(design: Design) -> Design:
         sharding=None, tiers=None, context=None, schedule=None,
     )  # fmt: skip
     if mapping.experts is not None:
-        split = dataclasses.replace(mapping.experts, etp=width_split(mapping))
-        mapping = dataclasses.replace(mapping, experts=split)
+        width = width_split(mapping.tp, mapping.experts.ep, mapping.experts.etp)
+        mapping = dataclasses.replace(mapping, experts=dataclasses.replace(mapping.experts, etp=width))
     if workload.experts is not None:  # tokens are drafted, if at all, by what the mapping says
         workload = dataclasses.replace(workload, experts=dataclasses.replace(workload.experts, n_predict=0.0))
     return dataclasses.replace(design, workload=workload, mapping=mapping)
 
 
-def width_split(mapping: Mapping) -> Scalar:
+def width_split(tp: Scalar, ep: Scalar, etp: Scalar) -> Scalar:
     """Ranks that an expert's width is split over: those that are asked for, and the ranks of tp that ep leaves.
 
     No engine holds an expert more than once in the ranks of one tp.
     """
-    assert mapping.experts is not None
-    return jnp.maximum(mapping.experts.etp, mapping.tp / mapping.experts.ep)
+    return jnp.maximum(etp, tp / ep)
 
 
 def ranks_of_experts(design: Design) -> Scalar:

@@ -18,7 +18,7 @@ from dse.sweep.engine.nesting import Nest
 from dse.sweep.engine.point import Program, equations_of
 from dse.sweep.engine.programs import persistent_value
 from dse.sweep.engine.reductions import Scores, count_below, summarise
-from dse.sweep.engine.tables import Tables, host_columns, tables
+from dse.sweep.engine.tables import Tables, host_values, tables
 from dse.sweep.grid.grid import Grid
 
 #: Designs a chunk, when all outputs are stored and when only scores are; and where designs or sweeps are few.
@@ -151,9 +151,7 @@ class Engine:
     def designs(self, index: np.ndarray) -> tuple[Any, tuple[np.ndarray, ...]]:
         """All outputs of the designs at these indices."""
         nest = Nest(self.grid, (), ())
-        pairs = zip(host_columns(nest), nest.digits(index), strict=True)
-        values = {path: column[at] for columns, at in pairs for path, column in columns.items()}
-        return evaluate_few(self.grid.base, values, program=self.program)
+        return evaluate_few(self.grid.base, host_values(nest, nest.digits(index)), program=self.program)
 
 
 def _of(nest: Nest, line: int, count: int, stop: int | None = None) -> range:

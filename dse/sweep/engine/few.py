@@ -15,7 +15,7 @@ from dse.scalars import ScalarFunction
 from dse.sweep.engine.nesting import Nest
 from dse.sweep.engine.point import Program, equations_of, evaluate_point
 from dse.sweep.engine.reductions import Scores, below, counted
-from dse.sweep.engine.tables import host_columns
+from dse.sweep.engine.tables import host_values
 from dse.types import Design
 
 
@@ -38,8 +38,7 @@ def evaluate_few(base: Design, values: Mapping[str, np.ndarray], *, program: Pro
 
 def evaluate_lines(nest: Nest, lines: range, *, program: Program) -> tuple[Any, tuple[Any, ...]]:
     """All metrics and the objectives of lines of a nest: arrays [outer, inner]."""
-    pairs = zip(host_columns(nest), _digits(nest, lines), strict=True)
-    outer = {path: column[at][:, None] for columns, at in pairs for path, column in columns.items()}
+    outer = {path: values[:, None] for path, values in host_values(nest, _digits(nest, lines)).items()}
     inner = {path: column[None] for path, column in nest.inner_columns().items()}
     return evaluate_few(nest.grid.base, outer | inner, program=program)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import jax
@@ -52,6 +53,12 @@ def host_columns(nest: Nest) -> list[dict[str, np.ndarray]]:
     """By digit of the outer index: leaf path → value at each position."""
     dimensions = [nest.grid.dimensions[i].columns for i in nest.outer_dimensions]
     return [*dimensions, nest.grid.table.degrees, *(nest.options[i] for i in nest.outer_options)]
+
+
+def host_values(nest: Nest, digits: Iterable[np.ndarray]) -> dict[str, np.ndarray]:
+    """Leaf path → values at outer indices given by their digits: what ``decoding.values_at`` gives on the device."""
+    pairs = zip(host_columns(nest), digits, strict=True)
+    return {path: column[at] for columns, at in pairs for path, column in columns.items()}
 
 
 def _packed(flags: np.ndarray) -> np.ndarray:
