@@ -290,7 +290,7 @@ def _print(explained: Explanation, bounds: dict[str, Interval], made: Design, st
         out.print()
     if any(reason.name == Infeasible.precision_unsupported.name for reason in explained.reasons):
         names = ", ".join(_precisions(made))
-        out.print(Text(f"There is no rate, so there are no times: set precision to one of {names}."), soft_wrap=True)
+        out.print(Text(f"There are no times without them: set precision to one of {names}."), soft_wrap=True)
         return
     if explained.caution:
         out.print(Text(explained.caution, "yellow"), soft_wrap=True)
@@ -316,13 +316,13 @@ def _print(explained: Explanation, bounds: dict[str, Interval], made: Design, st
 
 
 def _precisions(made: Design) -> list[str]:
-    """Precisions that the accelerator of a design has a matrix rate of."""
-    from dse.model.machine.rates import matrix_rate
+    """Precisions that the matrix units of a design's accelerator multiply."""
+    from dse.model.machine.rates import multiplies
     from dse.model.machine.technology import generated
     from dse.types import Precision, choice_name
 
     accelerator = generated(made).system.accelerator
-    return [choice_name(one) for one in Precision if float(matrix_rate(accelerator, float(one))) > 0.0]
+    return [choice_name(one) for one in Precision if multiplies(accelerator, float(one))]
 
 
 def _print_total(out: Console, explained: Explanation, total: str, parts: list[Share], study: Study) -> None:

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import IntEnum
 from typing import NamedTuple
 
 import jax.numpy as jnp
 
 from dse.types import Precision, Scalar
+
+
+class Block(IntEnum):
+    """Blocks whose scales matrix units must apply: none, those of OCP MX (32 elements), of NVFP4 (16)."""
+
+    none = 0
+    mx = 1
+    nvfp4 = 2
 
 
 class Recipe(NamedTuple):
@@ -24,6 +33,7 @@ class Recipe(NamedTuple):
         efficiency: share of the peak that products reach, over that of 8-bit and wider ones of the same shape.
         sixteen_bit: share of the layers whose products stay in 16 bits.
         reads: how often a cast reads the 16-bit tensor: twice where a scale for all of it must be known first.
+        block: what its matrix units must be able to scale.
     """
 
     rate: str
@@ -32,6 +42,7 @@ class Recipe(NamedTuple):
     efficiency: float = 1.0
     sixteen_bit: float = 0.0
     reads: float = 1.0
+    block: Block = Block.none
 
 
 #: 4-bit products of large GEMMs on B200 reach 0.38 of their peak where block-scaled 8-bit ones reach 0.43 (GEMM tables
@@ -51,9 +62,9 @@ RECIPES = {
     Precision.int8: Recipe("int8", 1.0),
     Precision.int4: Recipe("int4", 0.5),
     Precision.fp8_row: Recipe("fp8", 1.0),
-    Precision.mxfp8: Recipe("fp8", 1.0, 1.0 / 32.0),
-    Precision.nvfp4: Recipe("fp4", 0.5, 1.0 / 16.0, _FOUR_BIT, sixteen_bit=0.05, reads=2.0),
-    Precision.mxfp4: Recipe("fp4", 0.5, 1.0 / 32.0, _FOUR_BIT),
+    Precision.mxfp8: Recipe("fp8", 1.0, 1.0 / 32.0, block=Block.mx),
+    Precision.nvfp4: Recipe("fp4", 0.5, 1.0 / 16.0, _FOUR_BIT, sixteen_bit=0.05, reads=2.0, block=Block.nvfp4),
+    Precision.mxfp4: Recipe("fp4", 0.5, 1.0 / 32.0, _FOUR_BIT, block=Block.mx),
 }
 
 

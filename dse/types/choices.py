@@ -209,7 +209,7 @@ INFEASIBLE_MEANING = {
     Infeasible.network_too_small: (
         "the system has no network that connects that many devices, or axes of a torus do not divide them"
     ),
-    Infeasible.precision_unsupported: "the accelerator has no matrix rate at this precision",
+    Infeasible.precision_unsupported: "the accelerator has no matrix units for this precision, or none that scale its blocks",
     Infeasible.host_memory: "what is offloaded exceeds the host memory of a device",
     Infeasible.latency: "the time to the first token, or that of an output token, exceeds its limit",
     Infeasible.storage: "what is offloaded to storage exceeds a device's share of it",

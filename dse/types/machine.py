@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dse.types.fields import COUNT, POSITIVE, Bounds, Scalar, metadata, record
+from dse.types.fields import COUNT, POSITIVE, YES_OR_NO, Bounds, Scalar, metadata, record
 from dse.types.kernels import Kernels
 from dse.types.money import Emissions, Fab, Made, Prices
 from dse.types.network import Network
@@ -45,6 +45,10 @@ class Accelerator:
     vector_rate: Scalar = metadata("", "FLOP/s", "fp32 rate of the vector units", bounds=POSITIVE)
     cores: Scalar = metadata("", "1", "cores (SM, CU) that share one kernel's tiles", bounds=POSITIVE)
     cache: Scalar = metadata("", "B", "capacity of the last on-chip shared cache", bounds=POSITIVE)
+    nvfp4: Scalar = metadata(
+        "", "1", "1 where matrix units of 4-bit elements also scale NVFP4's blocks of 16, 0 where those of OCP MX alone",
+        default=1.0, bounds=YES_OR_NO,
+    )  # fmt: skip
     memory: MemoryTier
     kernels: Kernels
     power: Power = Power()

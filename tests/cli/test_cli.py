@@ -123,7 +123,7 @@ def test_evaluate(command):
 
 def test_without_a_matrix_rate_no_times_are_told(command):
     ended = command(*EVALUATE, "--set", "tp=8", "--set", "precision=fp4")
-    assert ended.status == 1 and "no matrix rate at this precision" in ended.out
+    assert ended.status == 1 and "no matrix units for this precision" in ended.out
     assert "set precision to one of fp32, tf32, bf16, fp16, int8" in ended.out and "step time" not in ended.out
 
 

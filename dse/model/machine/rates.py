@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model.choice import choose, just_below_reciprocal, least
-from dse.model.formats import RECIPES, operand_bytes, trait
+from dse.model.formats import RECIPES, Block, operand_bytes, trait
 from dse.types import Accelerator, Design, FineKernels, Kernels, OperatorKind, Precision, Scalar, Software, Steps
 
 #: A rate or size that is missing is replaced by this, so that nothing divides by zero;
@@ -25,6 +25,18 @@ def matrix_rate(accelerator: Accelerator, precision: Scalar) -> Scalar:
     rates = accelerator.matrix_rate
     by_code: dict[Precision, Scalar] = {code: getattr(rates, recipe.rate) for code, recipe in RECIPES.items()}
     return choose(precision, by_code)
+
+
+def multiplies(accelerator: Accelerator, precision: Scalar) -> Scalar:
+    """Whether the matrix units multiply operands of ``precision``, and scale them where its blocks ask for that.
+
+    Scales of blocks of OCP MX are applied by units that also multiply 4-bit elements (Blackwell, CDNA4), those of
+    NVFP4 by some of them; blocks of DeepSeek's fp8 are scaled by kernels on any chip of fp8.
+    """
+    block = trait(precision, lambda recipe: float(recipe.block))
+    scales = accelerator.matrix_rate.fp4 > 0.0
+    scaled = (block == float(Block.none)) | (scales & ((block != float(Block.nvfp4)) | (accelerator.nvfp4 > 0.0)))
+    return (matrix_rate(accelerator, precision) > 0.0) & scaled
 
 
 def sixteen_bit_rate(accelerator: Accelerator, precision: Scalar) -> Scalar:
