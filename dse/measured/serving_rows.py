@@ -16,7 +16,7 @@ from dse.measured.cells import Cells
 from dse.measured.mappings import PRECISIONS, precision
 from dse.measured.names import Lookup
 from dse.measured.table import Case, Row, Skip
-from dse.types import Design, ExpertMapping, Load, Mapping, Precision, Requests, Serving
+from dse.types import Design, ExpertMapping, Load, Mapping, Precision, Requests, Serving, Workload
 from dse.types.paths import build
 
 #: What of a name is the checkpoint's, not the shape's.
@@ -138,8 +138,8 @@ def complete(row: Row, lookup: Lookup, twin: bool | None = None) -> Served:
     narrow = code in (Precision.fp8, Precision.fp8_block, Precision.fp4) or expert_bytes > 0.0
     four = expert_bytes > 0.0 or code == Precision.fp4
     stated = {"cache_bytes": 1.0 if four or (narrow and _NARROW_CACHE.search(row.get("framework"))) else 2.0}
-    if row.source.startswith("InferenceX") and workload.latent is not None:
-        stated |= _of_inferencex(cells)
+    if row.source.startswith("InferenceX"):
+        stated |= _of_inferencex(cells, workload)
     if twin is False:
         stated |= {"drafts": cells.complete("drafts", _DRAFTS), "acceptance": _ACCEPTED}
     serving = dataclasses.replace(
@@ -167,15 +167,22 @@ def complete(row: Row, lookup: Lookup, twin: bool | None = None) -> Served:
     return Served(Design(workload=workload, system=system, software=software, mapping=mapping), cells.completed, stack)
 
 
-def _of_inferencex(cells: Cells) -> dict[str, float]:
-    """What InferenceX sets of engines that serve DeepSeek's models (its recipes, from memory).
+def _of_inferencex(cells: Cells, workload: Workload) -> dict[str, float]:
+    """What InferenceX sets of engines (its recipes, from memory).
 
-    TensorRT-LLM has steps of one prompt beside those that decode; SGLang looks for new requests every 10 steps, of 16
-    requests and more every 30.
+    On B200 vLLM keeps the cache of Llama-3-70B in 8 bits, and SGLang that of DeepSeek's models: in 16 bits 64 requests
+    of the former on a device, and 256 of the latter on eight, would not fit, and none of them waited. For the latter
+    TensorRT-LLM has steps of one prompt beside those that decode; SGLang takes 82 % of the memory and looks for new
+    requests every 10 steps, of 16 requests and more every 30.
     """
     batch, framework = cells.number("batch", "concurrency") or 1.0, cells.text("framework")
+    is_8_bit = cells.text("gpu").startswith("B200") and cells.text("precision") == "fp8"
+    if workload.latent is None:
+        narrow = is_8_bit and framework.startswith("vllm") and workload.experts is None
+        return {"cache_bytes": 1.0} if narrow else {}
     if framework.startswith("sglang"):
-        return {"admission_steps": 30.0 if batch >= 16.0 else 10.0}
+        narrow = {"cache_bytes": 1.0} if is_8_bit else {}
+        return narrow | {"memory_share": 0.82, "admission_steps": 30.0 if batch >= 16.0 else 10.0}
     return {"chunk": (cells.number("isl") or 1.0) + batch} if framework.startswith("trtllm") else {}
 
 

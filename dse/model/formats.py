@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import IntEnum
+from enum import Enum
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -11,12 +11,11 @@ import jax.numpy as jnp
 from dse.types import Precision, Scalar
 
 
-class Block(IntEnum):
-    """Blocks whose scales matrix units must apply: none, those of OCP MX (32 elements), of NVFP4 (16)."""
+class Block(Enum):
+    """Blocks whose scales matrix units apply: those of OCP MX (32 elements), of NVFP4 (16)."""
 
-    none = 0
-    mx = 1
-    nvfp4 = 2
+    mx = "OCP MX"
+    nvfp4 = "NVFP4"
 
 
 class Recipe(NamedTuple):
@@ -33,7 +32,7 @@ class Recipe(NamedTuple):
         efficiency: share of the peak that products reach, over that of 8-bit and wider ones of the same shape.
         sixteen_bit: share of the layers whose products stay in 16 bits.
         reads: how often a cast reads the 16-bit tensor: twice where a scale for all of it must be known first.
-        block: what its matrix units must be able to scale.
+        block: blocks that matrix units must scale; None where kernels do.
     """
 
     rate: str
@@ -42,7 +41,7 @@ class Recipe(NamedTuple):
     efficiency: float = 1.0
     sixteen_bit: float = 0.0
     reads: float = 1.0
-    block: Block = Block.none
+    block: Block | None = None
 
 
 #: 4-bit products of large GEMMs on B200 reach 0.38 of their peak where block-scaled 8-bit ones reach 0.43 (GEMM tables

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -33,10 +35,10 @@ def multiplies(accelerator: Accelerator, precision: Scalar) -> Scalar:
     Scales of blocks of OCP MX are applied by units that also multiply 4-bit elements (Blackwell, CDNA4), those of
     NVFP4 by some of them; blocks of DeepSeek's fp8 are scaled by kernels on any chip of fp8.
     """
-    block = trait(precision, lambda recipe: float(recipe.block))
-    scales = accelerator.matrix_rate.fp4 > 0.0
-    scaled = (block == float(Block.none)) | (scales & ((block != float(Block.nvfp4)) | (accelerator.nvfp4 > 0.0)))
-    return (matrix_rate(accelerator, precision) > 0.0) & scaled
+    lacks = {Block.mx: accelerator.matrix_rate.fp4 <= 0.0, Block.nvfp4: accelerator.nvfp4 <= 0.0}
+    unscaled = [(precision == float(code)) & lacks[r.block] for code, r in RECIPES.items() if r.block is not None]
+    missing = matrix_rate(accelerator, precision) <= 0.0
+    return jnp.logical_not(functools.reduce(operator.or_, unscaled, missing))
 
 
 def sixteen_bit_rate(accelerator: Accelerator, precision: Scalar) -> Scalar:
