@@ -89,17 +89,25 @@ class Demand(NamedTuple):
     other_energy: Scalar
     active: Scalar = 1.0  # share of the cores' time in which they have work; else their clocks are gated
     host_time: Scalar = 0.0  # what the host takes to launch it: the device waits where that is longer
+    memory_time: Scalar = 0.0  # of other_time, what follows the clock from ``knee`` times the nominal one down
+    knee: Scalar = 0.0
+
+    def time(self, ratio: Scalar) -> Scalar:
+        """Seconds at ``ratio`` times the nominal clock."""
+        starved = self.memory_time * jnp.maximum(self.knee / ratio - 1.0, 0.0)
+        return self.core_time / ratio + self.other_time + starved
 
 
 def busy_power(demand: Demand, ratio: Scalar, power: Power) -> Scalar:
     """Board power in W of a device that repeats this work at ``ratio`` times the nominal clock.
 
     ``uncore + leakage(V) + (a control V^2 f t + E_core V^2 + E_other) / max(t, t_host)`` with
-    ``t = t_core / f + t_other``, ``a`` the share of the cores that are active. What the cores draw
+    ``t = t_core / f + t_other``, and what cores too slow to ask for the bandwidth of the memory add; ``a`` is the share
+    of the cores that are active. What the cores draw
     counts ``1 + cooling`` times. Waits for the host are too short for a limiter to tell them apart.
     """
     volts = voltage(ratio, power)
-    time = jnp.maximum(demand.core_time / ratio + demand.other_time, 1e-12)
+    time = jnp.maximum(demand.time(ratio), 1e-12)
     clocks = demand.active * control_power(ratio, volts, power) * time
     cold = 1.0 + power.cooling
     work = cold * (demand.core_energy * volts * volts + clocks) + demand.other_energy

@@ -15,11 +15,8 @@ from dse.model.serving.batch import Batch
 from dse.model.serving.pass_energy import joules_of, working_share
 from dse.model.serving.step import StepTime, engine_step, of_one_pass
 from dse.model.serving.work import Stage, stage_of
-from dse.model.steps.operating import is_limited, limited_clock, with_accelerator
+from dse.model.steps.operating import SLOW, demanded, is_limited, limited_clock, reading_time, with_accelerator
 from dse.types import Engine, Scalar, Serving
-
-#: Clock over the nominal one at which a step is timed again, to tell what of its time follows the clock.
-_SLOW = 0.5
 
 
 class Running(NamedTuple):
@@ -48,9 +45,10 @@ def at_limit(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batc
     stages = stage.design.mapping.pp
     nominal = step(stage)
     whole = jnp.maximum(nominal.total / stages, 1e-12)  # of one pass
-    core = jnp.clip((step(at(_SLOW)).total / stages - whole) / (1.0 / _SLOW - 1.0), 0.0, whole)
     spent = joules_of(stage, ranks, serving, engine, of_one_pass(batch, stages))
     beside = (1.0 + accelerator.power.memory_cooling) * spent.memory + spent.network
-    demand = Demand(core, whole - core, spent.cores, beside, working_share(nominal, engine))
+    active, reading = working_share(nominal, engine), reading_time(spent.memory, accelerator)
+    joules = Demand(0.0, whole, spent.cores, beside, active, memory_time=reading)
+    demand = demanded(accelerator, whole, step(at(SLOW)).total / stages, joules)
     limited, as_sold, over = limited_clock(accelerator, whole, demand)
     return Running(at(limited / as_sold), limited, over)

@@ -59,13 +59,17 @@ def drawn(
     )
     added = mixed.less(Joules(*(jnp.where(phases.mixed.batch.sequences > 0.0, part, 0.0) for part in decode)))
     devices = tp * pp
-    decoded = _times(decode, devices * phases.decode.passes * phases.decode_steps, decode_share * volts[0] * volts[0])
-    filled = _times(added, devices * phases.mixed.passes * phases.chunks, mixed_share * volts[1] * volts[1])
+    cores = decode_share * volts[0] * volts[0], mixed_share * volts[1] * volts[1]
+    beside = jnp.where(phases.mixed.batch.sequences > 0.0, jnp.minimum(phases.chunks, phases.decode_steps), 0.0)
+    of_decode = cores[0] + beside / jnp.maximum(phases.decode_steps, 1e-12) * (cores[1] - cores[0])
+    decoded = _times(decode, devices * phases.decode.passes * phases.decode_steps, of_decode)
+    filled = _times(added, devices * phases.mixed.passes * phases.chunks, cores[1])
 
     seconds = devices / jnp.maximum(rate * requests.output_tokens, 1e-12)  # of devices
     filling = jnp.minimum(phases.chunks * phases.mixed.time.total * rate * requests.output_tokens, 1.0)
     clocks = [
-        control_power(p.clock.ratio, v, power) * working_share(p.time, engine) for p, v in zip(both, volts, strict=True)
+        share * control_power(p.clock.ratio, v, power) * working_share(p.time, engine)
+        for p, v, share in zip(both, volts, (decode_share, mixed_share), strict=True)
     ]
     leakage = leakage_power(volts[0], power)
     if phases.mixed.clock.stage is not phases.decode.clock.stage:

@@ -12,12 +12,13 @@ from dse.model.layout import Layout
 from dse.model.machine.messages import layer_links, link_energy
 from dse.model.machine.operator_energy import operators_energy
 from dse.model.machine.power import Demand, at_clock, busy_power, clock_ratio, clock_under_limit, power_limit
+from dse.model.machine.rates import byte_time, reciprocal
 from dse.model.steps.layer import LayerTime, launch_time, layer_time
 from dse.model.work.training import TrainingWork
 from dse.types import Accelerator, Design, Scalar
 
-#: Clock over the nominal one at which a layer is timed again, to tell what of its time follows the clock.
-_SLOW = 0.5
+#: Clock over the nominal one at which work is timed again, to tell what of its time follows the clock.
+SLOW = 0.5
 #: Clock over the nominal one up to which chips run; what is above it is rounding.
 HIGHEST_CLOCK = 1.0 + 1e-5
 
@@ -48,6 +49,28 @@ def is_limited(accelerator: Accelerator) -> bool:
     return accelerator.power.limit is not None or accelerator.chip is not None or accelerator.board is not None
 
 
+def demanded(accelerator: Accelerator, whole: Scalar, slow: Scalar, spent: Demand) -> Demand:
+    """What a device repeats, by what of it follows the clock of the cores.
+
+    Args:
+        accelerator: at its nominal clock.
+        whole: seconds of the work at that clock.
+        slow: the same at :data:`SLOW` times it.
+        spent: joules, and whatever else is known; of its seconds that of the memory at most.
+    """
+    knee = accelerator.memory.bandwidth * reciprocal(accelerator.power.feed)
+    memory = jnp.minimum(spent.memory_time, whole)
+    starved = memory * jnp.maximum(knee / SLOW - 1.0, 0.0)
+    core = jnp.clip((slow - whole - starved) / (1.0 / SLOW - 1.0), 0.0, whole)
+    other = whole - core
+    return spent._replace(core_time=core, other_time=other, memory_time=jnp.minimum(memory, other), knee=knee)
+
+
+def reading_time(joules: Scalar, accelerator: Accelerator) -> Scalar:
+    """Seconds that device memory takes for what it spends so many joules on."""
+    return joules / jnp.maximum(accelerator.power.memory_energy, 1e-18) * byte_time(accelerator)
+
+
 def limited_clock(accelerator: Accelerator, whole: Scalar, nominal: Demand) -> Solved:
     """The clock at which the device repeats some work under its limit.
 
@@ -64,7 +87,7 @@ def limited_clock(accelerator: Accelerator, whole: Scalar, nominal: Demand) -> S
     wanted, generated = clock_ratio(power), accelerator.chip is not None
     as_sold: Scalar = jnp.ones_like(whole)
     if power.limit is not None and not generated:
-        measured = nominal._replace(core_time=jnp.zeros_like(whole), other_time=whole)
+        measured = nominal._replace(core_time=jnp.zeros_like(whole), other_time=whole, memory_time=0.0)
         bought = clock_under_limit(measured, power.tdp, as_sold, power)
         as_sold = bought if accelerator.board is None else jnp.where(accelerator.board.holds_clock > 0.0, 1.0, bought)
     demand = nominal._replace(core_time=nominal.core_time * as_sold)
@@ -97,12 +120,12 @@ def operate(design: Design, layout: Layout, work: TrainingWork) -> Operating:
     one = layer(1.0)
     whole = jnp.maximum(one.total, 1e-12)
     active = one.working(power.polling) / whole
-    core = jnp.clip((layer(_SLOW).total - whole) / (1.0 / _SLOW - 1.0), 0.0, whole)
     energy = operators_energy(work.layer, design, layout)
     links = layer_links(link_energy(work.messages, design.system, layout), layout)
     other = (1.0 + power.memory_cooling) * energy.memory + links
-    host = launch_time(design, layout)
-    demand = Demand(core, whole - core, energy.cores, other, active, host)
+    reading = reading_time(energy.memory, accelerator)
+    spent = Demand(0.0, whole, energy.cores, other, active, launch_time(design, layout), reading)
+    demand = demanded(accelerator, whole, layer(SLOW).total, spent)
     limited, as_sold, over = limited_clock(accelerator, whole, demand)
     slower = with_accelerator(design, at_clock(accelerator, limited / as_sold))
     return Operating(slower, limited, above | over)

@@ -325,7 +325,7 @@ def test_a_longer_chunk_takes_memory():
 
 @pytest.mark.parametrize(
     ("workload", "mapping", "most", "with_energy"),
-    [("llama-3-70b", dict(tp=8), 2_965, 3_600), ("deepseek-v3", dict(tp=8, ep=8), 5_145, 6_235)],
+    [("llama-3-70b", dict(tp=8), 2_965, 3_610), ("deepseek-v3", dict(tp=8, ep=8), 5_145, 6_235)],
 )
 def test_the_program_stays_small(workload, mapping, most, with_energy):
     """As sweeps have it, without energy, money and carbon unless they are asked for.
@@ -398,6 +398,17 @@ def test_a_power_limit_slows_prompts_before_it_slows_decoding():
     own = found.time_per_output_token - found.time_per_output_token_prefill
     assert found.time_to_first_token_prefill[4] > 1.01 * found.time_to_first_token_prefill[5]
     assert own[4] == pytest.approx(own[5], rel=5e-3) and own[1] > 1.05 * own[5]
+
+
+@pytest.mark.parametrize("chip", ["a100", "h100", "mi300x"])
+def test_a_deep_limit_is_used_up(chip):
+    """Below the clock at which cores ask for less than the memory has, time grows faster, and so power falls faster."""
+    stated = dict(tp=8, concurrency=16, prompt_tokens=2048, output_tokens=512)
+    sold = dse.design("llama-3-70b", chip, **stated).system.accelerator.power.tdp
+    for share in (0.36, 0.4, 0.6):
+        found = served(dse.design("llama-3-70b", chip, **stated, **{"power.limit": share * sold}))
+        assert float(found.decode_power) == pytest.approx(share * sold, rel=0.02)
+        assert float(found.device_power) < 1.01 * share * sold
     assert [int(reason) for reason in found.infeasible_reason] == [Infeasible.power, 0, 0, 0, 0, 0]
 
 
