@@ -406,7 +406,7 @@ def test_a_deep_limit_is_used_up(chip):
     stated = dict(tp=8, concurrency=16, prompt_tokens=2048, output_tokens=512)
     sold = dse.design("llama-3-70b", chip, **stated).system.accelerator.power.tdp
     for share in (0.36, 0.4, 0.6):
-        found = served(dse.design("llama-3-70b", chip, **stated, **{"power.limit": share * sold}))
+        found = dse.serve(dse.design("llama-3-70b", chip, **stated, **{"power.limit": share * sold}))
         assert float(found.decode_power) == pytest.approx(share * sold, rel=0.02)
         assert float(found.device_power) < 1.01 * share * sold
     assert [int(reason) for reason in found.infeasible_reason] == [Infeasible.power, 0, 0, 0, 0, 0]
