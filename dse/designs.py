@@ -124,6 +124,8 @@ LEAVES_OF_SERVING = tuple(f"{path}." for path in OF_SERVING)
 
 #: What the accelerator is made of and sold at, as the catalogue knows it.
 MADE = "system.accelerator.made"
+#: The power limit as sold, under which times were measured: they do not follow it.
+LIMIT_AS_SOLD = "system.accelerator.power.tdp"
 
 #: Records of what a design costs and emits; the defaults of each hold where it is absent.
 OF_MONEY: dict[str, type] = {

@@ -15,7 +15,7 @@ from dse.model.accounts.feasibility import bits_of
 from dse.model.choice import divides
 from dse.model.machine import technology
 from dse.model.machine.power import at_clock, clock_ratio
-from dse.model.machine.rates import multiplies
+from dse.model.machine.rates import unsupported
 from dse.model.money.account import a_million, account, over
 from dse.model.serving.bounds import PhaseBounds, phase_bounds, token_bounds
 from dse.model.serving.energy import drawn
@@ -162,7 +162,7 @@ def _reason(
         ),
         Infeasible.device_count_mismatch: m.tp * m.pp * m.dp != system.n_devices,
         Infeasible.network_too_small: system.n_devices > jnp.maximum(system.scale_up.domain, system.scale_out.domain),
-        Infeasible.precision_unsupported: ~multiplies(system.accelerator, m.precision),
+        Infeasible.precision_unsupported: unsupported(system.accelerator, m.precision),
         Infeasible.power: (clock_ratio(system.accelerator.power) > HIGHEST_CLOCK) | over,
         Infeasible.latency: late | slow,
     }  # fmt: skip

@@ -185,11 +185,11 @@ def _accelerator_defaults(entry: Entry, folder: Folder) -> dict[str, Sourced]:
 
 def _device(entry: Entry, family: dict[str, Sourced]) -> dict[str, Sourced]:
     """What a kernel family says of a device of stated rates."""
-    rates = {f: s.value for f, s in entry.values.items() if f.startswith("matrix_rate.")}
-    matrix = max(rates.get("matrix_rate.bf16", 0.0), rates.get("matrix_rate.fp16", 0.0)) or max(rates.values())
+    matrix = _matrix_rate(entry.values)
     device = {f.removeprefix("device."): s for f, s in family.items() if f.startswith("device.")}
     share = device.pop("vector_share")
-    del device["tdp"], device["clock"]  # of its power
+    device.pop("tdp", None)  # of its power, as is its clock
+    del device["clock"]
     vector = dataclasses.replace(share, value=share.value * matrix, units="FLOP/s", text=f"{share.text} x matrix rate")
     return {"vector_rate": vector} | device
 
@@ -206,7 +206,7 @@ def _power_defaults(entry: Entry, family: dict[str, Sourced]) -> dict[str, Sourc
     Cores can ask for the bandwidth of their cache.
     """
     own = entry.values
-    tdp = own.get("tdp", family["device.tdp"])
+    tdp = own.get("tdp") or own.get("chip.power_budget") or family.get("device.tdp") or _full_power(own, family)
     clock = own.get("power.nominal_clock", own.get("boost_clock", family["device.clock"]))
     found = {f: s for f, s in family.items() if f.startswith("power.")}
     for name in AT_REST:
@@ -217,6 +217,25 @@ def _power_defaults(entry: Entry, family: dict[str, Sourced]) -> dict[str, Sourc
     if "cache_bandwidth" in own:
         found["power.feed"] = own["cache_bandwidth"]
     return found | {"power.tdp": tdp, "power.nominal_clock": clock, "power.clock": clock}
+
+
+def _full_power(own: dict[str, Sourced], family: dict[str, Sourced]) -> Sourced:
+    """What matrix units and memory draw at their full rates: the power limit of an accelerator that states none.
+
+    Those of A100, H100, H200, B200, L40S, V100 and TPU v4 are sold with 0.86 to 1.15 times as much.
+    """
+    stated = family | own
+    energies = {name: about["default"] for name, about in leaves(types.Power).items() if name.endswith("_energy")}
+    energies |= {name: stated[f"power.{name}"].value for name in energies if f"power.{name}" in stated}
+    joules = energies["matrix_energy"] * _matrix_rate(own)
+    joules += energies["memory_energy"] * stated["memory.bandwidth"].value
+    return Sourced(joules, "W", f"{joules:.4g} W", "default: its matrix units and memory at their full rates", "estimate")
+
+
+def _matrix_rate(own: dict[str, Sourced]) -> float:
+    """The 16-bit matrix rate of a device, else its fastest."""
+    rates = {f: s.value for f, s in own.items() if f.startswith("matrix_rate.")}
+    return max(rates.get("matrix_rate.bf16", 0.0), rates.get("matrix_rate.fp16", 0.0)) or max(rates.values())
 
 
 def _kernels(slug: str, folder: Folder, within: tuple[str, ...] = ()) -> dict[str, Sourced]:
@@ -236,7 +255,7 @@ def _kernels(slug: str, folder: Folder, within: tuple[str, ...] = ()) -> dict[st
 def _complete(entry: Entry) -> dict[str, Sourced]:
     """Values of a kernels file that names no family; InputError for one without a leaf that it must have."""
     needed = list(leaves(types.Kernels))
-    needed += [f"device.{name}" for name in ("vector_share", "cores", "cache", "tdp", "clock")]
+    needed += [f"device.{name}" for name in ("vector_share", "cores", "cache", "clock")]
     needed += [f"power.{name}_share" for name in AT_REST]
     for name in needed:
         if name not in entry.values:

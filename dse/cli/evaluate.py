@@ -90,7 +90,7 @@ def evaluate(
     if fewer := _stacks_built(made):
         show.note(fewer)
     outside = _outside(made, stack, system, explained)
-    cautions = _cautions(made, workload, stack, explained, study)
+    cautions = _cautions(made, workload, stack, explained, study) + _of_limit(made, system, settings or [])
     bounds = _bounds(made, stack, explained, study) if uncertainty else {}
     if as_json:
         made_up = (made_up_price(explained.metrics, made), made_up_carbon(explained.metrics, made))
@@ -155,6 +155,21 @@ def _cautions(made: Design, workload: str, software: str, explained: Explanation
     engines = without_engine([software]) if study.name == "serving" else ""
     context = beyond_context(workload, lookup_of(made, explained.metrics))
     return [told for told in (context, engines, _unfilled(made)) if told]
+
+
+def _of_limit(design: Design, system: str, settings: list[str]) -> list[str]:
+    """That nobody states the power limit of an accelerator, or that another one stands here under which times stay."""
+    from dse import catalog
+    from dse.calibrated import accelerator_of
+    from dse.designs import LIMIT_AS_SOLD, leaf_path
+
+    if LIMIT_AS_SOLD in map(leaf_path, _settings(settings)):
+        return ["power.tdp is the limit under which times were measured: they stay as they are; power.limit sets one"]
+    slug = accelerator_of(system)
+    if not slug or {"tdp", "chip.node"} & set(catalog.entry("accelerator", slug).values):
+        return []
+    watts = f"{float(design.system.accelerator.power.tdp):,.0f} W"
+    return [f"power limit of {slug}: {watts}, matrix units and memory at their full rates; nobody states it (physical.tdp does)"]
 
 
 def _stacks_built(design: Design) -> str:
@@ -317,12 +332,12 @@ def _print(explained: Explanation, bounds: dict[str, Interval], made: Design, st
 
 def _precisions(made: Design) -> list[str]:
     """Precisions that the matrix units of a design's accelerator multiply."""
-    from dse.model.machine.rates import multiplies
+    from dse.model.machine.rates import unsupported
     from dse.model.machine.technology import generated
     from dse.types import Precision, choice_name
 
     accelerator = generated(made).system.accelerator
-    return [choice_name(one) for one in Precision if multiplies(accelerator, float(one))]
+    return [choice_name(one) for one in Precision if not unsupported(accelerator, float(one))]
 
 
 def _print_total(out: Console, explained: Explanation, total: str, parts: list[Share], study: Study) -> None:

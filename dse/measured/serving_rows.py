@@ -177,11 +177,10 @@ def _of_inferencex(cells: Cells, workload: Workload) -> dict[str, float]:
     """
     batch, framework = cells.number("batch", "concurrency") or 1.0, cells.text("framework")
     is_8_bit = cells.text("gpu").startswith("B200") and cells.text("precision") == "fp8"
+    narrow = {"cache_bytes": 1.0} if is_8_bit else {}
     if workload.latent is None:
-        narrow = is_8_bit and framework.startswith("vllm") and workload.experts is None
-        return {"cache_bytes": 1.0} if narrow else {}
+        return narrow if framework.startswith("vllm") and workload.experts is None else {}
     if framework.startswith("sglang"):
-        narrow = {"cache_bytes": 1.0} if is_8_bit else {}
         return narrow | {"memory_share": 0.82, "admission_steps": 30.0 if batch >= 16.0 else 10.0}
     return {"chunk": (cells.number("isl") or 1.0) + batch} if framework.startswith("trtllm") else {}
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dse import catalog
-from dse.designs import known_leaves, leaf_path, leaf_value, path_endings, told_reading
+from dse.designs import LIMIT_AS_SOLD, known_leaves, leaf_path, leaf_value, path_endings, told_reading
 from dse.errors import InputError, unknown_name
 from dse.types import choice_name
 
@@ -54,11 +54,17 @@ def find_leaf(name: str, where: str, others: Iterable[str], what: str, kind: str
     ``kind`` is what ``dse list`` calls all that may stand there.
     """
     try:
-        return leaf_path(name, where)
+        path = leaf_path(name, where)
     except InputError as error:
         if name in _endings():  # ambiguous: the message says how to tell them apart
             raise
         raise unknown_name(error.where, name, {*others, *_endings()}, what, f"dse list {kind}") from None
+    if path == LIMIT_AS_SOLD:
+        raise InputError(
+            where, f"{name}, the limit under which times were measured", "power.limit, under which a board runs slower",
+            "name power.limit; what a new accelerator is sold with stands in its file (physical.tdp)",
+        )  # fmt: skip
+    return path
 
 
 @functools.cache

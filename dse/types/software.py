@@ -121,6 +121,10 @@ class Software:
         "", "s", "device time of a layer's forward in kernels that the operators leave out", default=0.0
     )
     host_time: Scalar = metadata("", "s", "host time to launch one layer's forward for one micro-batch")
+    update_overlap: Scalar = metadata(
+        "", "1", "share of the traffic of offloaded optimiser state that hides behind the last backward: 0 where the "
+        "update waits for the norm of all gradients (clipping)", default=0.0, bounds=SHARE,
+    )  # fmt: skip
     step_overhead: Scalar = metadata("", "s", "host time a step that nothing hides (data, logging, clipping)")
     tp_overlap: Scalar = metadata("", "1", "share of tp messages inside a domain that overlap can hide", bounds=SHARE)
     tp_overlap_across: Scalar = metadata(

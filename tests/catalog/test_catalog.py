@@ -540,3 +540,20 @@ def test_a_board_of_less_power_is_the_same_chip_under_a_limit():
 
 def test_every_link_has_its_energy():
     assert catalog.network("nvlink-4").energy == pytest.approx(40e-12)
+
+
+@pytest.mark.parametrize("slug", [
+    "v100-sxm-16gb", "a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb", "l40s", "tpu-v4",
+])  # fmt: skip
+def test_a_power_limit_that_nobody_states_is_about_what_chips_are_sold_with(slug, tmp_path):
+    (tmp_path / "accelerators").mkdir()
+    text = (catalog.catalog_root() / "accelerators" / f"{slug}.toml").read_text(encoding="utf-8")
+    kept = [line for line in text.splitlines() if not line.startswith("tdp")]
+    (tmp_path / "accelerators" / "unstated.toml").write_text("\n".join(kept).replace("aliases", "#"), encoding="utf-8")
+    unstated, sold = catalog.accelerator("unstated", folder=tmp_path).power, catalog.accelerator(slug).power
+    assert sold.tdp / unstated.tdp == pytest.approx(1.0, abs=0.16)
+
+
+def test_every_accelerator_states_its_power_limit_or_its_budget():
+    entries = [catalog.entry("accelerator", slug) for slug in catalog.names("accelerator")]
+    assert not [one.path.name for one in entries if not {"tdp", "chip.power_budget"} & set(one.values)]

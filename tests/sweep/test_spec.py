@@ -177,3 +177,9 @@ def test_numbers_without_their_unit_are_told_how_they_were_read():
         "memory.capacity = 9e+09 has no unit: read as 9e+09 B",
     )
     assert sweep('memory.bandwidth = ["1 TB/s"]\noverlap_dp = [true]\nrecompute = [1]').notes == ()
+
+
+def test_the_limit_as_sold_is_no_axis():
+    """Times were measured under it and do not follow it: a lower one would be energy for nothing."""
+    with pytest.raises(InputError, match=re.escape("power.limit")):
+        plan(sweep('power.tdp = ["300 W", "700 W"]'))

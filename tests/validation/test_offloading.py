@@ -108,4 +108,18 @@ def test_a_trillion_parameters_on_drives():
     )  # fmt: skip
     found = metrics_of(made)
     assert int(found.infeasible_reason) & ~Infeasible.heads_not_divisible == 0
-    assert float(found.model_flops) / float(found.step_time) > 25e15
+    assert float(found.model_flops) / float(found.step_time) == pytest.approx(25e15, rel=0.03)
+
+
+@pytest.mark.parametrize("overlap", [0.0, 0.25, 1.0])
+def test_an_update_that_waits_for_all_gradients_pays_for_its_state(overlap):
+    """Clipping needs the norm of all gradients: state then crosses the link both ways at once after the backward."""
+    asked = dict(tp=8, dp=8, zero_stage=1, recompute="full", global_batch=8, update_overlap=overlap)
+    kept, off = (
+        metrics_of(dse.design("llama-3-70b", "eos", n_devices=64, offload_optimizer=share, any_option=True, **asked))
+        for share in (0.0, 1.0)
+    )
+    state = float(kept.peak_memory_optimizer)
+    link = dse.design("llama-3-70b", "eos", tp=8).system.host.bandwidth
+    exposed = (1.0 - overlap) * state / link
+    assert float(off.step_time - kept.step_time) == pytest.approx(exposed, rel=0.02, abs=1e-3)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from dse.model import capabilities, divisibility, links
 from dse.model.choice import divides
 from dse.model.layout import Layout, splits_sequence
-from dse.model.machine.rates import multiplies
+from dse.model.machine.rates import unsupported
 from dse.model.machine.technology import overspent
 from dse.model.work import offload
 from dse.types import Design, HostTiers, Infeasible, Recompute, Scalar
@@ -68,7 +68,7 @@ def infeasible_reason(
         **{reason: ~kept for reason, kept in fits.items()},
         Infeasible.device_count_mismatch: layout.devices != system.n_devices,
         Infeasible.network_too_small: too_small,
-        Infeasible.precision_unsupported: ~multiplies(system.accelerator, m.precision),
+        Infeasible.precision_unsupported: unsupported(system.accelerator, m.precision),
         Infeasible.host_memory: host_memory > system.host.capacity,
         Infeasible.offload_too_few_layers: offload.anything(m)
         & (w.n_layers < (offload.BUFFERED_LAYERS + 1.0) * m.pp),

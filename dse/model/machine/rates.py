@@ -29,8 +29,8 @@ def matrix_rate(accelerator: Accelerator, precision: Scalar) -> Scalar:
     return choose(precision, by_code)
 
 
-def multiplies(accelerator: Accelerator, precision: Scalar) -> Scalar:
-    """Whether the matrix units multiply operands of ``precision``, and scale them where its blocks ask for that.
+def unsupported(accelerator: Accelerator, precision: Scalar) -> Scalar:
+    """Whether matrix units do not multiply operands of ``precision``, or do not scale them where its blocks ask for that.
 
     Scales of blocks of OCP MX are applied by units that also multiply 4-bit elements (Blackwell, CDNA4), those of
     NVFP4 by some of them; blocks of DeepSeek's fp8 are scaled by kernels on any chip of fp8.
@@ -38,7 +38,7 @@ def multiplies(accelerator: Accelerator, precision: Scalar) -> Scalar:
     lacks = {Block.mx: accelerator.matrix_rate.fp4 <= 0.0, Block.nvfp4: accelerator.nvfp4 <= 0.0}
     unscaled = [(precision == float(code)) & lacks[r.block] for code, r in RECIPES.items() if r.block is not None]
     missing = matrix_rate(accelerator, precision) <= 0.0
-    return jnp.logical_not(functools.reduce(operator.or_, unscaled, missing))
+    return functools.reduce(operator.or_, unscaled, missing)
 
 
 def sixteen_bit_rate(accelerator: Accelerator, precision: Scalar) -> Scalar:

@@ -18,23 +18,26 @@ class Transfers(NamedTuple):
 
     forward: Scalar
     backward: Scalar
-    last_backward: Scalar  # of a step's last micro-batch: the optimiser's update too
+    last_backward: Scalar  # of a step's last micro-batch: with what of the optimiser's update hides behind it
+    update: Scalar  # what of the update does not
 
 
-def transfers(layer: OnHost, host: MemoryTier) -> Transfers:
+def transfers(layer: OnHost, host: MemoryTier, overlap: Scalar) -> Transfers:
     """A full-duplex link: weights come in while activations go out; the backward needs both in.
 
-    Optimiser state comes in and goes out at once, beside the last backward, which finishes the gradients.
+    Optimiser state comes in and goes out at once: an ``overlap`` of it beside the last backward, layer by layer as its
+    gradients are there, and the rest after it, where the update waits for the norm of all gradients.
     """
     backward = layer.weights + layer.activations
     return Transfers(
         forward=jnp.maximum(layer.weights, layer.activations) / host.bandwidth,
         backward=backward / host.bandwidth,
-        last_backward=(backward + layer.optimizer) / host.bandwidth,
+        last_backward=(backward + overlap * layer.optimizer) / host.bandwidth,
+        update=(1.0 - overlap) * layer.optimizer / host.bandwidth,
     )
 
 
-def through_tiers(moved: Transfers, layer: Beyond, tiers: HostTiers, host: MemoryTier) -> Transfers:
+def through_tiers(moved: Transfers, layer: Beyond, tiers: HostTiers, host: MemoryTier, overlap: Scalar) -> Transfers:
     """The same where a part goes on to storage, which is read and written in turn while the link is in use.
 
     Each pass takes the longer of link and storage (ZeRO-Infinity: Rajbhandari et al. 2021, section 6.2). Optimiser
@@ -43,13 +46,16 @@ def through_tiers(moved: Transfers, layer: Beyond, tiers: HostTiers, host: Memor
     """
     reads, writes = 1.0 / tiers.storage_read, 1.0 / tiers.storage_write
     backward = (layer.weights + layer.activations) * reads
-    on_link = moved.last_backward + (layer.update_bytes - layer.stays) / host.bandwidth
+    added = (layer.update_bytes - layer.stays) / host.bandwidth
+    stored = layer.optimizer * (reads + writes)
     return Transfers(
         forward=jnp.maximum(moved.forward, layer.weights * reads + layer.activations * writes),
         backward=jnp.maximum(jnp.maximum(moved.backward, backward), layer.gradients / host.bandwidth),
         last_backward=jnp.maximum(
-            jnp.maximum(on_link, backward + layer.optimizer * (reads + writes)), layer.gradients / host.bandwidth
+            jnp.maximum(moved.last_backward + overlap * added, backward + overlap * stored),
+            layer.gradients / host.bandwidth,
         ),
+        update=jnp.maximum(moved.update + (1.0 - overlap) * added, (1.0 - overlap) * stored),
     )
 
 

@@ -140,11 +140,11 @@ def _run_layer(
     if sent_again is not None:
         again, exposed_tensor = again + sent_again, exposed_tensor + sent_again
     backward_pass = passes.backward + recompute + tensor.backward + context.backward + again
-    moved = offload.transfers(work.on_host, design.system.host)
+    moved = offload.transfers(work.on_host, design.system.host, software.update_overlap)
     host_update: Scalar = 0.0
     if work.beyond is not None:
         tiers = design.system.host_tiers or HostTiers()
-        moved = offload.through_tiers(moved, work.beyond, tiers, design.system.host)
+        moved = offload.through_tiers(moved, work.beyond, tiers, design.system.host, software.update_overlap)
         host_update = work.beyond.updated / tiers.update_rate
     exposed_backward = trained * offload.exposed(moved.backward, backward_pass, passes.memory_backward)
     # The last backward may hide transfers in the wait for the host too.
@@ -153,6 +153,7 @@ def _run_layer(
     update = offload.exposed(moved.last_backward, last_pass, passes.memory_backward) - offload.exposed(
         moved.backward, last_pass, passes.memory_backward
     )
+    update = update + moved.update
     if work.beyond is not None:  # both at once: the device its share, the host its own, after the last gradients
         update = jnp.maximum(update, host_update)
     exposed_forward = offload.exposed(moved.forward, forward_pass, passes.memory_forward)
