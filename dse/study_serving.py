@@ -95,7 +95,7 @@ def _far_need(design: Design) -> Scalar:
     if spill is None:
         return 0.0
     stage, serving = stage_of(generated(design)), design.mapping.serving or Serving()
-    held = spill.far_weights * weight_bytes(stage.design, stage.layout, serving.expert_bytes)
+    held = spill.far_weights * weight_bytes(stage.design, stage.layout, serving)
     return held / _far_tier(design).capacity
 
 

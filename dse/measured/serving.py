@@ -188,7 +188,7 @@ def bytes_over_bandwidth(design: Design, metric: str) -> float:
     assert requests is not None and serving is not None
     context = requests.prompt_tokens + 0.5 * requests.output_tokens
     a_sequence = stage.layout.layers * cache_bytes(stage.design, serving, context)
-    held = float(weight_bytes(stage.design, stage.layout, serving.expert_bytes))
+    held = float(weight_bytes(stage.design, stage.layout, serving))
     second = float(mapping.pp / design.system.accelerator.memory.bandwidth)  # of a byte on each device
     weights, cache = second * held, second * float(a_sequence)
     sequences = float(requests.concurrency / mapping.dp)

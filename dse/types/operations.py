@@ -66,10 +66,11 @@ class Element(NamedTuple):
     gradient: Scalar  # accumulated weight gradients
     cache: Scalar  # bytes of the last on-chip cache
     reads: Scalar = 1.0  # of an activation, by its cast to a matrix operand
+    weight: Scalar | None = None  # weights where they are narrower than they are multiplied
 
     def sixteen_bit(self) -> Element:
         """The same for operators that a narrower recipe leaves in 16 bits (attention core, head)."""
-        return self._replace(operand=self.activation)
+        return self._replace(operand=self.activation, weight=None)
 
 
 class Reach(NamedTuple):

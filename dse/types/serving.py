@@ -46,9 +46,11 @@ class Serving:
         "", "1", "engine steps from one look at new requests to the next", default=1.0, bounds=COUNT
     )
     cache_bytes: Scalar = metadata("", "B", "bytes of one cached key or value", default=2.0, bounds=POSITIVE)
-    expert_bytes: Scalar = metadata(
-        "", "B", "bytes of one weight of an expert, 0 as the precision has it", default=0.0
-    )
+    weight_bytes: Scalar = metadata(
+        "", "B", "bytes of one weight of a layer that is kept narrower than it is multiplied (W4A16: 0.53 B with bf16), "
+        "0 as the precision has it", default=0.0,
+    )  # fmt: skip
+    expert_bytes: Scalar = metadata("", "B", "the same of one weight of an expert, 0 as other weights", default=0.0)
     paged: Scalar = metadata(
         "", "1", "1 when the cache grows with an answer, 0 when all of it is reserved", default=1.0, bounds=YES_OR_NO
     )

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from dse.model.formats import operand_bytes
 from dse.model.layout import Layout
-from dse.model.serving.work import Stage, cache_bytes
+from dse.model.serving.work import Stage, cache_bytes, kept_bytes
 from dse.model.work.parameters import head_parameters, stage_expert_parameters, stage_parameters
 from dse.types import Design, Engine, FarMemory, Requests, Scalar, Serving, Spill, System
 
@@ -31,7 +31,7 @@ def room(stage: Stage, requests: Requests, serving: Serving, engine: Engine) -> 
     grows.
     """
     design, layout = stage.design, stage.layout
-    weights = weight_bytes(design, layout, serving.expert_bytes)
+    weights = weight_bytes(design, layout, serving)
     answer = requests.output_tokens * jnp.where(serving.paged > 0.0, 0.5, 1.0)
     a_sequence = layout.layers * cache_bytes(design, serving, requests.prompt_tokens + answer)
     runtime = engine.runtime_memory + more_activations(stage, serving, engine)
@@ -78,10 +78,10 @@ def far_tier(system: System) -> FarMemory:
     return system.far or FarMemory(capacity=system.host.capacity, bandwidth=system.host.bandwidth)
 
 
-def weight_bytes(design: Design, layout: Layout, expert_bytes: Scalar = 0.0) -> Scalar:
+def weight_bytes(design: Design, layout: Layout, serving: Serving) -> Scalar:
     """Bytes of the weights on the device that holds most: matrices as the recipe has them, the ends in 16.
 
-    Weights of experts are in a format of their own where they have one. A stage of its own holds embedding and head;
+    Weights, and those of experts, are in a format of their own where they have one. A stage of its own holds embedding and head;
     where there is one stage, it holds both.
     """
     w = design.workload
@@ -89,6 +89,6 @@ def weight_bytes(design: Design, layout: Layout, expert_bytes: Scalar = 0.0) -> 
     ends = head_parameters(w, design.mapping.tp) * jnp.where(
         design.mapping.pp > 1.0, 1.0, 2.0 - w.tied_embeddings
     )
-    experts = jnp.where(expert_bytes > 0.0, expert_bytes, narrow) * stage_expert_parameters(design, layout)
-    others = narrow * jnp.maximum(stage_parameters(design, layout) - ends, 0.0)
+    experts = kept_bytes(serving, narrow, True) * stage_expert_parameters(design, layout)
+    others = kept_bytes(serving, narrow, False) * jnp.maximum(stage_parameters(design, layout) - ends, 0.0)
     return others + experts + jnp.maximum(narrow, 2.0) * ends

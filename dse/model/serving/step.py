@@ -98,7 +98,7 @@ def with_far(stage: Stage, serving: Serving, batch: Batch, alone: StepTime) -> S
     is_near = tier.near_bandwidth > 0.0
     rate = jnp.where(is_near, tier.near_bandwidth, tier.bandwidth)
     attention = alone.attention * (1.0 - jnp.where(is_near, spill.far_cache, 0.0))
-    weights = spill.far_weights * weight_bytes(design, stage.layout, serving.expert_bytes) / tier.bandwidth
+    weights = spill.far_weights * weight_bytes(design, stage.layout, serving) / tier.bandwidth
     cache = spill.far_cache * held / rate
     longer = jnp.maximum(weights + cache - alone.matrix - attention, 0.0)
     of_cache = cache / jnp.maximum(weights + cache, 1e-12)
@@ -112,7 +112,7 @@ def read_again(stage: Stage, serving: Serving) -> Scalar:
     nano = stage.design.mapping.nano
     if nano is None:
         return 0.0
-    return (nano.nano_batches - 1.0) * weight_bytes(stage.design, stage.layout, serving.expert_bytes)
+    return (nano.nano_batches - 1.0) * weight_bytes(stage.design, stage.layout, serving)
 
 
 def overlapped_step(

@@ -159,10 +159,12 @@ def step_work(stage: Stage, ranks: Scalar, serving: Serving, batch: Batch, rerea
     forward = stage.design
     layout = with_experts_met(stage.layout, forward, batch, ranks)
     core = attention_operators(forward, serving, layout, batch, rereads)
+    recipe = stage.rates.operand_bytes
+    layout = layout._replace(element=layout.element._replace(weight=kept_bytes(serving, recipe, False)))
     dense = tuple(in_hybrid(layer_operators(forward, layout, core), forward, layout, batch))
     return StepWork(
         layer=dense if layout.experts is None else tuple(
-            of_format(o, serving.expert_bytes, stage.rates.operand_bytes)
+            of_format(o, serving, recipe)
             for o in in_hybrid(expert_layer_operators(forward, layout, core), forward, layout, batch)
         ),
         dense_layer=dense,
@@ -180,8 +182,8 @@ def dense_layers(stage: Stage) -> Scalar:
     return first + experts.dense_share * (layers - first)
 
 
-def of_format(operator: Operator, weight: Scalar, recipe: Scalar) -> Operator:
-    """The operator with weights of the experts read in a format of their own, where they have one.
+def of_format(operator: Operator, serving: Serving, recipe: Scalar) -> Operator:
+    """The operator with weights of experts read in a format of their own, where they have one.
 
     Checkpoints in 4 bits quantise experts only, and compute in the recipe's format (MXFP4 on Hopper: in bf16).
     """
@@ -189,8 +191,17 @@ def of_format(operator: Operator, weight: Scalar, recipe: Scalar) -> Operator:
         return operator
     work = operator.forward
     weights = work.batch * work.columns * work.depth
-    less = jnp.where(weight > 0.0, recipe - weight, 0.0) * weights
+    less = (kept_bytes(serving, recipe, False) - kept_bytes(serving, recipe, True)) * weights
     return operator._replace(forward=work._replace(bytes=work.bytes - less))
+
+
+def kept_bytes(serving: Serving, recipe: Scalar, of_expert: bool) -> Scalar:
+    """Bytes of one weight of a matrix, of an expert or of another, where the recipe has ``recipe`` bytes.
+
+    Kernels multiply narrower weights in the recipe's format (W4A16: AWQ, Lin et al. 2024; GPTQ, Frantar et al. 2023).
+    """
+    others = jnp.where(serving.weight_bytes > 0.0, serving.weight_bytes, recipe)
+    return jnp.where(serving.expert_bytes > 0.0, serving.expert_bytes, others) if of_expert else others
 
 
 def head_operator(design: Design, layout: Layout, batch: Batch) -> Operator:

@@ -36,11 +36,15 @@ RESIDUAL = Flops(2.0, 1.0 + 2.0)  # dropout and sum; their gradients
 def matmul_work(rows: Scalar, columns: Scalar, depth: Scalar, batch: Scalar, element: Element) -> Work:
     """Work of ``batch`` products C[rows, columns] = A[rows, depth] B[depth, columns].
 
-    Traffic is the larger of touching each matrix once and the I/O lower bound
+    B are weights where these have bytes of their own. Traffic is the larger of touching each matrix once and the I/O lower bound
     ``2 m n k / sqrt(S)`` elements for an on-chip memory of S elements (Hong & Kung 1981).
     """
     products = batch * rows * columns * depth
-    once = batch * (element.operand * (rows + columns) * depth + element.activation * rows * columns)
+    if element.weight is None:
+        read = element.operand * (rows + columns)
+    else:
+        read = element.operand * rows + element.weight * columns
+    once = batch * (read * depth + element.activation * rows * columns)
     bound = 2.0 * products * element.operand * jnp.sqrt(element.operand / element.cache)
     return Work(2.0 * products, jnp.maximum(once, bound), rows, columns, depth, batch)
 

@@ -57,7 +57,7 @@ def test_a_token_takes_no_less_than_reading_the_weights():
     for tp, precision in itertools.product((1, 8), ("bf16", "fp8")):
         design = dse.design("llama-3-8b", "h100-sxm-80gb", "megatron-core", any_option=True, tp=tp, precision=precision)
         stage = stage_of(design)
-        read = float(weight_bytes(stage.design, stage.layout)) * 0.85  # the embedding is looked up
+        read = float(weight_bytes(stage.design, stage.layout, Serving())) * 0.85  # the embedding is looked up
         found = float(served(design).time_per_output_token)
         assert found > read / design.system.accelerator.memory.bandwidth
 
