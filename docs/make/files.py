@@ -197,6 +197,7 @@ MEANINGS = {
     "spills": "whether activations that do not fit go to the host",
     "selective": "what the stack calls selective recompute",
     "max_seq_len": "longest context of the model; what is longer is told",
+    "draft_layers": "layers of the checkpoint that predict further tokens, with which engines draft; for launch lines",
     "parameters_published": "parameters as its authors count them; for comparison",
     "active_published": "those that a token meets, as its authors count them; for comparison",
     "device.vector_share": "rate of the vector units over the 16-bit matrix rate",

@@ -246,7 +246,9 @@ _SOFTWARE = Table(
 #: A decoder transformer: dense, or with ``experts``; ``active_published`` are the parameters that a token meets.
 _MODEL = Table(
     _leaves(types.Workload) | _texts("family")
-    | _numbers(**dict.fromkeys(("max_seq_len", "parameters_published", "active_published"), ("1", POSITIVE)))
+    | _numbers(**dict.fromkeys(
+        ("max_seq_len", "draft_layers", "parameters_published", "active_published"), ("1", POSITIVE)
+    ))
     | {
         "experts": Table(_leaves(types.Experts), needs=_stated(types.Experts)),
         "latent": Table(_leaves(types.Latent), needs=_stated(types.Latent)),

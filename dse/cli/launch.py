@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from dse.cli import show
-from dse.cli.evaluate import AnyOption, Devices, Settings, Stack, System, Workload, design_of
+from dse.cli.evaluate import AnyOption, Asked, Devices, Settings, Stack, System, Workload, design_of
 from dse.cli.status import report_errors
 from dse.errors import InputError
 
@@ -57,20 +57,25 @@ def launch(
     if arguments is not None:
         stated = launching.read_arguments(tool, _text(arguments))
     given = _by_path(settings or [])
-    read = [f"{name}={value:.12g}" for name, value in stated.settings.items() if leaf_path(name) not in given]
-    for told in _overridden(stated, given):
+
+    def design_read(stated: Stated) -> tuple[list[str], Asked]:
+        read = [f"{name}={value:.12g}" for name, value in stated.settings.items() if leaf_path(name) not in given]
+        return read, design_of(workload, system, [*read, *(settings or [])], n_devices, software, any_option, study)
+
+    read, asked = design_read(stated)
+    if stated.open and arguments is not None:  # with the weights that the other options make
+        stated = launching.read_arguments(tool, _text(arguments), asked.design)
+        read, asked = design_read(stated)
+    for told in (*_overridden(stated, given), *stated.notes, *asked.readings):
         show.note(told)
-    asked = design_of(workload, system, [*read, *(settings or [])], n_devices, software, any_option, study)
-    for told in asked.readings:
-        show.note(told)
-    line = launching.launch(asked.design, tool, study)
+    line = launching.launch(asked.design, tool, study, workload, asked.stack)
     unsaid = {short_name(path): value for path, value in line.unsaid.items()}
     hardware = launching.unfit(tool, system)
     if as_json:
         show.document({
             "tool": found.name, "version": found.version, "source": found.source, "line": line.text,
             "settings": stated.settings, "no_option": unsaid, "passed_over": stated.strange,
-            "no_hardware": hardware,
+            "no_hardware": hardware, "notes": [*stated.notes, *line.notes],
         })  # fmt: skip
         return 0
     if read:
@@ -80,6 +85,8 @@ def launch(
     if lacking or hardware:
         words = f"{found.name} {found.version} has no option for {', '.join([*filter(None, [hardware]), *lacking])}"
         show.console(stderr=True).print(Text(words, "yellow"), soft_wrap=True)
+    for told in line.notes:
+        show.console(stderr=True).print(Text(told, "yellow"), soft_wrap=True)
     return 0
 
 

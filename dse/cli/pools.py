@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -66,14 +66,16 @@ def _print(found: Matched) -> None:
     columns += ["USD / 1000 requests"] * has_prices
     against = [one.prefill.accelerator for one in found.together]
     columns += [f"x {name} at equal {'price, power, both' if has_prices else 'power'}" for name in against]
-    rows = [_row(one, found, has_prices) for one in (*found.together, *found.pools)]
+    told = _Told.of(found)
+    rows = [_row(one, found, has_prices, told) for one in (*found.together, *found.pools)]
     show.print_table(out, columns, rows, left=columns[:2], keys=2)
     if not found.pools:
         out.print("no pair of pools can serve within the constraints")
 
 
-def _row(one: Match, found: Matched, has_prices: bool) -> list[str]:
-    cells = [_named(one.prefill), "the same" if one.decode is None else _named(one.decode), f"{100.0 * one.share:.0f}",
+def _row(one: Match, found: Matched, has_prices: bool, told: _Told) -> list[str]:
+    second = "the same" if one.decode is None else told.name(one.decode)
+    cells = [told.name(one.prefill), second, f"{100.0 * one.share:.0f}",
              show.seconds(one.first_token), show.seconds(one.token), show.digits(one.rate),
              f"{one.watts:,.0f}"]  # fmt: skip
     cells += [f"{1e3 * one.price:.3f}"] * has_prices
@@ -83,5 +85,34 @@ def _row(one: Match, found: Matched, has_prices: bool) -> list[str]:
     return cells
 
 
-def _named(part: Candidate) -> str:
-    return f"{part.accelerator}, tp {part.labels.get('tp', 1)}, {part.labels.get('concurrency', 1)} in flight"
+#: Labels of degrees, which go without saying at 1.
+_DEGREES = ("tp", "pp", "dp", "ep")
+
+#: Choice that goes without saying unless pools differ in it → its usual value.
+_USUAL = {"precision": "bf16", "software": ""}
+
+
+class _Told(NamedTuple):
+    """What of a pool its name must tell, so that it can be built."""
+
+    choices: tuple[str, ...]  #: labels in which the pools that are shown differ, or are not as usual
+
+    @classmethod
+    def of(cls, found: Matched) -> _Told:
+        parts = [part for one in (*found.together, *found.pools) for part in one.parts]
+        values = {name: {str(part.labels.get(name, usual)) for part in parts} for name, usual in _USUAL.items()}
+        return cls(tuple(
+            name for name, usual in _USUAL.items() if len(values[name]) > 1 or (usual and values[name] != {usual})
+        ))  # fmt: skip
+
+    def name(self, part: Candidate) -> str:
+        """Accelerator, devices, degrees above 1, choices that pools differ in, what is swept, requests in flight.
+
+        Pools of one device are ``h100-sxm-80gb, 4 in flight``.
+        """
+        count = f" x {part.devices:g}" if part.devices > 1 else ""
+        told = [f"{name} {part.labels[name]}" for name in _DEGREES if part.labels.get(name, 1) > 1]
+        told += [str(part.labels[name]) for name in self.choices if name in part.labels]
+        others = (*_DEGREES, *_USUAL, "concurrency")
+        told += [f"{name} {value}" for name, value in part.labels.items() if name not in others]
+        return ", ".join([part.accelerator + count, *told, f"{part.labels.get('concurrency', 1)} in flight"])

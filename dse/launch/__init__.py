@@ -6,6 +6,7 @@ values of a design that a line states.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import shlex
@@ -13,16 +14,28 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from dse import catalog
-from dse.calibrated import accelerator_of
+from dse.calibrated import accelerator_of, beyond_context, lookup_of
 from dse.designs import PLAIN_EXPERTS, PLAIN_MAPPING, known_leaves, leaf, leaf_path, leaves_of, short_name
 from dse.errors import ELSEWHERE, InputError, plain, unknown_name
 from dse.launch.engines import SGLANG, TENSORRT_LLM, VLLM
 from dse.launch.maxtext import MAXTEXT
 from dse.launch.megatron import MEGATRON_BRIDGE, MEGATRON_LM
-from dse.launch.options import Line, Pairs, Tool, Written
+from dse.launch.options import (
+    CAPACITY,
+    DRAFT_LAYERS,
+    RUNTIME,
+    WEIGHTS,
+    Line,
+    Lookup,
+    MemoryShare,
+    Pairs,
+    Tool,
+    Written,
+)
 from dse.launch.pytorch import DEEPSPEED, TORCHTITAN
+from dse.scalars import ScalarFunction
 from dse.study import Study
-from dse.types import Design
+from dse.types import Design, Engine, Requests, Scalar, Serving
 
 TOOLS = {
     tool.name: tool
@@ -38,28 +51,32 @@ _IMPLIED = {"training": ("mapping.dp",), "serving": ()}
 __all__ = ["TOOLS", "Line", "Stated", "Tool", "launch", "read_arguments", "settings", "tool_of", "unfit"]
 
 
-def launch(design: Design, tool: str, study: Study) -> Line:
+def launch(design: Design, tool: str, study: Study, workload: str = "", software: str = "") -> Line:
     """The line that starts ``design`` with a tool.
 
     Args:
         design: the design, completed for its study.
         tool: a name of ``TOOLS``.
         study: what kind of design it is.
+        workload: name of its model in the catalogue; empty where none is known.
+        software: the same of its stack.
 
     Returns:
-        The text, its options, and what differs from the plain values of a design without an option of the tool.
+        The text, its options, what differs from the plain values of a design without an option of the tool, and what
+        must be known besides: of the design, and of the names where they are given.
 
-    Raises InputError for a tool that is not known, or that runs another kind of design.
+    Raises InputError for a tool that is not known, or that runs another kind of design, and for a mean of drafted
+    tokens that an engine cannot be told.
     """
     found = tool_of(tool)
     if found.study != study.name:
         others = ", ".join(name for name, other in TOOLS.items() if other.study == study.name)
         raise InputError("--for", f"{tool}, a tool of {found.study}", f"one of {study.name}: {others}", "choose one")
-    values = {path: float(value) for path in leaves_of(design) if (value := leaf(design, path)) is not None}
+    values, lookup = _values(design), _lookup(design, workload)
     options: Pairs = []
     told, refused = set[str](), list[str]()
     for rule in found.rules:
-        pairs = rule.write(values.get)
+        pairs = rule.write(lookup)
         if pairs is None:
             if isinstance(rule, Written) and rule.tells_plain:
                 refused += rule.paths
@@ -72,7 +89,56 @@ def launch(design: Design, tool: str, study: Study) -> Line:
         if path.startswith(_EXPECTED) and path not in told and not path.startswith(other)
         and (path in refused or value != usual.get(path, known_leaves()[path].get("default")))
     }  # fmt: skip
-    return Line(found, found.show(values.get, options), options, unsaid)
+    notes = (*(note(lookup) for note in found.notes), *_notes_of(found, design, workload, software))
+    return Line(found, found.show(lookup, options), options, unsaid, tuple(filter(None, notes)))
+
+
+def _values(design: Design) -> dict[str, float]:
+    """Every leaf of a design by its path."""
+    return {path: float(value) for path in leaves_of(design) if (value := leaf(design, path)) is not None}
+
+
+def _lookup(design: Design, workload: str = "") -> Lookup:
+    """Leaves of a design, and what rules ask for besides, which is computed when the first of them does."""
+    values = _values(design)
+
+    @functools.cache
+    def computed() -> dict[str, float]:
+        return {name: float(value) for name, value in zip((WEIGHTS, RUNTIME, CAPACITY), _bytes(design)[0], strict=True)}
+
+    def lookup(path: str) -> float | None:
+        if path == DRAFT_LAYERS:
+            return catalog.entry("workload", workload).value("draft_layers") if workload else None
+        return computed()[path] if path in (WEIGHTS, RUNTIME, CAPACITY) else values.get(path)
+
+    return lookup
+
+
+def _memory(design: Design) -> tuple[tuple[Scalar, Scalar, Scalar], None]:
+    """Bytes of weights and of the engine's own memory on the fullest device, and what it has."""
+    from dse.model.machine.technology import generated
+    from dse.model.serving.memory import room
+    from dse.model.serving.work import stage_of
+
+    built = generated(design)
+    serving, engine = built.mapping.serving or Serving(), built.software.engine or Engine()
+    held = room(stage_of(built), built.workload.requests or Requests(), serving, engine)
+    return (held.weights, held.runtime, built.system.accelerator.memory.capacity), None
+
+
+_bytes = ScalarFunction(_memory, "launch memory")
+
+
+def _notes_of(tool: Tool, design: Design, workload: str, software: str) -> tuple[str, ...]:
+    """What the names of a model and of a stack tell of a line for an engine."""
+    if tool.study != "serving":
+        return ()
+    context = beyond_context(workload, lookup_of(design, {})) if workload else ""
+    stack = catalog.resolve("software", software) if software else tool.name
+    other = "" if tool.name in stack else (
+        f"the design is of the stack {stack}, and so are its values: --software {tool.name} has those of {tool.name}"
+    )
+    return ": ".join(filter(None, [context, tool.beyond])) if context else "", other
 
 
 def unfit(tool: str, system: str) -> str:
@@ -95,19 +161,21 @@ def tool_of(name: str) -> Tool:
     return TOOLS[name]
 
 
-def settings(tool: str, arguments: str | Sequence[str]) -> dict[str, float]:
+def settings(tool: str, arguments: str | Sequence[str], within: Design | None = None) -> dict[str, float]:
     """Values of a design that the arguments of a tool state, by their short names, for :func:`dse.design`.
 
     Args:
         tool: a name of ``TOOLS`` that reads arguments.
         arguments: a command line, or its words; options that say nothing of a design are passed over.
+        within: the design that the values go into, with its weights: without it shares of memory that engines count
+            without these are left out.
 
     Raises InputError for values that are none, and where no option says anything of a design.
 
     >>> settings("megatron-lm", "--tensor-model-parallel-size 8 --use-distributed-optimizer --lr 1e-4")["tp"]
     8.0
     """
-    return read_arguments(tool, arguments).settings
+    return read_arguments(tool, arguments, within).settings
 
 
 #: Options that one command line may have.
@@ -119,16 +187,25 @@ class Stated(NamedTuple):
 
     settings: dict[str, float]  #: short name of a leaf → value
     strange: dict[str, str]  #: option that says nothing here → our name of what it means to other tools
+    open: tuple[str, ...] = ()  #: options that only a design's bytes give a meaning, where none is known
+    notes: tuple[str, ...] = ()  #: what is not read as it is
 
 
-def read_arguments(tool: str, arguments: str | Sequence[str]) -> Stated:
+def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | None = None) -> Stated:
     """What the arguments of a tool state, as :func:`settings` has it, and options of theirs that other tools have."""
     known = tool_of(tool)
     given = _options(_words(arguments) if isinstance(arguments, str) else arguments, known)
     if len(given) > _MOST_OPTIONS:
         raise InputError("arguments", f"{len(given):,} options", f"at most {_MOST_OPTIONS:,}", "give one command line")
-    found = _read(known, given)
-    passed = [name for name in given if _read(known, {n: v for n, v in given.items() if n != name}, False) == found]
+    lookup = None if within is None else _lookup(within)
+    found = _read(known, given, lookup)
+    shares = [rule.name for rule in known.rules if isinstance(rule, MemoryShare) and rule.name in given]
+    left = tuple(shares) if within is None else ()
+    notes = (*(remark(given) for remark in known.remarks), *(f"{name} is left out: {_NEEDS_BYTES}" for name in left))
+    passed = [
+        name for name in given if name not in left
+        and _read(known, {n: v for n, v in given.items() if n != name}, lookup, False) == found
+    ]  # fmt: skip
     if len(passed) == len(given):
         raise InputError(
             "arguments", "no option that tells of a design", f"options of {tool} {known.version}",
@@ -136,15 +213,23 @@ def read_arguments(tool: str, arguments: str | Sequence[str]) -> Stated:
         )  # fmt: skip
     meant = {name: ELSEWHERE.get(plain(name.rpartition(".")[2]), ("",))[0] for name in passed}
     strange = {name: ours for name, ours in meant.items() if _is_of_mapping(ours) and leaf_path(ours) not in found}
-    return Stated({short_name(path): value for path, value in found.items()}, strange)
+    values = {short_name(path): value for path, value in found.items()}
+    return Stated(values, strange, left, tuple(filter(None, notes)))
 
 
-def _read(tool: Tool, given: Mapping[str, str], strict: bool = True) -> dict[str, float]:
+#: Why a share of memory is not read without a design.
+_NEEDS_BYTES = "what it is a share of depends on the bytes of a design"
+
+
+def _read(tool: Tool, given: Mapping[str, str], leaf: Lookup | None, strict: bool = True) -> dict[str, float]:
     """Path → value of what options state; InputError for what is no number, which counts as nothing if not strict."""
     found: dict[str, float] = {}
     for rule in tool.rules:
         try:
-            values = rule.read(given)
+            if isinstance(rule, MemoryShare) and leaf is not None:
+                values = rule.read_within(given, leaf)
+            else:
+                values = rule.read(given)
             if not all(map(math.isfinite, values.values())):
                 raise ValueError("a number that is none")
             found |= values
@@ -180,13 +265,21 @@ _SHORT = re.compile(r"-[A-Za-z]")
 
 
 def _options(words: Sequence[str], tool: Tool) -> Mapping[str, str]:
-    """Option → its values, joined by spaces; "" for a switch. ``--name=value`` and ``name=value`` too."""
+    """Option → its values, joined by spaces; "" for a switch. ``--name=value``, ``name=value`` and ``name: value`` too.
+
+    In the order in which they are given last.
+    """
     found: dict[str, list[str]] = {}
     name = ""
     for word in words:
+        if word.endswith(":") and word[:-1] in tool.entries:
+            name = word[:-1]
+            found[name] = []
+            continue
         if word.startswith("--") or _SHORT.match(word) or _ASSIGNED.match(word):
             written, equals, value = word.lstrip("+").partition("=")
             name = _name(written, tool)
+            found.pop(name, None)
             found[name] = [value] if equals else []
         elif word in ("(", ")"):  # of a shell's list
             name = ""

@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from dse.launch.options import Choice, Lookup, Number, Pairs, Switch, Tool, Written, flags, number
+from dse.errors import InputError
+from dse.launch.options import (
+    DRAFT_LAYERS,
+    Choice,
+    Lookup,
+    MemoryShare,
+    Number,
+    Pairs,
+    Switch,
+    Tool,
+    Written,
+    flags,
+    hosts,
+    number,
+    with_entries,
+)
 from dse.types import Precision
 
 _SERVING, _ENGINE, _REQUESTS = "mapping.serving.", "software.engine.", "workload.requests."
@@ -42,9 +59,102 @@ def _read_experts(given: Mapping[str, str]) -> dict[str, float]:
     return {"mapping.experts.ep": float(given.get(degrees[0], 1.0)) * float(given.get(degrees[1], 1.0))}
 
 
-def _drafts(leaf: Lookup) -> Pairs:
-    tokens = leaf(f"{_SERVING}drafts")
-    return [("--speculative-config", f'{{"num_speculative_tokens": {number(tokens)}}}')] if tokens else []
+_DRAFTS = (f"{_SERVING}drafts", f"{_SERVING}acceptance")  # how often drafts are right no engine is told
+
+
+def _drafted(leaf: Lookup) -> float:
+    """Tokens that are drafted; an engine drafts whole ones, a design may have their mean."""
+    tokens = leaf(_DRAFTS[0]) or 0.0
+    if tokens != round(tokens):
+        raise InputError(
+            "drafts", f"{tokens:g}", "a whole number of tokens for an engine",
+            f"set drafts={int(tokens)} or drafts={int(tokens) + 1}",
+        )  # fmt: skip
+    return tokens
+
+
+def _drafts_itself(leaf: Lookup) -> bool:
+    """Whether the model has layers that predict further tokens."""
+    return bool(leaf("workload.experts.n_predict") or leaf(DRAFT_LAYERS))
+
+
+def _names_no_draft(options: str) -> Callable[[Lookup], str]:
+    """That a model without such layers drafts with another one, which has to be named."""
+
+    def note(leaf: Lookup) -> str:
+        if not _drafted(leaf) or _drafts_itself(leaf):
+            return ""
+        return f"the model has no layers that predict further tokens: name what drafts, {options}"
+
+    return note
+
+
+def _whole(text: str, name: str) -> float:
+    value = float(text)
+    if value != int(value) or value < 0.0:
+        raise ValueError(f"{name} {text}, which is no number of tokens")
+    return value
+
+
+_CONFIG, _CONFIG_TOKENS = "--speculative-config", "num_speculative_tokens"
+
+
+def _config(leaf: Lookup) -> Pairs:
+    tokens = _drafted(leaf)
+    method = {"method": "mtp"} if _drafts_itself(leaf) else {}
+    return [(_CONFIG, json.dumps(method | {_CONFIG_TOKENS: int(tokens)}))] if tokens else []
+
+
+def _read_config(given: Mapping[str, str]) -> dict[str, float]:
+    """A dictionary in JSON, whatever its method, or its keys behind dots."""
+    dotted = f"{_CONFIG}.{_CONFIG_TOKENS.replace('_', '-')}"
+    tokens: Any = given.get(dotted)
+    if _CONFIG in given:
+        try:
+            stated = json.loads(given[_CONFIG])
+        except (ValueError, RecursionError):
+            raise ValueError(f"{_CONFIG} {given[_CONFIG]}, which is no JSON") from None
+        tokens = stated.get(_CONFIG_TOKENS, tokens) if isinstance(stated, dict) else tokens
+    return {} if tokens is None else {_DRAFTS[0]: _whole(str(tokens), _CONFIG)}
+
+
+def _config_remark(given: Mapping[str, str]) -> str:
+    if not any(name.startswith(_CONFIG) for name in given) or _read_config(given):
+        return ""
+    return f"{_CONFIG} says no {_CONFIG_TOKENS}: set drafts"
+
+
+def _chunked(leaf: Lookup) -> str:
+    """That vLLM does not start where a step has no room for a whole prompt, and pieces of one are not allowed."""
+    chunk, mixed = leaf(f"{_SERVING}chunk"), leaf(f"{_SERVING}mixed")
+    if mixed != 0.0 or chunk is None or chunk >= _longest(leaf):
+        return ""
+    return (
+        f"without chunked prefill vLLM wants --max-num-batched-tokens of --max-model-len at least: "
+        f"set chunk={number(_longest(leaf))} or more"
+    )
+
+
+def _over_nodes(how: str, ranks: Callable[[Lookup], float], more: str = "") -> Callable[[Lookup], str]:
+    """That one process, whose ``ranks`` are on several nodes, is started on each of them: ``how``.
+
+    ``more`` says it of replicas that are on other nodes, each on one of its own.
+    """
+
+    def note(leaf: Lookup) -> str:
+        nodes, each = hosts(leaf)
+        if ranks(leaf) > each:
+            own = -(-int(ranks(leaf)) // each)
+            return f"{ranks(leaf):g} devices of one replica are on {own} nodes of {each}: {how.format(nodes=own)}"
+        return f"{nodes} nodes of {each}: {more}" if more and nodes > 1 else ""
+
+    return note
+
+
+def _replica(leaf: Lookup) -> float:
+    """Devices of a model with one rank of data parallelism."""
+    return (leaf("mapping.tp") or 1.0) * (leaf("mapping.pp") or 1.0)
+
 
 
 _EIGHT_BITS = (float(Precision.fp8), float(Precision.fp8_row), float(Precision.fp8_block))
@@ -72,21 +182,37 @@ VLLM = Tool(
         Number("--max-num-batched-tokens", f"{_SERVING}chunk"),
         Number("--max-num-seqs", f"{_ENGINE}most_sequences"),
         Number("--gpu-memory-utilization", f"{_SERVING}memory_share"),
-        Switch("--enable-chunked-prefill", f"{_SERVING}mixed"),
+        Switch("--enable-chunked-prefill", f"{_SERVING}mixed", opposite="--no-enable-chunked-prefill"),
         Choice(f"{_SERVING}cache_bytes", {2.0: [("--kv-cache-dtype", "auto")], 1.0: [("--kv-cache-dtype", "fp8")]}),
-        Written((f"{_SERVING}drafts", f"{_SERVING}acceptance"), _drafts),
+        Written(_DRAFTS, _config, _read_config),
         _formats("--quantization", _BY_VLLM),
     ),
     flags("vllm serve \"$MODEL\""),
     {"-tp": "--tensor-parallel-size", "-pp": "--pipeline-parallel-size", "-dp": "--data-parallel-size"},
     dashes=True, vendors=("NVIDIA", "AMD", "Google", "Intel", "AWS"),
+    notes=(
+        _names_no_draft('"method" and "model" of --speculative-config'),
+        _chunked,
+        _over_nodes(
+            "start a Ray cluster on them first (--distributed-executor-backend ray), or the line on each of them with "
+            "--nnodes {nodes}, --node-rank and --master-addr", _replica,
+            "ranks of data parallelism are started on each of them, with --data-parallel-size-local, "
+            "--data-parallel-address, and behind the first with --headless and --data-parallel-start-rank",
+        ),
+    ),
+    remarks=(_config_remark,),
+    beyond="vLLM refuses a --max-model-len above that of its configuration",
 )  # fmt: skip
+
+
+def _attends_apart(leaf: Lookup) -> bool:
+    """Whether ranks of data parallelism meet in the experts, rather than being replicas."""
+    return (leaf("mapping.dp") or 1.0) > 1.0 and (leaf("mapping.experts.ep") or 1.0) > (leaf("mapping.tp") or 1.0)
 
 
 def _ranks(leaf: Lookup) -> Pairs:
     """SGLang counts the ranks that attend apart within its tp ranks."""
-    tp, dp = leaf("mapping.tp") or 1.0, leaf("mapping.dp") or 1.0
-    together = (leaf("mapping.experts.ep") or 1.0) > tp
+    tp, dp, together = leaf("mapping.tp") or 1.0, leaf("mapping.dp") or 1.0, _attends_apart(leaf)
     found = [("--tp-size", number(tp * dp if together else tp))]
     if dp > 1.0:
         found += [("--dp-size", number(dp)), *([("--enable-dp-attention", "")] if together else [])]
@@ -101,6 +227,50 @@ def _read_ranks(given: Mapping[str, str]) -> dict[str, float]:
     return found
 
 
+def _of_all_ranks(name: str, path: str) -> Written:
+    """A number of a rank, which SGLang is told of all ranks that attend apart: it divides by them, rounding down."""
+
+    def write(leaf: Lookup) -> Pairs:
+        value = leaf(path)
+        ranks = (leaf("mapping.dp") or 1.0) if _attends_apart(leaf) else 1.0
+        return [] if value is None else [(name, number(value * ranks))]
+
+    def read(given: Mapping[str, str]) -> dict[str, float]:
+        ranks = float(given.get("--dp-size", 1.0)) if "--enable-dp-attention" in given else 1.0
+        return {path: float(given[name]) // ranks if ranks > 1.0 else float(given[name])} if name in given else {}
+
+    return Written((path,), write, read)
+
+
+_ALGORITHM, _STEPS, _WIDTH, _TOKENS = (
+    f"--speculative-{name}" for name in ("algorithm", "num-steps", "eagle-topk", "num-draft-tokens")
+)
+
+
+def _chain(leaf: Lookup) -> Pairs:
+    """A chain of drafts behind the token that is known, which SGLang counts with them."""
+    tokens = _drafted(leaf)
+    algorithm = "NEXTN" if _drafts_itself(leaf) else "EAGLE"
+    numbers = [(_STEPS, number(tokens)), (_WIDTH, "1"), (_TOKENS, number(tokens + 1.0))]
+    return [(_ALGORITHM, algorithm), *numbers] if tokens else []
+
+
+def _read_chain(given: Mapping[str, str]) -> dict[str, float]:
+    """The longest chain: of a tree its depth."""
+    if _STEPS in given:
+        return {_DRAFTS[0]: _whole(given[_STEPS], _STEPS)}
+    return {_DRAFTS[0]: _whole(str(float(given[_TOKENS]) - 1.0), _TOKENS)} if _TOKENS in given else {}
+
+
+def _chain_remark(given: Mapping[str, str]) -> str:
+    """That a tree, or what SGLang chooses itself, is not read as it is."""
+    if _STEPS in given and given.get(_WIDTH, "1") != "1":
+        return f"{_WIDTH} {given[_WIDTH]}: a tree of drafts is counted as a chain as long as it is deep"
+    if _ALGORITHM in given and not {_STEPS, _TOKENS} & given.keys():
+        return f"{_ALGORITHM} says not how many tokens are drafted: set drafts"
+    return ""
+
+
 SGLANG = Tool(
     "sglang", "serving", "0.5", "https://docs.sglang.ai/advanced_features/server_arguments.html",
     (
@@ -108,14 +278,14 @@ SGLANG = Tool(
         Number("--pp-size", "mapping.pp", plain=1.0),
         Number("--ep-size", "mapping.experts.ep", plain=1.0),
         _model_length("--context-length"),
-        Number("--chunked-prefill-size", f"{_SERVING}chunk"),
+        _of_all_ranks("--chunked-prefill-size", f"{_SERVING}chunk"),
         Switch("--enable-mixed-chunk", f"{_SERVING}mixed"),
-        Number("--max-running-requests", f"{_ENGINE}most_sequences"),
-        Number("--mem-fraction-static", f"{_SERVING}memory_share"),
+        _of_all_ranks("--max-running-requests", f"{_ENGINE}most_sequences"),
+        MemoryShare("--mem-fraction-static", f"{_SERVING}memory_share", of_rest=False),
         Choice(
             f"{_SERVING}cache_bytes", {2.0: [("--kv-cache-dtype", "auto")], 1.0: [("--kv-cache-dtype", "fp8_e4m3")]}
         ),
-        Number("--speculative-num-draft-tokens", f"{_SERVING}drafts", plain=0.0),
+        Written(_DRAFTS, _chain, _read_chain),
         _formats("--quantization", _BY_SGLANG),
     ),
     flags("python3 -m sglang.launch_server --model-path \"$MODEL\""),
@@ -125,33 +295,79 @@ SGLANG = Tool(
         "--ep": "--ep-size", "--expert-parallel-size": "--ep-size",
     },
     dashes=True, vendors=("NVIDIA", "AMD", "Intel"),
+    notes=(
+        _names_no_draft("--speculative-draft-model-path"),
+        _over_nodes(
+            "start the line on each of them with --nnodes {nodes}, --node-rank and --dist-init-addr",
+            lambda leaf: _replica(leaf) * ((leaf("mapping.dp") or 1.0) if _attends_apart(leaf) else 1.0),
+        ),
+    ),
+    remarks=(_chain_remark,),
+    beyond="SGLang refuses a --context-length above that of its configuration",
 )  # fmt: skip
 
 
-def _one_rank(leaf: Lookup) -> Pairs | None:
-    """Ranks that attend apart are an entry of TensorRT-LLM's configuration file, not an option."""
+_APART = "enable_attention_dp"
+
+
+def _is_apart(leaf: Lookup) -> bool:
+    """Whether TensorRT-LLM's attention data parallelism is meant: every rank attends alone, experts lie over all."""
+    return _attends_apart(leaf) and (leaf("mapping.tp") or 1.0) == 1.0 and (
+        leaf("mapping.experts.ep") == leaf("mapping.dp")
+    )
+
+
+def _tp_size(leaf: Lookup) -> Pairs | None:
+    """Its tp counts the ranks that attend apart; ranks that attend apart by several at a time it has none."""
+    if _is_apart(leaf):
+        return [("--tp_size", number(leaf("mapping.dp") or 1.0))]
     tp = leaf("mapping.tp") or 1.0
-    if (leaf("mapping.dp") or 1.0) > 1.0:
+    if _attends_apart(leaf):
         return None
     return [("--tp_size", number(tp))] if tp > 1.0 else []
 
 
-def _read_one_rank(given: Mapping[str, str]) -> dict[str, float]:
-    return {"mapping.tp": float(given["--tp_size"])} if "--tp_size" in given else {}
+def _apart(leaf: Lookup) -> Pairs | None:
+    if _is_apart(leaf):
+        return [(_APART, "true")]
+    return None if (leaf("mapping.dp") or 1.0) > 1.0 else []
+
+
+def _read_tp_size(given: Mapping[str, str]) -> dict[str, float]:
+    if "--tp_size" not in given:
+        return {}
+    size, apart = float(given["--tp_size"]), given.get(_APART, "").lower().split()[:1] == ["true"]
+    return {"mapping.tp": 1.0, "mapping.dp": size} if apart else {"mapping.tp": size}
+
+
+def _replicas(leaf: Lookup) -> str:
+    dp = leaf("mapping.dp") or 1.0
+    if dp == 1.0 or _attends_apart(leaf):
+        return ""
+    return f"the line is one of {dp:g} replicas: start each on devices of its own, behind a router"
 
 
 TENSORRT_LLM = Tool(
     "tensorrt-llm", "serving", "1.1", "https://nvidia.github.io/TensorRT-LLM/commands/trtllm-serve.html",
     (
-        Written(("mapping.tp", "mapping.dp"), _one_rank, _read_one_rank),
+        Written(("mapping.tp",), _tp_size, _read_tp_size),
+        Written(("mapping.dp",), _apart),
         Number("--pp_size", "mapping.pp", plain=1.0),
         Number("--ep_size", "mapping.experts.ep", plain=1.0),
         _model_length("--max_seq_len"),
         Number("--max_num_tokens", f"{_SERVING}chunk"),
         Number("--max_batch_size", f"{_ENGINE}most_sequences"),
-        Number("--kv_cache_free_gpu_memory_fraction", f"{_SERVING}memory_share"),
+        MemoryShare("--kv_cache_free_gpu_memory_fraction", f"{_SERVING}memory_share", of_rest=True),
         Choice("mapping.precision", {float(Precision.bf16): [], float(Precision.fp16): []}),  # others: the checkpoint's
     ),
-    flags("trtllm-serve \"$MODEL\""),
+    with_entries("trtllm-serve \"$MODEL\"", "--extra_llm_api_options", "extra_llm_api_options.yml"),
     vendors=("NVIDIA",),
+    notes=(
+        _replicas,
+        _over_nodes(
+            "start the line by srun or mpirun with one rank a device, behind trtllm-llmapi-launch",
+            lambda leaf: _replica(leaf) * ((leaf("mapping.dp") or 1.0) if _is_apart(leaf) else 1.0),
+        ),
+    ),
+    entries=(_APART,),
 )  # fmt: skip

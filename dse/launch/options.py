@@ -62,6 +62,7 @@ class Switch:
     on: float = 1.0
     off: float = 0.0
     value: str = ""  #: what is written behind it, where it is no mere flag
+    opposite: str = ""  #: the option for ``off``, where the tool would do otherwise without one
 
     @property
     def paths(self) -> tuple[str, ...]:  # noqa: D102
@@ -70,10 +71,13 @@ class Switch:
     def write(self, leaf: Lookup) -> Pairs | None:  # noqa: D102
         found = leaf(self.path)
         if found is None or found == self.off:
-            return []
+            return [] if found is None or not self.opposite else [(self.opposite, "")]
         return [(self.name, self.value)] if found == self.on else None
 
     def read(self, given: Mapping[str, str]) -> dict[str, float]:  # noqa: D102
+        last = next((name for name in list(given)[::-1] if name in (self.name, self.opposite)), "")
+        if self.opposite and last == self.opposite:
+            return {self.path: self.off}
         on = given.get(self.name, "").lower() not in ("false", "0") and self.name in given
         return {self.path: self.on} if on else {}
 
@@ -113,6 +117,58 @@ class Written:
     tells_plain: bool = False  #: whether plain values are told too where the tool would do something else
 
 
+#: What :class:`MemoryShare` asks a lookup for besides leaves: bytes of weights and of the engine's own memory on a
+#: device, and what the device has.
+WEIGHTS, RUNTIME, CAPACITY = "launch.weights", "launch.runtime", "launch.capacity"
+
+#: Layers of a checkpoint that predict further tokens, as its file in the catalogue says.
+DRAFT_LAYERS = "launch.draft_layers"
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryShare:
+    """An option for a share of memory that counts other bytes than a leaf, which is the share of all that is taken.
+
+    ``of_rest``: the option is a share of what weights and the engine's own memory leave free; else it is the share of
+    weights and cache without the latter. Both ways need the bytes of a design.
+    """
+
+    name: str
+    path: str
+    of_rest: bool
+
+    @property
+    def paths(self) -> tuple[str, ...]:  # noqa: D102
+        return (self.path,)
+
+    def write(self, leaf: Lookup) -> Pairs | None:  # noqa: D102
+        share = leaf(self.path)
+        if share is None:
+            return []
+        taken, size = self._line(leaf)
+        found = (share - taken) / size if size > 0.0 else 0.0
+        return [(self.name, number(found))] if 0.0 < found <= 1.0 else None
+
+    def read(self, given: Mapping[str, str]) -> dict[str, float]:
+        """Nothing, as no design is known: a number that is none is refused all the same."""
+        if self.name in given and not 0.0 < float(given[self.name]) <= 1.0:
+            raise ValueError(f"{self.name} {given[self.name]}, which is no share")
+        return {}
+
+    def read_within(self, given: Mapping[str, str], leaf: Lookup) -> dict[str, float]:
+        """The same for a design; where more would be taken than the device has it is all of it."""
+        if self.name not in given:
+            return {}
+        self.read(given)
+        taken, size = self._line(leaf)
+        return {self.path: min(taken + float(given[self.name]) * size, 1.0)}
+
+    def _line(self, leaf: Lookup) -> tuple[float, float]:
+        """The share that is taken at an option of 0, and how much more at one of 1."""
+        weights, runtime = ((leaf(name) or 0.0) / (leaf(CAPACITY) or 1.0) for name in (WEIGHTS, RUNTIME))
+        return (weights + runtime, 1.0 - weights - runtime) if self.of_rest else (runtime, 1.0)
+
+
 class Tool(NamedTuple):
     """A tool that runs designs."""
 
@@ -125,6 +181,10 @@ class Tool(NamedTuple):
     aliases: Mapping[str, str] = types.MappingProxyType({})  #: other names that the tool takes for an option
     dashes: bool = False  #: whether it reads ``--an_option`` as ``--an-option``
     vendors: tuple[str, ...] = ()  #: of the accelerators that it, or a fork by the vendor, runs on
+    notes: tuple[Callable[[Lookup], str], ...] = ()  #: what a reader of a line must know besides; empty where nothing
+    remarks: tuple[Callable[[Mapping[str, str]], str], ...] = ()  #: the same of options that are read
+    entries: tuple[str, ...] = ()  #: of a file in YAML that it reads beside its options
+    beyond: str = ""  #: what it does with sequences beyond the model's context
 
 
 class Line(NamedTuple):
@@ -134,6 +194,7 @@ class Line(NamedTuple):
     text: str
     options: Pairs
     unsaid: dict[str, float]  #: path → value of what the tool has no option for
+    notes: tuple[str, ...] = ()  #: what must be known besides to start it
 
 
 def number(value: float) -> str:
@@ -153,6 +214,20 @@ def flags(command: str) -> Callable[[Lookup, Pairs], str]:
         words = (f"{name} {_words(value)}".strip() for name, value in pairs)
         parts = [command.format(nodes=nodes, each=each), *words]
         return " \\\n    ".join(parts)
+
+    return show
+
+
+def with_entries(command: str, option: str, file: str) -> Callable[[Lookup, Pairs], str]:
+    """How a tool with flags is called that reads entries of YAML from a ``file`` behind ``option`` too."""
+    call = flags(command)
+
+    def show(leaf: Lookup, pairs: Pairs) -> str:
+        entries = [f"{name}: {value}" for name, value in pairs if not name.startswith("-")]
+        options = [(name, value) for name, value in pairs if name.startswith("-")]
+        if not entries:
+            return call(leaf, options)
+        return "\n".join([f"cat > {file} <<EOF", *entries, "EOF", call(leaf, [*options, (option, file)])])
 
     return show
 

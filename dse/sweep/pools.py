@@ -7,22 +7,31 @@ do both, to compare with. Every pool is an ordinary sweep, of which all designs 
 A request takes ``1 / X`` seconds of a candidate that serves ``X`` a second, so that pools in balance cost
 ``C_p / X_p + C_d / X_d`` a request, of money as of provisioned power: the shares of devices follow, and with them what
 a budget answers. Candidates that are behind in both are never part of the best pair.
+
+The first token of a pair comes with the transfer: what the pool of prompts must keep of the time to it (constraints,
+``first_token_limit``) the pair must keep.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from dse import catalog, toml
+from dse.designs import leaf
 from dse.errors import InputError, unknown_name
+from dse.spec.expression import Expression
 from dse.spec.sweep import SweepSpec, from_document, text_of
+from dse.sweep.grid import compose
+from dse.sweep.grid.grid import Grid, variable_name
+from dse.sweep.results.rebuilding import designs_at
 from dse.sweep.run import execute
+from dse.types.fields import POSITIVE
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -38,8 +47,14 @@ POOLS: dict[str, dict[str, Any]] = {
 #: Keys of ``[pools]``.
 KEYS = ("prices", "transfer")
 
-#: Labels that tell of a candidate, where its sweep has them.
+#: Labels that tell of a candidate beside those that its sweep varies, where its results have them.
 _LABELS = ("software", "precision", "tp", "pp", "dp", "ep", "concurrency")
+
+#: Labels that a candidate tells of otherwise.
+_TOLD_ELSEWHERE = ("accelerator", "system", "n_devices")
+
+#: The metric that a transfer adds to, and the leaf that limits it.
+_FIRST, _FIRST_LIMIT = "time_to_first_token", "workload.requests.first_token_limit"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +70,7 @@ class Candidate:
     first_token: float  #: seconds
     token: float
     cache: float  #: bytes that a device holds of a sequence
+    row: int = 0  #: its place among the designs of its pool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,18 +162,92 @@ def match(path: str | Path) -> Matched:
     Raises InputError for bad input, before anything is computed.
     """
     asked = from_text(text_of(path), str(path))
+    grids = {name: compose.build(spec) for name, spec in asked.specs.items()}
+    results = {name: execute(grid, output=False, keep="feasible")[0] for name, grid in grids.items()}
     found = {
         name: list(_candidates(
-            execute(spec, output=False, keep="feasible")[0], asked.prices, 0.0 if name == "together" else asked.transfer
+            results[name], asked.prices, 0.0 if name == "together" else asked.transfer, _swept(asked.specs[name])
         ))
-        for name, spec in asked.specs.items()
-    }
+        for name in asked.specs
+    }  # fmt: skip
     together = _best_by_accelerator([Match(one, None, 0.0) for one in found.get("together", [])])
-    pools = _best_by_accelerator([
-        Match(p, d, max(p.cache, d.cache) / asked.transfer if asked.transfer else 0.0)
-        for p in front(found["prefill"]) for d in front(found["decode"])
-    ])  # fmt: skip
+    limits = _Limits.of(grids["prefill"], results["prefill"]) if asked.transfer else None
+    pools = _best_by_accelerator(_pairs(found["prefill"], found["decode"], asked.transfer, limits))
     return Matched(asked.title, together, pools)
+
+
+def _pairs(prefill: list[Candidate], decode: list[Candidate], transfer: float, limits: _Limits | None) -> list[Match]:
+    """Pairs of which one may be the best, whose first token comes in time with the transfer in it."""
+    if not limits:
+        return [Match(p, d, _seconds(p, d, transfer)) for p in front(prefill) for d in front(decode)]
+    senders = front(prefill, (*_COSTS, "first_token", "cache")) if limits.are_plain else prefill
+    receivers = front(decode, (*_COSTS, "cache"))
+    found = []
+    for p in senders:
+        took = np.array([_seconds(p, d, transfer) for d in receivers])
+        kept = limits.keeps(p.row, p.first_token + took)
+        found += [Match(p, d, seconds) for d, seconds, keeps in zip(receivers, took.tolist(), kept, strict=True)
+                  if keeps]  # fmt: skip
+    return found
+
+
+def _seconds(prefill: Candidate, decode: Candidate, transfer: float) -> float:
+    """Seconds in which the keys and values of a prompt are sent and received; none where that is not counted."""
+    return max(prefill.cache, decode.cache) / transfer if transfer else 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class _Limits:
+    """What the pool of prompts must keep of the time to the first token, to be held against that of a pair."""
+
+    constraints: tuple[Expression, ...]  #: those that read it
+    values: dict[str, np.ndarray]  #: what else they read, a number a design
+    longest: np.ndarray  #: seconds, a number a design; 0 for any
+
+    @classmethod
+    def of(cls, grid: Grid, results: xr.Dataset) -> _Limits:
+        """Of the results of a pool of prompts."""
+        constraints = tuple(one for one in grid.constraints if _FIRST in one.names)
+        count = results.sizes["design"]
+        design = designs_at(results, np.arange(count), grid) if count else grid.base
+        names = {name for one in constraints for name in one.names if name != _FIRST}
+        values = {
+            name: np.broadcast_to(np.asarray(results[name] if name in grid.spec.study.units else leaf(design, name),
+                                             float), count)
+            for name in names
+        }  # fmt: skip
+        asked = design.workload.requests
+        longest = 0.0 if asked is None else np.asarray(asked.first_token_limit, float)
+        return cls(constraints, values, np.broadcast_to(longest, count))
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self.constraints) or bool((self.longest > 0.0).any())
+
+    @property
+    def are_plain(self) -> bool:
+        """Whether they are the same for all designs, and kept by those that are earlier."""
+        alike = not self.longest.size or bool((self.longest == self.longest[0]).all())
+        return alike and all(one.bound == (_FIRST, True) for one in self.constraints)
+
+    def keeps(self, row: int, first_token: np.ndarray) -> np.ndarray:
+        """Whether the design at ``row`` keeps them where its first token takes so many seconds."""
+        kept = np.full(first_token.shape, True)
+
+        def lookup(name: str) -> Any:
+            return first_token if name == _FIRST else self.values[name][row]
+
+        if self.longest[row] > 0.0:
+            kept &= first_token <= self.longest[row]
+        for one in self.constraints:
+            kept &= np.asarray(one(lookup), bool)
+        return kept
+
+
+def _swept(spec: SweepSpec) -> tuple[str, ...]:
+    """Names of the axes that tell designs of a pool apart, as its results have them."""
+    names = (variable_name(axis) for axis in spec.axes if axis.rule or len(axis.labels) > 1)
+    return tuple(name for name in names if name not in _TOLD_ELSEWHERE)
 
 
 def _settings(table: Any, where: str) -> tuple[dict[str, float], float]:
@@ -167,11 +257,18 @@ def _settings(table: Any, where: str) -> tuple[dict[str, float], float]:
         if key not in KEYS:
             raise unknown_name(where, key, KEYS, "keys")
     prices = {
-        catalog.resolve("accelerator", name): catalog.quantity(value, "USD/s", f"{where}.prices.{name}")
+        catalog.resolve("accelerator", name): _more_than_none(value, "USD/s", f"{where}.prices.{name}", "4.75 USD/h")
         for name, value in table.get("prices", {}).items()
     }
-    transfer = catalog.quantity(table["transfer"], "B/s", f"{where}.transfer") if "transfer" in table else 0.0
-    return prices, transfer
+    rate = table.get("transfer")
+    return prices, 0.0 if rate is None else _more_than_none(rate, "B/s", f"{where}.transfer", "25 GB/s")
+
+
+def _more_than_none(value: Any, units: str, where: str, such: str) -> float:
+    """A quantity above 0: of nothing a second no pair could be told from another, and nothing would be sent."""
+    if not isinstance(value, str):
+        raise InputError(where, repr(value), f"a string with a unit ({units})", f"write {such!r}")
+    return catalog.bounded(catalog.quantity(value, units, where), value, POSITIVE, where)
 
 
 def _laid_over(document: dict[str, Any], overlay: dict[str, Any], pool: str, where: str) -> dict[str, Any]:
@@ -186,7 +283,9 @@ def _laid_over(document: dict[str, Any], overlay: dict[str, Any], pool: str, whe
     return sections
 
 
-def _candidates(found: xr.Dataset, prices: dict[str, float], transfer: float) -> Iterator[Candidate]:
+def _candidates(
+    found: xr.Dataset, prices: dict[str, float], transfer: float, swept: Sequence[str] = ()
+) -> Iterator[Candidate]:
     """Designs of a pool's results; those without a price where others have one are an error.
 
     None serves more requests than its links carry, each device sending or receiving its share of keys and values at
@@ -201,7 +300,7 @@ def _candidates(found: xr.Dataset, prices: dict[str, float], transfer: float) ->
     missing = next((one for one in accelerators if prices and one not in prices), None)
     if missing is not None:
         raise InputError("pools.prices", f"none of {missing}", ", ".join(prices), "state one for every accelerator")
-    labels = {name: column(name) for name in _LABELS if name in found.coords}
+    labels = {name: column(name) for name in dict.fromkeys((*_LABELS, *swept)) if name in found.coords}
     rate, devices, watts, first_token, token, cache = (
         column(name).astype(float)
         for name in ("requests_per_second", "n_devices", "provisioned_power", "time_to_first_token",
@@ -222,18 +321,26 @@ def _candidates(found: xr.Dataset, prices: dict[str, float], transfer: float) ->
             first_token=first_token[i],
             token=token[i],
             cache=cache[i] / sequences[i],
+            row=int(i),
         )
 
 
-def front(candidates: list[Candidate]) -> list[Candidate]:
-    """Of every accelerator those that no other one of it beats in price and power."""
-    kept: list[Candidate] = []
-    least: dict[str, float] = {}
-    for one in sorted(candidates, key=lambda c: (c.price, c.watts)):
-        if one.watts < least.get(one.accelerator, np.inf):
-            least[one.accelerator] = one.watts
-            kept.append(one)
-    return kept
+#: What a request takes of a candidate.
+_COSTS = ("price", "watts")
+
+
+def front(candidates: list[Candidate], by: Sequence[str] = _COSTS) -> list[Candidate]:
+    """Of every accelerator those that no other one of it beats in price and power, or in all fields of ``by``."""
+    kept: dict[str, np.ndarray] = {}
+    found = []
+    numbers = {id(one): np.array([getattr(one, name) for name in by]) for one in candidates}
+    for one in sorted(candidates, key=lambda c: tuple(numbers[id(c)])):  # none beats one that stands before it
+        own = numbers[id(one)]
+        before = kept.get(one.accelerator, np.empty((0, len(by))))
+        if not (before <= own).all(axis=1).any():
+            kept[one.accelerator] = np.vstack([before, own])
+            found.append(one)
+    return found
 
 
 def _best_by_accelerator(matches: list[Match]) -> list[Match]:

@@ -48,6 +48,26 @@ RIGHT = {
         "sglang", "python3 -m sglang.launch_server --model-path m --tp 16 --dp 8 --enable-dp-attention",
         {"tp": 2, "dp": 8},
     ),
+    "drafts of vLLM": (
+        "vllm", """vllm serve m --speculative-config '{"method": "eagle3", "num_speculative_tokens": 3}'""",
+        {"drafts": 3},
+    ),
+    "drafts of vLLM behind dots": ("vllm", "--speculative-config.num_speculative_tokens 2", {"drafts": 2}),
+    "no chunks": ("vllm", "vllm serve m --enable-chunked-prefill --no-enable-chunked-prefill", {"mixed": 0}),
+    "chunks after all": ("vllm", "vllm serve m --no-enable-chunked-prefill --enable-chunked-prefill", {"mixed": 1}),
+    "a tree of SGLang": (
+        "sglang", "--speculative-num-steps 3 --speculative-eagle-topk 4 --speculative-num-draft-tokens 16",
+        {"drafts": 3},
+    ),
+    "drafts of SGLang with their root": ("sglang", "--speculative-num-draft-tokens 4", {"drafts": 3}),
+    "numbers of all ranks": (
+        "sglang", "--tp 8 --dp 8 --enable-dp-attention --chunked-prefill-size 32768 --max-running-requests 100",
+        {"chunk": 4096, "most_sequences": 12},
+    ),
+    "ranks of TensorRT-LLM": (
+        "tensorrt-llm", "cat > o.yml <<EOF\nenable_attention_dp: true\nEOF\ntrtllm-serve m --tp_size 8 --ep_size 8",
+        {"tp": 1, "dp": 8, "ep": 8},
+    ),
     "TensorRT-LLM": ("tensorrt-llm", "trtllm-serve m --tp_size 8 --ep_size 8 --max_batch_size 64", {"tp": 8, "ep": 8}),
     "lines of Windows": (
         "megatron-lm", "--tensor-model-parallel-size 8 \\\r\n --micro-batch-size 2\r\n", {"micro_batch": 2},
@@ -63,6 +83,32 @@ WRONG = (
     "--tensor-model-parallel-size nan", "--tensor-model-parallel-size 1e999", "--hidden-size 0 --num-attention-heads 0",
     "--tensor-model-parallel-size 'abc", " ".join(f"--o{i} 1" for i in range(5000)), "\x00--\x00", "--", "(" * 2000,
 )
+
+
+#: Those of engines.
+WRONG_OF_ENGINES = (
+    ("vllm", "--speculative-config '{num_speculative_tokens: 3}'"), ("vllm", f"--speculative-config {'[' * 5000}"),
+    ("vllm", """--speculative-config '{"num_speculative_tokens": 2.5}'"""), ("sglang", "--speculative-num-steps 2.5"),
+    ("vllm", """--speculative-config '{"num_speculative_tokens": 1e999}'"""),
+    ("vllm", """--speculative-config '{"num_speculative_tokens": null}'"""), ("sglang", "--speculative-num-steps -1"),
+    ("sglang", "--speculative-num-draft-tokens 0"), ("sglang", "--mem-fraction-static nan"),
+    ("sglang", "--dp-size 0 --tp-size 8 --enable-dp-attention"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("tool", "text"), WRONG_OF_ENGINES, ids=range(len(WRONG_OF_ENGINES)))
+def test_wrong_options_of_engines_are_refused(tool, text):
+    with pytest.raises(InputError) as refused:
+        settings(tool, text)
+    assert refused.value.where == "arguments"
+
+
+def test_what_is_not_read_as_it_is_is_told():
+    tree = "--speculative-num-steps 3 --speculative-eagle-topk 4 --speculative-num-draft-tokens 16"
+    assert "counted as a chain" in read_arguments("sglang", tree).notes[0]
+    assert not read_arguments("sglang", tree.replace("topk 4", "topk 1")).notes
+    assert "set drafts" in read_arguments("sglang", "--tp 8 --speculative-algorithm EAGLE3").notes[0]
+    assert "set drafts" in read_arguments("vllm", """-tp 8 --speculative-config '{"method": "mtp"}'""").notes[0]
 
 
 @pytest.mark.parametrize("name", RIGHT)

@@ -13,7 +13,7 @@ import dse
 from dse.cli import app
 from dse.designs import PLAIN_MAPPING, leaf, replace
 from dse.errors import InputError
-from dse.launch import TOOLS, launch, unfit
+from dse.launch import TOOLS, launch, read_arguments, unfit
 from dse.launch import settings as read
 from dse.studies import STUDIES
 from dse.types import Precision, Recompute
@@ -60,7 +60,9 @@ def test_options_are_those_that_the_documentation_names(data, tool):
 
 
 @settings(max_examples=60, deadline=None)
-@given(data=st.data(), tool=st.sampled_from(["megatron-lm", "megatron-bridge", "vllm"]))
+@given(data=st.data(), tool=st.sampled_from(
+    ["megatron-lm", "megatron-bridge", "vllm", "sglang", "tensorrt-llm"]
+))  # fmt: skip
 def test_a_line_is_read_back(data, tool):
     """What a line states is what the design had, but for what the tool has no option for."""
     study = TOOLS[tool].study
@@ -71,13 +73,13 @@ def test_a_line_is_read_back(data, tool):
     }
     design = replace(data.draw(st.sampled_from(BASES[study])), chosen)
     line = launch(design, tool, STUDIES[study])
-    stated = {dse.designs.leaf_path(name): value for name, value in read(tool, line.text).items()}
+    stated = {dse.designs.leaf_path(name): value for name, value in read(tool, line.text, design).items()}
     assert stated, line.text
     alike = {"mapping.sequence_parallel": {1.0: 2.0}, "mapping.precision": {4.0: 5.0, 5.0: 4.0, 9.0: 4.0}}
     for path, value in stated.items():
         had = float(leaf(design, path))
         near = alike.get(path, {})
-        same = value == pytest.approx(had) or near.get(value) == had or near.get(had) == value
+        same = value == pytest.approx(had, rel=1e-5) or near.get(value) == had or near.get(had) == value
         assert same or path in line.unsaid, (path, value, had, line.text)
 
 
@@ -92,6 +94,114 @@ def test_vllm_splits_experts_over_all_ranks(mapping, flag, lacks):
     line = launch(design, "vllm", STUDIES["serving"])
     assert (("--enable-expert-parallel", "") in line.options) == flag
     assert ("mapping.experts.ep" in line.unsaid) == lacks
+
+
+def engine_line(tool, workload="llama-3-70b", system="h100", names=("", ""), stack=None, **mapping):
+    design = STUDIES["serving"].complete(dse.design(workload, system, stack, **mapping))
+    return design, launch(design, tool, STUDIES["serving"], *names)
+
+
+@given(drafts=st.integers(0, 16), own=st.booleans(), tool=st.sampled_from(["vllm", "sglang"]))
+@settings(max_examples=30, deadline=None)
+def test_speculation_is_whole_and_read_back(drafts, own, tool):
+    """A method wherever tokens are drafted by the model's own layers; else a note that says what must be named."""
+    name = "deepseek-v3" if own else "llama-3-70b"
+    line = engine_line(tool, name, "h200", (name, tool), drafts=drafts, tp=8, precision="fp8")[1]
+    options = dict(line.options)
+    assert read(tool, line.text).get("drafts", 0.0) == drafts
+    assert any("name what drafts" in told for told in line.notes) == (drafts > 0 and not own)
+    if drafts and tool == "sglang":
+        assert options["--speculative-num-draft-tokens"] == f"{drafts + 1}"
+        assert options["--speculative-num-steps"] == f"{drafts}" and options["--speculative-eagle-topk"] == "1"
+        assert options["--speculative-algorithm"] == ("NEXTN" if own else "EAGLE")
+    if drafts and tool == "vllm":
+        method = {"method": "mtp"} if own else {}
+        assert json.loads(options["--speculative-config"]) == method | {"num_speculative_tokens": drafts}
+
+
+def test_layers_that_a_design_states_draft_too():
+    design = replace(SERVED, {"workload.experts.n_predict": 1.0, "mapping.serving.drafts": 2.0})
+    assert '"method": "mtp"' in launch(design, "vllm", STUDIES["serving"]).text
+
+
+@pytest.mark.parametrize("tool", ["vllm", "sglang"])
+def test_a_mean_of_drafts_is_no_option(tool):
+    with pytest.raises(InputError, match=r"got 2\.5; allowed a whole number.*drafts=2 or drafts=3"):
+        engine_line(tool, drafts=2.5, tp=4)
+
+
+def test_vllm_is_told_not_to_chunk():
+    """It does so unless told; then its step must hold a whole prompt."""
+    line = engine_line("vllm", mixed=False, prompt_tokens=9000, tp=4)[1]
+    assert "--no-enable-chunked-prefill" in line.text and read("vllm", line.text)["mixed"] == 0.0
+    assert any("set chunk=10024" in told for told in line.notes)
+    assert not engine_line("vllm", mixed=False, chunk=16384, prompt_tokens=9000, tp=4)[1].notes
+
+
+def test_tensorrt_llm_attends_apart_by_an_entry_of_its_file():
+    design, line = engine_line("tensorrt-llm", "deepseek-v3", "h200", dp=8, ep=8, precision="fp8")
+    assert "enable_attention_dp: true\n" in line.text and "--extra_llm_api_options" in line.text
+    assert dict(line.options)["--tp_size"] == "8" and "mapping.dp" not in line.unsaid
+    stated = read("tensorrt-llm", line.text, design)
+    assert stated["dp"] == 8 and stated["tp"] == 1 and stated["ep"] == 8
+    by_two = engine_line("tensorrt-llm", "deepseek-v3", "h200", tp=2, dp=4, ep=8)[1]
+    assert {"mapping.tp", "mapping.dp"} <= by_two.unsaid.keys() and "enable" not in by_two.text
+    replicas = engine_line("tensorrt-llm", tp=4, dp=2)[1]
+    assert "--tp_size 4" in replicas.text and replicas.unsaid["mapping.dp"] == 2.0
+    assert any("2 replicas" in told for told in replicas.notes)
+
+
+@given(share=st.floats(0.3, 1.0), chunk=st.sampled_from([2048, 65536]), tp=st.sampled_from([4, 8]))
+@settings(max_examples=20, deadline=None)
+def test_shares_of_memory_are_of_the_same_bytes(share, chunk, tp):
+    """The cache that an option leaves is the cache of the design: SGLang's share holds weights and cache alone, that of
+    TensorRT-LLM is of what weights and activations leave free."""
+    design, line = engine_line("sglang", memory_share=share, chunk=chunk, tp=tp)
+    found = dse.serve(design)
+    capacity = float(design.system.accelerator.memory.capacity)
+    weights, runtime = float(found.peak_memory_weights) / capacity, float(found.peak_memory_runtime) / capacity
+    cache = share - weights - runtime
+    option = float(dict(line.options)["--mem-fraction-static"])
+    assert option - weights == pytest.approx(cache, abs=1e-5)
+    options = dict(launch(design, "tensorrt-llm", STUDIES["serving"]).options)
+    told = options.get("--kv_cache_free_gpu_memory_fraction")
+    assert (told is None) == (cache <= 0.0)
+    if told:
+        assert float(told) * (1.0 - weights - runtime) == pytest.approx(cache, abs=1e-5)
+
+
+def test_a_share_of_memory_takes_a_design_to_be_read():
+    found = read_arguments("sglang", "--mem-fraction-static 0.8 --tp 4")
+    assert found.settings == {"tp": 4.0} and found.open == ("--mem-fraction-static",) and "left out" in found.notes[0]
+    assert read("sglang", "--mem-fraction-static 0.8") == {}
+    with pytest.raises(InputError, match="no share"):
+        read("tensorrt-llm", "--kv_cache_free_gpu_memory_fraction 1.5")
+
+
+def test_sglang_counts_tokens_and_requests_of_all_ranks_that_attend_apart():
+    line = engine_line("sglang", "deepseek-v3", "h200", dp=8, ep=8, precision="fp8", chunk=4096, most_sequences=64)[1]
+    options = dict(line.options)
+    assert options["--chunked-prefill-size"] == "32768" and options["--max-running-requests"] == "512"
+    stated = read("sglang", line.text)
+    assert stated["chunk"] == 4096 and stated["most_sequences"] == 64
+    replicas = dict(engine_line("sglang", tp=4, dp=2, chunk=4096)[1].options)
+    assert replicas["--chunked-prefill-size"] == "4096" and "--enable-dp-attention" not in replicas
+
+
+@pytest.mark.parametrize("tool", ["vllm", "sglang", "tensorrt-llm"])
+def test_what_one_line_does_not_start_is_told(tool):
+    """Several nodes, another engine's stack, sequences that the model does not take; nothing where all is as it is."""
+    names = ("llama-3-70b", "vllm-2025")
+    notes = engine_line(tool, "llama-3-70b", "eos", names, tp=16, prompt_tokens=9000)[1].notes
+    assert sum("16 devices of one replica are on 2 nodes of 8" in told for told in notes) == 1
+    assert sum("longer than the context" in told for told in notes) == 1
+    assert sum(f"--software {tool}" in told for told in notes) == (tool != "vllm")
+    assert engine_line(tool, "llama-3-70b", "eos", ("llama-3-70b", tool), tp=8)[1].notes == ()
+
+
+def test_ranks_on_other_nodes_are_started_there():
+    notes = engine_line("vllm", "deepseek-v3", "h200", dp=16, ep=16, precision="fp8")[1].notes
+    assert len(notes) == 1 and "2 nodes of 8" in notes[0] and "--headless" in notes[0]
 
 
 def test_megatron_is_told_of_positions_norms_and_biases():
@@ -151,6 +261,17 @@ def test_deepspeed_is_a_file_of_json():
 def test_tools_that_do_not_run_a_design_are_told(tool, told):
     with pytest.raises(InputError, match=told):
         launch(DENSE, tool, STUDIES["training"])
+
+
+def test_the_command_reads_shares_of_memory_by_the_weights(tmp_path):
+    """Of the design that the other options make."""
+    file = tmp_path / "arguments.txt"
+    file.write_text("trtllm-serve m --tp_size 4 --kv_cache_free_gpu_memory_fraction 0.8")
+    asked = ["launch", "-w", "llama-3-70b", "-s", "h100", "--for", "tensorrt-llm", "--arguments", str(file), "--json",
+             "--software", "tensorrt-llm"]  # fmt: skip
+    found = json.loads(CliRunner().invoke(app, asked).stdout)
+    assert 0.8 < found["settings"]["memory_share"] < 0.95 and found["notes"] == []
+    assert float(found["line"].split("memory_fraction ")[1].split()[0]) == pytest.approx(0.8, abs=1e-5)
 
 
 def test_the_command_reads_and_writes(tmp_path):

@@ -53,6 +53,11 @@ def test_sections_of_pools():
         ('"25 GB/s"', '"25 W"', "B/s"),
         ("prices = { h100", "prices = { frob", "frob"),
         ("prices = {", "price = {", "did you mean"),
+        ('"25 GB/s"', '"0 GB/s"', "transfer: got '0 GB/s'; allowed more than 0"),
+        ('"25 GB/s"', '"-25 GB/s"', "transfer: got '-25 GB/s'; allowed more than 0"),
+        ('"25 GB/s"', "25", "a string with a unit"),
+        ('"3.6 USD/h"', '"0 USD/h"', "h100: got '0 USD/h'; allowed more than 0"),
+        ('"3.6 USD/h"', '"-1 USD/h"', "h100: got '-1 USD/h'"),
     ],
 )
 def test_bad_specifications_are_told(old, new, told):
@@ -74,6 +79,60 @@ def test_pools_in_balance():
     assert both.gain(pair) == (pytest.approx(1.25), pytest.approx(1.4), pytest.approx(1.25))
     behind = dataclasses.replace(ONE, watts=110.0, price=2.5)
     assert front([behind, ONE, quick]) == [quick] and front([behind, ONE]) == [ONE]
+
+
+def matched(tmp_path, constraint="", limit=""):
+    """Pairs of batches of four or eight prompts, which take 387 ms, 398 with the transfer."""
+    text = TEXT.replace("[1, 4]", "[4, 8]").replace("[32, 64]", "[64]")
+    text = text.replace("[serving]", f"[serving]\nfirst_token_limit = '{limit}'" if limit else "[serving]")
+    file = tmp_path / "pools.toml"
+    file.write_text(text + (f'[prefill.constraints]\nall = ["{constraint}"]\n' if constraint else ""))
+    return pools.match(file).pools
+
+
+def at_once(pairs):
+    return [int(one.prefill.labels["concurrency"]) for one in pairs]
+
+
+def test_the_first_token_of_a_pair_comes_in_time_with_the_transfer_in_it(tmp_path):
+    """What keeps the limit is a smaller batch, though it costs more."""
+    free, limited = matched(tmp_path), matched(tmp_path, limit="390 ms")
+    assert at_once(free) == [8] and free[0].first_token > 0.39 > free[0].prefill.first_token
+    assert at_once(limited) == [4] and limited[0].first_token <= 0.39
+
+
+@pytest.mark.slow
+def test_constraints_on_the_first_token_are_those_of_the_pair(tmp_path):
+    """One that is no mere bound keeps the large batch where its other side allows it."""
+    bound = "time_to_first_token <= '390 ms'"
+    assert at_once(matched(tmp_path, bound)) == [4]
+    assert at_once(matched(tmp_path, f"{bound} or concurrency >= 8")) == [8]
+    assert not matched(tmp_path, "time_to_first_token <= '200 ms'")
+
+
+def test_a_front_may_count_more_than_costs():
+    """What is dearer but earlier is of the front where time counts."""
+    early = dataclasses.replace(ONE, watts=110.0, price=2.5, first_token=0.05)
+    worse = dataclasses.replace(early, first_token=0.2)
+    assert front([worse, early, ONE]) == [ONE]
+    assert front([worse, early, ONE], ("price", "watts", "first_token")) == [ONE, early]
+
+
+def test_pools_are_named_so_that_they_can_be_built(monkeypatch):
+    """Devices, degrees above 1, choices that differ or are not as usual, whatever is swept; nothing else."""
+    labels = {"software": "vllm", "precision": "fp8", "tp": 4, "pp": 1, "dp": 2, "ep": 8, "concurrency": 4}
+    alone = dataclasses.replace(ONE, devices=1.0, labels=labels | {"tp": 1, "dp": 1, "ep": 1, "chunk": 2048})
+    wide = Console(width=400, file=io.StringIO())
+    monkeypatch.setattr(show, "console", lambda: wide)
+    whole = dataclasses.replace(ONE, labels=labels)
+    monkeypatch.setattr(pools, "match", lambda path: Matched("t", [], [Match(whole, alone, 0.1)]))
+    assert CliRunner().invoke(app, ["pools", "p.toml"]).exit_code == 0
+    assert "h100 x 8, tp 4, dp 2, ep 8, fp8, 4 in flight" in wide.file.getvalue()
+    assert "h100, fp8, chunk 2048, 4 in flight" in wide.file.getvalue()
+    other = dataclasses.replace(alone, labels={"software": "sglang", "precision": "bf16", "concurrency": 1})
+    monkeypatch.setattr(pools, "match", lambda path: Matched("t", [], [Match(whole, other, 0.1)]))
+    CliRunner().invoke(app, ["pools", "p.toml"])
+    assert "ep 8, fp8, vllm, 4" in wide.file.getvalue() and "h100, bf16, sglang, 1 in" in wide.file.getvalue()
 
 
 def test_without_prices_nothing_is_told_of_them(monkeypatch):
