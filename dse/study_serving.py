@@ -105,7 +105,7 @@ def _numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:
     weights, capacity = metrics["peak_memory_weights"] / _GB, system.accelerator.memory.capacity / _GB
     far = "" if m.spill is None else f", {_far_tier(design).capacity / _GB:.1f} GB beyond it"
     return {
-        "memory": f"weights {weights:.1f} GB of {capacity:.1f} GB{far}: no room for a cache",
+        "memory": f"weights {weights:.1f} GB of {capacity:.1f} GB{far}: no room for a cache (precision, weight_bytes, expert_bytes)",
         "heads_not_divisible": f"tp={m.tp:g}, heads={w.n_heads:g}, key/value heads={w.n_kv_heads:g}",
         "width_not_divisible": f"tp={m.tp:g}, feed-forward width={w.ffn_hidden:g}",
         "layers_not_divisible": f"pp={m.pp:g}, layers={w.n_layers:g}",

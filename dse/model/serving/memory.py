@@ -81,8 +81,8 @@ def far_tier(system: System) -> FarMemory:
 def weight_bytes(design: Design, layout: Layout, serving: Serving) -> Scalar:
     """Bytes of the weights on the device that holds most: matrices as the recipe has them, the ends in 16.
 
-    Weights, and those of experts, are in a format of their own where they have one. A stage of its own holds embedding and head;
-    where there is one stage, it holds both.
+    Weights, and those of experts, are in a format of their own where they have one. A stage of its own holds embedding
+    and head; where there is one stage, it holds both.
     """
     w = design.workload
     narrow = operand_bytes(design.mapping.precision)

@@ -121,7 +121,8 @@ def overlapped_step(
     """The step with operators beside each other where the mapping has them so, else as it is ``alone``.
 
     ``T = S - o max(S - max(compute, memory, network), 0)`` for the sum ``S`` of operators and messages after each
-    other; of ``n`` parts of the batch each reads the weights. Parts of the step shrink alike.
+    other; of ``n`` parts of the batch each reads the weights. Parts of the step shrink alike. Operators of one part depend on
+    each other: it takes two to overlap (Zhu et al. 2024).
     """
     nano = stage.design.mapping.nano
     if nano is None:
@@ -136,7 +137,8 @@ def overlapped_step(
     again = moving_time(read_again(stage, serving), rates)
     busiest = jnp.maximum(engine.kernel_slowdown * jnp.maximum(compute, moved + again), alone.communication)
     whole = alone.matrix + alone.attention + alone.communication
-    left = 1.0 - nano.step_overlap * jnp.maximum(1.0 - busiest / jnp.maximum(whole, 1e-12), 0.0)
+    overlap = jnp.where(nano.nano_batches > 1.0, nano.step_overlap, 0.0)
+    left = 1.0 - overlap * jnp.maximum(1.0 - busiest / jnp.maximum(whole, 1e-12), 0.0)
     return StepTime(left * alone.matrix, left * alone.attention, left * alone.communication, alone.host)
 
 

@@ -307,9 +307,12 @@ def attention_operators(
     near = (1.0 - w.local_layers) * batch.prompt_context + w.local_layers * (
         causal_pairs(whole_prompt, w.window) / whole_prompt
     )
-    scored: Scalar = 0.0  # FLOPs of an indexer for a query and token
+    scored: Scalar = 0.0  # FLOPs of an indexer for a query and token, as many of 16 bits as take its time
     if w.sparse is not None:
-        share, scored = w.sparse.sparse_layers, 2.0 * w.sparse.sparse_layers * w.sparse.index_heads * w.sparse.index_dim
+        share, rate = w.sparse.sparse_layers, design.system.accelerator.matrix_rate
+        in_fp8 = (w.sparse.index_bytes < 2.0) & (rate.fp8 > 0.0)  # the keys' format is that of the products
+        faster = jnp.where(in_fp8, rate.bf16 / jnp.maximum(rate.fp8, 1.0), 1.0)
+        scored = 2.0 * share * w.sparse.index_heads * w.sparse.index_dim * faster
         seen = seen - share * (batch.context - attended(w.sparse, batch.context))
         within = causal_pairs(whole_prompt, w.sparse.attended) / whole_prompt
         near = near - share * (1.0 - w.sparse.attended_share) * (batch.prompt_context - within)

@@ -401,6 +401,27 @@ def test_a_power_limit_slows_prompts_before_it_slows_decoding():
     assert [int(reason) for reason in found.infeasible_reason] == [Infeasible.power, 0, 0, 0, 0, 0]
 
 
+def test_weights_narrower_than_their_products_take_fewer_bytes_and_no_less_compute():
+    """W4A16: a token of one sequence follows the bytes of the weights, a long prompt the rate of 16 bits."""
+    asked = dict(precision="bf16", concurrency=1, prompt_tokens=8192, output_tokens=64, tp=4)
+    wide, narrow = (metrics("llama-3-70b", "a100", weight_bytes=size, **asked) for size in (0.0, 0.53))
+    ends = 2 * 2 * 128256 * 8192 / 4  # embedding and head stay in 16 bits
+    layers = wide["peak_memory_weights"] - ends
+    assert narrow["peak_memory_weights"] - ends == pytest.approx(0.53 / 2.0 * layers, rel=1e-3)
+    saved = (wide["peak_memory_weights"] - narrow["peak_memory_weights"]) / 2.039e12
+    gain = wide["time_per_output_token"] - narrow["time_per_output_token"]
+    assert saved < gain < 1.4 * saved  # over what kernels reach of the bandwidth
+    assert narrow["time_to_first_token_prefill"] == pytest.approx(wide["time_to_first_token_prefill"], rel=0.03)
+    assert narrow["concurrency_limit"] > 1.3 * wide["concurrency_limit"]
+
+
+def test_an_indexer_of_8_bit_keys_computes_in_8_bits():
+    """DSA scores every token in fp8 (DeepSeek-AI 2025): twice as fast where the chip has a rate of it."""
+    asked = dict(tp=8, precision="fp8", concurrency=1, prompt_tokens=131072, output_tokens=16)
+    narrow, wide = (metrics("glm-5", "h200", index_bytes=size, **asked) for size in (1.0, 2.0))
+    assert narrow["time_to_first_token_prefill"] < 0.85 * wide["time_to_first_token_prefill"]
+
+
 @pytest.mark.parametrize("chip", ["a100", "h100", "mi300x"])
 def test_a_deep_limit_is_used_up(chip):
     """Below the clock at which cores ask for less than the memory has, time grows faster, and so power falls faster."""

@@ -37,7 +37,7 @@ def test_a_step_is_between_the_sum_and_the_busiest_resource():
     asked = dict(any_option=True, tp=8, precision="fp8", concurrency=512, prompt_tokens=2048)
     plain = dse.serve(dse.design("llama-3-70b", "h100", **asked))
     found = [
-        dse.serve(dse.design("llama-3-70b", "h100", step_overlap=share, nano_batches=1.0, **asked))
+        dse.serve(dse.design("llama-3-70b", "h100", step_overlap=share, nano_batches=2.0, **asked))
         for share in (0.0, 0.25, 0.5, 1.0)
     ]
     times = [float(one.time_per_output_token) for one in found]
@@ -48,6 +48,8 @@ def test_a_step_is_between_the_sum_and_the_busiest_resource():
     assert float(parts) == pytest.approx(times[-1], rel=1e-6)
     again = dse.serve(dse.design("llama-3-70b", "h100", step_overlap=1.0, nano_batches=8.0, **asked))
     assert times[-1] <= float(again.time_per_output_token) <= times[0] * 1.000001
+    whole = dse.serve(dse.design("llama-3-70b", "h100", step_overlap=1.0, nano_batches=1.0, **asked))
+    assert float(whole.time_per_output_token) == pytest.approx(times[0], rel=1e-6)  # one part waits for itself
 
 
 def test_what_lies_far_away_leaves_room_and_costs_time():
