@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 import typer
@@ -163,7 +164,7 @@ def _of_limit(design: Design, system: str, settings: list[str]) -> list[str]:
     from dse.calibrated import accelerator_of
     from dse.designs import LIMIT_AS_SOLD, leaf_path
 
-    if LIMIT_AS_SOLD in map(leaf_path, _settings(settings)):
+    if LIMIT_AS_SOLD in (leaf_path(name) for name in _settings(settings) if name != "software"):
         return ["power.tdp is the limit under which times were measured: they stay as they are; power.limit sets one"]
     slug = accelerator_of(system)
     if not slug or {"tdp", "chip.node"} & set(catalog.entry("accelerator", slug).values):
@@ -289,7 +290,20 @@ def told_design(workload: str, system: str, software: str, made: Design, study: 
     degrees = [name for name in ("tp", "cp", "pp", "dp") if f"mapping.{name}" not in study.unread]
     split = " x ".join(f"{name} {getattr(m, name):g}" for name in degrees)
     first = "{} on {}, {}, {}".format(*names)
-    return f"{first}\n{made.system.n_devices:g} devices = {split}; {study.settings(made)}\n"
+    return f"{first}\n{made.system.n_devices:g} devices{_shape(made)} = {split}; {study.settings(made)}\n"
+
+
+def _shape(design: Design) -> str:
+    """Axes of the slice of a torus, in words; empty of other links."""
+    from dse.model.links import axis_edges, slice_size
+    from dse.types import Topology
+
+    links = design.system.scale_up.links
+    if links is None or links.topology != float(Topology.torus):
+        return ""
+    edges = [float(edge) for edge in axis_edges(links, slice_size(design.system), design.mapping.tp)]
+    lengths = [high / low for low, high in itertools.pairwise(edges)]
+    return f" ({' x '.join(f'{length:g}' for length in lengths if length > 1.0)} a slice)" if edges[-1] > 1.0 else ""
 
 
 def _print(explained: Explanation, bounds: dict[str, Interval], made: Design, study: Study) -> None:

@@ -49,15 +49,18 @@ def axis_edges(links: Links, devices: Scalar, tp: Scalar = 1.0) -> tuple[Scalar,
     """Devices from one to the next along x, y and z of a torus of so many, and all of them.
 
     Axes that are not stated are the largest powers of two up to the square root (two axes) or cube root of what is
-    left: 64 are 4 x 4 x 4, 192 are 4 x 4 x 12, 128 are 8 x 16. The shortest comes first, or the shortest that holds
-    the innermost dimension ``tp`` whole, so that it lies on one axis and what is left of the others is not cut by it.
+    left: 64 are 4 x 4 x 4, 192 are 4 x 4 x 12, 128 are 8 x 16. Slices are asked for in shapes that suit the innermost
+    dimension: of three axes the first is ``tp`` long where such an axis wraps around and leaves two that do. Else the
+    shortest comes first, of two axes the shortest that holds ``tp`` whole.
     """
     three = links.per_device > 4.0
     first = _side(devices, jnp.where(three, 1.0 / 3.0, 0.5))
     second = jnp.where(three, _side(devices / first, 0.5), devices / first)
     third = devices / (first * second)
-    holds = jnp.where(tp <= first, first, jnp.where(tp <= second, second, jnp.where(tp <= third, third, first)))
-    x = jnp.where(links.x > 0.0, links.x, holds)
+    fits = divides(links.wrap, tp) & divides(tp * links.wrap * links.wrap, devices) & (tp <= third)
+    of_three = jnp.where(fits, tp, first)
+    of_two = jnp.where((tp > first) & (tp <= second), second, first)
+    x = jnp.where(links.x > 0.0, links.x, jnp.where(three, of_three, of_two))
     left = devices / x
     y = jnp.where(links.y > 0.0, links.y, jnp.where(three, _side(left, 0.5), left))
     return 1.0, x, x * y, devices

@@ -18,6 +18,7 @@ from dse.types import Collective, Group, Infeasible, Links, MessageKind, Package
 from tests.designs import SCALE_UP, SYSTEM
 from tests.model.machine.test_collectives import PLAIN, REDUCING
 from tests.oracles import torus
+from tests.programs import metrics_of
 
 SIZE = 1e6
 
@@ -111,13 +112,26 @@ def test_members_of_a_group_are_counted_on_every_axis(stride, size):
     ("chip", "devices", "tp", "shape"),
     [("tpu-v4", 64, 1, (4, 4, 4)), ("tpu-v4", 192, 1, (4, 4, 12)), ("tpu-v5p", 256, 8, (8, 4, 8)),
      ("tpu-v5p", 2048, 16, (16, 8, 16)), ("tpu-v5p", 6144, 1, (16, 16, 24)), ("tpu-v5e", 128, 1, (8, 16, 1)),
-     ("tpu-v5e", 512, 1, (16, 16, 1)), ("tpu-v6e", 8, 1, (2, 4, 1))],
+     ("tpu-v5e", 512, 1, (16, 16, 1)), ("tpu-v6e", 8, 1, (2, 4, 1)), ("tpu-v4", 192, 8, (4, 4, 12)),
+     ("tpu-v4", 4096, 8, (8, 16, 32)), ("tpu-v4", 4096, 4, (4, 32, 32)), ("tpu-v4", 4096, 1, (16, 16, 16))],
 )  # fmt: skip
 def test_slices_are_as_near_to_a_cube_as_they_come_and_tp_has_an_axis(chip, devices, tp, shape):
     """Of 512 chips of pods of 256 two whole pods are in use."""
     network = catalog.system(chip).scale_up
     edges = model.axis_edges(network.links, min(float(devices), network.domain), float(tp))
     assert tuple(b / a for a, b in itertools.pairwise(map(float, edges))) == shape
+
+
+@pytest.mark.parametrize("tp", [4, 8])
+def test_larger_slices_of_more_sequences_are_as_fast_a_chip(tp):
+    """Slices are asked for in shapes that suit tp: no count of chips leaves its ring a line."""
+    found = [
+        metrics_of(dse.design(
+            "llama-3-70b", "tpu-v4-pod", n_devices=n, tp=tp, zero_stage=3, recompute="full", global_batch=n
+        )) for n in (64, 192, 1024, 4096)
+    ]  # fmt: skip
+    rates = [float(one.tokens_per_second_per_device) for one in found]
+    assert min(rates) > 0.92 * max(rates)
 
 
 def test_stated_axes_that_do_not_fill_a_slice_cannot_be():
