@@ -10,6 +10,7 @@ import pytest
 from dse.search import space as spaces
 from dse.search.space import Point
 from dse.sweep import from_text, plan
+from tests.conftest import full_size
 from tests.search.toy import CONTINUOUS, MAPPING_AXES, text, toy_problem
 
 WORKLOADS = MAPPING_AXES + "global_batch = [16, 32, 48]\nn_devices = [8, 16]\nseq_len = [32, 64]\n"
@@ -116,7 +117,7 @@ def test_continuous_axes_reach_both_ends():
 
 def test_neighbours_are_designs_one_step_away_and_symmetric(task):
     near = jax.jit(jax.vmap(lambda p: spaces.neighbours(task.space, p, 0.25)))
-    points = sampled(task, 60)
+    points = sampled(task, full_size(15, 60))
     points = points._replace(reals=jnp.round(points.reals * 4.0) / 4.0)
     found, exact = near(points)
     assert found.digits.shape[1] == task.space.n_directions

@@ -13,6 +13,7 @@ from dse import equations
 from dse.study_training import TRAINING
 from dse.sweep import execute, plan
 from dse.types.metrics import CARBON, MONEY, RUN
+from tests.programs import metrics_of
 from tests.sweep import toy
 from tests.sweep.toy import sweep
 
@@ -118,11 +119,9 @@ def test_a_sweep_prints_calls_and_differs_in_nothing(capfd):
 
 def test_the_model_is_the_same():
     base = jax.tree.map(np.float32, plan(sweep())[0].base)
-    found, structure = equations.trace(dse.evaluate, base)
-    plain = jax.jit(dse.evaluate)(base)
-    for own, theirs in zip(jax.tree.leaves(jax.tree.unflatten(structure, jax.jit(found)(*jax.tree.leaves(base)))),
-                           jax.tree.leaves(plain), strict=True):  # fmt: skip
-        np.testing.assert_allclose(own, theirs, rtol=1e-6)
+    found, _ = equations.trace(dse.evaluate, base)
+    for own, theirs in zip(found(*jax.tree.leaves(base)), jax.tree.leaves(metrics_of(base)), strict=True):
+        np.testing.assert_allclose(own, theirs, rtol=1e-5)  # each equation rounds by itself
     # The model shares rates and routes itself, so what is merged is less than it was; what is left must not grow:
     # 2,913, 200 for aligned domains, meshes, hybrid sharding and links that two dimensions share, 100 for pipelines
     # whose ends hold a layer less, 50 for recompute operator by operator and messages of copies of their own, 30

@@ -16,6 +16,7 @@ from dse.sweep import Interrupted, Shard, merge, perform, perform_shard, plan
 from dse.sweep.engine.engine import Engine
 from dse.sweep.reduce import keep as keeping
 from dse.sweep.store.manifest import lines
+from tests.conftest import full_size
 from tests.sweep import toy
 from tests.sweep.test_run import raise_interrupt
 from tests.sweep.toy import MAPPING_AXES, sweep
@@ -225,7 +226,7 @@ def test_killed_at_any_moment(tmp_path):
     for attempt in range(12):
         running = subprocess.Popen([sys.executable, "-c", SLOWED, str(output)], stdout=subprocess.PIPE, text=True)
         assert running.stdout.readline() == "ready\n"
-        if attempt < 4:
+        if attempt < full_size(2, 4):
             before = parts_of(output)
             deadline = time.monotonic() + 60
             while parts_of(output) == before and time.monotonic() < deadline:
