@@ -11,7 +11,7 @@ from dse.model import divisibility
 from dse.model.accounts.bounds import BoundBy
 from dse.model.accounts.energy import whole_power
 from dse.model.accounts.failures import served_with_failures
-from dse.model.accounts.feasibility import bits_of
+from dse.model.accounts.feasibility import bits_of, network_too_small
 from dse.model.choice import divides
 from dse.model.machine import technology
 from dse.model.machine.power import at_clock, clock_ratio
@@ -161,7 +161,7 @@ def _reason(
             (requests.load == float(Load.static)) & (found.running > held.sequences)
         ),
         Infeasible.device_count_mismatch: m.tp * m.pp * m.dp != system.n_devices,
-        Infeasible.network_too_small: system.n_devices > jnp.maximum(system.scale_up.domain, system.scale_out.domain),
+        Infeasible.network_too_small: network_too_small(system, m.tp),
         Infeasible.precision_unsupported: ~multiplies(system.accelerator, m.precision),
         Infeasible.power: (clock_ratio(system.accelerator.power) > HIGHEST_CLOCK) | over,
         Infeasible.latency: late | slow,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dse.quantities import duration, quantity
-from dse.study import OPTIONAL, Shown, Study, shares_told, told_money, told_price
+from dse.study import OPTIONAL, Shown, Study, network_told, shares_told, told_money, told_price
 from dse.types import INFEASIBLE_MEANING, Design, FarMemory, Infeasible, Precision, Scalar, ServingMetrics
 
 _GB = 1e9
@@ -110,7 +110,7 @@ def _numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:
         "width_not_divisible": f"tp={m.tp:g}, feed-forward width={w.ffn_hidden:g}",
         "layers_not_divisible": f"pp={m.pp:g}, layers={w.n_layers:g}",
         "device_count_mismatch": f"tp x pp x dp = {m.tp * m.pp * m.dp:g}, n_devices={system.n_devices:g}",
-        "network_too_small": f"n_devices={system.n_devices:g}",
+        "network_too_small": network_told(system),
         "precision_unsupported": f"precision={Precision(int(m.precision)).name.replace('_', '-')}",
         "power": (
             f"clock {system.accelerator.power.clock / 1e9:g} GHz, limit "

@@ -14,7 +14,7 @@ from dse.model.layout import Layout, splits_sequence
 from dse.model.machine.rates import multiplies
 from dse.model.machine.technology import overspent
 from dse.model.work import offload
-from dse.types import Design, HostTiers, Infeasible, Recompute, Scalar
+from dse.types import Design, HostTiers, Infeasible, Recompute, Scalar, System
 
 
 def usable_memory(design: Design) -> Scalar:
@@ -47,6 +47,12 @@ def experts_reasons(design: Design) -> dict[Infeasible, Scalar]:
     return {Infeasible.experts_not_divisible: ~fits, Infeasible.experts_unsupported: unmodelled}
 
 
+def network_too_small(system: System, tp: Scalar) -> Scalar:
+    """Whether nothing connects so many devices, or links without a switch cannot be laid out so."""
+    too_small = system.n_devices > jnp.maximum(system.scale_up.domain, system.scale_out.domain)
+    return too_small if system.scale_up.links is None else too_small | ~links.fills(system, tp)
+
+
 def infeasible_reason(
     design: Design, layout: Layout, memory: Scalar, host_memory: Scalar, storage: Scalar, clock_infeasible: Scalar
 ) -> Scalar:
@@ -59,15 +65,11 @@ def infeasible_reason(
     sizes = {**vars(w), "n_layers": w.blocks, "n_micro_batches": layout.n_micro_batches}
     fits = divisibility.fits({**sizes, **vars(m)}, divides)
     lacking = capabilities.lacking(vars(m), vars(design.software.can))
-    reach = jnp.maximum(system.scale_up.domain, system.scale_out.domain)
-    too_small = system.n_devices > reach
-    if system.scale_up.links is not None:
-        too_small = too_small | ~links.fills(system, m.tp)
     broken = {
         Infeasible.memory: memory > usable_memory(design),
         **{reason: ~kept for reason, kept in fits.items()},
         Infeasible.device_count_mismatch: layout.devices != system.n_devices,
-        Infeasible.network_too_small: too_small,
+        Infeasible.network_too_small: network_too_small(system, m.tp),
         Infeasible.precision_unsupported: ~multiplies(system.accelerator, m.precision),
         Infeasible.host_memory: host_memory > system.host.capacity,
         Infeasible.offload_too_few_layers: offload.anything(m)
