@@ -18,7 +18,7 @@ import numpy as np
 from dse.designs import leaf
 from dse.priced import stands_in_for_dies, stands_in_for_price
 from dse.quantities import quantity
-from dse.types import Design, Emissions, Operator, Prices, Scalar, System, Topology
+from dse.types import Design, Emissions, Experts, Operator, Prices, Scalar, System, Topology
 from dse.types.metrics import CARBON, ENERGY, MONEY, RUN
 
 #: Reads a metric, or a leaf by its full path.
@@ -205,6 +205,12 @@ def network_told(system: System) -> str:
         return told
     axes = f", links.x={links.x:g}, links.y={links.y:g}" if links.topology == float(Topology.torus) else ""
     return f"{told}; a {Topology(int(links.topology)).name} of links.per_device={links.per_device:g}{axes}"
+
+
+def over_routed(experts: Experts) -> str:
+    """What of a mixture of experts is more than it can be beside the rest of it, after a comma; empty for none."""
+    over = {name: (getattr(experts, name), most) for name, most in experts.most.items()}
+    return "".join(f", {name}={got:g} of at most {most:g}" for name, (got, most) in over.items() if got > most)
 
 
 def shares_told(design: Design) -> str:

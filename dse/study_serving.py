@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dse.quantities import duration, quantity
-from dse.study import OPTIONAL, Shown, Study, network_told, shares_told, told_money, told_price
+from dse.study import OPTIONAL, Shown, Study, network_told, over_routed, shares_told, told_money, told_price
 from dse.types import INFEASIBLE_MEANING, Design, FarMemory, Infeasible, Precision, Scalar, ServingMetrics
 
 _GB = 1e9
@@ -121,7 +121,9 @@ def _numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:
             f"first token {metrics['time_to_first_token']:.3g} s, output token "
             f"{1e3 * metrics['time_per_output_token']:.3g} ms"
         ),
-        "experts_not_divisible": "no experts" if m.experts is None else f"ep={m.experts.ep:g}, etp={m.experts.etp:g}",
+        "experts_not_divisible": "no experts" if m.experts is None or w.experts is None else (
+            f"ep={m.experts.ep:g}, etp={m.experts.etp:g}{over_routed(w.experts)}"
+        ),
     }
 
 

@@ -16,6 +16,7 @@ from dse.study import (
     Shown,
     Study,
     network_told,
+    over_routed,
     shares_told,
     told_money,
     told_price,
@@ -136,6 +137,7 @@ def _experts_numbers(design: Design) -> dict[str, str]:
         "experts_not_divisible": (
             f"ep={m.experts.ep:g}, etp={m.experts.etp:g}, tp x cp x dp={m.tp * m.cp * m.dp:g}, "
             f"experts={w.experts.n_experts:g}, width={w.experts.expert_ffn:g}, shared={w.experts.shared_ffn:g}"
+            f"{over_routed(w.experts)}"
         ),
         "experts_unsupported": (
             f"tp={m.tp:g}, sequence_parallel={m.sequence_parallel:g}, recompute={Recompute(int(m.recompute)).name}"

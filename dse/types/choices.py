@@ -222,7 +222,7 @@ INFEASIBLE_MEANING = {
     Infeasible.stack_lacks: "the software stack, or a model without experts, lacks an option of the mapping",
     Infeasible.experts_not_divisible: (
         "ep does not divide the experts, etp their width, tp the shared expert's, or ep x etp x dp_replicate not "
-        "tp x cp x dp"
+        "tp x cp x dp; or a token is routed to more experts or groups, or an expert gets more rows, than there are"
     ),
     Infeasible.chip_shares: "the chip's shares of its power, edge, cores or other area add up to more than the whole",
     Infeasible.layers_unsupported: "layers with a state and sparse attention are modelled in serving alone",

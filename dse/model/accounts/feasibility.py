@@ -14,7 +14,10 @@ from dse.model.layout import Layout, splits_sequence
 from dse.model.machine.rates import multiplies
 from dse.model.machine.technology import overspent
 from dse.model.work import offload
-from dse.types import Design, HostTiers, Infeasible, Recompute, Scalar, System
+from dse.types import Design, Experts, HostTiers, Infeasible, Recompute, Scalar, System
+
+#: By how much single precision may miss a whole: all tokens over their mean, say.
+_ROUNDING = 1e-5
 
 
 def usable_memory(design: Design) -> Scalar:
@@ -33,13 +36,19 @@ def fits_probability(design: Design, memory: Scalar) -> Scalar:
     return 1.0 / (1.0 + jnp.exp(-1.702 * jnp.clip(z, -20.0, 20.0)))
 
 
+def routes(experts: Experts) -> Scalar:
+    """Whether a router can send tokens as a mixture says: to no more experts and groups, and no more rows, than are."""
+    kept = (getattr(experts, name) <= most * (1.0 + _ROUNDING) for name, most in experts.most.items())
+    return functools.reduce(operator.and_, kept)
+
+
 def experts_reasons(design: Design) -> dict[Infeasible, Scalar]:
     """Whether experts do not divide, and whether the mapping has what is not modelled beside them."""
     experts, m = design.workload.experts, design.mapping
     if experts is None or m.experts is None:
         return {}
     whole = {"tp": m.tp, "dp_replicate": m.dp_replicate, "stage_devices": m.tp * m.cp * m.dp}
-    fits = divisibility.experts_fit({**vars(experts), **vars(m.experts), **whole}, divides)
+    fits = divisibility.experts_fit({**vars(experts), **vars(m.experts), **whole}, divides) & routes(experts)
     unsplit = (m.tp > 1.0) & (splits_sequence(m.sequence_parallel) <= 0.0)
     unmodelled = unsplit | (m.recompute == float(Recompute.selective_op))
     if m.sharding is not None:

@@ -12,9 +12,11 @@ import pytest
 
 import dse
 from dse import catalog
+from dse.errors import InputError
 from dse.model import links as model
 from dse.model.machine import collectives
 from dse.model.machine.routes import Route
+from dse.sweep import from_text, plan
 from dse.types import Collective, Group, Infeasible, Links, MessageKind, Package, Topology
 from tests.designs import SCALE_UP, SYSTEM
 from tests.model.machine.test_collectives import PLAIN, REDUCING
@@ -134,6 +136,20 @@ def test_axes_beyond_a_slice_are_a_reason_and_no_overflow(study):
         found = dse.explain(dse.design("llama-2-7b", chip, n_devices=192, tp=8, dp=24, **axes), study=study)
         assert "network_too_small" in {reason.name for reason in found.reasons}
         assert all(math.isfinite(value) for value in found.metrics.values())
+
+
+@pytest.mark.parametrize("leaf", ["per_device", "links.wrap", "links.x", "slice_loss"])
+def test_a_leaf_of_a_torus_does_not_take_a_switch_away(leaf):
+    with pytest.raises(InputError, match=r"a system whose links are switched.*links\.topology too"):
+        dse.design("llama-2-7b", "eos", n_devices=8, tp=8, **{leaf: 1})
+    torus = dse.design("llama-2-7b", "eos", n_devices=8, tp=8, **{leaf: 1, "links.topology": "torus"})
+    assert torus.system.scale_up.links is not None
+    text = 'workload.name = "llama-2-7b"\nsystem.name = "{}"\nsystem.n_devices = 8\n[axes]\n{} = [1]\n'
+    with pytest.raises(InputError, match="a system whose links are switched"):
+        plan(from_text(text.format("eos", f'"{leaf}"')))
+    for chosen in ('"links.topology" = ["torus"]', '"links.topology" = ["torus", "hypercube"]'):
+        assert plan(from_text(text.format("eos", f'{chosen}\n"{leaf}"')))[0].base.system.scale_up.links is not None
+    assert plan(from_text(text.format("tpu-v5e", f'"{leaf}"')))[0].base.system.scale_up.links.per_device in (1.0, 4.0)
 
 
 def built(devices, **links):
