@@ -75,8 +75,8 @@ def _side(devices: Scalar, exponent: Scalar) -> Scalar:
 def fills(system: System, tp: Scalar) -> Any:
     """Whether a slice can be built of the links of its devices, with ``tp`` as of :func:`reach_in`.
 
-    The axes of a torus divide it, and a device inside of each needs two links; one where the axis is a pair. A hypercube
-    is a power of two devices, each with a link a dimension.
+    The axes of a torus divide it, and a device inside of each needs two links, one where the axis is a pair. A
+    hypercube is a power of two devices, each with a link a dimension.
     """
     links = system.scale_up.links
     assert links is not None

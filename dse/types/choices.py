@@ -207,8 +207,8 @@ INFEASIBLE_MEANING = {
         "pp and number of them"
     ),
     Infeasible.network_too_small: (
-        "the system has no network that connects that many devices: too few, axes of a torus that do not divide them or "
-        "need more links than a device has, a hypercube of no power of two or of more dimensions than links"
+        "the system has no network that connects that many devices: it is too small, axes of a torus do not divide "
+        "them or need more links than a device has, a hypercube is of no power of two or of more dimensions than links"
     ),
     Infeasible.precision_unsupported: "the accelerator has no matrix units for this precision, or none that scale its blocks",
     Infeasible.host_memory: "what is offloaded exceeds the host memory of a device",

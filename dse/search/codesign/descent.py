@@ -252,7 +252,7 @@ def elasticities(problem: Problem, coordinates: dict[str, float]) -> list[Elasti
     }
     moved = _exact(problem, changed)
     plain = found.best[0].astype(np.float64) @ problem.weights
-    sign = problem.inner.objective.program.objectives[0].sign  # slopes are of what is made small: 1 / what is made large
+    sign = problem.inner.objective.program.objectives[0].sign  # slopes are of what is made small
     rows = [
         Elasticity(
             path, stated[path], sign * float(slopes[path][0, :, 0] @ problem.weights * stated[path]),
