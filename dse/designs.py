@@ -107,6 +107,12 @@ _MOST_ROUTED = {
     "top_k": "n_experts", "group_limit": "n_groups", "imbalance": "n_experts / top_k", "capacity": "n_experts / top_k",
 }  # fmt: skip
 
+#: Leaf of a mapping's tiers → the option that takes off the device what it is a share of.
+_SHARE_OF = {
+    "storage_weights": "offload_weights", "storage_activations": "offload_activations",
+    "storage_optimizer": "offload_optimizer", "host_update": "offload_optimizer",
+}  # fmt: skip
+
 #: Record that is there or not with a record of the workload → that record.
 _OF_WORKLOAD = {
     **{record: record for record in (EXPERTS, *OF_SHAPE)}, **dict.fromkeys(OF_EXPERTS, EXPERTS)
@@ -203,6 +209,24 @@ def check_links(path: str, values: MappingABC[str, Any], said: Container[str], w
             where, f"{path.removeprefix('system.scale_up.')} of a system whose links are switched",
             "leaves of links that no switch joins, as of tpu-v5e",
             "leave it out, name such a system, or set links.topology too: torus or hypercube in place of the switch",
+        )  # fmt: skip
+
+
+def check_tiers(path: str, value: float, offloaded: MappingABC[str, Any], where: str) -> None:
+    """That a share of what is offloaded is one of something; else an InputError.
+
+    Args:
+        path: full path of a leaf that is stated.
+        value: its value.
+        offloaded: full path → value of the options of the mapping, 0 where nothing is offloaded.
+        where: what the error names.
+    """
+    name = path.removeprefix("mapping.tiers.")
+    of = _SHARE_OF.get(name, "")
+    if of and value and not offloaded.get(f"mapping.{of}"):
+        raise InputError(
+            where, f"{name} = {value:g} without {of}", f"shares of what {of} takes off the device",
+            f"set {of} too, or leave {name} out",
         )  # fmt: skip
 
 
@@ -499,6 +523,7 @@ def design(
         check_chip(path, f"{CHIP}.die_area" in values, where)
         check_experts(path, values, where)
         check_links(path, values, stated, where)
+        check_tiers(path, stated[path], values | stated, f"{where}.{short_name(path)}")
     policy = stated.get("mapping.recompute", 0.0)
     if policy >= Recompute.norms and not experts:
         raise InputError(

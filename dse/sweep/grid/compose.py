@@ -21,6 +21,7 @@ from dse.designs import (
     PLAIN_EXPERTS,
     PLAIN_MAPPING,
     check_routing,
+    check_tiers,
     is_whole,
     leaf,
     told_saturation,
@@ -66,6 +67,7 @@ def build(spec: SweepSpec) -> Grid:
     base = _base(names, spec, parts, dimensions)
     _check_bills(names, spec, base, given)
     _check_routing(spec, base, dimensions)
+    _check_tiers(spec, parts)
     orthogonal_paths = {path for dimension in dimensions for path in dimension.columns}
     settled = tuple(c for c in spec.constraints if set(c.names) <= {*ALL_DEGREES, *OPTIONS} - orthogonal_paths)
     shapes = tuple(_shapes(base, dimensions, spec.file))
@@ -130,6 +132,13 @@ def _check_routing(spec: SweepSpec, base: Design, dimensions: tuple[Dimension, .
     where = {path: axis.where for path, axis in spec.fixed.items()}
     if base.workload.experts is not None:
         check_routing(base.workload.experts, where, f"{spec.file}: workload", moving)
+
+
+def _check_tiers(spec: SweepSpec, parts: Parts) -> None:
+    """That what is fixed as a share of what is offloaded is one of something in some mapping."""
+    offloaded = {path: max(parts.axis(path).values, default=0.0) for path in OPTIONS}
+    for path, axis in spec.fixed.items():
+        check_tiers(path, axis.values[0], offloaded, axis.where)
 
 
 def _capabilities(names: Names, spec: SweepSpec) -> dict[str, float]:
