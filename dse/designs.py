@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import numbers
 import operator
+from collections.abc import Container
 from collections.abc import Mapping as MappingABC
 from enum import IntEnum
 from typing import Any, TypeVar
@@ -101,6 +102,17 @@ _SHAPES = {
     "workload.sparse": ("sparse attention", "glm-5"),
 }  # fmt: skip
 
+#: What a leaf of a mixture of experts is at most (:attr:`dse.types.Experts.most`), in words.
+_MOST_ROUTED = {
+    "top_k": "n_experts", "group_limit": "n_groups", "imbalance": "n_experts / top_k", "capacity": "n_experts / top_k",
+}  # fmt: skip
+
+#: Leaf of a mapping's tiers → the option that takes off the device what it is a share of.
+_SHARE_OF = {
+    "storage_weights": "offload_weights", "storage_activations": "offload_activations",
+    "storage_optimizer": "offload_optimizer", "host_update": "offload_optimizer",
+}  # fmt: skip
+
 #: Record that is there or not with a record of the workload → that record.
 _OF_WORKLOAD = {
     **{record: record for record in (EXPERTS, *OF_SHAPE)}, **dict.fromkeys(OF_EXPERTS, EXPERTS)
@@ -182,6 +194,64 @@ def check_experts(path: str, values: MappingABC[str, Any], where: str) -> None:
             where, path.rpartition(".")[2], f"leaves of a model without {what}",
             f"name a workload that has {what}, such as {such}",
         )  # fmt: skip
+
+
+def check_links(path: str, values: MappingABC[str, Any], said: Container[str], where: str) -> None:
+    """That a leaf of links without a switch is of a system that has such links, or is given them; else an InputError.
+
+    Args:
+        path: full path of a leaf that is stated.
+        values: full path → value of what names bring.
+        said: full paths of all leaves that are stated; ``links.topology`` takes the place of a switch.
+        where: what the error names.
+    """
+    own = any(other.startswith(f"{LINKS}.") for other in values)
+    if path.startswith(f"{LINKS}.") and not own and f"{LINKS}.topology" not in said:
+        raise InputError(
+            where, f"{path.removeprefix('system.scale_up.')} of a system whose links are switched",
+            "leaves of links that no switch joins, as of tpu-v5e",
+            "leave it out, name such a system, or set links.topology too: torus or hypercube in place of the switch",
+        )  # fmt: skip
+
+
+def check_tiers(path: str, value: float, offloaded: MappingABC[str, Any], where: str) -> None:
+    """That a share of what is offloaded is one of something; else an InputError.
+
+    Args:
+        path: full path of a leaf that is stated.
+        value: its value.
+        offloaded: full path → value of the options of the mapping, 0 where nothing is offloaded.
+        where: what the error names.
+    """
+    name = path.removeprefix("mapping.tiers.")
+    of = _SHARE_OF.get(name, "")
+    if of and value and not offloaded.get(f"mapping.{of}"):
+        raise InputError(
+            where, f"{name} = {value:g} without {of}", f"shares of what {of} takes off the device",
+            f"set {of} too, or leave {name} out",
+        )  # fmt: skip
+
+
+def check_routing(
+    experts: Experts, where: MappingABC[str, str], otherwise: str, moving: Container[str] = ()
+) -> None:
+    """That a mixture's router is possible: no more experts a token, groups, or rows of an expert than there are.
+
+    Args:
+        experts: numbers in SI units.
+        where: full path of a leaf of its → what the error names, for those that were stated.
+        otherwise: what it names for what was not.
+        moving: full paths of leaves whose values differ between designs: what is a limit of some is a reason there.
+
+    Raises:
+        InputError: for the first leaf that is more than it can be.
+    """
+    for name, most in experts.most.items():
+        got, of = float(getattr(experts, name)), _MOST_ROUTED[name]
+        both = [f"{EXPERTS}.{one}" for one in (name, *of.split(" / "))]
+        if got > most * (1.0 + 1e-5) and not any(path in moving for path in both):
+            stated = next((where[path] for path in both if path in where), otherwise)
+            raise InputError(stated, f"{name} = {got:g}", f"at most {of} = {most:g}", f"lower {name}, or change {of}")
 
 
 def has_experts(values: MappingABC[str, Any]) -> bool:
@@ -454,6 +524,8 @@ def design(
     for path in stated:
         check_chip(path, f"{CHIP}.die_area" in values, where)
         check_experts(path, values, where)
+        check_links(path, values, stated, where)
+        check_tiers(path, stated[path], values | stated, f"{where}.{short_name(path)}")
     policy = stated.get("mapping.recompute", 0.0)
     if policy >= Recompute.norms and not experts:
         raise InputError(
@@ -475,4 +547,8 @@ def design(
         values["mapping.dp"] = n_devices / model_parallel
     if N_DEVICES not in stated:
         values[N_DEVICES] = float(n_devices) if n_devices is not None else model_parallel * values["mapping.dp"]
-    return paths.build(Design, values)
+    made = paths.build(Design, values)
+    if made.workload.experts is not None:
+        named = {path: f"{where}.{short_name(path)}" for path in stated}
+        check_routing(made.workload.experts, named, f"{where}: experts")
+    return made

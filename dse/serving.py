@@ -11,7 +11,7 @@ from dse.model import divisibility
 from dse.model.accounts.bounds import BoundBy
 from dse.model.accounts.energy import whole_power
 from dse.model.accounts.failures import served_with_failures
-from dse.model.accounts.feasibility import bits_of
+from dse.model.accounts.feasibility import bits_of, network_too_small, routes
 from dse.model.choice import divides
 from dse.model.machine import technology
 from dse.model.machine.power import at_clock, clock_ratio
@@ -161,7 +161,7 @@ def _reason(
             (requests.load == float(Load.static)) & (found.running > held.sequences)
         ),
         Infeasible.device_count_mismatch: m.tp * m.pp * m.dp != system.n_devices,
-        Infeasible.network_too_small: system.n_devices > jnp.maximum(system.scale_up.domain, system.scale_out.domain),
+        Infeasible.network_too_small: network_too_small(system, m.tp),
         Infeasible.precision_unsupported: unsupported(system.accelerator, m.precision),
         Infeasible.power: (clock_ratio(system.accelerator.power) > HIGHEST_CLOCK) | over,
         Infeasible.latency: late | slow,
@@ -173,6 +173,6 @@ def _reason(
     if w.experts is not None and m.experts is not None:
         whole = {"tp": m.tp, "dp_replicate": 1.0, "stage_devices": m.tp * m.dp}
         split = {**vars(w.experts), **vars(m.experts), "etp": width_split(m.tp, m.experts.ep, m.experts.etp)}
-        fits = divisibility.experts_fit({**split, **whole}, divides)
+        fits = divisibility.experts_fit({**split, **whole}, divides) & routes(w.experts)
         broken[Infeasible.experts_not_divisible] = ~fits
     return bits_of(broken)

@@ -18,7 +18,7 @@ import numpy as np
 from dse.designs import leaf
 from dse.priced import stands_in_for_dies, stands_in_for_price
 from dse.quantities import quantity
-from dse.types import Design, Emissions, Operator, Prices, Scalar
+from dse.types import Design, Emissions, Experts, Operator, Prices, Scalar, System, Topology
 from dse.types.metrics import CARBON, ENERGY, MONEY, RUN
 
 #: Reads a metric, or a leaf by its full path.
@@ -195,6 +195,22 @@ OPTIONAL = {
     CARBON: ("system.emissions.",),
     RUN: ("system.reliability.",),
 }
+
+
+def network_told(system: System) -> str:
+    """The devices in use and those that networks connect; how they are laid out where no switch joins them."""
+    joined = max(system.scale_up.domain, system.scale_out.domain)
+    told, links = f"n_devices={system.n_devices:g}, the network connects {joined:g}", system.scale_up.links
+    if links is None:
+        return told
+    axes = f", links.x={links.x:g}, links.y={links.y:g}" if links.topology == float(Topology.torus) else ""
+    return f"{told}; a {Topology(int(links.topology)).name} of links.per_device={links.per_device:g}{axes}"
+
+
+def over_routed(experts: Experts) -> str:
+    """What of a mixture of experts is more than it can be beside the rest of it, after a comma; empty for none."""
+    over = {name: (getattr(experts, name), most) for name, most in experts.most.items()}
+    return "".join(f", {name}={got:g} of at most {most:g}" for name, (got, most) in over.items() if got > most)
 
 
 def shares_told(design: Design) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dse.quantities import duration, quantity
-from dse.study import OPTIONAL, Shown, Study, shares_told, told_money, told_price
+from dse.study import OPTIONAL, Shown, Study, network_told, over_routed, shares_told, told_money, told_price
 from dse.types import INFEASIBLE_MEANING, Design, FarMemory, Infeasible, Precision, Scalar, ServingMetrics
 
 _GB = 1e9
@@ -105,12 +105,13 @@ def _numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:
     weights, capacity = metrics["peak_memory_weights"] / _GB, system.accelerator.memory.capacity / _GB
     far = "" if m.spill is None else f", {_far_tier(design).capacity / _GB:.1f} GB beyond it"
     return {
-        "memory": f"weights {weights:.1f} GB of {capacity:.1f} GB{far}: no room for a cache (precision, weight_bytes, expert_bytes)",
+        "memory": f"weights {weights:.1f} GB of {capacity:.1f} GB{far}: no room for a cache"
+        " (precision, weight_bytes, expert_bytes)",
         "heads_not_divisible": f"tp={m.tp:g}, heads={w.n_heads:g}, key/value heads={w.n_kv_heads:g}",
         "width_not_divisible": f"tp={m.tp:g}, feed-forward width={w.ffn_hidden:g}",
         "layers_not_divisible": f"pp={m.pp:g}, layers={w.n_layers:g}",
         "device_count_mismatch": f"tp x pp x dp = {m.tp * m.pp * m.dp:g}, n_devices={system.n_devices:g}",
-        "network_too_small": f"n_devices={system.n_devices:g}",
+        "network_too_small": network_told(system),
         "precision_unsupported": f"precision={Precision(int(m.precision)).name.replace('_', '-')}",
         "power": (
             f"clock {system.accelerator.power.clock / 1e9:g} GHz, limit "
@@ -121,7 +122,9 @@ def _numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:
             f"first token {metrics['time_to_first_token']:.3g} s, output token "
             f"{1e3 * metrics['time_per_output_token']:.3g} ms"
         ),
-        "experts_not_divisible": "no experts" if m.experts is None else f"ep={m.experts.ep:g}, etp={m.experts.etp:g}",
+        "experts_not_divisible": "no experts" if m.experts is None or w.experts is None else (
+            f"ep={m.experts.ep:g}, etp={m.experts.etp:g}{over_routed(w.experts)}"
+        ),
     }
 
 

@@ -8,7 +8,19 @@ from statistics import NormalDist
 from typing import Any
 
 from dse.quantities import duration, gib, percent, prefixed, quantity
-from dse.study import OPTIONAL, Degrees, Inside, SameOption, Shown, Study, shares_told, told_money, told_price
+from dse.study import (
+    OPTIONAL,
+    Degrees,
+    Inside,
+    SameOption,
+    Shown,
+    Study,
+    network_told,
+    over_routed,
+    shares_told,
+    told_money,
+    told_price,
+)
 from dse.types import (
     INFEASIBLE_MEANING,
     Checkpoint,
@@ -86,7 +98,6 @@ def _training_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str,
     from dse.model.accounts.feasibility import usable_memory
 
     w, m, system = design.workload, design.mapping, design.system
-    joined = max(system.scale_up.domain, system.scale_out.domain)
     return {
         "memory": f"needs {metrics['peak_memory'] / _GIB:.1f} GiB of {usable_memory(design) / _GIB:.1f} GiB usable",
         "heads_not_divisible": f"tp={m.tp:g}, heads={w.n_heads:g}, key/value heads={w.n_kv_heads:g}",
@@ -103,9 +114,7 @@ def _training_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str,
             f"micro-batches={w.global_batch / (m.dp * m.micro_batch):g}"
             + ("" if m.schedule is None else f", schedule={choice_name(Schedule(int(m.schedule)))}")
         ),
-        "network_too_small": f"n_devices={system.n_devices:g}, the network connects {joined:g}" + (
-            f"; links.x={links.x:g}, links.y={links.y:g}" if (links := system.scale_up.links) else ""
-        ),
+        "network_too_small": network_told(system),
         "host_memory": f"needs {metrics['host_memory'] / _GIB:.1f} GiB of {system.host.capacity / _GIB:.1f} GiB",
         "latency": "limits of requests, which training has not",
         "storage": "host_tiers.storage_capacity, what the shares of mapping.tiers put there",
@@ -128,6 +137,7 @@ def _experts_numbers(design: Design) -> dict[str, str]:
         "experts_not_divisible": (
             f"ep={m.experts.ep:g}, etp={m.experts.etp:g}, tp x cp x dp={m.tp * m.cp * m.dp:g}, "
             f"experts={w.experts.n_experts:g}, width={w.experts.expert_ffn:g}, shared={w.experts.shared_ffn:g}"
+            f"{over_routed(w.experts)}"
         ),
         "experts_unsupported": (
             f"tp={m.tp:g}, sequence_parallel={m.sequence_parallel:g}, recompute={Recompute(int(m.recompute)).name}"

@@ -229,7 +229,8 @@ def _full_power(own: dict[str, Sourced], family: dict[str, Sourced]) -> Sourced:
     energies |= {name: stated[f"power.{name}"].value for name in energies if f"power.{name}" in stated}
     joules = energies["matrix_energy"] * _matrix_rate(own)
     joules += energies["memory_energy"] * stated["memory.bandwidth"].value
-    return Sourced(joules, "W", f"{joules:.4g} W", "default: its matrix units and memory at their full rates", "estimate")
+    source = "default: its matrix units and memory at their full rates"
+    return Sourced(joules, "W", f"{joules:.4g} W", source, "estimate")
 
 
 def _matrix_rate(own: dict[str, Sourced]) -> float:

@@ -131,7 +131,8 @@ _COLLECTIVE_KERNELS = _leaves(types.CollectiveKernels) | _leaves(
 #: One device; all but the matrix rate and the memory falls back on its kernel family. One with a ``chip`` is
 #: generated from it, and states neither.
 _ACCELERATOR = Table(
-    _texts("vendor", "architecture", "status") | _numbers(year="1") | _leaves(types.Accelerator, "vector_rate", "cache", "nvfp4")
+    _texts("vendor", "architecture", "status") | _numbers(year="1")
+    | _leaves(types.Accelerator, "vector_rate", "cache", "nvfp4")
     | {
         "kernels": Table(_texts("family") | _leaves(types.Kernels) | {"steps": _STEPS}, shorthand="family"),
         "matrix_rate": Table(_RATES, check=_some_rate),

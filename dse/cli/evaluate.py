@@ -169,8 +169,8 @@ def _of_limit(design: Design, system: str, settings: list[str]) -> list[str]:
     slug = accelerator_of(system)
     if not slug or {"tdp", "chip.node"} & set(catalog.entry("accelerator", slug).values):
         return []
-    watts = f"{float(design.system.accelerator.power.tdp):,.0f} W"
-    return [f"power limit of {slug}: {watts}, matrix units and memory at their full rates; nobody states it (physical.tdp does)"]
+    limit = f"power limit of {slug}: {float(design.system.accelerator.power.tdp):,.0f} W"
+    return [f"{limit}, matrix units and memory at their full rates; nobody states it (physical.tdp does)"]
 
 
 def _stacks_built(design: Design) -> str:

@@ -88,11 +88,20 @@ WIDE = {
     "proc_mem_tier1_cap_req": ("peak_memory", "B"),
 }
 
-_UNITS = {
-    "s": 1.0, "ms": 1e-3, "us": 1e-6, "min": 60.0, "h": 3600.0, "gib": 2.0**30, "mib": 2.0**20, "gb": 1e9, "mb": 1e6,
-    "b": 1.0, "tflop/s": 1e12, "pflop/s": 1e15, "token/s": 1.0, "tokens/s": 1.0, "seq/s": 1.0, "sequences/s": 1.0,
-    "fraction": 1.0, "1": 1.0, "%": 0.01, "j/token": 1.0, "w": 1.0,
-}  # fmt: skip
+#: What is measured → its units, in lower case, in SI.
+_BY_DIMENSION = {
+    "a time": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "min": 60.0, "h": 3600.0},
+    "memory": {"gib": 2.0**30, "mib": 2.0**20, "gb": 1e9, "mb": 1e6, "b": 1.0},
+    "FLOPs a second": {"tflop/s": 1e12, "pflop/s": 1e15},
+    "tokens a second": {"token/s": 1.0, "tokens/s": 1.0},
+    "sequences a second": {"seq/s": 1.0, "sequences/s": 1.0},
+    "a share": {"fraction": 1.0, "1": 1.0, "%": 0.01},
+    "energy a token": {"j/token": 1.0},
+    "power": {"w": 1.0},
+}
+
+#: Unit → what it measures, and its size.
+_UNITS = {unit: (what, size) for what, units in _BY_DIMENSION.items() for unit, size in units.items()}
 
 #: Columns that give a table of another kind away, and the reason its rows are skipped.
 OTHER_TABLES = {
@@ -240,11 +249,23 @@ def _measurement(
         return Measurement(row, name, Meaning(name, name), math.nan, Skip("unknown metric", name))
     if meaning.skip:
         return Measurement(row, name, meaning, math.nan, Skip(meaning.skip))
-    factor = _UNITS.get(re.sub(r"/(gpu|chip|device)$", "", (unit or meaning.unit).lower()))
+    what, factor = _unit(unit or meaning.unit)
     try:
-        value = float(text) * (math.nan if factor is None else factor)
+        value = float(text) * factor
     except ValueError:
         value = math.nan
+    wanted, fault = _unit(meaning.unit)[0], ""
     if not math.isfinite(value) or value <= 0.0:
-        return Measurement(row, name, meaning, math.nan, Skip("no usable measured value", f"{text!r} {unit}"))
+        fault = "no usable measured value"
+    elif what != wanted:
+        fault = f"a unit that is not of {wanted}"
+    elif wanted == "a share" and value > 1.0:
+        fault = "a share above 1: write % for per cents"
+    if fault:
+        return Measurement(row, name, meaning, math.nan, Skip(fault, f"{text!r} {unit}".rstrip()))
     return Measurement(row, name, meaning, value)
+
+
+def _unit(unit: str) -> tuple[str, float]:
+    """What a unit measures, that of a device as that of all, and its size in SI; NaN for one that is not known."""
+    return _UNITS.get(re.sub(r"/(gpu|chip|device)$", "", unit.lower()), ("", math.nan))

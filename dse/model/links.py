@@ -16,6 +16,9 @@ from dse.types import Links, Package, Reach, Scalar, System, Topology
 
 Run = tuple[Scalar, Scalar]
 
+#: By how much the logarithm of a power of two may miss a whole number.
+_ROUNDING = 1e-3
+
 
 class Axis(NamedTuple):
     """Members of a group along one axis of a torus."""
@@ -61,7 +64,7 @@ def axis_edges(links: Links, devices: Scalar, tp: Scalar = 1.0) -> tuple[Scalar,
     of_three = jnp.where(fits, tp, first)
     of_two = jnp.where((tp > first) & (tp <= second), second, first)
     x = jnp.where(links.x > 0.0, links.x, jnp.where(three, of_three, of_two))
-    left = devices / x
+    left = jnp.maximum(devices / x, 1.0)  # an x beyond the slice fills none, and leaves numbers that can be told
     y = jnp.where(links.y > 0.0, links.y, jnp.where(three, _side(left, 0.5), left))
     return 1.0, x, x * y, devices
 
@@ -73,11 +76,21 @@ def _side(devices: Scalar, exponent: Scalar) -> Scalar:
 
 
 def fills(system: System, tp: Scalar) -> Any:
-    """Whether the axes of a torus divide its slice, with ``tp`` as of :func:`reach_in`."""
+    """Whether a slice can be built of the links of its devices, with ``tp`` as of :func:`reach_in`.
+
+    The axes of a torus divide it, and a device inside of each needs two links, one where the axis is a pair. A
+    hypercube is a power of two devices, each with a link a dimension.
+    """
     links = system.scale_up.links
     assert links is not None
-    _, x, xy, devices = axis_edges(links, slice_size(system), tp)
-    return (divides(x, devices) & divides(xy, devices)) | (links.topology != float(Topology.torus))
+    edges = axis_edges(links, slice_size(system), tp)
+    _, x, xy, devices = edges
+    needed: Scalar = 0.0
+    for low, high in itertools.pairwise(edges):
+        needed = needed + jnp.minimum(jnp.maximum(high / low - 1.0, 0.0), 2.0)
+    torus = divides(x, devices) & divides(xy, devices) & (needed <= links.per_device)
+    cube = (even_part(devices) == devices) & (jnp.log2(devices) <= links.per_device + _ROUNDING)
+    return (torus & (links.topology == float(Topology.torus))) | (cube & (links.topology == float(Topology.hypercube)))
 
 
 def _choose(links: Links, edges: tuple[Scalar, ...], runs: tuple[Run, ...]) -> Reach:

@@ -19,6 +19,7 @@ import itertools
 import math
 import operator
 import re
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import jax
@@ -41,6 +42,7 @@ _COMPARE = {
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
     ast.Eq: operator.eq, ast.NotEq: operator.ne,
 }  # fmt: skip
+_SIGNS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
 #: Characters and levels that an expression may have: what is read without hurry, and within Python's own stack.
 _LONGEST, _DEEPEST = 4_000, 100
 _SPLIT = "split it into several constraints: all of them must hold"
@@ -87,6 +89,17 @@ class Expression:
         if len(place) != 1 or not isinstance(sides[1 - place[0]], ast.Constant):
             return None
         return self.names[0], upper == (place[0] == 0)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How plain numbers that are compared with what has units were read, in words.
+
+        >>> from dse.study_training import TRAINING
+        >>> parse("tp <= 8 and step_time <= 30", "constraints", TRAINING).notes
+        ('step_time <= 30 has no unit: read as 30 s',)
+        """
+        reading, tree = _Reading(self.study, lambda _: 1.0, self.where), _tree(self.text)
+        return tuple(note for node in ast.walk(tree) if isinstance(node, ast.Compare) for note in reading.told(node))
 
     @property
     def units(self) -> str:
@@ -239,6 +252,17 @@ class _Reading:
         name = self._full_name(dotted)
         return catalog.dimension(self.study.units.get(name) or known_leaves()[name]["units"])
 
+    def told(self, node: ast.Compare) -> Iterator[str]:
+        """How the plain numbers of a comparison were read; 0 is the same in any unit."""
+        operators = [_SIGNS[type(op)] for op in node.ops]
+        for sign, (left, right) in zip(operators, itertools.pairwise((node.left, *node.comparators)), strict=True):
+            for number, other in ((left, right), (right, left)):
+                plain = not any(_dotted(one) or _is_text(one) for one in ast.walk(number) if isinstance(one, ast.expr))
+                units = self.dimension(other)
+                if plain and units and (value := float(self.value(number))):
+                    shown = f"{_shown(left)} {sign} {_shown(right)}"
+                    yield f"{shown} has no unit: read as {value:g} {catalog.written(units)}"
+
     def excess(self, node: ast.expr, wanted: bool) -> Scalar:
         """By how much a node fails to be ``wanted``."""
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
@@ -300,6 +324,16 @@ class _Reading:
         if name in self.study.units:
             return name
         return find_leaf(name, self.where, self.study.units, "leaves and metrics", "constraints")
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def _shown(node: ast.expr) -> str:
+    """A side of a comparison in words, its number in few digits."""
+    value = getattr(node, "value", None)
+    return f"{value:g}" if isinstance(node, ast.Constant) and isinstance(value, int | float) else ast.unparse(node)
 
 
 #: A comparison that fails by nothing (``a < a``) is still missed by this.

@@ -128,7 +128,8 @@ class SweepSpec:
     @property
     def notes(self) -> tuple[str, ...]:
         """How values without their units were read, in words."""
-        return tuple(axis.note for axis in (*self.fixed.values(), *self.axes) if axis.note)
+        read = (axis.note for axis in (*self.fixed.values(), *self.axes) if axis.note)
+        return (*read, *dict.fromkeys(note for constraint in self.constraints for note in constraint.notes))
 
     def hash(self) -> str:
         """SHA-256 of what the sweep computes; title and output do not count."""

@@ -207,9 +207,12 @@ INFEASIBLE_MEANING = {
         "pp and number of them"
     ),
     Infeasible.network_too_small: (
-        "the system has no network that connects that many devices, or axes of a torus do not divide them"
+        "the system has no network that connects that many devices: it is too small, axes of a torus do not divide "
+        "them or need more links than a device has, a hypercube is of no power of two or of more dimensions than links"
     ),
-    Infeasible.precision_unsupported: "the accelerator has no matrix units for this precision, or none that scale its blocks",
+    Infeasible.precision_unsupported: (
+        "the accelerator has no matrix units for this precision, or none that scale its blocks"
+    ),
     Infeasible.host_memory: "what is offloaded exceeds the host memory of a device",
     Infeasible.latency: "the time to the first token, or that of an output token, exceeds its limit",
     Infeasible.storage: "what is offloaded to storage exceeds a device's share of it",
@@ -221,7 +224,7 @@ INFEASIBLE_MEANING = {
     Infeasible.stack_lacks: "the software stack, or a model without experts, lacks an option of the mapping",
     Infeasible.experts_not_divisible: (
         "ep does not divide the experts, etp their width, tp the shared expert's, or ep x etp x dp_replicate not "
-        "tp x cp x dp"
+        "tp x cp x dp; or a token is routed to more experts or groups, or an expert gets more rows, than there are"
     ),
     Infeasible.chip_shares: "the chip's shares of its power, edge, cores or other area add up to more than the whole",
     Infeasible.layers_unsupported: "layers with a state and sparse attention are modelled in serving alone",

@@ -46,7 +46,7 @@ class Accelerator:
     cores: Scalar = metadata("", "1", "cores (SM, CU) that share one kernel's tiles", bounds=POSITIVE)
     cache: Scalar = metadata("", "B", "capacity of the last on-chip shared cache", bounds=POSITIVE)
     nvfp4: Scalar = metadata(
-        "", "1", "1 where matrix units of 4-bit elements also scale NVFP4's blocks of 16, 0 where those of OCP MX alone",
+        "", "1", "1 where units of 4-bit elements also scale NVFP4's blocks of 16, 0 where those of OCP MX alone",
         default=1.0, bounds=YES_OR_NO,
     )  # fmt: skip
     memory: MemoryTier

@@ -47,8 +47,8 @@ class Serving:
     )
     cache_bytes: Scalar = metadata("", "B", "bytes of one cached key or value", default=2.0, bounds=POSITIVE)
     weight_bytes: Scalar = metadata(
-        "", "B", "bytes of one weight of a layer that is kept narrower than it is multiplied (W4A16: 0.53 B with bf16), "
-        "0 as the precision has it", default=0.0,
+        "", "B", "bytes of one weight of a layer that is kept narrower than it is multiplied (W4A16: 0.53 B with "
+        "bf16), 0 as the precision has it", default=0.0,
     )  # fmt: skip
     expert_bytes: Scalar = metadata("", "B", "the same of one weight of an expert, 0 as other weights", default=0.0)
     paged: Scalar = metadata(

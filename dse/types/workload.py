@@ -47,6 +47,14 @@ class Experts:
         bounds=_WHOLE,
     )  # fmt: skip
 
+    @property
+    def most(self) -> dict[str, Scalar]:
+        """Leaf → the most that it can be beside the others: a busiest rank or a padded expert has every token once."""
+        all_tokens = self.n_experts / self.top_k
+        return {
+            "top_k": self.n_experts, "group_limit": self.n_groups, "imbalance": all_tokens, "capacity": all_tokens,
+        }  # fmt: skip
+
 
 @record
 class Latent:

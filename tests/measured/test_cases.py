@@ -363,6 +363,11 @@ def test_every_column_that_is_read_is_documented(table, monkeypatch):
         ({"metric": "smell"}, "smell", "unknown metric"),
         ({"value": "n/a"}, "step_time", "no usable measured value"),
         ({"unit": "parsec"}, "step_time", "no usable measured value"),
+        ({"unit": "W"}, "step_time", "a unit that is not of a time"),
+        ({"metric": "mfu", "value": "45", "unit": "s"}, "mfu", "a unit that is not of a share"),
+        ({"metric": "mfu", "value": "45", "unit": ""}, "mfu", "a share above 1: write % for per cents"),
+        ({"metric": "tokens_per_s", "value": "45", "unit": "seq/s"}, "tokens_per_second",
+         "a unit that is not of tokens a second"),
         ({"metric": ""}, "none", "nothing measured"),
     ],
 )

@@ -468,6 +468,50 @@ def reasons(**settings):
     return Infeasible(int(metrics_of(found).infeasible_reason)) & ~Infeasible.memory
 
 
+BEYOND = {"top_k": 161, "group_limit": 9, "imbalance": 160 / 6 + 0.01, "capacity": 27}
+
+
+@pytest.mark.parametrize("name", BEYOND)
+@pytest.mark.parametrize("study", ["training", "serving"])
+def test_no_token_is_routed_further_than_there_are_experts(name, study):
+    """At its limit a mixture can run; beyond it is refused where it is stated, and cannot run where it is not."""
+    made = dse.design("deepseek-v2", "h100", n_devices=64, recompute="full", any_option=True, ep=8)
+    model = dse.studies.STUDIES[study]
+    limit = made.workload.experts.most[name]
+    for value, bit in ((limit, False), (BEYOND[name], True)):
+        found = model.evaluate(model.complete(replace(made, {f"workload.experts.{name}": float(value)})))
+        assert bool(int(found.infeasible_reason) & Infeasible.experts_not_divisible) == bit
+    stated = f"experts.{name}"
+    with pytest.raises(InputError, match=rf"{name} = .*at most n_(experts|groups)"):
+        dse.design("deepseek-v2", "h100", n_devices=64, any_option=True, ep=8, **{stated: BEYOND[name]})
+
+
+def test_limits_hold_for_whatever_leaf_is_stated():
+    with pytest.raises(InputError, match=r"design\.n_experts"):
+        dse.design("deepseek-v2", "h100", n_devices=8, n_experts=4)
+
+
+ROUTED = """
+workload.name = "deepseek-v2"
+system.name = "h100"
+system.n_devices = 64
+software.any_option = true
+mapping.recompute = "full"
+[axes]
+ep = [8]
+tp = [1]
+pp = [1]
+"""
+
+
+def test_limits_that_some_designs_of_a_sweep_keep_are_reasons_of_the_others():
+    found, _ = execute(from_text(f"{ROUTED}imbalance = [1, 20, 30]\ntop_k = [2, 6]"), output=False)
+    bits = (found.infeasible_reason.values & Infeasible.experts_not_divisible > 0).squeeze()
+    assert bits.tolist() == [[False, False], [False, False], [False, True]]  # 160 experts: 80 times the mean, and 27
+    with pytest.raises(InputError, match="at most n_experts / top_k"):
+        execute(from_text(ROUTED.replace("[axes]", "workload.imbalance = 30\n[axes]")), output=False)
+
+
 def test_experts_must_divide():
     assert reasons(ep=8) == 0
     assert reasons(ep=3) == Infeasible.experts_not_divisible

@@ -192,6 +192,33 @@ def test_report_is_what_the_model_says(problem, trace):
     json.dumps(report.as_dict())
 
 
+def test_elasticities_are_of_the_objective_as_it_is_named():
+    """A chip for the most tokens a second: elasticities are those of ``dse.explain``, and of a tenth more."""
+    text = SMALL.replace('["gpt-3-13b", "llama-3-8b"]', '["llama-3-8b"]').replace("[128, 128]", "[128]")
+    text = text.replace("starts = 6", "starts = 1") + '\n[objective]\nmaximize = "tokens_per_second"\n'
+    problem = codesign_problem.from_text(text)
+    at = {path: float(values[0]) for path, values in problem.hardware.random(2, 1).items()}
+    found = {row.leaf: row for row in codesign.elasticities(problem, at)}
+    chip = {path: float(values[0]) for path, values in codesign.leaves(problem.hardware, _batch(at)).items()}
+    (mapping, best), *_ = codesign.best_mappings(problem, at)
+    design = dse.designs.replace(problem.inner.grid.base, chip | problem.inner.values(0, mapping))
+    assert best == pytest.approx(float(dse.evaluate(design).tokens_per_second), rel=1e-4)
+    explained = {row.parameter: row.elasticity for row in dse.explanation.elasticities(design, "tokens_per_second")}
+    compared = [path for path in found if abs(found[path].elasticity) > 1e-2]
+    assert len(compared) > 5
+    for path in compared:
+        expected = explained[dse.designs.short_name(path)]
+        assert found[path].elasticity == pytest.approx(expected, rel=2e-3, abs=1e-4), path
+    area = found[f"{CHIP}die_area"]
+    larger = dse.designs.replace(design, {area.leaf: 1.1 * area.value})
+    more = math.log(float(dse.evaluate(larger).tokens_per_second) / best) / math.log(1.1)
+    assert area.elasticity > 0.0 and area.remapped == pytest.approx(more, abs=0.05)
+
+
+def _batch(at):
+    return {path: np.array([value], np.float32) for path, value in at.items()}
+
+
 def test_whole_stacks_are_the_better_of_both_roundings(problem, trace):
     wanted = problem._replace(whole_stacks=True)
     stacks = math.exp(trace.coordinates[f"{CHIP}stacks"])
@@ -246,9 +273,22 @@ def test_the_budget_is_the_bill_of_the_model(problem):
     assert float(richer.cost(whole | {f"{CHIP}base_area": math.log(4e-4)})) > float(richer.cost(whole))
 
 
+def test_variables_may_be_of_records_that_the_objective_does_not_read():
+    """How many chiplets, and a fab's reticle, where nothing that is sought costs anything; and within a budget."""
+    more = '"made.chiplets" = { from = 1, to = 4 }\n"fab.reticle" = { from = 4e-4, to = 8e-4 }\n[codesign.budget]'
+    text = SMALL.replace("[codesign.budget]", more)
+    problem = codesign_problem.from_text(text[: text.index("[codesign.budget]")])
+    at = problem.hardware.random(0, problem.schedule.starts)
+    slope, exact = codesign.gradient(problem, at, 0.03, 0.5)
+    assert np.isfinite(exact).any() and not np.any(slope["system.accelerator.made.chiplets"])
+    priced = codesign_problem.from_text(text)
+    within(priced, priced.hardware.random(0, 4))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
+        ('"chip.stacks" = { from = 1, to = 8 }', '"pods.size" = { from = 8, to = 16 }', "that the system has"),
         ('cost = "5500 USD"', 'cost = "100 USD"', "USD or more"),
         ('cost = "5500 USD"', 'money = "5500 USD"', "money"),
         ("starts = 6", "starts = 0", "1 to 10,000"),

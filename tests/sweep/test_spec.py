@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 from dse.errors import InputError
+from dse.spec.expression import parse
+from dse.study_serving import SERVING
+from dse.study_training import TRAINING
 from dse.sweep import from_text, plan, read
 from tests.sweep.toy import sweep
 
@@ -183,3 +186,24 @@ def test_the_limit_as_sold_is_no_axis():
     """Times were measured under it and do not follow it: a lower one would be energy for nothing."""
     with pytest.raises(InputError, match=re.escape("power.limit")):
         plan(sweep('power.tdp = ["300 W", "700 W"]'))
+
+
+@pytest.mark.parametrize(
+    ("constraint", "told"),
+    [
+        ("time_to_first_token <= 500", ["time_to_first_token <= 500 has no unit: read as 500 s"]),
+        ("time_to_first_token <= '500 ms'", []), ("concurrency <= 64", []), ("time_to_first_token > 0", []),
+        ("peak_memory < 0.9 * memory.capacity", []), ("feasible", []), ("recompute == 'none' or tp == 8", []),
+        ("7e10 > peak_memory > 1e9",
+         ["7e+10 > peak_memory has no unit: read as 7e+10 B", "peak_memory > 1e+09 has no unit: read as 1e+09 B"]),
+        ("tp <= 8 and not run_cost < 2 * 3e6", ["run_cost < 2 * 3000000.0 has no unit: read as 6e+06 USD"]),
+    ],
+)  # fmt: skip
+def test_numbers_of_constraints_without_their_unit_are_told(constraint, told):
+    study = SERVING if "token" in constraint or "concurrency" in constraint else TRAINING
+    assert list(parse(constraint, "constraints", study).notes) == told
+
+
+def test_a_sweep_tells_how_it_reads_its_constraints():
+    text = '[workload]\nname = "gpt-3-13b"\n[constraints]\nall = ["step_time <= 30", "step_time <= 30"]'
+    assert from_text(text).notes == ("step_time <= 30 has no unit: read as 30 s",)

@@ -26,7 +26,7 @@ from dse.model.machine.gemm_kernels import Gemm, gemm_time
 from dse.model.machine.rates import unsupported
 from dse.model.machine.roofline import elementwise_time
 from dse.model.work.operators import SOFTMAX, matmul_work
-from dse.types import Accelerator, Element, Group, Precision, Scalar, System
+from dse.types import Accelerator, Element, Group, Scalar, System
 
 
 def gemm_of(shape: Sequence[Scalar], device: Accelerator) -> Gemm:
@@ -124,7 +124,9 @@ def _predict_alike(kind: str, name: str, values: Sequence[tuple[float, ...]]) ->
     size = max(256, 1 << (len(rows) - 1).bit_length())
     padded = np.concatenate([rows, np.repeat(rows[-1:], size - len(rows), axis=0)])
     seconds = np.asarray(_compiled_times(kind, padded, device))[: len(rows)]
-    runs = ~np.asarray(unsupported(device, jnp.asarray(rows[:, 3]))) if kind.startswith("gemm") else np.ones(len(rows), bool)
+    runs = np.ones(len(rows), bool)
+    if kind.startswith("gemm"):
+        runs = ~np.asarray(unsupported(device, jnp.asarray(rows[:, 3])))
     return [
         Skip("the chip has no such number format") if not ok
         else float(t) if math.isfinite(t) and t > 0.0 else Skip("beyond the range of single precision")

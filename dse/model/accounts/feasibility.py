@@ -14,7 +14,10 @@ from dse.model.layout import Layout, splits_sequence
 from dse.model.machine.rates import unsupported
 from dse.model.machine.technology import overspent
 from dse.model.work import offload
-from dse.types import Design, HostTiers, Infeasible, Recompute, Scalar
+from dse.types import Design, Experts, HostTiers, Infeasible, Recompute, Scalar, System
+
+#: By how much single precision may miss a whole: all tokens over their mean, say.
+_ROUNDING = 1e-5
 
 
 def usable_memory(design: Design) -> Scalar:
@@ -33,18 +36,30 @@ def fits_probability(design: Design, memory: Scalar) -> Scalar:
     return 1.0 / (1.0 + jnp.exp(-1.702 * jnp.clip(z, -20.0, 20.0)))
 
 
+def routes(experts: Experts) -> Scalar:
+    """Whether a router can send tokens as a mixture says: to no more experts and groups, and no more rows, than are."""
+    kept = (getattr(experts, name) <= most * (1.0 + _ROUNDING) for name, most in experts.most.items())
+    return functools.reduce(operator.and_, kept)
+
+
 def experts_reasons(design: Design) -> dict[Infeasible, Scalar]:
     """Whether experts do not divide, and whether the mapping has what is not modelled beside them."""
     experts, m = design.workload.experts, design.mapping
     if experts is None or m.experts is None:
         return {}
     whole = {"tp": m.tp, "dp_replicate": m.dp_replicate, "stage_devices": m.tp * m.cp * m.dp}
-    fits = divisibility.experts_fit({**vars(experts), **vars(m.experts), **whole}, divides)
+    fits = divisibility.experts_fit({**vars(experts), **vars(m.experts), **whole}, divides) & routes(experts)
     unsplit = (m.tp > 1.0) & (splits_sequence(m.sequence_parallel) <= 0.0)
     unmodelled = unsplit | (m.recompute == float(Recompute.selective_op))
     if m.sharding is not None:
         unmodelled = unmodelled | (m.zero_stage >= 3.0)
     return {Infeasible.experts_not_divisible: ~fits, Infeasible.experts_unsupported: unmodelled}
+
+
+def network_too_small(system: System, tp: Scalar) -> Scalar:
+    """Whether nothing connects so many devices, or links without a switch cannot be laid out so."""
+    too_small = system.n_devices > jnp.maximum(system.scale_up.domain, system.scale_out.domain)
+    return too_small if system.scale_up.links is None else too_small | ~links.fills(system, tp)
 
 
 def infeasible_reason(
@@ -59,15 +74,11 @@ def infeasible_reason(
     sizes = {**vars(w), "n_layers": w.blocks, "n_micro_batches": layout.n_micro_batches}
     fits = divisibility.fits({**sizes, **vars(m)}, divides)
     lacking = capabilities.lacking(vars(m), vars(design.software.can))
-    reach = jnp.maximum(system.scale_up.domain, system.scale_out.domain)
-    too_small = system.n_devices > reach
-    if system.scale_up.links is not None:
-        too_small = too_small | ~links.fills(system, m.tp)
     broken = {
         Infeasible.memory: memory > usable_memory(design),
         **{reason: ~kept for reason, kept in fits.items()},
         Infeasible.device_count_mismatch: layout.devices != system.n_devices,
-        Infeasible.network_too_small: too_small,
+        Infeasible.network_too_small: network_too_small(system, m.tp),
         Infeasible.precision_unsupported: unsupported(system.accelerator, m.precision),
         Infeasible.host_memory: host_memory > system.host.capacity,
         Infeasible.offload_too_few_layers: offload.anything(m)

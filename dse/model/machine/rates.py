@@ -30,7 +30,7 @@ def matrix_rate(accelerator: Accelerator, precision: Scalar) -> Scalar:
 
 
 def unsupported(accelerator: Accelerator, precision: Scalar) -> Scalar:
-    """Whether matrix units do not multiply operands of ``precision``, or do not scale them where its blocks ask for that.
+    """Whether matrix units do not multiply operands of ``precision``, or do not scale the blocks that it has.
 
     Scales of blocks of OCP MX are applied by units that also multiply 4-bit elements (Blackwell, CDNA4), those of
     NVFP4 by some of them; blocks of DeepSeek's fp8 are scaled by kernels on any chip of fp8.

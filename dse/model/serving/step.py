@@ -121,8 +121,8 @@ def overlapped_step(
     """The step with operators beside each other where the mapping has them so, else as it is ``alone``.
 
     ``T = S - o max(S - max(compute, memory, network), 0)`` for the sum ``S`` of operators and messages after each
-    other; of ``n`` parts of the batch each reads the weights. Parts of the step shrink alike. Operators of one part depend on
-    each other: it takes two to overlap (Zhu et al. 2024).
+    other; of ``n`` parts of the batch each reads the weights. Parts of the step shrink alike. Operators of one part
+    depend on each other: it takes two to overlap (Zhu et al. 2024).
     """
     nano = stage.design.mapping.nano
     if nano is None:

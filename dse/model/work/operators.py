@@ -36,8 +36,9 @@ RESIDUAL = Flops(2.0, 1.0 + 2.0)  # dropout and sum; their gradients
 def matmul_work(rows: Scalar, columns: Scalar, depth: Scalar, batch: Scalar, element: Element) -> Work:
     """Work of ``batch`` products C[rows, columns] = A[rows, depth] B[depth, columns].
 
-    B are weights where these have bytes of their own. Traffic is the larger of touching each matrix once and the I/O lower bound
+    Traffic is the larger of touching each matrix once and the I/O lower bound
     ``2 m n k / sqrt(S)`` elements for an on-chip memory of S elements (Hong & Kung 1981).
+    B are weights, where these have bytes of their own.
     """
     products = batch * rows * columns * depth
     if element.weight is None:

@@ -217,7 +217,10 @@ def evaluated(problem: Problem, points: Points) -> Trace:
 
 
 class Elasticity(NamedTuple):
-    """``d ln(objective) / d ln(leaf)``: per cent of change for one per cent more of the leaf."""
+    """``d ln(objective) / d ln(leaf)``: per cent of change for one per cent more of the leaf.
+
+    Of the objective as it is named: where it is made large, above 0 is better.
+    """
 
     leaf: str  #: full path
     value: float
@@ -235,7 +238,7 @@ _MORE = 1.1
 
 
 def elasticities(problem: Problem, coordinates: dict[str, float]) -> list[Elasticity]:
-    """What the hardware at a point is short of: elasticities of the exact objective, largest first."""
+    """What the hardware at a point is short of: elasticities of the exact objective as it is named, largest first."""
     at = _batched(problem, coordinates)
     points = leaves(problem.hardware, at)
     found = problem.inner.best(points)
@@ -249,10 +252,11 @@ def elasticities(problem: Problem, coordinates: dict[str, float]) -> list[Elasti
     }
     moved = _exact(problem, changed)
     plain = found.best[0].astype(np.float64) @ problem.weights
+    sign = problem.inner.objective.program.objectives[0].sign  # slopes are of what is made small
     rows = [
         Elasticity(
-            path, stated[path], float(slopes[path][0, :, 0] @ problem.weights * stated[path]),
-            float((moved[i] - plain) / math.log(_MORE)) if np.isfinite(moved[i]) else None,
+            path, stated[path], sign * float(slopes[path][0, :, 0] @ problem.weights * stated[path]),
+            sign * float((moved[i] - plain) / math.log(_MORE)) if np.isfinite(moved[i]) else None,
         )
         for i, path in enumerate(known)
     ]  # fmt: skip

@@ -8,10 +8,23 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from dse import catalog
-from dse.designs import CHIP, known_leaves, leaf, leaf_value, told_reading
+from dse.designs import (
+    CHIP,
+    LINKS,
+    MADE,
+    OPTIONAL,
+    PACKAGE,
+    PODS,
+    known_leaves,
+    leaf,
+    leaf_value,
+    replace,
+    told_reading,
+)
 from dse.errors import InputError
 from dse.search.codesign.descent import Problem, Schedule
 from dse.search.codesign.hardware import STACKS, Hardware, Leaves
@@ -53,6 +66,7 @@ def build(spec: CodesignSpec) -> Problem:
     """The problem of a specification; bad names, bounds and budgets are InputErrors."""
     section, file, grid = spec.section, spec.sweep.file, compose.build(spec.sweep)
     _check(grid, file)
+    grid = _with_records(grid, section, file)
     hardware = _hardware(section, grid, file)
     given = section.model_dump(exclude_none=True, exclude={"shares", "weights", "between", "budget", "whole_stacks"})
     schedule = Schedule(**given)
@@ -91,6 +105,25 @@ def _check(grid: Grid, file: str) -> None:
                 f"{file}: axes.{dimension.name}", "an axis of the chip", "workloads and parts of the mapping",
                 f"put it under [{SECTION}.between]",
             )  # fmt: skip
+
+
+def _with_records(grid: Grid, section: Codesign, file: str) -> Grid:
+    """The grid whose base has the records of all variables, which a sweep that reads none of them leaves out."""
+    named = {name: f"{file}: {SECTION}.between.{name}" for name, _ in flat(section.between)}
+    named |= {name: f"{file}: {SECTION}.shares" for names in section.shares for name in names}
+    added: dict[str, Any] = {}
+    for name, where in named.items():
+        path = _path(name, where)
+        record = next((record for record in OPTIONAL if path.startswith(f"{record}.")), "")
+        if not record or record in added or leaf(grid.base, record) is not None:
+            continue
+        if record == MADE:
+            added[record] = _priced(grid).made
+        elif record in (PODS, LINKS, PACKAGE):  # their defaults would make another network of it
+            raise InputError(where, name, "leaves that the system has", "take it out, or name a system that has it")
+        else:
+            added[record] = OPTIONAL[record]()
+    return dataclasses.replace(grid, base=replace(grid.base, jax.tree.map(np.float32, added))) if added else grid
 
 
 def _hardware(section: Codesign, grid: Grid, file: str) -> Hardware:

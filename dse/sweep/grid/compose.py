@@ -20,6 +20,8 @@ from dse.designs import (
     N_DEVICES,
     PLAIN_EXPERTS,
     PLAIN_MAPPING,
+    check_routing,
+    check_tiers,
     is_whole,
     leaf,
     told_saturation,
@@ -64,6 +66,8 @@ def build(spec: SweepSpec) -> Grid:
     moving = {axis.key for dimension in dimensions for axis in dimension.axes}  # stacks that come with a machine too
     base = _base(names, spec, parts, dimensions)
     _check_bills(names, spec, base, given)
+    _check_routing(spec, base, dimensions)
+    _check_tiers(spec, parts)
     orthogonal_paths = {path for dimension in dimensions for path in dimension.columns}
     settled = tuple(c for c in spec.constraints if set(c.names) <= {*ALL_DEGREES, *OPTIONS} - orthogonal_paths)
     shapes = tuple(_shapes(base, dimensions, spec.file))
@@ -119,6 +123,22 @@ def _check_bills(names: Names, spec: SweepSpec, base: Design, given: Mapping[str
         allowed = "accelerators whose files have dies (made.node, physical.die_area)"
         fix = "leave these out, rank by device_price, or state system.accelerator.made.logic_area"
         raise InputError(f"{spec.file}: {asked}", f"{', '.join(unknown)}, whose bill nobody knows", allowed, fix)
+
+
+def _check_routing(spec: SweepSpec, base: Design, dimensions: tuple[Dimension, ...]) -> None:
+    """That what is the same for all designs of their experts can be; what differs is a reason of some of them."""
+    columns = (column for dimension in dimensions for column in dimension.columns.items())
+    moving = {path for path, values in columns if np.any(values != values[0])}
+    where = {path: axis.where for path, axis in spec.fixed.items()}
+    if base.workload.experts is not None:
+        check_routing(base.workload.experts, where, f"{spec.file}: workload", moving)
+
+
+def _check_tiers(spec: SweepSpec, parts: Parts) -> None:
+    """That what is fixed as a share of what is offloaded is one of something in some mapping."""
+    offloaded = {path: max(parts.axis(path).values, default=0.0) for path in OPTIONS}
+    for path, axis in spec.fixed.items():
+        check_tiers(path, axis.values[0], offloaded, axis.where)
 
 
 def _capabilities(names: Names, spec: SweepSpec) -> dict[str, float]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from dse import catalog
 from dse.catalog import Values
-from dse.designs import CHIP, MADE, check_chip, check_experts, has_experts, leaf, stack_values
+from dse.designs import CHIP, MADE, check_chip, check_experts, check_links, has_experts, leaf, stack_values
 from dse.errors import InputError
 from dse.model.machine import technology
 from dse.model.money.device import price_of
@@ -207,8 +207,10 @@ class Names:
         said = {axis.where: axis.key for axis in (*spec.fixed.values(), *spec.axes)}
         models = self.layers["workload"]
         shape = self._brought(models, str(models.labels[0]))
+        brought, leaves_said = self.base(), frozenset(said.values())
         for where, path in said.items():
             check_experts(path, shape, where)
+            check_links(path, brought, leaves_said, where)
         said |= {self.layers[key].where: f"{NAMED[key][1]}." for key in ("node", "memory") if key in self.layers}
         for where, path in said.items():
             for made in {bool(self.generated), bool(self.generated) and not self.mixed}:

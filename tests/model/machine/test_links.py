@@ -6,14 +6,17 @@ import dataclasses
 import itertools
 import math
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import dse
 from dse import catalog
+from dse.errors import InputError
 from dse.model import links as model
 from dse.model.machine import collectives
 from dse.model.machine.routes import Route
+from dse.sweep import from_text, plan
 from dse.types import Collective, Group, Infeasible, Links, MessageKind, Package, Topology
 from tests.designs import SCALE_UP, SYSTEM
 from tests.model.machine.test_collectives import PLAIN, REDUCING
@@ -138,6 +141,57 @@ def test_stated_axes_that_do_not_fill_a_slice_cannot_be():
     found = [dse.evaluate(dse.design("llama-2-7b", "tpu-v5e", n_devices=64, **{"links.x": x})) for x in (8, 24)]
     assert not int(found[0].infeasible_reason) & Infeasible.network_too_small
     assert int(found[1].infeasible_reason) & Infeasible.network_too_small
+
+
+@pytest.mark.parametrize("study", ["training", "serving"])
+def test_axes_beyond_a_slice_are_a_reason_and_no_overflow(study):
+    """300 devices along an axis of 192, of three axes and of two."""
+    for chip, axes in (("tpu-v4", {"links.x": 300}), ("tpu-v4", {"links.y": 300}), ("tpu-v5e", {"links.x": 300})):
+        found = dse.explain(dse.design("llama-2-7b", chip, n_devices=192, tp=8, dp=24, **axes), study=study)
+        assert "network_too_small" in {reason.name for reason in found.reasons}
+        assert all(math.isfinite(value) for value in found.metrics.values())
+
+
+@pytest.mark.parametrize("leaf", ["per_device", "links.wrap", "links.x", "slice_loss"])
+def test_a_leaf_of_a_torus_does_not_take_a_switch_away(leaf):
+    with pytest.raises(InputError, match=r"a system whose links are switched.*links\.topology too"):
+        dse.design("llama-2-7b", "eos", n_devices=8, tp=8, **{leaf: 1})
+    torus = dse.design("llama-2-7b", "eos", n_devices=8, tp=8, **{leaf: 1, "links.topology": "torus"})
+    assert torus.system.scale_up.links is not None
+    text = 'workload.name = "llama-2-7b"\nsystem.name = "{}"\nsystem.n_devices = 8\n[axes]\n{} = [1]\n'
+    with pytest.raises(InputError, match="a system whose links are switched"):
+        plan(from_text(text.format("eos", f'"{leaf}"')))
+    for chosen in ('"links.topology" = ["torus"]', '"links.topology" = ["torus", "hypercube"]'):
+        assert plan(from_text(text.format("eos", f'{chosen}\n"{leaf}"')))[0].base.system.scale_up.links is not None
+    assert plan(from_text(text.format("tpu-v5e", f'"{leaf}"')))[0].base.system.scale_up.links.per_device in (1.0, 4.0)
+
+
+def built(devices, **links):
+    """Whether so many devices can be joined by such links."""
+    network = dataclasses.replace(SCALE_UP, domain=2048.0, links=Links(**links))
+    return model.fills(dataclasses.replace(SYSTEM, scale_up=network, n_devices=jnp.asarray(devices, jnp.float32)), 1.0)
+
+
+@pytest.mark.parametrize("per_device", [1.0, 3.0, 6.0, 10.0])
+def test_a_hypercube_is_a_power_of_two_with_a_link_a_dimension(per_device):
+    devices = np.arange(1, 2049)
+    can_be = [n.bit_count() == 1 and n <= 2**per_device for n in devices.tolist()]
+    np.testing.assert_array_equal(built(devices, topology=float(Topology.hypercube), per_device=per_device), can_be)
+
+
+def test_a_torus_has_two_links_an_axis():
+    """One where the axis is a pair; no more axes than links."""
+    assert built(64, per_device=4.0) and built(64, per_device=6.0) and built(8, per_device=3.0, x=2.0, y=2.0)
+    assert not built(64, per_device=4.0, x=4.0, y=4.0) and built(64, per_device=4.0, x=8.0, y=8.0)
+    assert not built(64, per_device=2.0) and built(64, per_device=2.0, x=64.0)
+    assert not built(8, per_device=1.0, x=8.0) and built(2, per_device=1.0)
+
+
+def test_what_a_device_has_too_few_links_for_is_told():
+    stated = {"links.topology": "hypercube", "links.per_device": 3, "scale_up.domain": 16}
+    found = dse.explain(dse.design("llama-2-7b", "tpu-v5e", n_devices=16, tp=8, dp=2, **stated))
+    (told,) = [reason.numbers for reason in found.reasons if reason.name == "network_too_small"]
+    assert "a hypercube of links.per_device=3" in told and "links.x" not in told
 
 
 def test_a_hypercube_is_a_torus_of_two_an_axis():
