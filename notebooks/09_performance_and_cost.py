@@ -127,7 +127,7 @@ tree, thin = networks.loc["fat tree 1:1"], networks.loc["fat tree 4:1"]
 assert thin.step_time / tree.step_time < 1.003 and 0.04 < 1 - thin.run_cost / tree.run_cost < 0.05
 assert networks.loc["fat tree 8:1"].run_cost > thin.run_cost and networks.loc["fat tree 8:1"].ep == 4
 fast, slow = networks.loc["torus 450 GB/s"], networks.loc["torus 150 GB/s"]
-assert 1.08 < fast.step_time / tree.step_time < 1.12 and 1.01 < fast.run_cost / tree.run_cost < 1.04
+assert 1.01 < fast.step_time / tree.step_time < 1.04 and abs(fast.run_cost / thin.run_cost - 1) < 0.01
 assert slow.price == networks.price.min() and slow.run_cost == networks.run_cost.max()
 assert (networks.network_price / networks.price).max() < 0.12
 networks[columns].round({"step_time": 3, "price": 1, "network_price": 1, "run_cost": 0})
@@ -136,7 +136,8 @@ networks[columns].round({"step_time": 3, "price": 1, "network_price": 1, "run_co
 # Networks are at most 12 % of what is bought, so that a slow one is dear: the torus of 150 GB/s is the cheapest system
 # and the dearest run. Experts stay within nodes, so that three quarters of the top of the tree can go, for 0.2 % of
 # time and more than 4 % less money; clusters thin their trees likewise. A torus as fast as the NVLinks costs less to
-# buy, but what experts exchange crosses it many times: 10 % slower than the tree, its run is 3 % dearer.
+# buy; what experts exchange crosses it many times, and in a shape that suits its mapping it is 2 % slower than the tree:
+# its run is as cheap as of the thinned one.
 #
 # ## Dollars and carbon of a run
 #
