@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 #: A short one runs with every test, the others, which sweep millions of designs, by `make notebooks`.
-SHORT = "03"
+SHORT = "11"
 RUN = [pytest.param(path, marks=() if path.stem.startswith(SHORT) else pytest.mark.slow) for path in NOTEBOOKS]
 
 
