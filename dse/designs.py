@@ -10,146 +10,17 @@ import dataclasses
 import functools
 import numbers
 import operator
-from collections.abc import Container
 from collections.abc import Mapping as MappingABC
 from enum import IntEnum
 from typing import Any, TypeVar
 
 from dse import catalog, quantities, renamed
+from dse.checks import check_chip, check_experts, check_links, check_routing, check_tiers, check_vendor, has_experts
 from dse.errors import InputError, unknown_name
-from dse.types import (
-    GENERATED,
-    Adapters,
-    Chip,
-    ContextParallel,
-    Convergence,
-    Design,
-    Emissions,
-    Engine,
-    ExpertKernels,
-    ExpertMapping,
-    Experts,
-    Fab,
-    FarMemory,
-    HostTiers,
-    Latent,
-    Links,
-    Made,
-    Mapping,
-    NanoBatches,
-    Package,
-    Packing,
-    Pods,
-    Precision,
-    Prices,
-    Recompute,
-    Recurrent,
-    Reliability,
-    Requests,
-    Serving,
-    Sharding,
-    Sparse,
-    Spill,
-    Tiers,
-    choice_name,
-    paths,
-)
+from dse.records import CAN, CHIP, LEAVES_OF_SERVING, MADE, N_DEVICES, OPTIONAL, PLAIN_EXPERTS, PLAIN_MAPPING
+from dse.types import Design, Recompute, choice_name, paths
 
 R = TypeVar("R")
-
-#: Mapping of a design that says nothing else, by full path: one device, nothing split. A leaf that may be absent is.
-PLAIN_MAPPING = {
-    **{
-        path: about.get("default", 0.0)
-        for path, about in paths.leaves(Mapping, "mapping.").items() if about.get("default", 0.0) is not None
-    },
-    **{f"mapping.{name}": 1.0 for name in ("tp", "pp", "dp", "cp", "micro_batch", "virtual_stages")},
-    "mapping.precision": float(Precision.bf16),
-}
-
-#: What it says of experts, where the workload has any.
-PLAIN_EXPERTS = {path: about["default"] for path, about in paths.leaves(ExpertMapping, "mapping.experts.").items()}
-
-N_DEVICES = "system.n_devices"
-
-#: The record that an over-subscribed scale-out network has and others lack.
-PODS = "system.scale_out.pods"
-
-#: The records of links that no switch joins, and of packages within a domain.
-LINKS, PACKAGE = "system.scale_up.links", "system.scale_up.package"
-
-#: How the leaves begin that say what a stack can do.
-CAN = "software.can."
-
-#: The record that a generated accelerator has and an ordinary one lacks.
-CHIP = "system.accelerator.chip"
-
-#: The record that a mixture of experts has and a dense model lacks.
-EXPERTS = "workload.experts"
-
-#: Records of a mapping and a stack that are there where the workload has experts.
-OF_EXPERTS: dict[str, type] = {"mapping.experts": ExpertMapping, "software.experts": ExpertKernels}
-
-#: Records of a model's shape beside its experts: path → class.
-OF_SHAPE: dict[str, type] = {
-    "workload.latent": Latent, "workload.recurrent": Recurrent, "workload.sparse": Sparse,
-}  # fmt: skip
-
-#: Record → what a model that has it has, and a model that does.
-_SHAPES = {
-    EXPERTS: ("experts", "deepseek-v3"), "workload.latent": ("latent attention", "deepseek-v3"),
-    "workload.recurrent": ("layers with a state", "nemotron-nano-9b-v2"),
-    "workload.sparse": ("sparse attention", "glm-5"),
-}  # fmt: skip
-
-#: What a leaf of a mixture of experts is at most (:attr:`dse.types.Experts.most`), in words.
-_MOST_ROUTED = {
-    "top_k": "n_experts", "group_limit": "n_groups", "imbalance": "n_experts / top_k", "capacity": "n_experts / top_k",
-}  # fmt: skip
-
-#: Leaf of a mapping's tiers → the option that takes off the device what it is a share of.
-_SHARE_OF = {
-    "storage_weights": "offload_weights", "storage_activations": "offload_activations",
-    "storage_optimizer": "offload_optimizer", "host_update": "offload_optimizer",
-}  # fmt: skip
-
-#: Record that is there or not with a record of the workload → that record.
-_OF_WORKLOAD = {
-    **{record: record for record in (EXPERTS, *OF_SHAPE)}, **dict.fromkeys(OF_EXPERTS, EXPERTS)
-}  # fmt: skip
-
-#: Records of how a model is trained, which a design has that states a leaf of theirs.
-OF_TRAINING: dict[str, type] = {
-    "workload.adapters": Adapters, "workload.packing": Packing, "mapping.sharding": Sharding,
-    "mapping.context": ContextParallel, "mapping.tiers": Tiers, "system.host_tiers": HostTiers,
-    "system.reliability": Reliability, "workload.convergence": Convergence,
-}  # fmt: skip
-
-#: Records of a design that serves.
-OF_SERVING: dict[str, type] = {
-    "workload.requests": Requests, "mapping.serving": Serving, "software.engine": Engine, "mapping.nano": NanoBatches,
-    "mapping.spill": Spill, "system.far": FarMemory,
-}  # fmt: skip
-
-#: How the leaves of these begin: the section ``[serving]`` may fix them, and itself asks for serving.
-LEAVES_OF_SERVING = tuple(f"{path}." for path in OF_SERVING)
-
-#: What the accelerator is made of and sold at, as the catalogue knows it.
-MADE = "system.accelerator.made"
-#: The power limit as sold, under which times were measured: they do not follow it.
-LIMIT_AS_SOLD = "system.accelerator.power.tdp"
-
-#: Records of what a design costs and emits; the defaults of each hold where it is absent.
-OF_MONEY: dict[str, type] = {
-    MADE: Made, "system.accelerator.fab": Fab, "system.prices": Prices, "system.emissions": Emissions,
-}  # fmt: skip
-
-#: Records that only some designs have: path → class.
-OPTIONAL: dict[str, type] = {
-    CHIP: Chip, PODS: Pods, LINKS: Links, PACKAGE: Package, EXPERTS: Experts, **OF_SHAPE, **OF_EXPERTS,
-    **OF_TRAINING, **OF_SERVING, **OF_MONEY,
-}  # fmt: skip
-
 
 @functools.cache
 def leaves() -> dict[str, dict[str, Any]]:
@@ -168,99 +39,6 @@ def leaves_of(design: Design) -> dict[str, dict[str, Any]]:
     """Every leaf that ``design`` has, but for presets."""
     prefixes = tuple(f"{path}." for path in OPTIONAL if leaf(design, path) is None)
     return {path: about for path, about in known_leaves().items() if not (prefixes and path.startswith(prefixes))}
-
-
-def check_chip(path: str, generated: bool, where: str) -> None:
-    """That an accelerator, ``generated`` or stated, has a leaf of its own at ``path``; else an InputError."""
-    inner = path.removeprefix("system.accelerator.")
-    if path.startswith(f"{CHIP}.") and not generated:
-        raise InputError(
-            where, inner.rstrip("."), "leaves of an accelerator that is not generated",
-            "name a generated accelerator, such as gpu, as the system or accelerator",
-        )  # fmt: skip
-    if generated and inner != path and any(inner == name or inner.startswith(f"{name}.") for name in GENERATED):
-        raise InputError(
-            where, f"{inner} of a generated accelerator", "what it is generated from: chip.die_area, chip.stacks, …",
-            "change the chip, or name an accelerator that is not generated",
-        )  # fmt: skip
-
-
-def check_experts(path: str, values: MappingABC[str, Any], where: str) -> None:
-    """That a design whose workload brings these values has the record of a leaf at ``path``, if it is of a shape."""
-    needs = next((_OF_WORKLOAD[record] for record in _OF_WORKLOAD if path.startswith(f"{record}.")), None)
-    if needs is not None and not _has_record(values, needs):
-        what, such = _SHAPES[needs]
-        raise InputError(
-            where, path.rpartition(".")[2], f"leaves of a model without {what}",
-            f"name a workload that has {what}, such as {such}",
-        )  # fmt: skip
-
-
-def check_links(path: str, values: MappingABC[str, Any], said: Container[str], where: str) -> None:
-    """That a leaf of links without a switch is of a system that has such links, or is given them; else an InputError.
-
-    Args:
-        path: full path of a leaf that is stated.
-        values: full path → value of what names bring.
-        said: full paths of all leaves that are stated; ``links.topology`` takes the place of a switch.
-        where: what the error names.
-    """
-    own = any(other.startswith(f"{LINKS}.") for other in values)
-    if path.startswith(f"{LINKS}.") and not own and f"{LINKS}.topology" not in said:
-        raise InputError(
-            where, f"{path.removeprefix('system.scale_up.')} of a system whose links are switched",
-            "leaves of links that no switch joins, as of tpu-v5e",
-            "leave it out, name such a system, or set links.topology too: torus or hypercube in place of the switch",
-        )  # fmt: skip
-
-
-def check_tiers(path: str, value: float, offloaded: MappingABC[str, Any], where: str) -> None:
-    """That a share of what is offloaded is one of something; else an InputError.
-
-    Args:
-        path: full path of a leaf that is stated.
-        value: its value.
-        offloaded: full path → value of the options of the mapping, 0 where nothing is offloaded.
-        where: what the error names.
-    """
-    name = path.removeprefix("mapping.tiers.")
-    of = _SHARE_OF.get(name, "")
-    if of and value and not offloaded.get(f"mapping.{of}"):
-        raise InputError(
-            where, f"{name} = {value:g} without {of}", f"shares of what {of} takes off the device",
-            f"set {of} too, or leave {name} out",
-        )  # fmt: skip
-
-
-def check_routing(
-    experts: Experts, where: MappingABC[str, str], otherwise: str, moving: Container[str] = ()
-) -> None:
-    """That a mixture's router is possible: no more experts a token, groups, or rows of an expert than there are.
-
-    Args:
-        experts: numbers in SI units.
-        where: full path of a leaf of its → what the error names, for those that were stated.
-        otherwise: what it names for what was not.
-        moving: full paths of leaves whose values differ between designs: what is a limit of some is a reason there.
-
-    Raises:
-        InputError: for the first leaf that is more than it can be.
-    """
-    for name, most in experts.most.items():
-        got, of = float(getattr(experts, name)), _MOST_ROUTED[name]
-        both = [f"{EXPERTS}.{one}" for one in (name, *of.split(" / "))]
-        if got > most * (1.0 + 1e-5) and not any(path in moving for path in both):
-            stated = next((where[path] for path in both if path in where), otherwise)
-            raise InputError(stated, f"{name} = {got:g}", f"at most {of} = {most:g}", f"lower {name}, or change {of}")
-
-
-def has_experts(values: MappingABC[str, Any]) -> bool:
-    """Whether values by full path are of a mixture of experts."""
-    return _has_record(values, EXPERTS)
-
-
-def _has_record(values: MappingABC[str, Any], record: str) -> bool:
-    return any(path.startswith(f"{record}.") for path in values)
 
 
 @functools.cache
@@ -449,23 +227,6 @@ def stack_values(
         own = {path: value for path, value in own.items() if not path.startswith(CAN)}
     serving = catalog.within("mapping.serving", catalog.serving_defaults(name, where))
     return own | catalog.within("mapping", catalog.mapping_defaults(name, where)) | serving
-
-
-def check_vendor(stack: str, system: str, where: str) -> None:
-    """That a stack exists for the vendor of a system's accelerator; else an InputError.
-
-    Args:
-        stack: of the catalogue.
-        system: of the catalogue, or an accelerator.
-        where: what the error names.
-    """
-    if clash := catalog.foreign(stack, system):
-        vendor, known = clash
-        raise InputError(
-            where, f"{stack} on {system} of {vendor}",
-            f"a stack that exists for {vendor} ({stack}: {', '.join(known)})",
-            "name another stack; --any-option (any_option=True) runs it anyway",
-        )  # fmt: skip
 
 
 def design(

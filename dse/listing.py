@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from dse import catalog, quantities
-from dse.designs import PLAIN_MAPPING, known_leaves, short_name
+from dse.designs import known_leaves, short_name
 from dse.errors import unknown_name
+from dse.records import PLAIN_MAPPING
 from dse.study import Study
 from dse.study_training import TRAINING
 from dse.types import choice_name

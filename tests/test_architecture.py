@@ -20,6 +20,8 @@ LEVELS: list[tuple[str, ...]] = [
     ("dse.types",),
     ("dse.catalog",),
     ("dse.references",),
+    ("dse.records",),
+    ("dse.checks",),
     ("dse.designs",),
     ("dse.calibrated", "dse.priced"),
     ("dse.model",),  # small things that all rooms of the model share

@@ -13,9 +13,10 @@ from docs.make.command import page_parser
 from docs.make.files import fill
 from docs.make.markdown import table
 from dse import catalog, quantities
-from dse.designs import OF_MONEY, known_leaves, short_name
+from dse.designs import known_leaves, short_name
 from dse.measured.comparison import compare
 from dse.model.money.device import Bill, bill
+from dse.records import OF_MONEY
 from dse.types import Made
 from dse.types.choices import choice_name
 from dse.types.paths import build

@@ -162,7 +162,8 @@ def _of_limit(design: Design, system: str, settings: list[str]) -> list[str]:
     """That nobody states the power limit of an accelerator, or that another one stands here under which times stay."""
     from dse import catalog
     from dse.calibrated import accelerator_of
-    from dse.designs import LIMIT_AS_SOLD, leaf_path
+    from dse.designs import leaf_path
+    from dse.records import LIMIT_AS_SOLD
 
     if LIMIT_AS_SOLD in (leaf_path(name) for name in _settings(settings) if name != "software"):
         return ["power.tdp is the limit under which times were measured: they stay as they are; power.limit sets one"]
@@ -200,7 +201,7 @@ def _unfilled(design: Design) -> str:
 
 def _check_read(path: str, name: str, study: Study) -> None:
     """That the model reads a leaf: those of requests and engines only serving does, others only training."""
-    from dse.designs import LEAVES_OF_SERVING
+    from dse.records import LEAVES_OF_SERVING
 
     of_serving = path.startswith(LEAVES_OF_SERVING)
     if of_serving and study.name != "serving":

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from dse import catalog
 from dse.calibrated import accelerator_of, beyond_context, lookup_of
-from dse.designs import PLAIN_EXPERTS, PLAIN_MAPPING, known_leaves, leaf, leaf_path, leaves_of, short_name
+from dse.designs import known_leaves, leaf, leaf_path, leaves_of, short_name
 from dse.errors import ELSEWHERE, InputError, plain, unknown_name
 from dse.launch.engines import SGLANG, TENSORRT_LLM, VLLM
 from dse.launch.maxtext import MAXTEXT
@@ -33,6 +33,7 @@ from dse.launch.options import (
     Written,
 )
 from dse.launch.pytorch import DEEPSPEED, TORCHTITAN
+from dse.records import PLAIN_EXPERTS, PLAIN_MAPPING
 from dse.scalars import ScalarFunction
 from dse.study import Study
 from dse.types import Design, Engine, Requests, Scalar, Serving

@@ -19,10 +19,11 @@ import tomlkit
 
 from dse import toml
 from dse.catalog import default_software
-from dse.designs import N_DEVICES, OF_MONEY, design, known_leaves, leaf_path, leaf_value, short_name
+from dse.designs import design, known_leaves, leaf_path, leaf_value, short_name
 from dse.errors import InputError
 from dse.launch import TOOLS
 from dse.quantities import setting
+from dse.records import N_DEVICES, OF_MONEY
 from dse.report.table import Column, Table
 from dse.spec.sweep import ANY_OPTION
 from dse.study import Study

@@ -9,8 +9,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from dse import catalog
-from dse.designs import LIMIT_AS_SOLD, known_leaves, leaf_path, leaf_value, path_endings, told_reading
+from dse.designs import known_leaves, leaf_path, leaf_value, path_endings, told_reading
 from dse.errors import InputError, unknown_name
+from dse.records import LIMIT_AS_SOLD
 from dse.types import choice_name
 
 #: Rules that make an axis' values from what it must divide.

@@ -17,8 +17,9 @@ from typing import Any
 from pydantic import Field, create_model, field_validator
 
 from dse import toml
-from dse.designs import N_DEVICES, known_leaves, leaf_value, told_reading
+from dse.designs import known_leaves, leaf_value, told_reading
 from dse.errors import InputError, unknown_name
+from dse.records import N_DEVICES
 from dse.spec import axes as axis_values
 from dse.spec import sweep as sweep_spec
 from dse.spec.document import Positive, Section, Truth, Whole, checked, counted

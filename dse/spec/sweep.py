@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from dse import inputs, toml
-from dse.designs import CHIP, LEAVES_OF_SERVING, MOST, is_whole, known_leaves, told_reading
+from dse.designs import MOST, is_whole, known_leaves, told_reading
 from dse.errors import InputError, nearest, unknown_name
+from dse.records import CHIP, LEAVES_OF_SERVING
 from dse.spec import axes as axis_values
 from dse.spec.axes import Axis
 from dse.spec.expression import Expression, parse

@@ -11,10 +11,11 @@ from typer.testing import CliRunner
 
 import dse
 from dse.cli import app
-from dse.designs import PLAIN_MAPPING, leaf, replace
+from dse.designs import leaf, replace
 from dse.errors import InputError
 from dse.launch import TOOLS, launch, read_arguments, unfit
 from dse.launch import settings as read
+from dse.records import PLAIN_MAPPING
 from dse.studies import STUDIES
 from dse.types import Precision, Recompute
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import dse
-from dse.designs import CHIP, MADE, OPTIONAL, known_leaves, leaf, leaf_path, leaves, leaves_of
+from dse.designs import known_leaves, leaf, leaf_path, leaves, leaves_of
 from dse.errors import InputError
 from dse.measured import evaluate_many
+from dse.records import CHIP, MADE, OPTIONAL
 from dse.spec.sweep import from_text
 from dse.sweep.grid.compose import build
 

@@ -13,21 +13,11 @@ import jax
 import numpy as np
 
 from dse import calibrated, catalog
-from dse.designs import (
-    CAN,
-    MADE,
-    MOST,
-    N_DEVICES,
-    PLAIN_EXPERTS,
-    PLAIN_MAPPING,
-    check_routing,
-    check_tiers,
-    is_whole,
-    leaf,
-    told_saturation,
-)
+from dse.checks import check_routing, check_tiers
+from dse.designs import MOST, is_whole, leaf, told_saturation
 from dse.errors import InputError
 from dse.model.divisibility import EXPERT_SHAPE_PATHS, SHAPE_PATHS, Shape
+from dse.records import CAN, MADE, N_DEVICES, PLAIN_EXPERTS, PLAIN_MAPPING
 from dse.spec.axes import Axis
 from dse.spec.sweep import NAMED, SweepSpec
 from dse.sweep.grid import mappings, offers

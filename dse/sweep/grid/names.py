@@ -13,10 +13,12 @@ import numpy as np
 
 from dse import catalog
 from dse.catalog import Values
-from dse.designs import CHIP, MADE, check_chip, check_experts, check_links, has_experts, leaf, stack_values
+from dse.checks import check_chip, check_experts, check_links, has_experts
+from dse.designs import leaf, stack_values
 from dse.errors import InputError
 from dse.model.machine import technology
 from dse.model.money.device import price_of
+from dse.records import CHIP, MADE
 from dse.spec.axes import Axis, Label
 from dse.spec.sweep import NAMED, SweepSpec
 from dse.types import Accelerator, Board, Prices, Process

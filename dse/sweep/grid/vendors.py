@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dse.designs import check_vendor
+from dse.checks import check_vendor
 from dse.sweep.grid.grid import Grid
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from dse import priced
 from dse.calibrated import accelerator_of
 from dse.catalog import Constant
-from dse.designs import MADE
+from dse.records import MADE
 from dse.spec.axes import Label
 from dse.sweep.grid.grid import Grid
 from dse.types import Emissions, Prices

@@ -26,9 +26,10 @@ from docs.make.technology import (
     residuals,
 )
 from dse import catalog
-from dse.designs import CHIP, known_leaves, leaf, replace
+from dse.designs import known_leaves, leaf, replace
 from dse.model.machine import technology
 from dse.model.machine.power import voltage
+from dse.records import CHIP
 from dse.study import shares_told
 from dse.study_training import TRAINING
 from dse.types import GENERATED, Infeasible

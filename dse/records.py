@@ -1,0 +1,107 @@
+"""Records of a design that only some have, paths that others name, and the mapping of one that says nothing."""
+
+from __future__ import annotations
+
+from dse.types import (
+    Adapters,
+    Chip,
+    ContextParallel,
+    Convergence,
+    Emissions,
+    Engine,
+    ExpertKernels,
+    ExpertMapping,
+    Experts,
+    Fab,
+    FarMemory,
+    HostTiers,
+    Latent,
+    Links,
+    Made,
+    Mapping,
+    NanoBatches,
+    Package,
+    Packing,
+    Pods,
+    Precision,
+    Prices,
+    Recurrent,
+    Reliability,
+    Requests,
+    Serving,
+    Sharding,
+    Sparse,
+    Spill,
+    Tiers,
+    paths,
+)
+
+#: Mapping of a design that says nothing else, by full path: one device, nothing split. A leaf that may be absent is.
+PLAIN_MAPPING = {
+    **{
+        path: about.get("default", 0.0)
+        for path, about in paths.leaves(Mapping, "mapping.").items() if about.get("default", 0.0) is not None
+    },
+    **{f"mapping.{name}": 1.0 for name in ("tp", "pp", "dp", "cp", "micro_batch", "virtual_stages")},
+    "mapping.precision": float(Precision.bf16),
+}
+
+#: What it says of experts, where the workload has any.
+PLAIN_EXPERTS = {path: about["default"] for path, about in paths.leaves(ExpertMapping, "mapping.experts.").items()}
+
+N_DEVICES = "system.n_devices"
+
+#: The record that an over-subscribed scale-out network has and others lack.
+PODS = "system.scale_out.pods"
+
+#: The records of links that no switch joins, and of packages within a domain.
+LINKS, PACKAGE = "system.scale_up.links", "system.scale_up.package"
+
+#: How the leaves begin that say what a stack can do.
+CAN = "software.can."
+
+#: The record that a generated accelerator has and an ordinary one lacks.
+CHIP = "system.accelerator.chip"
+
+#: The record that a mixture of experts has and a dense model lacks.
+EXPERTS = "workload.experts"
+
+#: Records of a mapping and a stack that are there where the workload has experts.
+OF_EXPERTS: dict[str, type] = {"mapping.experts": ExpertMapping, "software.experts": ExpertKernels}
+
+#: Records of a model's shape beside its experts: path → class.
+OF_SHAPE: dict[str, type] = {
+    "workload.latent": Latent, "workload.recurrent": Recurrent, "workload.sparse": Sparse,
+}  # fmt: skip
+
+#: Records of how a model is trained, which a design has that states a leaf of theirs.
+OF_TRAINING: dict[str, type] = {
+    "workload.adapters": Adapters, "workload.packing": Packing, "mapping.sharding": Sharding,
+    "mapping.context": ContextParallel, "mapping.tiers": Tiers, "system.host_tiers": HostTiers,
+    "system.reliability": Reliability, "workload.convergence": Convergence,
+}  # fmt: skip
+
+#: Records of a design that serves.
+OF_SERVING: dict[str, type] = {
+    "workload.requests": Requests, "mapping.serving": Serving, "software.engine": Engine, "mapping.nano": NanoBatches,
+    "mapping.spill": Spill, "system.far": FarMemory,
+}  # fmt: skip
+
+#: How the leaves of these begin: the section ``[serving]`` may fix them, and itself asks for serving.
+LEAVES_OF_SERVING = tuple(f"{path}." for path in OF_SERVING)
+
+#: What the accelerator is made of and sold at, as the catalogue knows it.
+MADE = "system.accelerator.made"
+#: The power limit as sold, under which times were measured: they do not follow it.
+LIMIT_AS_SOLD = "system.accelerator.power.tdp"
+
+#: Records of what a design costs and emits; the defaults of each hold where it is absent.
+OF_MONEY: dict[str, type] = {
+    MADE: Made, "system.accelerator.fab": Fab, "system.prices": Prices, "system.emissions": Emissions,
+}  # fmt: skip
+
+#: Records that only some designs have: path → class.
+OPTIONAL: dict[str, type] = {
+    CHIP: Chip, PODS: Pods, LINKS: Links, PACKAGE: Package, EXPERTS: Experts, **OF_SHAPE, **OF_EXPERTS,
+    **OF_TRAINING, **OF_SERVING, **OF_MONEY,
+}  # fmt: skip
