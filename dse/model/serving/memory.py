@@ -82,7 +82,8 @@ def weight_bytes(design: Design, layout: Layout, serving: Serving) -> Scalar:
     """Bytes of the weights on the device that holds most: matrices as the recipe has them, the ends in 16.
 
     Weights, and those of experts, are in a format of their own where they have one. A stage of its own holds embedding
-    and head; where there is one stage, it holds both.
+    and head; where there is one stage, it holds both. What drafts tokens is a layer more (multi-token prediction,
+    EAGLE), on the stage of the head.
     """
     w = design.workload
     narrow = operand_bytes(design.mapping.precision)
@@ -91,4 +92,5 @@ def weight_bytes(design: Design, layout: Layout, serving: Serving) -> Scalar:
     )
     experts = kept_bytes(serving, narrow, True) * stage_expert_parameters(design, layout)
     others = kept_bytes(serving, narrow, False) * jnp.maximum(stage_parameters(design, layout) - ends, 0.0)
-    return others + experts + jnp.maximum(narrow, 2.0) * ends
+    drafting = jnp.minimum(serving.drafts, 1.0) / layout.layers
+    return (1.0 + drafting) * (others + experts) + jnp.maximum(narrow, 2.0) * ends

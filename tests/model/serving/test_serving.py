@@ -415,6 +415,15 @@ def test_weights_narrower_than_their_products_take_fewer_bytes_and_no_less_compu
     assert narrow["concurrency_limit"] > 1.3 * wide["concurrency_limit"]
 
 
+def test_what_drafts_tokens_is_a_layer_more_however_many_it_drafts():
+    """The module of DeepSeek-V3 that predicts a further token has 11.5 thousand million weights of its own."""
+    held = [
+        metrics("deepseek-v3", "h200", tp=8, precision="fp8", drafts=drafts)["peak_memory_weights"]
+        for drafts in (0.0, 1.0, 3.0)
+    ]
+    assert held[1] == held[2] and 8.0 * (held[1] - held[0]) == pytest.approx(11.5e9, rel=0.1)
+
+
 def test_an_indexer_of_8_bit_keys_computes_in_8_bits():
     """DSA scores every token in fp8 (DeepSeek-AI 2025): twice as fast where the chip has a rate of it."""
     asked = dict(tp=8, precision="fp8", concurrency=1, prompt_tokens=131072, output_tokens=16)
