@@ -103,8 +103,8 @@ $(VENV)/.installed-test: $(VENV)/.installed
 	$(PIP) -e '.[test]'
 	@touch $@
 
-environment: | $(VENV)/bin/python  ## install what tests, pages, style and types need, at once: in turn it takes longer
-	$(PIP) -e '.[test,docs]' $(LINTERS)
+environment: | $(VENV)/bin/python  ## install what tests, pages, style and types need, at once; modules are compiled when they are imported
+	$(PIP) --no-compile -e '.[test,docs]' $(LINTERS)
 	@touch $(VENV)/.installed $(VENV)/.installed-test $(VENV)/.installed-docs $(VENV)/.installed-lint
 
 $(VENV)/.installed-docs: $(VENV)/.installed
