@@ -70,8 +70,7 @@ def check_links(path: str, values: MappingABC[str, Any], said: Container[str], w
         said: full paths of all leaves that are stated; ``links.topology`` takes the place of a switch.
         where: what the error names.
     """
-    own = any(other.startswith(f"{LINKS}.") for other in values)
-    if path.startswith(f"{LINKS}.") and not own and f"{LINKS}.topology" not in said:
+    if path.startswith(f"{LINKS}.") and not _has_record(values, LINKS) and f"{LINKS}.topology" not in said:
         raise InputError(
             where, f"{path.removeprefix('system.scale_up.')} of a system whose links are switched",
             "leaves of links that no switch joins, as of tpu-v5e",
@@ -111,10 +110,10 @@ def check_routing(
     Raises:
         InputError: for the first leaf that is more than it can be.
     """
-    for name, most in experts.most.items():
-        got, of = float(getattr(experts, name)), _MOST_ROUTED[name]
+    for name, is_kept in experts.kept.items():
+        got, most, of = float(getattr(experts, name)), experts.most[name], _MOST_ROUTED[name]
         both = [f"{EXPERTS}.{one}" for one in (name, *of.split(" / "))]
-        if got > most * (1.0 + 1e-5) and not any(path in moving for path in both):
+        if not is_kept and not any(path in moving for path in both):
             stated = next((where[path] for path in both if path in where), otherwise)
             raise InputError(stated, f"{name} = {got:g}", f"at most {of} = {most:g}", f"lower {name}, or change {of}")
 

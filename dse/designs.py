@@ -22,6 +22,7 @@ from dse.types import Design, Recompute, choice_name, paths
 
 R = TypeVar("R")
 
+
 @functools.cache
 def leaves() -> dict[str, dict[str, Any]]:
     """Every leaf of an ordinary design: path → metadata (symbol, units, long_name, bounds, and enum for choices)."""

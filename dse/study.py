@@ -209,8 +209,8 @@ def network_told(system: System) -> str:
 
 def over_routed(experts: Experts) -> str:
     """What of a mixture of experts is more than it can be beside the rest of it, after a comma; empty for none."""
-    over = {name: (getattr(experts, name), most) for name, most in experts.most.items()}
-    return "".join(f", {name}={got:g} of at most {most:g}" for name, (got, most) in over.items() if got > most)
+    over = [name for name, is_kept in experts.kept.items() if not is_kept]
+    return "".join(f", {name}={getattr(experts, name):g} of at most {experts.most[name]:g}" for name in over)
 
 
 def shares_told(design: Design) -> str:

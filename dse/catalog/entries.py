@@ -224,13 +224,15 @@ def _full_power(own: dict[str, Sourced], family: dict[str, Sourced]) -> Sourced:
 
     Those of A100, H100, H200, B200, L40S, V100 and TPU v4 are sold with 0.86 to 1.15 times as much.
     """
-    stated = family | own
-    energies = {name: about["default"] for name, about in leaves(types.Power).items() if name.endswith("_energy")}
-    energies |= {name: stated[f"power.{name}"].value for name in energies if f"power.{name}" in stated}
-    joules = energies["matrix_energy"] * _matrix_rate(own)
-    joules += energies["memory_energy"] * stated["memory.bandwidth"].value
+    stated, power = family | own, leaves(types.Power)
+
+    def energy(name: str) -> float:
+        found = stated.get(f"power.{name}")
+        return power[name]["default"] if found is None else found.value
+
+    watts = energy("matrix_energy") * _matrix_rate(own) + energy("memory_energy") * own["memory.bandwidth"].value
     source = "default: its matrix units and memory at their full rates"
-    return Sourced(joules, "W", f"{joules:.4g} W", source, "estimate")
+    return Sourced(watts, "W", f"{watts:.4g} W", source, "estimate")
 
 
 def _matrix_rate(own: dict[str, Sourced]) -> float:

@@ -91,7 +91,7 @@ def evaluate(
     if fewer := _stacks_built(made):
         show.note(fewer)
     outside = _outside(made, stack, system, explained)
-    cautions = _cautions(made, workload, stack, explained, study) + _of_limit(made, system, settings or [])
+    cautions = _cautions(made, workload, stack, explained, study) + _of_limit(made, system, asked.stated)
     bounds = _bounds(made, stack, explained, study) if uncertainty else {}
     if as_json:
         made_up = (made_up_price(explained.metrics, made), made_up_carbon(explained.metrics, made))
@@ -118,6 +118,7 @@ class Asked(NamedTuple):
     stack: str  #: slug or name of the stack
     is_named: bool  #: whether the options say it; else it is the system's own
     readings: list[str]  #: how plain numbers of leaves with units were read
+    stated: frozenset[str]  #: full paths of the leaves that the options set
 
 
 def design_of(
@@ -133,13 +134,14 @@ def design_of(
         if given is not None and name in values:
             _twice(name, f"{option} {given}", f"--set {name}")
     n_devices, software = values.pop("n_devices", n_devices), values.pop("software", software)
-    for name in values:  # of a leaf, not another argument of design()
-        _check_read(leaf_path(name, "--set"), name, study)
+    paths = {name: leaf_path(name, "--set") for name in values}
+    for name, path in paths.items():  # of a leaf, not another argument of design()
+        _check_read(path, name, study)
     is_named = software is not None
     stack = default_software(system, serving=study.name == "serving") if software is None else software
     made = study.complete(design(workload, system, stack, n_devices, "--set", any_option, **values))
-    readings = (told_reading(name, leaf_path(name), value) for name, value in values.items())
-    return Asked(made, stack, is_named, [told for told in readings if told])
+    readings = (told_reading(name, paths[name], value) for name, value in values.items())
+    return Asked(made, stack, is_named, [told for told in readings if told], frozenset(paths.values()))
 
 
 def _outside(made: Design, software: str, system: str, explained: Explanation) -> list[str]:
@@ -158,14 +160,13 @@ def _cautions(made: Design, workload: str, software: str, explained: Explanation
     return [told for told in (context, engines, _unfilled(made)) if told]
 
 
-def _of_limit(design: Design, system: str, settings: list[str]) -> list[str]:
+def _of_limit(design: Design, system: str, stated: frozenset[str]) -> list[str]:
     """That nobody states the power limit of an accelerator, or that another one stands here under which times stay."""
     from dse import catalog
     from dse.calibrated import accelerator_of
-    from dse.designs import leaf_path
     from dse.records import LIMIT_AS_SOLD
 
-    if LIMIT_AS_SOLD in (leaf_path(name) for name in _settings(settings) if name != "software"):
+    if LIMIT_AS_SOLD in stated:
         return ["power.tdp is the limit under which times were measured: they stay as they are; power.limit sets one"]
     slug = accelerator_of(system)
     if not slug or {"tdp", "chip.node"} & set(catalog.entry("accelerator", slug).values):

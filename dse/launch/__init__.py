@@ -73,7 +73,8 @@ def launch(design: Design, tool: str, study: Study, workload: str = "", software
     if found.study != study.name:
         others = ", ".join(name for name, other in TOOLS.items() if other.study == study.name)
         raise InputError("--for", f"{tool}, a tool of {found.study}", f"one of {study.name}: {others}", "choose one")
-    values, lookup = _values(design), _lookup(design, workload)
+    values = _values(design)
+    lookup = _lookup(design, values, workload)
     options: Pairs = []
     told, refused = set[str](), list[str]()
     for rule in found.rules:
@@ -99,9 +100,8 @@ def _values(design: Design) -> dict[str, float]:
     return {path: float(value) for path in leaves_of(design) if (value := leaf(design, path)) is not None}
 
 
-def _lookup(design: Design, workload: str = "") -> Lookup:
+def _lookup(design: Design, values: Mapping[str, float], workload: str = "") -> Lookup:
     """Leaves of a design, and what rules ask for besides, which is computed when the first of them does."""
-    values = _values(design)
 
     @functools.cache
     def computed() -> dict[str, float]:
@@ -198,7 +198,7 @@ def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | N
     given = _options(_words(arguments) if isinstance(arguments, str) else arguments, known)
     if len(given) > _MOST_OPTIONS:
         raise InputError("arguments", f"{len(given):,} options", f"at most {_MOST_OPTIONS:,}", "give one command line")
-    lookup = None if within is None else _lookup(within)
+    lookup = None if within is None else _lookup(within, _values(within))
     found = _read(known, given, lookup)
     shares = [rule.name for rule in known.rules if isinstance(rule, MemoryShare) and rule.name in given]
     left = tuple(shares) if within is None else ()

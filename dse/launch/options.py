@@ -32,18 +32,25 @@ class Rule(Protocol):
         """Path → value of what options say; nothing where they are not given."""
 
 
+class _OfOneLeaf:
+    """What rules about a single leaf share."""
+
+    path: str
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The leaf alone."""
+        return (self.path,)
+
+
 @dataclasses.dataclass(frozen=True)
-class Number:
+class Number(_OfOneLeaf):
     """An option whose value is that of a leaf, in the tool's ``unit``; left out where it has its ``plain`` value."""
 
     name: str
     path: str
     plain: float | None = None
     unit: float = 1.0
-
-    @property
-    def paths(self) -> tuple[str, ...]:  # noqa: D102
-        return (self.path,)
 
     def write(self, leaf: Lookup) -> Pairs:  # noqa: D102
         value = leaf(self.path)
@@ -54,7 +61,7 @@ class Number:
 
 
 @dataclasses.dataclass(frozen=True)
-class Switch:
+class Switch(_OfOneLeaf):
     """An option that is there where a leaf has the value ``on``, and absent where it has the value ``off``."""
 
     name: str
@@ -63,10 +70,6 @@ class Switch:
     off: float = 0.0
     value: str = ""  #: what is written behind it, where it is no mere flag
     opposite: str = ""  #: the option for ``off``, where the tool would do otherwise without one
-
-    @property
-    def paths(self) -> tuple[str, ...]:  # noqa: D102
-        return (self.path,)
 
     def write(self, leaf: Lookup) -> Pairs | None:  # noqa: D102
         found = leaf(self.path)
@@ -83,15 +86,11 @@ class Switch:
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice:
+class Choice(_OfOneLeaf):
     """Options by the value of a leaf; no value without options of its own can be told."""
 
     path: str
     by_value: Mapping[float, Sequence[tuple[str, str]]]
-
-    @property
-    def paths(self) -> tuple[str, ...]:  # noqa: D102
-        return (self.path,)
 
     def write(self, leaf: Lookup) -> Pairs | None:  # noqa: D102
         value = leaf(self.path)
@@ -126,7 +125,7 @@ DRAFT_LAYERS = "launch.draft_layers"
 
 
 @dataclasses.dataclass(frozen=True)
-class MemoryShare:
+class MemoryShare(_OfOneLeaf):
     """An option for a share of memory that counts other bytes than a leaf, which is the share of all that is taken.
 
     ``of_rest``: the option is a share of what weights and the engine's own memory leave free; else it is the share of
@@ -136,10 +135,6 @@ class MemoryShare:
     name: str
     path: str
     of_rest: bool
-
-    @property
-    def paths(self) -> tuple[str, ...]:  # noqa: D102
-        return (self.path,)
 
     def write(self, leaf: Lookup) -> Pairs | None:  # noqa: D102
         share = leaf(self.path)

@@ -53,8 +53,8 @@ _LABELS = ("software", "precision", "tp", "pp", "dp", "ep", "concurrency")
 #: Labels that a candidate tells of otherwise.
 _TOLD_ELSEWHERE = ("accelerator", "system", "n_devices")
 
-#: The metric that a transfer adds to, and the leaf that limits it.
-_FIRST, _FIRST_LIMIT = "time_to_first_token", "workload.requests.first_token_limit"
+#: The metric that a transfer adds to.
+_FIRST = "time_to_first_token"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -55,6 +55,11 @@ class Experts:
             "top_k": self.n_experts, "group_limit": self.n_groups, "imbalance": all_tokens, "capacity": all_tokens,
         }  # fmt: skip
 
+    @property
+    def kept(self) -> dict[str, Scalar]:
+        """Leaf → whether it is at most that, but for what single precision may miss."""
+        return {name: getattr(self, name) <= most * (1.0 + 1e-5) for name, most in self.most.items()}
+
 
 @record
 class Latent:

@@ -16,9 +16,6 @@ from dse.model.machine.technology import overspent
 from dse.model.work import offload
 from dse.types import Design, Experts, HostTiers, Infeasible, Recompute, Scalar, System
 
-#: By how much single precision may miss a whole: all tokens over their mean, say.
-_ROUNDING = 1e-5
-
 
 def usable_memory(design: Design) -> Scalar:
     """Bytes of a device that allocations can use: its capacity less what the stack reserves."""
@@ -38,8 +35,7 @@ def fits_probability(design: Design, memory: Scalar) -> Scalar:
 
 def routes(experts: Experts) -> Scalar:
     """Whether a router can send tokens as a mixture says: to no more experts and groups, and no more rows, than are."""
-    kept = (getattr(experts, name) <= most * (1.0 + _ROUNDING) for name, most in experts.most.items())
-    return functools.reduce(operator.and_, kept)
+    return functools.reduce(operator.and_, experts.kept.values())
 
 
 def experts_reasons(design: Design) -> dict[Infeasible, Scalar]:

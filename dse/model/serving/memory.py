@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from dse.model.formats import operand_bytes
 from dse.model.layout import Layout
-from dse.model.serving.work import Stage, cache_bytes, kept_bytes
+from dse.model.serving.work import Stage, bytes_a_weight, cache_bytes
 from dse.model.work.parameters import head_parameters, stage_expert_parameters, stage_parameters
 from dse.types import Design, Engine, FarMemory, Requests, Scalar, Serving, Spill, System
 
@@ -90,7 +90,7 @@ def weight_bytes(design: Design, layout: Layout, serving: Serving) -> Scalar:
     ends = head_parameters(w, design.mapping.tp) * jnp.where(
         design.mapping.pp > 1.0, 1.0, 2.0 - w.tied_embeddings
     )
-    experts = kept_bytes(serving, narrow, True) * stage_expert_parameters(design, layout)
-    others = kept_bytes(serving, narrow, False) * jnp.maximum(stage_parameters(design, layout) - ends, 0.0)
+    experts = bytes_a_weight(serving, narrow, True) * stage_expert_parameters(design, layout)
+    others = bytes_a_weight(serving, narrow, False) * jnp.maximum(stage_parameters(design, layout) - ends, 0.0)
     drafting = jnp.minimum(serving.drafts, 1.0) / layout.layers
     return (1.0 + drafting) * (others + experts) + jnp.maximum(narrow, 2.0) * ends

@@ -11,7 +11,7 @@ from dse.model import links
 from dse.model.choice import least
 from dse.model.groups import in_a_row, stage_domain, strides
 from dse.model.layout import Layout, lay_out
-from dse.model.machine.rates import Rates, matrix_rate, rates_of
+from dse.model.machine.rates import Rates, matrix_rate, rates_of, sixteen_bit_rate
 from dse.model.serving.batch import Batch
 from dse.model.serving.hybrid import in_hybrid, state_bytes
 from dse.model.work.attention import causal_pairs
@@ -160,7 +160,7 @@ def step_work(stage: Stage, ranks: Scalar, serving: Serving, batch: Batch, rerea
     layout = with_experts_met(stage.layout, forward, batch, ranks)
     core = attention_operators(forward, serving, layout, batch, rereads)
     recipe = stage.rates.operand_bytes
-    layout = layout._replace(element=layout.element._replace(weight=kept_bytes(serving, recipe, False)))
+    layout = layout._replace(element=layout.element._replace(weight=bytes_a_weight(serving, recipe, False)))
     dense = tuple(in_hybrid(layer_operators(forward, layout, core), forward, layout, batch))
     return StepWork(
         layer=dense if layout.experts is None else tuple(
@@ -191,11 +191,11 @@ def of_format(operator: Operator, serving: Serving, recipe: Scalar) -> Operator:
         return operator
     work = operator.forward
     weights = work.batch * work.columns * work.depth
-    less = (kept_bytes(serving, recipe, False) - kept_bytes(serving, recipe, True)) * weights
+    less = (bytes_a_weight(serving, recipe, False) - bytes_a_weight(serving, recipe, True)) * weights
     return operator._replace(forward=work._replace(bytes=work.bytes - less))
 
 
-def kept_bytes(serving: Serving, recipe: Scalar, of_expert: bool) -> Scalar:
+def bytes_a_weight(serving: Serving, recipe: Scalar, of_expert: bool) -> Scalar:
     """Bytes of one weight of a matrix, of an expert or of another, where the recipe has ``recipe`` bytes.
 
     Kernels multiply narrower weights in the recipe's format (W4A16: AWQ, Lin et al. 2024; GPTQ, Frantar et al. 2023).
@@ -309,9 +309,10 @@ def attention_operators(
     )
     scored: Scalar = 0.0  # FLOPs of an indexer for a query and token, as many of 16 bits as take its time
     if w.sparse is not None:
-        share, rate = w.sparse.sparse_layers, design.system.accelerator.matrix_rate
-        in_fp8 = (w.sparse.index_bytes < 2.0) & (rate.fp8 > 0.0)  # the keys' format is that of the products
-        faster = jnp.where(in_fp8, rate.bf16 / jnp.maximum(rate.fp8, 1.0), 1.0)
+        share, fp8 = w.sparse.sparse_layers, design.system.accelerator.matrix_rate.fp8
+        in_fp8 = (w.sparse.index_bytes < 2.0) & (fp8 > 0.0)  # the keys' format is that of the products
+        wide = sixteen_bit_rate(design.system.accelerator, design.mapping.precision)
+        faster = jnp.where(in_fp8, wide / jnp.maximum(fp8, 1.0), 1.0)
         scored = 2.0 * share * w.sparse.index_heads * w.sparse.index_dim * faster
         seen = seen - share * (batch.context - attended(w.sparse, batch.context))
         within = causal_pairs(whole_prompt, w.sparse.attended) / whole_prompt
