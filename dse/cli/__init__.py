@@ -16,7 +16,6 @@ from dse.cli import (
     catalog,
     diff,
     evaluate,
-    front,
     launch,
     merge,
     names,
@@ -47,16 +46,12 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=True)
+@app.callback()
 def _options(
-    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    if context.invoked_subcommand is None:
-        front.show()
-        return
     fuse_outputs()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from dse.cli import show
+from dse.cli import front, show
 from dse.cli.status import BAD_INPUT, INTERRUPTED
 from dse.errors import ELSEWHERE, InputError, nearest, plain
 
@@ -18,6 +18,16 @@ _UsageError: Any = typer.BadParameter.__base__
 
 class Commands(TyperGroup):
     """The commands of ``dse``; typer's own way of telling errors has neither what is allowed nor how to mend it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the options before the command; ``dse`` alone is answered at once.
+
+        Typer would import pydantic to read options that are not there, a third of the time that the page takes.
+        """
+        if not args and ctx.parent is None:
+            front.show()
+            ctx.exit()
+        return super().parse_args(ctx, args)
 
     def main(self, args: Any = None, *, standalone_mode: bool = True, **options: Any) -> Any:  # type: ignore[override]
         """Read the command line and do what it says; ends the process unless told otherwise."""

@@ -17,8 +17,9 @@ from dse.cli.front import PAGE
 from dse.measured.completion import complete
 from dse.measured.table import read_cases
 
-#: The promises of user time, and what a busy machine may add to them here.
-_HELP_SECONDS, _IMPORT_RATIO, _SLACK = 0.5, 1.5, 2.0
+#: The promises of user time in multiples of what importing what they rest on takes, and what a busy machine may add
+#: to them here. Importing typer takes 0.2 to 0.25 s where help takes 0.5.
+_HELP_RATIO, _IMPORT_RATIO, _SLACK = 2.5, 1.5, 2.0
 
 
 def pasted() -> str:
@@ -32,10 +33,15 @@ def shell(script, folder, **more):
                           env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, **more)  # fmt: skip
 
 
-def user_seconds(*arguments: str) -> float:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-    subprocess.run([sys.executable, *arguments], check=True, capture_output=True, timeout=120)
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+def user_seconds(*arguments: str, times: int = 1) -> float:
+    """The least of some times: what else runs can only add to it."""
+
+    def once() -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        subprocess.run([sys.executable, *arguments], check=True, capture_output=True, timeout=120)
+        return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+
+    return min(once() for _ in range(times))
 
 
 def test_it_shows_three_things():
@@ -75,7 +81,9 @@ def test_nothing_heavy_is_imported_for_help():
 
 @pytest.mark.parametrize("arguments", [[], ["--help"]], ids=["alone", "help"])
 def test_help_takes_half_a_second(arguments):
-    assert user_seconds("-m", "dse", *arguments) < _SLACK * _HELP_SECONDS
+    assert user_seconds("-m", "dse", *arguments, times=3) < (
+        _SLACK * _HELP_RATIO * user_seconds("-c", "import typer", times=3)
+    )
 
 
 def test_importing_all_doors_costs_what_jax_and_xarray_do():
