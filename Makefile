@@ -14,6 +14,9 @@ ENERGY ?= ../shared/reference/measured/energy.csv
 JOBS   ?= 2
 FUZZ   ?= 2000
 
+# Where it is set, every process that tests start would compile all it imports anew, seconds each.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run environment test test-slow test-browser docs site calibrate notebooks check-lowest fuzz bench bench-check search-bench test-search test-faults dist-bench lint clean help
 .DELETE_ON_ERROR:
 

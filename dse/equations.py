@@ -17,6 +17,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive
 
 #: Primitives that only call the equations inside them.
@@ -99,7 +100,7 @@ class _Merging:
         stands = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*constants, *inputs], strict=True))
 
         def read(atom: Any) -> Atom:
-            return _constant(atom.val, (repr(atom.val), atom.aval)) if isinstance(atom, Literal) else stands[atom]
+            return _constant(atom.val, (_bits(atom.val), atom.aval)) if isinstance(atom, Literal) else stands[atom]
 
         for equation in jaxpr.eqns:
             arguments = tuple(map(read, equation.invars))
@@ -127,6 +128,11 @@ class _Merging:
 
 def _constant(value: Any, key: Hashable) -> Constant:
     return Constant(value, ("constant", key))
+
+
+def _bits(value: Any) -> Hashable:
+    """What tells numbers apart, 0.0 and -0.0 too."""
+    return np.asarray(value).tobytes()
 
 
 def _parameters(equation: JaxprEqn) -> Hashable:

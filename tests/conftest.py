@@ -6,11 +6,14 @@ kill real runs try a few of many; ``DSE_FULL_SIZE=1`` makes them try all.
 
 from __future__ import annotations
 
+import functools
+import gc
 import os
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from typer import testing
 
 #: How long an example takes says more about the machine than about the strategy.
 _ANY_SPEED = dict(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -84,6 +87,13 @@ def pytest_configure(config: pytest.Config) -> None:
     jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays: the collector of garbage would look through it over and over."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files first, so that at the end no worker is left alone with one."""
     root = Path(__file__).parent
@@ -102,6 +112,12 @@ def figures_are_drawn_here(request: pytest.FixtureRequest, monkeypatch: pytest.M
 
     if "second_process" not in request.fixturenames:
         monkeypatch.setattr(drawing.FigureProcess, "__init__", lambda process: setattr(process, "_process", None))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def commands_are_built_once() -> None:
+    """Typer would make all commands of their functions for every command line, a fifth of a second each."""
+    testing._get_command = functools.cache(testing._get_command)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import functools
 import itertools
 import os
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ FOLDERS = {
     "workload": "workloads", "kernels": "kernels", "node": "nodes", "memory": "memories",
     "architecture": "architectures", "cost": "cost",
 }  # fmt: skip
+
+#: After so many ns a folder's time of change tells apart what was listed before and after: clocks of files tick slowly.
+_SETTLED = 100_000_000
 
 #: A catalogue folder to search first; None for those of DSE_CATALOG and the package's own alone.
 Folder = str | Path | None
@@ -46,31 +50,41 @@ def roots(folder: Folder = None) -> list[Path]:
 
 def paths(kind: str, folder: Folder = None) -> dict[str, Path]:
     """Slug → file of every entry of a kind; a user's file hides the package's of the same slug."""
-    return {slug: own / f"{slug}.toml" for slug, own in _folders(kind, folder).items()}
-
-
-def _folders(kind: str, folder: Folder) -> dict[str, Path]:
-    """Slug → folder of its file: names are looked up by the thousand, and making a path of each takes longest."""
-    if kind not in FOLDERS:
-        raise unknown_name("catalogue", kind, FOLDERS, "kinds")
     found: dict[str, Path] = {}
-    for root in roots(folder):
-        own = root / FOLDERS[kind]
-        found |= {slug: own for slug in _slugs(own) if slug not in found}
+    for own in _folders(kind, folder):
+        found |= {slug: own / f"{slug}.toml" for slug in _slugs(own) if slug not in found}
     return found
 
 
-def _slugs(folder: Path) -> list[str]:
+def _folders(kind: str, folder: Folder) -> list[Path]:
+    """Where files of a kind may lie, in search order."""
+    if kind not in FOLDERS:
+        raise unknown_name("catalogue", kind, FOLDERS, "kinds")
+    return [root / FOLDERS[kind] for root in roots(folder)]
+
+
+def _slugs(folder: Path) -> tuple[str, ...]:
     """Slugs of the files of a folder, sorted; none where there is no such folder."""
     try:
-        return sorted(name.removesuffix(".toml") for name in os.listdir(folder) if name.endswith(".toml"))
+        changed = os.stat(folder).st_mtime_ns
     except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return []
+        return ()
+    settled = time.time_ns() - changed > _SETTLED
+    return _listed(folder, changed) if settled else _listed.__wrapped__(folder, changed)
+
+
+@functools.lru_cache(maxsize=256)
+def _listed(folder: Path, _changed: int) -> tuple[str, ...]:
+    """The files of a folder as of its last change: names are looked up by the thousand."""
+    try:
+        return tuple(sorted(name.removesuffix(".toml") for name in os.listdir(folder) if name.endswith(".toml")))
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return ()
 
 
 def file_of(kind: str, slug: str, folder: Folder = None) -> Path:
     """File of an existing entry, the user's before the package's."""
-    files = (root / FOLDERS[kind] / f"{slug}.toml" for root in roots(folder))
+    files = (own / f"{slug}.toml" for own in _folders(kind, folder))
     return next(file for file in files if os.path.lexists(file))  # a pipe is told of, not passed by
 
 
@@ -86,13 +100,12 @@ def plain(name: str) -> str:
 
 def find(kind: str, name: str, folder: Folder = None) -> str | None:
     """Slug of the entry that ``name`` means (slug, name or alias), None when there is none."""
-    slugs = _folders(kind, folder)
-    if name in slugs:
+    if any(name in _slugs(own) for own in _folders(kind, folder)):
         return name
-    wanted = plain(name)
-    if slug := next((slug for slug in slugs if plain(slug) == wanted), None):
+    files, wanted = paths(kind, folder), plain(name)
+    if slug := next((slug for slug in files if plain(slug) == wanted), None):
         return slug
-    return next((slug for slug, known in _titles(paths(kind, folder)) if plain(known) == wanted), None)
+    return next((slug for slug, known in _titles(files) if plain(known) == wanted), None)
 
 
 def _titles(slugs: dict[str, Path]) -> Iterator[tuple[str, str]]:
