@@ -34,10 +34,15 @@ from dse.study import shares_told
 from dse.study_training import TRAINING
 from dse.types import GENERATED, Infeasible
 from tests.designs import ACCELERATOR, make_design
+from tests.programs import by_numpy, slopes_by_numpy
 
 GENERATED_FILES = ["generated-a100", "generated-h100", "generated-b200", "generated-mi300x", "gpu", "scd-board"]
 
 INSIDE = [path.removeprefix(f"{CHIP}.") for path in known_leaves() if path.startswith(f"{CHIP}.")]
+
+
+#: What is made of a chip's plain numbers.
+generate = by_numpy(technology.generate)
 
 
 def with_chip(name="gpu", **values):
@@ -49,7 +54,7 @@ def with_chip(name="gpu", **values):
 def scaled(name, **factors):
     """A generated accelerator with leaves of its chip multiplied."""
     chip = catalog.accelerator(name).chip
-    return technology.generate(with_chip(name, **{key: getattr(chip, key) * by for key, by in factors.items()}))
+    return generate(with_chip(name, **{key: getattr(chip, key) * by for key, by in factors.items()}))
 
 
 # Data sheets
@@ -135,7 +140,7 @@ def test_a_newer_node_never_raises_energy_nor_lowers_the_peak(name):
         for slug in NODES
         for accelerator in [catalog.accelerator(name)]
     ]
-    made = [technology.generate(chip) for chip in chips]
+    made = [generate(chip) for chip in chips]
     assert np.all(np.diff([float(a.power.matrix_energy) for a in made]) <= 0.0)
     assert np.all(np.diff([float(a.matrix_rate.bf16) for a in made]) >= 0.0)
 
@@ -176,7 +181,7 @@ def test_areas_add_up(die, base):
 
 @pytest.mark.parametrize("name", GENERATED_FILES)
 def test_power_of_the_parts_stays_within_the_budget(name):
-    made = technology.generate(catalog.accelerator(name))
+    made = generate(catalog.accelerator(name))
     chip, power, rate = made.chip, made.power, made.matrix_rate.bf16
     cores = (rate * power.matrix_energy + power.control) * (1.0 + power.cooling)
     memory = made.memory.bandwidth * power.memory_energy * (1.0 + power.memory_cooling)
@@ -185,7 +190,7 @@ def test_power_of_the_parts_stays_within_the_budget(name):
 
 
 def test_the_clock_is_one_that_the_voltage_law_knows():
-    made = technology.generate(catalog.accelerator("generated-h100"))
+    made = generate(catalog.accelerator("generated-h100"))
     assert float(voltage(1.0, made.power)) == pytest.approx(1.0, rel=1e-5)
 
 
@@ -202,7 +207,7 @@ def test_no_clock_is_above_the_nodes_highest_nor_power_above_what_is_cooled(name
         accelerator = replace(accelerator, {"chip.node": catalog.node(node)})
     chip = accelerator.chip
     budgets = {"chip.die_area": area * chip.die_area, "chip.power_budget": watts * chip.power_budget}
-    made = technology.generate(replace(accelerator, budgets))
+    made = generate(replace(accelerator, budgets))
     chip = made.chip
     assert float(made.power.clock) <= chip.node.highest_clock * (1 + 1e-5)
     heat = float(made.power.tdp) - chip.board_power
@@ -213,7 +218,7 @@ def test_no_clock_is_above_the_nodes_highest_nor_power_above_what_is_cooled(name
 def test_a_small_die_is_bound_by_heat_and_clock_and_more_area_pays():
     """700 W on 100 mm2 were 7 W/mm2 and 4.2 GHz; at the same power each doubling of the area is no slower."""
     areas = (1e-4, 2e-4, 4e-4, 8e-4, 1.6e-3)
-    made = [technology.generate(with_chip("generated-h100", die_area=area, power_budget=700.0)) for area in areas]
+    made = [generate(with_chip("generated-h100", die_area=area, power_budget=700.0)) for area in areas]
     assert float(made[0].power.tdp) == pytest.approx(1.5e6 * 1e-4 + 60.0)
     assert float(made[0].power.clock) <= made[0].chip.node.highest_clock * (1 + 1e-6)
     rates = [float(a.matrix_rate.bf16) for a in made]
@@ -250,7 +255,7 @@ def test_a_stated_accelerator_stays_as_it_is():
 def test_what_is_generated_is_listed():
     accelerator = catalog.accelerator("gpu")
     marked = dataclasses.replace(jax.tree.map(lambda _: -1.0, accelerator), chip=accelerator.chip)
-    made = technology.generate(marked)
+    made = generate(marked)
     changed = set()
     for keys, value in jax.tree_util.tree_leaves_with_path(dataclasses.replace(made, chip=None)):
         if float(value) != -1.0:
@@ -294,15 +299,15 @@ def test_gradients_are_finite_differences(name):
 
 @pytest.mark.parametrize("path", [path for path in INSIDE if not path.startswith("base_node")])
 def test_zero_makes_no_nan(path):
-    accelerator = with_chip("generated-mi300x", **{path.replace(".", "__"): 0.0})
+    value, slopes = of_all(with_chip("generated-mi300x", **{path.replace(".", "__"): 0.0}))
+    assert math.isfinite(value) and math.isfinite(leaf(slopes, f"chip.{path}"))
 
-    def total(value):
-        made = technology.generate(replace(accelerator, {f"chip.{path}": value}))
-        values = jax.tree.leaves(dataclasses.replace(made, chip=None))
-        return sum(jax.numpy.asarray(v, jax.numpy.float32) / 1e20 for v in values)
 
-    value, slope = jax.value_and_grad(total)(0.0)
-    assert math.isfinite(value) and math.isfinite(slope)
+@slopes_by_numpy
+def of_all(accelerator):
+    """All that is made, in one number."""
+    values = jax.tree.leaves(dataclasses.replace(technology.generate(accelerator), chip=None))
+    return sum(jax.numpy.asarray(v, jax.numpy.float32) / 1e20 for v in values)
 
 
 # Superconducting logic
@@ -310,7 +315,7 @@ def test_zero_makes_no_nan(path):
 
 def test_a_superconducting_board_is_the_announced_one():
     """100 boards: 20 EFLOP/s of bf16 and 500 kW, coolers included (IEEE Spectrum 2024)."""
-    made = technology.generate(catalog.accelerator("scd-board"))
+    made = generate(catalog.accelerator("scd-board"))
     power = made.power
     assert 100 * float(made.matrix_rate.bf16) == pytest.approx(20e18, rel=0.05)
     cores = (made.matrix_rate.bf16 * power.matrix_energy + power.control) * (1.0 + power.cooling)
