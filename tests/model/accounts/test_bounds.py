@@ -9,9 +9,9 @@ from dse.designs import replace
 from dse.evaluation import bounds
 from dse.explanation import explain
 from tests.designs import make_design, scaled
-from tests.programs import metrics_of
+from tests.programs import by_numpy, metrics_of
 
-bounds_of = jax.jit(bounds)
+bounds_of = by_numpy(bounds)
 
 BANDWIDTH = "system.accelerator.memory.bandwidth"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 
-import jax
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,8 +16,7 @@ from dse.model.layout import lay_out
 from dse.sweep import execute, from_text
 from dse.types import Infeasible, Pods
 from tests.designs import designs, make_design
-
-evaluate = jax.jit(dse.evaluate)
+from tests.programs import metrics_of
 
 
 def with_pods(design, size=1.0, oversubscription=1.0):
@@ -31,16 +29,16 @@ def with_pods(design, size=1.0, oversubscription=1.0):
 @pytest.mark.slow
 @given(designs(), st.sampled_from([1, 4, 64, 10_000]))
 def test_full_bisection_changes_nothing(design, size):
-    plain, same = evaluate(design), evaluate(with_pods(design, size))
+    plain, same = metrics_of(design), metrics_of(with_pods(design, size))
     for name, value in vars(plain).items():
         assert float(getattr(same, name)) == pytest.approx(float(value), rel=1e-6), name
 
 
 @given(designs(), st.sampled_from([1, 4, 32, 128]), st.floats(1.0, 16.0), st.floats(1.0, 4.0))
 def test_never_faster_by_more_oversubscription_or_smaller_pods(design, size, ratio, factor):
-    base = float(evaluate(with_pods(design, size, ratio)).step_time)
-    assert float(evaluate(with_pods(design, size, ratio * factor)).step_time) >= base * (1 - 1e-6)
-    assert float(evaluate(with_pods(design, 4 * size, ratio)).step_time) <= base * (1 + 1e-6)
+    base = float(metrics_of(with_pods(design, size, ratio)).step_time)
+    assert float(metrics_of(with_pods(design, size, ratio * factor)).step_time) >= base * (1 - 1e-6)
+    assert float(metrics_of(with_pods(design, 4 * size, ratio)).step_time) <= base * (1 + 1e-6)
 
 
 def rings(positions, strides, sizes, ring):
@@ -98,13 +96,13 @@ tp = [8]
 """
     found, _ = execute(from_text(text), output=False)
     times = found.step_time.values.reshape(-1)
-    assert times[0] < times[1] < times[2] == pytest.approx(float(evaluate(slow).step_time), rel=1e-5)
+    assert times[0] < times[1] < times[2] == pytest.approx(float(metrics_of(slow).step_time), rel=1e-5)
 
 
 def test_more_endpoints_than_65536(tmp_path, monkeypatch):
     options = {"n_devices": 262144, "tp": 8, "pp": 16, "recompute": "full", "global_batch": 16384}
     bits = [
-        int(evaluate(dse.design("llama-3-1-405b", "eos", **options, **more)).infeasible_reason)
+        int(metrics_of(dse.design("llama-3-1-405b", "eos", **options, **more)).infeasible_reason)
         for more in ({}, {"scale_out.domain": 2**20})
     ]
     assert bits[0] & Infeasible.network_too_small and not bits[1] & Infeasible.network_too_small

@@ -23,6 +23,7 @@ from dse.model.machine.power import (
     voltage,
 )
 from dse.types import Power, Precision
+from tests.programs import by_numpy, slopes_by_numpy
 
 CHIP = catalog.accelerator("h200-sxm-141gb")
 POWER = CHIP.power
@@ -35,17 +36,19 @@ WATTS = st.sampled_from([0.0, 50.0, 400.0, 2000.0])
 
 def demand(time=1e-4, share=0.7, core=400.0, other=100.0, active=1.0) -> Demand:
     """Work of so many seconds, ``share`` of them the cores', that adds ``core`` and ``other`` watts at full clock."""
-    return Demand(*map(jnp.asarray, (share * time, (1.0 - share) * time, core * time, other * time, active)))
+    return Demand(share * time, (1.0 - share) * time, core * time, other * time, active)
 
 
-clock = jax.jit(clock_under_limit)
+clock = by_numpy(clock_under_limit)
+drawn_by = by_numpy(busy_power)
+slope_by_limit = slopes_by_numpy(lambda watts, work: clock_under_limit(work, watts, 1.0, POWER))
 
 
 @quick
 @given(RATIOS, RATIOS, TIMES, SHARES, WATTS, SHARES)
 def test_more_clock_draws_more(a, b, time, share, core, active):
     work = demand(time, share, core, active=active)
-    low, high = (float(busy_power(work, jnp.asarray(r), POWER)) for r in sorted((a, b)))
+    low, high = (drawn_by(work, r, POWER) for r in sorted((a, b)))
     assert low <= high * (1.0 + 1e-5)
 
 
@@ -53,9 +56,9 @@ def test_more_clock_draws_more(a, b, time, share, core, active):
 @given(st.floats(250.0, 1200.0), st.floats(250.0, 1200.0), TIMES, SHARES, WATTS)
 def test_a_higher_limit_never_lowers_clock_or_power_nor_lengthens_time(a, b, time, share, core):
     work = demand(time, share, core)
-    ratios = [clock(work, jnp.asarray(limit), jnp.asarray(1.0), POWER) for limit in sorted((a, b))]
+    ratios = [clock(work, limit, 1.0, POWER) for limit in sorted((a, b))]
     assert ratios[0] <= ratios[1] * (1.0 + 1e-4)
-    low, high = (float(busy_power(work, ratio, POWER)) for ratio in ratios)
+    low, high = (drawn_by(work, ratio, POWER) for ratio in ratios)
     assert low <= high * (1.0 + 1e-3)
     slow, fast = (float(work.core_time / ratio + work.other_time) for ratio in ratios)
     assert slow >= fast * (1.0 - 1e-4)
@@ -65,8 +68,8 @@ def test_a_higher_limit_never_lowers_clock_or_power_nor_lengthens_time(a, b, tim
 @given(st.floats(300.0, 900.0), TIMES, SHARES, WATTS)
 def test_the_limit_is_met_wherever_the_clock_obeys_it(limit, time, share, core):
     work = demand(time, share, core)
-    ratio = clock(work, jnp.asarray(limit), jnp.asarray(1.0), POWER)
-    drawn = float(busy_power(work, ratio, POWER))
+    ratio = clock(work, limit, 1.0, POWER)
+    drawn = drawn_by(work, ratio, POWER)
     if ratio >= 1.0:
         assert drawn <= limit * (1.0 + 1e-3)
     elif ratio > LOWEST_CLOCK:
@@ -88,12 +91,12 @@ def test_the_slope_of_the_clock_is_that_of_finite_differences(name):
         at, step = jnp.asarray({"limit": 600.0, "core": 600.0, "threshold": 0.3}[name], jnp.float64), 1e-3
         assert LOWEST_CLOCK < solved(at) < 1.0
         central = (solved(at * (1.0 + step)) - solved(at * (1.0 - step))) / (2.0 * step * at)
-        assert float(jax.grad(solved)(at)) == pytest.approx(float(central), rel=1e-3)
+        assert float(jax.jit(jax.grad(solved))(at)) == pytest.approx(float(central), rel=1e-3)
 
 
 def test_the_parts_of_power_add_up():
     work, bare = demand(share=0.5), demand(share=0.5, core=0.0, other=0.0, active=0.0)
-    full, rest = (float(busy_power(one, jnp.asarray(1.0), POWER)) for one in (work, bare))
+    full, rest = (drawn_by(one, 1.0, POWER) for one in (work, bare))
     assert rest == pytest.approx(float(POWER.uncore) + float(POWER.leakage), rel=1e-5)
     assert full == pytest.approx(rest + float(POWER.control) + 400.0 + 100.0, rel=1e-5)
 
@@ -127,7 +130,6 @@ def test_narrow_formats_cost_less_and_the_operator_limits():
 @pytest.mark.parametrize("work", [demand(0.0, core=0.0, other=0.0), demand(1e3), demand(core=1e9), demand(share=0.0)])
 @pytest.mark.parametrize("limit", [1.0, 700.0, 1e9])
 def test_extremes_are_numbers(work, limit):
-    ratio = clock(work, jnp.asarray(limit), jnp.asarray(1.0), POWER)
-    slope = jax.grad(lambda watts: clock_under_limit(work, watts, jnp.asarray(1.0), POWER))(jnp.asarray(limit))
-    assert np.isfinite([ratio, busy_power(work, ratio, POWER), slope]).all()
+    ratio = clock(work, limit, 1.0, POWER)
+    assert np.isfinite([ratio, drawn_by(work, ratio, POWER), *slope_by_limit(limit, work)]).all()
     assert LOWEST_CLOCK <= ratio <= 1.0
