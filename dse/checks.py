@@ -8,7 +8,7 @@ from typing import Any
 
 from dse import catalog
 from dse.errors import InputError
-from dse.records import CHIP, EXPERTS, LINKS, OF_EXPERTS, OF_SHAPE
+from dse.records import CHIP, EXPERTS, LINKS, OF_EXPERTS, OF_SHAPE, PODS
 from dse.types import GENERATED, Experts
 
 #: Record → what a model that has it has, and a model that does.
@@ -75,6 +75,18 @@ def check_links(path: str, values: MappingABC[str, Any], said: Container[str], w
             where, f"{path.removeprefix('system.scale_up.')} of a system whose links are switched",
             "leaves of links that no switch joins, as of tpu-v5e",
             "leave it out, name such a system, or set links.topology too: torus or hypercube in place of the switch",
+        )  # fmt: skip
+
+
+def check_pods(path: str, values: MappingABC[str, Any], said: Container[str], where: str) -> None:
+    """That a leaf of pods is of a network that has pods, or is told their size; else an InputError.
+
+    Arguments are those of :func:`check_links`.
+    """
+    if path.startswith(f"{PODS}.") and not _has_record(values, PODS) and f"{PODS}.size" not in said:
+        raise InputError(
+            where, f"{path.removeprefix('system.scale_out.')} of a network without pods",
+            "leaves of pods whose size is stated", "set pods.size too: devices that reach each other at full bandwidth",
         )  # fmt: skip
 
 

@@ -15,7 +15,16 @@ from enum import IntEnum
 from typing import Any, TypeVar
 
 from dse import catalog, quantities, renamed
-from dse.checks import check_chip, check_experts, check_links, check_routing, check_tiers, check_vendor, has_experts
+from dse.checks import (
+    check_chip,
+    check_experts,
+    check_links,
+    check_pods,
+    check_routing,
+    check_tiers,
+    check_vendor,
+    has_experts,
+)
 from dse.errors import InputError, unknown_name
 from dse.records import CAN, CHIP, LEAVES_OF_SERVING, MADE, N_DEVICES, OPTIONAL, PLAIN_EXPERTS, PLAIN_MAPPING
 from dse.types import Design, Recompute, choice_name, paths
@@ -287,6 +296,7 @@ def design(
         check_chip(path, f"{CHIP}.die_area" in values, where)
         check_experts(path, values, where)
         check_links(path, values, stated, where)
+        check_pods(path, values, stated, where)
         check_tiers(path, stated[path], values | stated, f"{where}.{short_name(path)}")
     policy = stated.get("mapping.recompute", 0.0)
     if policy >= Recompute.norms and not experts:

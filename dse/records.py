@@ -57,6 +57,9 @@ PODS = "system.scale_out.pods"
 #: The records of links that no switch joins, and of packages within a domain.
 LINKS, PACKAGE = "system.scale_up.links", "system.scale_up.package"
 
+#: The record of pods that a network above them joins.
+PODS = "system.scale_out.pods"
+
 #: How the leaves begin that say what a stack can do.
 CAN = "software.can."
 

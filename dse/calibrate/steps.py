@@ -424,12 +424,12 @@ def calibrate(
 
 
 def _check_enough(rows: Rows, k: int) -> None:
-    """That the rows can be divided: errors are those of folds and of sources that a fit has not seen."""
-    n_sources, n_folds = len(set(rows.sources)), len(set(folds(rows.groups, k)))
-    if n_sources < 2 or n_folds < 2:
+    """That the rows can be divided: errors are those of folds that a fit has not seen."""
+    if len(set(folds(rows.groups, k))) < 2:
         raise InputError(
-            "calibrate", f"predicted step times of {len(set(rows.groups))} configurations from {n_sources} sources",
-            "two sources or more, and several configurations", "add tables; dse validate tells which rows are skipped",
+            "calibrate", f"predicted step times of {len(set(rows.groups))} configurations",
+            "several configurations: models, mappings or numbers of devices",
+            "add rows; dse validate tells which are skipped",
         )  # fmt: skip
 
 

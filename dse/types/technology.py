@@ -75,7 +75,10 @@ class Chip:
     power_budget: Scalar = metadata("", "W", "power that the device may draw, coolers included", bounds=POSITIVE)
     clock_ratio: Scalar = metadata("", "1", "clock set over the one that the power budget leaves", default=1.0)
     stacks: Scalar = metadata("", "1", "units of memory")
-    link_bandwidth: Scalar = metadata("", "B/s", "scale-up bandwidth wanted, one direction", default=0.0)
+    link_bandwidth: Scalar = metadata(
+        "", "B/s", "scale-up bandwidth wanted, one direction; by default that of its network", default=1e30,
+        bounds=POSITIVE,
+    )  # fmt: skip
     link_density: Scalar = metadata("", "B/s/m", "link bandwidth on an edge of the die, one direction")
     link_depth: Scalar = metadata("", "m", "depth of the links' PHYs behind that edge")
     link_energy: Scalar = metadata(

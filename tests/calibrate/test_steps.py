@@ -10,6 +10,7 @@ import pytest
 
 from dse import catalog
 from dse.calibrate import stacks, steps
+from dse.calibrate.jobs import JOBS
 from dse.errors import InputError
 from dse.measured import predict_cases, read_cases
 from dse.measured.comparison import compare_predictions
@@ -30,6 +31,17 @@ def test_every_row_is_held_out_once(found):
     assert np.isfinite(found.unseen).all() and np.isfinite(found.foreign).all()
     assert len(found.unseen) == len(found.rows.measured) > 20
     assert steps.mean_error(found.solution.errors) <= steps.mean_error(found.unseen) + 0.01
+
+
+def test_rows_of_one_source_are_enough(found):
+    """What a user has measured is one source: fits without it would be of nothing, and are not shown."""
+    alone = dataclasses.replace(found.rows, sources=np.full(len(found.rows.sources), "ours"))
+    steps._check_enough(alone, 2)
+    one, several = (JOBS["steps"].summary(dataclasses.replace(found, rows=rows)) for rows in (alone, found.rows))
+    assert several.header[-1] == "source left out" and one.header == several.header[:-1]
+    assert {len(row) for row in one.rows} == {len(one.header)}
+    with pytest.raises(InputError, match="several configurations"):
+        steps._check_enough(dataclasses.replace(alone, groups=np.full(len(alone.groups), "one")), 2)
 
 
 def test_no_stack_has_more_than_five_values_of_its_own(found):

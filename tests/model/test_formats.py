@@ -6,6 +6,7 @@ import pytest
 
 import dse
 from dse import catalog
+from dse.designs import replace
 from dse.model.machine.rates import unsupported
 from dse.types import Infeasible, Precision
 
@@ -34,3 +35,14 @@ def test_a_chip_without_units_for_a_block_cannot_run_it(evaluate, asked):
         design = dse.design("llama-3-8b", "h100-sxm-80gb", precision=precision, **asked)
         found[precision] = bool(int(evaluate(design).infeasible_reason) & Infeasible.precision_unsupported)
     assert found == {"fp8-block": False, "mxfp8": True, "nvfp4": True}
+
+
+@pytest.mark.parametrize("precision", ["fp8", "int8"])
+def test_what_a_recipe_leaves_in_16_bits_must_run_too(precision):
+    """Attention and head of a chip of 8-bit units alone; what a wide recipe leaves is multiplied as the rest."""
+    bare = dse.design("llama-3-8b", "a100-sxm-80gb", n_devices=8, tp=8, any_option=True, precision=precision)
+    rates = dict.fromkeys(("bf16", "fp16"), 0.0) | {precision: 1e15, "tf32": 1e14}
+    bare = replace(bare, {f"system.accelerator.matrix_rate.{name}": rate for name, rate in rates.items()})
+    assert int(dse.evaluate(bare).infeasible_reason) & Infeasible.precision_unsupported
+    wide = dse.evaluate(replace(bare, {"mapping.precision": float(Precision.tf32)}))
+    assert not int(wide.infeasible_reason) & Infeasible.precision_unsupported and float(wide.step_time) < 1e3

@@ -16,6 +16,9 @@ from dse.types import Accelerator, Design, FineKernels, Kernels, OperatorKind, P
 #: the design is then flagged infeasible.
 TINY = 1.0
 
+#: Bytes of a 16-bit operand.
+_SIXTEEN_BITS = 2.0
+
 
 def reciprocal(rate: Scalar) -> Scalar:
     """One over what many kernels or messages share: divided once a design, where each one's own division is not."""
@@ -32,20 +35,26 @@ def matrix_rate(accelerator: Accelerator, precision: Scalar) -> Scalar:
 def unsupported(accelerator: Accelerator, precision: Scalar) -> Scalar:
     """Whether matrix units do not multiply operands of ``precision``, or do not scale the blocks that it has.
 
-    Scales of blocks of OCP MX are applied by units that also multiply 4-bit elements (Blackwell, CDNA4), those of
+    A recipe with narrower operands leaves attention and head in 16 bits, which must run too. Scales of blocks of OCP MX are applied by units that also multiply 4-bit elements (Blackwell, CDNA4), those of
     NVFP4 by some of them; blocks of DeepSeek's fp8 are scaled by kernels on any chip of fp8.
     """
     lacks = {Block.mx: accelerator.matrix_rate.fp4 <= 0.0, Block.nvfp4: accelerator.nvfp4 <= 0.0}
     unscaled = [(precision == float(code)) & lacks[r.block] for code, r in RECIPES.items() if r.block is not None]
-    missing = matrix_rate(accelerator, precision) <= 0.0
+    narrow = trait(precision, lambda recipe: float(recipe.operand < _SIXTEEN_BITS)) > 0.0
+    without = narrow & (jnp.maximum(accelerator.matrix_rate.bf16, accelerator.matrix_rate.fp16) <= 0.0)
+    missing = (matrix_rate(accelerator, precision) <= 0.0) | without
     return functools.reduce(operator.or_, unscaled, missing)
 
 
 def sixteen_bit_rate(accelerator: Accelerator, precision: Scalar) -> Scalar:
-    """Rate of what a recipe leaves in 16 bits: fp16 in fp16 training and where bf16 is missing, else bf16."""
+    """Rate of what a recipe leaves in 16 bits: fp16 in fp16 training and where bf16 is missing, else bf16.
+
+    Where neither is there, what is left is multiplied as the rest of the recipe is.
+    """
     rate = accelerator.matrix_rate
     half = (precision == float(Precision.fp16)) | (rate.bf16 <= 0.0)
-    return jnp.maximum(jnp.where(half, rate.fp16, rate.bf16), TINY)
+    found = jnp.where(half, rate.fp16, rate.bf16)
+    return jnp.maximum(jnp.where(found > 0.0, found, matrix_rate(accelerator, precision)), TINY)
 
 
 class Unit(NamedTuple):

@@ -13,7 +13,7 @@ import numpy as np
 
 from dse import catalog
 from dse.catalog import Values
-from dse.checks import check_chip, check_experts, check_links, has_experts
+from dse.checks import check_chip, check_experts, check_links, check_pods, has_experts
 from dse.designs import leaf, stack_values
 from dse.errors import InputError
 from dse.model.machine import technology
@@ -213,6 +213,7 @@ class Names:
         for where, path in said.items():
             check_experts(path, shape, where)
             check_links(path, brought, leaves_said, where)
+            check_pods(path, brought, leaves_said, where)
         said |= {self.layers[key].where: f"{NAMED[key][1]}." for key in ("node", "memory") if key in self.layers}
         for where, path in said.items():
             for made in {bool(self.generated), bool(self.generated) and not self.mixed}:

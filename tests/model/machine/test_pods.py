@@ -13,7 +13,7 @@ import dse
 from dse import catalog
 from dse.errors import InputError
 from dse.model.layout import lay_out
-from dse.sweep import execute, from_text
+from dse.sweep import execute, from_text, plan
 from dse.types import Infeasible, Pods
 from tests.designs import designs, make_design
 from tests.programs import metrics_of
@@ -80,8 +80,8 @@ def test_hybrid_sharding_keeps_gathers_inside_a_pod():
 
 def test_pods_are_leaves_of_designs_and_sweeps():
     options = {"n_devices": 64, "tp": 8, "dp": 8, "recompute": "full"}
-    slow = dse.design("gpt-3-13b", "selene", **options, **{"pods.oversubscription": 8})
-    assert slow.system.scale_out.pods == Pods(size=1.0, oversubscription=8.0)
+    slow = dse.design("gpt-3-13b", "selene", **options, **{"pods.size": 8, "pods.oversubscription": 8})
+    assert slow.system.scale_out.pods == Pods(size=8.0, oversubscription=8.0)
     text = """
 [workload]
 name = "gpt-3-13b"
@@ -92,6 +92,7 @@ n_devices = 64
 recompute = "full"
 [axes]
 tp = [8]
+"pods.size" = [8]
 "pods.oversubscription" = [1, 2, 8]
 """
     found, _ = execute(from_text(text), output=False)
@@ -136,3 +137,14 @@ def test_dragonflies_and_nics_of_their_own_are_slower_pods(design, size, ratio):
         shares[name] = [float(group.share) for group in (groups.dp, groups.copies, groups.pp)]
     assert shares["detour"] == pytest.approx(shares["twice"])
     assert all(own <= pooled for own, pooled in zip(shares["own"], shares["plain"], strict=True))
+
+
+def test_leaves_of_pods_need_their_size():
+    """Pods of one device would divide every link, those within a leaf too."""
+    with pytest.raises(InputError, match=r"pods\.oversubscription of a network without pods.*pods\.size too"):
+        dse.design("llama-3-70b", "eos", n_devices=64, tp=8, **{"pods.oversubscription": 4})
+    text = 'workload.name = "llama-3-70b"\nsystem.name = "eos"\nsystem.n_devices = 64\n[axes]\n'
+    with pytest.raises(InputError, match="without pods"):
+        plan(from_text(f'{text}"pods.oversubscription" = [1, 4]\n'))
+    assert plan(from_text(f'{text}"pods.oversubscription" = [1, 4]\n"pods.size" = [32]\n'))
+    dse.design("llama-3-70b", "eos", n_devices=64, tp=8, **{"pods.oversubscription": 4, "pods.size": 32})

@@ -247,6 +247,14 @@ def test_chips_that_were_sold_keep_both_bounds(sheet):
 # Structure
 
 
+@pytest.mark.parametrize("name", ["generated-h100", "generated-b200", "gpu"])
+def test_a_newer_stack_of_memory_is_no_slower_on_the_same_chip(name):
+    series = ("hbm2e-3-6", "hbm3-6-4", "hbm3e-8-0", "hbm4-8-0", "hbm4e-10", "hbm5", "hbm6")
+    accelerator = catalog.accelerator(name)
+    chips = [replace(accelerator, {"chip.memory": catalog.memory(slug)}) for slug in series]
+    assert np.all(np.diff([float(generate(chip).memory.bandwidth) for chip in chips]) >= 0.0)
+
+
 def test_a_stated_accelerator_stays_as_it_is():
     assert technology.generate(ACCELERATOR) is ACCELERATOR
     assert technology.generated(make_design()) == make_design()
