@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dse.model.accounts import energy, memory
 from dse.model.accounts.bounds import BoundBy, step_bounds
-from dse.model.accounts.failures import run_with_failures
+from dse.model.accounts.failures import host_copy, run_with_failures
 from dse.model.accounts.feasibility import fits_probability, infeasible_reason
 from dse.model.accounts.throughput import throughput
 from dse.model.layout import lay_out
@@ -41,7 +41,8 @@ def evaluate(design: Design) -> Metrics:
     step, layer = step_time(running.design, layout, work)
     drawn = energy.step_energy(design, layout, work, running.ratio, (step, layer))
     held, held_by = memory.peak_memory(design, layout, work)
-    on_host, on_storage = memory.outside_memory(design, layout, work)
+    offloaded, on_storage = memory.outside_memory(design, layout, work)
+    on_host = offloaded + host_copy(design, work)
     done = throughput(design, layout, step.total)
     powers = energy.powers(design, layout, drawn, step.total)
     tokens = done["tokens_per_second"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 import typer
 from rich.text import Text
 
-from dse.cli import show
+from dse.cli import cautions, show
 from dse.cli.status import NOTHING_FEASIBLE, report_errors
 from dse.errors import InputError
 
@@ -88,24 +88,25 @@ def evaluate(
     accelerator = made.system.accelerator
     if saturated := told_saturation(float(accelerator.memory.bandwidth), float(accelerator.power.feed)):
         show.note(saturated)
-    if fewer := _stacks_built(made):
-        show.note(fewer)
-    outside = _outside(made, stack, system, explained)
-    cautions = _cautions(made, workload, stack, explained, study) + _of_limit(made, system, asked.stated)
+    for told in cautions.stacks_used(made):
+        show.note(told)
+    outside = cautions.outside(made, stack, system, explained)
+    listed = cautions.of_design(made, workload, stack, explained, study)
+    listed += cautions.of_limit(made, system, asked.stated)
     bounds = _bounds(made, stack, explained, study) if uncertainty else {}
     if as_json:
         made_up = (made_up_price(explained.metrics, made), made_up_carbon(explained.metrics, made))
-        cautions += [told for told in made_up if told]  # the tables tell them beside the totals
-        listed = {"intervals": {name: list(ends) for name, ends in bounds.items()}} if uncertainty else {}
-        show.document({"design": leaves_told(made), **explained.as_dict(), **listed, "outside": outside,
-                       "cautions": cautions})  # fmt: skip
+        listed += [told for told in made_up if told]  # the tables tell them beside the totals
+        intervals = {"intervals": {name: list(ends) for name, ends in bounds.items()}} if uncertainty else {}
+        show.document({"design": leaves_told(made), **explained.as_dict(), **intervals, "outside": outside,
+                       "cautions": listed})  # fmt: skip
     else:
         # An accelerator alone has another than its systems.
         whose = "" if asked.is_named else f"software: {stack} (default of {system})\n"
         show.console().print(Text(told_design(workload, system, stack, made, study) + whose), soft_wrap=True)
         if outside:
-            cautions = [told_outside(outside), *cautions]
-        for told in cautions:
+            listed = [told_outside(outside), *listed]
+        for told in listed:
             show.console().print(Text(f"{told}\n", "yellow"), soft_wrap=True)
         _print(explained, bounds, made, study)
     return 0 if explained.feasible else NOTHING_FEASIBLE
@@ -142,62 +143,6 @@ def design_of(
     made = study.complete(design(workload, system, stack, n_devices, "--set", any_option, **values))
     readings = (told_reading(name, paths[name], value) for name, value in values.items())
     return Asked(made, stack, is_named, [told for told in readings if told], frozenset(paths.values()))
-
-
-def _outside(made: Design, software: str, system: str, explained: Explanation) -> list[str]:
-    """In what a design lies outside of the rows that its stack was fitted to."""
-    from dse.calibrated import accelerator_of, beyond, lookup_of
-
-    return beyond(software, lookup_of(made, explained.metrics), accelerator_of(system))
-
-
-def _cautions(made: Design, workload: str, software: str, explained: Explanation, study: Study) -> list[str]:
-    """That a sequence is longer than the model's context, a stack that serves only trains, a domain is not filled."""
-    from dse.calibrated import beyond_context, lookup_of, without_engine
-
-    engines = without_engine([software]) if study.name == "serving" else ""
-    context = beyond_context(workload, lookup_of(made, explained.metrics))
-    return [told for told in (context, engines, _unfilled(made)) if told]
-
-
-def _of_limit(design: Design, system: str, stated: frozenset[str]) -> list[str]:
-    """That nobody states the power limit of an accelerator, or that another one stands here under which times stay."""
-    from dse import catalog
-    from dse.calibrated import accelerator_of
-    from dse.records import LIMIT_AS_SOLD
-
-    if LIMIT_AS_SOLD in stated:
-        return ["power.tdp is the limit under which times were measured: they stay as they are; power.limit sets one"]
-    slug = accelerator_of(system)
-    if not slug or {"tdp", "chip.node"} & set(catalog.entry("accelerator", slug).values):
-        return []
-    limit = f"power limit of {slug}: {float(design.system.accelerator.power.tdp):,.0f} W"
-    return [f"{limit}, matrix units and memory at their full rates; nobody states it (physical.tdp does)"]
-
-
-def _stacks_built(design: Design) -> str:
-    """That a generated chip has no room for all stacks of memory, in words; empty where it has."""
-    from dse.model.machine.technology import memory_units
-
-    chip = design.system.accelerator.chip
-    if chip is None or (built := float(memory_units(chip))) > (1.0 - 1e-5) * float(chip.stacks):
-        return ""
-    return (
-        f"{built:.3g} of {float(chip.stacks):g} stacks of memory have room, and are built and paid: "
-        "more need edge (chip.memory_edge) or area (chip.memory_area)"
-    )
-
-
-def _unfilled(design: Design) -> str:
-    """That devices of the last node or rack stay unused, in words; empty where all are used."""
-    devices, domain = float(design.system.n_devices), float(design.system.scale_up.domain)
-    unused = -devices % domain
-    if devices < domain or not unused:
-        return ""
-    return (
-        f"{devices:,.0f} devices leave {unused:.0f} of the last node or rack of {domain:.0f} unused: bought whole, "
-        f"they cost {100.0 * unused / devices:.2g} % more than stands here"
-    )
 
 
 def _check_read(path: str, name: str, study: Study) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dse.types.choices import Checkpoint
 from dse.types.fields import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Scalar, metadata, record
 
-#: As many spare nodes as ever fail.
-_ENOUGH = 2.0**20
+#: As many spare nodes as ever fail: those of a larger cluster, which the job does not pay.
+ENOUGH = 2.0**20
 
 
 @record
@@ -39,8 +39,8 @@ class Reliability:
         "", "s", "time to schedule, start and warm up again, without loading the checkpoint (estimate)", default=300.0
     )
     spares: Scalar = metadata(
-        "", "1", "nodes that wait to replace failed ones; by default enough, with 0 each is waited for",
-        default=_ENOUGH, bounds=NOT_NEGATIVE,
+        "", "1", "nodes that wait to replace failed ones, bought with the others; by default enough of a larger "
+        "cluster, which are not paid; with 0 each is waited for", default=ENOUGH, bounds=NOT_NEGATIVE,
     )  # fmt: skip
     repair_time: Scalar = metadata("", "s", "time until a failed node is back (estimate)", default=86400.0)
     checkpoint: Scalar = metadata(

@@ -114,6 +114,17 @@ def device_bytes(work: TrainingWork) -> Scalar:
     return held if experts is None else held + experts.parameters * (experts.state.weights + experts.state.optimizer)
 
 
+def host_copy(design: Design, work: TrainingWork) -> Scalar:
+    """Bytes that the host keeps for a device until a checkpoint is written, or for good: one copy of its state.
+
+    Of designs that say nothing of checkpoints none; while training waits, what is written goes past the host.
+    """
+    reliability = design.system.reliability
+    if reliability is None:
+        return 0.0
+    return jnp.where(reliability.checkpoint == float(Checkpoint.synchronous), 0.0, device_bytes(work))
+
+
 def savings(design: Design, work: TrainingWork, step: StepTime, size: Scalar) -> dict[Checkpoint, Saving]:
     """What checkpoints of so many bytes take, by kind.
 

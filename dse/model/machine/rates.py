@@ -35,8 +35,9 @@ def matrix_rate(accelerator: Accelerator, precision: Scalar) -> Scalar:
 def unsupported(accelerator: Accelerator, precision: Scalar) -> Scalar:
     """Whether matrix units do not multiply operands of ``precision``, or do not scale the blocks that it has.
 
-    A recipe with narrower operands leaves attention and head in 16 bits, which must run too. Scales of blocks of OCP MX are applied by units that also multiply 4-bit elements (Blackwell, CDNA4), those of
-    NVFP4 by some of them; blocks of DeepSeek's fp8 are scaled by kernels on any chip of fp8.
+    A recipe with narrower operands leaves attention and head in 16 bits, which must run too. Scales of blocks of OCP
+    MX are applied by units that also multiply 4-bit elements (Blackwell, CDNA4), those of NVFP4 by some of them; blocks
+    of DeepSeek's fp8 are scaled by kernels on any chip of fp8.
     """
     lacks = {Block.mx: accelerator.matrix_rate.fp4 <= 0.0, Block.nvfp4: accelerator.nvfp4 <= 0.0}
     unscaled = [(precision == float(code)) & lacks[r.block] for code, r in RECIPES.items() if r.block is not None]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax.numpy as jnp
+
 from dse.model.machine.power import power_limit
 from dse.model.machine.rates import reciprocal
 from dse.model.money.carbon import Emitted, device_carbon, emitted
 from dse.model.money.device import price_of
 from dse.model.money.system import YEAR, Spending, capital, spending
-from dse.types import Design, Emissions, Prices, Scalar
+from dse.types import Design, Emissions, Prices, Scalar, System
+from dse.types.reliability import ENOUGH
 
 _HOUR, _MILLION = 3600.0, 1e6
 
@@ -25,18 +28,19 @@ class Account(NamedTuple):
 def account(design: Design, devices: Scalar, power: Scalar, tokens: Scalar) -> Account:
     """Money and carbon of ``devices`` that draw ``power`` watts with their facility and make ``tokens`` a second.
 
-    ``capital_cost`` is of all devices; ``yearly_cost`` that of owning them for a year of which they work the share
-    ``in_use``, ``device_hour_cost`` that of an hour in which one works.
+    ``capital_cost`` is of all devices, spares that are stated among them; ``yearly_cost`` that of owning them for a year
+    of which they work the share ``in_use``, ``device_hour_cost`` that of an hour in which one works.
     """
     system = design.system
     prices, emissions = system.prices or Prices(), system.emissions or Emissions()
     price, made = price_of(system.accelerator, prices)
     board = power_limit(system.accelerator.power)
     paid = capital(system, prices, price, board + system.host_power)
-    paid_all = type(paid)(*(devices * part for part in paid))
-    spent = spending(paid, prices, devices, power)
+    bought = devices + spare_devices(system)
+    paid_all = type(paid)(*(bought * part for part in paid))
+    spent = spending(paid, prices, bought, power)
     embodied = device_carbon(system.accelerator, emissions)
-    out = emitted(embodied, emissions, prices, devices, power)
+    out = emitted(embodied, emissions, prices, bought, power)
     rate, total = spent.total, paid_all.total
     metrics = dict(
         device_price=price,
@@ -52,6 +56,14 @@ def account(design: Design, devices: Scalar, power: Scalar, tokens: Scalar) -> A
         **{f"device_carbon_{part}": value for part, value in embodied._asdict().items()},
     )
     return Account(metrics, spent, out)
+
+
+def spare_devices(system: System) -> Scalar:
+    """Devices of the spare nodes that a system states; those that are there by default belong to others."""
+    reliability = system.reliability
+    if reliability is None:
+        return 0.0
+    return jnp.where(reliability.spares < ENOUGH, reliability.spares, 0.0) * reliability.node_devices
 
 
 def over(each_second: Spending | Emitted, seconds: Scalar) -> dict[str, Scalar]:

@@ -76,6 +76,7 @@ def build(spec: SweepSpec) -> Grid:
         used=names.used,
         lacks=offers.told(offer, names.stacks),
         nodes=names.told(),
+        kinds=names.told_mixed(),
         missing=_told_missing(table, shapes, N_DEVICES in given or not parts.n_devices_given),
         saturates=_saturation(spec, base),
         trains=calibrated.without_engine(names.stacks) if spec.study.name == "serving" else "",

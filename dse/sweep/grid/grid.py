@@ -55,6 +55,7 @@ class Grid:
     parts: Parts  #: what the specification says of the mapping
     shapes: tuple[Shape, ...]  #: what mappings must divide, by distinct sizes along the dimensions, the last fastest
     used: tuple[tuple[str, str], ...]  #: (kind, slug) of the catalogue entries
+    kinds: str = ""  #: what figures of generated accelerators are not to be compared with, in one line
     saturates: str = ""  #: what of a bandwidth the cores cannot use, in one line
     nodes: str = ""  #: in which nodes and with which stacks accelerators stand, in one line
     trains: str = ""  #: which stacks of a sweep that serves only train, in one line
@@ -64,7 +65,7 @@ class Grid:
     @property
     def remarks(self) -> tuple[str, ...]:
         """What a reader must know of the grid before anything is computed, a line each."""
-        own = (self.nodes, self.saturates, self.missing, self.trains, self.lacks)
+        own = (self.nodes, self.kinds, self.saturates, self.missing, self.trains, self.lacks)
         return tuple(filter(None, (*self.spec.notes, *own)))
 
     @property

@@ -22,7 +22,7 @@ from dse.records import CHIP, MADE
 from dse.spec.axes import Axis, Label
 from dse.spec.sweep import NAMED, SweepSpec
 from dse.types import Accelerator, Board, Prices, Process
-from dse.types.metrics import CARBON, MONEY
+from dse.types.metrics import CARBON, ENERGY, MONEY
 from dse.types.paths import build as built
 from dse.types.paths import leaves
 
@@ -94,6 +94,7 @@ class Names:
         self.mixed = 0 < len(self.generated) < len(stated)
         models = self.layers["workload"]
         self.has_experts = has_experts(self._brought(models, str(models.labels[0])))  # or all have none, see columns
+        self._groups = set(spec.groups)
         self._check(spec)
 
     def values(self, axis: Axis, slug: Label) -> Values:
@@ -195,6 +196,20 @@ class Names:
         shared = stacks.where != devices.where and len(set(stacks.labels)) == 1
         common = f"; software{_named(stacks.labels)} for all" if shared else ""
         return f"{told}; the network between nodes is that of {system.labels[0]}{common}"
+
+    def told_mixed(self) -> str:
+        """That figures of bought and of generated accelerators are of two kinds; empty where one kind is there."""
+        beside = {"energies": {ENERGY, CARBON}, "prices": {MONEY}}
+        of = [name for name, groups in beside.items() if groups & self._groups]
+        if not self.mixed or not of:
+            return ""
+        why = {
+            "energies": "a generated chip's FLOP takes about half of what boards are measured to take",
+            "prices": "it is priced at its bill over 1 - made.margin, a bought one as sold",
+        }
+        reasons = "; ".join(why[name] for name in of)
+        made = ", ".join(self.generated)
+        return f"{made}: compare {' and '.join(of)} with those of generated chips, not of bought ones ({reasons})"
 
     def _told_of(self, slug: str, stacks: Axis, devices: Axis) -> str:
         own = dict(zip(map(str, devices.labels), map(str, stacks.labels), strict=False))

@@ -18,7 +18,7 @@ from dse.model.steps.training import StepTime
 from dse.model.work.convergence import critical_batch
 from dse.spec.sweep import from_text
 from dse.study_training import TRAINING
-from dse.types import Convergence, Reliability
+from dse.types import Convergence, Infeasible, Reliability
 from dse.types.fields import LARGEST, SMALLEST
 from tests.sweep.toy import sweep
 
@@ -352,3 +352,28 @@ def test_a_replica_answers_but_while_it_is_down():
     assert float(alone.availability) < up < 1.0
     with pytest.raises(InputError, match="checkpoint"):
         from_text('[workload]\nname = "llama-3-70b"\n[system]\nname = "h100"\n[serving]\n[axes]\ncheckpoint = [0, 1]')
+
+
+# --- what it costs --------------------------------------------------------------------------------------------
+
+
+def test_spares_that_are_stated_are_paid():
+    """64 nodes of eight beside 2,048 are a thirty-second of what is bought; those of a larger cluster are not paid."""
+    free, some, more = (at(llama(), **stated) for stated in ({}, {"spares": 64.0}, {"spares": 128.0}))
+    for name in ("capital_cost", "capital_cost_devices", "run_carbon_devices"):
+        costs = [float(getattr(one, name)) for one in (free, some, more)]
+        assert costs[1] / costs[0] == pytest.approx(1.0 + 64.0 / 2048.0, rel=1e-5), name
+        assert costs[2] / costs[0] == pytest.approx(1.0 + 128.0 / 2048.0, rel=1e-5), name
+    assert float(some.energy_per_step) == float(free.energy_per_step)
+    assert float(some.goodput_fraction) <= float(more.goodput_fraction)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_host_has_room_for_the_copy(kind):
+    """14 bytes of every parameter a device of dp holds; nothing is kept where training waits for the storage."""
+    there = at(llama(kind))
+    kept = float(there.host_memory)
+    assert (kept == 0.0) == (kind == "synchronous")
+    assert 0.0 <= kept < float(there.peak_memory)
+    small = dse.evaluate(replace(llama(kind), {"system.host.capacity": 0.5 * kept}))
+    assert bool(int(small.infeasible_reason) & Infeasible.host_memory) == (kept > 0.0)

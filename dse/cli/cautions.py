@@ -1,0 +1,77 @@
+"""What is to be known of a design before its figures are believed: where it lies, what nobody states or uses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dse.explanation import Explanation
+    from dse.study import Study
+    from dse.types import Design
+
+#: So much of a whole is all of it, but for rounding.
+_ALL = 1.0 - 1e-5
+
+
+def outside(made: Design, software: str, system: str, explained: Explanation) -> list[str]:
+    """In what a design lies outside of the rows that its stack was fitted to."""
+    from dse.calibrated import accelerator_of, beyond, lookup_of
+
+    return beyond(software, lookup_of(made, explained.metrics), accelerator_of(system))
+
+
+def of_design(made: Design, workload: str, software: str, explained: Explanation, study: Study) -> list[str]:
+    """That a sequence is longer than the model's context, a stack that serves only trains, a domain is not filled."""
+    from dse.calibrated import beyond_context, lookup_of, without_engine
+
+    engines = without_engine([software]) if study.name == "serving" else ""
+    context = beyond_context(workload, lookup_of(made, explained.metrics))
+    return [told for told in (context, engines, _unfilled(made)) if told]
+
+
+def of_limit(design: Design, system: str, stated: frozenset[str]) -> list[str]:
+    """That nobody states the power limit of an accelerator, or that another one stands here under which times stay."""
+    from dse import catalog
+    from dse.calibrated import accelerator_of
+    from dse.records import LIMIT_AS_SOLD
+
+    if LIMIT_AS_SOLD in stated:
+        return ["power.tdp is the limit under which times were measured: they stay as they are; power.limit sets one"]
+    slug = accelerator_of(system)
+    if not slug or {"tdp", "chip.node"} & set(catalog.entry("accelerator", slug).values):
+        return []
+    limit = f"power limit of {slug}: {float(design.system.accelerator.power.tdp):,.0f} W"
+    return [f"{limit}, matrix units and memory at their full rates; nobody states it (physical.tdp does)"]
+
+
+def stacks_used(design: Design) -> list[str]:
+    """That a generated chip has no room for all stacks of memory, or no power to read them at their bandwidth."""
+    from dse.model.machine.technology import memory_tier, memory_units
+
+    chip, told = design.system.accelerator.chip, []
+    if chip is None:
+        return []
+    built, bandwidth = float(memory_units(chip)), float(memory_tier(chip).bandwidth)
+    if built <= _ALL * float(chip.stacks):
+        told.append(
+            f"{built:.3g} of {float(chip.stacks):g} stacks of memory have room, and are built and paid: "
+            "more need edge (chip.memory_edge) or area (chip.memory_area)"
+        )
+    if bandwidth <= _ALL * (whole := built * float(chip.memory.unit_bandwidth)):
+        told.append(
+            f"the power for memory moves {bandwidth / 1e12:.3g} of the {whole / 1e12:.3g} TB/s of its stacks: "
+            "more needs power (chip.memory_power, chip.power_budget); fewer stacks (chip.stacks) are as fast"
+        )
+    return told
+
+
+def _unfilled(design: Design) -> str:
+    """That devices of the last node or rack stay unused, in words; empty where all are used."""
+    devices, domain = float(design.system.n_devices), float(design.system.scale_up.domain)
+    unused = -devices % domain
+    if devices < domain or not unused:
+        return ""
+    return (
+        f"{devices:,.0f} devices leave {unused:.0f} of the last node or rack of {domain:.0f} unused: bought whole, "
+        f"they cost {100.0 * unused / devices:.2g} % more than stands here"
+    )
