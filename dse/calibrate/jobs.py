@@ -115,7 +115,7 @@ def _steps(found: steps.Calibration) -> Summary:
     header = ["source", "rows", "error", "unseen", "unseen median", "unseen 90 %", "unseen bias", "source left out"]
     shown = len(header) - (len(set(found.rows.sources)) < 2)  # without the only source there is nothing to fit
     note = f"80 % intervals hold {stacks.coverage(found):.1%} of the unseen rows"
-    rows = [list(errors) for errors in stacks.errors_by_source(found)]
+    rows: list[list[str | int | float]] = [list(errors) for errors in stacks.errors_by_source(found)]
     return Summary(header[:shown], [row[:shown] for row in rows], note)
 
 

@@ -28,8 +28,8 @@ class Account(NamedTuple):
 def account(design: Design, devices: Scalar, power: Scalar, tokens: Scalar) -> Account:
     """Money and carbon of ``devices`` that draw ``power`` watts with their facility and make ``tokens`` a second.
 
-    ``capital_cost`` is of all devices, spares that are stated among them; ``yearly_cost`` that of owning them for a year
-    of which they work the share ``in_use``, ``device_hour_cost`` that of an hour in which one works.
+    ``capital_cost`` is of all devices, spares that are stated among them; ``yearly_cost`` that of owning them for a
+    year of which they work the share ``in_use``, ``device_hour_cost`` that of an hour in which one works.
     """
     system = design.system
     prices, emissions = system.prices or Prices(), system.emissions or Emissions()
