@@ -109,7 +109,8 @@ def test_every_slope_is_that_of_jax(x, y):
     assert len(expected) >= 20
     for name, function in slopes_by_numpy().items():
         _, _, slopes = function.slopes(0, (x, y))
-        assert slopes == pytest.approx(tuple(map(float, expected[name])), rel=2e-6, nan_ok=True), name
+        # 1 - tanh^2 cancels: what is left has the rounding of numbers near one
+        assert slopes == pytest.approx(tuple(map(float, expected[name])), rel=2e-6, abs=2e-7, nan_ok=True), name
 
 
 SLOW = pytest.mark.slow

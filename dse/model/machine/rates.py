@@ -41,9 +41,8 @@ def unsupported(accelerator: Accelerator, precision: Scalar) -> Scalar:
     """
     lacks = {Block.mx: accelerator.matrix_rate.fp4 <= 0.0, Block.nvfp4: accelerator.nvfp4 <= 0.0}
     unscaled = [(precision == float(code)) & lacks[r.block] for code, r in RECIPES.items() if r.block is not None]
-    narrow = trait(precision, lambda recipe: float(recipe.operand < _SIXTEEN_BITS)) > 0.0
-    without = narrow & (jnp.maximum(accelerator.matrix_rate.bf16, accelerator.matrix_rate.fp16) <= 0.0)
-    missing = (matrix_rate(accelerator, precision) <= 0.0) | without
+    is_narrow, has_none = operand_bytes(precision) < _SIXTEEN_BITS, _rate_of_16_bits(accelerator, precision) <= 0.0
+    missing = (matrix_rate(accelerator, precision) <= 0.0) | (is_narrow & has_none)
     return functools.reduce(operator.or_, unscaled, missing)
 
 
@@ -52,10 +51,14 @@ def sixteen_bit_rate(accelerator: Accelerator, precision: Scalar) -> Scalar:
 
     Where neither is there, what is left is multiplied as the rest of the recipe is.
     """
+    found = _rate_of_16_bits(accelerator, precision)
+    return jnp.maximum(jnp.where(found > 0.0, found, matrix_rate(accelerator, precision)), TINY)
+
+
+def _rate_of_16_bits(accelerator: Accelerator, precision: Scalar) -> Scalar:
     rate = accelerator.matrix_rate
     half = (precision == float(Precision.fp16)) | (rate.bf16 <= 0.0)
-    found = jnp.where(half, rate.fp16, rate.bf16)
-    return jnp.maximum(jnp.where(found > 0.0, found, matrix_rate(accelerator, precision)), TINY)
+    return jnp.where(half, rate.fp16, rate.bf16)
 
 
 class Unit(NamedTuple):
