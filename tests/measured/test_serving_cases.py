@@ -138,6 +138,27 @@ def test_deepseek_r1_drafts_tokens_where_its_figures_are_not_those_of_v3(tmp_pat
     assert float(written["pred_time_per_output_token"]) == pytest.approx(compared[0].predicted, rel=1e-5)
 
 
+def test_a_token_of_requests_that_queue_is_no_faster_than_a_roofline():
+    """However many wait: what the engine predicts of them is compared, and what nothing could do is not."""
+    row = dict(
+        model="llama-3-70b", gpu="h100", n_gpus="8", tp="8", isl="2048", osl="1024", precision="bf16",
+        framework="vllm 0.11", metric="tpot", unit="ms",
+    )  # fmt: skip
+    meaning = serving.MEANINGS["tpot"]
+
+    def asked(concurrency, milliseconds):
+        one = Row("t.csv", 2, "t", row | dict(concurrency=concurrency, value=str(milliseconds)))
+        return Case((one,), (Measurement(one, "tpot", meaning, 1e-3 * milliseconds),))
+
+    queued = ("512", "1024", "5000")
+    found = serving.predict([asked(c, 95.0) for c in queued] + [asked(c, 5.0) for c in queued], LOOKUP)
+    skips = [one.case.measurements[0].skip for one in found]
+    assert skips[:3] == [None] * 3 and [skip.reason for skip in skips[3:]] == ["beats a perfect roofline"] * 3
+    tokens = [one.metrics["time_per_output_token"] for one in found[:3]]
+    own = serving.predict([asked(c, 1e3 * token) for c, token in zip(queued, tokens, strict=True)], LOOKUP)
+    assert [one.case.measurements[0].skip for one in own] == [None] * 3
+
+
 def test_an_engine_is_found_again():
     """Figures that a known engine gives are fitted to within a per cent, whatever of its numbers they tell."""
     stated = INFERENCEX | dict(model="DeepSeek-V3", n_gpus="8", tp="8")
