@@ -157,17 +157,48 @@ def _replica(leaf: Lookup) -> float:
 
 
 
+_PRECISION, _WEIGHT, _EXPERT = "mapping.precision", f"{_SERVING}weight_bytes", f"{_SERVING}expert_bytes"
 _EIGHT_BITS = (float(Precision.fp8), float(Precision.fp8_row), float(Precision.fp8_block))
+_SIXTEEN_BITS = (float(Precision.bf16), float(Precision.fp16))
+
+#: Bytes of a weight of 4 bits with its scales: a byte for 32 of MXFP4, two with a zero for 128 of AWQ and GPTQ.
+_FOUR_BITS, _FOUR_BITS_FROM, _FOUR_BITS_TO = 0.53125, 0.5, 0.56
+
+#: Checkpoints whose weights are widened to 16 bits: those of experts alone (gpt-oss), or all.
+_OF_EXPERTS, _OF_WEIGHTS = ("mxfp4",), ("awq", "awq_marlin", "gptq", "gptq_marlin")
 
 
-def _formats(name: str, told: Mapping[float, str]) -> Choice:
-    return Choice("mapping.precision", {code: [(name, text)] if text else [] for code, text in told.items()})
+def _is_four_bits(held: float) -> bool:
+    return _FOUR_BITS_FROM < held < _FOUR_BITS_TO
+
+
+def _formats(name: str, told: Mapping[float, str]) -> Written:
+    """The option for what a checkpoint's weights are: multiplied as they are, or kept narrower than that."""
+    multiplied = Choice(_PRECISION, {code: [(name, text)] if text else [] for code, text in told.items()})
+
+    def write(leaf: Lookup) -> Pairs | None:
+        weight, expert = (leaf(path) or 0.0 for path in (_WEIGHT, _EXPERT))
+        if not weight and not expert:
+            return multiplied.write(leaf)
+        if leaf(_PRECISION) not in _SIXTEEN_BITS:
+            return None
+        if not weight and _is_four_bits(expert):
+            return [(name, _OF_EXPERTS[0])]
+        return [(name, _OF_WEIGHTS[0])] if _is_four_bits(weight) and expert in (0.0, weight) else None
+
+    def read(given: Mapping[str, str]) -> dict[str, float]:
+        text = given.get(name, "")
+        if text not in (*_OF_EXPERTS, *_OF_WEIGHTS):
+            return multiplied.read(given)
+        held = _EXPERT if text in _OF_EXPERTS else _WEIGHT
+        return {_PRECISION: float(Precision.bf16), held: _FOUR_BITS}
+
+    return Written((_PRECISION, _WEIGHT, _EXPERT), write, read)
 
 
 _BY_VLLM = {
     float(Precision.bf16): "", float(Precision.fp16): "", **dict.fromkeys(_EIGHT_BITS, "fp8"),
-    float(Precision.int8): "compressed-tensors", float(Precision.int4): "awq", float(Precision.nvfp4): "modelopt_fp4",
-    float(Precision.mxfp4): "mxfp4",
+    float(Precision.int8): "compressed-tensors", float(Precision.nvfp4): "modelopt_fp4",
 }  # fmt: skip
 _BY_SGLANG = _BY_VLLM | {float(Precision.int8): "w8a8_int8"}
 

@@ -287,3 +287,56 @@ def test_the_command_reads_and_writes(tmp_path):
     bad = CliRunner().invoke(app, asked)
     assert bad.exit_code == 2 and "numbers for tp" in bad.output
     assert CliRunner().invoke(app, [*asked[:-1], str(tmp_path / "none")]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("-w llama-3-70b -s h100 --for vllm --set tp=3", "tp=3, heads=64"),
+        ("-w llama-3-70b -s h100 --for sglang --set tp=1", "weights 141.1 GB of 85.9 GB"),
+        ("-w gpt-oss-120b -s h100 --for vllm --set precision=mxfp4", "expert_bytes=0.53 B"),
+        ("-w llama-3-8b -s h100 --for megatron-lm --set tp=3 --set global_batch=3", "tp=3, heads=32"),
+    ],
+)
+def test_a_line_that_cannot_start_is_told_so(asked, told):
+    """By the reasons of dse evaluate, and its exit status; the line is there all the same."""
+    done = CliRunner().invoke(app, ["launch", *asked.split()])
+    assert done.exit_code == 1 and "cannot run\n" in done.stderr and told in done.stderr
+    assert done.stdout and "cannot run" not in done.stdout
+    document = CliRunner().invoke(app, ["launch", *asked.split(), "--json"])
+    found = json.loads(document.stdout)
+    assert document.exit_code == 1 and not found["feasible"]
+    assert any(told in reason["numbers"] for reason in found["reasons"])
+
+
+def test_a_line_that_starts_is_told_no_reason():
+    done = CliRunner().invoke(app, "launch -w llama-3-70b -s h100 --for vllm --set tp=4 --json".split())
+    found = json.loads(done.stdout)
+    assert done.exit_code == 0 and found["feasible"] and found["reasons"] == []
+
+
+@pytest.mark.parametrize("tool", ["vllm", "sglang"])
+@pytest.mark.parametrize(
+    ("text", "held"), [("mxfp4", {"expert_bytes": 0.53125}), ("awq", {"weight_bytes": 0.53125})]
+)
+def test_weights_that_are_kept_in_four_bits_are_multiplied_in_sixteen(tool, text, held):
+    """As gpt-oss keeps its experts (MXFP4), and AWQ all weights: read as such a design, and written from one."""
+    line = engine_line(tool, "gpt-oss-120b", **held)[1]
+    assert ("--quantization", text) in line.options and not {*line.unsaid} & {"mapping.serving.expert_bytes"}
+    assert read(tool, line.text) | held == read(tool, line.text)
+    assert read(tool, f"--quantization {text}") == held | {"precision": float(Precision.bf16)}
+    multiplied = engine_line(tool, "gpt-oss-120b", "b200", precision="mxfp4")[1]
+    assert multiplied.unsaid["mapping.precision"] == Precision.mxfp4 and "--quantization" not in multiplied.text
+    both = engine_line(tool, "gpt-oss-120b", precision="fp8", **held)[1]
+    assert {f"mapping.serving.{name}" for name in held} <= both.unsaid.keys() and "--quantization" not in both.text
+
+
+def test_what_a_line_states_is_told_by_name_and_unit(tmp_path):
+    """And runs: the checkpoint of gpt-oss on a device without matrix units of four bits."""
+    file = tmp_path / "arguments.txt"
+    file.write_text("vllm serve openai/gpt-oss-120b --quantization mxfp4")
+    asked = ["launch", "-w", "gpt-oss-120b", "-s", "h100", "--for", "vllm", "--arguments", str(file)]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 0, done.output
+    assert "stated: --set precision=bf16 --set expert_bytes=0.53125B" in done.stderr
+    assert "no option" not in done.stderr and "no unit" not in done.stderr
