@@ -79,7 +79,7 @@ def launch(
     if as_json:
         show.document({
             "tool": found.name, "version": found.version, "source": found.source, "line": line.text,
-            "settings": stated.settings, "no_option": unsaid, "passed_over": stated.strange,
+            "settings": stated.settings, "no_option": unsaid, "passed_over": stated.strange, "not_read": stated.unread,
             "no_hardware": hardware, "notes": [*stated.notes, *line.notes],
             "feasible": not reasons, "reasons": [reason._asdict() for reason in reasons],
         })  # fmt: skip
@@ -124,6 +124,8 @@ def _overridden(stated: Stated, given: dict[str, str]) -> Iterator[str]:
             yield f"{name}: the arguments state {_value(path, value)}, --set {asked}, which counts"
     for option, name in stated.strange.items():
         yield f"{option} is passed over: it says nothing here; of other tools it is {name}"
+    if stated.unread:
+        yield f"not read: {', '.join(stated.unread)}"
 
 
 def _number(text: str) -> Any:

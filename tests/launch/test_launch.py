@@ -310,7 +310,8 @@ def test_a_line_that_cannot_start_is_told_so(asked, told):
 
 
 def test_a_line_that_starts_is_told_no_reason():
-    done = CliRunner().invoke(app, "launch -w llama-3-70b -s h100 --for vllm --set tp=4 --json".split())
+    asked = "-w llama-3-70b -s h100 --for vllm --set tp=4"
+    done = CliRunner().invoke(app, ["launch", *asked.split(), "--json"])
     found = json.loads(done.stdout)
     assert done.exit_code == 0 and found["feasible"] and found["reasons"] == []
 
@@ -340,3 +341,48 @@ def test_what_a_line_states_is_told_by_name_and_unit(tmp_path):
     assert done.exit_code == 0, done.output
     assert "stated: --set precision=bf16 --set expert_bytes=0.53125B" in done.stderr
     assert "no option" not in done.stderr and "no unit" not in done.stderr
+
+
+def test_a_step_that_is_cut_is_told():
+    """By the values that its record has by itself too: without the record no step is cut."""
+    line = engine_line("vllm", stack="vllm", tp=4, nano_batches=2, step_overlap=0.5)[1]
+    uncut = engine_line("vllm", stack="vllm", tp=4)[1].unsaid
+    assert line.unsaid == uncut | {"mapping.nano.nano_batches": 2.0, "mapping.nano.step_overlap": 0.5}
+    assert not any(path.startswith("mapping.nano") for path in uncut)
+
+
+def test_weights_in_the_memory_of_the_host_are_gib_of_a_device():
+    design, line = engine_line("vllm", tp=2, far_weights=0.25)
+    whole = float(dse.serve(engine_line("vllm", tp=2)[0]).peak_memory_weights)
+    assert float(dict(line.options)["--cpu-offload-gb"]) == pytest.approx(0.25 * whole / 2**30, rel=1e-5)
+    assert read("vllm", line.text, design)["far_weights"] == pytest.approx(0.25, rel=1e-5)
+    assert "far_weights" not in read("vllm", line.text) and read_arguments("vllm", line.text).open
+    assert read("vllm", "-tp 2 --cpu-offload-gb 4000", design)["far_weights"] == 1.0
+    with pytest.raises(InputError, match="no size in GiB"):
+        read("vllm", "-tp 2 --cpu-offload-gb -1")
+    elsewhere = engine_line("vllm", tp=2, far_weights=0.25, **{"far.capacity": "64 GB", "far.bandwidth": "50 GB/s"})[1]
+    assert elsewhere.unsaid["mapping.spill.far_weights"] == 0.25 and "--cpu-offload" not in elsewhere.text
+
+
+@pytest.mark.parametrize(("tool", "option"), [("vllm", "--all2all-backend"), ("sglang", "--moe-a2a-backend")])
+def test_messages_that_nodes_forward_are_those_of_a_library(tool, option):
+    line = engine_line(tool, "deepseek-v3", "h200", dp=16, ep=16, precision="fp8", all_to_all="by-node")[1]
+    assert option in dict(line.options) and read(tool, line.text)["all_to_all"] == 2.0
+    by_rank = engine_line(tool, "deepseek-v3", "h200", dp=16, ep=16, precision="fp8", all_to_all="by-rank")[1]
+    assert by_rank.unsaid["mapping.experts.all_to_all"] == 1.0
+
+
+def test_tensorrt_llm_has_its_cache_and_drafts_in_its_file():
+    """The entry of the cache takes the place of the option for memory: it states the same share."""
+    design, line = engine_line(
+        "tensorrt-llm", "deepseek-v3", "h200", ("deepseek-v3", "tensorrt-llm"), dp=8, ep=8, precision="fp8",
+        cache_bytes=1, drafts=3,
+    )  # fmt: skip
+    assert "speculative_config: {decoding_type: MTP, num_nextn_predict_layers: 3}" in line.text
+    share = dict(line.options)["--kv_cache_free_gpu_memory_fraction"]
+    assert f"kv_cache_config: {{dtype: fp8, free_gpu_memory_fraction: {share}}}" in line.text
+    stated = read("tensorrt-llm", line.text, design)
+    assert stated["cache_bytes"] == 1.0 and stated["drafts"] == 3.0
+    assert not read_arguments("tensorrt-llm", line.text, design).notes
+    drafted_elsewhere = engine_line("tensorrt-llm", tp=8, drafts=3)[1]
+    assert drafted_elsewhere.unsaid["mapping.serving.drafts"] == 3.0
