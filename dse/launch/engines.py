@@ -25,6 +25,7 @@ from dse.launch.options import (
     with_entries,
 )
 from dse.types import AllToAll, Precision
+from dse.types.choices import WEIGHTS_ALONE
 
 _SERVING, _ENGINE, _REQUESTS = "mapping.serving.", "software.engine.", "workload.requests."
 
@@ -172,7 +173,7 @@ _EIGHT_BITS = (float(Precision.fp8), float(Precision.fp8_row), float(Precision.f
 _SIXTEEN_BITS = (float(Precision.bf16), float(Precision.fp16))
 
 #: Bytes of a weight of 4 bits with its scales: a byte for 32 of MXFP4, two with a zero for 128 of AWQ and GPTQ.
-_FOUR_BITS, _FOUR_BITS_FROM, _FOUR_BITS_TO = 0.53125, 0.5, 0.56
+_FOUR_BITS, _FOUR_BITS_FROM, _FOUR_BITS_TO = WEIGHTS_ALONE["w4a16"], 0.5, 0.56
 
 #: Checkpoints whose weights are widened to 16 bits: those of experts alone (gpt-oss), or all.
 _OF_EXPERTS, _OF_WEIGHTS = ("mxfp4",), ("awq", "awq_marlin", "gptq", "gptq_marlin")

@@ -58,8 +58,19 @@ def test_formats():
     assert (mixture.precision, mixture.serving.expert_bytes) == (Precision.bf16, 0.53125)
     dense = completed(**INFERENCEX | dict(precision="fp4", gpu="B200-180GB")).design.mapping
     assert (dense.precision, dense.serving.expert_bytes, dense.serving.cache_bytes) == (Precision.fp4, 0.0, 1.0)
+    kept = completed(**INFERENCEX | dict(precision="W4A16")).design.mapping
+    assert (kept.precision, kept.serving.weight_bytes, kept.serving.cache_bytes) == (Precision.bf16, 0.53125, 2.0)
     wide, narrow = (completed(**INFERENCEX | dict(framework=name)).design.mapping for name in ("vllm", "trtllm"))
     assert (wide.serving.cache_bytes, narrow.serving.cache_bytes) == (2.0, 1.0)
+
+
+@pytest.mark.parametrize("column", ["accelerator", "device", "gpu_type"])
+def test_a_device_has_several_names_of_its_column(column):
+    own = {name: text for name, text in INFERENCEX.items() if name != "gpu"}
+    other = completed(**own, **{column: INFERENCEX["gpu"]}).design.system
+    assert other == completed(**INFERENCEX).design.system
+    with pytest.raises(Skip, match="gpu, accelerator, device, gpu_type"):
+        completed(**own, chip=INFERENCEX["gpu"])
 
 
 def test_models_with_a_state_are_predicted_and_not_fitted(tmp_path):
@@ -91,6 +102,7 @@ def test_running_batch_and_prompts_of_ml_energy():
     [
         (dict(model="Frobnicator-7B"), "unknown shape"),
         (dict(gpu="Frobnicator"), "device not in the catalogue"),
+        (dict(gpu=""), "no device stated"),
         (dict(isl=""), "no length of prompts stated"),
         (dict(batch=""), "no concurrency stated"),
         (dict(framework="frobserve"), "framework not in the catalogue"),
