@@ -7,24 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from dse.quantities import duration, quantity
+from dse.records import TRAINING_ALONE
 from dse.study import OPTIONAL, Shown, Study, network_told, over_routed, shares_told, told_money, told_price
 from dse.types import INFEASIBLE_MEANING, Design, FarMemory, Infeasible, Precision, Scalar, ServingMetrics, choice_name
 
 _GB = 1e9
-
-#: Leaves that only training reads.
-_OF_TRAINING = (
-    *(f"system.reliability.{name}" for name in (
-        "checkpoint", "storage_bandwidth", "copy_interference", "straggler_slowdown", "congestion",
-    )),
-    *(f"mapping.{name}" for name in (
-        "cp", "micro_batch", "virtual_stages", "recompute", "recompute_share", "zero_stage", "sequence_parallel",
-        "dp_replicate", "offload_weights", "offload_activations", "offload_optimizer", "overlap_dp", "sharding.",
-        "tiers.", "context.", "experts.overlap_ep",
-    )),
-    *(f"workload.{name}" for name in ("global_batch", "seq_len", "dropout", "backward", "run_tokens", "adapters.",
-                                      "packing.", "convergence.")),
-)  # fmt: skip
 
 #: Operators that only steps with prompts have, and only those in which sequences decode.
 _OF_PROMPTS, _OF_DECODING = ("prefill_attention", "prefill_state"), ("decode_attention", "decode_state")
@@ -294,7 +281,7 @@ SERVING = Study(
     inside=_inside,
     bounds=_bounds,
     operators_of="one layer and the head, in a step that decodes and in one that computes a prompt, on one device",
-    unread=_OF_TRAINING,
+    unread=TRAINING_ALONE,
     optional=OPTIONAL,
     shown=(
         Shown("TPOT", "time_per_output_token", "time"),
