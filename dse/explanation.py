@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -137,25 +138,36 @@ def explain(design: Design, metric: str | None = None, study: Study | str = TRAI
         raise unknown_name("explain.metric", metric, study.smooth, "metrics")
     design = study.complete(design)
     (_, numbers), inside, slopes = _numbers_of(study, metric).slopes(0, _continuous(design), design)
-    built = jax.tree.map(float, numbers.design)
-    metrics = {name: float(value) for name, value in numbers.metrics.items()}
+    metrics = _plain(numbers.metrics)
     _check_finite(metrics)
     return Explanation(
         metrics=metrics,
         waterfalls={total: _parts(metrics, total, study) for total in study.totals},
         memory_capacity=float(numbers.capacity),
-        layer=_shares({name: float(value) for name, value in numbers.layer.items()}),
+        layer=_shares(_plain(numbers.layer)),
         operators=[
             _row(section, name, kind, kernels)
             for (section, name, kind), kernels in zip(inside, numbers.kernels, strict=True)
             if kernels.present
         ],
-        phases={name: _shares({p: float(s) for p, s in parts.items()}) for name, parts in numbers.phases.items()},
+        phases={name: _shares(_plain(parts)) for name, parts in numbers.phases.items()},
         elasticity_of=metric,
         elasticities=_elasticities(design, slopes),
-        reasons=reasons(built, metrics, study),
+        reasons=reasons(jax.tree.map(float, numbers.design), metrics, study),
         caution=study.caution(metrics),
     )
+
+
+def obstacles(design: Design, study: Study = TRAINING) -> list[Reason]:
+    """The reasons of :func:`explain` alone: why ``design`` cannot run; empty when it can."""
+    design = study.complete(design)
+    (_, numbers), _ = _numbers_of(study, study.objective)(_continuous(design), design)
+    return reasons(jax.tree.map(float, numbers.design), _plain(numbers.metrics), study)
+
+
+def _plain(numbers: Mapping[str, Scalar]) -> dict[str, float]:
+    """Numbers of NumPy as those of Python."""
+    return {name: float(value) for name, value in numbers.items()}
 
 
 class _Kernels(NamedTuple):

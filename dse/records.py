@@ -84,6 +84,20 @@ OF_TRAINING: dict[str, type] = {
     "system.reliability": Reliability, "workload.convergence": Convergence,
 }  # fmt: skip
 
+#: Leaves, or how they begin, that only training reads.
+TRAINING_ALONE = (
+    *(f"system.reliability.{name}" for name in (
+        "checkpoint", "storage_bandwidth", "copy_interference", "straggler_slowdown", "congestion",
+    )),
+    *(f"mapping.{name}" for name in (
+        "cp", "micro_batch", "virtual_stages", "recompute", "recompute_share", "zero_stage", "sequence_parallel",
+        "dp_replicate", "offload_weights", "offload_activations", "offload_optimizer", "overlap_dp", "sharding.",
+        "tiers.", "context.", "experts.overlap_ep",
+    )),
+    *(f"workload.{name}" for name in ("global_batch", "seq_len", "dropout", "backward", "run_tokens", "adapters.",
+                                      "packing.", "convergence.")),
+)  # fmt: skip
+
 #: Records of a design that serves.
 OF_SERVING: dict[str, type] = {
     "workload.requests": Requests, "mapping.serving": Serving, "software.engine": Engine, "mapping.nano": NanoBatches,

@@ -7,24 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from dse.quantities import duration, quantity
+from dse.records import TRAINING_ALONE
 from dse.study import OPTIONAL, Shown, Study, network_told, over_routed, shares_told, told_money, told_price
-from dse.types import INFEASIBLE_MEANING, Design, FarMemory, Infeasible, Precision, Scalar, ServingMetrics
+from dse.types import INFEASIBLE_MEANING, Design, FarMemory, Infeasible, Precision, Scalar, ServingMetrics, choice_name
 
 _GB = 1e9
-
-#: Leaves that only training reads.
-_OF_TRAINING = (
-    *(f"system.reliability.{name}" for name in (
-        "checkpoint", "storage_bandwidth", "copy_interference", "straggler_slowdown", "congestion",
-    )),
-    *(f"mapping.{name}" for name in (
-        "cp", "micro_batch", "virtual_stages", "recompute", "recompute_share", "zero_stage", "sequence_parallel",
-        "dp_replicate", "offload_weights", "offload_activations", "offload_optimizer", "overlap_dp", "sharding.",
-        "tiers.", "context.", "experts.overlap_ep",
-    )),
-    *(f"workload.{name}" for name in ("global_batch", "seq_len", "dropout", "backward", "run_tokens", "adapters.",
-                                      "packing.", "convergence.")),
-)  # fmt: skip
 
 #: Operators that only steps with prompts have, and only those in which sequences decode.
 _OF_PROMPTS, _OF_DECODING = ("prefill_attention", "prefill_state"), ("decode_attention", "decode_state")
@@ -112,7 +99,7 @@ def _numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:
         "layers_not_divisible": f"pp={m.pp:g}, layers={w.n_layers:g}",
         "device_count_mismatch": f"tp x pp x dp = {m.tp * m.pp * m.dp:g}, n_devices={system.n_devices:g}",
         "network_too_small": network_told(system),
-        "precision_unsupported": f"precision={Precision(int(m.precision)).name.replace('_', '-')}",
+        "precision_unsupported": _precision_told(Precision(int(m.precision))),
         "power": (
             f"clock {system.accelerator.power.clock / 1e9:g} GHz, limit "
             f"{system.accelerator.power.limit or system.accelerator.power.tdp:g} W"
@@ -126,6 +113,20 @@ def _numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:
             f"ep={m.experts.ep:g}, etp={m.experts.etp:g}{over_routed(w.experts)}"
         ),
     }
+
+
+def _precision_told(precision: Precision) -> str:
+    """A precision that cannot be multiplied; how weights that are merely kept in it are stated."""
+    from dse.model.formats import RECIPES
+
+    recipe, told = RECIPES[precision], f"precision={choice_name(precision)}"
+    held = recipe.operand + recipe.scales
+    if held >= RECIPES[Precision.bf16].operand:
+        return told
+    return (
+        f"{told} (weights that are kept in it and multiplied in 16 bits: precision=bf16 with weight_bytes={held:.2g} B,"
+        f" of experts alone, as gpt-oss has them, expert_bytes={held:.2g} B)"
+    )
 
 
 def _far_tier(design: Design) -> FarMemory:
@@ -153,7 +154,7 @@ def _headline(metrics: Mapping[str, float]) -> tuple[str, ...]:
 
 def _settings(design: Design) -> str:
     """The requests, and how the engine takes them."""
-    from dse.types import Load, Requests, Serving, choice_name
+    from dse.types import Load, Requests, Serving
 
     requests, serving = design.workload.requests or Requests(), design.mapping.serving or Serving()
     load = Load(int(requests.load))
@@ -280,7 +281,7 @@ SERVING = Study(
     inside=_inside,
     bounds=_bounds,
     operators_of="one layer and the head, in a step that decodes and in one that computes a prompt, on one device",
-    unread=_OF_TRAINING,
+    unread=TRAINING_ALONE,
     optional=OPTIONAL,
     shown=(
         Shown("TPOT", "time_per_output_token", "time"),

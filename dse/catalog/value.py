@@ -24,7 +24,7 @@ from typing import Any
 from dse.catalog.units import quantity
 from dse.errors import InputError, unknown_name
 from dse.types import POSITIVE as POSITIVE_NUMBER
-from dse.types import POSITIVE_SHARE, Bounds, choice_name
+from dse.types import POSITIVE_SHARE, Bounds, Precision, choice_name, weights_alone_told
 from dse.types.fields import LARGEST, SMALLEST, has_usual_magnitude
 
 CONFIDENCES = ("datasheet", "paper", "estimate", "memory-unverified")
@@ -115,6 +115,8 @@ def choice(raw: Any, enum: type[IntEnum], where: str) -> float:
     names = {choice_name(member): float(member) for member in enum}
     key = str(raw).replace("_", "-")
     if key not in names:
+        if enum is Precision and (told := weights_alone_told(key)):
+            raise InputError(where, repr(raw), f"what is multiplied: {', '.join(sorted(names))}", told)
         raise unknown_name(where, str(raw), names, f"names of {enum.__name__}")
     return names[key]
 

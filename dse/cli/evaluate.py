@@ -13,11 +13,11 @@ from dse.cli.status import NOTHING_FEASIBLE, report_errors
 from dse.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from rich.console import Console
 
-    from dse.explanation import Explanation, OperatorRow, Share
+    from dse.explanation import Explanation, OperatorRow, Reason, Share
     from dse.measured.uncertainty import Interval
     from dse.study import Study
     from dse.types import Design
@@ -253,16 +253,23 @@ def _shape(design: Design) -> str:
     return f" ({' x '.join(f'{length:g}' for length in lengths if length > 1.0)} a slice)" if edges[-1] > 1.0 else ""
 
 
+def print_obstacles(out: Console, reasons: Sequence[Reason]) -> None:
+    """Why a design cannot run."""
+    from dse.types import Infeasible
+
+    out.print(Text("cannot run", "bold red"))
+    for reason in reasons:
+        fix = " (--any-option allows it)" if reason.name == Infeasible.stack_lacks.name else ""
+        out.print(Text(f"  {reason.meaning}: {reason.numbers}{fix}"), soft_wrap=True)
+
+
 def _print(explained: Explanation, bounds: dict[str, Interval], made: Design, study: Study) -> None:
     from dse.types import Infeasible
 
     out = show.console()
     metric = explained.elasticity_of.replace("_", " ")
     if explained.reasons:
-        out.print(Text("cannot run", "bold red"))
-        for reason in explained.reasons:
-            fix = " (--any-option allows it)" if reason.name == Infeasible.stack_lacks.name else ""
-            out.print(Text(f"  {reason.meaning}: {reason.numbers}{fix}"), soft_wrap=True)
+        print_obstacles(out, explained.reasons)
         out.print()
     if any(reason.name == Infeasible.precision_unsupported.name for reason in explained.reasons):
         names = ", ".join(_precisions(made))

@@ -10,8 +10,8 @@ import typer
 from rich.text import Text
 
 from dse.cli import show
-from dse.cli.evaluate import AnyOption, Asked, Devices, Settings, Stack, System, Workload, design_of
-from dse.cli.status import report_errors
+from dse.cli.evaluate import AnyOption, Asked, Devices, Settings, Stack, System, Workload, design_of, print_obstacles
+from dse.cli.status import NOTHING_FEASIBLE, report_errors
 from dse.errors import InputError
 
 if TYPE_CHECKING:
@@ -46,10 +46,12 @@ def launch(
 
     Options of Megatron-LM, Megatron-Bridge, DeepSpeed, torchtitan and MaxText for a training design; of vLLM, SGLang
     and TensorRT-LLM for one that serves. What the tool has no option for is told. The values that a
-    given line states are printed as --set would have them, before the line that they make.
+    given line states are printed as --set would have them, before the line that they make. Of a design that cannot
+    run the reasons are told, and the exit status is 1 where the line has what they are about.
     """
     from dse import launch as launching
     from dse.designs import leaf_path, short_name
+    from dse.explanation import obstacles
     from dse.studies import STUDIES
 
     found = launching.tool_of(tool)
@@ -59,7 +61,9 @@ def launch(
     given = _by_path(settings or [])
 
     def design_read(stated: Stated) -> tuple[list[str], Asked]:
-        read = [f"{name}={value:.12g}" for name, value in stated.settings.items() if leaf_path(name) not in given]
+        paths = {name: leaf_path(name) for name in stated.settings}
+        read = [f"{name}={_setting(paths[name], value)}" for name, value in stated.settings.items()
+                if paths[name] not in given]  # fmt: skip
         return read, design_of(workload, system, [*read, *(settings or [])], n_devices, software, any_option, study)
 
     read, asked = design_read(stated)
@@ -70,14 +74,16 @@ def launch(
         show.note(told)
     line = launching.launch(asked.design, tool, study, workload, asked.stack)
     unsaid = {short_name(path): value for path, value in line.unsaid.items()}
-    hardware = launching.unfit(tool, system)
+    hardware, reasons = launching.unfit(tool, system), obstacles(asked.design, study)
+    status = NOTHING_FEASIBLE if any(reason.name not in _NO_OPTION for reason in reasons) else 0
     if as_json:
         show.document({
             "tool": found.name, "version": found.version, "source": found.source, "line": line.text,
-            "settings": stated.settings, "no_option": unsaid, "passed_over": stated.strange,
+            "settings": stated.settings, "no_option": unsaid, "passed_over": stated.strange, "not_read": stated.unread,
             "no_hardware": hardware, "notes": [*stated.notes, *line.notes],
+            "feasible": not reasons, "reasons": [reason._asdict() for reason in reasons],
         })  # fmt: skip
-        return 0
+        return status
     if read:
         show.note("stated: " + " ".join(f"--set {text}" for text in read))
     print(line.text)
@@ -87,7 +93,9 @@ def launch(
         show.console(stderr=True).print(Text(words, "yellow"), soft_wrap=True)
     for told in line.notes:
         show.console(stderr=True).print(Text(told, "yellow"), soft_wrap=True)
-    return 0
+    if reasons:
+        print_obstacles(show.console(stderr=True), reasons)
+    return status
 
 
 def _by_path(settings: list[str]) -> dict[str, str]:
@@ -98,6 +106,9 @@ def _by_path(settings: list[str]) -> dict[str, str]:
     named = {name.strip(): value.strip() for name, _, value in pairs if name.strip() not in _NO_LEAVES}
     return {leaf_path(name, "--set"): value for name, value in named.items()}
 
+
+#: Reasons about what a line has no option for, so that it starts all the same: it is told beside it.
+_NO_OPTION = ("stack_lacks",)
 
 #: What ``--set`` takes beside leaves.
 _NO_LEAVES = ("n_devices", "software")
@@ -113,6 +124,8 @@ def _overridden(stated: Stated, given: dict[str, str]) -> Iterator[str]:
             yield f"{name}: the arguments state {_value(path, value)}, --set {asked}, which counts"
     for option, name in stated.strange.items():
         yield f"{option} is passed over: it says nothing here; of other tools it is {name}"
+    if stated.unread:
+        yield f"not read: {', '.join(stated.unread)}"
 
 
 def _number(text: str) -> Any:
@@ -129,7 +142,15 @@ def _value(path: str, value: float) -> str:
     from dse.types import choice_name
 
     enum = known_leaves()[path].get("enum")
-    return choice_name(enum(int(value))) if enum else f"{value:g}"
+    return choice_name(enum(int(value))) if enum else f"{value:.12g}"
+
+
+def _setting(path: str, value: float) -> str:
+    """The same as --set takes it, with the unit of the leaf."""
+    from dse.designs import known_leaves
+
+    units = known_leaves()[path]["units"]
+    return _value(path, value) + ("" if units == "1" else units)
 
 
 def _text(file: Path) -> str:

@@ -21,13 +21,14 @@ from dse.launch.engines import SGLANG, TENSORRT_LLM, VLLM
 from dse.launch.maxtext import MAXTEXT
 from dse.launch.megatron import MEGATRON_BRIDGE, MEGATRON_LM
 from dse.launch.options import (
+    ALL_WEIGHTS,
     CAPACITY,
     DRAFT_LAYERS,
     RUNTIME,
     WEIGHTS,
     Line,
     Lookup,
-    MemoryShare,
+    OfBytes,
     Pairs,
     Tool,
     Written,
@@ -45,6 +46,9 @@ TOOLS = {
 
 #: Leaves that a line may be expected to tell of: the mapping, and formats of what is kept and sent.
 _EXPECTED = ("mapping.", "software.moment_bytes", "software.weight_message_bytes")
+
+#: What nothing is where a record is absent whose own defaults are something: a step that is not cut.
+_UNCUT = {"mapping.nano.nano_batches": 1.0, "mapping.nano.step_overlap": 0.0}
 
 #: Of training it follows from the number of processes.
 _IMPLIED = {"training": ("mapping.dp",), "serving": ()}
@@ -85,7 +89,7 @@ def launch(design: Design, tool: str, study: Study, workload: str = "", software
         else:
             told |= set(rule.paths)
             options += [pair for pair in pairs if pair not in options]
-    usual, other = PLAIN_MAPPING | PLAIN_EXPERTS, (*study.unread, *_IMPLIED[study.name])
+    usual, other = PLAIN_MAPPING | PLAIN_EXPERTS | _UNCUT, (*study.unread, *_IMPLIED[study.name])
     unsaid = {
         path: value for path, value in values.items()
         if path.startswith(_EXPECTED) and path not in told and not path.startswith(other)
@@ -105,29 +109,35 @@ def _lookup(design: Design, values: Mapping[str, float], workload: str = "") -> 
 
     @functools.cache
     def computed() -> dict[str, float]:
-        return {name: float(value) for name, value in zip((WEIGHTS, RUNTIME, CAPACITY), _bytes(design)[0], strict=True)}
+        return {name: float(value) for name, value in zip(_OF_DESIGN, _bytes(design)[0], strict=True)}
 
     def lookup(path: str) -> float | None:
         if path == DRAFT_LAYERS:
             return catalog.entry("workload", workload).value("draft_layers") if workload else None
-        return computed()[path] if path in (WEIGHTS, RUNTIME, CAPACITY) else values.get(path)
+        return computed()[path] if path in _OF_DESIGN else values.get(path)
 
     return lookup
 
 
-def _memory(design: Design) -> tuple[tuple[Scalar, Scalar, Scalar], None]:
-    """Bytes of weights and of the engine's own memory on the fullest device, and what it has."""
+#: What rules ask for of bytes, in the order of :func:`_memory`.
+_OF_DESIGN = (WEIGHTS, RUNTIME, CAPACITY, ALL_WEIGHTS)
+
+
+def _memory(design: Design) -> tuple[tuple[Scalar, ...], None]:
+    """Bytes of weights and of the engine's own memory on the fullest device, what it has, and weights wherever."""
     from dse.model.machine.technology import generated
-    from dse.model.serving.memory import room
+    from dse.model.serving.memory import room, weight_bytes
     from dse.model.serving.work import stage_of
 
     built = generated(design)
     serving, engine = built.mapping.serving or Serving(), built.software.engine or Engine()
-    held = room(stage_of(built), built.workload.requests or Requests(), serving, engine)
-    return (held.weights, held.runtime, built.system.accelerator.memory.capacity), None
+    stage = stage_of(built)
+    held = room(stage, built.workload.requests or Requests(), serving, engine)
+    weights = weight_bytes(stage.design, stage.layout, serving)
+    return (held.weights, held.runtime, built.system.accelerator.memory.capacity, weights), None
 
 
-_bytes = ScalarFunction(_memory, "launch memory")
+_bytes = ScalarFunction(_memory, "launch bytes")
 
 
 def _notes_of(tool: Tool, design: Design, workload: str, software: str) -> tuple[str, ...]:
@@ -167,7 +177,8 @@ def settings(tool: str, arguments: str | Sequence[str], within: Design | None = 
 
     Args:
         tool: a name of ``TOOLS`` that reads arguments.
-        arguments: a command line, or its words; options that say nothing of a design are passed over.
+        arguments: a command line, or its words; options that say nothing of a design are passed over
+            (:func:`read_arguments` lists them).
         within: the design that the values go into, with its weights: without it shares of memory that engines count
             without these are left out.
 
@@ -190,17 +201,18 @@ class Stated(NamedTuple):
     strange: dict[str, str]  #: option that says nothing here → our name of what it means to other tools
     open: tuple[str, ...] = ()  #: options that only a design's bytes give a meaning, where none is known
     notes: tuple[str, ...] = ()  #: what is not read as it is
+    unread: tuple[str, ...] = ()  #: options that say nothing of a design, or what dse does not read
 
 
 def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | None = None) -> Stated:
-    """What the arguments of a tool state, as :func:`settings` has it, and options of theirs that other tools have."""
+    """What the arguments of a tool state, as :func:`settings` has it, and which of their options are not read."""
     known = tool_of(tool)
     given = _options(_words(arguments) if isinstance(arguments, str) else arguments, known)
     if len(given) > _MOST_OPTIONS:
         raise InputError("arguments", f"{len(given):,} options", f"at most {_MOST_OPTIONS:,}", "give one command line")
     lookup = None if within is None else _lookup(within, _values(within))
     found = _read(known, given, lookup)
-    shares = [rule.name for rule in known.rules if isinstance(rule, MemoryShare) and rule.name in given]
+    shares = [rule.name for rule in known.rules if isinstance(rule, OfBytes) and rule.name in given]
     left = tuple(shares) if within is None else ()
     notes = (*(remark(given) for remark in known.remarks), *(f"{name} is left out: {_NEEDS_BYTES}" for name in left))
     passed = [
@@ -215,11 +227,21 @@ def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | N
     meant = {name: ELSEWHERE.get(plain(name.rpartition(".")[2]), ("",))[0] for name in passed}
     strange = {name: ours for name, ours in meant.items() if _is_of_mapping(ours) and leaf_path(ours) not in found}
     values = {short_name(path): value for path, value in found.items()}
-    return Stated(values, strange, left, tuple(filter(None, notes)))
+    told, of_none = tuple(filter(None, notes)), _read(known, {}, lookup, False)
+    unread = tuple(
+        name for name in passed if name not in (*strange, *_OF_PYTHON) and not name.isupper()  # a shell's variable
+        and not any(name in note for note in told)
+        and _read(known, {name: given[name]}, lookup, False) == of_none
+    )  # fmt: skip
+    return Stated(values, strange, left, told, unread)
+
+
+#: Options of the interpreter, before those of a tool.
+_OF_PYTHON = ("-m", "-u")
 
 
 #: Why a share of memory is not read without a design.
-_NEEDS_BYTES = "what it is a share of depends on the bytes of a design"
+_NEEDS_BYTES = "the share that it means depends on the bytes of a design"
 
 
 def _read(tool: Tool, given: Mapping[str, str], leaf: Lookup | None, strict: bool = True) -> dict[str, float]:
@@ -227,7 +249,7 @@ def _read(tool: Tool, given: Mapping[str, str], leaf: Lookup | None, strict: boo
     found: dict[str, float] = {}
     for rule in tool.rules:
         try:
-            if isinstance(rule, MemoryShare) and leaf is not None:
+            if isinstance(rule, OfBytes) and leaf is not None:
                 values = rule.read_within(given, leaf)
             else:
                 values = rule.read(given)

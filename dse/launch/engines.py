@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from dse.launch.options import (
     Lookup,
     MemoryShare,
     Number,
+    OffloadedWeights,
     Pairs,
     Switch,
     Tool,
@@ -22,7 +24,8 @@ from dse.launch.options import (
     number,
     with_entries,
 )
-from dse.types import Precision
+from dse.types import AllToAll, Precision
+from dse.types.choices import WEIGHTS_ALONE
 
 _SERVING, _ENGINE, _REQUESTS = "mapping.serving.", "software.engine.", "workload.requests."
 
@@ -57,6 +60,14 @@ def _read_experts(given: Mapping[str, str]) -> dict[str, float]:
         return {}
     degrees = ("--tensor-parallel-size", "--data-parallel-size")
     return {"mapping.experts.ep": float(given.get(degrees[0], 1.0)) * float(given.get(degrees[1], 1.0))}
+
+
+def _messages(name: str, forwarded: str) -> Choice:
+    """The option for a library that sends a token once to a node and forwards it there (DeepEP)."""
+    return Choice(
+        "mapping.experts.all_to_all",
+        {float(AllToAll.pairwise): [], float(AllToAll.by_node): [(name, forwarded)]},
+    )
 
 
 _DRAFTS = (f"{_SERVING}drafts", f"{_SERVING}acceptance")  # how often drafts are right no engine is told
@@ -157,17 +168,48 @@ def _replica(leaf: Lookup) -> float:
 
 
 
+_PRECISION, _WEIGHT, _EXPERT = "mapping.precision", f"{_SERVING}weight_bytes", f"{_SERVING}expert_bytes"
 _EIGHT_BITS = (float(Precision.fp8), float(Precision.fp8_row), float(Precision.fp8_block))
+_SIXTEEN_BITS = (float(Precision.bf16), float(Precision.fp16))
+
+#: Bytes of a weight of 4 bits with its scales: a byte for 32 of MXFP4, two with a zero for 128 of AWQ and GPTQ.
+_FOUR_BITS, _FOUR_BITS_FROM, _FOUR_BITS_TO = WEIGHTS_ALONE["w4a16"], 0.5, 0.56
+
+#: Checkpoints whose weights are widened to 16 bits: those of experts alone (gpt-oss), or all.
+_OF_EXPERTS, _OF_WEIGHTS = ("mxfp4",), ("awq", "awq_marlin", "gptq", "gptq_marlin")
 
 
-def _formats(name: str, told: Mapping[float, str]) -> Choice:
-    return Choice("mapping.precision", {code: [(name, text)] if text else [] for code, text in told.items()})
+def _is_four_bits(held: float) -> bool:
+    return _FOUR_BITS_FROM < held < _FOUR_BITS_TO
+
+
+def _formats(name: str, told: Mapping[float, str]) -> Written:
+    """The option for what a checkpoint's weights are: multiplied as they are, or kept narrower than that."""
+    multiplied = Choice(_PRECISION, {code: [(name, text)] if text else [] for code, text in told.items()})
+
+    def write(leaf: Lookup) -> Pairs | None:
+        weight, expert = (leaf(path) or 0.0 for path in (_WEIGHT, _EXPERT))
+        if not weight and not expert:
+            return multiplied.write(leaf)
+        if leaf(_PRECISION) not in _SIXTEEN_BITS:
+            return None
+        if not weight and _is_four_bits(expert):
+            return [(name, _OF_EXPERTS[0])]
+        return [(name, _OF_WEIGHTS[0])] if _is_four_bits(weight) and expert in (0.0, weight) else None
+
+    def read(given: Mapping[str, str]) -> dict[str, float]:
+        text = given.get(name, "")
+        if text not in (*_OF_EXPERTS, *_OF_WEIGHTS):
+            return multiplied.read(given)
+        held = _EXPERT if text in _OF_EXPERTS else _WEIGHT
+        return {_PRECISION: float(Precision.bf16), held: _FOUR_BITS}
+
+    return Written((_PRECISION, _WEIGHT, _EXPERT), write, read)
 
 
 _BY_VLLM = {
     float(Precision.bf16): "", float(Precision.fp16): "", **dict.fromkeys(_EIGHT_BITS, "fp8"),
-    float(Precision.int8): "compressed-tensors", float(Precision.int4): "awq", float(Precision.nvfp4): "modelopt_fp4",
-    float(Precision.mxfp4): "mxfp4",
+    float(Precision.int8): "compressed-tensors", float(Precision.nvfp4): "modelopt_fp4",
 }  # fmt: skip
 _BY_SGLANG = _BY_VLLM | {float(Precision.int8): "w8a8_int8"}
 
@@ -178,10 +220,12 @@ VLLM = Tool(
         Number("--pipeline-parallel-size", "mapping.pp", plain=1.0),
         Number("--data-parallel-size", "mapping.dp", plain=1.0),
         Written(("mapping.experts.ep", "mapping.experts.etp"), _experts_over_ranks, _read_experts, True),
+        _messages("--all2all-backend", "deepep_high_throughput"),
         _model_length("--max-model-len"),
         Number("--max-num-batched-tokens", f"{_SERVING}chunk"),
         Number("--max-num-seqs", f"{_ENGINE}most_sequences"),
         Number("--gpu-memory-utilization", f"{_SERVING}memory_share"),
+        OffloadedWeights("--cpu-offload-gb", "mapping.spill.far_weights"),
         Switch("--enable-chunked-prefill", f"{_SERVING}mixed", opposite="--no-enable-chunked-prefill"),
         Choice(f"{_SERVING}cache_bytes", {2.0: [("--kv-cache-dtype", "auto")], 1.0: [("--kv-cache-dtype", "fp8")]}),
         Written(_DRAFTS, _config, _read_config),
@@ -277,6 +321,7 @@ SGLANG = Tool(
         Written(("mapping.tp", "mapping.dp"), _ranks, _read_ranks),
         Number("--pp-size", "mapping.pp", plain=1.0),
         Number("--ep-size", "mapping.experts.ep", plain=1.0),
+        _messages("--moe-a2a-backend", "deepep"),
         _model_length("--context-length"),
         _of_all_ranks("--chunked-prefill-size", f"{_SERVING}chunk"),
         Switch("--enable-mixed-chunk", f"{_SERVING}mixed"),
@@ -347,6 +392,43 @@ def _replicas(leaf: Lookup) -> str:
     return f"the line is one of {dp:g} replicas: start each on devices of its own, behind a router"
 
 
+_CACHE, _SPECULATION, _LAYERS = "kv_cache_config", "speculative_config", "num_nextn_predict_layers"
+_OF_THE_REST = MemoryShare("--kv_cache_free_gpu_memory_fraction", f"{_SERVING}memory_share", of_rest=True)
+
+
+def _cache(leaf: Lookup) -> Pairs | None:
+    """The format of the cache; its entry takes the place of the option for memory, and has that too."""
+    size = leaf(f"{_SERVING}cache_bytes")
+    if size in (None, 2.0):
+        return []
+    share = [f", free_gpu_memory_fraction: {value}" for _, value in _OF_THE_REST.write(leaf) or []]
+    return [(_CACHE, f"{{dtype: fp8{''.join(share)}}}")] if size == 1.0 else None
+
+
+def _read_cache(given: Mapping[str, str]) -> dict[str, float]:
+    return {f"{_SERVING}cache_bytes": 1.0} if re.search(r"\bdtype:\s*fp8\b", given.get(_CACHE, "")) else {}
+
+
+def _predicted(leaf: Lookup) -> Pairs | None:
+    """Drafts of the model's own layers; of another model TensorRT-LLM has to be told more."""
+    tokens = _drafted(leaf)
+    if not tokens:
+        return []
+    return [(_SPECULATION, f"{{decoding_type: MTP, {_LAYERS}: {number(tokens)}}}")] if _drafts_itself(leaf) else None
+
+
+def _read_predicted(given: Mapping[str, str]) -> dict[str, float]:
+    stated = re.search(rf"\b{_LAYERS}:\s*([^\s,}}]+)", given.get(_SPECULATION, ""))
+    return {_DRAFTS[0]: _whole(stated[1], _LAYERS)} if stated else {}
+
+
+def _entry_remark(given: Mapping[str, str]) -> str:
+    """That the share of memory is read as an option, not as an entry."""
+    if "free_gpu_memory_fraction" not in given.get(_CACHE, "") or _OF_THE_REST.name in given:
+        return ""
+    return f"free_gpu_memory_fraction of {_CACHE} is not read: state {_OF_THE_REST.name}"
+
+
 TENSORRT_LLM = Tool(
     "tensorrt-llm", "serving", "1.1", "https://nvidia.github.io/TensorRT-LLM/commands/trtllm-serve.html",
     (
@@ -357,7 +439,9 @@ TENSORRT_LLM = Tool(
         _model_length("--max_seq_len"),
         Number("--max_num_tokens", f"{_SERVING}chunk"),
         Number("--max_batch_size", f"{_ENGINE}most_sequences"),
-        MemoryShare("--kv_cache_free_gpu_memory_fraction", f"{_SERVING}memory_share", of_rest=True),
+        _OF_THE_REST,
+        Written((f"{_SERVING}cache_bytes",), _cache, _read_cache),
+        Written(_DRAFTS, _predicted, _read_predicted),
         Choice("mapping.precision", {float(Precision.bf16): [], float(Precision.fp16): []}),  # others: the checkpoint's
     ),
     with_entries("trtllm-serve \"$MODEL\"", "--extra_llm_api_options", "extra_llm_api_options.yml"),
@@ -369,5 +453,6 @@ TENSORRT_LLM = Tool(
             lambda leaf: _replica(leaf) * ((leaf("mapping.dp") or 1.0) if _is_apart(leaf) else 1.0),
         ),
     ),
-    entries=(_APART,),
+    entries=(_APART, _CACHE, _SPECULATION),
+    remarks=(_entry_remark,),
 )  # fmt: skip

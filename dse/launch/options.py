@@ -116,24 +116,74 @@ class Written:
     tells_plain: bool = False  #: whether plain values are told too where the tool would do something else
 
 
-#: What :class:`MemoryShare` asks a lookup for besides leaves: bytes of weights and of the engine's own memory on a
-#: device, and what the device has.
+#: What :class:`OfBytes` asks a lookup for besides leaves: bytes of weights and of the engine's own memory on a device,
+#: what the device has, and weights with those of them that are kept beyond it.
 WEIGHTS, RUNTIME, CAPACITY = "launch.weights", "launch.runtime", "launch.capacity"
+ALL_WEIGHTS = "launch.all_weights"
 
 #: Layers of a checkpoint that predict further tokens, as its file in the catalogue says.
 DRAFT_LAYERS = "launch.draft_layers"
 
 
 @dataclasses.dataclass(frozen=True)
-class MemoryShare(_OfOneLeaf):
+class OfBytes(_OfOneLeaf):
+    """An option for a leaf that takes the bytes of a design to be read."""
+
+    name: str
+    path: str
+
+    def read(self, given: Mapping[str, str]) -> dict[str, float]:
+        """Nothing, as no design is known: a number that is none is refused all the same."""
+        if self.name in given:
+            self._number(given)
+        return {}
+
+    def read_within(self, given: Mapping[str, str], leaf: Lookup) -> dict[str, float]:
+        """The same for a design; where more would be taken than there is it is all of it."""
+        return {self.path: min(self._share(self._number(given), leaf), 1.0)} if self.name in given else {}
+
+    def _number(self, given: Mapping[str, str]) -> float:
+        """The option's value."""
+        raise NotImplementedError
+
+    def _share(self, value: float, leaf: Lookup) -> float:
+        """The leaf's value."""
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True)
+class OffloadedWeights(OfBytes):
+    """An option for GiB of the weights of a device that are in the host's memory, where the leaf is their share."""
+
+    def write(self, leaf: Lookup) -> Pairs | None:  # noqa: D102
+        share = leaf(self.path)
+        if not share:
+            return []
+        if leaf("system.far.capacity") is not None:
+            return None
+        return [(self.name, number(share * (leaf(ALL_WEIGHTS) or 0.0) / _GIB))]
+
+    def _number(self, given: Mapping[str, str]) -> float:
+        value = float(given[self.name])
+        if not value >= 0.0:
+            raise ValueError(f"{self.name} {given[self.name]}, which is no size in GiB")
+        return value
+
+    def _share(self, value: float, leaf: Lookup) -> float:
+        return value * _GIB / (leaf(ALL_WEIGHTS) or 1.0)
+
+
+_GIB = 2.0**30
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryShare(OfBytes):
     """An option for a share of memory that counts other bytes than a leaf, which is the share of all that is taken.
 
     ``of_rest``: the option is a share of what weights and the engine's own memory leave free; else it is the share of
     weights and cache without the latter. Both ways need the bytes of a design.
     """
 
-    name: str
-    path: str
     of_rest: bool
 
     def write(self, leaf: Lookup) -> Pairs | None:  # noqa: D102
@@ -144,19 +194,15 @@ class MemoryShare(_OfOneLeaf):
         found = (share - taken) / size if size > 0.0 else 0.0
         return [(self.name, number(found))] if 0.0 < found <= 1.0 else None
 
-    def read(self, given: Mapping[str, str]) -> dict[str, float]:
-        """Nothing, as no design is known: a number that is none is refused all the same."""
-        if self.name in given and not 0.0 < float(given[self.name]) <= 1.0:
+    def _number(self, given: Mapping[str, str]) -> float:
+        value = float(given[self.name])
+        if not 0.0 < value <= 1.0:
             raise ValueError(f"{self.name} {given[self.name]}, which is no share")
-        return {}
+        return value
 
-    def read_within(self, given: Mapping[str, str], leaf: Lookup) -> dict[str, float]:
-        """The same for a design; where more would be taken than the device has it is all of it."""
-        if self.name not in given:
-            return {}
-        self.read(given)
+    def _share(self, value: float, leaf: Lookup) -> float:
         taken, size = self._line(leaf)
-        return {self.path: min(taken + float(given[self.name]) * size, 1.0)}
+        return taken + value * size
 
     def _line(self, leaf: Lookup) -> tuple[float, float]:
         """The share that is taken at an option of 0, and how much more at one of 1."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from dse.errors import ELSEWHERE, nearest, plain
-from dse.measured.table import WIDE
+from dse.measured.table import DEVICE, WIDE
 
 
 class Column(NamedTuple):
@@ -28,7 +28,7 @@ _STACK = "the default of the stack"
 
 READ = (
     Column(("model", "workload"), "model, a name or alias of the catalogue; any name beside a shape", "needs a shape"),
-    Column(("gpu", "accelerator"), "device, a name or alias of the catalogue, or a slice of TPUs (v5p-128)",
+    Column(DEVICE, "device, a name or alias of the catalogue, or a slice of TPUs (v5p-128)",
            f"{NEEDED}, unless system is given"),
     Column(("system",), "system of the catalogue", "that of the source, else the device with its own node and network"),
     Column(("software",), "stack of the catalogue", "that of the source, else of the system"),
@@ -92,7 +92,7 @@ SERVED = (
     Column(("n_gpus",), "number of devices", "tp pp dp"),
     Column(("tp", "pp", "dp"), "tensor-parallel size, pipeline stages, ranks that decode apart", "the rest of n_gpus"),
     Column(("ep", "etp"), "ranks that experts lie over, tensor-parallel size of one", "1; what is left of tp dp"),
-    Column(("precision",), "fp16, bf16, fp8, fp4, mxfp4, …; of mixtures 4 bits are those of the experts", "bf16"),
+    Column(("precision",), "bf16, fp8, fp4, mxfp4, w4a16, …; of mixtures 4 bits are those of the experts", "bf16"),
     Column(("metric",), "tpot, ttft, itl_median, output_throughput_total, latency_total, …, with value and unit",
            "dse predict needs none"),
 )  # fmt: skip

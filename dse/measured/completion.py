@@ -17,7 +17,7 @@ from dse.measured import calculon, pods
 from dse.measured.cells import Cells
 from dse.measured.mappings import mappings
 from dse.measured.names import Lookup, family
-from dse.measured.table import Case, Skip
+from dse.measured.table import DEVICE, Case, Skip
 from dse.measured.tuning import tuned
 from dse.types import Attention, ExpertKernels, Mapping, Software, System, Workload
 
@@ -121,7 +121,7 @@ def _expert_kernels(cells: Cells, lookup: Lookup, stack: str) -> ExpertKernels:
 #: What a row must state: the reason to skip it, and the columns of which one says it.
 _REQUIRED = (
     ("no number of devices stated", ("n_gpus", "n_devices")),
-    ("no device stated", ("gpu", "accelerator", "system")),
+    ("no device stated", (*DEVICE, "system")),
     ("no global batch stated", ("global_batch",)),
     ("no sequence length stated", ("seq_len",)),
     ("unknown shape", ("model", "workload", "layers_used", "layers", "n_layers")),
@@ -140,7 +140,7 @@ def _require(cells: Cells) -> None:
 
 def _system(cells: Cells, lookup: Lookup) -> tuple[System, str]:
     """System and slug of the stack: as named, else by the source, else the accelerator's own."""
-    device, named = cells.text("gpu", "accelerator"), cells.text("system")
+    device, named = cells.text(*DEVICE), cells.text("system")
     accelerator = lookup.resolve("accelerator", device)
     if device and not accelerator:
         raise Skip("device not in the catalogue", lookup.suggestion("accelerator", device))
@@ -155,7 +155,7 @@ def _system(cells: Cells, lookup: Lookup) -> tuple[System, str]:
 
 def _remarks(cells: Cells) -> str:
     """What tells stacks of one source apart: a row's note and device."""
-    return f"{cells.text('note')} {cells.text('gpu', 'accelerator')}"
+    return f"{cells.text('note')} {cells.text(*DEVICE)}"
 
 
 def _whole_batch(cells: Cells, workload: Workload, devices: float) -> Workload:

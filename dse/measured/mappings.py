@@ -12,7 +12,16 @@ from dse.errors import nearest
 from dse.measured.cells import Cells
 from dse.measured.table import Skip
 from dse.model.divisibility import fault, keeps
-from dse.types import ExpertMapping, Infeasible, Mapping, Precision, Recompute, SequenceParallel, Workload
+from dse.types import (
+    ExpertMapping,
+    Infeasible,
+    Mapping,
+    Precision,
+    Recompute,
+    SequenceParallel,
+    Workload,
+    weights_alone_told,
+)
 
 PRECISIONS = {
     "bf16": "bf16", "te-bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16", "half": "fp16",
@@ -95,8 +104,9 @@ def precision(cells: Cells) -> float:
         cells.complete("precision", "bf16")
         return float(Precision.bf16)
     if text not in PRECISIONS:
-        close = nearest(text, PRECISIONS)
-        raise Skip("precision unknown", f"{text}; did you mean {' or '.join(close)}?" if close else text)
+        alone, close = weights_alone_told(text), nearest(text, PRECISIONS)
+        meant = alone or (f"did you mean {' or '.join(close)}?" if close else "")
+        raise Skip("precision unknown", f"{text}; {meant}" if meant else text)
     return float(Precision[PRECISIONS[text]])
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from dse import catalog
 from dse.errors import InputError, nearest
-from dse.measured.table import Row
+from dse.measured.table import DEVICE, Row
 from dse.types import ExpertKernels, Software, System, Workload
 from dse.types.paths import build
 
@@ -105,7 +105,7 @@ def family(name: str) -> str:
 
 def accelerator_of(row: Row) -> str:
     """Slug of the accelerator that a row names, an empty text for one that the catalogue lacks."""
-    named = row.get("gpu", "accelerator")
+    named = row.get(*DEVICE)
     return _accelerator(named) if named else ""
 
 

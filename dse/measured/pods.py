@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dse.measured.cells import Cells
 from dse.measured.names import Lookup
-from dse.measured.table import Case, Skip, read_table
+from dse.measured.table import DEVICE, Case, Skip, read_table
 from dse.types import System
 
 #: A slice as Google names it: ``v5p-128``, ``TPUv5e-256``, ``v5litepod-16``.
@@ -30,7 +30,7 @@ _TOKENS = re.compile(r"tokens per step (\d+)")
 
 def is_table(path: str | Path) -> bool:
     """Whether a table is of steps of TPUs alone."""
-    devices = (row.get("gpu", "accelerator") for row in read_table(path)[1])
+    devices = (row.get(*DEVICE) for row in read_table(path)[1])
     return all("tpu" in device.lower() or _SLICE.match(device) for device in devices)
 
 
@@ -48,7 +48,7 @@ def read(case: Case, lookup: Lookup) -> Cells:
 
 def _chips(cells: Cells) -> dict[str, str]:
     """Device and chips of a slice that stands in the place of a device; names of some generations count cores."""
-    name = cells.text("gpu", "accelerator")
+    name = cells.text(*DEVICE)
     found = _SLICE.match(name)
     if not found:
         return {}
@@ -96,7 +96,7 @@ def _plain_fsdp(lookup: Lookup, cells: Cells) -> dict[str, str]:
     product takes as long as none at all; its memory is less than what is told of it.
     """
     system = lookup.resolve("system", cells.text("system"))
-    named = cells.text("gpu", "accelerator") or (system and lookup.entry("system", system).value("accelerator", system))
+    named = cells.text(*DEVICE) or (system and lookup.entry("system", system).value("accelerator", system))
     accelerator = lookup.resolve("accelerator", named)
     devices, batch = cells.count("n_gpus", "n_devices"), cells.count("global_batch")
     if not accelerator or not devices or not batch or not unswitched(lookup, accelerator):

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from dse.measured.names import Lookup
 from dse.measured.prediction import Prediction, evaluate_many
 from dse.measured.serving_rows import Served, completed, twins_of
@@ -84,13 +86,14 @@ def predict_table(path: str | Path) -> list[Prediction]:
 def predict(cases: Sequence[Case], lookup: Lookup | None = None) -> list[Prediction]:
     """One prediction a configuration, in order; nothing raises.
 
-    A measured latency below, or a rate above, what perfect kernels and an engine without cost would take is skipped.
+    A measured latency below, or a rate above, what perfect kernels and an engine without cost would take is skipped:
+    :func:`_bounds`.
     """
     lookup = lookup or Lookup()
     twins = twins_of(cases)
     found: list[Served | Skip] = [completed(case, lookup, twins) for case in cases]
     designs = [one.design for one in found if isinstance(one, Served)]
-    metrics, best = (evaluate_many(many, SERVING) for many in (designs, [perfect(d) for d in designs]))
+    metrics, best = evaluate_many(designs, SERVING), _bounds(designs)
     predictions, index = [], 0
     for case, one in zip(cases, found, strict=True):
         if isinstance(one, Skip):
@@ -136,28 +139,45 @@ def _believed(measured: Measurement, bound: dict[str, float]) -> Measurement:
     if measured.skip or metric not in METRICS or metric in _UNBOUNDED:
         return measured
     ratio = measured.value / bound[metric]
-    beats = ratio > 1.0 if metric.startswith(_RATE) else ratio < 1.0
+    beats = ratio > 1.0 if _is_rate(metric) else ratio < 1.0
     return dataclasses.replace(measured, skip=Skip("beats a perfect roofline")) if beats else measured
 
 
-#: Times its memory that a device has in a bound: what a row's engine keeps in it is not known.
-_AMPLE = 16.0
+def _is_rate(metric: str) -> bool:
+    return metric.startswith(_RATE)
 
 
-def perfect(design: Design) -> Design:
-    """The design with kernels and links at their rates, and an engine that costs nothing beside them."""
+#: Times its memory that a device has in a bound: what a row's engine keeps in it is not known, and requests that it
+#: does not hold wait, which makes the first token later and steps shorter.
+_MEMORIES = (1.0, 16.0)
+
+
+def _bounds(designs: Sequence[Design]) -> dict[str, np.ndarray]:
+    """What no figure of the designs beats: the least latency and the highest rate, whatever runs and whatever waits."""
+    sizes = [evaluate_many([perfect(design, size) for design in designs], SERVING) for size in _MEMORIES]
+    return {
+        metric: (np.maximum if _is_rate(metric) else np.minimum).reduce([found[metric] for found in sizes])
+        for metric in METRICS
+    }
+
+
+def perfect(design: Design, memory: float) -> Design:
+    """The design with kernels and links at their rates, an engine that costs nothing beside them, and more memory.
+
+    ``memory``: times its capacity.
+    """
     accelerator = design.system.accelerator
     kernels = dataclasses.replace(
         accelerator.kernels, matrix_efficiency=1.0, flash_efficiency=1.0, vector_efficiency=1.0, memory_efficiency=1.0,
         roofline_blend=0.0,
     )  # fmt: skip
-    memory = dataclasses.replace(accelerator.memory, capacity=_AMPLE * accelerator.memory.capacity)
+    larger = dataclasses.replace(accelerator.memory, capacity=memory * accelerator.memory.capacity)
     links = {
         level: dataclasses.replace(getattr(design.system, level), latency=0.0, efficiency=1.0, ramp=0.0)
         for level in ("scale_up", "scale_out")
     }
     system = dataclasses.replace(
-        design.system, accelerator=dataclasses.replace(accelerator, kernels=kernels, memory=memory), **links
+        design.system, accelerator=dataclasses.replace(accelerator, kernels=kernels, memory=larger), **links
     )
     times = [name for name, leaf in paths.leaves(Engine).items() if leaf["units"] == "s"]
     engine = Engine(**{

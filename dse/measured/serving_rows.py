@@ -15,8 +15,9 @@ from dse.errors import InputError
 from dse.measured.cells import Cells
 from dse.measured.mappings import PRECISIONS, precision
 from dse.measured.names import Lookup
-from dse.measured.table import Case, Row, Skip
+from dse.measured.table import DEVICE, Case, Row, Skip
 from dse.types import Design, ExpertMapping, Load, Mapping, Precision, Requests, Serving, Workload
+from dse.types.choices import WEIGHTS_ALONE
 from dse.types.paths import build
 
 #: What of a name is the checkpoint's, not the shape's.
@@ -134,7 +135,7 @@ def complete(row: Row, lookup: Lookup, twin: bool | None = None) -> Served:
     if row.source.startswith(_COUNTERS):
         system = dataclasses.replace(system, host_power=0.0, pue=1.0)
     requests = _requests(cells)
-    code, expert_bytes = _formats(cells, workload.experts is not None)
+    code, expert_bytes, weight_bytes = _formats(cells, workload.experts is not None)
     narrow = code in (Precision.fp8, Precision.fp8_block, Precision.fp4) or expert_bytes > 0.0
     four = expert_bytes > 0.0 or code == Precision.fp4
     stated = {"cache_bytes": 1.0 if four or (narrow and _NARROW_CACHE.search(row.get("framework"))) else 2.0}
@@ -143,7 +144,7 @@ def complete(row: Row, lookup: Lookup, twin: bool | None = None) -> Served:
     if twin is False:
         stated |= {"drafts": cells.complete("drafts", _DRAFTS), "acceptance": _ACCEPTED}
     serving = dataclasses.replace(
-        build(Serving, lookup.serving_defaults(stack)), expert_bytes=expert_bytes, **stated
+        build(Serving, lookup.serving_defaults(stack)), expert_bytes=expert_bytes, weight_bytes=weight_bytes, **stated
     )
     software, experts = lookup.software(stack), None
     if software.engine is None:
@@ -197,7 +198,9 @@ def _workload_slug(cells: Cells, lookup: Lookup) -> str:
 
 
 def _system(cells: Cells, lookup: Lookup) -> Any:
-    device, named = cells.text("gpu", "accelerator"), cells.text("system")
+    device, named = cells.text(*DEVICE), cells.text("system")
+    if not device and not named:
+        raise Skip("no device stated", f"in none of the columns {', '.join(DEVICE)}, system")
     slug = named or lookup.resolve("accelerator", device)
     if not slug:
         raise Skip("device not in the catalogue", lookup.suggestion("accelerator", device))
@@ -252,8 +255,8 @@ def _experts(cells: Cells, tp: float, dp: float) -> ExpertMapping:
     return ExpertMapping(ep=ep, etp=cells.count("etp") or tp * dp / ep)
 
 
-def _formats(cells: Cells, mixture: bool) -> tuple[float, float]:
-    """(precision, bytes of a weight of experts where these have a format of their own).
+def _formats(cells: Cells, mixture: bool) -> tuple[float, float, float]:
+    """(precision, bytes of a weight of experts, and of any weight, where these have a format of their own).
 
     Checkpoints of mixtures in 4 bits quantise their experts; of NVFP4 ones the rest is read as of 8 bits, between the
     releases that left the attention in 16 and those that did not.
@@ -262,8 +265,10 @@ def _formats(cells: Cells, mixture: bool) -> tuple[float, float]:
     four = {"fp4": 0.5625, "nvfp4": 0.5625, "mxfp4": 0.53125, "int4": 0.53125, "uint4": 0.53125}
     if text in four and (mixture or text not in PRECISIONS):
         recipe = Precision.bf16 if text == "mxfp4" or _MXFP4.search(cells.text("model")) else Precision.fp8
-        return float(recipe), four[text] if mixture else 0.0
-    return precision(cells), 0.0
+        return float(recipe), four[text] if mixture else 0.0, 0.0
+    if text in WEIGHTS_ALONE:
+        return float(Precision.bf16), 0.0, WEIGHTS_ALONE[text]
+    return precision(cells), 0.0, 0.0
 
 
 def _requests(cells: Cells) -> Requests:

@@ -14,6 +14,9 @@ from pathlib import Path
 from dse import inputs, renamed
 from dse.errors import InputError
 
+#: Columns that may name a device; the first that is not empty counts.
+DEVICE = ("gpu", "accelerator", "device", "gpu_type")
+
 MEASURED = "…_measured columns, or metric, value and unit"
 
 
@@ -93,7 +96,7 @@ _BY_DIMENSION = {
     "a time": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "min": 60.0, "h": 3600.0},
     "memory": {"gib": 2.0**30, "mib": 2.0**20, "gb": 1e9, "mb": 1e6, "b": 1.0},
     "FLOPs a second": {"tflop/s": 1e12, "pflop/s": 1e15},
-    "tokens a second": {"token/s": 1.0, "tokens/s": 1.0},
+    "tokens a second": {"token/s": 1.0, "tokens/s": 1.0, "tok/s": 1.0},
     "sequences a second": {"seq/s": 1.0, "sequences/s": 1.0},
     "a share": {"fraction": 1.0, "1": 1.0, "%": 0.01},
     "energy a token": {"j/token": 1.0},
@@ -254,18 +257,22 @@ def _measurement(
         value = float(text) * factor
     except ValueError:
         value = math.nan
-    wanted, fault = _unit(meaning.unit)[0], ""
-    if not math.isfinite(value) or value <= 0.0:
-        fault = "no usable measured value"
-    elif what != wanted:
-        fault = f"a unit that is not of {wanted}"
-    elif wanted == "a share" and value > 1.0:
-        fault = "a share above 1: write % for per cents"
-    if fault:
+    if fault := _fault(value, unit, what, _unit(meaning.unit)[0]):
         return Measurement(row, name, meaning, math.nan, Skip(fault, f"{text!r} {unit}".rstrip()))
     return Measurement(row, name, meaning, value)
 
 
+def _fault(value: float, unit: str, what: str, wanted: str) -> str:
+    """Why a figure in a unit that measures ``what`` is none of what is ``wanted``; empty where it is one."""
+    if not what:
+        return f"a unit that is not known: {unit}; of {wanted} are {', '.join(_BY_DIMENSION[wanted])}"
+    if what != wanted:
+        return f"a unit that is not of {wanted}: {unit}"
+    if not math.isfinite(value) or value <= 0.0:
+        return "no usable measured value"
+    return "a share above 1: write % for per cents" if wanted == "a share" and value > 1.0 else ""
+
+
 def _unit(unit: str) -> tuple[str, float]:
-    """What a unit measures, that of a device as that of all, and its size in SI; NaN for one that is not known."""
+    """What a unit measures, that of a device as that of all, and its size in SI; "" and NaN for one that is unknown."""
     return _UNITS.get(re.sub(r"/(gpu|chip|device)$", "", unit.lower()), ("", math.nan))

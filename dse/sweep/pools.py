@@ -14,6 +14,7 @@ The first token of a pair comes with the transfer: what the pool of prompts must
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,7 @@ import numpy as np
 from dse import catalog, toml
 from dse.designs import leaf
 from dse.errors import InputError, unknown_name
+from dse.spec.axes import Axis
 from dse.spec.expression import Expression
 from dse.spec.sweep import SweepSpec, from_document, text_of
 from dse.sweep.grid import compose
@@ -149,10 +151,12 @@ def from_text(text: str, file: str = "pools.toml") -> PoolsSpec:
     for name in ("prefill", "decode"):
         if own[name] is None:
             raise InputError(file, f"no section [{name}]", "[prefill] and [decode]", f"add [{name}.axes]")
-    specs = {
-        name: from_document(_laid_over(document, overlay, name, f"{file}: {name}"), text, file)
-        for name, overlay in own.items() if overlay is not None
-    }  # fmt: skip
+    specs = {}
+    for name, overlay in own.items():
+        if overlay is not None:
+            with _of_pool(name, file):
+                specs[name] = from_document(_laid_over(document, overlay, name, f"{file}: {name}"), text, file)
+            _check_one_model(specs[name], specs["prefill"], f"{file}: {name}")
     return PoolsSpec(str(document.get("title", Path(file).stem)), specs, prices, transfer)
 
 
@@ -162,7 +166,10 @@ def match(path: str | Path) -> Matched:
     Raises InputError for bad input, before anything is computed.
     """
     asked = from_text(text_of(path), str(path))
-    grids = {name: compose.build(spec) for name, spec in asked.specs.items()}
+    grids = {}
+    for name, spec in asked.specs.items():
+        with _of_pool(name, str(path)):
+            grids[name] = compose.build(spec)
     results = {name: execute(grid, output=False, keep="feasible")[0] for name, grid in grids.items()}
     found = {
         name: list(_candidates(
@@ -174,6 +181,43 @@ def match(path: str | Path) -> Matched:
     limits = _Limits.of(grids["prefill"], results["prefill"]) if asked.transfer else None
     pools = _best_by_accelerator(_pairs(found["prefill"], found["decode"], asked.transfer, limits))
     return Matched(asked.title, together, pools)
+
+
+@contextlib.contextmanager
+def _of_pool(name: str, file: str) -> Iterator[None]:
+    """Errors in the sweep of a pool, which say that it is this one's."""
+    try:
+        yield
+    except InputError as error:
+        within = error.where.removeprefix(f"{file}: ")
+        named = within if within.startswith(name) or within == error.where else f"{name}.{within}"
+        raise InputError(f"{file}: {named}", error.got, error.allowed, error.fix) from None
+
+
+def _check_one_model(spec: SweepSpec, prefill: SweepSpec, where: str) -> None:
+    """That all pools have the model of the pool of prompts, and that there is one."""
+    swept = next((axis.name for axis in spec.axes if _is_of_model(axis.key) and _varies(axis)), None)
+    if swept is not None:
+        raise InputError(
+            f"{where}.axes.{swept}", "an axis of the model", "one model for all pools", "fix it under [workload]"
+        )
+    models = [_model(one) for one in (spec, prefill)]
+    if models[0] != models[1]:
+        got, wanted = (", ".join(f"{name} = {value}" for name, value in one.items()) for one in models)
+        raise InputError(
+            f"{where}.workload", got, f"the model of the pool of prompts: {wanted}", "fix one model under [workload]"
+        )
+
+
+def _model(spec: SweepSpec) -> dict[str, Any]:
+    """What a specification says of its model, by name."""
+    given = (*spec.names.values(), *spec.fixed.values(), *spec.axes)
+    return {axis.key: axis.labels[0] for axis in sorted(given, key=lambda axis: axis.key) if _is_of_model(axis.key)}
+
+
+def _is_of_model(key: str) -> bool:
+    """Whether a leaf, or the catalogue's name of a workload, tells of the model, and not of what is asked of it."""
+    return key == "workload" or (key.startswith("workload.") and not key.startswith("workload.requests."))
 
 
 def _pairs(prefill: list[Candidate], decode: list[Candidate], transfer: float, limits: _Limits | None) -> list[Match]:
@@ -246,8 +290,13 @@ class _Limits:
 
 def _swept(spec: SweepSpec) -> tuple[str, ...]:
     """Names of the axes that tell designs of a pool apart, as its results have them."""
-    names = (variable_name(axis) for axis in spec.axes if axis.rule or len(axis.labels) > 1)
+    names = (variable_name(axis) for axis in spec.axes if _varies(axis))
     return tuple(name for name in names if name not in _TOLD_ELSEWHERE)
+
+
+def _varies(axis: Axis) -> bool:
+    """Whether an axis has several values."""
+    return bool(axis.rule) or len(axis.labels) > 1
 
 
 def _settings(table: Any, where: str) -> tuple[dict[str, float], float]:

@@ -25,6 +25,7 @@ from dse.types.choices import (
     SequenceParallel,
     Topology,
     choice_name,
+    weights_alone_told,
 )
 from dse.types.design import Design
 from dse.types.fields import (
@@ -158,4 +159,5 @@ __all__ = [
     "field_metadata",
     "metadata",
     "record",
+    "weights_alone_told",
 ]

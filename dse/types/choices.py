@@ -35,6 +35,22 @@ class Precision(IntEnum):
     mxfp4 = 12
 
 
+#: Formats of weights alone, which are no recipes: widened to 16 bits as they are read. Bytes of a weight with scales.
+WEIGHTS_ALONE = {"w4a16": 0.53125, "w8a16": 1.0}
+
+
+def weights_alone_told(name: str) -> str:
+    """How a design has a format of weights alone, by a name of one; empty for any other name.
+
+    >>> weights_alone_told("W4A16")
+    'weights that are merely kept so are precision=bf16 with weight_bytes=0.53 B, in a design that serves'
+    """
+    held = WEIGHTS_ALONE.get(name.lower())
+    if held is None:
+        return ""
+    return f"weights that are merely kept so are precision=bf16 with weight_bytes={held:.2g} B, in a design that serves"
+
+
 class Recompute(IntEnum):
     """What the backward pass computes again (Korthikanti et al. 2022, section 5; torchtitan)."""
 

@@ -146,3 +146,42 @@ def test_a_leaf_has_one_value_whatever_it_is_called(tmp_path):
     assert told["settings"]["tp"] == 4 and "size 8" in told["line"]
     assert CliRunner().invoke(app, [*asked, "--set", "tp=many"]).exit_code == 2
     assert CliRunner().invoke(app, [*asked, "--set", "nonsense=1"]).exit_code == 2
+
+
+def test_options_that_are_not_read_are_listed(tmp_path):
+    """Those that say nothing of a design, those that dse does not model, and values of which it knows nothing."""
+    text = "vllm serve m -tp 8 --enable-dbo --all2all-backend deepep_low_latency --kv-cache-dtype fp8_e5m2 --port 80"
+    found = read_arguments("vllm", text)
+    assert found.settings == {"tp": 8.0}
+    assert set(found.unread) == {"--enable-dbo", "--all2all-backend", "--kv-cache-dtype", "--port"}
+    two = read_arguments("sglang", "python3 -m sglang.launch_server --tp 8 --ep 8 --enable-two-batch-overlap")
+    assert two.unread == ("--enable-two-batch-overlap",)
+    assert read_arguments("megatron-lm", "--tensor-model-parallel-size 8 --lr 1e-4").unread == ("--lr",)
+    file = tmp_path / "arguments.txt"
+    file.write_text(text)
+    asked = ["launch", "-w", "llama-3-70b", "-s", "h100", "--for", "vllm", "--arguments", str(file)]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 0 and "not read: --enable-dbo, --all2all-backend, --kv-cache-dtype, --port" in done.stderr
+    assert json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)["not_read"] == list(found.unread)
+    file.write_text("vllm serve m -tp 8")
+    assert "not read" not in CliRunner().invoke(app, asked).stderr
+
+
+@pytest.mark.parametrize(
+    ("tool", "text", "wanted"),
+    [
+        ("vllm", "--enable-expert-parallel -dp 16 --all2all-backend deepep_high_throughput", {"all_to_all": 2}),
+        ("sglang", "--ep 16 --moe-a2a-backend deepep", {"all_to_all": 2}),
+        ("tensorrt-llm", "enable_attention_dp: true\nspeculative_config:\n  decoding_type: MTP\n"
+         "  num_nextn_predict_layers: 3\nkv_cache_config:\n  enable_block_reuse: false\n  dtype: fp8\nEOF\n"
+         "trtllm-serve m --tp_size 8", {"drafts": 3, "cache_bytes": 1, "dp": 8, "tp": 1}),
+    ],
+)  # fmt: skip
+def test_messages_drafts_and_caches_of_engines(tool, text, wanted):
+    found = read_arguments(tool, text)
+    assert {name: found.settings[name] for name in wanted} == wanted and not found.unread
+
+
+def test_a_share_of_memory_among_the_entries_of_a_file_is_told():
+    entries = "kv_cache_config:\n  free_gpu_memory_fraction: 0.8\n  dtype: auto\nEOF\ntrtllm-serve m --tp_size 8"
+    assert "state --kv_cache_free_gpu_memory_fraction" in read_arguments("tensorrt-llm", entries).notes[0]

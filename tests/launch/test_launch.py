@@ -287,3 +287,102 @@ def test_the_command_reads_and_writes(tmp_path):
     bad = CliRunner().invoke(app, asked)
     assert bad.exit_code == 2 and "numbers for tp" in bad.output
     assert CliRunner().invoke(app, [*asked[:-1], str(tmp_path / "none")]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("-w llama-3-70b -s h100 --for vllm --set tp=3", "tp=3, heads=64"),
+        ("-w llama-3-70b -s h100 --for sglang --set tp=1", "weights 141.1 GB of 85.9 GB"),
+        ("-w gpt-oss-120b -s h100 --for vllm --set precision=mxfp4", "expert_bytes=0.53 B"),
+        ("-w llama-3-8b -s h100 --for megatron-lm --set tp=3 --set global_batch=3", "tp=3, heads=32"),
+    ],
+)
+def test_a_line_that_cannot_start_is_told_so(asked, told):
+    """By the reasons of dse evaluate, and its exit status; the line is there all the same."""
+    done = CliRunner().invoke(app, ["launch", *asked.split()])
+    assert done.exit_code == 1 and "cannot run\n" in done.stderr and told in done.stderr
+    assert done.stdout and "cannot run" not in done.stdout
+    document = CliRunner().invoke(app, ["launch", *asked.split(), "--json"])
+    found = json.loads(document.stdout)
+    assert document.exit_code == 1 and not found["feasible"]
+    assert any(told in reason["numbers"] for reason in found["reasons"])
+
+
+def test_a_line_that_starts_is_told_no_reason():
+    asked = "-w llama-3-70b -s h100 --for vllm --set tp=4"
+    done = CliRunner().invoke(app, ["launch", *asked.split(), "--json"])
+    found = json.loads(done.stdout)
+    assert done.exit_code == 0 and found["feasible"] and found["reasons"] == []
+
+
+@pytest.mark.parametrize("tool", ["vllm", "sglang"])
+@pytest.mark.parametrize(
+    ("text", "held"), [("mxfp4", {"expert_bytes": 0.53125}), ("awq", {"weight_bytes": 0.53125})]
+)
+def test_weights_that_are_kept_in_four_bits_are_multiplied_in_sixteen(tool, text, held):
+    """As gpt-oss keeps its experts (MXFP4), and AWQ all weights: read as such a design, and written from one."""
+    line = engine_line(tool, "gpt-oss-120b", **held)[1]
+    assert ("--quantization", text) in line.options and not {*line.unsaid} & {"mapping.serving.expert_bytes"}
+    assert read(tool, line.text) | held == read(tool, line.text)
+    assert read(tool, f"--quantization {text}") == held | {"precision": float(Precision.bf16)}
+    multiplied = engine_line(tool, "gpt-oss-120b", "b200", precision="mxfp4")[1]
+    assert multiplied.unsaid["mapping.precision"] == Precision.mxfp4 and "--quantization" not in multiplied.text
+    both = engine_line(tool, "gpt-oss-120b", precision="fp8", **held)[1]
+    assert {f"mapping.serving.{name}" for name in held} <= both.unsaid.keys() and "--quantization" not in both.text
+
+
+def test_what_a_line_states_is_told_by_name_and_unit(tmp_path):
+    """And runs: the checkpoint of gpt-oss on a device without matrix units of four bits."""
+    file = tmp_path / "arguments.txt"
+    file.write_text("vllm serve openai/gpt-oss-120b --quantization mxfp4")
+    asked = ["launch", "-w", "gpt-oss-120b", "-s", "h100", "--for", "vllm", "--arguments", str(file)]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 0, done.output
+    assert "stated: --set precision=bf16 --set expert_bytes=0.53125B" in done.stderr
+    assert "no option" not in done.stderr and "no unit" not in done.stderr
+
+
+def test_a_step_that_is_cut_is_told():
+    """By the values that its record has by itself too: without the record no step is cut."""
+    line = engine_line("vllm", stack="vllm", tp=4, nano_batches=2, step_overlap=0.5)[1]
+    uncut = engine_line("vllm", stack="vllm", tp=4)[1].unsaid
+    assert line.unsaid == uncut | {"mapping.nano.nano_batches": 2.0, "mapping.nano.step_overlap": 0.5}
+    assert not any(path.startswith("mapping.nano") for path in uncut)
+
+
+def test_weights_in_the_memory_of_the_host_are_gib_of_a_device():
+    design, line = engine_line("vllm", tp=2, far_weights=0.25)
+    whole = float(dse.serve(engine_line("vllm", tp=2)[0]).peak_memory_weights)
+    assert float(dict(line.options)["--cpu-offload-gb"]) == pytest.approx(0.25 * whole / 2**30, rel=1e-5)
+    assert read("vllm", line.text, design)["far_weights"] == pytest.approx(0.25, rel=1e-5)
+    assert "far_weights" not in read("vllm", line.text) and read_arguments("vllm", line.text).open
+    assert read("vllm", "-tp 2 --cpu-offload-gb 4000", design)["far_weights"] == 1.0
+    with pytest.raises(InputError, match="no size in GiB"):
+        read("vllm", "-tp 2 --cpu-offload-gb -1")
+    elsewhere = engine_line("vllm", tp=2, far_weights=0.25, **{"far.capacity": "64 GB", "far.bandwidth": "50 GB/s"})[1]
+    assert elsewhere.unsaid["mapping.spill.far_weights"] == 0.25 and "--cpu-offload" not in elsewhere.text
+
+
+@pytest.mark.parametrize(("tool", "option"), [("vllm", "--all2all-backend"), ("sglang", "--moe-a2a-backend")])
+def test_messages_that_nodes_forward_are_those_of_a_library(tool, option):
+    line = engine_line(tool, "deepseek-v3", "h200", dp=16, ep=16, precision="fp8", all_to_all="by-node")[1]
+    assert option in dict(line.options) and read(tool, line.text)["all_to_all"] == 2.0
+    by_rank = engine_line(tool, "deepseek-v3", "h200", dp=16, ep=16, precision="fp8", all_to_all="by-rank")[1]
+    assert by_rank.unsaid["mapping.experts.all_to_all"] == 1.0
+
+
+def test_tensorrt_llm_has_its_cache_and_drafts_in_its_file():
+    """The entry of the cache takes the place of the option for memory: it states the same share."""
+    design, line = engine_line(
+        "tensorrt-llm", "deepseek-v3", "h200", ("deepseek-v3", "tensorrt-llm"), dp=8, ep=8, precision="fp8",
+        cache_bytes=1, drafts=3,
+    )  # fmt: skip
+    assert "speculative_config: {decoding_type: MTP, num_nextn_predict_layers: 3}" in line.text
+    share = dict(line.options)["--kv_cache_free_gpu_memory_fraction"]
+    assert f"kv_cache_config: {{dtype: fp8, free_gpu_memory_fraction: {share}}}" in line.text
+    stated = read("tensorrt-llm", line.text, design)
+    assert stated["cache_bytes"] == 1.0 and stated["drafts"] == 3.0
+    assert not read_arguments("tensorrt-llm", line.text, design).notes
+    drafted_elsewhere = engine_line("tensorrt-llm", tp=8, drafts=3)[1]
+    assert drafted_elsewhere.unsaid["mapping.serving.drafts"] == 3.0

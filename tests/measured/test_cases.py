@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import dse
 from docs.make.accuracy.page import write_page
 from dse.errors import InputError
 from dse.measured import Row, evaluate_many, mappings, predict_cases, read_cases
@@ -362,12 +363,14 @@ def test_every_column_that_is_read_is_documented(table, monkeypatch):
         ({"metric": "layer_forward_time", "unit": "ms"}, "layer_forward_time", "layer times are not a metric"),
         ({"metric": "smell"}, "smell", "unknown metric"),
         ({"value": "n/a"}, "step_time", "no usable measured value"),
-        ({"unit": "parsec"}, "step_time", "no usable measured value"),
-        ({"unit": "W"}, "step_time", "a unit that is not of a time"),
-        ({"metric": "mfu", "value": "45", "unit": "s"}, "mfu", "a unit that is not of a share"),
+        ({"unit": "parsec"}, "step_time", "a unit that is not known: parsec; of a time are s, ms, us, min, h"),
+        ({"unit": "W"}, "step_time", "a unit that is not of a time: W"),
+        ({"metric": "mfu", "value": "45", "unit": "s"}, "mfu", "a unit that is not of a share: s"),
         ({"metric": "mfu", "value": "45", "unit": ""}, "mfu", "a share above 1: write % for per cents"),
         ({"metric": "tokens_per_s", "value": "45", "unit": "seq/s"}, "tokens_per_second",
-         "a unit that is not of tokens a second"),
+         "a unit that is not of tokens a second: seq/s"),
+        ({"metric": "tokens_per_s", "value": "45", "unit": "1/s"}, "tokens_per_second",
+         "a unit that is not known: 1/s; of tokens a second are token/s, tokens/s, tok/s"),
         ({"metric": ""}, "none", "nothing measured"),
     ],
 )
@@ -492,3 +495,11 @@ def test_the_accuracy_page_tells_errors_skips_and_how_to_read_them(table, tmp_pa
     skipped = "device not in the catalogue"
     expected = ("# Accuracy", "dse validate", "table 5: step time", skipped, "## How to read this")
     assert not [text for text in expected if text not in page]
+
+
+def test_a_format_of_weights_alone_is_told_how_a_design_has_it(table):
+    """It is no recipe of products: neither of a training step nor of a design."""
+    (found,) = predict_cases(read_cases(table(STATED | {"precision": "W4A16"})))
+    assert found.skip.reason == "precision unknown" and "weight_bytes=0.53 B" in found.skip.detail
+    with pytest.raises(InputError, match=r"precision=bf16 with weight_bytes=0\.53 B"):
+        dse.design("llama-3-70b", "h100", "vllm", tp=4, concurrency=8, precision="w4a16")

@@ -58,8 +58,19 @@ def test_formats():
     assert (mixture.precision, mixture.serving.expert_bytes) == (Precision.bf16, 0.53125)
     dense = completed(**INFERENCEX | dict(precision="fp4", gpu="B200-180GB")).design.mapping
     assert (dense.precision, dense.serving.expert_bytes, dense.serving.cache_bytes) == (Precision.fp4, 0.0, 1.0)
+    kept = completed(**INFERENCEX | dict(precision="W4A16")).design.mapping
+    assert (kept.precision, kept.serving.weight_bytes, kept.serving.cache_bytes) == (Precision.bf16, 0.53125, 2.0)
     wide, narrow = (completed(**INFERENCEX | dict(framework=name)).design.mapping for name in ("vllm", "trtllm"))
     assert (wide.serving.cache_bytes, narrow.serving.cache_bytes) == (2.0, 1.0)
+
+
+@pytest.mark.parametrize("column", ["accelerator", "device", "gpu_type"])
+def test_a_device_has_several_names_of_its_column(column):
+    own = {name: text for name, text in INFERENCEX.items() if name != "gpu"}
+    other = completed(**own, **{column: INFERENCEX["gpu"]}).design.system
+    assert other == completed(**INFERENCEX).design.system
+    with pytest.raises(Skip, match="gpu, accelerator, device, gpu_type"):
+        completed(**own, chip=INFERENCEX["gpu"])
 
 
 def test_models_with_a_state_are_predicted_and_not_fitted(tmp_path):
@@ -91,6 +102,7 @@ def test_running_batch_and_prompts_of_ml_energy():
     [
         (dict(model="Frobnicator-7B"), "unknown shape"),
         (dict(gpu="Frobnicator"), "device not in the catalogue"),
+        (dict(gpu=""), "no device stated"),
         (dict(isl=""), "no length of prompts stated"),
         (dict(batch=""), "no concurrency stated"),
         (dict(framework="frobserve"), "framework not in the catalogue"),
@@ -136,6 +148,27 @@ def test_deepseek_r1_drafts_tokens_where_its_figures_are_not_those_of_v3(tmp_pat
     with (tmp_path / "out.csv").open() as file:
         written = next(csv.DictReader(file))
     assert float(written["pred_time_per_output_token"]) == pytest.approx(compared[0].predicted, rel=1e-5)
+
+
+def test_a_token_of_requests_that_queue_is_no_faster_than_a_roofline():
+    """However many wait: what the engine predicts of them is compared, and what nothing could do is not."""
+    row = dict(
+        model="llama-3-70b", gpu="h100", n_gpus="8", tp="8", isl="2048", osl="1024", precision="bf16",
+        framework="vllm 0.11", metric="tpot", unit="ms",
+    )  # fmt: skip
+    meaning = serving.MEANINGS["tpot"]
+
+    def asked(concurrency, milliseconds):
+        one = Row("t.csv", 2, "t", row | dict(concurrency=concurrency, value=str(milliseconds)))
+        return Case((one,), (Measurement(one, "tpot", meaning, 1e-3 * milliseconds),))
+
+    queued = ("512", "1024", "5000")
+    found = serving.predict([asked(c, 95.0) for c in queued] + [asked(c, 5.0) for c in queued], LOOKUP)
+    skips = [one.case.measurements[0].skip for one in found]
+    assert skips[:3] == [None] * 3 and [skip.reason for skip in skips[3:]] == ["beats a perfect roofline"] * 3
+    tokens = [one.metrics["time_per_output_token"] for one in found[:3]]
+    own = serving.predict([asked(c, 1e3 * token) for c, token in zip(queued, tokens, strict=True)], LOOKUP)
+    assert [one.case.measurements[0].skip for one in own] == [None] * 3
 
 
 def test_an_engine_is_found_again():

@@ -58,11 +58,26 @@ def test_sections_of_pools():
         ('"25 GB/s"', "25", "a string with a unit"),
         ('"3.6 USD/h"', '"0 USD/h"', "h100: got '0 USD/h'; allowed more than 0"),
         ('"3.6 USD/h"', '"-1 USD/h"', "h100: got '-1 USD/h'"),
+        ("[decode.axes]", '[decode.workload]\nname = "llama-3-70b"\n[decode.axes]',
+         "decode.workload: got workload = llama-3-70b; allowed the model of the pool of prompts: .*llama-3-8b"),
+        ("[decode.axes]", "[decode.workload]\nn_layers = 16\n[decode.axes]", "decode.workload: got .*n_layers = 16"),
+        ("[decode.axes]", "[decode.axes]\nn_layers = [16, 32]", "decode.axes.n_layers: got an axis of the model"),
+        ("[decode.axes]", "[decode.axes]\nnonsense = [1]", "pools.toml: decode.axes"),
     ],
-)
+)  # fmt: skip
 def test_bad_specifications_are_told(old, new, told):
     with pytest.raises(InputError, match=told):
         pools.from_text(TEXT.replace(old, new))
+
+
+@pytest.mark.parametrize("name", ["prefill", "decode"])
+def test_a_pool_without_a_mapping_is_named(tmp_path, name):
+    file = tmp_path / "pools.toml"
+    four_of_eight = f"[{name}.system]\nn_devices = 8\n[{name}.axes]\ntp = [2]\ndp = [2]"
+    file.write_text(TEXT.replace(f"[{name}.axes]", four_of_eight))
+    with pytest.raises(InputError, match="no valid mapping") as refused:
+        pools.match(file)
+    assert refused.value.where == f"{file}: {name}.axes"
 
 
 def test_a_sweep_tells_that_pools_have_their_own_command():

@@ -472,6 +472,48 @@ def test_pools_serve_as_the_slower_of_them():
     assert 1.2 < float(found.million_tokens_cost * tokens_an_hour) / 1e6 / 8.0 < 2.2  # USD of an hour of an H100
 
 
+def test_pools_that_cannot_serve_are_told():
+    """By the bits of each: heads that tp does not divide, weights or prompts that no memory holds, late tokens."""
+    stated = dict(workload="llama-3-70b", system="h100", any_option=True, prompt_tokens=1500, output_tokens=150)
+
+    def pool(**more):
+        return dse.design(**{**stated, "tp": 8, "precision": "fp8", "concurrency": 4, **more})
+
+    def reasons(prefill, decode):
+        found = dse.serve_pools(prefill, decode)
+        own = int(found.prefill_infeasible_reason), int(found.decode_infeasible_reason)
+        assert bool(found.feasible) == (own == (0, 0)) and int(found.infeasible_reason) == own[0] | own[1]
+        return tuple(map(Infeasible, own))
+
+    none = Infeasible(0)
+    assert reasons(pool(), pool(concurrency=65536)) == (none, none)
+    assert reasons(pool(tp=1, precision="bf16"), pool()) == (Infeasible.memory, none)
+    assert reasons(pool(concurrency=65536), pool()) == (Infeasible.memory, none)
+    assert Infeasible.heads_not_divisible in reasons(pool(), pool(tp=3))[1]
+    assert reasons(pool(first_token_limit=0.001), pool(token_limit=0.001)) == (Infeasible.latency,) * 2
+    assert reasons(pool(first_token_limit=5.0), pool(token_limit=1.0, concurrency=9000)) == (none, none)
+    with pytest.raises(dse.InputError, match="give both pools one workload"):
+        dse.serve_pools(pool(), pool(workload="llama-3-8b"))
+
+
+def test_requests_that_a_pool_does_not_hold_wait():
+    """By Little's law: all that are in flight are answered at the rate of the pool."""
+    stated = dict(workload="llama-3-70b", system="h100", any_option=True, prompt_tokens=1500, output_tokens=150)
+    prefill = dse.design(**stated, tp=8, precision="fp8", concurrency=4)
+    found = {
+        many: dse.serve_pools(prefill, dse.design(**stated, tp=8, precision="fp8", concurrency=many))
+        for many in (64, 4096, 65536)
+    }  # fmt: skip
+    assert found[64].waiting_time == 0.0
+    rate = found[65536].requests_per_second / found[65536].decode_load
+    assert (65536 - 4096) / float(rate) == pytest.approx(
+        float(found[65536].waiting_time - found[4096].waiting_time), rel=1e-3
+    )
+    for one in found.values():
+        whole = one.time_to_first_token + one.waiting_time + 149.0 * one.time_per_output_token
+        assert float(one.request_latency) == pytest.approx(float(whole), rel=1e-5)
+
+
 def test_what_bounds_a_token_adds_up():
     """Decoding few waits for memory and links, prompts for compute; of both kinds of steps and of the token."""
     for workload, mapping in (("llama-3-70b", dict(tp=8)), ("deepseek-v3", dict(tp=8, ep=8))):
