@@ -207,7 +207,8 @@ class MemoryShare(OfBytes):
     def _line(self, leaf: Lookup) -> tuple[float, float]:
         """The share that is taken at an option of 0, and how much more at one of 1."""
         weights, runtime = ((leaf(name) or 0.0) / (leaf(CAPACITY) or 1.0) for name in (WEIGHTS, RUNTIME))
-        return (weights + runtime, 1.0 - weights - runtime) if self.of_rest else (runtime, 1.0)
+        taken = weights + runtime
+        return (taken, 1.0 - taken) if self.of_rest else (runtime, 1.0)  # all of the rest is exactly 1
 
 
 class Tool(NamedTuple):
