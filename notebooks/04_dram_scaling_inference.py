@@ -56,8 +56,8 @@ assert big["hbm2-2-4"] / big["hbm3e-8-0"] > 1.9 and 1.35 < big["hbm3e-8-0"] / bi
 
 # %% [markdown]
 # From GDDR6 to HBM3E the latency of 13B falls to a quarter; from there to HBM6 by a seventh, that of 70B by
-# three tenths: the larger the model, the longer memory pays. From HBM4 on the power that the budget leaves memory limits
-# what of its bandwidth can be used.
+# three tenths: the larger the model, the longer memory pays. From HBM4 on the power that the budget leaves memory
+# limits what of its bandwidth can be used.
 #
 # ## What a token waits for
 #
