@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from dse.model.serving.batch import Batch
 from dse.model.serving.memory import far_tier, weight_bytes
 from dse.model.serving.work import Stage, StepWork, dense_layers, step_bytes, step_work
 from dse.model.work.parameters import norms_of_block
-from dse.types import Design, Engine, Message, MessageKind, Operator, OperatorKind, Scalar, Serving
+from dse.types import Design, Engine, Mapping, Message, MessageKind, Operator, OperatorKind, Scalar, Serving
 
 
 class StepTime(NamedTuple):
@@ -120,9 +121,9 @@ def overlapped_step(
 ) -> StepTime:
     """The step with operators beside each other where the mapping has them so, else as it is ``alone``.
 
-    ``T = S - o max(S - max(compute, memory, network), 0)`` for the sum ``S`` of operators and messages after each
-    other; of ``n`` parts of the batch each reads the weights. Parts of the step shrink alike. Operators of one part
-    depend on each other: it takes two to overlap (Zhu et al. 2024).
+    ``T = S + R - o max(S + R - max(compute, memory + R, network), 0)`` for the sum ``S`` of operators and messages
+    after each other and the time ``R`` in which the parts of a batch read the weights again: each reads them. Parts of
+    the step change alike. Operators of one part depend on each other: it takes two to overlap (Zhu et al. 2024).
     """
     nano = stage.design.mapping.nano
     if nano is None:
@@ -134,12 +135,37 @@ def overlapped_step(
         times = often * operator.present
         flops, size = roofline_terms(operator.kind, operator.forward, rates)
         compute, moved = compute + times * flops, moved + times * size
-    again = moving_time(read_again(stage, serving), rates)
-    busiest = jnp.maximum(engine.kernel_slowdown * jnp.maximum(compute, moved + again), alone.communication)
-    whole = alone.matrix + alone.attention + alone.communication
+    again, slowdown = moving_time(read_again(stage, serving), rates), engine.kernel_slowdown
+    busiest = jnp.maximum(slowdown * jnp.maximum(compute, moved + again), alone.communication)
+    whole = jnp.maximum(alone.matrix + alone.attention + alone.communication, 1e-12)
     overlap = jnp.where(nano.nano_batches > 1.0, nano.step_overlap, 0.0)
-    left = 1.0 - overlap * jnp.maximum(1.0 - busiest / jnp.maximum(whole, 1e-12), 0.0)
+    after = whole + slowdown * again
+    left = (after - overlap * jnp.maximum(after - busiest, 0.0)) / whole
     return StepTime(left * alone.matrix, left * alone.attention, left * alone.communication, alone.host)
+
+
+def cut_where_it_pays(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> Stage:
+    """The stage with its batch in as many parts as the mapping has, or whole where parts take no less time.
+
+    An engine that finds nothing to gain reads the weights once. It decides at the clock that the stage comes with.
+    """
+    nano = stage.design.mapping.nano
+    if nano is None:
+        return stage
+    whole = _in_parts(stage, 1.0)
+    cut, alone = (engine_step(one, ranks, serving, engine, batch).total for one in (stage, whole))
+    return _in_parts(stage, jnp.where(cut < alone, nano.nano_batches, 1.0))
+
+
+def _in_parts(stage: Stage, parts: Scalar) -> Stage:
+    mapping = stage.design.mapping
+    nano = dataclasses.replace(mapping.nano, nano_batches=parts)
+    return with_mapping(stage, dataclasses.replace(mapping, nano=nano))
+
+
+def with_mapping(stage: Stage, mapping: Mapping) -> Stage:
+    """The stage of a mapping that cuts its batches otherwise."""
+    return stage._replace(design=dataclasses.replace(stage.design, mapping=mapping))
 
 
 def of_narrow_formats(rates: Rates, engine: Engine) -> Rates:

@@ -89,11 +89,35 @@ def test_uneven_experts_cost_time_and_hardly_energy():
     assert uneven[0] > 1.01 * even[0] and uneven[1] == pytest.approx(even[1], rel=0.02)
 
 
+def _cut(parts, *names, **settings):
+    """Metrics of steps in so many parts."""
+    return found(*names, **({"precision": "fp8", "step_overlap": 1.0} | settings), nano_batches=parts)
+
+
 def test_parts_of_a_batch_pay_for_the_weights_that_each_reads():
-    whole, parts = (
-        found("energy_per_output_token_decode", concurrency=8, nano_batches=n, step_overlap=1.0)[0] for n in (1, 2)
-    )
-    assert 1.5 * whole < parts < 2.5 * whole  # a few sequences: memory alone
+    """Each part more costs a reading more in energy, and in time once memory is the busiest."""
+    names = "energy_per_output_token_decode", "time_per_output_token"
+    load = dict(load="static", concurrency=512, prompt_tokens=1024)
+    whole, *parts = (_cut(n, *names, **load) for n in (1, 2, 3))
+    assert whole[0] < parts[0][0] and parts[0][1] < whole[1]
+    assert parts[1][0] - parts[0][0] == pytest.approx(parts[0][0] - whole[0], rel=1e-3)
+    assert parts[1][1] > parts[0][1]
+
+
+@pytest.mark.parametrize("count", [1, 8, 512])
+def test_a_batch_is_cut_where_that_pays_alone(count):
+    """No time is lost to parts, and no energy to those that there are not; no device draws more than its limit."""
+    names = "time_per_output_token", "energy_per_output_token"
+    drawn = "device_power", "decode_power", "prefill_power"
+    whole = found(*names, precision="fp8", concurrency=count, prompt_tokens=2048)
+    for parts, overlap, limit in itertools.product((1, 2, 8, 64, 1000), (0.0, 0.5, 1.0), (400.0, 700.0)):
+        settings = dict(step_overlap=overlap, concurrency=count, prompt_tokens=2048, **{"power.limit": limit})
+        time, energy, *watts = _cut(parts, *names, *drawn, **settings)
+        assert max(watts) <= 1.001 * limit  # within what the solve of the clock leaves
+        if limit == 700.0:
+            assert time <= whole[0] * (1.0 + 1e-5)
+        if limit == 700.0 and (overlap == 0.0 or parts in (1, 1000)):
+            assert (time, energy) == pytest.approx(whole, rel=1e-5)
 
 
 def test_experts_that_are_split_over_replicas_gather_their_tokens():
