@@ -12,6 +12,9 @@ from dse.types import INFEASIBLE_MEANING, Design, FarMemory, Infeasible, Precisi
 
 _GB = 1e9
 
+#: Seconds to the first token of a queue that has no end, as far as it is from a limit.
+_ENDLESS = 1e6
+
 #: Leaves that only training reads.
 _OF_TRAINING = (
     *(f"system.reliability.{name}" for name in (
@@ -66,6 +69,7 @@ def _shortfalls(design: Design, metrics: ServingMetrics) -> dict[Infeasible, Sca
     import jax.numpy as jnp
 
     from dse.model.machine.technology import generated
+    from dse.model.serving.goodput import promises_none
     from dse.types import Requests
 
     requests = design.workload.requests or Requests()
@@ -74,8 +78,9 @@ def _shortfalls(design: Design, metrics: ServingMetrics) -> dict[Infeasible, Sca
     def over(need: Scalar, limit: Scalar) -> Scalar:
         return jnp.where(limit > 0.0, need / jnp.where(limit > 0.0, limit, 1.0), 1.0)
 
+    first = jnp.where(promises_none(requests), _ENDLESS, metrics.time_to_first_token)
     late = jnp.maximum(
-        over(metrics.time_to_first_token, requests.first_token_limit),
+        over(first, requests.first_token_limit),
         over(metrics.time_per_output_token, requests.token_limit),
     )
     return {
@@ -119,13 +124,22 @@ def _numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:
         ),
         "chip_shares": shares_told(design),
         "latency": (
-            f"first token {metrics['time_to_first_token']:.3g} s, output token "
+            f"first token {metrics['time_to_first_token']:.3g} s{_unpromised(w.requests)}, output token "
             f"{1e3 * metrics['time_per_output_token']:.3g} ms"
         ),
         "experts_not_divisible": "no experts" if m.experts is None or w.experts is None else (
             f"ep={m.experts.ep:g}, etp={m.experts.etp:g}{over_routed(w.experts)}"
         ),
     }
+
+
+def _unpromised(requests: Any) -> str:
+    """Why no limit of the first token can be kept, where none can."""
+    from dse.model.serving.goodput import promises_none
+
+    if requests is None or not requests.first_token_limit or not promises_none(requests):
+        return ""
+    return " after a wait in an offline queue, which has no end (load=concurrency, or no first_token_limit)"
 
 
 def _far_tier(design: Design) -> FarMemory:
