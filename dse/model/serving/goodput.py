@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import jax.numpy as jnp
 
@@ -35,7 +36,7 @@ def _first_in_time(requests: Requests, found: Served, request_time: Scalar) -> S
     return jnp.where(limit > 0.0, jnp.where(promises_none(requests), 0.0, share), 1.0)
 
 
-def promises_none(requests: Requests) -> Scalar:
+def promises_none(requests: Requests) -> Any:
     """Whether no time to the first token can be promised: an offline queue has no end, its first tokens no mean."""
     return requests.load == float(Load.offline)
 

@@ -95,17 +95,41 @@ def with_far(stage: Stage, serving: Serving, batch: Batch, alone: StepTime) -> S
     if spill is None:
         return alone
     tier = far_tier(design.system)
-    held = stage.layout.layers * step_bytes(design, serving, batch)
+    size = far_bytes(stage, serving, batch)
     is_near = tier.near_bandwidth > 0.0
     rate = jnp.where(is_near, tier.near_bandwidth, tier.bandwidth)
     attention = alone.attention * (1.0 - jnp.where(is_near, spill.far_cache, 0.0))
-    weights = spill.far_weights * weight_bytes(design, stage.layout, serving) / tier.bandwidth
-    cache = spill.far_cache * held / rate
+    weights, cache = size.weights / tier.bandwidth, size.cache / rate
     longer = jnp.maximum(weights + cache - alone.matrix - attention, 0.0)
     of_cache = cache / jnp.maximum(weights + cache, 1e-12)
     return alone._replace(
         matrix=alone.matrix + (1.0 - of_cache) * longer, attention=attention + of_cache * longer
     )
+
+
+class FarBytes(NamedTuple):
+    """Bytes that a step of a stage reads from a far memory."""
+
+    weights: Scalar
+    cache: Scalar
+
+
+def far_bytes(stage: Stage, serving: Serving, batch: Batch) -> FarBytes:
+    """The shares of the weights and of the cache that lie there, each read once."""
+    design, spill = stage.design, stage.design.mapping.spill
+    if spill is None:
+        return FarBytes(0.0, 0.0)
+    return FarBytes(
+        spill.far_weights * weight_bytes(design, stage.layout, serving),
+        spill.far_cache * stage.layout.layers * step_bytes(design, serving, batch),
+    )
+
+
+def far_energy(stage: Stage, serving: Serving, batch: Batch) -> Scalar:
+    """Joules of reading these, and of the link they come over; attention that is computed beside them sends nothing."""
+    size, tier = far_bytes(stage, serving, batch), far_tier(stage.design.system)
+    sent = size.weights + jnp.where(tier.near_bandwidth > 0.0, 0.0, size.cache)
+    return tier.read_energy * (size.weights + size.cache) + tier.transfer_energy * sent
 
 
 def read_again(stage: Stage, serving: Serving) -> Scalar:
@@ -152,15 +176,13 @@ def cut_where_it_pays(stage: Stage, ranks: Scalar, serving: Serving, engine: Eng
     nano = stage.design.mapping.nano
     if nano is None:
         return stage
-    whole = _in_parts(stage, 1.0)
-    cut, alone = (engine_step(one, ranks, serving, engine, batch).total for one in (stage, whole))
-    return _in_parts(stage, jnp.where(cut < alone, nano.nano_batches, 1.0))
 
+    def in_parts(parts: Scalar) -> Stage:
+        cut = dataclasses.replace(nano, nano_batches=parts)
+        return with_mapping(stage, dataclasses.replace(stage.design.mapping, nano=cut))
 
-def _in_parts(stage: Stage, parts: Scalar) -> Stage:
-    mapping = stage.design.mapping
-    nano = dataclasses.replace(mapping.nano, nano_batches=parts)
-    return with_mapping(stage, dataclasses.replace(mapping, nano=nano))
+    cut, alone = (engine_step(one, ranks, serving, engine, batch).total for one in (stage, in_parts(1.0)))
+    return in_parts(jnp.where(cut < alone, nano.nano_batches, 1.0))
 
 
 def with_mapping(stage: Stage, mapping: Mapping) -> Stage:
