@@ -155,7 +155,7 @@ def steady(
     """
     speed = tokens_of_a_step(serving)
     fresh = requests.prompt_tokens * (1.0 - requests.prefix_share)
-    turns = requests.output_tokens / speed  # steps of an answer
+    turns = jnp.maximum(requests.output_tokens / speed, 1.0)  # steps of an answer
     prompt_context = 0.5 * requests.prompt_tokens * (1.0 + requests.prefix_share)
     mixed_share = jnp.where(serving.mixed > 0.0, 1.0, 0.0)
     decoding = running * (1.0 + serving.drafts) * mixed_share
@@ -197,9 +197,13 @@ def steady(
     alone = steps.decode_at(itself + n * rest)
     at = _round(steps, added, left, alone.total, n * rest * share_of_one)
     other, step = at.mixed, at.step
-    # A request's own prompt delays none of its tokens; yet no more of them end than full steps take prompts.
-    fastest = full / each / jnp.where(apart, 1e-9, steps.seconds_of(most) + added[0] * full / q)
-    rate = jnp.minimum(n / (turns * step), fastest)
+    # A request's own prompt delays none of its tokens; yet no more of them end than full steps take prompts, or, apart
+    # from decoding, than there is time for all prompts.
+    least = jnp.where(
+        apart, pieces * other + turns * steps.decode.total / running,
+        (steps.seconds_of(most) + added[0] * full / q) * each / full,
+    )  # fmt: skip
+    rate = jnp.minimum(n / (turns * step), 1.0 / least)
     # All prompts at once: chunk after chunk, of which a request waits for half.
     chunk = jnp.maximum(jnp.minimum(serving.chunk, running * fresh), 1.0)
     chunks = jnp.maximum(running * fresh / chunk - 1.0, 0.0)
