@@ -19,7 +19,7 @@ from dse.model.machine.rates import unsupported
 from dse.model.money.account import a_million, account, over
 from dse.model.serving.bounds import PhaseBounds, phase_bounds, token_bounds
 from dse.model.serving.energy import drawn
-from dse.model.serving.goodput import share_in_time
+from dse.model.serving.goodput import promises_none, share_in_time
 from dse.model.serving.memory import Room, room
 from dse.model.serving.steady import Phases, Served, served
 from dse.model.serving.work import Stage, ranks_of_experts, stage_of, width_split
@@ -153,7 +153,8 @@ def _reason(
     """Bits of :class:`Infeasible`; 0 when the design can serve."""
     w, m, system = design.workload, design.mapping, design.system
     values = {**vars(w), **vars(m), "virtual_stages": 1.0, "n_micro_batches": 1.0}
-    late = (requests.first_token_limit > 0.0) & (first > requests.first_token_limit)
+    limit = requests.first_token_limit
+    late = (limit > 0.0) & ((first > limit) | promises_none(requests))
     slow = (requests.token_limit > 0.0) & (found.token > requests.token_limit)
     broken = {
         **{reason: ~divisibility.keeps(reason, values, divides) for reason in _RULES},

@@ -13,6 +13,9 @@ from dse.types import INFEASIBLE_MEANING, Design, FarMemory, Infeasible, Precisi
 
 _GB = 1e9
 
+#: Seconds to the first token of a queue that has no end, as far as it is from a limit.
+_ENDLESS = 1e6
+
 #: Operators that only steps with prompts have, and only those in which sequences decode.
 _OF_PROMPTS, _OF_DECODING = ("prefill_attention", "prefill_state"), ("decode_attention", "decode_state")
 
@@ -53,6 +56,7 @@ def _shortfalls(design: Design, metrics: ServingMetrics) -> dict[Infeasible, Sca
     import jax.numpy as jnp
 
     from dse.model.machine.technology import generated
+    from dse.model.serving.goodput import promises_none
     from dse.types import Requests
 
     requests = design.workload.requests or Requests()
@@ -61,8 +65,9 @@ def _shortfalls(design: Design, metrics: ServingMetrics) -> dict[Infeasible, Sca
     def over(need: Scalar, limit: Scalar) -> Scalar:
         return jnp.where(limit > 0.0, need / jnp.where(limit > 0.0, limit, 1.0), 1.0)
 
+    first = jnp.where(promises_none(requests), _ENDLESS, metrics.time_to_first_token)
     late = jnp.maximum(
-        over(metrics.time_to_first_token, requests.first_token_limit),
+        over(first, requests.first_token_limit),
         over(metrics.time_per_output_token, requests.token_limit),
     )
     return {
@@ -106,7 +111,7 @@ def _numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:
         ),
         "chip_shares": shares_told(design),
         "latency": (
-            f"first token {metrics['time_to_first_token']:.3g} s, output token "
+            f"first token {metrics['time_to_first_token']:.3g} s{_unpromised(w.requests)}, output token "
             f"{1e3 * metrics['time_per_output_token']:.3g} ms"
         ),
         "experts_not_divisible": "no experts" if m.experts is None or w.experts is None else (
@@ -127,6 +132,15 @@ def _precision_told(precision: Precision) -> str:
         f"{told} (weights that are kept in it and multiplied in 16 bits: precision=bf16 with weight_bytes={held:.2g} B,"
         f" of experts alone, as gpt-oss has them, expert_bytes={held:.2g} B)"
     )
+
+
+def _unpromised(requests: Any) -> str:
+    """Why no limit of the first token can be kept, where none can."""
+    from dse.model.serving.goodput import promises_none
+
+    if requests is None or not requests.first_token_limit or not promises_none(requests):
+        return ""
+    return " after a wait in an offline queue, which has no end (load=concurrency, or no first_token_limit)"
 
 
 def _far_tier(design: Design) -> FarMemory:

@@ -83,6 +83,18 @@ class FarMemory:
         "", "B/s", "rate at which it is read by attention that is computed beside it (InstInfer: Pan et al. 2024), 0 "
         "where it is not", default=0.0,
     )  # fmt: skip
+    read_energy: Scalar = metadata(
+        "", "J/B", "energy of a byte that is read from it, or from the host's memory", default=8.0 * 11e-12,
+        source="DDR5, 11 pJ/bit as the catalogue has it; of flash drives 120",
+    )  # fmt: skip
+    transfer_energy: Scalar = metadata(
+        "", "J/B", "energy of a byte on the link from there, both ends; none of what is computed beside it",
+        default=8.0 * 8e-12, source="PCIe 4, 8 pJ/bit as the catalogue has it",
+    )  # fmt: skip
+    byte_price: Scalar = metadata(
+        "", "USD/B", "price of a byte of it beyond the host's capacity, which the price of a server includes",
+        default=2.0 / 1e9, source="DDR5, 2 USD a GB as the catalogue has it, a rough market price; of flash drives 0.1",
+    )  # fmt: skip
 
 
 @record

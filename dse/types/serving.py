@@ -77,8 +77,9 @@ class NanoBatches:
         "that of the busiest resource: 0 none, 1 all", default=0.5, bounds=SHARE,
     )  # fmt: skip
     nano_batches: Scalar = metadata(
-        "", "1", "parts of a step, each of which reads the weights", default=2.0, bounds=COUNT
-    )
+        "", "1", "parts of a step, each of which reads the weights, where that takes less time than the step whole",
+        default=2.0, bounds=COUNT,
+    )  # fmt: skip
 
 
 @record

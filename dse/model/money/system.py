@@ -106,6 +106,12 @@ def scale_out_price(system: System, prices: Prices) -> Scalar:
     return jnp.where(system.n_devices > system.scale_up.domain, system.scale_out.bandwidth * each, 0.0)
 
 
+def far_price(system: System) -> Scalar:
+    """USD of a device's far memory, beyond the host's, which the price of a server includes."""
+    far = system.far
+    return 0.0 if far is None else far.byte_price * jnp.maximum(far.capacity - system.host.capacity, 0.0)
+
+
 def capital(system: System, prices: Prices, device: Scalar, watts: Scalar) -> Capital:
     """What a device of ``system`` costs: itself at a price of ``device`` USD, and its shares of the rest.
 
@@ -113,7 +119,7 @@ def capital(system: System, prices: Prices, device: Scalar, watts: Scalar) -> Ca
     """
     return Capital(
         devices=device,
-        servers=prices.server,
+        servers=prices.server + far_price(system),
         scale_up=scale_up_price(system, prices),
         scale_out=scale_out_price(system, prices),
         facility=prices.facility * watts,

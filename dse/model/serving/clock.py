@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from dse.model.machine.power import Demand, at_clock, clock_ratio
 from dse.model.serving.batch import Batch
 from dse.model.serving.pass_energy import joules_of, working_share
-from dse.model.serving.step import StepTime, engine_step, of_one_pass
+from dse.model.serving.step import StepTime, cut_where_it_pays, engine_step, of_one_pass
 from dse.model.serving.work import Stage, stage_of
 from dse.model.steps.operating import SLOW, demanded, is_limited, limited_clock, reading_time, with_accelerator
 from dse.types import Engine, Scalar, Serving
@@ -33,6 +33,7 @@ def at_limit(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batc
     A stage that is limited comes at its nominal clock.
     """
     accelerator = stage.design.system.accelerator
+    stage = cut_where_it_pays(stage, ranks, serving, engine, batch)
     if not is_limited(accelerator):
         return Running(stage, clock_ratio(accelerator.power), False)
 

@@ -15,6 +15,7 @@ from dse.model.accounts.energy import layer_power
 from dse.model.machine.power import Demand, control_power, leakage_power, power_limit, voltage
 from dse.model.serving.pass_energy import Joules, joules_of, working_share
 from dse.model.serving.steady import Phase, Phases
+from dse.model.serving.step import with_mapping
 from dse.model.serving.work import Stage
 from dse.types import Engine, Requests, Scalar, Serving
 
@@ -53,7 +54,9 @@ def drawn(
     power = system.accelerator.power
     both = phases.decode, phases.mixed
     volts = [voltage(phase.clock.ratio, power) for phase in both]
-    decode, mixed = (joules_of(stage, ranks, serving, engine, phase.batch) for phase in both)
+    # In as many parts as each kind of step is cut into.
+    cut = (with_mapping(stage, phase.clock.stage.design.mapping) for phase in both)
+    decode, mixed = (joules_of(s, ranks, serving, engine, p.batch) for s, p in zip(cut, both, strict=True))
     (decode_power, decode_share), (mixed_power, mixed_share) = (
         _phase_power(step, phase, stage, engine) for step, phase in zip((decode, mixed), both, strict=True)
     )

@@ -10,13 +10,13 @@ import jax.numpy as jnp
 from dse.model.machine.messages import link_energy
 from dse.model.machine.operator_energy import operators_energy
 from dse.model.serving.batch import Batch
-from dse.model.serving.step import StepTime, read_again
+from dse.model.serving.step import StepTime, far_energy, read_again
 from dse.model.serving.work import Stage, dense_layers, step_work
 from dse.types import Engine, Operator, Scalar, Serving
 
 
 class Joules(NamedTuple):
-    """Joules of a device in a pass of its stage: of the cores, of memory, of links."""
+    """Joules of a device in a pass of its stage: of the cores, of memory, of links and what lies behind them."""
 
     cores: Scalar
     memory: Scalar
@@ -47,6 +47,8 @@ def joules_of(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, bat
     else:
         plain, dense = dense_layers(stage), joules(work.dense_layer)
         both = [(layers - plain) * a + plain * b + heads * c for a, b, c in zip(layer, dense, head, strict=True)]
+    if design.mapping.spill is not None:
+        links = links + far_energy(stage, serving, batch)
     if design.mapping.nano is not None:
         power, again = design.system.accelerator.power, read_again(stage, serving)
         both = [both[0] + power.cache_energy * again, both[1] + power.memory_energy * again]

@@ -14,10 +14,7 @@ from dse.model.serving.work import Stage, ranks_of_experts
 from dse.types import Design, Engine, Load, Requests, Scalar, Serving
 
 #: Rounds of the fixed point of a steady state, which has none of them where prompts take no time.
-ROUNDS = 12
-
-#: As busy with prompts as the formula of waiting is asked.
-_BUSIEST = 0.95
+ROUNDS = 6
 
 
 class Served(NamedTuple):
@@ -73,6 +70,7 @@ class Steps(NamedTuple):
     """Engine steps, whose time is taken to be linear in the sequences between half of them and all."""
 
     all: Scalar  # sequences
+    mixing: Scalar  # of them, beside prompts
     decode: StepTime  # of all
     decode_half: StepTime
     with_prompts: StepTime  # a step of all with prompts, or of prompts alone where they do not mix
@@ -104,15 +102,40 @@ class Steps(NamedTuple):
         """What one more sequence adds to a step that decodes."""
         return (self.decode.total - self.decode_of_none.total) / jnp.maximum(self.all, 1e-6)
 
-    def mixed_at(self, decode: Scalar) -> Scalar:
-        """Seconds of a step with prompts beside as many sequences as take ``decode`` seconds without any.
+    def seconds_of(self, sequences: Scalar) -> Scalar:
+        """Seconds of a step of so many sequences that decode."""
+        return self.decode_of_none.total + sequences * self.a_sequence
+
+    @property
+    def beside(self) -> tuple[Scalar, Scalar]:
+        """Seconds that prompts add to a step that decodes, and the least that a step with prompts takes.
 
         It is shorter than one beside all by as much as that one is, but half as long at least; apart from decoding it
         is as long as ever.
         """
-        added = jnp.where(self.apart, 0.0, self.mixed) - self.decode.total
-        least = jnp.where(self.apart, 1.0, 0.5) * self.mixed
-        return jnp.maximum(decode + added, least)
+        added = jnp.where(self.apart, -self.decode.total, self.mixed - self.seconds_of(self.mixing))
+        return added, jnp.where(self.apart, 1.0, 0.5) * self.mixed
+
+
+class _Round(NamedTuple):
+    """Steps of so many that decode, of which a share carries prompts."""
+
+    mixed: Scalar  # seconds of one with prompts
+    step: Scalar  # of one that decodes, in the mean, with what prompts add to it
+    busy: Scalar  # of steps with prompts, those that one that comes meets
+
+
+def _round(steps: Steps, beside: tuple[Scalar, Scalar], left: Scalar, decode: Scalar, delays: Scalar) -> _Round:
+    """Steps that take ``decode`` seconds without prompts, which come ``delays`` times in one of them.
+
+    Apart from decoding prompts are served for a share ``rho`` of the time; of ``1 / left`` prompts at once those that
+    come meanwhile wait for ``rho + left rho^2 / (1 - rho)`` halves of such a step (M/D/1 of one at once).
+    """
+    mixed = jnp.maximum(decode + beside[0], beside[1])
+    prompts = delays * mixed
+    step = decode + prompts - jnp.where(steps.apart, 0.0, delays * decode)
+    meets = jnp.where(steps.apart, prompts / step, delays)
+    return _Round(mixed, step, meets + left * meets * prompts / decode)
 
 
 def steady(
@@ -121,8 +144,9 @@ def steady(
 ) -> tuple[Served, Steps]:  # fmt: skip
     """Continuous batching of ``running`` requests in a rank, ``waiting`` more of which wait for a place.
 
-    Every request that ends brings a prompt: of the steps a share ``f = n ISL / (OSL q)`` carries ``q`` prompt tokens.
-    Engines that do not mix stop decoding instead. What is in its prompt does not decode: a fixed point, in which a
+    Every request that ends brings a prompt: of the steps a share ``f = n ISL / (OSL q)`` carries ``q`` prompt tokens,
+    all that have come, up to a chunk. A prompt waits for the end of a step, and once steps are full for those before
+    it. Engines that do not mix stop decoding instead. What is in its prompt does not decode: a fixed point, in which a
     request sees the others as they are without it (mean-value analysis, Reiser and Lavenberg 1980). The other result
     are the steps it consists of; where all prompts come ``at_once`` their one step is that of them all.
 
@@ -131,20 +155,22 @@ def steady(
     """
     speed = tokens_of_a_step(serving)
     fresh = requests.prompt_tokens * (1.0 - requests.prefix_share)
-    turns = requests.output_tokens / speed  # steps of an answer
+    turns = jnp.maximum(requests.output_tokens / speed, 1.0)  # steps of an answer
     prompt_context = 0.5 * requests.prompt_tokens * (1.0 + requests.prefix_share)
     mixed_share = jnp.where(serving.mixed > 0.0, 1.0, 0.0)
     decoding = running * (1.0 + serving.drafts) * mixed_share
     # Of full steps, in which some wait for their prompt, prompts have the share that they have of a request's tokens.
     of_answers = turns * (1.0 + serving.drafts) * mixed_share
-    full_share = jnp.maximum(fresh, 1.0) / jnp.maximum(fresh + of_answers, 1.0)
-    room_left = jnp.maximum(serving.chunk - decoding, serving.chunk * full_share)
-    # A step carries what has come since the last one: a prompt, or as many as end with a step.
-    q = jnp.minimum(room_left, jnp.maximum(fresh, 1.0) * jnp.maximum(running / turns, 1.0))
+    each = jnp.maximum(fresh, 1.0)
+    full = serving.chunk * each / jnp.maximum(fresh + of_answers, 1.0)
+    # A step carries the prompts that have come since the last one, up to its chunk.
+    come = _mean_of_some(jnp.maximum(running - 1.0, 0.0) / turns)
+    q = jnp.minimum(jnp.maximum(serving.chunk - decoding, full), each * come)
     apart = serving.mixed <= 0.0
     prompt = jnp.where(at_once, running * fresh, q)
-    mixing = jnp.where(at_once, 0.0, jnp.where(apart, 0.0, running))
-    many = jnp.where(at_once, jnp.maximum(running, prompt / serving.chunk), q / jnp.maximum(fresh, 1.0))
+    most = turns * full / each  # that decode, of whom as many end as full steps take prompts
+    mixing = jnp.where(at_once, 0.0, jnp.where(apart, 0.0, jnp.minimum(running, most)))
+    many = jnp.where(at_once, jnp.maximum(running, prompt / serving.chunk), q / each)
     steps = _steps(stage, ranks, requests, serving, engine, running, mixing, prompt, prompt_context, many)
     pieces = fresh / q
     share_of_one = pieces / turns
@@ -152,39 +178,50 @@ def steady(
     whole_pieces = jnp.maximum(pieces, 1.0) + jnp.maximum(steps.alone - 1.0, 0.0)
     # Whoever decodes sees itself, and of the others those that decode; their prompts alone delay it, not its own.
     itself, rest = jnp.minimum(running, 1.0), jnp.maximum(running - 1.0, 0.0) / jnp.maximum(running, 1e-6)
-    n, by_itself = running, steps.decode_of_none.total + itself * steps.a_sequence
+    offline = requests.load == float(Load.offline)
+    # A place that another one waits for is never empty: who takes it comes as a step begins. Others come in the middle
+    # of a step, as likely of a long one as it is long, and of all that are looked at together.
+    half = jnp.where(offline, 0.0, 0.5 * jnp.maximum(1.0 - waiting, 0.0))
+    # Of what one step cannot take, Poisson arrivals leave ``rho^2 / (2 R (1 - rho))`` of a step of ``R`` prompts in the
+    # way of each.
+    filled = jnp.where(apart, 0.0, rest / most)
+    behind = 0.5 * each / full * filled / turns
+    added, left = steps.beside, jnp.where(apart, pieces, 0.0)
+    n, by_itself = 0.5 * running, steps.seconds_of(itself)
+    seeing, own = 1.0 + half * serving.admission_steps / turns, (whole_pieces / turns, half / turns)
     for _ in range(ROUNDS):
-        delays = n * rest * share_of_one
-        decode = by_itself + n * rest * steps.a_sequence
-        mixed = steps.mixed_at(decode)
-        f = jnp.minimum(delays, 1.0)
-        step = decode + jnp.where(apart, delays * mixed, f * (mixed - decode))
-        answering = turns * step
-        share = answering / (answering + whole_pieces * mixed)
-        n = jnp.minimum(running * share, jnp.where(apart, running, turns / jnp.maximum(pieces, 1e-6)))
+        others = rest * n
+        at = _round(steps, added, left, by_itself + others * steps.a_sequence, others * share_of_one)
+        of_mixed = at.mixed / at.step
+        n = _decoding(running, seeing + (own[0] + own[1] * at.busy) * of_mixed, behind * n * of_mixed, filled)
     alone = steps.decode_at(itself + n * rest)
-    other = steps.mixed_at(alone.total)
-    rate = n / (turns * step)
-    busy = jnp.minimum(jnp.where(apart, n * rest * share_of_one * other / step, f), _BUSIEST)
+    at = _round(steps, added, left, alone.total, n * rest * share_of_one)
+    other, step = at.mixed, at.step
+    # A request's own prompt delays none of its tokens; yet no more of them end than full steps take prompts, or, apart
+    # from decoding, than there is time for all prompts.
+    least = jnp.where(
+        apart, pieces * other + turns * steps.decode.total / running,
+        (steps.seconds_of(most) + added[0] * full / q) * each / full,
+    )  # fmt: skip
+    rate = jnp.minimum(n / (turns * step), 1.0 / least)
     # All prompts at once: chunk after chunk, of which a request waits for half.
     chunk = jnp.maximum(jnp.minimum(serving.chunk, running * fresh), 1.0)
     chunks = jnp.maximum(running * fresh / chunk - 1.0, 0.0)
     prompts = steps.clocks[1].stage
-    full = engine_step(prompts, ranks, serving, engine, Batch(0.0, 0.0, chunk, prompt_context)).total
-    opening = 0.5 * requests.burst * jnp.where(chunks > 0.0, chunks + 1.0, 1.0) * full
-    queue = 0.5 * serving.admission_steps * step + 0.5 * busy * other / (1.0 - busy) + opening
+    full_step = engine_step(prompts, ranks, serving, engine, Batch(0.0, 0.0, chunk, prompt_context)).total
+    opening = 0.5 * requests.burst * jnp.where(chunks > 0.0, chunks + 1.0, 1.0) * full_step
     # Of those that run, who neither decodes nor computes its prompt waits for others' prompts. Little's law: a place is
     # taken for as long as a request works, and a user who waits to be seen, or is outside of the engine, asks for no
     # other. Offline no place is ever empty.
     working = (requests.output_tokens - 1.0) / speed * step + whole_pieces * other
-    offline = requests.load == float(Load.offline)
     outside = jnp.where(offline, 0.0, engine.request_time)
-    seen = jnp.maximum(running / rate, working + jnp.where(offline, 0.0, queue)) + outside
+    opening = opening + half * (serving.admission_steps * step + at.busy * other)
+    seen = jnp.maximum(running / rate, working + jnp.where(offline, 0.0, opening)) + outside
     rate = jnp.minimum(running / jnp.maximum(running / rate, working), (running + waiting) / seen)
     found = Served(
         decode=StepTime(*(part / speed for part in alone)),
         prefill=(step - alone.total) / speed,
-        median=jnp.where(apart, alone.total, jnp.where(f > 0.5, other, alone.total)) / speed,
+        median=jnp.where(apart, alone.total, jnp.where(at.busy > 0.5, other, alone.total)) / speed,
         waiting=(running + waiting) / rate - outside - working,  # for a place, then for a step
         prompt=whole_pieces * other,
         rate=rate,
@@ -193,6 +230,24 @@ def steady(
         decoding=itself + n * rest,
     )
     return found, steps._replace(decode=StepTime(*(part / speed for part in steps.decode)))
+
+
+def _mean_of_some(mean: Scalar) -> Scalar:
+    """Mean of a Poisson distribution where it is not 0: ``m / (1 - exp(-m))``, near 0 its series."""
+    least = 1e-3
+    return jnp.where(mean > least, mean / (1.0 - jnp.exp(-jnp.maximum(mean, least))), 1.0 + 0.5 * mean)
+
+
+def _decoding(running: Scalar, works: Scalar, backlog: Scalar, filled: Scalar) -> Scalar:
+    """Of ``N`` that run those that decode: the ``n`` of ``N = n (works + backlog filled n / (1 - filled n))``.
+
+    A quadratic equation: ``n`` stays below ``1 / filled``, at which every step would be full of prompts, and the others
+    wait for theirs.
+    """
+    ends = running * filled
+    middle = 0.5 * (ends + works)
+    apart = middle * middle - ends * (works - backlog)
+    return running / (middle + jnp.sqrt(jnp.maximum(apart, 1e-6 * middle * middle)))
 
 
 def _steps(
@@ -219,7 +274,7 @@ def _steps(
     # One that carries a part whole, where a step is taken to have them spread over all stages.
     alone = step(filling, of(mixing, prompt * stages / parts)).total / with_prompts.total
     return Steps(
-        running, step(decoding, batches[0]), step(decoding, of(0.5 * running, 0.0)), with_prompts, apart,
+        running, mixing, step(decoding, batches[0]), step(decoding, of(0.5 * running, 0.0)), with_prompts, apart,
         of(running, prompt), (decoding, filling), alone, parts,
     )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from dse.model.serving.batch import Batch
 from dse.model.serving.memory import far_tier, weight_bytes
 from dse.model.serving.work import Stage, StepWork, dense_layers, step_bytes, step_work
 from dse.model.work.parameters import norms_of_block
-from dse.types import Design, Engine, Message, MessageKind, Operator, OperatorKind, Scalar, Serving
+from dse.types import Design, Engine, Mapping, Message, MessageKind, Operator, OperatorKind, Scalar, Serving
 
 
 class StepTime(NamedTuple):
@@ -94,17 +95,41 @@ def with_far(stage: Stage, serving: Serving, batch: Batch, alone: StepTime) -> S
     if spill is None:
         return alone
     tier = far_tier(design.system)
-    held = stage.layout.layers * step_bytes(design, serving, batch)
+    size = far_bytes(stage, serving, batch)
     is_near = tier.near_bandwidth > 0.0
     rate = jnp.where(is_near, tier.near_bandwidth, tier.bandwidth)
     attention = alone.attention * (1.0 - jnp.where(is_near, spill.far_cache, 0.0))
-    weights = spill.far_weights * weight_bytes(design, stage.layout, serving) / tier.bandwidth
-    cache = spill.far_cache * held / rate
+    weights, cache = size.weights / tier.bandwidth, size.cache / rate
     longer = jnp.maximum(weights + cache - alone.matrix - attention, 0.0)
     of_cache = cache / jnp.maximum(weights + cache, 1e-12)
     return alone._replace(
         matrix=alone.matrix + (1.0 - of_cache) * longer, attention=attention + of_cache * longer
     )
+
+
+class FarBytes(NamedTuple):
+    """Bytes that a step of a stage reads from a far memory."""
+
+    weights: Scalar
+    cache: Scalar
+
+
+def far_bytes(stage: Stage, serving: Serving, batch: Batch) -> FarBytes:
+    """The shares of the weights and of the cache that lie there, each read once."""
+    design, spill = stage.design, stage.design.mapping.spill
+    if spill is None:
+        return FarBytes(0.0, 0.0)
+    return FarBytes(
+        spill.far_weights * weight_bytes(design, stage.layout, serving),
+        spill.far_cache * stage.layout.layers * step_bytes(design, serving, batch),
+    )
+
+
+def far_energy(stage: Stage, serving: Serving, batch: Batch) -> Scalar:
+    """Joules of reading these, and of the link they come over; attention that is computed beside them sends nothing."""
+    size, tier = far_bytes(stage, serving, batch), far_tier(stage.design.system)
+    sent = size.weights + jnp.where(tier.near_bandwidth > 0.0, 0.0, size.cache)
+    return tier.read_energy * (size.weights + size.cache) + tier.transfer_energy * sent
 
 
 def read_again(stage: Stage, serving: Serving) -> Scalar:
@@ -120,9 +145,9 @@ def overlapped_step(
 ) -> StepTime:
     """The step with operators beside each other where the mapping has them so, else as it is ``alone``.
 
-    ``T = S - o max(S - max(compute, memory, network), 0)`` for the sum ``S`` of operators and messages after each
-    other; of ``n`` parts of the batch each reads the weights. Parts of the step shrink alike. Operators of one part
-    depend on each other: it takes two to overlap (Zhu et al. 2024).
+    ``T = S + R - o max(S + R - max(compute, memory + R, network), 0)`` for the sum ``S`` of operators and messages
+    after each other and the time ``R`` in which the parts of a batch read the weights again: each reads them. Parts of
+    the step change alike. Operators of one part depend on each other: it takes two to overlap (Zhu et al. 2024).
     """
     nano = stage.design.mapping.nano
     if nano is None:
@@ -134,12 +159,35 @@ def overlapped_step(
         times = often * operator.present
         flops, size = roofline_terms(operator.kind, operator.forward, rates)
         compute, moved = compute + times * flops, moved + times * size
-    again = moving_time(read_again(stage, serving), rates)
-    busiest = jnp.maximum(engine.kernel_slowdown * jnp.maximum(compute, moved + again), alone.communication)
-    whole = alone.matrix + alone.attention + alone.communication
+    again, slowdown = moving_time(read_again(stage, serving), rates), engine.kernel_slowdown
+    busiest = jnp.maximum(slowdown * jnp.maximum(compute, moved + again), alone.communication)
+    whole = jnp.maximum(alone.matrix + alone.attention + alone.communication, 1e-12)
     overlap = jnp.where(nano.nano_batches > 1.0, nano.step_overlap, 0.0)
-    left = 1.0 - overlap * jnp.maximum(1.0 - busiest / jnp.maximum(whole, 1e-12), 0.0)
+    after = whole + slowdown * again
+    left = (after - overlap * jnp.maximum(after - busiest, 0.0)) / whole
     return StepTime(left * alone.matrix, left * alone.attention, left * alone.communication, alone.host)
+
+
+def cut_where_it_pays(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> Stage:
+    """The stage with its batch in as many parts as the mapping has, or whole where parts take no less time.
+
+    An engine that finds nothing to gain reads the weights once. It decides at the clock that the stage comes with.
+    """
+    nano = stage.design.mapping.nano
+    if nano is None:
+        return stage
+
+    def in_parts(parts: Scalar) -> Stage:
+        cut = dataclasses.replace(nano, nano_batches=parts)
+        return with_mapping(stage, dataclasses.replace(stage.design.mapping, nano=cut))
+
+    cut, alone = (engine_step(one, ranks, serving, engine, batch).total for one in (stage, in_parts(1.0)))
+    return in_parts(jnp.where(cut < alone, nano.nano_batches, 1.0))
+
+
+def with_mapping(stage: Stage, mapping: Mapping) -> Stage:
+    """The stage of a mapping that cuts its batches otherwise."""
+    return stage._replace(design=dataclasses.replace(stage.design, mapping=mapping))
 
 
 def of_narrow_formats(rates: Rates, engine: Engine) -> Rates:

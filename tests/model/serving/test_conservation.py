@@ -1,5 +1,8 @@
 """Serving: what is conserved of requests, weights, messages and energy whatever the load and the mapping."""
 
+import itertools
+import random
+
 import pytest
 
 import dse
@@ -86,11 +89,35 @@ def test_uneven_experts_cost_time_and_hardly_energy():
     assert uneven[0] > 1.01 * even[0] and uneven[1] == pytest.approx(even[1], rel=0.02)
 
 
+def _cut(parts, *names, **settings):
+    """Metrics of steps in so many parts."""
+    return found(*names, **({"precision": "fp8", "step_overlap": 1.0} | settings), nano_batches=parts)
+
+
 def test_parts_of_a_batch_pay_for_the_weights_that_each_reads():
-    whole, parts = (
-        found("energy_per_output_token_decode", concurrency=8, nano_batches=n, step_overlap=1.0)[0] for n in (1, 2)
-    )
-    assert 1.5 * whole < parts < 2.5 * whole  # a few sequences: memory alone
+    """Each part more costs a reading more in energy, and in time once memory is the busiest."""
+    names = "energy_per_output_token_decode", "time_per_output_token"
+    load = dict(load="static", concurrency=512, prompt_tokens=1024)
+    whole, *parts = (_cut(n, *names, **load) for n in (1, 2, 3))
+    assert whole[0] < parts[0][0] and parts[0][1] < whole[1]
+    assert parts[1][0] - parts[0][0] == pytest.approx(parts[0][0] - whole[0], rel=1e-3)
+    assert parts[1][1] > parts[0][1]
+
+
+@pytest.mark.parametrize("count", [1, 8, 512])
+def test_a_batch_is_cut_where_that_pays_alone(count):
+    """No time is lost to parts, and no energy to those that there are not; no device draws more than its limit."""
+    names = "time_per_output_token", "energy_per_output_token"
+    drawn = "device_power", "decode_power", "prefill_power"
+    whole = found(*names, precision="fp8", concurrency=count, prompt_tokens=2048)
+    for parts, overlap, limit in itertools.product((1, 2, 8, 64, 1000), (0.0, 0.5, 1.0), (400.0, 700.0)):
+        settings = dict(step_overlap=overlap, concurrency=count, prompt_tokens=2048, **{"power.limit": limit})
+        time, energy, *watts = _cut(parts, *names, *drawn, **settings)
+        assert max(watts) <= 1.001 * limit  # within what the solve of the clock leaves
+        if limit == 700.0:
+            assert time <= whole[0] * (1.0 + 1e-5)
+        if limit == 700.0 and (overlap == 0.0 or parts in (1, 1000)):
+            assert (time, energy) == pytest.approx(whole, rel=1e-5)
 
 
 def test_experts_that_are_split_over_replicas_gather_their_tokens():
@@ -223,3 +250,100 @@ def test_links_bound_what_pools_serve():
     assert float(pools.transfer_time) == pytest.approx(size / 1.56e9, rel=1e-4)
     assert float(pools.requests_per_second) <= 8.0 * 1.56e9 / size * (1 + 1e-5)
     assert max(float(pools.prefill_load), float(pools.decode_load)) == pytest.approx(1.0)
+
+
+def _of_prompts(name, values, *metrics, **settings):
+    """Metrics of a model whose prompts are most of its work, by values of one setting."""
+    of = dict(prompt_tokens=2048, concurrency=64, output_tokens=64) | settings
+    return list(zip(*(found(*metrics, **{**of, name: value}) for value in values), strict=True))
+
+
+def _rises(values, within=1e-3):
+    return all(later >= (1.0 - within) * earlier for earlier, later in itertools.pairwise(values))
+
+
+@pytest.mark.parametrize("mixed", [0, 1])
+@pytest.mark.parametrize("answer", [4, 64, 1000])
+def test_more_users_are_never_answered_less(mixed, answer):
+    """From idle to saturated by prompts: requests a second, and the time of each, never fall."""
+    users = [1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 128, 256, 512]
+    rate, first, whole = _of_prompts(
+        "concurrency", users, "requests_per_second", "time_to_first_token", "request_latency",
+        output_tokens=answer, mixed=mixed,
+    )  # fmt: skip
+    assert _rises(rate) and _rises(first) and _rises(whole)
+
+
+@pytest.mark.parametrize("mixed", [0, 1])
+@pytest.mark.parametrize("count", [8, 64, 256])
+def test_longer_answers_never_take_less_time(mixed, count):
+    """More work a request: fewer of them a second, each later, and less waiting for the prompts of others."""
+    answers = [1, 2, 4, 8, 16, 32, 48, 64, 80, 96, 128, 256, 512]
+    rate, first, whole = _of_prompts(
+        "output_tokens", answers, "requests_per_second", "time_to_first_token", "request_latency",
+        concurrency=count, mixed=mixed,
+    )  # fmt: skip
+    assert _rises(rate[::-1]) and _rises(whole) and _rises(first[::-1], 0.01)
+
+
+@pytest.mark.parametrize("answer", [16, 64])
+def test_a_longer_chunk_takes_the_prompts_that_wait(answer):
+    chunks = [512, 1024, 2048, 2112, 4096, 8192, 32768]
+    rate, first = _of_prompts("chunk", chunks, "requests_per_second", "time_to_first_token", output_tokens=answer)
+    assert _rises(rate, 2e-3) and _rises(first[::-1], 2e-3)
+    assert rate[-1] > 1.1 * rate[0] and first[-1] < 0.5 * first[0]
+
+
+def _simulated(users, answer, chunk, base, sequence, prompt, outside):
+    """Requests a second and time to the first token of a closed loop, step by step: answers first, then prompts.
+
+    ``prompt``: seconds of a prompt in a step that has room for ``chunk`` of them; answers are of lengths spread evenly
+    in half of their mean about it.
+    """
+    rng = random.Random(1)
+    now, done, firsts, decoding = 0.0, 0, [], []
+    queue, coming = [], sorted(0.1 * users * rng.random() for _ in range(users))
+    for count in range(6000):
+        if count == 2000:
+            start, done, firsts = now, 0, []
+        while coming and coming[0] <= now:
+            queue.append([coming.pop(0), 1.0])
+        if not queue and not decoding:
+            now = coming[0]
+            continue
+        room, left = chunk, []
+        for one in queue:
+            taken = min(one[1], room)
+            one[1], room = one[1] - taken, room - taken
+            left += [one] if one[1] > 0.0 else []
+        now += base + sequence * len(decoding) + prompt * (chunk - room)
+        finished = [one for one in queue if one[1] <= 0.0]
+        firsts += [now - one[0] + outside for one in finished]
+        decoding = [tokens - 1 for tokens in decoding]
+        ended = decoding.count(0)
+        done, coming = done + ended, sorted(coming + ended * [now + outside])
+        decoding = [tokens for tokens in decoding if tokens > 0]
+        decoding += [max(round(rng.uniform(0.5, 1.5) * answer) - 1, 1) for _ in finished]
+        queue = left
+    return done / (now - start), sum(firsts) / len(firsts)
+
+
+@pytest.mark.parametrize(
+    ("users", "answer", "first_within"),
+    [(8, 64, 0.2), (64, 4, 0.05), (64, 16, 0.4), (64, 32, 0.2), (64, 64, 0.2), (64, 128, 0.2), (128, 64, 0.2),
+     (256, 256, 0.3)],
+)  # fmt: skip
+def test_a_loop_that_is_simulated_step_by_step(users, answer, first_within):
+    """From idle to saturated, the closed form gives what a simulator of the same steps counts."""
+    tokens, chunk = 2048, 8192
+    settings = dict(prompt_tokens=tokens, chunk=chunk, output_tokens=answer)
+    step = served(design(load="static", concurrency=1, **settings))
+    many = served(design(load="static", concurrency=users, **settings))
+    outside = float(step.time_to_first_token_request)
+    sequence = float(many.time_per_output_token - step.time_per_output_token) / max(users - 1, 1)
+    base = float(step.time_per_output_token) - sequence
+    prompt = float(served(design(load="static", concurrency=4, **settings)).time_to_first_token_prefill) - base
+    rate, first = _simulated(users, answer, chunk / tokens, base, sequence, prompt / 4.0, outside)
+    ours = found("requests_per_second", "time_to_first_token", concurrency=users, **settings)
+    assert ours[0] == pytest.approx(rate, rel=0.04)
+    assert ours[1] == pytest.approx(first, rel=first_within)

@@ -275,6 +275,18 @@ def test_limits_are_reasons():
     assert reasons == [Infeasible.latency, Infeasible.latency, 0]
 
 
+def test_an_offline_queue_promises_no_first_token():
+    """It has no end: a limit of the first token is kept by none, one of output tokens as ever."""
+    free, first, token = (
+        metrics(load="offline", prompt_tokens=2048, **limit)
+        for limit in ({}, {"first_token_limit": 1e5}, {"token_limit": 10.0})
+    )
+    assert free["goodput"] == free["requests_per_second"] == pytest.approx(token["goodput"])
+    assert not free["infeasible_reason"] and not token["infeasible_reason"]
+    assert first["goodput"] == 0.0 and int(first["infeasible_reason"]) == Infeasible.latency
+    assert first["requests_per_second"] == free["requests_per_second"]
+
+
 def test_goodput():
     """What is answered in time: all without limits, less the tighter they are and the more lengths spread."""
     load = dict(concurrency=128, prompt_tokens=4096)
@@ -325,7 +337,7 @@ def test_a_longer_chunk_takes_memory():
 
 @pytest.mark.parametrize(
     ("workload", "mapping", "most", "with_energy"),
-    [("llama-3-70b", dict(tp=8), 2_965, 3_610), ("deepseek-v3", dict(tp=8, ep=8), 5_145, 6_235)],
+    [("llama-3-70b", dict(tp=8), 3_010, 3_655), ("deepseek-v3", dict(tp=8, ep=8), 5_180, 6_270)],
 )
 def test_the_program_stays_small(workload, mapping, most, with_energy):
     """As sweeps have it, without energy, money and carbon unless they are asked for.

@@ -70,6 +70,32 @@ def test_what_lies_far_away_leaves_room_and_costs_time():
     assert beside.time_per_output_token < plain.time_per_output_token  # the device is spared its cache
 
 
+def test_what_lies_far_away_costs_energy_and_money():
+    """Joules by the byte that comes from there, dollars by the byte beyond what a server has; none of either near."""
+    asked = dict(any_option=True, tp=4, load="static", concurrency=8, prompt_tokens=8192, output_tokens=256)
+    big = {"far.capacity": 10e12, "far.bandwidth": 100e9}
+
+    def served(**more):
+        return dse.serve(dse.design("llama-2-70b", "h100", **asked, **big, **more))
+
+    near, half, whole = (served(far_cache=share) for share in (0.0, 0.5, 1.0))
+    cache = 2.0 * 2.0 * 80 * 8 * 128 * (8192 + 128)  # bytes that a token of a sequence reads
+    paid = [float(one.energy_per_output_token_decode) for one in (near, half, whole)]
+    assert paid[2] - paid[0] == pytest.approx(cache * 8.0 * 19e-12, rel=0.01)
+    assert paid[1] - paid[0] == pytest.approx(0.5 * (paid[2] - paid[0]), rel=1e-3)
+    other = {"near_bandwidth": 1e12}, {"far.read_energy": 960e-12}
+    beside, drives = (served(far_cache=1.0, **leaf) for leaf in other)
+    assert float(beside.energy_per_output_token_decode) - paid[0] == pytest.approx(cache * 8.0 * 11e-12, rel=0.01)
+    assert drives.energy_per_output_token_decode > whole.energy_per_output_token_decode
+    host = float(dse.design("llama-2-70b", "h100").system.host.capacity)
+    plain = dse.serve(dse.design("llama-2-70b", "h100", **asked))
+    within = dse.serve(dse.design("llama-2-70b", "h100", **asked, **{"far.capacity": host}))
+    assert float(within.capital_cost) == float(plain.capital_cost)
+    added = 4.0 * 2e-9 * (10e12 - host)
+    assert float(whole.capital_cost) - float(plain.capital_cost) == pytest.approx(added, rel=1e-3)
+    assert whole.million_tokens_cost_servers > plain.million_tokens_cost_servers
+
+
 def test_a_hybrid_moves_only_what_it_keeps():
     """Far away, a cache of states and few keys costs far less than one of keys alone, as it does on the device."""
     asked = dict(any_option=True, load="static", concurrency=32, prompt_tokens=16384, far_cache=1.0)
