@@ -161,7 +161,7 @@ def _bounds(designs: Sequence[Design]) -> dict[str, np.ndarray]:
     }
 
 
-def perfect(design: Design, memory: float) -> Design:
+def perfect(design: Design, memory: float = _MEMORIES[-1]) -> Design:
     """The design with kernels and links at their rates, an engine that costs nothing beside them, and more memory.
 
     ``memory``: times its capacity.
