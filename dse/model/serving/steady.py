@@ -154,21 +154,11 @@ def steady(
     one piece alone has one stage at work at a time, whatever the others do for other prompts.
     """
     speed = tokens_of_a_step(serving)
-    fresh = requests.prompt_tokens * (1.0 - requests.prefix_share)
-    turns = jnp.maximum(requests.output_tokens / speed, 1.0)  # steps of an answer
+    taken = _taken(requests, serving, running)
+    fresh, each, turns, full, q, most = taken
     prompt_context = 0.5 * requests.prompt_tokens * (1.0 + requests.prefix_share)
-    mixed_share = jnp.where(serving.mixed > 0.0, 1.0, 0.0)
-    decoding = running * (1.0 + serving.drafts) * mixed_share
-    # Of full steps, in which some wait for their prompt, prompts have the share that they have of a request's tokens.
-    of_answers = turns * (1.0 + serving.drafts) * mixed_share
-    each = jnp.maximum(fresh, 1.0)
-    full = serving.chunk * each / jnp.maximum(fresh + of_answers, 1.0)
-    # A step carries the prompts that have come since the last one, up to its chunk.
-    come = _mean_of_some(jnp.maximum(running - 1.0, 0.0) / turns)
-    q = jnp.minimum(jnp.maximum(serving.chunk - decoding, full), each * come)
     apart = serving.mixed <= 0.0
     prompt = jnp.where(at_once, running * fresh, q)
-    most = turns * full / each  # that decode, of whom as many end as full steps take prompts
     mixing = jnp.where(at_once, 0.0, jnp.where(apart, 0.0, jnp.minimum(running, most)))
     many = jnp.where(at_once, jnp.maximum(running, prompt / serving.chunk), q / each)
     steps = _steps(stage, ranks, requests, serving, engine, running, mixing, prompt, prompt_context, many)
@@ -197,19 +187,8 @@ def steady(
     alone = steps.decode_at(itself + n * rest)
     at = _round(steps, added, left, alone.total, n * rest * share_of_one)
     other, step = at.mixed, at.step
-    # A request's own prompt delays none of its tokens; yet no more of them end than full steps take prompts, or, apart
-    # from decoding, than there is time for all prompts.
-    least = jnp.where(
-        apart, pieces * other + turns * steps.decode.total / running,
-        (steps.seconds_of(most) + added[0] * full / q) * each / full,
-    )  # fmt: skip
-    rate = jnp.minimum(n / (turns * step), 1.0 / least)
-    # All prompts at once: chunk after chunk, of which a request waits for half.
-    chunk = jnp.maximum(jnp.minimum(serving.chunk, running * fresh), 1.0)
-    chunks = jnp.maximum(running * fresh / chunk - 1.0, 0.0)
-    prompts = steps.clocks[1].stage
-    full_step = engine_step(prompts, ranks, serving, engine, Batch(0.0, 0.0, chunk, prompt_context)).total
-    opening = 0.5 * requests.burst * jnp.where(chunks > 0.0, chunks + 1.0, 1.0) * full_step
+    rate = jnp.minimum(n / (turns * step), 1.0 / _least_time(steps, taken, running, added[0], other))
+    opening = _opening(steps, ranks, requests, serving, engine, running * fresh, prompt_context)
     # Of those that run, who neither decodes nor computes its prompt waits for others' prompts. Little's law: a place is
     # taken for as long as a request works, and a user who waits to be seen, or is outside of the engine, asks for no
     # other. Offline no place is ever empty.
@@ -230,6 +209,53 @@ def steady(
         decoding=itself + n * rest,
     )
     return found, steps._replace(decode=StepTime(*(part / speed for part in steps.decode)))
+
+
+class _Taken(NamedTuple):
+    """What steps take of prompts."""
+
+    fresh: Scalar  # tokens of a prompt that are computed
+    each: Scalar  # the same, one at least
+    turns: Scalar  # steps of an answer
+    full: Scalar  # tokens of prompts in a full step
+    q: Scalar  # in a step that has some
+    most: Scalar  # requests that decode, of whom as many end as full steps take prompts
+
+
+def _taken(requests: Requests, serving: Serving, running: Scalar) -> _Taken:
+    """Of full steps, in which some wait for their prompt, prompts have the share that they have of a request's tokens.
+
+    Others carry the prompts that have come since the last one, up to a chunk.
+    """
+    fresh = requests.prompt_tokens * (1.0 - requests.prefix_share)
+    turns = jnp.maximum(requests.output_tokens / tokens_of_a_step(serving), 1.0)
+    beside = (1.0 + serving.drafts) * jnp.where(serving.mixed > 0.0, 1.0, 0.0)
+    each = jnp.maximum(fresh, 1.0)
+    full = serving.chunk * each / jnp.maximum(fresh + turns * beside, 1.0)
+    come = _mean_of_some(jnp.maximum(running - 1.0, 0.0) / turns)
+    q = jnp.minimum(jnp.maximum(serving.chunk - running * beside, full), each * come)
+    return _Taken(fresh, each, turns, full, q, turns * full / each)
+
+
+def _least_time(steps: Steps, taken: _Taken, running: Scalar, added: Scalar, mixed: Scalar) -> Scalar:
+    """Seconds of an engine that a request takes at least.
+
+    A request's own prompt delays none of its tokens; yet no more of them end than full steps take prompts, or, apart
+    from decoding, than there is time for all prompts.
+    """
+    of_full = (steps.seconds_of(taken.most) + added * taken.full / taken.q) * taken.each / taken.full
+    in_turn = taken.fresh / taken.q * mixed + taken.turns * steps.decode.total / running
+    return jnp.where(steps.apart, in_turn, of_full)
+
+
+def _opening(
+    steps: Steps, ranks: Scalar, requests: Requests, serving: Serving, engine: Engine, tokens: Scalar, context: Scalar
+) -> Scalar:
+    """Seconds that a request waits in the mean where all prompts come at once: for half of them, chunk after chunk."""
+    chunk = jnp.maximum(jnp.minimum(serving.chunk, tokens), 1.0)
+    chunks = jnp.maximum(tokens / chunk - 1.0, 0.0)
+    step = engine_step(steps.clocks[1].stage, ranks, serving, engine, Batch(0.0, 0.0, chunk, context)).total
+    return 0.5 * requests.burst * jnp.where(chunks > 0.0, chunks + 1.0, 1.0) * step
 
 
 def _mean_of_some(mean: Scalar) -> Scalar:
