@@ -23,6 +23,18 @@ _MOST_ROUTED = {
     "top_k": "n_experts", "group_limit": "n_groups", "imbalance": "n_experts / top_k", "capacity": "n_experts / top_k",
 }  # fmt: skip
 
+#: Record of a network → the leaf that gives it to one without, what that one is called, what has it, how to mend it.
+_GIVEN_BY = {
+    LINKS: (
+        "topology", "a system whose links are switched", "leaves of links that no switch joins, as of tpu-v5e",
+        "leave it out, name such a system, or set links.topology too: torus or hypercube in place of the switch",
+    ),
+    PODS: (
+        "size", "a network without pods", "leaves of pods whose size is stated",
+        "set pods.size too: devices that reach each other at full bandwidth",
+    ),
+}  # fmt: skip
+
 #: Leaf of a mapping's tiers → the option that takes off the device what it is a share of.
 _SHARE_OF = {
     "storage_weights": "offload_weights", "storage_activations": "offload_activations",
@@ -61,33 +73,25 @@ def check_experts(path: str, values: MappingABC[str, Any], where: str) -> None:
         )  # fmt: skip
 
 
-def check_links(path: str, values: MappingABC[str, Any], said: Container[str], where: str) -> None:
-    """That a leaf of links without a switch is of a system that has such links, or is given them; else an InputError.
+def check_networks(path: str, values: MappingABC[str, Any], said: Container[str], where: str) -> None:
+    """That a leaf of links without a switch, or of pods, is of a system that has them or is given them.
 
     Args:
         path: full path of a leaf that is stated.
         values: full path → value of what names bring.
-        said: full paths of all leaves that are stated; ``links.topology`` takes the place of a switch.
+        said: full paths of all leaves that are stated; some leaf among them may give a network its record.
         where: what the error names.
+
+    Raises:
+        InputError: for a leaf of a record that the system has not.
     """
-    if path.startswith(f"{LINKS}.") and not _has_record(values, LINKS) and f"{LINKS}.topology" not in said:
-        raise InputError(
-            where, f"{path.removeprefix('system.scale_up.')} of a system whose links are switched",
-            "leaves of links that no switch joins, as of tpu-v5e",
-            "leave it out, name such a system, or set links.topology too: torus or hypercube in place of the switch",
-        )  # fmt: skip
-
-
-def check_pods(path: str, values: MappingABC[str, Any], said: Container[str], where: str) -> None:
-    """That a leaf of pods is of a network that has pods, or is told their size; else an InputError.
-
-    Arguments are those of :func:`check_links`.
-    """
-    if path.startswith(f"{PODS}.") and not _has_record(values, PODS) and f"{PODS}.size" not in said:
-        raise InputError(
-            where, f"{path.removeprefix('system.scale_out.')} of a network without pods",
-            "leaves of pods whose size is stated", "set pods.size too: devices that reach each other at full bandwidth",
-        )  # fmt: skip
+    record = next((record for record in _GIVEN_BY if path.startswith(f"{record}.")), None)
+    if record is None or _has_record(values, record):
+        return
+    giver, without, allowed, fix = _GIVEN_BY[record]
+    if f"{record}.{giver}" not in said:
+        network, _, _ = record.rpartition(".")
+        raise InputError(where, f"{path.removeprefix(f'{network}.')} of {without}", allowed, fix)
 
 
 def check_tiers(path: str, value: float, offloaded: MappingABC[str, Any], where: str) -> None:

@@ -18,8 +18,7 @@ from dse import catalog, quantities, renamed
 from dse.checks import (
     check_chip,
     check_experts,
-    check_links,
-    check_pods,
+    check_networks,
     check_routing,
     check_tiers,
     check_vendor,
@@ -295,8 +294,7 @@ def design(
     for path in stated:
         check_chip(path, f"{CHIP}.die_area" in values, where)
         check_experts(path, values, where)
-        check_links(path, values, stated, where)
-        check_pods(path, values, stated, where)
+        check_networks(path, values, stated, where)
         check_tiers(path, stated[path], values | stated, f"{where}.{short_name(path)}")
     policy = stated.get("mapping.recompute", 0.0)
     if policy >= Recompute.norms and not experts:

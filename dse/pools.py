@@ -13,7 +13,7 @@ from dse.designs import leaf, leaves_of
 from dse.errors import InputError
 from dse.model.accounts.feasibility import bits_of
 from dse.model.serving.work import cache_bytes, stage_of
-from dse.records import TRAINING_ALONE
+from dse.records import is_of_model
 from dse.serving import serve
 from dse.types import Design, Infeasible, Load, Requests, Scalar, Serving, ServingMetrics
 
@@ -109,9 +109,8 @@ def _check_one_model(prefill: Design, decode: Design) -> None:
 
 
 def _model(design: Design) -> dict[str, Scalar]:
-    """Path → value of what a model is; what is asked of it, and what only training reads, is no part of it."""
-    beside = ("workload.requests.", *TRAINING_ALONE)
-    paths = (path for path in leaves_of(design) if path.startswith("workload.") and not path.startswith(beside))
+    """Path → value of what a model is."""
+    paths = filter(is_of_model, leaves_of(design))
     return {path: value for path in paths if (value := leaf(design, path)) is not None}
 
 

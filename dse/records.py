@@ -57,9 +57,6 @@ PODS = "system.scale_out.pods"
 #: The records of links that no switch joins, and of packages within a domain.
 LINKS, PACKAGE = "system.scale_up.links", "system.scale_up.package"
 
-#: The record of pods that a network above them joins.
-PODS = "system.scale_out.pods"
-
 #: How the leaves begin that say what a stack can do.
 CAN = "software.can."
 
@@ -122,3 +119,8 @@ OPTIONAL: dict[str, type] = {
     CHIP: Chip, PODS: Pods, LINKS: Links, PACKAGE: Package, EXPERTS: Experts, **OF_SHAPE, **OF_EXPERTS,
     **OF_TRAINING, **OF_SERVING, **OF_MONEY,
 }  # fmt: skip
+
+
+def is_of_model(path: str) -> bool:
+    """Whether a leaf tells what a model is: not what is asked of it, nor what only training reads."""
+    return path.startswith("workload.") and not path.startswith(("workload.requests.", *TRAINING_ALONE))

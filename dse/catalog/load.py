@@ -67,19 +67,16 @@ def _slugs(folder: Path) -> tuple[str, ...]:
     """Slugs of the files of a folder, sorted; none where there is no such folder."""
     try:
         changed = os.stat(folder).st_mtime_ns
+        listed = _listed if time.time_ns() - changed > _SETTLED else _listed.__wrapped__
+        return listed(folder, changed)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return ()
-    settled = time.time_ns() - changed > _SETTLED
-    return _listed(folder, changed) if settled else _listed.__wrapped__(folder, changed)
 
 
 @functools.lru_cache(maxsize=256)
 def _listed(folder: Path, _changed: int) -> tuple[str, ...]:
     """The files of a folder as of its last change: names are looked up by the thousand."""
-    try:
-        return tuple(sorted(name.removesuffix(".toml") for name in os.listdir(folder) if name.endswith(".toml")))
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return ()
+    return tuple(sorted(name.removesuffix(".toml") for name in os.listdir(folder) if name.endswith(".toml")))
 
 
 def file_of(kind: str, slug: str, folder: Folder = None) -> Path:

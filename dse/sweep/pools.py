@@ -26,6 +26,7 @@ import numpy as np
 from dse import catalog, toml
 from dse.designs import leaf
 from dse.errors import InputError, unknown_name
+from dse.records import is_of_model
 from dse.spec.axes import Axis
 from dse.spec.expression import Expression
 from dse.spec.sweep import SweepSpec, from_document, text_of
@@ -216,8 +217,8 @@ def _model(spec: SweepSpec) -> dict[str, Any]:
 
 
 def _is_of_model(key: str) -> bool:
-    """Whether a leaf, or the catalogue's name of a workload, tells of the model, and not of what is asked of it."""
-    return key == "workload" or (key.startswith("workload.") and not key.startswith("workload.requests."))
+    """Whether a leaf, or the catalogue's name of a workload, tells of the model."""
+    return key == "workload" or is_of_model(key)
 
 
 def _pairs(prefill: list[Candidate], decode: list[Candidate], transfer: float, limits: _Limits | None) -> list[Match]:

@@ -16,9 +16,6 @@ from dse.types import Accelerator, Design, FineKernels, Kernels, OperatorKind, P
 #: the design is then flagged infeasible.
 TINY = 1.0
 
-#: Bytes of a 16-bit operand.
-_SIXTEEN_BITS = 2.0
-
 
 def reciprocal(rate: Scalar) -> Scalar:
     """One over what many kernels or messages share: divided once a design, where each one's own division is not."""
@@ -41,8 +38,9 @@ def unsupported(accelerator: Accelerator, precision: Scalar) -> Scalar:
     """
     lacks = {Block.mx: accelerator.matrix_rate.fp4 <= 0.0, Block.nvfp4: accelerator.nvfp4 <= 0.0}
     unscaled = [(precision == float(code)) & lacks[r.block] for code, r in RECIPES.items() if r.block is not None]
-    is_narrow, has_none = operand_bytes(precision) < _SIXTEEN_BITS, _rate_of_16_bits(accelerator, precision) <= 0.0
-    missing = (matrix_rate(accelerator, precision) <= 0.0) | (is_narrow & has_none)
+    is_narrow = operand_bytes(precision) < RECIPES[Precision.bf16].operand
+    without = is_narrow & (_rate_of_16_bits(accelerator, precision) <= 0.0)
+    missing = (matrix_rate(accelerator, precision) <= 0.0) | without
     return functools.reduce(operator.or_, unscaled, missing)
 
 

@@ -48,7 +48,7 @@ def joules_of(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, bat
         plain, dense = dense_layers(stage), joules(work.dense_layer)
         both = [(layers - plain) * a + plain * b + heads * c for a, b, c in zip(layer, dense, head, strict=True)]
     if design.mapping.spill is not None:
-        links = links + far_energy(stage, serving, batch)
+        links = links + far_energy(stage, design.mapping.spill, serving, batch)
     if design.mapping.nano is not None:
         power, again = design.system.accelerator.power, read_again(stage, serving)
         both = [both[0] + power.cache_energy * again, both[1] + power.memory_energy * again]

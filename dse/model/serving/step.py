@@ -16,7 +16,7 @@ from dse.model.serving.batch import Batch
 from dse.model.serving.memory import far_tier, weight_bytes
 from dse.model.serving.work import Stage, StepWork, dense_layers, step_bytes, step_work
 from dse.model.work.parameters import norms_of_block
-from dse.types import Design, Engine, Mapping, Message, MessageKind, Operator, OperatorKind, Scalar, Serving
+from dse.types import Design, Engine, Mapping, Message, MessageKind, Operator, OperatorKind, Scalar, Serving, Spill
 
 
 class StepTime(NamedTuple):
@@ -95,7 +95,7 @@ def with_far(stage: Stage, serving: Serving, batch: Batch, alone: StepTime) -> S
     if spill is None:
         return alone
     tier = far_tier(design.system)
-    size = far_bytes(stage, serving, batch)
+    size = far_bytes(stage, spill, serving, batch)
     is_near = tier.near_bandwidth > 0.0
     rate = jnp.where(is_near, tier.near_bandwidth, tier.bandwidth)
     attention = alone.attention * (1.0 - jnp.where(is_near, spill.far_cache, 0.0))
@@ -114,20 +114,17 @@ class FarBytes(NamedTuple):
     cache: Scalar
 
 
-def far_bytes(stage: Stage, serving: Serving, batch: Batch) -> FarBytes:
+def far_bytes(stage: Stage, spill: Spill, serving: Serving, batch: Batch) -> FarBytes:
     """The shares of the weights and of the cache that lie there, each read once."""
-    design, spill = stage.design, stage.design.mapping.spill
-    if spill is None:
-        return FarBytes(0.0, 0.0)
     return FarBytes(
-        spill.far_weights * weight_bytes(design, stage.layout, serving),
-        spill.far_cache * stage.layout.layers * step_bytes(design, serving, batch),
+        spill.far_weights * weight_bytes(stage.design, stage.layout, serving),
+        spill.far_cache * stage.layout.layers * step_bytes(stage.design, serving, batch),
     )
 
 
-def far_energy(stage: Stage, serving: Serving, batch: Batch) -> Scalar:
+def far_energy(stage: Stage, spill: Spill, serving: Serving, batch: Batch) -> Scalar:
     """Joules of reading these, and of the link they come over; attention that is computed beside them sends nothing."""
-    size, tier = far_bytes(stage, serving, batch), far_tier(stage.design.system)
+    size, tier = far_bytes(stage, spill, serving, batch), far_tier(stage.design.system)
     sent = size.weights + jnp.where(tier.near_bandwidth > 0.0, 0.0, size.cache)
     return tier.read_energy * (size.weights + size.cache) + tier.transfer_energy * sent
 

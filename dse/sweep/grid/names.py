@@ -13,7 +13,7 @@ import numpy as np
 
 from dse import catalog
 from dse.catalog import Values
-from dse.checks import check_chip, check_experts, check_links, check_pods, has_experts
+from dse.checks import check_chip, check_experts, check_networks, has_experts
 from dse.designs import leaf, stack_values
 from dse.errors import InputError
 from dse.model.machine import technology
@@ -80,13 +80,21 @@ def _node(slug: str) -> Values:
     return {path: value for path, value in found.items() if path.startswith(_NODE)}
 
 
+#: Figures that generated chips and bought ones have of two kinds → the groups of metrics that have them, and why.
+_OF_TWO_KINDS = {
+    "energies": ({ENERGY, CARBON}, "a generated chip's FLOP takes about half of what boards are measured to take"),
+    "prices": ({MONEY}, "it is priced at its bill over 1 - made.margin, a bought one as sold"),
+}
+
+
 class Names:
     """What the named records of a design set, by full path; a later record takes the place of an earlier one's."""
 
     def __init__(self, spec: SweepSpec) -> None:
         self.layers = _layers(spec)
         self.any_option = spec.any_option
-        self.priced = bool({MONEY, CARBON} & set(spec.groups))  #: whether designs say what accelerators are made of
+        self._groups = set(spec.groups)
+        self.priced = bool({MONEY, CARBON} & self._groups)  #: whether designs say what accelerators are made of
         self.own_nodes = _in_own_nodes(self.layers, spec)  #: accelerators that stand in them
         self.device = self.layers.get("accelerator", self.layers["system"])  #: says which accelerator it is
         stated = {slug: _chip_of(self._brought(self.device, slug)) for slug in map(str, self.device.labels)}
@@ -94,7 +102,6 @@ class Names:
         self.mixed = 0 < len(self.generated) < len(stated)
         models = self.layers["workload"]
         self.has_experts = has_experts(self._brought(models, str(models.labels[0])))  # or all have none, see columns
-        self._groups = set(spec.groups)
         self._check(spec)
 
     def values(self, axis: Axis, slug: Label) -> Values:
@@ -199,17 +206,11 @@ class Names:
 
     def told_mixed(self) -> str:
         """That figures of bought and of generated accelerators are of two kinds; empty where one kind is there."""
-        beside = {"energies": {ENERGY, CARBON}, "prices": {MONEY}}
-        of = [name for name, groups in beside.items() if groups & self._groups]
-        if not self.mixed or not of:
+        why = {name: reason for name, (groups, reason) in _OF_TWO_KINDS.items() if groups & self._groups}
+        if not self.mixed or not why:
             return ""
-        why = {
-            "energies": "a generated chip's FLOP takes about half of what boards are measured to take",
-            "prices": "it is priced at its bill over 1 - made.margin, a bought one as sold",
-        }
-        reasons = "; ".join(why[name] for name in of)
-        made = ", ".join(self.generated)
-        return f"{made}: compare {' and '.join(of)} with those of generated chips, not of bought ones ({reasons})"
+        made, of, reasons = ", ".join(self.generated), " and ".join(why), "; ".join(why.values())
+        return f"{made}: compare {of} with those of generated chips, not of bought ones ({reasons})"
 
     def _told_of(self, slug: str, stacks: Axis, devices: Axis) -> str:
         own = dict(zip(map(str, devices.labels), map(str, stacks.labels), strict=False))
@@ -227,8 +228,7 @@ class Names:
         brought, leaves_said = self.base(), frozenset(said.values())
         for where, path in said.items():
             check_experts(path, shape, where)
-            check_links(path, brought, leaves_said, where)
-            check_pods(path, brought, leaves_said, where)
+            check_networks(path, brought, leaves_said, where)
         said |= {self.layers[key].where: f"{NAMED[key][1]}." for key in ("node", "memory") if key in self.layers}
         for where, path in said.items():
             for made in {bool(self.generated), bool(self.generated) and not self.mixed}:
