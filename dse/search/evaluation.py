@@ -16,6 +16,7 @@ import math
 import operator
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -142,35 +143,37 @@ class Evaluator:
 
     @contextlib.contextmanager
     def preparing(self, paths: Sequence[str], slopes: bool) -> Iterator[None]:
-        """Compile in a second thread meanwhile: the model takes as long as all that the methods do themselves.
+        """Compile in other threads meanwhile: the model takes as long as all that the methods do themselves.
+
+        What fails here fails again for whoever needs the program, and is told of there.
 
         Args:
             paths: of the leaves that the space sets.
             slopes: whether some method asks for them.
         """
         values = {path: jnp.zeros(self.size) for path in paths}
-        weights = jnp.zeros((self.size, len(self.program.objectives)))
-        nothing, stopped = jnp.zeros(self.size), threading.Event()
+        nothing = jnp.zeros(self.size)
+        penalty = Penalty(jnp.zeros((self.size, len(self.program.objectives))), nothing, nothing)
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            if slopes:  # they take longest
+                pool.submit(self._prepare_slopes, values, penalty)
+            pool.submit(self._prepare, values)
+            try:
+                yield
+            finally:
+                pool.shutdown(cancel_futures=True)
 
-        def prepare() -> None:
-            with contextlib.suppress(Exception):  # whoever needs the program meets the same failure, and tells of it
-                if self.by_numpy:
-                    self(values, 1)
-                    if slopes and not stopped.is_set():
-                        self.slopes(values, Penalty(weights, nothing, nothing), 1)
-                    return
-                self._evaluate.prepare(self._base, values, self._blocks(0), **self._static)
-                if slopes and not stopped.is_set():
-                    penalty = Penalty(weights, nothing, nothing)
-                    self._differentiate.prepare(self._base, values, penalty, self._blocks(0), **self._static)
+    def _prepare(self, values: Values) -> None:
+        if self.by_numpy:
+            self(values, 1)
+        else:
+            self._evaluate.prepare(self._base, values, self._blocks(0), **self._static)
 
-        thread = threading.Thread(target=prepare)
-        thread.start()
-        try:
-            yield
-        finally:
-            stopped.set()
-            thread.join()
+    def _prepare_slopes(self, values: Values, penalty: Penalty) -> None:
+        if self.by_numpy:
+            self.slopes(values, penalty, 1)
+        else:
+            self._differentiate.prepare(self._base, values, penalty, self._blocks(0), **self._static)
 
     def _blocks(self, count: int) -> np.int32:
         return np.int32(-(-count // self._block))
@@ -264,8 +267,13 @@ def violation(program: Program, design: Design, metrics: Any) -> Array:
 def by_equations(program: Program, base: Design, values: dict[str, Scalar]) -> Evaluation:
     """:func:`evaluated` in a form that compiles faster; pure, for use under ``jit``, ``vmap`` and ``grad``."""
     inputs, structure = jax.tree.flatten((base, values))
-    run, outputs = _equations(program, structure)
+    with _tracing:
+        run, outputs = _equations(program, structure)
     return jax.tree.unflatten(outputs, run(*(jnp.asarray(value, jnp.float32) for value in inputs)))
+
+
+#: Both programs are traced side by side, and are of the same equations.
+_tracing = threading.Lock()
 
 
 @functools.lru_cache(maxsize=16)

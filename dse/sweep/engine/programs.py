@@ -25,8 +25,12 @@ from jax.experimental.compilation_cache import compilation_cache
 from dse import cache
 from dse.files import code_digest, folder_digest
 
-#: Options of XLA for CPUs under which compiling takes two thirds of the time.
-_QUICKLY = {"xla_backend_optimization_level": 0}
+#: Options of XLA for CPUs under which compiling takes half the processor time: no optimisation, and loops written by the
+#: older of its two emitters.
+_QUICKLY = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+
+#: What is left of them for versions of XLA that do not know all.
+_KNOWN_BY_ALL = {"xla_backend_optimization_level": 0}
 
 
 class CompileClock:
@@ -120,12 +124,22 @@ class PersistentFunction:
                     return serialize_executable.deserialize_and_load(*found)
         traced = self.jitted.trace(*arguments, **static)
         with compiling_anew():
-            compiled = traced.lower().compile(self._options())
+            compiled = _compiled(traced.lower(), self._options())
         if traced.jaxpr.effects:  # it calls back into this process
             return compiled
         with contextlib.suppress(ValueError):  # some devices' programs cannot be kept
             cache.save(made_from, serialize_executable.serialize(compiled))
         return compiled
+
+
+def _compiled(lowered: Any, options: dict[str, Any] | None) -> Any:
+    """The program of what is lowered, with those of the options that this XLA knows."""
+    try:
+        return lowered.compile(options)
+    except jax.errors.JaxRuntimeError:
+        if not options or options == _KNOWN_BY_ALL:
+            raise
+        return lowered.compile(_KNOWN_BY_ALL)
 
 
 class _Anew:
@@ -161,7 +175,7 @@ def _use_cache(wanted: bool) -> None:
 def persistent_jit(*static: str, quickly: bool = False) -> Callable[[Callable[..., Any]], PersistentFunction]:
     """Decorator: ``jax.jit`` with these static arguments, whose compiled programs are kept on disk.
 
-    ``quickly`` is for programs that run a few times only: they compile in two thirds of the time and run slower.
+    ``quickly`` is for programs that run a few times only: they compile in half the time and run slower.
     """
     return functools.partial(PersistentFunction, static=static, quickly=quickly)
 
