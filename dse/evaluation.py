@@ -12,7 +12,8 @@ from dse.model.accounts.feasibility import fits_probability, infeasible_reason
 from dse.model.accounts.throughput import throughput
 from dse.model.layout import lay_out
 from dse.model.machine import technology
-from dse.model.money.account import a_million, account, over
+from dse.model.machine.rates import reciprocal
+from dse.model.money.account import account, over
 from dse.model.steps.operating import operate
 from dse.model.steps.stages import Stages, stages_of
 from dse.model.steps.training import step_time
@@ -47,7 +48,7 @@ def evaluate(design: Design) -> Metrics:
     powers = energy.powers(design, layout, drawn, step.total)
     tokens = done["tokens_per_second"]
     books = account(design, layout.devices, powers["average_power"], tokens)
-    bill, million = over(books.spent, powers["run_time"]), a_million(tokens)
+    bill, a_token = over(books.spent, powers["run_time"]), reciprocal(tokens)
     carbon = over(books.emitted, powers["run_time"])
     reason = infeasible_reason(design, layout, held, on_host, on_storage, running.clock_infeasible)
     return Metrics(
@@ -64,10 +65,10 @@ def evaluate(design: Design) -> Metrics:
         **run_with_failures(design, layout, work, step),
         **powers,
         **books.metrics,
-        **{f"run_cost{part}": value for part, value in bill.items()},
-        million_tokens_cost=books.spent.total * million,
-        **{f"run_carbon{part}": value for part, value in carbon.items()},
-        million_tokens_carbon=books.emitted.total * million,
+        **{f"cost_per_run{part}": value for part, value in bill.items()},
+        cost_per_token=books.spent.total * a_token,
+        **{f"carbon_per_run{part}": value for part, value in carbon.items()},
+        carbon_per_token=books.emitted.total * a_token,
         feasible=reason == 0,
         infeasible_reason=reason,
     )

@@ -30,7 +30,7 @@ class Pools(NamedTuple):
     request_latency: Scalar  #: the wait for a place in the decode pool in it
     n_devices: Scalar
     output_tokens_per_second_per_device: Scalar
-    million_tokens_cost: Scalar  #: USD of both pools, at the power of their full load
+    cost_per_token: Scalar  #: USD of both pools, at the power of their full load
     waiting_time: Scalar  #: for a place in the memory of the decode pool
     feasible: Scalar  #: whether both pools can serve, within the limits of latency
     infeasible_reason: Scalar  #: bits of :class:`~dse.types.Infeasible`: those of both pools
@@ -76,7 +76,7 @@ def serve_pools(prefill: Design, decode: Design) -> Pools:
     )
     devices = prefill.system.n_devices + decode.system.n_devices
     pools = ((first, prefill), (rest, decode))
-    hourly = sum(served.device_hour_cost * design.system.n_devices for served, design in pools)
+    hourly = sum(served.cost_per_device_hour * design.system.n_devices for served, design in pools)
     return Pools(
         requests_per_second=rate,
         prefill_load=rate / of_prefill,
@@ -87,7 +87,7 @@ def serve_pools(prefill: Design, decode: Design) -> Pools:
         request_latency=to_first + waiting + (requests.output_tokens - 1.0) * rest.time_per_output_token,
         n_devices=devices,
         output_tokens_per_second_per_device=rate * requests.output_tokens / devices,
-        million_tokens_cost=1e6 / 3600.0 * hourly / (rate * requests.output_tokens),
+        cost_per_token=hourly / 3600.0 / (rate * requests.output_tokens),
         waiting_time=waiting,
         feasible=reasons[0] | reasons[1] == 0,
         infeasible_reason=reasons[0] | reasons[1],

@@ -45,6 +45,8 @@ def scale(value: float, units: str) -> tuple[float, str]:
     """Factor and name of the units in which a quantity of about ``value``, in SI ``units``, is written."""
     if units == "USD" and abs(value) >= 1e6:
         return (1e-9, "billion USD") if abs(value) >= 1e9 else (1e-6, "million USD")
+    if units == "USD" and 0.0 < abs(value) < 1e-3:
+        return 1e6, "USD per million"
     if units == "1/m^2" and 0.0 < abs(value) < 1e8:  # defects, where transistors are some 1e14
         return 1e-4, "/cm²"
     if units in _WRITTEN:
@@ -88,8 +90,8 @@ def quantity(value: float, units: str) -> str:
 
     >>> quantity(2.039e12, "B/s"), quantity(63.25, "s"), quantity(80 * GIB, "B")
     ('2.04 TB/s', '63.2 s', '80.0 GiB')
-    >>> quantity(54.63e6, "USD"), quantity(42538.3, "kg"), quantity(1.4e-4, "kg")
-    ('54.6 million USD', '42.5 t', '140 mg')
+    >>> quantity(54.63e6, "USD"), quantity(2.61e-6, "USD"), quantity(42538.3, "kg"), quantity(1.4e-4, "kg")
+    ('54.6 million USD', '2.61 USD per million', '42.5 t', '140 mg')
     """
     if not value:
         return _joined("0", scale(value, units)[1])

@@ -33,10 +33,20 @@ LEAVES = {
     "system.emissions.memory": New("system.emissions.memory_intensity", "0.1.0"),
 }
 
+#: What a run costs and emits, with its parts.
+_OF_RUNS = {
+    "cost": ("", "_devices", "_servers", "_scale_up", "_scale_out", "_facility", "_maintenance", "_electricity"),
+    "carbon": ("", "_operation", "_devices", "_servers"),
+}
+
 #: Metrics: in expressions and as variables of results.
 METRICS = {
     "step_time_edge": New("step_time_embedding_and_head", "0.1.0"),
     "peak_memory_edge": New("peak_memory_embedding_and_head", "0.1.0"),
+    "yearly_cost": New("tco_per_year", "0.1.0"),
+    "device_hour_cost": New("cost_per_device_hour", "0.1.0"),
+    "tokens_per_dollar": New("tokens_per_cost", "0.1.0"),
+    **{f"run_{kind}{part}": New(f"{kind}_per_run{part}", "0.1.0") for kind, of in _OF_RUNS.items() for part in of},
 }
 
 #: Fields of catalogue files by kind.

@@ -15,8 +15,8 @@ from dse.model.accounts.feasibility import bits_of, network_too_small, routes
 from dse.model.choice import divides
 from dse.model.machine import technology
 from dse.model.machine.power import at_clock, clock_ratio
-from dse.model.machine.rates import unsupported
-from dse.model.money.account import a_million, account, over
+from dse.model.machine.rates import reciprocal, unsupported
+from dse.model.money.account import account, over
 from dse.model.serving.bounds import PhaseBounds, phase_bounds, token_bounds
 from dse.model.serving.energy import drawn
 from dse.model.serving.goodput import promises_none, share_in_time
@@ -59,7 +59,7 @@ def serve(design: Design) -> ServingMetrics:
         for board in (jnp.maximum(spent.prefill, spent.decode), spent.provisioned)
     )
     books = account(design, devices, spent.token.total * tokens, tokens)
-    million = a_million(tokens)
+    a_token = reciprocal(tokens)
     return ServingMetrics(
         time_per_output_token=found.token,
         **{f"time_per_output_token_{part}": seconds for part, seconds in found.decode._asdict().items()},
@@ -92,8 +92,8 @@ def serve(design: Design) -> ServingMetrics:
         decode_power=spent.decode,
         prefill_power=spent.prefill,
         **books.metrics,
-        **{f"million_tokens_cost{part}": value for part, value in over(books.spent, million).items()},
-        **{f"million_tokens_carbon{part}": value for part, value in over(books.emitted, million).items()},
+        **{f"cost_per_token{part}": value for part, value in over(books.spent, a_token).items()},
+        **{f"carbon_per_token{part}": value for part, value in over(books.emitted, a_token).items()},
         **served_with_failures(design, held.weights, met),
         parameters=parameter_count(design.workload),
         feasible=reason == 0,

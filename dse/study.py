@@ -248,10 +248,10 @@ def made_up_carbon(metrics: Mapping[str, float], design: Design) -> str:
 def told_money(total: str, metrics: Mapping[str, float], design: Design) -> str:
     """What hours, years and tokens cost, or tokens emit."""
     if total.endswith("carbon"):
-        return f"A million tokens emit {quantity(metrics['million_tokens_carbon'], 'kg')}."
+        return f"A million tokens emit {quantity(1e6 * metrics['carbon_per_token'], 'kg')}."
     return (
-        f"An hour of a device costs {metrics['device_hour_cost']:.2f} USD, a year of the whole system "
-        f"{quantity(metrics['yearly_cost'], 'USD')}, a million tokens {metrics['million_tokens_cost']:.3g} USD: "
-        f"{quantity(metrics['tokens_per_dollar'], '1')} tokens a dollar. "
+        f"An hour of a device costs {metrics['cost_per_device_hour']:.2f} USD, a year of the whole system "
+        f"{quantity(metrics['tco_per_year'], 'USD')}, a million tokens {1e6 * metrics['cost_per_token']:.3g} USD: "
+        f"{quantity(metrics['tokens_per_cost'], '1')} tokens a dollar. "
         f"{design.system.n_devices:g} devices; no failures, no margin of a cloud."
     )

@@ -186,7 +186,7 @@ def _remark(total: str, metrics: Mapping[str, float], design: Design) -> str:
     """Of memory how many requests it holds and how often, of energy what power it takes by phase."""
     if total == "energy_per_output_token":
         return _power(metrics)
-    if total == "million_tokens_cost":
+    if total == "cost_per_token":
         return told_money(total, metrics, design)
     if total != "peak_memory":
         return told_price(total, metrics, design)
@@ -278,7 +278,7 @@ SERVING = Study(
     shortfalls=_shortfalls,
     totals=(
         "time_per_output_token", "time_to_first_token", "peak_memory", "energy_per_output_token", "device_cost",
-        "capital_cost", "million_tokens_cost", "device_carbon", "million_tokens_carbon",
+        "capital_cost", "cost_per_token", "device_carbon", "carbon_per_token",
     ),
     energy="energy_per_output_token",
     beside=Shown("tok/s/device", "output_tokens_per_second_per_device", "number"),

@@ -227,13 +227,13 @@ def _training_remark(total: str, metrics: Mapping[str, float], design: Design) -
         return _training_power(metrics, design)
     if total == "run_time_with_failures":
         return _training_failures(metrics, design)
-    if total in ("run_cost", "run_carbon"):
+    if total in ("cost_per_run", "carbon_per_run"):
         return told_money(total, metrics, design) + _told_with_failures(total, metrics, design)
     return told_price(total, metrics, design)
 
 
 #: Totals of a run without failures → what a run does, and their units.
-_OF_RUNS = {"run_cost": ("costs", "USD"), "run_carbon": ("emits", "kg")}
+_OF_RUNS = {"cost_per_run": ("costs", "USD"), "carbon_per_run": ("emits", "kg")}
 
 
 def _told_with_failures(total: str, metrics: Mapping[str, float], design: Design) -> str:
@@ -311,7 +311,7 @@ TRAINING = Study(
     shortfalls=_training_shortfalls,
     totals=(
         "step_time", "peak_memory", "energy_per_step", "run_time_with_failures", "device_cost", "capital_cost",
-        "run_cost", "device_carbon", "run_carbon",
+        "cost_per_run", "device_carbon", "carbon_per_run",
     ),
     energy="energy_per_step",
     beside=Shown("MFU", "mfu", "percent"),

@@ -122,15 +122,15 @@ with style():
 figure
 
 # %%
-columns = ["step_time", "price", "network_price", "run_cost", "tp", "pp", "ep"]
+columns = ["step_time", "price", "network_price", "cost_per_run", "tp", "pp", "ep"]
 tree, thin = networks.loc["fat tree 1:1"], networks.loc["fat tree 4:1"]
-assert thin.step_time / tree.step_time < 1.003 and 0.04 < 1 - thin.run_cost / tree.run_cost < 0.05
-assert networks.loc["fat tree 8:1"].run_cost > thin.run_cost and networks.loc["fat tree 8:1"].ep == 4
+assert thin.step_time / tree.step_time < 1.003 and 0.04 < 1 - thin.cost_per_run / tree.cost_per_run < 0.05
+assert networks.loc["fat tree 8:1"].cost_per_run > thin.cost_per_run and networks.loc["fat tree 8:1"].ep == 4
 fast, slow = networks.loc["torus 450 GB/s"], networks.loc["torus 150 GB/s"]
-assert 1.01 < fast.step_time / tree.step_time < 1.04 and abs(fast.run_cost / thin.run_cost - 1) < 0.01
-assert slow.price == networks.price.min() and slow.run_cost == networks.run_cost.max()
+assert 1.01 < fast.step_time / tree.step_time < 1.04 and abs(fast.cost_per_run / thin.cost_per_run - 1) < 0.01
+assert slow.price == networks.price.min() and slow.cost_per_run == networks.cost_per_run.max()
 assert (networks.network_price / networks.price).max() < 0.12
-networks[columns].round({"step_time": 3, "price": 1, "network_price": 1, "run_cost": 0})
+networks[columns].round({"step_time": 3, "price": 1, "network_price": 1, "cost_per_run": 0})
 
 # %% [markdown]
 # Networks are at most 12 % of what is bought, so that a slow one is dear: the torus of 150 GB/s is the cheapest system
@@ -153,8 +153,8 @@ PARTS = {  # part → colour, hatch
     "electricity": ("#06784b", "....."),
 }
 usa = run[run.grid == "USA"].set_index("device")
-million = pd.DataFrame({part: usa[f"run_cost_{part}"] / usa.goodput_fraction / 1e6 for part in PARTS})
-tonnes = run.pivot(index="device", columns="grid", values="run_carbon").loc[usa.index] / 1e3
+million = pd.DataFrame({part: usa[f"cost_per_run_{part}"] / usa.goodput_fraction / 1e6 for part in PARTS})
+tonnes = run.pivot(index="device", columns="grid", values="carbon_per_run").loc[usa.index] / 1e3
 with style():
     figure = new_figure(PAGE, 2.6)
     left, right = figure.subplots(1, 2, width_ratios=[3, 2])
@@ -185,11 +185,12 @@ assert list(total.sort_values().index) == ["B200", "MI300X", "H200", "H100"] and
 assert usa.device_price["MI300X"] < 0.4 * usa.device_price["B200"]
 dear = million.div(total, axis=0)
 assert dear.devices[["H100", "H200", "B200"]].between(0.45, 0.52).all() and dear.electricity.max() < 0.07
-embodied = run[run.grid == "hydropower"].set_index("device")[["run_carbon_devices", "run_carbon_servers"]].sum(axis=1)
+hydropower = run[run.grid == "hydropower"].set_index("device")
+embodied = hydropower[["carbon_per_run_devices", "carbon_per_run_servers"]].sum(axis=1)
 assert (tonnes.hydropower / tonnes.USA).between(0.08, 0.1).all()
 assert (embodied / 1e3 / tonnes.hydropower).between(0.2, 0.3).all()
 assert 9.3 < tonnes.USA["H100"] / 1e3 < 9.7 and 0.48 < usa.mfu["H100"] < 0.5
-pd.DataFrame({"million USD": total, "USD a device hour": usa.device_hour_cost, "MFU": usa.mfu}).round(2)
+pd.DataFrame({"million USD": total, "USD a device hour": usa.cost_per_device_hour, "MFU": usa.mfu}).round(2)
 
 # %% [markdown]
 # On H100 the run takes 23 million GPU hours at 49 % of the peak (published: 30.84 million at 38 to 41 %), a quarter of

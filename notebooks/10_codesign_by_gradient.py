@@ -54,7 +54,7 @@ found = replace(base, record["design"])
 
 def tokens(design):
     """Tokens a dollar of one design."""
-    return float(dse.evaluate(design).tokens_per_dollar)
+    return float(dse.evaluate(design).tokens_per_cost)
 
 
 assert math.isclose(tokens(found), record["report"]["value"], rel_tol=1e-4), "of another model: make the record anew"
@@ -159,7 +159,7 @@ def swept(chip, areas, powers):
     asked = text.replace("[software]", f"{told}\n\n[software]").replace("[axes]", f"[axes]\n{listed}")
     asked = asked.replace("groups = [", f'groups = [["{POWER}", "chip.memory_power"], ')
     results = dse.run(from_text(asked), output=False).squeeze("workload")
-    return results.tokens_per_dollar.where(results.feasible) / 1e6
+    return results.tokens_per_cost.where(results.feasible) / 1e6
 
 
 less = chip[POWER] * (1 - STEP)

@@ -12,6 +12,8 @@ from dse.cli import app
 from dse.designs import known_leaves, leaf_path
 from dse.errors import InputError
 from dse.listing import KINDS, listing
+from dse.measured.kernels.kernel import METRICS
+from dse.study_serving import SERVING
 from dse.study_training import TRAINING
 
 
@@ -52,3 +54,25 @@ def test_the_page_is_up_to_date():
     from docs.make.reference import page
 
     assert Path("docs/reference.md").read_text(encoding="utf-8") == page(), "run: make docs"
+
+
+#: Names that scripts rely on: they may be added to, or renamed by way of ``dse/renamed.py``.
+OF_TRAINING = (
+    "step_time tokens_per_second tokens_per_second_per_device peak_memory mfu mfu_causal hfu energy_per_step "
+    "average_power cost_per_run cost_per_token cost_per_device_hour tco_per_year tokens_per_cost carbon_per_run "
+    "carbon_per_token run_flops goodput_fraction run_time_with_failures"
+)
+OF_SERVING = (
+    "time_to_first_token time_per_output_token inter_token_latency request_latency output_tokens_per_second "
+    "output_tokens_per_second_per_device output_tokens_per_second_per_user concurrency_limit goodput "
+    "energy_per_output_token cost_per_token cost_per_device_hour tco_per_year tokens_per_cost carbon_per_token"
+)
+
+
+@pytest.mark.parametrize(("study", "names"), [(TRAINING, OF_TRAINING), (SERVING, OF_SERVING)])
+def test_names_that_scripts_rely_on(study, names):
+    assert [name for name in names.split() if name not in study.units] == []
+
+
+def test_metrics_of_kernels_are_called_as_scripts_expect():
+    assert METRICS == ("kernel_time", "kernel_power")

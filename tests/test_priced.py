@@ -92,7 +92,7 @@ def test_a_table_ranked_by_money_names_them():
     chips = ["b200", "b300", "tpu-v5p", "gb200-nvl72"]
     v5p = "price of tpu-v5p, which nobody states: cost of dies and memory over 1 - margin"
     assert told(chips) == f"{BY_WATT}; {v5p}"
-    assert told(chips, "run_carbon") == (
+    assert told(chips, "carbon_per_run") == (
         "embodied carbon of b300-sxm-288gb, whose dies nobody states: 0.15 kg/W of the power limit"
     )
     assert told(["b200", "gpu"]) == told(chips, "step_time") == ""

@@ -106,7 +106,7 @@ class Expression:
         """SI units of the value; "1" of what has none, and of a sum of unlike things.
 
         >>> from dse.study_training import TRAINING
-        >>> parse("run_cost / goodput_fraction", "objective", TRAINING).units
+        >>> parse("cost_per_run / goodput_fraction", "objective", TRAINING).units
         'USD'
         """
         return catalog.written(_Reading(self.study, lambda _: 1.0, self.where).dimension(_tree(self.text)) or {})

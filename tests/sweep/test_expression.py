@@ -109,10 +109,10 @@ def test_what_a_share_can_be_is_accepted(text):
     ("text", "units"),
     [
         ("step_time", "s"), ("2 * step_time + 1", "s"), ("-step_time", "s"), ("step_time / 2", "s"),
-        ("run_cost / goodput_fraction", "USD"), ("energy_per_step / step_time", "W"),
+        ("cost_per_run / goodput_fraction", "USD"), ("energy_per_step / step_time", "W"),
         ("tokens_per_second * run_time", "1"),
         ("peak_memory - memory.capacity", "B"), ("step_time + 0.1 * energy_per_step", "1"), ("1 / step_time", "s-1"),
-        ("step_time * step_time", "s^2"), ("run_cost * step_time / energy_per_step", "USD/W"), ("tp * pp", "1"),
+        ("step_time * step_time", "s^2"), ("cost_per_run * step_time / energy_per_step", "USD/W"), ("tp * pp", "1"),
         ("memory.bandwidth / peak_memory", "s-1"), ("2 * 3", "1"), ("tp <= 8", "1"),
         ("*".join(["step_time"] * 12), "s^12"), ("tokens_per_second + power.clock", "s-1"),
     ],
@@ -126,7 +126,7 @@ def test_a_metric_alone_has_its_own_units(study):
     assert {name: parse(name, "objective", study).units for name in study.units} == dict(study.units)
 
 
-@pytest.mark.parametrize("text", ["step_time + peak_memory", "2 * tp + (step_time - run_cost)", "mfu - step_time"])
+@pytest.mark.parametrize("text", ["step_time + peak_memory", "2 * tp + (step_time - cost_per_run)", "mfu - step_time"])
 def test_unlike_things_are_added_only_with_a_weight(text):
     with pytest.raises(InputError) as error:
         parse(text, "here", TRAINING)

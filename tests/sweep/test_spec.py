@@ -196,7 +196,7 @@ def test_the_limit_as_sold_is_no_axis():
         ("peak_memory < 0.9 * memory.capacity", []), ("feasible", []), ("recompute == 'none' or tp == 8", []),
         ("7e10 > peak_memory > 1e9",
          ["7e+10 > peak_memory has no unit: read as 7e+10 B", "peak_memory > 1e+09 has no unit: read as 1e+09 B"]),
-        ("tp <= 8 and not run_cost < 2 * 3e6", ["run_cost < 2 * 3000000.0 has no unit: read as 6e+06 USD"]),
+        ("tp <= 8 and not cost_per_run < 2 * 3e6", ["cost_per_run < 2 * 3000000.0 has no unit: read as 6e+06 USD"]),
     ],
 )  # fmt: skip
 def test_numbers_of_constraints_without_their_unit_are_told(constraint, told):

@@ -14,7 +14,7 @@ from dse.model.money.system import YEAR, Spending, capital, spending
 from dse.types import Design, Emissions, Prices, Scalar, System
 from dse.types.reliability import ENOUGH
 
-_HOUR, _MILLION = 3600.0, 1e6
+_HOUR = 3600.0
 
 
 class Account(NamedTuple):
@@ -28,8 +28,8 @@ class Account(NamedTuple):
 def account(design: Design, devices: Scalar, power: Scalar, tokens: Scalar) -> Account:
     """Money and carbon of ``devices`` that draw ``power`` watts with their facility and make ``tokens`` a second.
 
-    ``capital_cost`` is of all devices, spares that are stated among them; ``yearly_cost`` that of owning them for a
-    year of which they work the share ``in_use``, ``device_hour_cost`` that of an hour in which one works.
+    ``capital_cost`` is of all devices, spares that are stated among them; ``tco_per_year`` that of owning them for a
+    year of which they work the share ``in_use``, ``cost_per_device_hour`` that of an hour in which one works.
     """
     system = design.system
     prices, emissions = system.prices or Prices(), system.emissions or Emissions()
@@ -48,9 +48,9 @@ def account(design: Design, devices: Scalar, power: Scalar, tokens: Scalar) -> A
         **{f"device_cost_{part}": value for part, value in made._asdict().items()},
         capital_cost=total,
         **{f"capital_cost_{part}": value for part, value in paid_all._asdict().items()},
-        yearly_cost=rate * (prices.in_use * YEAR),
-        device_hour_cost=_HOUR * rate * reciprocal(devices),
-        tokens_per_dollar=tokens * reciprocal(rate),
+        tco_per_year=rate * (prices.in_use * YEAR),
+        cost_per_device_hour=_HOUR * rate * reciprocal(devices),
+        tokens_per_cost=tokens * reciprocal(rate),
         tokens_per_second_per_dollar=tokens * reciprocal(total),
         device_carbon=embodied.total,
         **{f"device_carbon_{part}": value for part, value in embodied._asdict().items()},
@@ -70,8 +70,3 @@ def over(each_second: Spending | Emitted, seconds: Scalar) -> dict[str, Scalar]:
     """What is spent or emitted in so many seconds: the whole under an empty name, and ``_<part>`` by part."""
     parts = {f"_{name}": seconds * value for name, value in each_second._asdict().items()}
     return {"": sum(parts.values()), **parts}
-
-
-def a_million(tokens: Scalar) -> Scalar:
-    """Seconds of a million tokens at so many a second."""
-    return _MILLION * reciprocal(tokens)

@@ -25,8 +25,8 @@ from jax.experimental.compilation_cache import compilation_cache
 from dse import cache
 from dse.files import code_digest, folder_digest
 
-#: Options of XLA for CPUs under which compiling takes half the processor time: no optimisation, and loops written by the
-#: older of its two emitters.
+#: Options of XLA for CPUs under which compiling takes half the processor time: no optimisation, and loops written by
+#: the older of its two emitters.
 _QUICKLY = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 
 #: What is left of them for versions of XLA that do not know all.

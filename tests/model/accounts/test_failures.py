@@ -296,7 +296,7 @@ def test_run_tokens_are_those_of_the_reference_batch():
         ("[output]\nrun = false", False),
         ('[objective]\nminimize = "run_time_with_failures"', True),
         ('[constraints]\nall = ["goodput_fraction >= 0.9"]', True),
-        ('[objective]\nminimize = "run_cost / goodput_fraction"', True),
+        ('[objective]\nminimize = "cost_per_run / goodput_fraction"', True),
         ('[objective]\nminimize = "run_time"', False),
     ],
 )
@@ -360,7 +360,7 @@ def test_a_replica_answers_but_while_it_is_down():
 def test_spares_that_are_stated_are_paid():
     """64 nodes of eight beside 2,048 are a thirty-second of what is bought; those of a larger cluster are not paid."""
     free, some, more = (at(llama(), **stated) for stated in ({}, {"spares": 64.0}, {"spares": 128.0}))
-    for name in ("capital_cost", "capital_cost_devices", "run_carbon_devices"):
+    for name in ("capital_cost", "capital_cost_devices", "carbon_per_run_devices"):
         costs = [float(getattr(one, name)) for one in (free, some, more)]
         assert costs[1] / costs[0] == pytest.approx(1.0 + 64.0 / 2048.0, rel=1e-5), name
         assert costs[2] / costs[0] == pytest.approx(1.0 + 128.0 / 2048.0, rel=1e-5), name

@@ -88,7 +88,7 @@ def h100():
 
 def test_a_rented_h100(h100):
     """Clouds ask 2 to 3 USD an hour (2024, 2025), with their margin: what it costs is below, but not by half."""
-    assert 1.25 < float(h100[1].device_hour_cost) < 2.5
+    assert 1.25 < float(h100[1].cost_per_device_hour) < 2.5
 
 
 def test_a_node_of_eight(h100):
@@ -114,14 +114,14 @@ def test_parts_add_up(h100):
             parts = sum(float(getattr(found, part)) for part in study.parts(total))
             assert parts == pytest.approx(float(getattr(found, total)), rel=1e-5), total
     hours = 2048 * float(metrics.run_time) / 3600.0
-    assert hours * float(metrics.device_hour_cost) == pytest.approx(float(metrics.run_cost), rel=1e-5)
+    assert hours * float(metrics.cost_per_device_hour) == pytest.approx(float(metrics.cost_per_run), rel=1e-5)
     tokens = float(design.workload.run_tokens)
-    assert 1e-6 * tokens * float(metrics.million_tokens_cost) == pytest.approx(float(metrics.run_cost), rel=1e-5)
-    assert 1e-6 * tokens * float(metrics.million_tokens_carbon) == pytest.approx(float(metrics.run_carbon), rel=1e-5)
-    assert tokens / float(metrics.tokens_per_dollar) == pytest.approx(float(metrics.run_cost), rel=1e-5)
-    assert float(metrics.run_energy) / KWH * 0.083 == pytest.approx(float(metrics.run_cost_electricity), rel=1e-5)
-    assert float(metrics.run_energy) / KWH * 0.369 == pytest.approx(float(metrics.run_carbon_operation), rel=1e-5)
-    year = float(metrics.yearly_cost) / 2048.0 / float(metrics.device_hour_cost)
+    assert tokens * float(metrics.cost_per_token) == pytest.approx(float(metrics.cost_per_run), rel=1e-5)
+    assert tokens * float(metrics.carbon_per_token) == pytest.approx(float(metrics.carbon_per_run), rel=1e-5)
+    assert tokens / float(metrics.tokens_per_cost) == pytest.approx(float(metrics.cost_per_run), rel=1e-5)
+    assert float(metrics.run_energy) / KWH * 0.083 == pytest.approx(float(metrics.cost_per_run_electricity), rel=1e-5)
+    assert float(metrics.run_energy) / KWH * 0.369 == pytest.approx(float(metrics.carbon_per_run_operation), rel=1e-5)
+    year = float(metrics.tco_per_year) / 2048.0 / float(metrics.cost_per_device_hour)
     assert year == pytest.approx(0.85 * 8766.0, rel=1e-5)
 
 
@@ -135,9 +135,8 @@ def test_money_changes_nothing_else(h100):
     money = TRAINING.group("money") | TRAINING.group("carbon")
     same = [name for name in TRAINING.units if name not in money]
     assert [getattr(dear, name) for name in same] == [getattr(metrics, name) for name in same]
-    assert float(dear.run_cost_electricity) == pytest.approx(2.0 * float(metrics.run_cost_electricity), rel=1e-5)
-    assert float(dear.run_cost_devices) == pytest.approx(2.0 * float(metrics.run_cost_devices), rel=1e-5)
-    assert float(dear.run_carbon_operation) == pytest.approx(2.0 * float(metrics.run_carbon_operation), rel=1e-5)
+    for name in ("cost_per_run_electricity", "cost_per_run_devices", "carbon_per_run_operation"):
+        assert float(getattr(dear, name)) == pytest.approx(2.0 * float(getattr(metrics, name)), rel=1e-5)
     assert float(dear.capital_cost) == pytest.approx(float(metrics.capital_cost), rel=1e-6)
 
 
@@ -163,7 +162,7 @@ def test_plain_numbers_give_the_same(h100):
     design, metrics = h100
     with plain_numbers():
         found = evaluate(jax.tree.map(float, design))
-    for name in ("run_cost", "capital_cost", "device_cost", "run_carbon", "device_carbon"):
+    for name in ("cost_per_run", "capital_cost", "device_cost", "carbon_per_run", "device_carbon"):
         assert float(getattr(found, name)) == pytest.approx(float(getattr(metrics, name)), rel=1e-3), name
 
 
@@ -186,7 +185,7 @@ tp = [8]
 
 @pytest.mark.parametrize(
     ("said", "groups"),
-    [({}, ()), ({"objective": 'minimize = "run_cost"'}, ("money",)), ({"output": "carbon = true"}, ("carbon",)),
+    [({}, ()), ({"objective": 'minimize = "cost_per_run"'}, ("money",)), ({"output": "carbon = true"}, ("carbon",)),
      ({"axes": '"emissions.grid" = ["24 g/kWh"]'}, ("carbon",)), ({"system": "made.chiplets = 4"}, ("money",)),
      ({"system": "prices.in_use = 0.5", "output": "money = false\nenergy = true"}, ("energy",))],
 )  # fmt: skip
@@ -200,7 +199,7 @@ def test_sweeps_have_what_they_ask_for(said, groups):
 
 def test_accelerators_on_one_axis_have_their_own_prices():
     """A generated one beside those that are sold is sold at what its chip costs."""
-    text = SPEC.format(system="", axes='accelerator = ["h100", "b200", "gpu"]', objective='minimize = "run_cost"',
+    text = SPEC.format(system="", axes='accelerator = ["h100", "b200", "gpu"]', objective='minimize = "cost_per_run"',
                        output="")  # fmt: skip
     grid, _ = plan(sweep.from_text(text))
     columns = {path: column for dimension in grid.dimensions for path, column in dimension.columns.items()}
@@ -220,7 +219,7 @@ def test_slopes_reach_cost_through_the_whole_model():
         base = jax.tree.map(np.float64, base)
 
         def cost(area):
-            return dse.evaluate(replace(base, {path: area})).run_cost
+            return dse.evaluate(replace(base, {path: area})).cost_per_run
 
         value = 1.2e-3
         slope = jax.jit(jax.grad(cost))(value)

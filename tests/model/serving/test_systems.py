@@ -93,7 +93,7 @@ def test_what_lies_far_away_costs_energy_and_money():
     assert float(within.capital_cost) == float(plain.capital_cost)
     added = 4.0 * 2e-9 * (10e12 - host)
     assert float(whole.capital_cost) - float(plain.capital_cost) == pytest.approx(added, rel=1e-3)
-    assert whole.million_tokens_cost_servers > plain.million_tokens_cost_servers
+    assert whole.cost_per_token_servers > plain.cost_per_token_servers
 
 
 def test_a_hybrid_moves_only_what_it_keeps():
