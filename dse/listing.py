@@ -7,7 +7,7 @@ Everything is read off the records and tables that the engine itself uses, so th
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from dse import catalog, quantities
@@ -27,13 +27,13 @@ class Listing(NamedTuple):
     rows: tuple[tuple[str, ...], ...]
 
 
-def listing(kind: str, pattern: str = "", study: Study = TRAINING) -> Listing:
+def listing(kind: str, pattern: str = "", studies: Sequence[Study] = (TRAINING,)) -> Listing:
     """What may be named of a kind.
 
     Args:
         kind: one of :data:`KINDS`.
         pattern: a part of a name or of its meaning, any case; with ``*`` or ``?`` the whole name is matched.
-        study: whose metrics are listed.
+        studies: whose metrics are listed; of several, each metric says whose it is.
 
     Raises InputError for an unknown kind.
 
@@ -42,7 +42,7 @@ def listing(kind: str, pattern: str = "", study: Study = TRAINING) -> Listing:
     """
     if kind not in KINDS:
         raise unknown_name("dse list", kind, KINDS, "kinds of names")
-    made = KINDS[kind](study)
+    made = KINDS[kind](studies)
     return made._replace(rows=_matching(made.rows, pattern.lower()))
 
 
@@ -57,7 +57,7 @@ def _matching(rows: Sequence[tuple[str, ...]], pattern: str) -> tuple[tuple[str,
 # --- kinds ------------------------------------------------------------------------------------------------
 
 
-def _leaves(_: Study) -> Listing:
+def _leaves(_: Sequence[Study]) -> Listing:
     what = "leaves of a design: for --set, dse.design, [workload] [system] [mapping] [software], [axes], expressions"
     rows = (
         (short_name(path), _units(about), about["long_name"], _allowed(about), _default(path, about), path)
@@ -66,13 +66,26 @@ def _leaves(_: Study) -> Listing:
     return Listing(what, ("name", "unit", "meaning", "allowed", "default", "path"), tuple(rows))
 
 
-def _metrics(study: Study) -> Listing:
-    what = f"metrics of {study.name}: for [objective], [constraints], --metric; variables of results"
-    rows = ((name, _unit(units), study.long_names[name], _part_of(name, study)) for name, units in study.units.items())
-    return Listing(what, ("name", "unit", "meaning", "part of"), tuple(rows))
+def _metrics(studies: Sequence[Study]) -> Listing:
+    names = " and ".join(study.name for study in studies)
+    what = f"metrics of {names}: for [objective], [constraints], --metric; variables of results"
+    columns = ("name", "unit", "meaning", "part of", *(("of",) if len(studies) > 1 else ()))
+    rows = _of_each(studies, lambda name, study: (study.long_names[name], _part_of(name, study)))
+    return Listing(what, columns, tuple(row[: len(columns)] for row in rows))
 
 
-def _axes(_: Study) -> Listing:
+def _of_each(
+    studies: Sequence[Study], cells: Callable[[str, Study], tuple[str, ...]]
+) -> list[tuple[str, ...]]:
+    """(name, unit, cells, studies) of every metric; one that means the same to several studies is listed once."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for study in studies:
+        for name, units in study.units.items():
+            found.setdefault((name, _unit(units), *cells(name, study)), []).append(study.name)
+    return [(*row, ", ".join(of)) for row, of in found.items()]
+
+
+def _axes(_: Sequence[Study]) -> Listing:
     from dse.spec.axes import RULES
     from dse.spec.sweep import NAMED
     from dse.sweep.grid.degrees import ALL_DEGREES
@@ -89,19 +102,19 @@ def _axes(_: Study) -> Listing:
     return Listing("axes of sweeps and searches: for [axes]", ("name", "unit", "meaning", "values"), (*names, *leaves))
 
 
-def _constraints(study: Study) -> Listing:
+def _constraints(studies: Sequence[Study]) -> Listing:
     what = (
         "names of expressions, for [constraints] and [objective]: with + - * / < <= > >= == != and or not; a string "
         "beside a name takes its unit or choice: peak_memory <= '70 GiB', recompute == 'full'"
     )
-    metrics = ((name, _unit(units), "metric", study.long_names[name]) for name, units in study.units.items())
+    metrics = (row[:-1] for row in _of_each(studies, lambda name, study: ("metric", study.long_names[name])))
     leaves = (
         (short_name(path), _units(about), "leaf", about["long_name"]) for path, about in known_leaves().items()
     )
     return Listing(what, ("name", "unit", "is a", "meaning"), (*metrics, *leaves))
 
 
-def _columns(_: Study) -> Listing:
+def _columns(_: Sequence[Study]) -> Listing:
     from dse.measured.columns import READ, SERVED, WRITTEN
 
     what = "columns of tables of training steps, and of serving: read by dse predict and dse validate, or written"

@@ -13,6 +13,7 @@ from dse.designs import known_leaves, leaf_path
 from dse.errors import InputError
 from dse.listing import KINDS, listing
 from dse.measured.kernels.kernel import METRICS
+from dse.studies import STUDIES
 from dse.study_serving import SERVING
 from dse.study_training import TRAINING
 
@@ -24,6 +25,9 @@ def test_every_leaf_is_listed_by_a_name_that_means_it():
 
 def test_every_metric_is_listed_with_its_unit():
     assert [row[0] for row in listing("metrics").rows] == list(TRAINING.units)
+    of = {(row[0], row[-1]) for row in listing("metrics", studies=list(STUDIES.values())).rows}
+    assert {name for name, _ in of} == {*TRAINING.units, *SERVING.units}
+    assert {("step_time", "training"), ("time_to_first_token", "serving"), ("tco_per_year", "training, serving")} <= of
 
 
 @pytest.mark.parametrize("kind", KINDS)

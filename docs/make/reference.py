@@ -26,7 +26,7 @@ def page() -> str:
     """The page."""
     assert {*_SECTIONS, "constraints"} == set(KINDS)
     sections = [_section(title, listing(kind)) for kind, title in _SECTIONS.items()]
-    of_serving = _section("Metrics of serving", listing("metrics", study=STUDIES["serving"]))
+    of_serving = _section("Metrics of serving", listing("metrics", studies=[STUDIES["serving"]]))
     sections.insert(list(_SECTIONS).index("metrics") + 1, of_serving)
     return document([_INTRODUCTION, *sections])
 

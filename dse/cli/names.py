@@ -28,7 +28,7 @@ def names(
     pattern: Annotated[
         str, typer.Argument(metavar="[PATTERN]", help="Part of a name or of its meaning, or a whole name with * and ?.")
     ] = "",
-    serving: Annotated[bool, typer.Option("--serving", help="Metrics of serving, not of training.")] = False,
+    serving: Annotated[bool, typer.Option("--serving", help="Metrics of serving alone.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """List what may be named, with unit, meaning, bounds and default.
@@ -39,7 +39,7 @@ def names(
     from dse.listing import listing
     from dse.studies import STUDIES
 
-    found = listing(kind, pattern, STUDIES["serving" if serving else "training"])
+    found = listing(kind, pattern, [STUDIES["serving"]] if serving else list(STUDIES.values()))
     if as_json:
         show.document([dict(zip(found.columns, row, strict=True)) for row in found.rows])
         return 0 if found.rows else NOTHING_FEASIBLE
