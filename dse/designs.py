@@ -25,10 +25,23 @@ from dse.checks import (
     has_experts,
 )
 from dse.errors import InputError, unknown_name
-from dse.records import CAN, CHIP, LEAVES_OF_SERVING, MADE, N_DEVICES, OPTIONAL, PLAIN_EXPERTS, PLAIN_MAPPING
+from dse.records import (
+    CAN,
+    CHIP,
+    LEAVES_OF_SERVING,
+    MADE,
+    N_DEVICES,
+    OPTIONAL,
+    PLAIN_EXPERTS,
+    PLAIN_MAPPING,
+    that_serves,
+)
 from dse.types import Design, Recompute, choice_name, paths
 
 R = TypeVar("R")
+
+#: Kinds of designs.
+KINDS = ("training", "serving")
 
 
 @functools.cache
@@ -245,6 +258,7 @@ def design(
     n_devices: int | None = None,
     where: str = "design",
     any_option: bool = False,
+    kind: str = "training",
     **settings: Any,
 ) -> Design:
     """One design from catalogue names and leaf values.
@@ -252,11 +266,12 @@ def design(
     Args:
         workload: catalogue name of the model.
         system: catalogue name of a cluster, or of an accelerator: then its default node and network are used.
-        software: catalogue name of the stack; by default the system's own, of training or, where something is said of
-            serving, its engine.
+        software: catalogue name of the stack; by default the system's own, of training or, for designs that serve, its
+            engine.
         n_devices: devices used; by default ``tp cp pp dp``.
         where: how errors call the place these values come from.
         any_option: let the mapping ask for options that the stack lacks, and stacks be those of other vendors.
+        kind: ``serving`` for a design that answers requests, even where ``settings`` say nothing of them.
         **settings: any leaf by its name or dotted ending (``tp=8``, ``recompute="full"``,
             ``**{"memory.bandwidth": "3.35 TB/s"}``); numbers are in SI units.
 
@@ -271,54 +286,81 @@ def design(
     >>> made.mapping.dp, made.system.scale_up.bandwidth
     (6.0, 300000000000.0)
     """
-    stated = {}
-    for name, value in settings.items():
-        path = leaf_path(name, where)
-        stated[path] = leaf_value(path, value, f"{where}.{name}")
-    for kind, given in (("workload", workload), ("system", system), ("software", software)):
+    if kind not in KINDS:
+        raise unknown_name(f"{where}: kind", kind, KINDS, "kinds of designs")
+    _check_texts({"workload": workload, "system": system, "software": software}, where)
+    paths_of = {name: leaf_path(name, where) for name in settings}
+    stated = {path: leaf_value(path, settings[name], f"{where}.{name}") for name, path in paths_of.items()}
+    serves = kind == "serving" or any(path.startswith(LEAVES_OF_SERVING) for path in stated)
+    stack = catalog.default_software(system, serving=serves) if software is None else software
+    values = _named_values(workload, system, stack, any_option)
+    _check_stated(stated, values, where)
+    values = PLAIN_MAPPING | (PLAIN_EXPERTS if has_experts(values) else {}) | values | stated
+    made = paths.build(Design, values | _sizes(values, stated, n_devices))
+    if made.workload.experts is not None:
+        named = {path: f"{where}.{short_name(path)}" for path in stated}
+        check_routing(made.workload.experts, named, f"{where}: experts")
+    return that_serves(made) if kind == "serving" else made
+
+
+def _check_texts(names: MappingABC[str, Any], where: str) -> None:
+    """That names of the catalogue are texts; a stack may be left out."""
+    for kind, given in names.items():
         if not isinstance(given, str) and (given is not None or kind != "software"):
             shown = f"see: dse catalog list {kind}"
             raise InputError(f"{where}: {kind}", repr(given), "a name of the catalogue", shown)
-    serves = any(path.startswith(LEAVES_OF_SERVING) for path in stated)
-    stack = catalog.default_software(system, serving=serves) if software is None else software
-    shape = catalog.within("workload", catalog.values("workload", workload))
-    experts = has_experts(shape)
-    values = (
-        shape
-        | catalog.within("system", catalog.values("system", system))
-        | stack_values(stack, "software", any_option, experts)
-        | catalog.within(MADE, catalog.made(system))
-    )
+
+
+def _named_values(workload: str, system: str, stack: str, any_option: bool) -> dict[str, Any]:
+    """Full path → value of what is named in the catalogue."""
     if not any_option:
         check_vendor(stack, system, "software")
+    shape = catalog.within("workload", catalog.values("workload", workload))
+    return (
+        shape
+        | catalog.within("system", catalog.values("system", system))
+        | stack_values(stack, "software", any_option, has_experts(shape))
+        | catalog.within(MADE, catalog.made(system))
+    )
+
+
+def _check_stated(stated: dict[str, Any], values: dict[str, Any], where: str) -> None:
+    """That leaves which are stated belong to such a design.
+
+    Args:
+        stated: full path → value.
+        values: of what is named, before them.
+        where: what errors name.
+    """
     for path in stated:
         check_chip(path, f"{CHIP}.die_area" in values, where)
         check_experts(path, values, where)
         check_networks(path, values, stated, where)
         check_tiers(path, stated[path], values | stated, f"{where}.{short_name(path)}")
     policy = stated.get("mapping.recompute", 0.0)
-    if policy >= Recompute.norms and not experts:
+    if policy >= Recompute.norms and not has_experts(values):
         raise InputError(
             f"{where}.recompute", choice_name(Recompute(int(policy))),
             "none, selective, full, selective-op for a model without experts",
             "name a workload that has experts, such as deepseek-v3",
         )  # fmt: skip
-    values = PLAIN_MAPPING | (PLAIN_EXPERTS if experts else {}) | values | stated
-    model_parallel = values["mapping.tp"] * values["mapping.cp"] * values["mapping.pp"]
-    if n_devices is not None and not is_whole(n_devices):
-        allowed = f"a whole number, 1 to {MOST:,}"
-        raise InputError("n_devices", str(n_devices), allowed, "give the number of devices")
-    if "mapping.dp" not in stated and n_devices is not None:
-        if n_devices % model_parallel:
+
+
+def _sizes(values: MappingABC[str, Any], stated: MappingABC[str, Any], n_devices: int | None) -> dict[str, float]:
+    """``dp`` and the number of devices, whichever follows from the other."""
+    parallel = values["mapping.tp"] * values["mapping.cp"] * values["mapping.pp"]
+    dp = values["mapping.dp"]
+    if n_devices is not None:
+        if not is_whole(n_devices):
             raise InputError(
-                "n_devices", str(n_devices), f"multiples of tp x cp x pp = {model_parallel:g}",
-                "change n_devices or one of the degrees",
-            )  # fmt: skip
-        values["mapping.dp"] = n_devices / model_parallel
-    if N_DEVICES not in stated:
-        values[N_DEVICES] = float(n_devices) if n_devices is not None else model_parallel * values["mapping.dp"]
-    made = paths.build(Design, values)
-    if made.workload.experts is not None:
-        named = {path: f"{where}.{short_name(path)}" for path in stated}
-        check_routing(made.workload.experts, named, f"{where}: experts")
-    return made
+                "n_devices", str(n_devices), f"a whole number, 1 to {MOST:,}", "give the number of devices"
+            )
+        if "mapping.dp" not in stated:
+            if n_devices % parallel:
+                raise InputError(
+                    "n_devices", str(n_devices), f"multiples of tp x cp x pp = {parallel:g}",
+                    "change n_devices or one of the degrees",
+                )  # fmt: skip
+            dp = n_devices / parallel
+    devices = values[N_DEVICES] if N_DEVICES in stated else parallel * dp if n_devices is None else float(n_devices)
+    return {"mapping.dp": dp, N_DEVICES: devices}

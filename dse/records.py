@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from dse.types import (
     Adapters,
     Chip,
     ContextParallel,
     Convergence,
+    Design,
     Emissions,
     Engine,
     ExpertKernels,
@@ -119,6 +122,18 @@ OPTIONAL: dict[str, type] = {
     CHIP: Chip, PODS: Pods, LINKS: Links, PACKAGE: Package, EXPERTS: Experts, **OF_SHAPE, **OF_EXPERTS,
     **OF_TRAINING, **OF_SERVING, **OF_MONEY,
 }  # fmt: skip
+
+
+def that_serves(design: Design) -> Design:
+    """The design with requests, serving and an engine, as they are where nothing is said of them."""
+    given = design.workload.requests, design.mapping.serving, design.software.engine
+    requests, serving, engine = given[0] or Requests(), given[1] or Serving(), given[2] or Engine()
+    return dataclasses.replace(
+        design,
+        workload=dataclasses.replace(design.workload, requests=requests),
+        mapping=dataclasses.replace(design.mapping, serving=serving),
+        software=dataclasses.replace(design.software, engine=engine),
+    )
 
 
 def is_of_model(path: str) -> bool:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from dse.quantities import duration, quantity
-from dse.records import TRAINING_ALONE
+from dse.records import TRAINING_ALONE, that_serves
 from dse.study import OPTIONAL, Shown, Study, network_told, over_routed, shares_told, told_money, told_price
 from dse.types import INFEASIBLE_MEANING, Design, FarMemory, Infeasible, Precision, Scalar, ServingMetrics, choice_name
 
@@ -28,20 +27,6 @@ def _serve(design: Design) -> ServingMetrics:
     from dse.serving import serve
 
     return serve(design)
-
-
-def _complete(design: Design) -> Design:
-    """The design with requests, serving and an engine, as they are where nothing is said of them."""
-    from dse.types import Engine, Requests, Serving
-
-    given = design.workload.requests, design.mapping.serving, design.software.engine
-    requests, serving, engine = given[0] or Requests(), given[1] or Serving(), given[2] or Engine()
-    return dataclasses.replace(
-        design,
-        workload=dataclasses.replace(design.workload, requests=requests),
-        mapping=dataclasses.replace(design.mapping, serving=serving),
-        software=dataclasses.replace(design.software, engine=engine),
-    )
 
 
 def _capacity(design: Design) -> Scalar:
@@ -288,7 +273,7 @@ SERVING = Study(
     plain={"workload.global_batch": _ANY_BATCH},
     reason_numbers=_numbers,
     caution=_caution,
-    complete=_complete,
+    complete=that_serves,
     headline=_headline,
     settings=_settings,
     remark=_remark,

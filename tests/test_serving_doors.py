@@ -79,3 +79,13 @@ def test_bad_input_is_told_in_four_parts(command, arguments, wanted):  # noqa: F
 def test_typos_in_sweeps_are_told(old, new, wanted):
     with pytest.raises(dse.InputError, match=wanted):
         specs.from_text(SWEEP.replace(old, new))
+
+
+def test_a_design_of_which_nothing_else_says_that_it_serves():
+    """Stack and records are those of one that serves, as ``dse evaluate --serving`` has them."""
+    made = dse.design(kind="serving", workload="llama-3-70b", system="h100", tp=8)
+    stated = dse.design("llama-3-70b", "h100", tp=8, concurrency=made.workload.requests.concurrency)
+    assert dse.serve(made).request_latency == dse.serve(stated).request_latency
+    assert dse.design("llama-3-70b", "h100", tp=8).workload.requests is None
+    with pytest.raises(dse.InputError, match="kind"):
+        dse.design("llama-3-70b", "h100", kind="inference")
