@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -42,7 +43,9 @@ class Machines(NamedTuple):
     def others(self, *axes: str) -> str:
         """What the fastest machine is along all axes but these."""
         left = (name for name in self.axes if name not in axes)
-        return ", ".join(pair(name, self.labels(name)[self.at[name]]) for name in left)
+        return ", ".join(
+            pair(one, text[self.at[name]]) for name in left for one, text in self._telling(name).items()
+        )
 
     def tied(self, name: str) -> list[str]:
         """Axes that move together with one."""
@@ -53,16 +56,17 @@ class Machines(NamedTuple):
         return ", ".join(map(heading, [name, *self.tied(name)]))
 
     def labels(self, name: str) -> list[str]:
-        """Values along an axis; equal ones with those of axes tied to it, as far as they tell them apart."""
-        texts = labels(self.points[name])
+        """Values along an axis, with those of axes tied to it where these tell equal ones apart."""
+        return list(map(", ".join, zip(*self._telling(name).values(), strict=True)))
+
+    def _telling(self, name: str) -> dict[str, list[str]]:
+        """Values along an axis and along those tied to it that tell equal ones apart, by axis."""
+        found = {name: labels(self.points[name])}
         for other in self.tied(name):
-            longer = [
-                f"{text}, {more}" if texts.count(text) > 1 else text
-                for text, more in zip(texts, labels(self.points[other]), strict=True)
-            ]
-            if len(set(longer)) > len(set(texts)):
-                texts = longer
-        return texts
+            longer = found | {other: labels(self.points[other])}
+            if _distinct(longer) > _distinct(found):
+                found = longer
+        return found
 
     def strongest(self, metric: str, besides: tuple[str, ...] = ()) -> str | None:
         """The axis along which the mean logarithm of a metric moves most."""
@@ -124,3 +128,8 @@ def thinned(count: int, most: int, kept: int) -> list[int]:
     places = np.unique(np.linspace(0, count - 1, most).round().astype(int))
     places[np.abs(places - kept).argmin()] = kept
     return places.tolist()
+
+
+def _distinct(texts: Mapping[str, list[str]]) -> int:
+    """How many combinations of values differ."""
+    return len(set(zip(*texts.values(), strict=True)))

@@ -70,7 +70,7 @@ def test_long_names_make_room(results):
         assert_readable(plot.KINDS[kind](named))
     nodes = panel(plot.shares(named), "node, matrix devices")
     assert [text.get_text().replace("\n", "") for text in nodes.get_yticklabels()] == [
-        "a-node-with-a-long-name, 2000", "a-node-with-a-long-name, 4500", "n5",
+        "a-node-with-a-long-name, 2000", "a-node-with-a-long-name, 4500", "n5, 4500",
     ]  # fmt: skip
 
 
@@ -177,6 +177,14 @@ def test_legends_name_axes_that_move_together(results):
     machines = plot.energy(zipped).axes[0].get_legend()
     assert clocks.get_title().get_text() == machines.get_title().get_text() == "node, scale out"
     assert plot.clock(results).legends[0].get_title().get_text() == "node"
+
+
+def test_equal_values_are_told_apart_by_those_that_move_together_with_them(results):
+    zipped = results.assign_coords(lot=("node", [1, 2, 1])).assign_coords(node=[1024, 1024, 8192])
+    figure = plot.shares(zipped)
+    texts = [label.get_text() for axes in figure.axes for label in axes.get_yticklabels()]
+    assert {"1024, 1", "1024, 2", "8192, 1"} <= set(texts)
+    assert "node" not in figure.get_suptitle() or "lot" in figure.get_suptitle()
 
 
 def test_lines_far_apart_are_relative(results):
