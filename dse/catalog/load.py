@@ -95,8 +95,26 @@ def plain(name: str) -> str:
     return "".join(itertools.chain.from_iterable(itertools.zip_longest(words, breaks, fillvalue="")))
 
 
+#: What checkpoints of one shape add to its name: how they were tuned, when (MMDD or YYMM), and their format.
+_OF_CHECKPOINTS = re.compile(
+    r"-(instruct|thinking|chat|base|it|hf|v0\.\d|(0\d|1[0-2])[0-3]\d|2\d(0\d|1[0-2])|bf16|fp8|nvfp4|mxfp4|awq|gptq)"
+    r"(?=-|$)", re.IGNORECASE
+)  # fmt: skip
+
+
 def find(kind: str, name: str, folder: Folder = None) -> str | None:
-    """Slug of the entry that ``name`` means (slug, name or alias), None when there is none."""
+    """Slug of the entry that ``name`` means (slug, name or alias), None when there is none.
+
+    Checkpoints have the shape of the model that they are of: ``Qwen/Qwen3-8B-Instruct-2507`` is ``qwen3-8b``.
+    """
+    written = [name]
+    if kind == "workload":
+        without_owner = name.rpartition("/")[2].removeprefix("Meta-")
+        written += [without_owner, _OF_CHECKPOINTS.sub("", without_owner)]
+    return next((slug for one in dict.fromkeys(written) if (slug := _find(kind, one, folder))), None)
+
+
+def _find(kind: str, name: str, folder: Folder) -> str | None:
     if any(name in _slugs(own) for own in _folders(kind, folder)):
         return name
     files, wanted = paths(kind, folder), plain(name)

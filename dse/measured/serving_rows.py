@@ -20,15 +20,6 @@ from dse.types import Design, ExpertMapping, Load, Mapping, Precision, Requests,
 from dse.types.choices import WEIGHTS_ALONE
 from dse.types.paths import build
 
-#: What of a name is the checkpoint's, not the shape's.
-_CHECKPOINT = re.compile(r"-(instruct|thinking|it|hf|v0\.\d|\d{4}|fp8|nvfp4)(?=-|$)", re.IGNORECASE)
-
-#: Releases of a shape under other names: prefix → name in the catalogue.
-_SHAPES = {
-    "Meta-": "", "codegemma-1.1-2b": "gemma-2b", "codegemma-7b": "gemma-7b", "CodeLlama-13b-hf": "llama-2-13b",
-    "CodeLlama-70b-hf": "llama-2-70b", "DeepSeek-R1-0528": "deepseek-v3",
-}
-
 #: InferenceX draws lengths evenly between 0.8 and 1.0 of what it states, and sends ten times as many requests as are
 #: in flight, the first of them all at once: these are a tenth of the mean.
 _DRAWN, _OPENING = 0.9, 0.1
@@ -190,8 +181,7 @@ def _workload_slug(cells: Cells, lookup: Lookup) -> str:
     name = cells.text("model", "workload")
     if not name:
         raise Skip("unknown shape", "no model named")
-    plain = next((new or name.removeprefix(old) for old, new in _SHAPES.items() if name.startswith(old)), name)
-    found = lookup.resolve("workload", plain) or lookup.resolve("workload", _CHECKPOINT.sub("", plain))
+    found = lookup.resolve("workload", name)
     if not found:
         raise Skip("unknown shape", lookup.suggestion("workload", name))
     return found

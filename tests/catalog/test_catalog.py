@@ -161,6 +161,23 @@ def test_aliases(kind, name, slug):
     assert catalog.resolve(kind, name) == slug
 
 
+@pytest.mark.parametrize(("name", "slug"), [
+    ("Qwen/Qwen3-235B-A22B-Instruct-2507", "qwen3-235b-a22b"),
+    ("Qwen3-30B-A3B-Thinking-2507-FP8", "qwen3-30b-a3b"),
+    ("meta-llama/Meta-Llama-3-8B-Instruct", "llama-3-8b"),
+    ("meta-llama/Llama-2-7b-chat-hf", "llama-2-7b"),
+    ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b"),
+    ("mistralai/Mistral-Large-Instruct-2407", "mistral-large-2-123b"),
+    ("deepseek-ai/DeepSeek-R1-0528", "deepseek-v3"),
+    ("openai/gpt-oss-120b", "gpt-oss-120b"),
+    ("Qwen/Qwen3-VL-30B-A3B-Instruct", None),  # it has a vision encoder, too
+    ("gpt-3-1750", None),
+    ("owner/", None),
+])  # fmt: skip
+def test_checkpoints_have_the_shape_of_their_model(name, slug):
+    assert catalog.find("workload", name) == slug
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "suggestion"),
     [
