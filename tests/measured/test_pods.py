@@ -10,6 +10,7 @@ import pytest
 from dse.calibrate import jobs, levels
 from dse.measured.completion import complete
 from dse.measured.names import Lookup
+from dse.measured.prediction import predict_cases
 from dse.measured.table import read_cases
 
 TRAINING = Path(__file__).parents[3] / "shared" / "reference" / "measured" / "training.csv"
@@ -98,3 +99,11 @@ def test_a_level_a_generation_predicts_unseen_configurations_within_six_percent(
     assert found.loss == pytest.approx(0.027, abs=0.006)
     levels.write(found, tmp_path / "levels.toml")
     assert "maxtext-v5e" in (tmp_path / "levels.toml").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(not TRAINING.is_file(), reason="the reference tables are not beside this checkout")
+def test_runs_that_say_what_they_keep_had_room_for_it():
+    """Layers of up to 5 GB, whose matrices are gathered one by one, on chips of 16 and 32 GB."""
+    cases = [case for case in read_cases(TRAINING) if case.row.source in ("MaxText_v4", "MaxText_v5e")]
+    stated = [one for one in predict_cases(cases) if one.case.row.get("recompute") == "full"]
+    assert len(stated) >= 18 and not [one.design for one in stated if "over capacity" in one.note]

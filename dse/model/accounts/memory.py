@@ -74,12 +74,13 @@ def standing_buffer_bytes(design: Design, layout: Layout, work: TrainingWork) ->
     """Bytes of buffers that live all step long.
 
     Under sequence parallelism a gathered input and its unreduced gradient, a cached 16-bit weight gradient for
-    each weight shape; under ZeRO-2 a layer's unreduced gradient; under ZeRO-3 two layers' gathered weights.
+    each weight shape; under ZeRO-2 the unreduced gradient, under ZeRO-3 two times the gathered weights, of what a stack
+    moves at once: a layer, or a matrix.
     """
     m, w = design.mapping, design.workload
     act = layout.element.activation
     gathered = jnp.where((layout.split > 0.0) & (m.tp > 1.0), 2.0 * act * layout.tokens * w.hidden, 0.0)
-    layer = changing = act * usual_layer_parameters(w, m.tp)
+    layer = changing = act * _moved_at_once(design, usual_layer_parameters(w, m.tp))
     cached = w.backward * design.software.gradient_cache * act * matrix_shapes(design)
     if work.trained is not None:  # the gradients of adapters alone
         layer, changing, cached = layer + act * work.trained.layer, act * work.trained.layer, 0.0
@@ -87,9 +88,26 @@ def standing_buffer_bytes(design: Design, layout: Layout, work: TrainingWork) ->
     buffers = gathered + cached + unreduced + _where_split(layout, 3.0, 2.0 * layer)
     if layout.experts is None:
         return buffers
-    routed, replicas = act * layer_expert_parameters(design, layout), layout.experts.replicas
+    routed = act * layer_expert_parameters(design, layout)
+    if design.software.gathers_matrices is not None:
+        routed = routed / jnp.where(design.software.gathers_matrices > 0.0, 2.0 + w.gated, 1.0)
+    replicas = layout.experts.replicas
     unreduced = 0.0 if work.trained is not None else _where_split(layout, 2.0, w.backward * routed, replicas)
     return buffers + unreduced + _where_split(layout, 3.0, 2.0 * routed, replicas)
+
+
+def _moved_at_once(design: Design, layer: Scalar) -> Scalar:
+    """Parameters that are gathered and scattered at once, of those of a ``layer``: all, or those of its largest matrix.
+
+    Modules wrapped for sharding are layers (Zhao et al. 2023, FSDP); XLA's partitioner gathers an operand where it is
+    used (Xu et al. 2021, GSPMD).
+    """
+    w = design.workload
+    if design.software.gathers_matrices is None:
+        return layer
+    widest = jnp.maximum(w.ffn_hidden, w.n_heads * w.head_dim)
+    matrix = jnp.minimum(layer, w.hidden * widest / design.mapping.tp)
+    return jnp.where(design.software.gathers_matrices > 0.0, matrix, layer)
 
 
 def matrix_shapes(design: Design) -> Scalar:

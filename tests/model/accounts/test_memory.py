@@ -8,7 +8,7 @@ import pytest
 
 import dse
 from dse.designs import replace
-from dse.model.work.parameters import parameter_count
+from dse.model.work.parameters import parameter_count, usual_layer_parameters
 from dse.types import MemoryTier
 from tests.designs import SOFTWARE, WORKLOAD, make_design, work_of
 from tests.programs import metrics_of
@@ -101,6 +101,19 @@ def test_a_stack_that_does_not_reshard_under_a_pipeline_keeps_weights_and_gradie
     assert float(state.total) == pytest.approx(bytes_per_parameter)
     alone = work_of(make_design(software=software, dp=4, zero_stage=3)).state
     assert float(alone.total) == pytest.approx(18 / 4)
+
+
+@pytest.mark.parametrize(("stage", "moved"), [(0, 0.0), (1, 0.0), (2, 1.0), (3, 3.0)])
+def test_a_stack_that_gathers_matrices_holds_one_where_others_hold_a_layer(stage, moved):
+    """Gradients before they are scattered from ZeRO 2 on, two times the weights that are gathered from 3 on."""
+    def peak(by_matrix):
+        software = dataclasses.replace(SOFTWARE, gathers_matrices=by_matrix)
+        return float(metrics_of(make_design(software=software, dp=8, zero_stage=stage)).peak_memory)
+
+    assert peak(None) == peak(0.0)
+    layer = float(usual_layer_parameters(WORKLOAD))
+    saved = 2.0 * moved * (layer - WORKLOAD.hidden * WORKLOAD.ffn_hidden)
+    assert peak(0.0) - peak(1.0) == pytest.approx(saved, rel=1e-3, abs=1.0)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
