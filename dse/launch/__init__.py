@@ -17,7 +17,6 @@ from dse import catalog
 from dse.calibrated import accelerator_of, beyond_context, lookup_of
 from dse.designs import known_leaves, leaf, leaf_path, leaves_of, short_name
 from dse.errors import ELSEWHERE, InputError, plain, unknown_name
-from dse.launch.engines import SGLANG, TENSORRT_LLM, VLLM
 from dse.launch.maxtext import MAXTEXT
 from dse.launch.megatron import MEGATRON_BRIDGE, MEGATRON_LM
 from dse.launch.options import (
@@ -34,6 +33,9 @@ from dse.launch.options import (
     Written,
 )
 from dse.launch.pytorch import DEEPSPEED, TORCHTITAN
+from dse.launch.sglang import SGLANG
+from dse.launch.tensorrt_llm import TENSORRT_LLM
+from dse.launch.vllm import VLLM
 from dse.records import PLAIN_EXPERTS, PLAIN_MAPPING
 from dse.scalars import ScalarFunction
 from dse.study import Study
