@@ -16,19 +16,9 @@ import hashlib
 from collections.abc import Iterable
 
 from dse import types
-from dse.catalog.entries import (
-    NO_NETWORK,
-    Entry,
-    Values,
-    check_between,
-    load,
-    made_of,
-    no_network,
-    reference,
-    referenced,
-    values_of,
-    within,
-)
+from dse.catalog.defaults import load
+from dse.catalog.entries import NO_NETWORK, Entry, reference, referenced
+from dse.catalog.filling import Values, check_between, made_of, no_network, values_of, within
 from dse.catalog.load import FOLDERS, Folder, catalog_root, file_of, find, known_names, paths, plain, shown
 from dse.catalog.schema import EXPERTS_LEFT_OPEN, LEFT_OPEN
 from dse.catalog.units import Dimension, combined, dimension, quantity, written
