@@ -74,7 +74,7 @@ def _metrics(study: Study) -> Listing:
 
 def _axes(_: Study) -> Listing:
     from dse.spec.axes import RULES
-    from dse.spec.sweep import NAMED
+    from dse.spec.space import NAMED
     from dse.sweep.grid.degrees import ALL_DEGREES
 
     names = (

@@ -173,7 +173,7 @@ def _bounds(design: Design, software: str, explained: Explanation, study: Study)
 def _settings(texts: list[str]) -> dict[str, Any]:
     """``NAME=VALUE`` texts as numbers, truth values or texts; a leaf that is set twice is an InputError."""
     from dse.designs import leaf_path
-    from dse.spec.sweep import NAMED
+    from dse.spec.space import NAMED
 
     found: dict[str, Any] = {}
     said: dict[str, str] = {}

@@ -16,7 +16,7 @@ from dse.designs import known_leaves, short_name
 from dse.difference.matching import Matched, match
 from dse.difference.side import Side
 from dse.errors import InputError
-from dse.spec.sweep import flat
+from dse.spec.space import flat
 from dse.study import Study
 from dse.sweep.results.files import open_results
 from dse.sweep.results.schema import version

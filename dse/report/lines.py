@@ -25,7 +25,7 @@ from dse.launch import TOOLS
 from dse.quantities import setting
 from dse.records import N_DEVICES, OF_MONEY
 from dse.report.table import Column, Table
-from dse.spec.sweep import ANY_OPTION
+from dse.spec.space import ANY_OPTION
 from dse.study import Study
 from dse.sweep.grid import compose
 from dse.sweep.grid.grid import Grid, variable_name

@@ -10,7 +10,8 @@ from typing import Any
 from dse import outputs
 from dse.errors import InputError
 from dse.interruption import telling
-from dse.spec.sweep import Keep, from_text
+from dse.spec.output import Keep
+from dse.spec.sweep import from_text
 from dse.study import Study
 from dse.sweep.evaluation import write_results
 from dse.sweep.grid.grid import Grid

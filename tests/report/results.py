@@ -7,7 +7,7 @@ import functools
 import numpy as np
 import xarray as xr
 
-from dse.spec.sweep import Keep
+from dse.spec.output import Keep
 from dse.sweep import plan
 from dse.sweep.grid.grid import Grid
 from dse.sweep.reduce.keep import Part

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.spec.sweep import Keep
+from dse.spec.output import Keep
 from dse.study import Study
 from dse.sweep.grid.grid import Grid, variable_name
 from dse.sweep.reduce.keep import Part
