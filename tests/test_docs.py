@@ -16,12 +16,11 @@ from dse.catalog.value import CONFIDENCES
 from dse.designs import known_leaves, leaf_path
 from dse.search import plan as plan_search
 from dse.search.codesign import problem as codesign
-from dse.spec import output, search, space, sweep
+from dse.spec import output, pools, search, space, sweep
 from dse.spec.axes import RANGE_KEYS, RULES
 from dse.spec.codesign import Budget, Codesign
 from dse.study_serving import SERVING
 from dse.study_training import TRAINING
-from dse.sweep import pools
 from dse.types import Recompute, choice_name
 
 ROOT = Path(__file__).parents[1]

@@ -207,8 +207,7 @@ def read(name: str, file: str) -> None:
     """A specification read with all its names; one of a sweep is planned too, and none evaluated."""
     import dse
     from dse.search import plan
-    from dse.spec import codesign, search
-    from dse.sweep import pools
+    from dse.spec import codesign, pools, search
 
     text = Path(file).read_text(encoding="utf-8")
     if name == "run":
