@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.layout import Layout, chunk_layers
+from dse.model.layout import Layout
 from dse.model.parallel import pipeline
+from dse.model.stage_layers import chunk_layers
 from dse.model.work import offload
 from dse.model.work.experts import backward_bytes
 from dse.model.work.parameters import (
