@@ -111,6 +111,8 @@ class Study:
     #: (a total, metrics by name, design) → what a reader of the total's parts should know, in words
     inside: Callable[[Design], Inside] = lambda design: Inside(design)
     operators_of: str = ""  #: what the operators of ``inside`` are those of, in words
+    residuals: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    #: metric → kind of the residual of a stack that its interval has alone; none for intervals of the step time
     unread: tuple[str, ...] = ()  #: leaves, or how they begin, that its model does not read though a mapping has them
     bounds: Callable[[Design], Any] | None = None
     #: seconds of the first total by what bounds them, a named tuple of scalars that add up to it; pure

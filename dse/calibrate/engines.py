@@ -26,7 +26,6 @@ from dse.errors import InputError
 from dse.measured import comparison
 from dse.measured.prediction import alike, evaluate_stack
 from dse.measured.serving import METRICS, SIGN
-from dse.measured.uncertainty import SERVED
 from dse.study_serving import SERVING
 from dse.types import Design, Engine, Workload
 from dse.types.fields import field_metadata
@@ -247,7 +246,7 @@ _MILLISECONDS = ("host_step_time", "request_time")
 def open_errors(found: Sequence[FittedEngine], k: int = 0) -> Errors:
     """All figures of some engines, as what they leave open is told by."""
     columns = [
-        (one.rows.stack, c.source, SERVED[c.metric], fold, unseen, foreign)
+        (one.rows.stack, c.source, SERVING.residuals[c.metric], fold, unseen, foreign)
         for one in found
         for c, fold, unseen, foreign in zip(
             one.rows.compared, folds(one.rows.configurations, k or _FOLDS), one.unseen, one.foreign, strict=True

@@ -31,6 +31,9 @@ from dse.measured.names import accelerator_of
 from dse.measured.prediction import peak_rate
 from dse.measured.serving_rows import has_energy
 from dse.measured.uncertainty import Interval
+from dse.study import Study
+from dse.study_serving import SERVING
+from dse.study_training import TRAINING
 
 #: Metrics that ``predict`` adds as ``pred_<metric>`` columns.
 PREDICTED = (
@@ -113,8 +116,9 @@ def coverage(compared: Sequence[Comparison]) -> list[dict[str, Any]]:
         within = abs(math.log(c.predicted / c.measured)) <= widths.get(id(c.prediction), 0.0)
         held.setdefault(c.source, []).append(within)
     for c in compared:
-        if c.skip is None and c.metric in uncertainty.SERVED and serving.SIGN in c.measurement.row.cells:
-            width = uncertainty.served_half_width(c.prediction.stack, c.metric) or 0.0
+        study = _study_of(c.prediction)
+        if c.skip is None and c.metric in study.residuals:
+            width = uncertainty.residual_half_width(c.prediction.stack, c.metric, study) or 0.0
             held.setdefault(c.source, []).append(abs(math.log(c.predicted / c.measured)) <= width)
     everything = {"all": [flag for flags in held.values() for flag in flags]} if held else {}
     by_source = dict(sorted(held.items())) | everything
@@ -226,7 +230,7 @@ def _with_baseline(compared: list[Comparison]) -> list[Comparison]:
 
 def _with_bytes(compared: list[Comparison]) -> list[Comparison]:
     """The same with the baseline of serving."""
-    served = [c for c in compared if c.skip is None and serving.SIGN in c.measurement.row.cells]
+    served = [c for c in compared if c.skip is None and _study_of(c.prediction) is SERVING]
     served = [c for c in served if c.metric in serving.METRICS]
     plain = {id(c): serving.bytes_over_bandwidth(c.prediction.chosen, c.metric) for c in served}
     ratios: dict[tuple[str, str], list[float]] = {}
@@ -311,7 +315,7 @@ def half_widths(predictions: Iterable[Prediction]) -> dict[int, float]:
     """``id`` of each predicted step → half the width of the interval of its log step time."""
     steps = [
         p for p in predictions
-        if p.skip is None and p.design is not None and p.stack and serving.SIGN not in p.case.row.cells
+        if p.skip is None and p.design is not None and p.stack and _study_of(p) is TRAINING
     ]  # fmt: skip
     found = uncertainty.half_widths([p.chosen for p in steps], [uncertainty.uncertainty_of(p.stack) for p in steps])
     return {id(p): float(half_width) for p, half_width in zip(steps, found, strict=True)}
@@ -338,17 +342,22 @@ def _predicted_cells(prediction: Prediction, half_widths: dict[int, float] | Non
 
 def _interval(prediction: Prediction, metric: str, value: float, half_width: float | None) -> Interval | None:
     """The interval of a predicted metric, where it has one."""
-    software = prediction.chosen.software
-    if serving.SIGN in prediction.case.row.cells:
-        return uncertainty.served_interval(metric, value, prediction.stack, float(software.memory_spread))
-    return None if half_width is None else uncertainty.interval_of(metric, value, half_width, software)
+    study, software = _study_of(prediction), prediction.chosen.software
+    if half_width is None and not study.residuals:
+        return None
+    return uncertainty.interval_of(metric, value, prediction.stack, software, half_width, study)
+
+
+def _study_of(prediction: Prediction) -> Study:
+    """The kind of study that a row is of."""
+    return SERVING if serving.SIGN in prediction.case.row.cells else TRAINING
 
 
 def _metrics(prediction: Prediction) -> Sequence[str]:
     """Metrics that a row of this kind of table gets columns of."""
     if energy.SIGN in prediction.case.row.cells and not has_energy(prediction.case.row):
         return energy.METRICS
-    if serving.SIGN in prediction.case.row.cells:
+    if _study_of(prediction) is SERVING:
         return serving.METRICS
     # Of a kernel what was measured.
     return [m.name for m in prediction.case.measurements if m.name in kernels.METRICS] or PREDICTED
