@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from dse.files import computing
+
 ROOT = Path(__file__).parents[1]
 
 #: From the ground up. A module knows its own room and those below; rooms of one line do not know each other.
@@ -144,6 +146,18 @@ def test_there_are_no_circles():
 def test_rooms_do_not_know_what_is_not_theirs(room, name):
     knowing = [m for m in FILES if within(m, room) and any(within(found, name) for found in imported(m))]
     assert not knowing, f"{', '.join(knowing)} import {name}"
+
+
+@pytest.mark.parametrize("door", ["dse.studies", "dse.scalars", "dse.sweep.run"])
+def test_what_a_sweep_imports_counts_in_the_digest_of_its_code(door):
+    """What was kept by other code is not taken up: parts of sweeps, compiled programs."""
+    waiting, found = [door], set[str]()
+    while waiting:
+        module = waiting.pop()
+        if module not in found:
+            found.add(module)
+            waiting += modules(module) - {"dse"}
+    assert {FILES[module] for module in found} <= set(computing()), "add the room to dse.files.computing"
 
 
 def test_importing_changes_no_environment():

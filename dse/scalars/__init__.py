@@ -12,14 +12,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Hashable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from dse import cache
-from dse.files import code_digest, files_digest, sources
+from dse.files import code_digest, folder_digest, folder_of
 from dse.scalars.operations import Operations, lowered
 from dse.scalars.slopes import gradient
 from dse.types import Design, Metrics, ServingMetrics
@@ -136,7 +135,8 @@ class ScalarFunction:
         precision = self._precision
         if self._made_from is None:
             return lowered(*self._trace(structure), precision)
-        made_from = f"operations {_circumstances()} {self._made_from} {precision} {structure}"
+        code = folder_digest(folder_of(self._function))
+        made_from = f"operations {_circumstances()} {code} {self._made_from} {precision} {structure}"
         return Operations(*cache.value(made_from, lambda: tuple(lowered(*self._trace(structure), precision))))
 
     def _by_jax(self, structure: Any, leaves: Sequence[Any], opened: Sequence[int], by: Sequence[int]) -> _Run:
@@ -191,9 +191,7 @@ def _places(by: int, arguments: Sequence[Any]) -> range:
 
 @functools.cache
 def _circumstances() -> str:
-    here = Path(__file__).parent
-    code = files_digest([*sources(here), here.with_name("explanation.py")], code_digest())
-    return f"{code} {jax.__version__} {np.__version__}"
+    return f"{code_digest()} {jax.__version__} {np.__version__}"
 
 
 def evaluate(design: Design) -> Metrics:

@@ -23,7 +23,7 @@ from jax.experimental import serialize_executable
 from jax.experimental.compilation_cache import compilation_cache
 
 from dse import cache
-from dse.files import code_digest, folder_digest
+from dse.files import code_digest, folder_digest, folder_of
 
 #: Options of XLA for CPUs under which compiling takes two thirds of the time.
 _QUICKLY = {"xla_backend_optimization_level": 0}
@@ -109,7 +109,7 @@ class PersistentFunction:
     @property
     def _digest(self) -> str:
         """Of the files beside the function's own: those that lie elsewhere than the model count by ``code_digest``."""
-        return folder_digest(Path(self._function.__code__.co_filename).parent)
+        return folder_digest(folder_of(self._function))
 
     def _found(self, made_from: str, arguments: tuple[Any, ...], static: dict[str, Any]) -> Callable[..., Any]:
         """The kept program, else a new one, which is kept."""
