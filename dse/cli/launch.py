@@ -12,7 +12,6 @@ from rich.text import Text
 from dse.cli import show
 from dse.cli.evaluate import AnyOption, Asked, Devices, Settings, Stack, System, Workload, design_of, print_obstacles
 from dse.cli.status import NOTHING_FEASIBLE, report_errors
-from dse.errors import InputError
 
 if TYPE_CHECKING:
     from dse.launch import Stated
@@ -157,10 +156,4 @@ def _text(file: Path) -> str:
     """The text of a file of arguments."""
     from dse import inputs
 
-    allowed = "a text of options, as on a command line"
-    try:
-        return inputs.text(file, allowed)
-    except OSError as error:
-        raise InputError(str(file), error.strerror or str(error), allowed, "check the path") from None
-    except UnicodeDecodeError:
-        raise InputError(str(file), "bytes that are no UTF-8", allowed, "save it as UTF-8") from None
+    return inputs.text(file, "a text of options, as on a command line")

@@ -7,7 +7,6 @@ import dataclasses
 import io
 import math
 import re
-import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -145,17 +144,16 @@ class Case:
 
 def read_table(path: str | Path) -> tuple[list[str], list[Row]]:
     """(columns, rows) of a CSV file, gzipped or not; InputError for one that cannot be read or has no rows."""
-    path = Path(path)
+    path, allowed = Path(path), "a CSV file, plain or gzipped"
+    text = inputs.text(path, allowed, "check the path and the file", limit=inputs.TABLE, unpack=True)
     try:
-        text = inputs.content(path, inputs.TABLE, "a CSV file, plain or gzipped", unpack=True).decode("utf-8-sig")
         reader = csv.DictReader(io.StringIO(text, newline=""))
         new = renamed.columns(reader.fieldnames or [], str(path))
         reader.fieldnames = [new.get(name, name) for name in reader.fieldnames or []]
         columns = [name for name in reader.fieldnames if name]
         rows = [_row(path, reader.line_num, line) for line in reader]
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
-        got = getattr(error, "strerror", None) or str(error)
-        raise InputError(str(path), got, "a CSV file, plain or gzipped", "check the path and the file") from None
+    except csv.Error as error:
+        raise InputError(str(path), str(error), allowed, "check the path and the file") from None
     if not columns or not rows:
         raise InputError(str(path), "no rows", "a header and at least one row", "check that the file is complete")
     return columns, rows

@@ -120,13 +120,9 @@ def text_of(path: str | Path) -> str:
         fix = "write the specification to a file, or read its text by dse.sweep.from_text"
         raise InputError("specification", type(path).__name__, "the path of a TOML file", fix)
     path = Path(path)
-    try:
-        return inputs.text(path, "a TOML file")
-    except (OSError, UnicodeDecodeError) as error:
-        near = nearest(path.name, [p.name for p in path.parent.glob("*.toml")])
-        fix = f"did you mean {path.parent / near[0]}?" if near else "give the path of a sweep specification"
-        reason = getattr(error, "strerror", None) or "not UTF-8 text"
-        raise InputError(str(path), reason, "a readable TOML file", fix) from None
+    near = () if path.exists() else nearest(path.name, [p.name for p in path.parent.glob("*.toml")])
+    fix = f"did you mean {path.parent / near[0]}?" if near else "give the path of a sweep specification"
+    return inputs.text(path, "a TOML file", fix)
 
 
 def from_text(text: str, file: str = "sweep.toml", study: Study | None = None) -> SweepSpec:
