@@ -64,14 +64,19 @@ LEVELS: list[tuple[str, ...]] = [
     ("dse.__main__",),
 ]
 
+#: What stands behind a door is asked of the study, here by all that must work for any kind of it.
+_BEHIND_DOORS = (
+    "dse.evaluation", "dse.serving", "dse.study_training", "dse.study_serving", "dse.types.Metrics",
+    "dse.types.ServingMetrics", "dse.types.metrics.Metrics", "dse.types.serving.ServingMetrics", "dse.types.Infeasible",
+    "dse.types.choices.Infeasible", "dse.types.INFEASIBLE_MEANING", "dse.model.layout", "dse.model.work",
+    "dse.model.parallel", "dse.model.steps", "dse.model.accounts", "dse.model.serving",
+)  # fmt: skip
+
 #: Rooms that may not know these modules or names, whatever their level.
 FORBIDDEN = {
-    "dse.sweep": ("dse.evaluation", "dse.types.Metrics", "dse.types.Infeasible", "dse.types.INFEASIBLE_MEANING",
-                  "dse.types.metrics.Metrics", "dse.types.choices.Infeasible"),
-    "dse.spec": ("dse.evaluation", "dse.types.Metrics", "dse.types.Infeasible", "dse.types.INFEASIBLE_MEANING",
-                 "dse.types.metrics.Metrics", "dse.types.choices.Infeasible"),
+    **dict.fromkeys(("dse.spec", "dse.sweep", "dse.search", "dse.plot", "dse.report", "dse.difference"), _BEHIND_DOORS),
     "dse.model": ("dse.catalog", "dse.designs"),
-}  # fmt: skip
+}
 
 
 def name_of(file: Path) -> str:
