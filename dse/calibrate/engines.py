@@ -175,7 +175,7 @@ def calibrate(
 ) -> list[FittedEngine]:
     """Fit every engine of some tables, and judge it by what it has not seen (``k`` folds of configurations)."""
     engines = read(tables)
-    optima = [_fit(rows, np.ones(len(rows.compared), bool)) for rows in engines]
+    optima = [fit_rows(rows, np.ones(len(rows.compared), bool)) for rows in engines]
     found = []
     for rows, best in zip(engines, optima, strict=True):
         progress(f"{rows.stack}: {len(rows.compared)} figures")
@@ -191,7 +191,7 @@ def _judged(rows: EngineRows, best: Minimum, typical: np.ndarray, k: int) -> Fit
     def without(part: np.ndarray) -> np.ndarray:
         if part.all():
             return rows.residuals(typical[None])[0]
-        return rows.residuals(_fit(rows, ~part, best.z).z[None])[0]
+        return rows.residuals(fit_rows(rows, ~part, best.z).z[None])[0]
 
     def left_out(labels: np.ndarray) -> np.ndarray:
         return held_out([labels == label for label in np.unique(labels)], without)
@@ -204,7 +204,7 @@ def _judged(rows: EngineRows, best: Minimum, typical: np.ndarray, k: int) -> Fit
     return FittedEngine(rows, values, spread, rows.residuals(best.z[None])[0], unseen, elsewhere, foreign)
 
 
-def _fit(rows: EngineRows, part: np.ndarray, start: np.ndarray | None = None) -> Minimum:
+def fit_rows(rows: EngineRows, part: np.ndarray, start: np.ndarray | None = None) -> Minimum:
     """The most probable engine by some of its figures."""
     noise = rows.noise
 

@@ -337,7 +337,7 @@ def _predicted_cells(prediction: Prediction, half_widths: dict[int, float] | Non
             continue
         if bounds := _interval(prediction, metric, value, half_widths.get(id(prediction))):
             values |= {f"pred_{metric}_{end}": f"{bound:.7g}" for end, bound in bounds._asdict().items()}
-    return values | _remarks(prediction, prediction.skip)
+    return values | remarks_on(prediction, prediction.skip)
 
 
 def _interval(prediction: Prediction, metric: str, value: float, half_width: float | None) -> Interval | None:
@@ -363,7 +363,8 @@ def _metrics(prediction: Prediction) -> Sequence[str]:
     return [m.name for m in prediction.case.measurements if m.name in kernels.METRICS] or PREDICTED
 
 
-def _remarks(prediction: Prediction, skip: Skip | None) -> dict[str, str]:
+def remarks_on(prediction: Prediction, skip: Skip | None) -> dict[str, str]:
+    """Columns beside a prediction: what was completed, noted, out of range, and why it was skipped."""
     completed = " ".join(f"{name}={value}" for name, value in prediction.completed.items() if value)
     remarks = {"completed": completed, "pred_note": prediction.note, "outside": "; ".join(outside(prediction))}
     return remarks | {"skipped": str(skip) if skip else ""}
@@ -386,7 +387,7 @@ def _compared_row(compared: Comparison) -> dict[str, Any]:
         "table": row.file, "metric_compared": compared.metric, "measured": text(compared.measured),
         "predicted": text(compared.predicted), "error": text(compared.error),
         "baseline_error": text(compared.baseline_error),
-        **_remarks(compared.prediction, compared.skip),
+        **remarks_on(compared.prediction, compared.skip),
     }  # fmt: skip
 
 

@@ -94,7 +94,7 @@ class PersistentFunction:
         if key not in self._loaded:
             named = ((name, str(static[name])) for name in sorted(static))
             name = self._function.__module__, self._function.__qualname__
-            made_from = _circumstances() + str((*name, self._options(), self._digest, structure, shapes, *named))
+            made_from = circumstances() + str((*name, self._options(), self._digest, structure, shapes, *named))
             self._loaded[key] = self._found(made_from, arguments, static)
         return self._loaded[key]
 
@@ -168,7 +168,7 @@ def persistent_jit(*static: str, quickly: bool = False) -> Callable[[Callable[..
 
 def persistent_value(made_from: str, find: Callable[[], Any]) -> Any:
     """A picklable value that depends on nothing but the code and ``made_from``."""
-    return cache.value(_circumstances() + made_from, find)
+    return cache.value(circumstances() + made_from, find)
 
 
 def _setting(name: str) -> Any:
@@ -177,7 +177,7 @@ def _setting(name: str) -> Any:
 
 
 @functools.cache
-def _circumstances() -> str:
+def circumstances() -> str:
     """All that a program depends on besides its own description."""
     device = jax.devices()[0]
     return str((
