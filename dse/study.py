@@ -65,7 +65,7 @@ class Shown(NamedTuple):
     style: str  #: ``time``, ``percent``, ``bytes`` or ``number``
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Study:
     """A kind of study. Equal to itself alone, so that it may be a static argument of compiled programs.
 
@@ -119,6 +119,10 @@ class Study:
     shown: tuple[Shown, ...] = ()  #: metrics in tables of the best designs
     breakdown: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     #: heading → parts of the first total whose shares such tables show together
+
+    def __repr__(self) -> str:
+        """Short: it stands in the signatures that ``help`` shows."""
+        return f"Study({self.name!r})"
 
     @property
     def is_own(self) -> bool:

@@ -90,9 +90,24 @@ def predict(cases_path: str | Path, output: str | Path, intervals: bool = False,
     """Predict every row of a table and write it with the columns added; a bad row never stops the file.
 
     Adds ``pred_<metric>`` (SI), ``completed`` (what the row left open, with the value taken), ``pred_note``
-    and ``skipped`` (why there is no prediction); with ``intervals`` also ``pred_<metric>_low`` and ``_high``,
-    between which a step's times and rates lie in 80 % of cases. What a table of steps may hold:
-    :data:`dse.measured.columns.READ`. ``force`` replaces an output that dse has not written.
+    and ``skipped`` (why there is no prediction).
+
+    Args:
+        cases_path: CSV file, gzipped or not; what a table of steps may hold: :data:`dse.measured.columns.READ`.
+        output: CSV file to write.
+        intervals: add ``pred_<metric>_low`` and ``_high``, between which times, rates and peak memory lie in 80 % of
+            cases.
+        force: replace an output that dse has not written.
+
+    Returns:
+        How many rows there are and were predicted, why others were skipped, and columns that seem to be misspelt.
+
+    Raises InputError for a table that cannot be read, and for an output that may not be replaced.
+
+    >>> import tempfile
+    >>> found = predict("tests/published/narayanan_2021.csv", f"{tempfile.mkdtemp()}/predicted.csv")
+    >>> found.predicted, found.rows
+    (16, 16)
     """
     outputs.checked(output, force, [cases_path])
     reader = _reader(cases_path)
@@ -129,13 +144,24 @@ def validate(
     paths: str | Path | Sequence[str | Path], output: str | Path | None = None, intervals: bool = False,
     force: bool = False,
 ) -> Report:  # fmt: skip
-    """Compare predictions with what the tables measured; see :func:`report` for what comes back.
+    """Compare predictions with what the tables measured.
 
-    With ``intervals``, the report has the :func:`coverage` of the predictions' intervals too.
+    Args:
+        paths: one CSV file or several, gzipped or not.
+        output: CSV file to write, one line a measured figure: the row's own columns, then ``table``,
+            ``metric_compared``, ``measured``, ``predicted``, ``error``, ``baseline_error``, ``completed``,
+            ``pred_note`` and ``skipped``; None for none.
+        intervals: the report has the :func:`coverage` of the predictions' intervals too.
+        force: replace a file that dse has not written.
 
-    With ``output``, writes one line a measured figure: the row's own columns, then ``table``, ``metric_compared``,
-    ``measured``, ``predicted``, ``error``, ``baseline_error``, ``completed``, ``pred_note`` and ``skipped``.
-    ``force`` replaces a file that dse has not written.
+    Returns:
+        Errors by source and metric (``rows``) and by metric alone (``all``), as fractions: see :func:`report`.
+
+    Raises InputError for a table that cannot be read, and for an output that may not be replaced.
+
+    >>> found = validate("tests/published/narayanan_2021.csv")
+    >>> found["all"]["step_time"]["predicted"], found["all"]["step_time"]["mape"] < 0.05
+    (16, True)
     """
     if output is not None:
         outputs.checked(output, force, [paths] if isinstance(paths, str | Path) else paths)

@@ -206,6 +206,15 @@ def evaluate(design: Design) -> Metrics:
 
     Returns:
         Metrics of scalars in SI units (see :class:`dse.types.Metrics`); parts add up to their total.
+
+    References:
+        ``dse.references.bibliography([])`` lists the works that the model rests on, docs/model each equation with its
+        source.
+
+    >>> import dse
+    >>> found = dse.evaluate(dse.design("gpt-3-175b", "selene", tp=8, pp=8, dp=16, recompute="full"))
+    >>> bool(found.feasible), bool(0.2 < found.mfu < 0.6)
+    (True, True)
     """
     if all(isinstance(leaf, int | float | np.number) for leaf in jax.tree.leaves(design)):
         return _evaluate(design)[0]
@@ -224,6 +233,14 @@ def serve(design: Design) -> ServingMetrics:
 
     Returns:
         Metrics of scalars in SI units (see :class:`dse.types.ServingMetrics`); parts add up to their total.
+
+    References:
+        docs/model/serving.md has each equation with its source.
+
+    >>> import dse
+    >>> found = dse.serve(dse.design("llama-3-70b", "h100", "vllm", tp=8, concurrency=64))
+    >>> bool(found.feasible), bool(found.time_to_first_token > found.time_per_output_token)
+    (True, True)
     """
     if all(isinstance(leaf, int | float | np.number) for leaf in jax.tree.leaves(design)):
         return _serve(design)[0]

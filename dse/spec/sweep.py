@@ -110,6 +110,10 @@ def read(path: str | Path, study: Study | None = None) -> SweepSpec:
         The checked specification, all values in SI units.
 
     Raises InputError for whatever is wrong with the file or its text.
+
+    >>> spec = read("sweeps/megatron_1t_4096_a100.toml")
+    >>> spec.study.name, [axis.name for axis in spec.axes][:3]
+    ('training', ['n_devices', 'tp', 'pp'])
     """
     return from_text(text_of(path), str(path), study)
 
@@ -132,6 +136,9 @@ def from_text(text: str, file: str = "sweep.toml", study: Study | None = None) -
         text: the TOML document.
         file: what errors call it; it names the default output too.
         study: see :func:`read`.
+
+    Returns:
+        The checked specification, all values in SI units.
 
     Raises InputError for whatever is wrong with the text.
 
