@@ -141,11 +141,11 @@ def _signature(key: bytes, file: Path, content: bytes) -> bytes:
 
 def _key() -> bytes | None:
     where = folder()
-    return _key_in(where) if where else None
+    return key_in(where) if where else None
 
 
 @functools.cache
-def _key_in(where: Path) -> bytes | None:
+def key_in(where: Path) -> bytes | None:
     """The user's key, a new one where there is none that is secret; None where the disk refuses."""
     try:
         return _secret(where / _KEY) or _new_key(where / _KEY)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dse.model.accounts import energy, memory
 from dse.model.accounts.bounds import BoundBy, step_bounds
 from dse.model.accounts.failures import host_copy, run_with_failures
-from dse.model.accounts.feasibility import fits_probability, infeasible_reason
+from dse.model.accounts.feasibility import Needed, fits_probability, infeasible_reason
 from dse.model.accounts.throughput import throughput
 from dse.model.layout import lay_out
 from dse.model.machine import technology
@@ -50,7 +50,7 @@ def evaluate(design: Design) -> Metrics:
     books = account(design, layout.devices, powers["average_power"], tokens)
     bill, a_token = over(books.spent, powers["run_time"]), reciprocal(tokens)
     carbon = over(books.emitted, powers["run_time"])
-    reason = infeasible_reason(design, layout, held, on_host, on_storage, running.clock_infeasible)
+    reason = infeasible_reason(design, layout, Needed(held, on_host, on_storage), running.clock_infeasible)
     return Metrics(
         step_time=step.total,
         **{f"step_time_{part}": value for part, value in step._asdict().items()},

@@ -125,9 +125,15 @@ def explain(design: Design, metric: str | None = None, study: Study | str = TRAI
         study: which model is asked, itself or by its name: ``"training"`` or ``"serving"``.
 
     Returns:
-        Plain Python numbers in SI units; ``operators`` and ``layer`` are empty where a study has none.
+        Plain Python numbers in SI units; ``operators`` and ``layer`` are empty where a study has none. An elasticity is
+        ``d ln(metric) / d ln(parameter)``.
 
     Raises InputError for a metric that the study does not have or that varies in steps.
+
+    >>> import dse
+    >>> found = dse.explain(dse.design("gpt-3-175b", "selene", tp=8, pp=8, dp=16, recompute="full"))
+    >>> found.elasticity_of, next(e.elasticity for e in found.elasticities if e.parameter == "matrix_slowdown") > 0.0
+    ('step_time', True)
     """
     if isinstance(study, str):
         if study not in STUDIES:

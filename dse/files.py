@@ -9,8 +9,9 @@ import os
 import re
 import socket
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from dse.interruption import changing
 
@@ -31,10 +32,14 @@ _SEAL_LENGTH = len(_SEAL) + 64 + 1
 @functools.cache
 def code_digest() -> str:
     """SHA-256 of the source files that decide what a sweep computes."""
+    return files_digest(computing())
+
+
+def computing() -> list[Path]:
+    """Those source files: the doors, all that they import, and the sweep."""
     package = Path(__file__).parent
-    files = [package / f"{name}.py" for name in ("designs", "equations", "evaluation", "study")]
-    rooms = ("types", "model", "spec", "sweep")
-    return files_digest([*files, *(file for room in rooms for file in sources(package / room))])
+    rooms = ("types", "catalog", "model", "scalars", "spec", "sweep")
+    return [*package.glob("*.py"), *(file for room in rooms for file in sources(package / room))]
 
 
 @functools.cache
@@ -52,6 +57,13 @@ def sources(folder: Path) -> list[Path]:
 def folder_digest(folder: Path) -> str:
     """SHA-256 of the Python files of a folder."""
     return files_digest(sources(folder))
+
+
+def folder_of(function: Callable[..., Any]) -> Path:
+    """The folder of the file that a function is written in."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return Path(function.__code__.co_filename).parent
 
 
 def files_digest(files: Iterable[Path], begin: str = "") -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 from pathlib import Path
 
 from dse.errors import InputError
@@ -45,9 +46,27 @@ def content(path: str | Path, limit: int, allowed: str, unpack: bool = False) ->
     return found
 
 
-def text(path: str | Path, allowed: str) -> str:
-    """The text of a specification or a file of the catalogue; OSError and UnicodeDecodeError are the caller's."""
-    return content(path, TEXT, allowed).decode("utf-8")
+def text(
+    path: str | Path, allowed: str, fix: str = "check the path", named: str = "", limit: int = TEXT,
+    unpack: bool = False,
+) -> str:  # fmt: skip
+    """The text of a regular file in UTF-8; InputError for one that cannot be read, is too large, or is no such text.
+
+    Args:
+        path: of the file.
+        allowed: what errors call the file that is wanted.
+        fix: what to do about a file that cannot be read.
+        named: what errors call the file itself, by default its path.
+        limit: bytes, unpacked.
+        unpack: a file whose name ends in ``.gz``.
+    """
+    try:
+        return content(path, limit, allowed, unpack).decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error) as error:
+        got = getattr(error, "strerror", None) or str(error)
+        raise InputError(named or str(path), got, allowed, fix) from None
+    except UnicodeDecodeError as error:
+        raise InputError(named or str(path), f"byte {error.start} is not UTF-8", allowed, "save it as UTF-8") from None
 
 
 def _too_large(path: Path, limit: int, allowed: str) -> InputError:

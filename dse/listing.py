@@ -87,7 +87,7 @@ def _of_each(
 
 def _axes(_: Sequence[Study]) -> Listing:
     from dse.spec.axes import RULES
-    from dse.spec.sweep import NAMED
+    from dse.spec.space import NAMED
     from dse.sweep.grid.degrees import ALL_DEGREES
 
     names = (

@@ -54,9 +54,18 @@ def serve_pools(prefill: Design, decode: Design) -> Pools:
             and is held against its own ``token_limit``.
 
     Returns:
-        Scalars; a pure function, as :func:`dse.serving.serve`.
+        Scalars in SI units; a pure function, as :func:`dse.serving.serve`.
 
     Raises InputError for designs of two models, where both are plain numbers.
+
+    References:
+        Splitwise: Patel et al., ISCA 2024.
+
+    >>> import dse
+    >>> one, other = (dse.design("llama-3-8b", "h100", "vllm", concurrency=count) for count in (1, 64))
+    >>> found = dse.serve_pools(one, other)
+    >>> bool(found.feasible), bool(found.transfer_time > 0.0)
+    (True, True)
     """
     _check_one_model(prefill, decode)
     requests, own = prefill.workload.requests or Requests(), decode.workload.requests or Requests()

@@ -65,7 +65,7 @@ class Shown(NamedTuple):
     style: str  #: ``time``, ``percent``, ``bytes`` or ``number``
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Study:
     """A kind of study. Equal to itself alone, so that it may be a static argument of compiled programs.
 
@@ -111,12 +111,18 @@ class Study:
     #: (a total, metrics by name, design) → what a reader of the total's parts should know, in words
     inside: Callable[[Design], Inside] = lambda design: Inside(design)
     operators_of: str = ""  #: what the operators of ``inside`` are those of, in words
+    residuals: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    #: metric → kind of the residual of a stack that its interval has alone; none for intervals of the step time
     unread: tuple[str, ...] = ()  #: leaves, or how they begin, that its model does not read though a mapping has them
     bounds: Callable[[Design], Any] | None = None
     #: seconds of the first total by what bounds them, a named tuple of scalars that add up to it; pure
     shown: tuple[Shown, ...] = ()  #: metrics in tables of the best designs
     breakdown: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     #: heading → parts of the first total whose shares such tables show together
+
+    def __repr__(self) -> str:
+        """Short: it stands in the signatures that ``help`` shows."""
+        return f"Study({self.name!r})"
 
     @property
     def is_own(self) -> bool:

@@ -84,14 +84,14 @@ def _cluster(count: int) -> Iterator[Any]:
     # One more than its share each: while a worker looks into what was found, the next chunk is computed.
     threads = str((os.cpu_count() or 1) // count + 1)
     _track_quietly()
-    with _scratch() as folder, _dask_settings(folder), distributed.LocalCluster(
+    with _scratch() as folder, dask_settings(folder), distributed.LocalCluster(
         n_workers=0, threads_per_worker=1, dashboard_address="127.0.0.1:0", security=distributed.Security.temporary(),
         silence_logs=logging.CRITICAL, env={"PJRT_NPROC": threads, "NPROC": threads},
     ) as cluster:  # fmt: skip
         yield cluster
 
 
-def _dask_settings(folder: str) -> Any:
+def dask_settings(folder: str) -> Any:
     """What is asked of Dask for workers of this machine, whose files go into this folder, as a context."""
     import dask
 

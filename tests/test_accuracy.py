@@ -26,15 +26,15 @@ def test_the_page_counts_rows_and_sources(compared):
 
 def test_groups_add_up(compared):
     steps = breakdown.timed(compared)
-    lines = breakdown._by(steps, lambda c: c.measurement.row.get("model"), 3)
+    lines = breakdown.lines_by(steps, lambda c: c.measurement.row.get("model"), 3)
     assert sum(int(line[1]) for line in lines) == len(steps)
     assert lines[-1][0] == "others"
 
 
 def test_reasons_are_of_the_rows_themselves(compared):
     steps = breakdown.timed(compared)
-    alike = breakdown._neighbours(steps)
-    reasons = {breakdown._reason(c, alike) for c in steps}
+    alike = breakdown.neighbours(steps)
+    reasons = {breakdown.reason_of(c, alike) for c in steps}
     assert reasons and all(reasons)
 
 
@@ -46,4 +46,4 @@ def test_the_figure_is_drawn_once_there_is_something(compared, tmp_path):
 def test_rates_are_turned_into_times(compared):
     for c in breakdown.timed(compared):
         expected = 1.0 + c.error if c.metric == "step_time" else 1.0 / (1.0 + c.error)
-        assert figure._ratio(c, c.predicted) == pytest.approx(expected)
+        assert figure.ratio(c, c.predicted) == pytest.approx(expected)

@@ -116,7 +116,7 @@ def test_columns_tell_it(tmp_path):
     design = dse.design("llama-3-8b", "eos", n_devices=16384, tp=8, global_batch=4096)
     assert outside(Prediction(case, design, stack="nemo")) == ["devices 16,384 (rows up to 1,024)"]
     assert outside(Prediction(case)) == []
-    assert comparison._remarks(Prediction(case, design, stack="nemo"), None)["outside"].startswith("devices 16,384")
+    assert comparison.remarks_on(Prediction(case, design, stack="nemo"), None)["outside"].startswith("devices 16,384")
     assert "outside" in WRITTEN
 
 

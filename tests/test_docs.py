@@ -16,12 +16,11 @@ from dse.catalog.value import CONFIDENCES
 from dse.designs import known_leaves, leaf_path
 from dse.search import plan as plan_search
 from dse.search.codesign import problem as codesign
-from dse.spec import search, sweep
+from dse.spec import output, pools, search, space, sweep
 from dse.spec.axes import RANGE_KEYS, RULES
 from dse.spec.codesign import Budget, Codesign
 from dse.study_serving import SERVING
 from dse.study_training import TRAINING
-from dse.sweep import pools
 from dse.types import Recompute, choice_name
 
 ROOT = Path(__file__).parents[1]
@@ -72,9 +71,9 @@ def known_keys() -> dict[str, set[str]]:
     continuous = {field.alias or name for name, field in search.ContinuousAxis.model_fields.items()}
     return {
         "sections": {"title"}, **{section: set(keys) for section, keys in sweep.KEYS.items()},
-        "names": set(sweep.NAMED), "ranges": set(RANGE_KEYS), "rules": {f'"{rule}"' for rule in RULES},
-        "keep": {f'"{mode}"' for mode in sweep.KEEP_MODES if mode != "top"} | {'"top:100"'},
-        "compression": {f'"{name}"' for name in sweep.COMPRESSIONS},
+        "names": set(space.NAMED), "ranges": set(RANGE_KEYS), "rules": {f'"{rule}"' for rule in RULES},
+        "keep": {f'"{mode}"' for mode in output.KEEP_MODES if mode != "top"} | {'"top:100"'},
+        "compression": {f'"{name}"' for name in output.COMPRESSIONS},
         "search": own, "methods": {*search.METHOD_OPTIONS, *methods}, "continuous": continuous,
         "pools": set(pools.KEYS), "codesign": set(Codesign.model_fields), "budget": set(Budget.model_fields),
         "values": {"value", "source", "confidence", "spread", *CONFIDENCES, "n_experts", "sources", "aliases"},
@@ -147,10 +146,10 @@ def test_stated_limits_are_those_of_the_code():
     from dse.sweep.job import MOST_DESIGNS
 
     assert MOST_DESIGNS == 1e13 and "at most 1e13 designs" in FILES
-    numbers = (_LONGEST, CHARACTERS, _DEEPEST, _MOST_SHAPES, _MOST_MAPPINGS, sweep.DEFAULT_LIMIT)
+    numbers = (_LONGEST, CHARACTERS, _DEEPEST, _MOST_SHAPES, _MOST_MAPPINGS, output.DEFAULT_LIMIT)
     numbers += (search.DEFAULT_EVALUATIONS, search.MOST_SEEDS)
     assert all(f"{number:,}" in FILES for number in numbers)
-    assert f"{sweep.FEWEST_BINS} to {sweep.MOST_BINS}" in FILES
+    assert f"{output.FEWEST_BINS} to {output.MOST_BINS}" in FILES
 
 
 # --- recipes.md -------------------------------------------------------------------------------------------
@@ -216,7 +215,7 @@ def test_the_glossary_has_every_word_of_tables():
     marked = set(re.findall(r"`([^`\n]+)`", (DOCS / "glossary.md").read_text(encoding="utf-8")))
     words = {path.rpartition(".")[2] for path in known_leaves() if path.startswith("mapping.")}
     words |= {choice_name(one) for one in Recompute}
-    words |= {mode if mode != "top" else "top:K" for mode in sweep.KEEP_MODES} | {*TRAINING.breakdown, *CONFIDENCES}
+    words |= {mode if mode != "top" else "top:K" for mode in output.KEEP_MODES} | {*TRAINING.breakdown, *CONFIDENCES}
     words |= {one.metric for one in TRAINING.shown} | {one.heading for one in TRAINING.shown if one.style != "percent"}
     assert words <= marked, words - marked
 
@@ -227,7 +226,7 @@ def test_metrics_and_leaves_of_the_glossary_exist():
     cells = [row.split(" | ")[1] for row in text.splitlines() if row.count(" | ") == 2]
     metrics = {*TRAINING.units, *SERVING.units}
     for name in {name for cell in cells for name in re.findall(r"`([\w.]+)`", cell)} - metrics:
-        assert name in {*sweep.NAMED, "chip", "kernels"} or leaf_path(name)
+        assert name in {*space.NAMED, "chip", "kernels"} or leaf_path(name)
 
 
 # --- completion -------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import inspect
 import pkgutil
 from pathlib import Path
 
@@ -26,3 +27,27 @@ def test_examples(name, monkeypatch):
     monkeypatch.chdir(ROOT)  # paths in examples are those of a checkout
     found = doctest.testmod(importlib.import_module(name), optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
     assert found.attempted and not found.failed
+
+
+#: Rooms whose public functions users call.
+ROOMS = ("dse", "dse.sweep", "dse.search", "dse.launch", "dse.plot", "dse.measured", "dse.calibrate", "dse.report")
+
+
+def public_functions():
+    """Functions that these rooms give, each once."""
+    rooms = map(importlib.import_module, ROOMS)
+    found = [getattr(room, name) for room in rooms for name in room.__all__]
+    return list(dict.fromkeys(one for one in found if inspect.isfunction(one)))
+
+
+@pytest.mark.parametrize("function", public_functions(), ids=lambda one: f"{one.__module__}.{one.__name__}")
+def test_public_functions_say_what_goes_in_and_comes_out(function):
+    text, signature = inspect.getdoc(function), inspect.signature(function)
+    for name in signature.parameters:
+        assert f"    {name}: " in text or f"    **{name}: " in text, name
+    assert "Returns:" in text or "Yields:" in text or signature.return_annotation in (None, "None")
+
+
+def test_most_public_functions_have_an_example():
+    with_one = [function for function in public_functions() if ">>> " in inspect.getdoc(function)]
+    assert len(with_one) >= 0.6 * len(public_functions())

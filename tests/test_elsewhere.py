@@ -9,7 +9,8 @@ import dse
 from dse.cli import app
 from dse.designs import known_leaves, path_endings
 from dse.errors import ELSEWHERE, InputError, plain
-from dse.spec.sweep import NAMED, from_text
+from dse.spec.space import NAMED
+from dse.spec.sweep import from_text
 from dse.studies import of_document
 from dse.types import Precision
 

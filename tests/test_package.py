@@ -117,11 +117,11 @@ def test_without_matplotlib_a_sweep_says_so_and_a_plot_is_refused(monkeypatch, c
 
     from dse import drawing
     from dse.cli import app
-    from dse.cli.run import _drawn
+    from dse.cli.run import drawn_files
 
     monkeypatch.setattr(drawing.importlib.util, "find_spec", lambda name: None)
     with drawing.FigureProcess() as process:
-        assert _drawn(process, tmp_path / "r.nc", False) == []
+        assert drawn_files(process, tmp_path / "r.nc", False) == []
     assert "pip install 'dse[plot]'" in capsys.readouterr().err
     refused = CliRunner().invoke(app, ["plot", "r.nc"])
     assert refused.exit_code == 2 and "dse[plot]" in refused.output

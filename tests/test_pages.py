@@ -51,6 +51,24 @@ def test_code_and_tests_that_pages_name_exist(page):
         assert name in {one for pair in defined for one in pair}, f"{file}::{name}"
 
 
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+WALKS = re.findall(r"^### (.*?)\n(.*?)^(\d+) files; there were \d+", ARCHITECTURE, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize(("title", "steps", "count"), WALKS, ids=[title for title, _, _ in WALKS])
+def test_walks_name_the_files_that_they_count(title, steps, count):
+    files = set(re.findall(r"`([\w/.-]+\.(?:py|toml|csv))`", steps))
+    assert len(WALKS) == 3 and len(files) == int(count)
+    for file in files:
+        assert (ROOT / file).exists() or (ROOT / "dse" / file).exists(), file
+
+
+def test_every_room_has_its_line():
+    rooms = [path for path in (ROOT / "dse").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()]
+    names = {path.name for path in rooms} - {"__init__.py", "__main__.py"}
+    assert not {name for name in names if f"dse/{name}" not in ARCHITECTURE}
+
+
 # --- the pages of the model -------------------------------------------------------------------------------
 
 ROOMS = sorted((ROOT / "docs" / "model").glob("*.md"))
@@ -207,8 +225,7 @@ def read(name: str, file: str) -> None:
     """A specification read with all its names; one of a sweep is planned too, and none evaluated."""
     import dse
     from dse.search import plan
-    from dse.spec import codesign, search
-    from dse.sweep import pools
+    from dse.spec import codesign, pools, search
 
     text = Path(file).read_text(encoding="utf-8")
     if name == "run":

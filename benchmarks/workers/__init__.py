@@ -188,10 +188,10 @@ def _resident(pid: int) -> Iterator[dict[str, float]]:
     finally:
         over.set()
         thread.join()
-        found |= _growth([one for one in taken if one[1]])
+        found |= growth([one for one in taken if one[1]])
 
 
-def _growth(taken: list[tuple[float, float]]) -> dict[str, float]:
+def growth(taken: list[tuple[float, float]]) -> dict[str, float]:
     """Of the samples of the later two thirds, by least squares: before that programs are loaded."""
     import numpy as np
 

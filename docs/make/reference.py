@@ -11,7 +11,7 @@ from dse.listing import KINDS, Listing, listing
 from dse.studies import STUDIES
 
 _INTRODUCTION = """\
-# Reference: what may be named
+# Reference: all names
 
 Generated from the engine's own records by `python -m docs.make.reference docs/reference.md`; `dse list KIND [PATTERN]`
 prints the same, or a part of it. A leaf may be named by its path or by any ending of the path that is unique; the

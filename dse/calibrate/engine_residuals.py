@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dse.calibrate import residuals
-from dse.measured.uncertainty import SERVED, quantile
+from dse.measured.uncertainty import quantile
+from dse.study_serving import SERVING
 
 #: Kinds that follow from the time of a token where they are not measured themselves.
 OF_TOKENS = ("latency", "rate")
@@ -80,7 +81,7 @@ def held(errors: Errors) -> dict[str, Held]:
     """Kind of figure → what intervals hold, and of all."""
     own, foreign = widths(errors)
     parts = {"all": np.ones(len(errors.kind), bool)} | {
-        kind: errors.kind == kind for kind in dict.fromkeys(SERVED.values()) if (errors.kind == kind).any()
+        kind: errors.kind == kind for kind in dict.fromkeys(SERVING.residuals.values()) if (errors.kind == kind).any()
     }
     return {
         name: Held(

@@ -26,7 +26,6 @@ from dse.errors import InputError
 from dse.measured import comparison
 from dse.measured.prediction import alike, evaluate_stack
 from dse.measured.serving import METRICS, SIGN
-from dse.measured.uncertainty import SERVED
 from dse.study_serving import SERVING
 from dse.types import Design, Engine, Workload
 from dse.types.fields import field_metadata
@@ -176,7 +175,7 @@ def calibrate(
 ) -> list[FittedEngine]:
     """Fit every engine of some tables, and judge it by what it has not seen (``k`` folds of configurations)."""
     engines = read(tables)
-    optima = [_fit(rows, np.ones(len(rows.compared), bool)) for rows in engines]
+    optima = [fit_rows(rows, np.ones(len(rows.compared), bool)) for rows in engines]
     found = []
     for rows, best in zip(engines, optima, strict=True):
         progress(f"{rows.stack}: {len(rows.compared)} figures")
@@ -192,7 +191,7 @@ def _judged(rows: EngineRows, best: Minimum, typical: np.ndarray, k: int) -> Fit
     def without(part: np.ndarray) -> np.ndarray:
         if part.all():
             return rows.residuals(typical[None])[0]
-        return rows.residuals(_fit(rows, ~part, best.z).z[None])[0]
+        return rows.residuals(fit_rows(rows, ~part, best.z).z[None])[0]
 
     def left_out(labels: np.ndarray) -> np.ndarray:
         return held_out([labels == label for label in np.unique(labels)], without)
@@ -205,7 +204,7 @@ def _judged(rows: EngineRows, best: Minimum, typical: np.ndarray, k: int) -> Fit
     return FittedEngine(rows, values, spread, rows.residuals(best.z[None])[0], unseen, elsewhere, foreign)
 
 
-def _fit(rows: EngineRows, part: np.ndarray, start: np.ndarray | None = None) -> Minimum:
+def fit_rows(rows: EngineRows, part: np.ndarray, start: np.ndarray | None = None) -> Minimum:
     """The most probable engine by some of its figures."""
     noise = rows.noise
 
@@ -247,7 +246,7 @@ _MILLISECONDS = ("host_step_time", "request_time")
 def open_errors(found: Sequence[FittedEngine], k: int = 0) -> Errors:
     """All figures of some engines, as what they leave open is told by."""
     columns = [
-        (one.rows.stack, c.source, SERVED[c.metric], fold, unseen, foreign)
+        (one.rows.stack, c.source, SERVING.residuals[c.metric], fold, unseen, foreign)
         for one in found
         for c, fold, unseen, foreign in zip(
             one.rows.compared, folds(one.rows.configurations, k or _FOLDS), one.unseen, one.foreign, strict=True

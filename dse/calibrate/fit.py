@@ -118,6 +118,17 @@ def fit(
         steps: of adam.
         rate: its first step in prior spreads, which decays as a cosine.
         seed: of the starts.
+
+    Returns:
+        Values, and how far the data narrowed each of them below its prior.
+
+    References:
+        Barron, CVPR 2019 (the loss); Kingma and Ba 2015 (adam).
+
+    >>> import jax.numpy as jnp
+    >>> found = fit(lambda values: jnp.log(values["rate"] / 2.0)[None], [Parameter("rate", 1.0, 2.0)], noise=0.01)
+    >>> round(float(found.values["rate"]), 1)
+    2.0
     """
     values = _values(parameters)
     rows = jax.eval_shape(lambda z: log_errors(values(z), *data), _first(parameters)).shape[0]
@@ -274,7 +285,19 @@ def _linearised(residuals: Callable, z: jax.Array, data: tuple) -> tuple[np.ndar
 
 
 def folds(groups: Iterable[Hashable], k: int) -> np.ndarray:
-    """Fold of every row, 0 to ``k - 1``: rows of one group share it, in every run and in any order of rows."""
+    """Fold of every row: rows of one group share it, in every run and in any order of rows.
+
+    Args:
+        groups: what is not to be torn apart, one a row.
+        k: how many folds.
+
+    Returns:
+        0 to ``k - 1``, [rows].
+
+    >>> first, second, third = folds(["a", "b", "a"], 5)
+    >>> bool(first == third)
+    True
+    """
     return np.array([_digest(group) % k for group in groups], int)
 
 

@@ -20,7 +20,9 @@ import numpy as np
 from dse import catalog
 from dse.calibrate import writing
 from dse.calibrate.fit import Parameter, gauss_newton, held_out, posterior
-from dse.calibrate.steps import DELTA, LEVELLED, NOISE, Rows, lineage_of, mean_error, rows_of
+from dse.calibrate.step_priors import LEVELLED, lineage_of
+from dse.calibrate.step_rows import Rows, rows_of
+from dse.calibrate.steps import DELTA, NOISE, mean_error
 from dse.calibrate.structures import by_structure
 from dse.designs import replace
 from dse.errors import InputError

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from dse.calibrate import writing
 from dse.calibrate.engines import tells_of_engine
-from dse.calibrate.steps import fitted_as
+from dse.calibrate.step_priors import fitted_as
 from dse.calibrated import OF_TRAINING, QUANTITIES
 from dse.designs import leaf
 from dse.measured import Skip, read_cases, serving

@@ -9,18 +9,8 @@ import numpy as np
 
 from dse import catalog
 from dse.calibrate import experts, residuals, writing
-from dse.calibrate.steps import (
-    FAMILY,
-    LEVELLED,
-    LINEAGE,
-    NAMES,
-    NOT_FITTED,
-    Calibration,
-    fitted_as,
-    is_physical,
-    lineage_of,
-    mean_error,
-)
+from dse.calibrate.step_priors import FAMILY, LEVELLED, LINEAGE, NAMES, NOT_FITTED, fitted_as, is_physical, lineage_of
+from dse.calibrate.steps import Calibration, mean_error
 from dse.errors import InputError
 from dse.types import ExpertKernels, Software, field_metadata
 from dse.types.paths import leaves

@@ -18,214 +18,32 @@ import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from dse import catalog
 from dse.calibrate import experts, residuals
-from dse.calibrate.fit import MOVED, Parameter, folds, gauss_newton, held_out, posterior
-from dse.calibrate.structures import Alike, by_structure, rows_alike
-from dse.designs import leaf_path, replace
-from dse.errors import InputError
-from dse.evaluation import evaluate
-from dse.measured import predict_cases, read_cases
-from dse.measured.comparison import Comparison, compare_predictions, is_timed, step_time
-from dse.measured.completion import SEARCHED
-from dse.measured.names import Lookup
-from dse.sweep.engine.programs import persistent_jit
-from dse.types import Attention, Software, Workload
-
-#: What steps can tell, with what is believed before any step is seen, and the bounds.
-PARAMETERS = (
-    Parameter("software.matrix_slowdown", 1.15, 0.15, 0.7),
-    Parameter("software.elementwise_slowdown", 1.2, 0.3, 0.5),
-    Parameter("software.flash_slowdown", 1.0, 0.3, 0.3),
-    Parameter("software.communication_slowdown", 1.2, 0.4, 0.8),  # links are known within a fifth
-    Parameter("software.host_time", 1e-3, 0.5),
-    Parameter("software.small_kernel_time", 1e-4, 1.0),
-    Parameter("software.cp_overlap", 0.8, 0.3, 0.0, 1.0),
-    Parameter("software.pp_overlap", 0.5, 0.5, 0.0, 1.0),
-    Parameter("software.step_overhead", 5e-3, 1.0),
+from dse.calibrate.fit import MOVED, folds, gauss_newton, held_out, posterior
+from dse.calibrate.step_priors import (
+    FAMILY,
+    LINEAGE,
+    NAMES,
+    NOT_FITTED,
+    PARAMETERS,
+    fitted_as,
+    lineage_of,
+    own_names,
+    prior_of,
 )
-
-#: How far a lineage of stacks strays from what all share, in prior spreads; what is absent is the same for all.
-LINEAGE = {
-    "matrix_slowdown": 1.5, "elementwise_slowdown": 1.5, "flash_slowdown": 1.5, "communication_slowdown": 0.4,
-    "host_time": 1.0, "small_kernel_time": 1.0,
-}  # fmt: skip
-
-#: How far a stack strays from its lineage.
-OWN = {name: 0.8 * stray for name, stray in LINEAGE.items()}
-
-#: Between what a value is what its name says; beyond, it stands in for something that is not modelled.
-PHYSICAL = {
-    "matrix_slowdown": (1.0, 1.6), "elementwise_slowdown": (0.9, 3.0), "flash_slowdown": (0.8, 2.5),
-    "communication_slowdown": (1.0, 3.0), "cp_overlap": (0.5, 1.0), "pp_overlap": (0.3, 1.0),
-}  # fmt: skip
-
-#: Stacks of which less is known beforehand: DeepSpeed of 2021 gathered tensor by tensor and copied each.
-WIDER = {("deepspeed", "communication_slowdown"): 6.0}
-
-#: Stacks that differ in a choice of the software or in the chips, and share what is fitted of another alone.
-ALIKE = {
-    "torchtitan-eager": "torchtitan", "fms-fsdp-a100": "fms-fsdp-h100", "jax-toolbox-a100": "jax-toolbox-h100",
-    "mlperf-b200": "megatron-bridge",
-    # Releases of one code base, whose dense steps differ by a few per cent; those of their experts do by twice.
-    "megatron-bridge-26-02": "megatron-bridge", "megatron-bridge-26-06": "megatron-bridge",
-    "megatron-bridge-blackwell-26-02": "megatron-bridge-blackwell",
-    "megatron-bridge-blackwell-26-06": "megatron-bridge-blackwell",
-    "megatron-bridge-blackwell-ultra-26-02": "megatron-bridge-blackwell-ultra",
-    "megatron-bridge-blackwell-ultra-26-06": "megatron-bridge-blackwell-ultra",
-}  # fmt: skip
-
-#: How far the stacks on one family of chips stray together: their clocks fall with the power that matrices draw.
-FAMILY = {"matrix_slowdown": 1.0, "flash_slowdown": 1.0}
-
-#: Stacks that stand for something else than measured steps: what is fitted to power assumes one of them.
-NOT_FITTED = ("calculon", "deepseek-dualpipe", "pytorch-eager", "superconducting-compiled")
-
-#: Lineages whose stacks have one level each and share nothing with the others: see :mod:`dse.calibrate.levels`.
-LEVELLED = ("maxtext",)
-
-#: Weight of a figure that its collector quotes from memory.
-FROM_MEMORY = 0.2
+from dse.calibrate.step_rows import Rows, log_step_times, rows_of, slopes_of
+from dse.designs import replace
+from dse.errors import InputError
+from dse.measured import predict_cases, read_cases
+from dse.measured.comparison import compare_predictions
+from dse.measured.names import Lookup
+from dse.types import Software
 
 #: Relative size of an error that the priors are weighed against, and from which it counts linearly.
 NOISE, DELTA = 0.02, 0.05
-
-
-#: Families of chips, by their files of kernel efficiencies.
-FAMILIES = frozenset(catalog.names("kernels"))
-
-
-@functools.cache
-def lineage_of(stack: str) -> str:
-    """The lineage that a stack states; "" for none, for one that is not in the catalogue and for what all share."""
-    if stack not in catalog.names("software"):
-        return ""
-    return str(catalog.entry("software", stack).value("lineage", ""))
-
-
-#: Lineages that stacks state.
-LINEAGES = frozenset(map(lineage_of, catalog.names("software"))) - {""}
-
-
-def name_of(parameter: Parameter) -> str:
-    """Field of :class:`dse.types.Software`."""
-    return parameter.path.rpartition(".")[2]
-
-
-NAMES = tuple(name_of(p) for p in PARAMETERS)
-
-
-def own_names(software: Software) -> list[str]:
-    """What is fitted of a stack alone, at most five: its attention kernel, or its host where it has no flash."""
-    other = "host_time" if software.attention == Attention.flash else "flash_slowdown"
-    return [name for name in OWN if name != other]
-
-
-def fitted_as(stack: str) -> str:
-    """The stack whose numbers this one has."""
-    return ALIKE.get(stack, stack)
-
-
-@dataclasses.dataclass(frozen=True)
-class Rows:
-    """Measured steps as arrays, one a row: the designs chosen, and what is known of the measurements."""
-
-    alike: list[Alike]
-    measured: np.ndarray  #: log of the step time in seconds
-    stacks: np.ndarray
-    families: np.ndarray  #: of chips
-    sources: np.ndarray
-    groups: list[tuple[float, ...]]  #: rows of one configuration
-    compared: list[Comparison]
-
-    @property
-    def weights(self) -> np.ndarray:
-        """A source of ``n`` rows counts as the root of ``n`` sources of one row, and less if quoted from memory."""
-        size = {source: np.count_nonzero(self.sources == source) for source in set(self.sources)}
-        return np.array([size[source] ** -0.5 for source in self.sources]) * self.trust
-
-    @property
-    def completed(self) -> np.ndarray:
-        """Whether a row's mapping was chosen among candidates in part, so that the model had a say in it."""
-        return np.array([bool(SEARCHED & c.prediction.completed.keys()) for c in self.compared])
-
-    @property
-    def trust(self) -> np.ndarray:
-        """How far each row is trusted: less if quoted from memory."""
-        quoted = [c.measurement.row.get("confidence") == "memory" for c in self.compared]
-        return np.where(quoted, FROM_MEMORY, 1.0)
-
-
-_CONFIGURATION = (
-    "workload.n_layers", "workload.hidden", "workload.seq_len", "workload.global_batch", "mapping.tp", "mapping.pp",
-    "mapping.cp", "mapping.dp", "mapping.micro_batch", "mapping.recompute",
-)  # fmt: skip
-
-
-def is_plain(workload: Workload) -> bool:
-    """Whether it is a dense model whose weights are all trained, on whole sequences: what stacks are fitted to."""
-    return workload.experts is None and workload.adapters is None and workload.packing is None
-
-
-def rows_of(compared: Sequence[Comparison], chips: dict[object, str], levelled: bool = False) -> Rows:
-    """The timed rows of dense models that were predicted with a stack of the catalogue, a ``levelled`` one or not.
-
-    What stacks are fitted with says nothing of experts.
-    """
-    kept = [c for c in compared if is_timed(c) and c.prediction.stack not in (*NOT_FITTED, "")]
-    kept = [c for c in kept if is_plain(c.prediction.chosen.workload)]
-    kept = [c for c in kept if (lineage_of(c.prediction.stack) in LEVELLED) == levelled]
-    if not kept:
-        raise InputError("calibrate", "no measured step that can be predicted", "training rows", "see dse validate")
-    designs = [c.prediction.design for c in kept if c.prediction.design is not None]
-    return Rows(
-        alike=rows_alike(designs),
-        measured=np.log([step_time(c) for c in kept]),
-        stacks=np.array([c.prediction.stack for c in kept]),
-        families=np.array([chips[d.system.accelerator.matrix_rate, d.system.accelerator.cores] for d in designs]),
-        sources=np.array([c.source for c in kept]),
-        groups=[tuple(float(_leaf(d, path)) for path in _CONFIGURATION) for d in designs],
-        compared=kept,
-    )
-
-
-def _leaf(design: Any, path: str) -> float:
-    return functools.reduce(getattr, leaf_path(path).split("."), design)
-
-
-def _log_step_time(row: jax.Array, z: jax.Array, structure: Any) -> jax.Array:
-    """Log step time of a row's design with its stack's parameters at ``z``."""
-    design = jax.tree.unflatten(structure, list(row))
-    values = {p.path: p.value(z[i]) for i, p in enumerate(PARAMETERS)}
-    return jnp.log(evaluate(replace(design, values)).step_time)
-
-
-def log_step_times(rows: Rows, z: np.ndarray) -> np.ndarray:
-    """Log step times (rows) at ``z`` (rows x parameters)."""
-    return by_structure(rows.alike, _log_step_times, z.shape[:1], z)
-
-
-def slopes_of(rows: Rows, z: np.ndarray) -> np.ndarray:
-    """Their derivatives (rows x parameters)."""
-    return by_structure(rows.alike, _slopes, z.shape, z)
-
-
-@persistent_jit("structure")
-def _log_step_times(leaves: jax.Array, z: jax.Array, *, structure: Any) -> jax.Array:
-    """Log step times (rows) at ``z`` (rows x parameters)."""
-    return jax.vmap(functools.partial(_log_step_time, structure=structure))(leaves, z)
-
-
-@persistent_jit("structure")
-def _slopes(leaves: jax.Array, z: jax.Array, *, structure: Any) -> jax.Array:
-    """Their derivatives (rows x parameters)."""
-    return jax.vmap(jax.jacfwd(functools.partial(_log_step_time, structure=structure), argnums=1))(leaves, z)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -268,7 +86,7 @@ class Solution:
         # Of the narrowest group that has the parameter.
         candidates = [(fitted_as(stack), name), (lineage_of(stack), name), ("", name)]
         column = next(candidate for candidate in candidates if candidate in self.columns)
-        return float(spread[self.columns.index(column)] * _prior(*column) * self._slope(stack, name))
+        return float(spread[self.columns.index(column)] * prior_of(*column) * self._slope(stack, name))
 
     def _slope(self, stack: str, name: str) -> float:
         """Change of the logarithm of a stack's value for one unit of ``z``."""
@@ -298,7 +116,7 @@ def solve(
     lineages = np.array([lineage_of(stack) for stack in stacks])
     columns += [(lineage, name) for lineage in sorted(set(lineages) - {""}) for name in LINEAGE]
     columns += [(stack, name) for stack in sorted(own) for name in own[stack]]
-    prior = np.array([_prior(*column) for column in columns])
+    prior = np.array([prior_of(*column) for column in columns])
     # Which ``z`` of which row a column moves.
     moves = np.zeros((len(columns), len(rows.measured), len(NAMES)))
     for index, (whose, name) in enumerate(columns):
@@ -319,21 +137,6 @@ def solve(
     chips = dict(zip(rows.stacks, rows.families, strict=True))
     after, alone = posterior(found.curvature), np.diag(found.curvature) ** -0.5
     return Solution(columns, found.z, after / prior, alone / prior, found.errors, chips)
-
-
-def _prior(whose: str, name: str) -> float:
-    """Prior spreads that a column's ``z`` is believed to stray."""
-    if not whose:
-        return 1.0
-    if whose in FAMILIES:
-        return FAMILY[name]
-    return (LINEAGE if whose in LINEAGES else OWN)[name] * WIDER.get((whose, name), 1.0)
-
-
-def is_physical(name: str, value: float) -> bool:
-    """Whether a value is in the range in which it is what its name says."""
-    low, high = PHYSICAL.get(name, (0.0, np.inf))
-    return low <= value <= high
 
 
 @dataclasses.dataclass(frozen=True)
@@ -411,7 +214,7 @@ def calibrate(
     start = None
     for number in range(rounds):
         rows = rows_of(compare_predictions(predict_cases(cases, lookup)), lookup.chips)
-        _check_enough(rows, k)
+        check_enough(rows, k)
         own = {stack: own_names(lookup.software(stack)) for stack in sorted(set(map(fitted_as, rows.stacks)))}
         solution = solve(rows, own, rows.weights, start)
         start = solution.z
@@ -423,7 +226,7 @@ def calibrate(
     return Calibration(rows, own, solution, unseen, foreign, folded, experts.calibrate(cases, lookup, k))
 
 
-def _check_enough(rows: Rows, k: int) -> None:
+def check_enough(rows: Rows, k: int) -> None:
     """That the rows can be divided: errors are those of folds that a fit has not seen."""
     if len(set(folds(rows.groups, k))) < 2:
         raise InputError(
@@ -453,4 +256,3 @@ def _held_out(rows: Rows, own: dict[str, list[str]], solution: Solution, parts: 
 def mean_error(errors: np.ndarray) -> float:
     """Mean of |predicted / measured - 1|."""
     return float(np.mean(np.abs(np.expm1(errors))))
-

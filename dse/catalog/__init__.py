@@ -16,19 +16,9 @@ import hashlib
 from collections.abc import Iterable
 
 from dse import types
-from dse.catalog.entries import (
-    NO_NETWORK,
-    Entry,
-    Values,
-    check_between,
-    load,
-    made_of,
-    no_network,
-    reference,
-    referenced,
-    values_of,
-    within,
-)
+from dse.catalog.defaults import load
+from dse.catalog.entries import NO_NETWORK, Entry, reference, referenced
+from dse.catalog.filling import Values, check_between, made_of, no_network, values_of, within
 from dse.catalog.load import FOLDERS, Folder, catalog_root, file_of, find, known_names, paths, plain, shown
 from dse.catalog.schema import EXPERTS_LEFT_OPEN, LEFT_OPEN
 from dse.catalog.units import Dimension, combined, dimension, quantity, written
@@ -50,12 +40,26 @@ __all__ = [
 
 
 def kinds() -> list[str]:
-    """Kinds of entries."""
+    """Kinds of entries.
+
+    Returns:
+        Their names, those of folders of the catalogue in the singular.
+
+    >>> kinds()[:4]
+    ['accelerator', 'network', 'system', 'software']
+    """
     return list(FOLDERS)
 
 
 def names(kind: str, folder: Folder = None) -> list[str]:
     """Slugs of all entries of a kind, sorted.
+
+    Args:
+        kind: ``accelerator``, ``network``, ``system``, … (:func:`kinds`).
+        folder: a catalogue to search first.
+
+    Returns:
+        The slugs, by which entries are named in specifications and errors.
 
     >>> names("system")[:3]
     ['b200-node', 'dgx-b200', 'dgx-b300']
@@ -71,6 +75,9 @@ def resolve(kind: str, name: str, where: str = "catalogue", folder: Folder = Non
         name: slug, name or alias; a system's name may be an accelerator's.
         where: what the error names.
         folder: a catalogue to search first.
+
+    Returns:
+        The slug.
 
     Raises:
         InputError: for a name that the catalogue does not have, with the nearest that it has.
@@ -96,6 +103,15 @@ def _locate(kind: str, name: str, where: str, folder: Folder) -> tuple[str, str]
 
 def entry(kind: str, name: str, where: str = "catalogue", folder: Folder = None) -> Entry:
     """The entry of a name: every value with unit, source, confidence and spread, defaults filled in.
+
+    Args:
+        kind: ``accelerator``, ``network``, ``system``, … (:func:`kinds`).
+        name: slug, name or alias.
+        where: what errors name.
+        folder: a catalogue to search first.
+
+    Returns:
+        The entry; its ``values`` are in SI units, by field.
 
     Raises:
         InputError: for an unknown name, and for whatever is wrong in the file.
@@ -138,6 +154,17 @@ def values(kind: str, name: str, where: str = "", folder: Folder = None, fine: b
 def workload(name: str, where: str = "workload", folder: Folder = None) -> types.Workload:
     """The workload of a name: its shape and its training batch.
 
+    Args:
+        name: slug, name or alias.
+        where: what errors name.
+        folder: a catalogue to search first.
+
+    Returns:
+        A record of plain numbers: counts, and sequences a step (``global_batch``).
+
+    Raises:
+        InputError: for an unknown name, and for whatever is wrong in the file.
+
     >>> workload("megatron-1t").n_layers
     128.0
     """
@@ -148,35 +175,117 @@ def accelerator(name: str, where: str = "accelerator", folder: Folder = None, fi
     """The accelerator of a name; a precision that it lacks has rate 0.
 
     What a chip makes is 0 in one that is generated, until :func:`dse.model.machine.technology.generate` fills it in.
-    ``fine`` as of :func:`values`.
+
+    Args:
+        name: slug, name or alias.
+        where: what errors name.
+        folder: a catalogue to search first.
+        fine: as of :func:`values`.
+
+    Returns:
+        A record of plain numbers in SI units: FLOP/s, B/s, B, W.
+
+    Raises:
+        InputError: for an unknown name, and for whatever is wrong in a file.
+
+    >>> accelerator("h100").memory.bandwidth
+    3350000000000.0
     """
     return build(types.Accelerator, values("accelerator", name, where, folder, fine))
 
 
 def node(name: str, where: str = "node", folder: Folder = None) -> types.LogicNode:
-    """The process of logic of a name."""
+    """The process of logic of a name.
+
+    Args:
+        name: slug, name or alias.
+        where: what errors name.
+        folder: a catalogue to search first.
+
+    Returns:
+        A record of plain numbers in SI units.
+
+    Raises:
+        InputError: for an unknown name, and for whatever is wrong in the file.
+
+    >>> node("n5").wafer_price > node("n7").wafer_price
+    True
+    """
     return build(types.LogicNode, values("node", name, where, folder))
 
 
 def memory(name: str, where: str = "memory", folder: Folder = None) -> types.MemoryTechnology:
-    """The memory technology of a name."""
+    """The memory technology of a name.
+
+    Args:
+        name: slug, name or alias.
+        where: what errors name.
+        folder: a catalogue to search first.
+
+    Returns:
+        A record of plain numbers in SI units.
+
+    Raises:
+        InputError: for an unknown name, and for whatever is wrong in the file.
+
+    >>> memory("hbm4-8-0").unit_bandwidth > memory("hbm3-6-4").unit_bandwidth
+    True
+    """
     return build(types.MemoryTechnology, values("memory", name, where, folder))
 
 
 def network(name: str, where: str = "network", folder: Folder = None, fine: bool = False) -> types.Network:
-    """The network level of a name; ``"none"`` is one device alone. ``fine`` as of :func:`values`."""
+    """The network level of a name; ``"none"`` is one device alone.
+
+    Args:
+        name: slug, name or alias.
+        where: what errors name.
+        folder: a catalogue to search first.
+        fine: as of :func:`values`.
+
+    Returns:
+        A record of plain numbers in SI units; ``bandwidth`` is that of a device in one direction, in B/s.
+
+    Raises:
+        InputError: for an unknown name, and for whatever is wrong in a file.
+
+    >>> network("nvlink-4").bandwidth
+    450000000000.0
+    """
     return build(types.Network, values("network", name, where, folder, fine))
 
 
 def software(name: str, where: str = "software", folder: Folder = None) -> types.Software:
-    """The software stack of a name."""
+    """The software stack of a name.
+
+    Args:
+        name: slug, name or alias.
+        where: what errors name.
+        folder: a catalogue to search first.
+
+    Returns:
+        A record of plain numbers in SI units: slowdowns over kernels alone, shares that overlap, seconds of the host.
+
+    Raises:
+        InputError: for an unknown name, and for whatever is wrong in the file.
+
+    >>> software("nemo").matrix_slowdown >= 1.0
+    True
+    """
     return build(types.Software, values("software", name, where, folder))
 
 
 def system(name: str, where: str = "system", folder: Folder = None, fine: bool = False) -> types.System:
     """The cluster of a name, one node of it: ``n_devices`` is ``devices_per_node``.
 
-    An accelerator's name is its default node and network; ``fine`` as of :func:`values`.
+    Args:
+        name: slug, name or alias; an accelerator's name is its default node and network.
+        where: what errors name.
+        folder: a catalogue to search first.
+        fine: as of :func:`values`.
+
+    Returns:
+        A record of plain numbers in SI units.
 
     Raises:
         InputError: for an unknown name, and for an accelerator whose links are not in the catalogue.
@@ -192,6 +301,15 @@ def default_software(system_name: str, where: str = "system", folder: Folder = N
     """Slug of the stack that a system (or an accelerator as one) runs unless told otherwise.
 
     It trains; the one that serves is the system's engine, where it names none that of its accelerator.
+
+    Args:
+        system_name: slug, name or alias of the system.
+        where: what errors name.
+        folder: a catalogue to search first.
+        serving: ask for the engine that serves.
+
+    Returns:
+        The slug of an entry of ``software``.
 
     >>> default_software("eos"), default_software("eos", serving=True)
     ('nemo', 'vllm')
@@ -287,20 +405,54 @@ def used(named: Iterable[tuple[str, str]], folder: Folder = None) -> list[tuple[
 
 
 def provenance(kind: str, name: str, folder: Folder = None) -> list[tuple[str, str]]:
-    """Distinct (source, confidence) of an entry's values and of the entries it names."""
+    """Where the values of an entry come from, and those of the entries it names.
+
+    Args:
+        kind: ``accelerator``, ``network``, ``system``, … (:func:`kinds`).
+        name: slug, name or alias.
+        folder: a catalogue to search first.
+
+    Returns:
+        Distinct (source, confidence), in the order in which they are met.
+
+    >>> sorted({confidence for _, confidence in provenance("network", "nvlink-4")})
+    ['datasheet', 'estimate']
+    """
     found = [load(*pair, folder) for pair in used([(kind, name)], folder)]
     return list(dict.fromkeys((s.source, s.confidence) for e in found for s in e.values.values()))
 
 
 def unverified(kind: str, name: str, folder: Folder = None) -> list[Constant]:
-    """Constants of an entry, and of what it names, that nobody checked: estimates, from memory, plain defaults."""
+    """Constants of an entry, and of what it names, that nobody checked: estimates, from memory, plain defaults.
+
+    Args:
+        kind: ``accelerator``, ``network``, ``system``, … (:func:`kinds`).
+        name: slug, name or alias.
+        folder: a catalogue to search first.
+
+    Returns:
+        One record a constant: entry, field, text, confidence, source.
+
+    >>> {constant.confidence for constant in unverified("workload", "gpt-3-175b")} <= {
+    ...     "estimate", "memory-unverified", "default"}
+    True
+    """
     return unverified_of(entry(kind, name, folder=folder), folder)
 
 
 def digest(named: Iterable[tuple[str, str]] | None = None, folder: Folder = None) -> str:
-    """SHA-256 of the catalogue files behind (kind, name) pairs, of all files by default.
+    """SHA-256 of the catalogue files behind (kind, name) pairs.
 
-    What an entry names (a system's accelerator, networks and stack) counts as used.
+    Args:
+        named: the pairs, by default all entries. What an entry names (a system's accelerator, networks and stack)
+            counts as used.
+        folder: a catalogue to search first.
+
+    Returns:
+        64 hexadecimal digits, which change with any of these files.
+
+    >>> len(digest([("system", "selene")]))
+    64
     """
     total = hashlib.sha256()
     for kind, slug in sorted(_everything(folder) if named is None else used(named, folder)):
@@ -325,7 +477,17 @@ def _everything(folder: Folder) -> list[tuple[str, str]]:
 
 
 def check(folder: Folder = None) -> list[str]:
-    """Everything wrong with the catalogue, one sentence a problem; empty when all is well."""
+    """Everything wrong with the catalogue.
+
+    Args:
+        folder: a catalogue to search first.
+
+    Returns:
+        One sentence a problem; empty when all is well.
+
+    >>> check()
+    []
+    """
     problems = [problem for kind in kinds() for problem in _ambiguous(kind, folder)]
     for kind, slug in _everything(folder):
         try:

@@ -97,13 +97,12 @@ _MOST = 10**9
 
 def read(path: str | Path) -> dict[str, Any]:
     """A parsed ``config.json``; InputError for one that cannot be read or is no JSON object."""
+    text = inputs.text(path, _WANTED)
     try:
-        found = json.loads(inputs.text(path, "a config.json"))
-    except OSError as error:
-        raise InputError(str(path), error.strerror or str(error), _WANTED, "check the path") from None
+        found = json.loads(text)
     except RecursionError:
         raise InputError(str(path), "brackets nested too deep", _WANTED, "check the file") from None
-    except ValueError as error:  # of bytes that are no text, of a text that is no JSON, and of endless numbers
+    except ValueError as error:  # of a text that is no JSON, and of endless numbers
         raise InputError(str(path), f"not JSON ({error})", _WANTED, "download the file again") from None
     if not isinstance(found, dict):
         raise InputError(str(path), f"a JSON {type(found).__name__}", "a JSON object", "give the model's config.json")

@@ -155,11 +155,7 @@ def stamp(path: Path) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=4096)
 def _parse_cached(path: Path, *stamp: int) -> dict[str, Any]:
-    try:
-        text = inputs.text(path, "a TOML file")
-    except UnicodeDecodeError as error:
-        raise InputError(shown(path), f"byte {error.start} is not UTF-8", "a TOML file", "save it as UTF-8") from None
-    return toml.parsed(text, shown(path))
+    return toml.parsed(inputs.text(path, "a TOML file", named=shown(path)), shown(path))
 
 
 def shown(path: Path) -> str:

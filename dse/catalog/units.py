@@ -109,7 +109,14 @@ def quantity(text: str, units: str, where: str = "quantity") -> float:
         units: ``1 B B/s FLOP FLOP/s s W J J/B Hz m m^2 V K USD``, and products, powers and quotients of them.
         where: what the error names.
 
-    A missing unit, a wrong dimension and an unreadable text are InputErrors.
+    Returns:
+        The number.
+
+    Raises:
+        InputError: for a missing unit, a wrong dimension and an unreadable text.
+
+    >>> quantity("3.35 TB/s", "B/s"), quantity("826 mm2", "m^2")
+    (3350000000000.0, 0.000826)
     """
     if len(text) > _LONGEST:
         shown = f"{text[:20]!r} … ({len(text):,} characters)"

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from dse import types
-from dse.catalog.entries import RECORDS, Entry, load, referenced
+from dse.catalog.defaults import load
+from dse.catalog.entries import Entry, referenced
+from dse.catalog.filling import RECORDS
 from dse.catalog.load import Folder
 from dse.types.paths import leaves
 

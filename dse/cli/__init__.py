@@ -33,7 +33,7 @@ from dse.interruption import end
 app = typer.Typer(
     name="dse",
     cls=Commands,
-    help="Explore the design space of LLM training systems.",
+    help="Explore the design space of LLM training and inference systems.",
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # rich would take [default: …] for markup, and cut names off where the terminal is narrow
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 SHORT = {
     "tp": "tp", "pp": "pp", "dp": "dp", "cp": "cp", "micro_batch": "mb", "virtual_stages": "v",
     "schedule": "schedule",
-    "recompute": "recompute", "recompute_share": "of layers", "zero_stage": "zero", "sequence_parallel": "sp",
-    "overlap_dp": "o:dp", "overlap_tp": "o:tp", "dp_replicate": "copies",
-    "offload_weights": "off:w", "offload_activations": "off:a", "offload_optimizer": "off:o",
+    "recompute": "recompute", "recompute_share": "recompute share", "zero_stage": "zero", "sequence_parallel": "sp",
+    "overlap_dp": "overlap dp", "overlap_tp": "overlap tp", "dp_replicate": "copies",
+    "offload_weights": "offload w", "offload_activations": "offload a", "offload_optimizer": "offload o",
 }  # fmt: skip
 
 
@@ -25,8 +25,8 @@ def print_reasons(out: Console, reasons: dict[str, int], study: Study) -> None:
     """Designs by reason in words."""
     counted = sorted(reasons.items(), key=lambda item: -item[1])
     rows = [[f"{count:,}", study.reason_meanings[name]] for name, count in counted]
-    because = "because (one design may have several reasons)"
-    show.print_table(out, ["cannot", because], rows, left=[because], prose=[because])
+    because = "cannot run because (one design may have several reasons)"
+    show.print_table(out, ["designs", because], rows, left=[because], prose=[because])
 
 
 def label(name: str, value: Any) -> str:

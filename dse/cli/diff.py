@@ -43,7 +43,7 @@ def diff(
     ] = 0.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Tell what changed between two results, or two versions of dse.
+    """Show what changed between two results, or two versions of dse.
 
     Specification, catalogue and versions; designs in one alone; by how much each metric changed over the designs in
     both; what became feasible or ceased to be; whether another design is the best, and which parts of its time moved.

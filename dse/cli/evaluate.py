@@ -157,23 +157,17 @@ def _check_read(path: str, name: str, study: Study) -> None:
 
 
 def _bounds(design: Design, software: str, explained: Explanation, study: Study) -> dict[str, Interval]:
-    """Metric → the interval in which it lies in 80 % of cases, for those that have one."""
-    from dse.measured.uncertainty import half_widths, interval_of, served_interval, uncertainty_of
+    """Metric → the interval in which it lies in 80 % of cases, for those of the headline that have one."""
+    from dse.measured.uncertainty import intervals
 
-    metrics, spread = explained.metrics, float(design.software.memory_spread)
-    names = study.headline(metrics)
-    if study.name == "serving":
-        found = {name: served_interval(name, metrics[name], software, spread) for name in names}
-    else:
-        half_width = float(half_widths([design], [uncertainty_of(software)])[0])
-        found = {name: interval_of(name, metrics[name], half_width, design.software) for name in names}
-    return {name: ends for name, ends in found.items() if ends}
+    metrics = explained.metrics
+    return intervals(design, {name: metrics[name] for name in study.headline(metrics)}, software, study)
 
 
 def _settings(texts: list[str]) -> dict[str, Any]:
     """``NAME=VALUE`` texts as numbers, truth values or texts; a leaf that is set twice is an InputError."""
     from dse.designs import leaf_path
-    from dse.spec.sweep import NAMED
+    from dse.spec.space import NAMED
 
     found: dict[str, Any] = {}
     said: dict[str, str] = {}

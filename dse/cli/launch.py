@@ -12,7 +12,6 @@ from rich.text import Text
 from dse.cli import show
 from dse.cli.evaluate import AnyOption, Asked, Devices, Settings, Stack, System, Workload, design_of, print_obstacles
 from dse.cli.status import NOTHING_FEASIBLE, report_errors
-from dse.errors import InputError
 
 if TYPE_CHECKING:
     from dse.launch import Stated
@@ -42,12 +41,12 @@ def launch(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Write the line that starts a design, or read one.
+    """Write the command line that starts a design, or read one.
 
-    Options of Megatron-LM, Megatron-Bridge, DeepSpeed, torchtitan and MaxText for a training design; of vLLM, SGLang
-    and TensorRT-LLM for one that serves. What the tool has no option for is told. The values that a
-    given line states are printed as --set would have them, before the line that they make. Of a design that cannot
-    run the reasons are told, and the exit status is 1 where the line has what they are about.
+    For Megatron-LM, Megatron-Bridge, DeepSpeed, torchtitan and MaxText a training design, for vLLM, SGLang and
+    TensorRT-LLM one that serves. Lists the values that the tool has no option for. Of a command line that
+    is given, first prints the values that it states, as --set takes them. For a design that cannot run it prints the
+    reasons; the exit status is 1 if they are about something that the line says.
     """
     from dse import launch as launching
     from dse.designs import leaf_path, short_name
@@ -157,10 +156,4 @@ def _text(file: Path) -> str:
     """The text of a file of arguments."""
     from dse import inputs
 
-    allowed = "a text of options, as on a command line"
-    try:
-        return inputs.text(file, allowed)
-    except OSError as error:
-        raise InputError(str(file), error.strerror or str(error), allowed, "check the path") from None
-    except UnicodeDecodeError:
-        raise InputError(str(file), "bytes that are no UTF-8", allowed, "save it as UTF-8") from None
+    return inputs.text(file, "a text of options, as on a command line")

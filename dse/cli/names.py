@@ -1,4 +1,4 @@
-"""``dse list``: what may be named."""
+"""``dse list``: all names."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def names(
     serving: Annotated[bool, typer.Option("--serving", help="Metrics of serving alone.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """List what may be named, with unit, meaning, bounds and default.
+    """List all names, with unit, meaning, bounds and default.
 
     Leaves of a design, metrics, axes of sweeps, names of constraints and objectives, columns of tables. Exit status 1
     when nothing matches.

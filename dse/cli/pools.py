@@ -21,9 +21,9 @@ def pools(
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Match pools for prompts and for answers.
+    """Match prefill pools with decode pools.
 
-    Each pool is swept apart; the best pair of every two accelerators is shown beside the engines that do both.
+    Sweeps each pool on its own, and prints the best pair of every two accelerators beside engines that do both.
     """
     from dse.sweep.pools import match
 

@@ -108,17 +108,17 @@ def finish(
         _print(summary)
     try:
         if figure_process and summary.n_feasible:
-            figures += _drawn(figure_process, summary.written, force)
+            figures += drawn_files(figure_process, summary.written, force)
     finally:
         seconds = {"import": imported} | summary.seconds | {"figure": time.perf_counter() - began}
         if as_json:
-            show.document(_as_dict(summary, seconds, figures))
+            show.document(summary_told(summary, seconds, figures))
         else:
             _print_end(summary, seconds, figures)
     return 0 if summary.n_feasible or summary.shard else NOTHING_FEASIBLE
 
 
-def _drawn(figure_process: FigureProcess, results: Path, force: bool) -> list[Path]:
+def drawn_files(figure_process: FigureProcess, results: Path, force: bool) -> list[Path]:
     """The figures of results; none, and a line that says so, where nothing can draw."""
     if missing := lacking():
         show.note(f"no {missing.where}: {missing.got}; {missing.fix}")
@@ -136,7 +136,8 @@ def _shard(text: str) -> tuple[int, int]:
     raise InputError("--shard", repr(text), allowed, "write --shard 1/4 … 4/4 for four jobs")
 
 
-def _as_dict(summary: Summary, seconds: dict[str, float], figures: list[Path]) -> dict[str, Any]:
+def summary_told(summary: Summary, seconds: dict[str, float], figures: list[Path]) -> dict[str, Any]:
+    """What a run found and wrote, as JSON has it."""
     return dataclasses.asdict(summary) | {
         "study": summary.study.name,
         "rate": summary.rate,

@@ -16,7 +16,7 @@ from dse.designs import known_leaves, short_name
 from dse.difference.matching import Matched, match
 from dse.difference.side import Side
 from dse.errors import InputError
-from dse.spec.sweep import flat
+from dse.spec.space import flat
 from dse.study import Study
 from dse.sweep.results.files import open_results
 from dse.sweep.results.schema import version
@@ -99,6 +99,14 @@ def compare(first: str | Path, second: str | Path, tolerance: float = 0.0) -> Di
         The difference; ``same`` where the designs and all their numbers are.
 
     Raises InputError for what is no results file, or where one is of training and the other of serving.
+
+    >>> import tempfile
+    >>> import dse
+    >>> folder = tempfile.mkdtemp()
+    >>> for name in ("before", "after"):
+    ...     _ = dse.run("sweeps/megatron_1t_4096_a100.toml", f"{folder}/{name}.nc", keep="top:3")
+    >>> compare(f"{folder}/before.nc", f"{folder}/after.nc").same
+    True
     """
     sides = _read(first), _read(second)
     kinds = [str(side.attrs.get("study", side.study.name)) for side in sides]

@@ -17,7 +17,6 @@ from dse import catalog
 from dse.calibrated import accelerator_of, beyond_context, lookup_of
 from dse.designs import known_leaves, leaf, leaf_path, leaves_of, short_name
 from dse.errors import ELSEWHERE, InputError, plain, unknown_name
-from dse.launch.engines import SGLANG, TENSORRT_LLM, VLLM
 from dse.launch.maxtext import MAXTEXT
 from dse.launch.megatron import MEGATRON_BRIDGE, MEGATRON_LM
 from dse.launch.options import (
@@ -34,6 +33,9 @@ from dse.launch.options import (
     Written,
 )
 from dse.launch.pytorch import DEEPSPEED, TORCHTITAN
+from dse.launch.sglang import SGLANG
+from dse.launch.tensorrt_llm import TENSORRT_LLM
+from dse.launch.vllm import VLLM
 from dse.records import PLAIN_EXPERTS, PLAIN_MAPPING
 from dse.scalars import ScalarFunction
 from dse.study import Study
@@ -72,6 +74,12 @@ def launch(design: Design, tool: str, study: Study, workload: str = "", software
 
     Raises InputError for a tool that is not known, or that runs another kind of design, and for a mean of drafted
     tokens that an engine cannot be told.
+
+    >>> import dse
+    >>> from dse.study_training import TRAINING
+    >>> line = launch(dse.design("gpt-3-13b", "selene", tp=8, recompute="full"), "megatron-lm", TRAINING)
+    >>> ("--tensor-model-parallel-size", "8") in line.options
+    True
     """
     found = tool_of(tool)
     if found.study != study.name:
@@ -153,7 +161,14 @@ def _notes_of(tool: Tool, design: Design, workload: str, software: str) -> tuple
 
 
 def unfit(tool: str, system: str) -> str:
-    """The hardware of a system that a tool does not run on, in words; empty where it does, or nothing is known of it.
+    """The hardware of a system that a tool does not run on.
+
+    Args:
+        tool: a name of ``TOOLS``.
+        system: name of the system or accelerator in the catalogue.
+
+    Returns:
+        It in words; empty where the tool runs there, or nothing is known of it.
 
     >>> unfit("tensorrt-llm", "mi300x"), unfit("vllm", "h100")
     ('mi300x of AMD (it runs on those of NVIDIA)', '')
@@ -166,14 +181,26 @@ def unfit(tool: str, system: str) -> str:
 
 
 def tool_of(name: str) -> Tool:
-    """A tool by its name; an InputError for one that is not known."""
+    """A tool by its name.
+
+    Args:
+        name: one of ``TOOLS``.
+
+    Returns:
+        The tool: its options, how its line is written, where it runs.
+
+    Raises InputError for one that is not known.
+
+    >>> tool_of("vllm").study
+    'serving'
+    """
     if name not in TOOLS:
         raise unknown_name("--for", name, TOOLS, "tools")
     return TOOLS[name]
 
 
 def settings(tool: str, arguments: str | Sequence[str], within: Design | None = None) -> dict[str, float]:
-    """Values of a design that the arguments of a tool state, by their short names, for :func:`dse.design`.
+    """Values of a design that the arguments of a tool state, for :func:`dse.design`.
 
     Args:
         tool: a name of ``TOOLS`` that reads arguments.
@@ -181,6 +208,9 @@ def settings(tool: str, arguments: str | Sequence[str], within: Design | None = 
             (:func:`read_arguments` lists them).
         within: the design that the values go into, with its weights: without it shares of memory that engines count
             without these are left out.
+
+    Returns:
+        Short name of a leaf → its value in SI units.
 
     Raises InputError for values that are none, and where no option says anything of a design.
 
@@ -205,7 +235,23 @@ class Stated(NamedTuple):
 
 
 def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | None = None) -> Stated:
-    """What the arguments of a tool state, as :func:`settings` has it, and which of their options are not read."""
+    """What the arguments of a tool state, as :func:`settings` has it, and which of their options are not read.
+
+    Args:
+        tool: a name of ``TOOLS`` that reads arguments.
+        arguments: a command line, or its words.
+        within: as of :func:`settings`.
+
+    Returns:
+        Values by short name, options of other tools with our names, options that need a design, remarks, and options
+        that say nothing of a design.
+
+    Raises InputError for values that are none, and where no option says anything of a design.
+
+    >>> found = read_arguments("vllm", "vllm serve model --tensor-parallel-size 8 --seed 1")
+    >>> found.settings, found.unread
+    ({'tp': 8.0}, ('--seed',))
+    """
     known = tool_of(tool)
     given = _options(_words(arguments) if isinstance(arguments, str) else arguments, known)
     if len(given) > _MOST_OPTIONS:

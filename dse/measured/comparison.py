@@ -31,6 +31,9 @@ from dse.measured.names import accelerator_of
 from dse.measured.prediction import peak_rate
 from dse.measured.serving_rows import has_energy
 from dse.measured.uncertainty import Interval
+from dse.study import Study
+from dse.study_serving import SERVING
+from dse.study_training import TRAINING
 
 #: Metrics that ``predict`` adds as ``pred_<metric>`` columns.
 PREDICTED = (
@@ -87,9 +90,24 @@ def predict(cases_path: str | Path, output: str | Path, intervals: bool = False,
     """Predict every row of a table and write it with the columns added; a bad row never stops the file.
 
     Adds ``pred_<metric>`` (SI), ``completed`` (what the row left open, with the value taken), ``pred_note``
-    and ``skipped`` (why there is no prediction); with ``intervals`` also ``pred_<metric>_low`` and ``_high``,
-    between which a step's times and rates lie in 80 % of cases. What a table of steps may hold:
-    :data:`dse.measured.columns.READ`. ``force`` replaces an output that dse has not written.
+    and ``skipped`` (why there is no prediction).
+
+    Args:
+        cases_path: CSV file, gzipped or not; what a table of steps may hold: :data:`dse.measured.columns.READ`.
+        output: CSV file to write.
+        intervals: add ``pred_<metric>_low`` and ``_high``, between which times, rates and peak memory lie in 80 % of
+            cases.
+        force: replace an output that dse has not written.
+
+    Returns:
+        How many rows there are and were predicted, why others were skipped, and columns that seem to be misspelt.
+
+    Raises InputError for a table that cannot be read, and for an output that may not be replaced.
+
+    >>> import tempfile
+    >>> found = predict("tests/published/narayanan_2021.csv", f"{tempfile.mkdtemp()}/predicted.csv")
+    >>> found.predicted, found.rows
+    (16, 16)
     """
     outputs.checked(output, force, [cases_path])
     reader = _reader(cases_path)
@@ -113,8 +131,9 @@ def coverage(compared: Sequence[Comparison]) -> list[dict[str, Any]]:
         within = abs(math.log(c.predicted / c.measured)) <= widths.get(id(c.prediction), 0.0)
         held.setdefault(c.source, []).append(within)
     for c in compared:
-        if c.skip is None and c.metric in uncertainty.SERVED and serving.SIGN in c.measurement.row.cells:
-            width = uncertainty.served_half_width(c.prediction.stack, c.metric) or 0.0
+        study = _study_of(c.prediction)
+        if c.skip is None and c.metric in study.residuals:
+            width = uncertainty.residual_half_width(c.prediction.stack, c.metric, study) or 0.0
             held.setdefault(c.source, []).append(abs(math.log(c.predicted / c.measured)) <= width)
     everything = {"all": [flag for flags in held.values() for flag in flags]} if held else {}
     by_source = dict(sorted(held.items())) | everything
@@ -125,13 +144,24 @@ def validate(
     paths: str | Path | Sequence[str | Path], output: str | Path | None = None, intervals: bool = False,
     force: bool = False,
 ) -> Report:  # fmt: skip
-    """Compare predictions with what the tables measured; see :func:`report` for what comes back.
+    """Compare predictions with what the tables measured.
 
-    With ``intervals``, the report has the :func:`coverage` of the predictions' intervals too.
+    Args:
+        paths: one CSV file or several, gzipped or not.
+        output: CSV file to write, one line a measured figure: the row's own columns, then ``table``,
+            ``metric_compared``, ``measured``, ``predicted``, ``error``, ``baseline_error``, ``completed``,
+            ``pred_note`` and ``skipped``; None for none.
+        intervals: the report has the :func:`coverage` of the predictions' intervals too.
+        force: replace a file that dse has not written.
 
-    With ``output``, writes one line a measured figure: the row's own columns, then ``table``, ``metric_compared``,
-    ``measured``, ``predicted``, ``error``, ``baseline_error``, ``completed``, ``pred_note`` and ``skipped``.
-    ``force`` replaces a file that dse has not written.
+    Returns:
+        Errors by source and metric (``rows``) and by metric alone (``all``), as fractions: see :func:`report`.
+
+    Raises InputError for a table that cannot be read, and for an output that may not be replaced.
+
+    >>> found = validate("tests/published/narayanan_2021.csv")
+    >>> found["all"]["step_time"]["predicted"], found["all"]["step_time"]["mape"] < 0.05
+    (16, True)
     """
     if output is not None:
         outputs.checked(output, force, [paths] if isinstance(paths, str | Path) else paths)
@@ -226,7 +256,7 @@ def _with_baseline(compared: list[Comparison]) -> list[Comparison]:
 
 def _with_bytes(compared: list[Comparison]) -> list[Comparison]:
     """The same with the baseline of serving."""
-    served = [c for c in compared if c.skip is None and serving.SIGN in c.measurement.row.cells]
+    served = [c for c in compared if c.skip is None and _study_of(c.prediction) is SERVING]
     served = [c for c in served if c.metric in serving.METRICS]
     plain = {id(c): serving.bytes_over_bandwidth(c.prediction.chosen, c.metric) for c in served}
     ratios: dict[tuple[str, str], list[float]] = {}
@@ -311,7 +341,7 @@ def half_widths(predictions: Iterable[Prediction]) -> dict[int, float]:
     """``id`` of each predicted step → half the width of the interval of its log step time."""
     steps = [
         p for p in predictions
-        if p.skip is None and p.design is not None and p.stack and serving.SIGN not in p.case.row.cells
+        if p.skip is None and p.design is not None and p.stack and _study_of(p) is TRAINING
     ]  # fmt: skip
     found = uncertainty.half_widths([p.chosen for p in steps], [uncertainty.uncertainty_of(p.stack) for p in steps])
     return {id(p): float(half_width) for p, half_width in zip(steps, found, strict=True)}
@@ -333,28 +363,34 @@ def _predicted_cells(prediction: Prediction, half_widths: dict[int, float] | Non
             continue
         if bounds := _interval(prediction, metric, value, half_widths.get(id(prediction))):
             values |= {f"pred_{metric}_{end}": f"{bound:.7g}" for end, bound in bounds._asdict().items()}
-    return values | _remarks(prediction, prediction.skip)
+    return values | remarks_on(prediction, prediction.skip)
 
 
 def _interval(prediction: Prediction, metric: str, value: float, half_width: float | None) -> Interval | None:
     """The interval of a predicted metric, where it has one."""
-    software = prediction.chosen.software
-    if serving.SIGN in prediction.case.row.cells:
-        return uncertainty.served_interval(metric, value, prediction.stack, float(software.memory_spread))
-    return None if half_width is None else uncertainty.interval_of(metric, value, half_width, software)
+    study, software = _study_of(prediction), prediction.chosen.software
+    if half_width is None and not study.residuals:
+        return None
+    return uncertainty.interval_of(metric, value, prediction.stack, software, half_width, study)
+
+
+def _study_of(prediction: Prediction) -> Study:
+    """The kind of study that a row is of."""
+    return SERVING if serving.SIGN in prediction.case.row.cells else TRAINING
 
 
 def _metrics(prediction: Prediction) -> Sequence[str]:
     """Metrics that a row of this kind of table gets columns of."""
     if energy.SIGN in prediction.case.row.cells and not has_energy(prediction.case.row):
         return energy.METRICS
-    if serving.SIGN in prediction.case.row.cells:
+    if _study_of(prediction) is SERVING:
         return serving.METRICS
     # Of a kernel what was measured.
     return [m.name for m in prediction.case.measurements if m.name in kernels.METRICS] or PREDICTED
 
 
-def _remarks(prediction: Prediction, skip: Skip | None) -> dict[str, str]:
+def remarks_on(prediction: Prediction, skip: Skip | None) -> dict[str, str]:
+    """Columns beside a prediction: what was completed, noted, out of range, and why it was skipped."""
     completed = " ".join(f"{name}={value}" for name, value in prediction.completed.items() if value)
     remarks = {"completed": completed, "pred_note": prediction.note, "outside": "; ".join(outside(prediction))}
     return remarks | {"skipped": str(skip) if skip else ""}
@@ -377,7 +413,7 @@ def _compared_row(compared: Comparison) -> dict[str, Any]:
         "table": row.file, "metric_compared": compared.metric, "measured": text(compared.measured),
         "predicted": text(compared.predicted), "error": text(compared.error),
         "baseline_error": text(compared.baseline_error),
-        **_remarks(compared.prediction, compared.skip),
+        **remarks_on(compared.prediction, compared.skip),
     }  # fmt: skip
 
 

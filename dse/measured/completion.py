@@ -50,7 +50,22 @@ class Candidates:
 
 
 def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
-    """The designs that a configuration may mean. Raises :class:`Skip` when there are none."""
+    """The designs that a configuration may mean.
+
+    Args:
+        case: of :func:`dse.measured.table.read_cases`.
+        lookup: how names in rows are found in the catalogue; by default as files say.
+
+    Returns:
+        Workload, system, software, and the mappings among which the model chooses.
+
+    Raises :class:`Skip` when there are none.
+
+    >>> from dse.measured.table import read_cases
+    >>> found = complete(read_cases("tests/published/narayanan_2021.csv")[0])
+    >>> found.workload.n_heads, len(found.mappings) > 0
+    (24.0, True)
+    """
     lookup = lookup or Lookup()
     if case.row.cells.keys() >= calculon.COLUMNS:
         return _of_calculon(case, lookup)

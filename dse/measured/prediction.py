@@ -49,6 +49,19 @@ def predict_cases(
     Of what a row leaves open, a mapping takes the lightest recompute that fits memory, and of
     the mappings the fastest is taken. A row that states all that decides its memory did run: it is
     predicted even above the capacity, and noted; so is one that states what its stack is said to lack.
+
+    Args:
+        cases: configurations of :func:`dse.measured.table.read_cases`.
+        lookup: how names in rows are found in the catalogue; by default as files say.
+        study: whose metrics are predicted.
+
+    Returns:
+        The design chosen for each and its metrics in SI units, or why it was skipped.
+
+    >>> from dse.measured.table import read_cases
+    >>> found = predict_cases(read_cases("tests/published/narayanan_2021.csv")[:1])[0]
+    >>> found.stack, found.design.mapping.tp
+    ('megatron-2021', 1.0)
     """
     lookup = lookup or Lookup()
     open_cases: list[Candidates | Skip] = []
@@ -79,7 +92,14 @@ def predict_cases(
 
 
 def evaluate_many(designs: Sequence[Design], study: Study = TRAINING) -> dict[str, np.ndarray]:
-    """Metrics of many designs, each an array in their order; traced once for any number of one structure.
+    """Metrics of many designs; traced once for any number of one structure.
+
+    Args:
+        designs: of plain numbers, in any order of structures.
+        study: whose metrics.
+
+    Returns:
+        Name of a metric → its values [designs] in SI units, in their order.
 
     >>> import dse
     >>> one = dse.design("gpt-3-13b", "selene", tp=8, micro_batch=1, recompute="full")

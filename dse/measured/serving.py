@@ -115,13 +115,13 @@ def _prediction(case: Case, one: Served, metrics: dict[str, float], bound: dict[
         return Prediction(case, completed=one.completed, skip=Skip("infeasible as stated", sentence))
     if metrics["concurrency_limit"] < 1.0:
         return Prediction(case, completed=one.completed, skip=Skip("does not fit in memory"))
-    figures = (_steady(m, one.design) for m in case.measurements)
+    figures = (steady_figure(m, one.design) for m in case.measurements)
     case = dataclasses.replace(case, measurements=tuple(_believed(m, bound) for m in figures))
     note = "over capacity" if reason else ""
     return Prediction(case, one.design, metrics, one.completed, note, stack=one.stack)
 
 
-def _steady(measured: Measurement, design: Design) -> Measurement:
+def steady_figure(measured: Measurement, design: Design) -> Measurement:
     """The figure of a steady state: ML.ENERGY v2 has throughput and energy of a whole run, ramp and tail in it.
 
     With fewer sequences devices draw nearly as much: a step reads the weights whatever their number.

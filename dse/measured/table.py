@@ -7,7 +7,6 @@ import dataclasses
 import io
 import math
 import re
-import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -144,18 +143,30 @@ class Case:
 
 
 def read_table(path: str | Path) -> tuple[list[str], list[Row]]:
-    """(columns, rows) of a CSV file, gzipped or not; InputError for one that cannot be read or has no rows."""
-    path = Path(path)
+    """The rows of a CSV file, gzipped or not.
+
+    Args:
+        path: of the file.
+
+    Returns:
+        (columns, rows); cells are texts, columns have their names of today.
+
+    Raises InputError for a file that cannot be read or has no rows.
+
+    >>> columns, rows = read_table("tests/published/narayanan_2021.csv")
+    >>> columns[0], len(rows)
+    ('row_id', 16)
+    """
+    path, allowed = Path(path), "a CSV file, plain or gzipped"
+    text = inputs.text(path, allowed, "check the path and the file", limit=inputs.TABLE, unpack=True)
     try:
-        text = inputs.content(path, inputs.TABLE, "a CSV file, plain or gzipped", unpack=True).decode("utf-8-sig")
         reader = csv.DictReader(io.StringIO(text, newline=""))
         new = renamed.columns(reader.fieldnames or [], str(path))
         reader.fieldnames = [new.get(name, name) for name in reader.fieldnames or []]
         columns = [name for name in reader.fieldnames if name]
         rows = [_row(path, reader.line_num, line) for line in reader]
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
-        got = getattr(error, "strerror", None) or str(error)
-        raise InputError(str(path), got, "a CSV file, plain or gzipped", "check the path and the file") from None
+    except csv.Error as error:
+        raise InputError(str(path), str(error), allowed, "check the path and the file") from None
     if not columns or not rows:
         raise InputError(str(path), "no rows", "a header and at least one row", "check that the file is complete")
     return columns, rows
@@ -179,8 +190,19 @@ def _source(path: Path, cells: dict[str, str]) -> str:
 def read_cases(path: str | Path, measured: bool = True) -> list[Case]:
     """Configurations of a table, in order; see :func:`group_rows` for which rows are one.
 
-    With ``measured`` the table must have measured columns (InputError). Rows of tables of another
-    kind (inference, energy, …) come along, to be skipped with that reason.
+    Args:
+        path: CSV file, gzipped or not.
+        measured: the table must have measured columns.
+
+    Returns:
+        One case a configuration, with its rows and what they measured. Rows of tables of another kind (inference,
+        energy, …) come along, to be skipped with that reason.
+
+    Raises InputError for a file that cannot be read, and for one without measured columns where they are asked for.
+
+    >>> cases = read_cases("tests/published/narayanan_2021.csv")
+    >>> len(cases), cases[0].measurements[0].meaning.metric
+    (16, 'step_time')
     """
     columns, rows = read_table(path)
     other = other_table(columns)

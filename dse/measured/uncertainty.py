@@ -14,7 +14,7 @@ Residuals are set where measured steps that the fit had not seen lie in that man
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -23,19 +23,12 @@ import numpy as np
 
 from dse import catalog
 from dse.designs import leaf, leaves, replace
+from dse.study import Study
+from dse.study_training import TRAINING
 from dse.types import Design, Software
 
 #: Probability of an interval, unless another is asked for.
 SHARE = 0.8
-
-#: Metric of serving → its kind. What an engine leaves open is known by kind; its parameters are not drawn, as what
-#: they leave open is part of the errors of unseen figures.
-SERVED = {
-    "time_per_output_token": "token", "inter_token_latency": "token", "output_tokens_per_second_per_user": "token",
-    "time_to_first_token": "first", "request_latency": "latency", "output_tokens_per_second": "rate",
-    "output_tokens_per_second_per_device": "rate", "requests_per_second": "rate", "energy_per_output_token": "energy",
-    "average_power": "energy",
-}  # fmt: skip
 
 #: Residual by kind of an engine that nothing was measured of: as sources that no fit had seen (docs/serving.md).
 UNMEASURED = {"token": 0.55, "first": 0.72, "latency": 0.55, "rate": 0.42, "energy": 0.49}
@@ -70,22 +63,6 @@ def uncertainty_of(software: str) -> Uncertainty:
 def _software_leaves() -> dict[str, str]:
     """Name of a leaf of the software → its path."""
     return {path.rpartition(".")[2]: path for path in leaves() if path.startswith("software.")}
-
-
-def served_half_width(software: str, metric: str, share: float = SHARE) -> float | None:
-    """Half the width of the interval of the logarithm of a metric of serving; None for one that has none."""
-    kind = SERVED.get(metric)
-    if kind is None:
-        return None
-    return quantile(share) * float(catalog.entry("software", software).value(f"residuals.{kind}", UNMEASURED[kind]))
-
-
-def served_interval(metric: str, value: float, software: str, memory_spread: float) -> Interval | None:
-    """The interval of any metric of serving with a stack of the catalogue; None for one that has none."""
-    if metric == "peak_memory":
-        return memory_interval(value, memory_spread)
-    half_width = served_half_width(software, metric)
-    return None if half_width is None else _around(value, half_width)
 
 
 def quantile(share: float = SHARE) -> float:
@@ -131,25 +108,53 @@ def drawn(stack: Design, open_parts: Sequence[Uncertainty]) -> Design:
 _RATES = ("tokens_per_second", "tokens_per_second_per_device", "mfu", "mfu_causal", "hfu")
 
 
-def interval(metric: str, value: float, half_width: float) -> Interval | None:
-    """The interval of a metric from that of the log step time; None for one that does not follow from it."""
-    if metric != "step_time" and metric not in _RATES:
+def intervals(
+    design: Design, metrics: Mapping[str, float], software: str, study: Study = TRAINING
+) -> dict[str, Interval]:
+    """Metric → the interval in which it lies in 80 % of cases, for those that have one.
+
+    Args:
+        design: the design.
+        metrics: its metrics by name, in SI units: those whose intervals are wanted.
+        software: the stack, by its name in the catalogue.
+        study: what kind of design it is.
+    """
+    width = None if study.residuals else float(half_widths([design], [uncertainty_of(software)])[0])
+    found = {name: interval_of(name, value, software, design.software, width, study) for name, value in metrics.items()}
+    return {name: ends for name, ends in found.items() if ends}
+
+
+def interval_of(
+    metric: str, value: float, stack: str, software: Software, step: float | None, study: Study = TRAINING
+) -> Interval | None:
+    """The interval of a metric; None for one that has none.
+
+    Args:
+        metric: its name.
+        value: of the metric.
+        stack: name of the design's software.
+        software: the design's own, whose ``memory_spread`` peak memories have.
+        step: half the width of the interval of the log step time, None where it is not known.
+        study: whose metric it is.
+    """
+    if metric == study.memory:
+        return _around(value, quantile() * float(software.memory_spread))
+    width = step_half_width(metric, step) if not study.residuals else residual_half_width(stack, metric, study)
+    return None if width is None else _around(value, width)
+
+
+def step_half_width(metric: str, step: float | None) -> float | None:
+    """Half the width of the interval of the logarithm of a metric that the step time tells; None for others."""
+    return step if metric == "step_time" or metric in _RATES else None
+
+
+def residual_half_width(stack: str, metric: str, study: Study) -> float | None:
+    """The same of a metric whose interval is its kind's residual alone; None for one that has no kind."""
+    kind = study.residuals.get(metric)
+    if kind is None:
         return None
-    return _around(value, half_width)
+    return quantile() * float(catalog.entry("software", stack).value(f"residuals.{kind}", UNMEASURED[kind]))
 
 
 def _around(value: float, half_width: float) -> Interval:
     return Interval(value * float(np.exp(-half_width)), value * float(np.exp(half_width)))
-
-
-def memory_interval(peak: float, spread: float, share: float = SHARE) -> Interval:
-    """The interval of a peak memory, whose logarithm has this standard deviation (``memory_spread`` of the stack)."""
-    factor = float(np.exp(quantile(share) * spread))
-    return Interval(peak / factor, peak * factor)
-
-
-def interval_of(metric: str, value: float, half_width: float, software: Software) -> Interval | None:
-    """The interval of any metric of a design with this stack; arguments as of :func:`interval`."""
-    if metric == "peak_memory":
-        return memory_interval(value, float(software.memory_spread))
-    return interval(metric, value, half_width)

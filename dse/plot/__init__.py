@@ -42,6 +42,16 @@ def suited(results: xr.Dataset) -> list[str]:
     """The kinds of figures that tell most of a dataset.
 
     The breakdown; of a sweep or a search that kept a front the front; of a grid of machines those of its axes.
+
+    Args:
+        results: what :func:`dse.run` or :func:`dse.open_results` gave.
+
+    Returns:
+        Names of functions of this room that draw them.
+
+    >>> import dse
+    >>> suited(dse.run("sweeps/megatron_1t_4096_a100.toml", output=False))
+    ['breakdown']
     """
     study = of_metrics(results)
     is_grid = bool(axes_of(results)) and results.sizes.get("mapping", 1) == 1

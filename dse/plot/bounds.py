@@ -36,6 +36,14 @@ def bounds(results: xr.Dataset) -> Figure:
 
     Kernels count for the side of the roofline that they are on, exposed messages for the network, the optimiser's
     traffic for memory; the rest is the bubble, waits for the host, kernel floors and transfers to the host.
+
+    Args:
+        results: a dataset of :func:`dse.run`.
+
+    Returns:
+        The figure.
+
+    Raises InputError for results that do not have what is drawn.
     """
     if designs.is_search(results):
         raise InputError(

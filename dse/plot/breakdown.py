@@ -59,6 +59,9 @@ def breakdown(results: xr.Dataset, within: float = 2.0, bars: int = 16, missing:
         within: mappings slower than this multiple of the fastest are left out.
         bars: most mappings shown.
         missing: most (tp, pp) shown that do not fit into memory.
+
+    Returns:
+        The figure.
     """
     columns, title = designs.columns(results)
     rows, unfit = best_of_each(columns, within, bars, missing)

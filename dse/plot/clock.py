@@ -59,6 +59,14 @@ def clock(results: xr.Dataset) -> Figure:
 
     A dot marks the minimum of a line that falls and rises again, as energy does. All other axes stand at their
     values of the fastest machine.
+
+    Args:
+        results: a dataset of :func:`dse.run` with an axis of clocks.
+
+    Returns:
+        The figure.
+
+    Raises InputError for results that do not have what is drawn.
     """
     name = clock_axis(results)
     if name is None:

@@ -35,6 +35,14 @@ def energy(results: xr.Dataset) -> Figure:
 
     The dots are coloured by the axis that moves the energy most. Of axes of the workload, such as the batch, the
     position is drawn at which most tokens are trained a second: steps of other work are no competitors.
+
+    Args:
+        results: a dataset of :func:`dse.run` with metrics of energy.
+
+    Returns:
+        The figure.
+
+    Raises InputError for results that do not have what is drawn.
     """
     study = of_metrics(results)
     metric = study.energy

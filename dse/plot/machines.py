@@ -34,6 +34,14 @@ def shares(results: xr.Dataset) -> Figure:
     """Shares of the time of a step, or of an output token, along each axis: a panel an axis, from the fastest machine.
 
     Every bar is the best mapping of its machine. The bound shows as the part that is left when one axis moves on.
+
+    Args:
+        results: a dataset of :func:`dse.run`, of a grid of machines.
+
+    Returns:
+        The figure.
+
+    Raises InputError for results that do not have what is drawn.
     """
     return along_axes(machines(results))
 

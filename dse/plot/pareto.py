@@ -45,7 +45,14 @@ _MOST_COLOURS = 8
 def pareto(results: xr.Dataset, points: int = 20_000) -> Figure:
     """The front of a sweep or a search of several objectives, else what the study trades, of all designs.
 
-    At most ``points`` designs behind the front are drawn, evenly thinned.
+    Args:
+        results: a dataset of :func:`dse.run` or of a search.
+        points: designs drawn behind the front, at most, evenly thinned.
+
+    Returns:
+        The figure.
+
+    Raises InputError for results that do not have what is drawn.
     """
     kept = front_of(results)
     if kept:

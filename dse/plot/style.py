@@ -243,9 +243,18 @@ _METADATA: dict[str, dict[str, str | None]] = {
 
 
 def save(figure: Figure, path: str | Path, force: bool = False, inputs: Iterable[str | Path] = ()) -> Path:
-    """Write a figure; the ending (.png, .svg, .pdf) says how. The same results give the same file.
+    """Write a figure. The same results give the same file.
 
-    See :func:`dse.outputs.checked` for which files are replaced.
+    Args:
+        figure: of this room.
+        path: of the file; its ending (.png, .svg, .pdf) says how.
+        force: replace a file that dse has not written.
+        inputs: files that must not be replaced.
+
+    Returns:
+        The path.
+
+    Raises InputError for an ending that is none of these, and for a file that may not be replaced.
     """
     path = check_ending(path)
     ending = path.suffix.lower()

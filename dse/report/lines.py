@@ -25,7 +25,7 @@ from dse.launch import TOOLS
 from dse.quantities import setting
 from dse.records import N_DEVICES, OF_MONEY
 from dse.report.table import Column, Table
-from dse.spec.sweep import ANY_OPTION
+from dse.spec.space import ANY_OPTION
 from dse.study import Study
 from dse.sweep.grid import compose
 from dse.sweep.grid.grid import Grid, variable_name
@@ -130,7 +130,7 @@ def _literals(column: Column) -> tuple[str, ...]:
         return tuple(tomlkit.item(value).as_string() for value in values)
     return tuple(
         tomlkit.item(text).as_string() if not _is_number(text) else text
-        for text in (_value_text(column.path, float(value)) for value in values)
+        for text in (value_text(column.path, float(value)) for value in values)
     )
 
 
@@ -159,7 +159,7 @@ def _options(table: Table) -> dict[str, Any]:
     return {
         "groups": groups, "group": group,
         "choices": tuple(
-            Choice(code.reshape(-1), tuple(_said(path, float(value)) for value in known))
+            Choice(code.reshape(-1), tuple(words_of(path, float(value)) for value in known))
             for path, (known, code) in codes.items()
         ),
     }  # fmt: skip
@@ -226,7 +226,7 @@ def _from(table: Table, names: dict[str, str], system: str, fixed: dict[str, Any
     text = " ".join(map(shlex.quote, words))
     for path, value in fixed.items():
         if path in _SAID or (not _unread(path, table.study) and not _equal(value, _plain(plain, path))):
-            text += f" {_said(path, float(_number(path, value)))}"
+            text += f" {words_of(path, float(_number(path, value)))}"
     missing = tuple(
         -1 if path in _SAID else next((i for i, v in enumerate(known) if _equal(v, _plain(plain, path))), -1)
         for path, (known, _) in codes.items()
@@ -244,7 +244,7 @@ def _try(
         **{path: known[code.reshape(-1)[row]] for path, (known, code) in codes.items()},
     }
     words = shlex.split(group.names)
-    said = [_said(path, float(wanted[path])) for path in codes]
+    said = [words_of(path, float(wanted[path])) for path in codes]
     words += shlex.split(" ".join(said))
     made = dict(_all_leaves(_design(table, names, system, _settings(words))))
     other = [path for path, value in wanted.items() if not _equal(value, _plain(made, path))]
@@ -314,11 +314,11 @@ def _number(path: str, value: Any) -> Any:
     return value
 
 
-def _said(path: str, value: float) -> str:
+def words_of(path: str, value: float) -> str:
     """The words of a command line that set a leaf."""
     if path == N_DEVICES:
         return f"-n {value:.0f}"
-    return f"--set {shlex.quote(f'{_short(path)}={_value_text(path, value)}')}"
+    return f"--set {shlex.quote(f'{_short(path)}={value_text(path, value)}')}"
 
 
 @functools.cache
@@ -329,7 +329,7 @@ def _short(path: str) -> str:
 
 
 @functools.lru_cache(4096)
-def _value_text(path: str, value: float) -> str:
+def value_text(path: str, value: float) -> str:
     """A leaf's value as people write it, in as many digits as the model reads."""
     about = known_leaves()[path]
     if about.get("enum"):

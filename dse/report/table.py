@@ -12,7 +12,7 @@ from dse.errors import InputError
 from dse.plot.designs import check, flat, front, is_search, nothing_feasible, single_designs
 from dse.quantities import scale, setting
 from dse.spec import search, sweep
-from dse.spec.sweep import NAMED
+from dse.spec.space import NAMED
 from dse.sweep.results.rebuilding import SPECIFICATION
 
 if TYPE_CHECKING:

@@ -12,14 +12,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Hashable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from dse import cache
-from dse.files import code_digest, files_digest, sources
+from dse.files import code_digest, folder_digest, folder_of
 from dse.scalars.operations import Operations, lowered
 from dse.scalars.slopes import gradient
 from dse.types import Design, Metrics, ServingMetrics
@@ -136,7 +135,8 @@ class ScalarFunction:
         precision = self._precision
         if self._made_from is None:
             return lowered(*self._trace(structure), precision)
-        made_from = f"operations {_circumstances()} {self._made_from} {precision} {structure}"
+        code = folder_digest(folder_of(self._function))
+        made_from = f"operations {_circumstances()} {code} {self._made_from} {precision} {structure}"
         return Operations(*cache.value(made_from, lambda: tuple(lowered(*self._trace(structure), precision))))
 
     def _by_jax(self, structure: Any, leaves: Sequence[Any], opened: Sequence[int], by: Sequence[int]) -> _Run:
@@ -191,9 +191,7 @@ def _places(by: int, arguments: Sequence[Any]) -> range:
 
 @functools.cache
 def _circumstances() -> str:
-    here = Path(__file__).parent
-    code = files_digest([*sources(here), here.with_name("explanation.py")], code_digest())
-    return f"{code} {jax.__version__} {np.__version__}"
+    return f"{code_digest()} {jax.__version__} {np.__version__}"
 
 
 def evaluate(design: Design) -> Metrics:
@@ -208,6 +206,15 @@ def evaluate(design: Design) -> Metrics:
 
     Returns:
         Metrics of scalars in SI units (see :class:`dse.types.Metrics`); parts add up to their total.
+
+    References:
+        ``dse.references.bibliography([])`` lists the works that the model rests on, docs/model each equation with its
+        source.
+
+    >>> import dse
+    >>> found = dse.evaluate(dse.design("gpt-3-175b", "selene", tp=8, pp=8, dp=16, recompute="full"))
+    >>> bool(found.feasible), bool(0.2 < found.mfu < 0.6)
+    (True, True)
     """
     if all(isinstance(leaf, int | float | np.number) for leaf in jax.tree.leaves(design)):
         return _evaluate(design)[0]
@@ -226,6 +233,14 @@ def serve(design: Design) -> ServingMetrics:
 
     Returns:
         Metrics of scalars in SI units (see :class:`dse.types.ServingMetrics`); parts add up to their total.
+
+    References:
+        docs/model/serving.md has each equation with its source.
+
+    >>> import dse
+    >>> found = dse.serve(dse.design("llama-3-70b", "h100", "vllm", tp=8, concurrency=64))
+    >>> bool(found.feasible), bool(found.time_to_first_token > found.time_per_output_token)
+    (True, True)
     """
     if all(isinstance(leaf, int | float | np.number) for leaf in jax.tree.leaves(design)):
         return _serve(design)[0]

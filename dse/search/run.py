@@ -61,14 +61,34 @@ class Options:
 
 
 def run(spec: str | Path | SearchSpec, output: str | Path | bool | None = None, **options: Any) -> xr.Dataset:
-    """Search as :func:`execute` does and give the dataset alone."""
+    """Run a search and write its results; see :func:`execute` for what was found besides.
+
+    Args:
+        spec: path of a specification, or one that was read.
+        output: file of the results, by default what the specification says; False writes none.
+        **options: the other fields of :class:`Options`.
+
+    Returns:
+        The dataset of the best designs, or of the front of several objectives: one variable a metric, with ``units``
+        and ``long_name``, and the histories of the methods.
+
+    Raises InputError for bad input, before anything is computed, and Interrupted when stopped.
+    """
     return execute(spec, output, **options)[0]
 
 
 def execute(
     spec: str | Path | SearchSpec, output: str | Path | bool | None = None, **options: Any
 ) -> tuple[xr.Dataset, Outcome]:
-    """Search with any of :class:`Options` and write the results. Gives dataset and outcome.
+    """Search and write the results, as :func:`run` does, and tell what was found.
+
+    Args:
+        spec: path of a specification, or one that was read.
+        output: file of the results, by default what the specification says; False writes none.
+        **options: the other fields of :class:`Options`.
+
+    Returns:
+        The dataset of :func:`run`, and the outcome: the best designs of each method, what they were found with.
 
     Raises InputError for bad input, before anything is computed, and Interrupted when stopped.
     """
@@ -77,7 +97,22 @@ def execute(
 
 
 def plan(spec: str | Path | SearchSpec, study: Study | None = None, any_option: bool = False) -> Problem:
-    """The problem of a specification, with options that the stack lacks if so asked; bad input is an InputError."""
+    """The problem of a specification: its space, its constraints, its objectives; nothing is evaluated.
+
+    Args:
+        spec: path of a specification, or one that was read.
+        study: what is evaluated, in place of what the specification asks for.
+        any_option: offer options that the stack lacks too, and stacks of other vendors.
+
+    Returns:
+        The problem, which :func:`perform` solves.
+
+    Raises InputError for bad input.
+
+    >>> task = plan("sweeps/search_gpt3_mapping.toml")
+    >>> task.spec.methods[0], task.grid.n_designs
+    ('random', 43488)
+    """
     fuse_outputs()  # without it XLA takes six times as long for slopes
     spec = spec if isinstance(spec, SearchSpec) else read(spec, study)
     if any_option:
@@ -88,7 +123,17 @@ def plan(spec: str | Path | SearchSpec, study: Study | None = None, any_option: 
 
 
 def perform(task: Problem, options: Options) -> tuple[Labelled, Outcome]:
-    """Search as :func:`execute` does, without xarray."""
+    """Search as :func:`execute` does, without xarray.
+
+    Args:
+        task: a problem of :func:`plan`.
+        options: how it is searched, and where results are written.
+
+    Returns:
+        Labelled arrays in place of the dataset, and the outcome.
+
+    Raises InputError for bad input, before anything is computed, and Interrupted when stopped.
+    """
     began = time.perf_counter()
     task = _with_budget(task, options)
     target = outputs.target_of(options.output, task.spec.sweep.output)

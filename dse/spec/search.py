@@ -165,7 +165,13 @@ def read(path: str | Path, study: Study | None = None) -> SearchSpec:
         path: of the file.
         study: what is evaluated; by default what the specification asks for.
 
+    Returns:
+        The checked specification: the sweep that its grid is, continuous axes, methods and their options.
+
     Raises InputError for whatever is wrong with the file or its text.
+
+    >>> read("sweeps/search_gpt3_mapping.toml").methods
+    ('random', 'evolution', 'annealing', 'langevin')
     """
     return from_text(sweep_spec.text_of(path), str(path), study)
 
@@ -177,6 +183,9 @@ def from_text(text: str, file: str = "search.toml", study: Study | None = None) 
         text: the TOML document.
         file: what errors call it; it names the default output too.
         study: see :func:`read`.
+
+    Returns:
+        The checked specification: see :func:`read`.
 
     Raises InputError for whatever is wrong with the text.
 

@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from dse.spec.sweep import Keep, SweepSpec, from_text, read
+from dse.spec.output import Keep
+from dse.spec.sweep import SweepSpec, from_text, read
 from dse.sweep.evaluation import Interrupted
 from dse.sweep.grid.grid import Grid
 from dse.sweep.job import Options, plan

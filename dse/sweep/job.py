@@ -10,7 +10,8 @@ from pathlib import Path
 from dse import outputs, workers
 from dse.environment import fuse_outputs
 from dse.errors import InputError
-from dse.spec.sweep import Keep, SweepSpec, parse_keep, read
+from dse.spec.output import Keep, parse_keep
+from dse.spec.sweep import SweepSpec, read
 from dse.study import Study
 from dse.sweep.engine.decoding import LONGEST_CHUNK
 from dse.sweep.grid import compose, vendors

@@ -10,7 +10,8 @@ from typing import Any
 from dse import outputs
 from dse.errors import InputError
 from dse.interruption import telling
-from dse.spec.sweep import Keep, from_text
+from dse.spec.output import Keep
+from dse.spec.sweep import from_text
 from dse.study import Study
 from dse.sweep.evaluation import write_results
 from dse.sweep.grid.grid import Grid
@@ -40,6 +41,14 @@ def merge(output: str | Path, study: Study | None = None, force: bool = False) -
         The labelled results and their summary; the parts are gone.
 
     Raises InputError when parts are missing or not all of one sweep, code and catalogue.
+
+    >>> import tempfile
+    >>> from dse.sweep import Shard, perform_shard
+    >>> output = f"{tempfile.mkdtemp()}/all.nc"
+    >>> for number in (1, 2):
+    ...     _ = perform_shard("sweeps/megatron_1t_4096_a100.toml", Shard(number, 2), output, keep="top:3")
+    >>> merge(output)[1].n_designs
+    34716
     """
     began = time.perf_counter()
     output = Path(output)

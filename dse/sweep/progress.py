@@ -81,7 +81,11 @@ def time_left(finished: bool, remaining: float | None, taken: float | None) -> s
 
 @contextlib.contextmanager
 def progress_bar() -> Iterator[Callable[[Progress], None]]:
-    """A bar on standard error with rate, time left, feasible share and the best so far; gives the callback."""
+    """A bar on standard error with rate, time left, feasible share and the best so far.
+
+    Yields:
+        What :func:`dse.run` takes as ``progress``.
+    """
     with bar_on_standard_error() as bar:
         task = bar.add_task("")
 

@@ -89,6 +89,10 @@ def execute(
         spent on.
 
     Raises InputError for bad input, before anything is computed, and Interrupted when stopped.
+
+    >>> results, summary = execute("sweeps/megatron_1t_4096_a100.toml", output=False, keep="best")
+    >>> summary.n_designs, results.step_time.attrs["units"]
+    (34716, 's')
     """
     labelled, summary = perform(spec, output, **options)
     if labelled is None:
@@ -102,8 +106,19 @@ def perform(
 ) -> tuple[Labelled | None, Summary]:
     """Run a sweep as :func:`execute` does, without xarray, whose import takes a third of a second.
 
+    Args:
+        spec: path of a specification, one that was read, or a grid that was planned.
+        output: file of the results, by default what the specification says; False writes none.
+        **options: the other fields of :class:`~dse.sweep.job.Options`.
+
     Returns:
         Labelled arrays in place of the dataset, None where an earlier run has left them in the file; and the summary.
+
+    Raises InputError for bad input, before anything is computed, and Interrupted when stopped.
+
+    >>> labelled, summary = perform("sweeps/megatron_1t_4096_a100.toml", output=False, keep="top:3")
+    >>> summary.n_designs
+    34716
     """
     began = time.perf_counter()
     job = prepared(spec, Options(output, **options))

@@ -6,7 +6,7 @@ from benchmarks import workers
 
 
 def test_growth_is_of_the_later_two_thirds():
-    found = workers._growth([(float(t), 1e8 * min(t, 10) + 1e3 * t) for t in range(30)])
+    found = workers.growth([(float(t), 1e8 * min(t, 10) + 1e3 * t) for t in range(30)])
     assert abs(found["memory_growth_bytes_per_second"] - 1e3) < 1.0 and found["memory_samples"] == 30
 
 

@@ -36,12 +36,12 @@ def test_every_row_is_held_out_once(found):
 def test_rows_of_one_source_are_enough(found):
     """What a user has measured is one source: fits without it would be of nothing, and are not shown."""
     alone = dataclasses.replace(found.rows, sources=np.full(len(found.rows.sources), "ours"))
-    steps._check_enough(alone, 2)
+    steps.check_enough(alone, 2)
     one, several = (JOBS["steps"].summary(dataclasses.replace(found, rows=rows)) for rows in (alone, found.rows))
     assert several.header[-1] == "source left out" and one.header == several.header[:-1]
     assert {len(row) for row in one.rows} == {len(one.header)}
     with pytest.raises(InputError, match="several configurations"):
-        steps._check_enough(dataclasses.replace(alone, groups=np.full(len(alone.groups), "one")), 2)
+        steps.check_enough(dataclasses.replace(alone, groups=np.full(len(alone.groups), "one")), 2)
 
 
 def test_no_stack_has_more_than_five_values_of_its_own(found):

@@ -187,7 +187,7 @@ def test_an_engine_is_found_again():
     rows = engines.rows_of("vllm", known)
     start = np.zeros(len(engines.PARAMETERS))
     assert np.abs(rows.residuals(start[None])).max() > 0.05
-    found = engines._fit(rows, np.ones(len(known), bool), start)
+    found = engines.fit_rows(rows, np.ones(len(known), bool), start)
     assert np.median(np.abs(rows.residuals(found.z[None]))) < 0.01
     lines = engines.errors_by_metric([engines.FittedEngine(rows, {}, {}, *4 * [np.zeros(len(known))])])
     assert [line[:3] for line in lines if line[0] == "all"] == [["all", m, 12] for m in sorted(metrics)]
@@ -205,4 +205,4 @@ def test_energy_of_ml_energy_is_that_of_the_devices():
     assert found.software.engine.most_sequences == pytest.approx(1516.9)
     figure = Row("t.csv", 2, row["source"], {k: str(v) for k, v in row.items()})
     measured = Measurement(figure, "energy_per_output_token", serving.MEANINGS["energy_per_output_token"], 0.1)
-    assert serving._steady(measured, found).value == pytest.approx(0.05)  # at most twice as long as a mean answer
+    assert serving.steady_figure(measured, found).value == pytest.approx(0.05)  # at most twice as long as a mean answer

@@ -13,7 +13,7 @@ import dse
 from dse import catalog
 from dse.calibrate import engine_residuals
 from dse.cli import app
-from dse.designs import leaf, leaves
+from dse.designs import leaf, leaves, replace
 from dse.measured.prediction import alike
 from dse.measured.uncertainty import (
     DRAWS,
@@ -21,18 +21,18 @@ from dse.measured.uncertainty import (
     deviations,
     drawn,
     half_widths,
-    interval,
+    interval_of,
     quantile,
-    served_interval,
     uncertainty_of,
 )
+from dse.studies import STUDIES
 
 DESIGN = dse.design("gpt-3-13b", "selene", n_devices=16, tp=8, pp=2, recompute="full", global_batch=64)
 
 
 def test_nothing_open_is_no_interval():
     assert half_widths([DESIGN], [Uncertainty({}, 0.0)])[0] == pytest.approx(0.0, abs=1e-6)
-    low, high = interval("step_time", 2.0, 0.0)
+    low, high = interval_of("step_time", 2.0, "", DESIGN.software, 0.0)
     assert low == high == 2.0
 
 
@@ -87,14 +87,19 @@ def test_a_stack_that_is_calibrated_again_has_its_new_residual(tmp_path, monkeyp
 
 def test_intervals_of_serving_are_by_engine_and_kind_of_figure():
     """An engine without rows is less sure; ratios follow the residual; memory has its own; other metrics have none."""
-    own, unknown = (served_interval("time_per_output_token", 0.02, name, 0.05) for name in ("vllm", "megatron-core"))
+
+    def served(metric, value, stack):
+        return interval_of(metric, value, stack, software, None, STUDIES["serving"])
+
+    software = replace(DESIGN.software, {"memory_spread": 0.05})
+    own, unknown = (served("time_per_output_token", 0.02, name) for name in ("vllm", "megatron-core"))
     assert unknown.low < own.low < 0.02 < own.high < unknown.high
-    first = served_interval("time_to_first_token", 1.0, "vllm", 0.05)
+    first = served("time_to_first_token", 1.0, "vllm")
     spread = catalog.entry("software", "vllm").value("residuals.first")
     assert first.high == pytest.approx(np.exp(quantile() * spread), rel=1e-6)
-    memory = served_interval("peak_memory", 1.0, "vllm", 0.05)
+    memory = served("peak_memory", 1.0, "vllm")
     assert memory.high == pytest.approx(np.exp(quantile() * 0.05), rel=1e-6)
-    assert served_interval("concurrency_limit", 10.0, "vllm", 0.05) is None
+    assert served("concurrency_limit", 10.0, "vllm") is None
 
 
 def test_residuals_of_engines_hold_what_was_not_seen():
@@ -119,8 +124,8 @@ def test_a_stack_without_rows_is_less_sure():
 
 
 def test_metrics_that_do_not_follow_the_step_time_have_no_interval():
-    assert interval("peak_memory", 1.0, 0.1) is None
-    assert interval("mfu", 0.4, 0.1).low == pytest.approx(0.4 * np.exp(-0.1))
+    assert interval_of("peak_memory_state", 1.0, "", DESIGN.software, 0.1) is None
+    assert interval_of("mfu", 0.4, "", DESIGN.software, 0.1).low == pytest.approx(0.4 * np.exp(-0.1))
 
 
 def test_predict_adds_bounds(tmp_path):

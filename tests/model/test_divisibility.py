@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import dse
 from dse.designs import replace
-from dse.model.accounts.feasibility import infeasible_reason
+from dse.model.accounts.feasibility import Needed, infeasible_reason
 from dse.model.choice import divides
 from dse.model.divisibility import EXPERT_RULES, RULES, SHAPE_PATHS, fits
 from dse.model.layout import lay_out
@@ -40,7 +40,7 @@ sizes = st.builds(
 def bits(values):
     """Bits of the designs at these leaves that tell of divisibility."""
     design = replace(DESIGN, values)
-    return infeasible_reason(design, lay_out(design), 0.0, 0.0, 0.0, False) & DIVISIBLE
+    return infeasible_reason(design, lay_out(design), Needed(0.0, 0.0, 0.0), False) & DIVISIBLE
 
 
 @settings(max_examples=60, deadline=None)

@@ -7,11 +7,11 @@ import functools
 import numpy as np
 import xarray as xr
 
-from dse.spec.sweep import Keep
+from dse.spec.output import Keep
 from dse.sweep import plan
 from dse.sweep.grid.grid import Grid
 from dse.sweep.reduce.keep import Part
-from dse.sweep.results.dataset import _single_designs
+from dse.sweep.results.dataset import single_designs
 from dse.sweep.results.files import to_xarray
 
 PARTS = ("forward", "backward", "tensor_parallel", "bubble")
@@ -48,6 +48,6 @@ def planned(text_or_path, count: int) -> tuple[xr.Dataset, Grid, np.ndarray]:
     values[grid.spec.metrics.index("infeasible_reason")] = 0.0
     nothing = np.zeros((1, 1))
     part = Part(index, values, nothing, nothing, nothing, nothing, nothing)
-    found = _single_designs(grid, part)
+    found = single_designs(grid, part)
     attributes = {"title": grid.spec.title, "specification": grid.spec.text, "keep": str(Keep("top", count))}
     return to_xarray(found).assign_attrs(attributes), grid, index

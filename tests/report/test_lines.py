@@ -155,8 +155,8 @@ def test_without_a_specification_there_are_no_lines():
 
 
 def test_values_are_those_that_people_write():
-    assert lines._value_text("system.accelerator.memory.bandwidth", 3.35e12) == "3.35 TB/s"
-    assert lines._value_text("system.accelerator.memory.bandwidth", 3.3512345e12) == "3.3512345e+12 B/s"
-    assert lines._value_text("mapping.recompute", 2.0) == "full"
-    assert lines._said("system.n_devices", 4096.0) == "-n 4096"
+    assert lines.value_text("system.accelerator.memory.bandwidth", 3.35e12) == "3.35 TB/s"
+    assert lines.value_text("system.accelerator.memory.bandwidth", 3.3512345e12) == "3.3512345e+12 B/s"
+    assert lines.value_text("mapping.recompute", 2.0) == "full"
+    assert lines.words_of("system.n_devices", 4096.0) == "-n 4096"
     assert report.MOST_POINTS == 200_000

@@ -30,8 +30,8 @@ def test_hard_samples_are_valid_designs(task):
     space = task.space
     searcher = gumbel.searcher(**METHODS["gumbel"].defaults)
     parameters = searcher.init(jax.random.key(1), space).parameters
-    noise = gumbel._gumbel(jax.random.key(2), space, searcher.batch)
-    points = jax.vmap(lambda p, n: gumbel._hard(space, p, n))(parameters, noise)
+    noise = gumbel.noise_of(jax.random.key(2), space, searcher.batch)
+    points = jax.vmap(lambda p, n: gumbel.hard_point(space, p, n))(parameters, noise)
     again = spaces.canonical(space, points)
     np.testing.assert_array_equal(points.digits, again.digits)
     assert len(np.unique(np.asarray(points.digits), axis=0)) > searcher.batch // 2
@@ -71,10 +71,10 @@ def test_log_chance_of_a_design_grows_along_its_gradient(task):
     digits = jax.tree.map(lambda a: a[0], spaces.sample(space, jax.random.key(3), (1,))).digits
 
     def chance(at):
-        logits = gumbel._noisy(space, at, None)
+        logits = gumbel.noisy_logits(space, at, None)
         return sum(float(jax.nn.log_softmax(each)[i]) for each, i in zip(logits, digits, strict=True))
 
-    slope = gumbel._towards(space, parameters, (digits,), (jnp.float32(1.0),))
+    slope = gumbel.slope_towards(space, parameters, (digits,), (jnp.float32(1.0),))
     moved = jax.tree.map(lambda p, s: p - 0.1 * s, parameters, slope)
     assert chance(moved) > chance(parameters)
 

@@ -102,7 +102,7 @@ def test_predicted_changes_draw_the_steps():
     keys = jax.random.split(jax.random.key(2), 200)
 
     def share(slopes):
-        moved = jax.vmap(lambda key: annealing._informed(key, space, point, slopes, 0.3, guide=0.1, plain=0.0))(keys)
+        moved = jax.vmap(lambda key: annealing.informed(key, space, point, slopes, 0.3, guide=0.1, plain=0.0))(keys)
         return float(np.mean(np.asarray(moved.reals)[:, 0] > float(point.reals[0])))
 
     assert share(steep) > 2.0 * share(slopes)

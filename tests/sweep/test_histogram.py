@@ -133,5 +133,5 @@ def test_parts_of_different_edges_are_not_added():
 
 @pytest.mark.parametrize("value", [1.0, 123456.0, 0.00123456, 7e-9, 9.999e20])
 def test_edges_are_rounded_outwards(value):
-    low, high = (histograms._rounded(value, how) for how in (np.floor, np.ceil))
+    low, high = (histograms.rounded_edge(value, how) for how in (np.floor, np.ceil))
     assert low <= value * (1 + 1e-12) and value <= high * (1 + 1e-12) and high - low <= 0.011 * value

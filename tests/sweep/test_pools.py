@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import dse
 from dse.cli import app, show
 from dse.errors import InputError
+from dse.spec import pools as specs
 from dse.spec import sweep
 from dse.sweep import pools
 from dse.sweep.pools import Candidate, Match, Matched, front
@@ -37,7 +38,7 @@ ONE = Candidate("h100", {}, rate=4.0, devices=8.0, watts=100.0, price=2.0, first
 
 
 def test_sections_of_pools():
-    found = pools.from_text(TEXT)
+    found = specs.from_text(TEXT)
     fixed = {name: {axis.name: axis.values for axis in spec.fixed.values()} for name, spec in found.specs.items()}
     assert fixed["prefill"]["output_tokens"] == (1.0,) and fixed["decode"]["prefix_share"] == (1.0,)
     assert fixed["decode"]["output_tokens"] == (256.0,) and "together" not in found.specs
@@ -67,7 +68,7 @@ def test_sections_of_pools():
 )  # fmt: skip
 def test_bad_specifications_are_told(old, new, told):
     with pytest.raises(InputError, match=told):
-        pools.from_text(TEXT.replace(old, new))
+        specs.from_text(TEXT.replace(old, new))
 
 
 @pytest.mark.parametrize("name", ["prefill", "decode"])

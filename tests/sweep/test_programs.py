@@ -94,13 +94,13 @@ def test_a_program_depends_on_constraints_objectives_and_circumstances(monkeypat
     assert len({told(""), told('[objective]\nmaximize = "mfu"'), told('[objective]\nminimize = "mfu"'),
                 told('[constraints]\nall = ["mfu < 0.2"]'),
                 told('[constraints]\nall = ["mfu < 0.3"]')}) == 5  # fmt: skip
-    before = programs._circumstances()
+    before = programs.circumstances()
     for name, value in (("code_digest", lambda: "other"), ("_processor", lambda: "other")):
-        programs._circumstances.cache_clear()
+        programs.circumstances.cache_clear()
         with monkeypatch.context() as patched:
             patched.setattr(programs, name, value)
-            assert programs._circumstances() != before
-    programs._circumstances.cache_clear()
+            assert programs.circumstances() != before
+    programs.circumstances.cache_clear()
 
 
 def test_a_disk_that_refuses_keeps_nothing(tmp_path, monkeypatch):

@@ -171,6 +171,13 @@ def test_unreadable_files(tmp_path):
         read(tmp_path / "binary.toml")
 
 
+def test_a_byte_order_mark_is_no_part_of_a_text(tmp_path):
+    """Editors of Windows write one."""
+    text = '[workload]\nname = "gpt-3-13b"\n[system]\nname = "selene"\n'
+    (tmp_path / "marked.toml").write_bytes(b"\xef\xbb\xbf" + text.encode())
+    assert read(tmp_path / "marked.toml").text == text
+
+
 def test_numbers_without_their_unit_are_told_how_they_were_read():
     axes = 'memory.bandwidth = { from = 1e12, to = "2 TB/s", count = 2 }\ntp = [1, 2]\nmemory.capacity = ["8 GB", 9e9]'
     told = sweep(axes, system="power.limit = 300\nhost_power = '300 W'\nn_devices = 16").notes

@@ -30,8 +30,8 @@ def sections(compared: Sequence[Comparison]) -> list[str]:
         return []
     return [
         "## Step times and rates", _over_rows_and_sources(steps), _how_many(compared),
-        table(_columns("chip"), _by(steps, lambda c: c.measurement.row.get("gpu") or c.measurement.row.get("system"))),
-        table(_columns("model"), _by(steps, lambda c: c.measurement.row.get("model") or "sizes alone", _FEWEST)),
+        table(_columns("chip"), lines_by(steps, _chip)),
+        table(_columns("model"), lines_by(steps, lambda c: c.measurement.row.get("model") or "sizes alone", _FEWEST)),
         f"The {min(_WORST, len(steps))} rows furthest off:", _furthest(steps),
     ]  # fmt: skip
 
@@ -65,7 +65,12 @@ def _columns(what: str) -> list[str]:
     return [what, "rows", "mean", "median", "90 %", "bias", "constant MFU"]
 
 
-def _by(steps: Sequence[Comparison], key: Callable[[Comparison], str], fewest: int = 1) -> list[list[str]]:
+def _chip(compared: Comparison) -> str:
+    row = compared.measurement.row
+    return row.get("gpu") or row.get("system")
+
+
+def lines_by(steps: Sequence[Comparison], key: Callable[[Comparison], str], fewest: int = 1) -> list[list[str]]:
     """One line a group, those of fewer rows together in the last."""
     groups: dict[str, list[Comparison]] = {}
     for c in steps:
@@ -83,17 +88,17 @@ def _line(name: str, group: Sequence[Comparison]) -> list[str]:
 
 def _furthest(steps: Sequence[Comparison]) -> str:
     header = ["source", "model", "devices", "tp", "pp", "dp", "micro-batch", "sequence", "error", "likely reason"]
-    alike = _neighbours(steps)
+    alike = neighbours(steps)
     lines = []
     for c in sorted(steps, key=lambda c: -abs(c.error))[:_WORST]:
         w, m = c.prediction.design.workload, c.prediction.design.mapping
         model = c.measurement.row.get("model") or f"{w.n_layers:g} x {w.hidden:g}"
         sizes = (c.prediction.design.system.n_devices, m.tp, m.pp, m.dp, m.micro_batch, w.seq_len)
-        lines.append([c.source, model, *(f"{size:g}" for size in sizes), percent(c.error, "+"), _reason(c, alike)])
+        lines.append([c.source, model, *(f"{size:g}" for size in sizes), percent(c.error, "+"), reason_of(c, alike)])
     return table(header, lines)
 
 
-def _neighbours(steps: Sequence[Comparison]) -> dict[tuple[object, ...], list[float]]:
+def neighbours(steps: Sequence[Comparison]) -> dict[tuple[object, ...], list[float]]:
     """Source, width, degrees → errors of the rows that have them; and the same of each micro-batch apart."""
     found: dict[tuple[object, ...], list[float]] = {}
     for c in steps:
@@ -111,7 +116,7 @@ def _degrees(c: Comparison) -> tuple[object, ...]:
 _HOST_BOUND = 0.1
 
 
-def _reason(c: Comparison, alike: dict[tuple[object, ...], list[float]]) -> str:
+def reason_of(c: Comparison, alike: dict[tuple[object, ...], list[float]]) -> str:
     """What the row and its neighbours tell of why it is off; nothing is made up where they tell nothing."""
     metrics, m = c.prediction.metrics, c.prediction.design.mapping
     others, same = alike[_degrees(c)], alike[*_degrees(c), float(m.micro_batch)]

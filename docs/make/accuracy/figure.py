@@ -37,8 +37,8 @@ def _panel(axes: Axes, by_source: Mapping[str, Sequence[Comparison]]) -> None:
     rng = np.random.default_rng(0)
     for place, rows in enumerate(by_source.values()):
         spread = place + 0.28 * rng.uniform(-1.0, 1.0, len(rows))
-        axes.scatter([_ratio(c, c.baseline) for c in rows], spread, s=6, color=_BASELINE, linewidths=0)
-        axes.scatter([_ratio(c, c.predicted) for c in rows], spread, s=7, color=_OURS, linewidths=0)
+        axes.scatter([ratio(c, c.baseline) for c in rows], spread, s=6, color=_BASELINE, linewidths=0)
+        axes.scatter([ratio(c, c.predicted) for c in rows], spread, s=7, color=_OURS, linewidths=0)
     labels = [f"{source[:34]} ({len(rows)})" for source, rows in by_source.items()]
     axes.set_yticks(range(len(labels)), labels, fontsize=7)
     axes.set_ylim(-0.6, len(labels) - 0.4)
@@ -53,6 +53,6 @@ def _panel(axes: Axes, by_source: Mapping[str, Sequence[Comparison]]) -> None:
     axes.legend(loc="lower right", fontsize=7, frameon=True)
 
 
-def _ratio(c: Comparison, value: float) -> float:
+def ratio(c: Comparison, value: float) -> float:
     """Predicted over measured step time: of a rate, the inverse."""
     return value / c.measured if c.metric == "step_time" else c.measured / value

@@ -8,7 +8,8 @@ import numpy as np
 
 from docs.make.markdown import document, percent, table
 from dse.calibrate import experts, stacks
-from dse.calibrate.steps import NAMES, PHYSICAL, Calibration, fitted_as, is_physical
+from dse.calibrate.step_priors import NAMES, PHYSICAL, fitted_as, is_physical
+from dse.calibrate.steps import Calibration
 from dse.measured.uncertainty import quantile
 from dse.types import Precision, choice_name
 

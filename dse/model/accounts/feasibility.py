@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+from typing import NamedTuple
 
 import jax.numpy as jnp
 
@@ -58,25 +59,27 @@ def network_too_small(system: System, tp: Scalar) -> Scalar:
     return too_small if system.scale_up.links is None else too_small | ~links.fills(system, tp)
 
 
-def infeasible_reason(
-    design: Design, layout: Layout, memory: Scalar, host_memory: Scalar, storage: Scalar, clock_infeasible: Scalar
-) -> Scalar:
-    """Bits of :class:`Infeasible`; 0 when the design can run.
+class Needed(NamedTuple):
+    """Bytes that a device needs of each memory."""
 
-    ``memory``, ``host_memory``, ``storage``: bytes that a device needs of each. ``clock_infeasible``: no clock meets
-    its power limit.
-    """
+    memory: Scalar  # its own
+    host: Scalar
+    storage: Scalar
+
+
+def infeasible_reason(design: Design, layout: Layout, needed: Needed, clock_infeasible: Scalar) -> Scalar:
+    """Bits of :class:`Infeasible`; 0 when the design can run. ``clock_infeasible``: no clock meets its power limit."""
     w, m, system = design.workload, design.mapping, design.system
     sizes = {**vars(w), "n_layers": w.blocks, "n_micro_batches": layout.n_micro_batches}
     fits = divisibility.fits({**sizes, **vars(m)}, divides)
     lacking = capabilities.lacking(vars(m), vars(design.software.can))
     broken = {
-        Infeasible.memory: memory > usable_memory(design),
+        Infeasible.memory: needed.memory > usable_memory(design),
         **{reason: ~kept for reason, kept in fits.items()},
         Infeasible.device_count_mismatch: layout.devices != system.n_devices,
         Infeasible.network_too_small: network_too_small(system, m.tp),
         Infeasible.precision_unsupported: unsupported(system.accelerator, m.precision),
-        Infeasible.host_memory: host_memory > system.host.capacity,
+        Infeasible.host_memory: needed.host > system.host.capacity,
         Infeasible.offload_too_few_layers: offload.anything(m)
         & (w.n_layers < (offload.BUFFERED_LAYERS + 1.0) * m.pp),
         Infeasible.power: clock_infeasible,
@@ -95,7 +98,7 @@ def infeasible_reason(
     if w.recurrent is not None or w.sparse is not None:
         broken[Infeasible.layers_unsupported] = True
     if m.tiers is not None:
-        broken[Infeasible.storage] = storage > (system.host_tiers or HostTiers()).storage_capacity
+        broken[Infeasible.storage] = needed.storage > (system.host_tiers or HostTiers()).storage_capacity
     if layout.partitions is not None:
         across = (layout.partitions.weights_across.size, layout.partitions.gradients_across.size)
         whole = functools.reduce(operator.and_, (divides(1.0, size) for size in across))

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.layout import Layout, chunk_layers
+from dse.model.layout import Layout
 from dse.model.parallel import pipeline
+from dse.model.stage_layers import chunk_layers
 from dse.model.work import offload
 from dse.model.work.experts import backward_bytes
 from dse.model.work.parameters import (
@@ -23,7 +24,7 @@ from dse.model.work.parameters import (
     usual_layer_parameters,
 )
 from dse.model.work.state import stored_bytes
-from dse.model.work.training import ExpertWork, TrainingWork
+from dse.model.work.training import TrainingWork
 from dse.types import Design, Group, Scalar
 
 
@@ -179,14 +180,14 @@ def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Stag
                 memory.activations + stage.put_off * brought_back,
             )
         )  # fmt: skip
-    return memory if work.experts is None else with_experts(memory, design, layout, work.experts, work, stage)
+    return with_experts(memory, design, layout, work, stage)
 
 
-def with_experts(
-    memory: Memory, design: Design, layout: Layout, experts: ExpertWork, work: TrainingWork, stage: Stage
-) -> Memory:
-    """Memory of a stage with the state of its routed experts, and with its first layers as they are."""
-    w, m = design.workload, design.mapping
+def with_experts(memory: Memory, design: Design, layout: Layout, work: TrainingWork, stage: Stage) -> Memory:
+    """Memory of a stage with the state of its routed experts, if it has any, and its first layers as they are."""
+    experts, w, m = work.experts, design.workload, design.mapping
+    if experts is None:
+        return memory
     routed = (stage.layers - stage.first_layers) * layer_expert_parameters(design, layout)
     share = 0.0 if layout.experts is None else layout.experts.dense_share
     dense = stage.first_layers * (layer_parameters(w, m.tp) - usual_layer_parameters(w, m.tp))

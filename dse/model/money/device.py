@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from dse.model.machine.technology import memory_units
 from dse.model.money.design import DesignCost, die_design, package_design
 from dse.model.money.die import LEAST_YIELD, Die, die
-from dse.model.money.package import Package, assembly, package
+from dse.model.money.package import Joined, Package, assembly, package
 from dse.types import Accelerator, Fab, LogicNode, Made, Prices, Process, Scalar
 
 
@@ -101,7 +101,7 @@ def making(parts: Parts, made: Made, fab: Fab) -> Making:
     dies = jnp.where(stacked, made.base_chiplets, chiplets + based * made.base_chiplets)
     dies = dies + jnp.where(using.carrier_scale > 0.0, parts.units, 0.0)
     quality = compute.quality**chiplets * base.quality ** (based * made.base_chiplets)
-    found = package(using, fab, made.chip_first, dies, chiplets, stands, parts.memory_area, quality)
+    found = package(using, fab, made.chip_first, Joined(dies, chiplets, stands, parts.memory_area, quality))
     nre = (
         die_design(parts.logic / chiplets, linked / chiplets, chiplets, parts.process, fab),
         die_design(parts.base / made.base_chiplets, parts.base / made.base_chiplets, 1.0, parts.base_process, fab),

@@ -39,37 +39,42 @@ def assembly(packaging: Scalar, fab: Fab) -> Assembly:
     )
 
 
-def package(
-    using: Assembly, fab: Fab, chip_first: Scalar, dies: Scalar, chiplets: Scalar, area: Scalar, on_carrier: Scalar,
-    quality: Scalar,
-) -> Package:  # fmt: skip
-    """A package of so many ``dies`` to bond that stand on an ``area`` in m^2, ``chiplets`` of them of logic.
+class Joined(NamedTuple):
+    """What a package joins."""
+
+    dies: Scalar  # to bond
+    chiplets: Scalar  # those of logic
+    area: Scalar  # m^2 that they stand on
+    on_carrier: Scalar  # m^2 that memory adds to it, on a carrier alone
+    quality: Scalar  # share of tested dies that work
+
+
+def package(using: Assembly, fab: Fab, chip_first: Scalar, joined: Joined) -> Package:
+    """A package of tested dies.
 
     On an organic substrate all is lost with one bad bond: ``(chips + P) / b^n``. On a carrier of ``I = k area``, after
     which the dies come (chip-last), ``C_i / (y1 y2 y3) + C_s / y3 + chips / (y2 y3)`` with the yields of the carrier,
     of the bonds ``b^n`` and of the way onto the substrate; a carrier made around its dies (chip-first) takes these
     with it: ``(C_i + chips) / (y1 y3) + C_s / y3`` (chiplet actuary, DAC 2022).
-
-    ``on_carrier``: what memory adds to the area, on a carrier alone. ``quality``: share of tested dies that work.
     """
     carried = using.carrier_scale > 0.0
-    carrier_area = using.carrier_scale * (area + on_carrier)
+    carrier_area = using.carrier_scale * (joined.area + joined.on_carrier)
     carrier = jnp.where(
         carried, using.carrier_price / dies_per_wafer(carrier_area, fab) + fab.carrier_dicing * carrier_area, 0.0
     )
     made = jnp.maximum(survival(carrier_area, using.carrier_defects, using.carrier_clustering), LEAST_YIELD)
-    bond = jnp.maximum(using.bond_yield**dies * quality, LEAST_YIELD)
+    bond = jnp.maximum(using.bond_yield**joined.dies * joined.quality, LEAST_YIELD)
     attach = jnp.where(carried, fab.attach_yield, 1.0)
-    stands = jnp.where(carried, carrier_area, area)
+    stands = jnp.where(carried, carrier_area, joined.area)
     substrate_area = fab.substrate_scale * stands
-    layers = jnp.where(carried, 1.0, _layers(chiplets, substrate_area, fab))
+    layers = jnp.where(carried, 1.0, _layers(joined.chiplets, substrate_area, fab))
     substrate = fab.substrate_price * substrate_area * layers
 
     around = carried & (chip_first > 0.0)  # the carrier grows around the dies, which need no bond
-    joined = jnp.where(around, quality, bond)
-    chips = attach * joined * jnp.where(around, made, 1.0)
+    bonded = jnp.where(around, joined.quality, bond)
+    chips = attach * bonded * jnp.where(around, made, 1.0)
     good_substrate = jnp.where(carried, attach, bond)
-    whole = carrier / (made * joined * attach) + substrate / good_substrate
+    whole = carrier / (made * bonded * attach) + substrate / good_substrate
     raw = carrier + substrate
     return Package(
         raw, whole - raw, 1.0 / chips - 1.0, carrier_area, substrate_area, substrate, layers,

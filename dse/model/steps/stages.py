@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from dse.model.layout import Layout, chunk_layers
+from dse.model.layout import Layout
 from dse.model.machine.messages import send_all, time_of
 from dse.model.machine.passes import Passes, run_passes
 from dse.model.machine.rates import step_rates
 from dse.model.parallel.pipeline import PassTime, pairs
+from dse.model.stage_layers import chunk_layers
 from dse.model.steps.layer import LayerPasses, first_layer, launch_time, run_layer
 from dse.model.steps.training import StepTime, hidden_messages, pass_time
 from dse.model.work.training import TrainingWork

@@ -19,13 +19,12 @@ from jax import Array
 from dse import equations
 from dse.designs import leaf, replace
 from dse.files import search_digest
-from dse.model.accounts.feasibility import usable_memory
 from dse.model.machine.technology import generated
 from dse.scalars import ScalarFunction
 from dse.sweep.engine.point import Program, evaluate_point
 from dse.sweep.engine.programs import persistent_jit
 from dse.sweep.grid.grid import Grid
-from dse.types import Design, Infeasible, Scalar
+from dse.types import Design, Scalar
 
 #: Evaluations of the model that a value with its gradient takes the time of (docs/benchmarks.md).
 GRADIENT_COST = 12
@@ -79,11 +78,11 @@ def _equations(
 
 def _point(program: Program, base: Design, values: dict[str, Scalar]) -> Point:
     metrics, (objective,) = evaluate_point(program, base, values)
-    sign = program.objectives[0].sign
-    usable = usable_memory(generated(replace(base, values)))
+    sign, study = program.objectives[0].sign, program.study
+    usable, taken = study.capacity(generated(replace(base, values))), getattr(metrics, study.memory)
     return Point(
         sign * jnp.log(jnp.maximum(sign * objective, 1e-30)),
-        jnp.log(metrics.peak_memory / jnp.maximum(usable, 1.0)),
+        jnp.log(taken / jnp.maximum(usable, 1.0)),
         metrics.infeasible_reason,
     )
 
@@ -132,7 +131,9 @@ class Inner:
     def __init__(self, grid: Grid, hardware: tuple[str, ...], k: int) -> None:
         self.grid, self.hardware, self.k = grid, hardware, k
         self.objective = Objective(
-            Program(grid.spec.study, grid.constraints, grid.spec.objectives, ("peak_memory", "infeasible_reason"))
+            Program(
+                grid.spec.study, grid.constraints, grid.spec.objectives, (grid.spec.study.memory, "infeasible_reason")
+            )
         )
         self.degrees, self.options = grid.table.degrees, grid.table.options
         digits = np.unravel_index(np.arange(grid.n_points), grid.shape) if grid.shape else ()
@@ -168,7 +169,7 @@ class Inner:
         exact = np.where(can_run, objective, np.inf)
         mapping = exact.argmin(axis=2)
         penalty = np.asarray(stiffness, objective.dtype) * np.maximum(excess, 0.0)
-        otherwise_runs = is_mapping & ((reason & ~int(Infeasible.memory)) == 0)
+        otherwise_runs = is_mapping & ((reason & ~self.grid.spec.study.reason_bits["memory"]) == 0)
         relaxed = np.where(otherwise_runs, objective + penalty, np.inf)
         k = min(self.k, relaxed.shape[2])
         nearest = np.sort(np.argpartition(relaxed, k - 1, axis=2)[..., :k], axis=2)  # ties in the table's order

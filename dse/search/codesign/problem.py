@@ -21,7 +21,7 @@ from dse.search.codesign.inner import Inner
 from dse.spec import codesign as codesign_spec
 from dse.spec.axes import find_leaf
 from dse.spec.codesign import SECTION, Budget, Codesign, CodesignSpec
-from dse.spec.sweep import flat
+from dse.spec.space import flat
 from dse.sweep.grid import compose
 from dse.sweep.grid.grid import Grid
 from dse.types import Accelerator, Made

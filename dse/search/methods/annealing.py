@@ -65,7 +65,7 @@ def searcher(walkers: int, temperature: float, steps: int) -> Searcher:
 
 def guided(walkers: int, temperature: float, steps: int, guide: float, plain: float) -> Searcher:
     """The same by the relaxed gradient: ``guide`` is a change of the logarithm, ``plain`` a share of the steps."""
-    return _searcher(walkers, temperature, steps, functools.partial(_informed, guide=guide, plain=plain), guided=True)
+    return _searcher(walkers, temperature, steps, functools.partial(informed, guide=guide, plain=plain), guided=True)
 
 
 def _searcher(walkers: int, temperature: float, steps: int, move: Move, guided: bool) -> Searcher:
@@ -115,7 +115,7 @@ def _even(key: Array, space: Space, point: Point, slopes: dict[str, Array], long
     return _drawn(keys[1], near, jnp.where(other, 0.0, -jnp.inf))
 
 
-def _informed(
+def informed(
     key: Array, space: Space, point: Point, slopes: dict[str, Array], longest: Array, *, guide: float, plain: float
 ) -> Point:
     """A neighbour by the change that the slopes predict, at times any."""

@@ -89,7 +89,8 @@ def searcher(
     def init(key: Array, space: Space) -> Learnt:
         none = jnp.zeros(starts)
         worst, digits = jnp.full(starts, jnp.inf), jnp.zeros((starts, len(space.sizes)), jnp.int32)
-        return Learnt(*begun(key, space), _gumbel(key, space, starts), none, none, none, worst, digits, jnp.int32(0))
+        noise = noise_of(key, space, starts)
+        return Learnt(*begun(key, space), noise, none, none, none, worst, digits, jnp.int32(0))
 
     def propose(key: Array, state: Learnt, space: Space) -> tuple[Learnt, Point]:
         keys, fresh = jax.random.split(key), (state.time % steps) == 0
@@ -97,8 +98,8 @@ def searcher(
             lambda new, old: jnp.where(fresh, new, old), begun(keys[0], space), (state.parameters, state.moments)
         )
         multiplier = jnp.where(fresh, 0.0, state.multiplier)
-        noise = _gumbel(keys[1], space, starts)
-        points = jax.vmap(lambda p, n: _hard(space, p, n))(parameters, noise)
+        noise = noise_of(keys[1], space, starts)
+        points = jax.vmap(lambda p, n: hard_point(space, p, n))(parameters, noise)
         return state._replace(parameters=parameters, moments=moments, noise=noise, multiplier=multiplier), points
 
     def update(key: Array, state: Learnt, space: Space, points: Point, found: Worth) -> Learnt:
@@ -112,7 +113,7 @@ def searcher(
         pulled = jax.vmap(lambda p, n, v, g: _pulled(space, p, n, heat, v, g))
         slope = pulled(state.parameters, state.noise, spaces.values(space, points), found.slopes)
         slope = slope._replace(logits=jax.tree.map(lambda part: relaxed * part, slope.logits))
-        towards = jax.vmap(lambda p, d, w, e, v: _towards(space, p, (d, e), (w, v)))
+        towards = jax.vmap(lambda p, d, w, e, v: slope_towards(space, p, (d, e), (w, v)))
         drawn = towards(state.parameters, points.digits, score * advantage, digits, jnp.full(starts, imitate))
         slope = jax.tree.map(jnp.add, slope, drawn)
         with jax.numpy_dtype_promotion("standard"):  # optax counts steps in integers
@@ -140,7 +141,8 @@ def _advantage(state: Learnt, loss: Array, fresh: Array) -> tuple[Array, Array, 
     return 0.9 * before + 0.1 * loss, spread, advantage
 
 
-def _gumbel(key: Array, space: Space, starts: int) -> Noise:
+def noise_of(key: Array, space: Space, starts: int) -> Noise:
+    """Standard Gumbel noise for every start: of each row of degrees, and of each other digit."""
     rows, others = _sizes(space)
     keys = jax.random.split(key, len(others) + 1)
     return Noise(
@@ -149,7 +151,7 @@ def _gumbel(key: Array, space: Space, starts: int) -> Noise:
     )
 
 
-def _noisy(space: Space, parameters: Parameters, noise: Noise | None) -> list[Array]:
+def noisy_logits(space: Space, parameters: Parameters, noise: Noise | None) -> list[Array]:
     """Logits [position] of each digit, with noise if there is any: those of a row are the sum over its degrees."""
     first, n = space.row_digit, space.n_levels
     rows = jnp.zeros(space.sizes[first]) if noise is None else noise.rows
@@ -165,9 +167,9 @@ def _one_hot(ranks: Array, size: int) -> Array:
     return (ranks[:, None] == jnp.arange(size)[None, :]).astype(jnp.float32)
 
 
-def _hard(space: Space, parameters: Parameters, noise: Noise) -> Point:
+def hard_point(space: Space, parameters: Parameters, noise: Noise) -> Point:
     """The valid design at the greatest noisy logits."""
-    return spaces.likeliest(space, _noisy(space, parameters, noise), jax.nn.sigmoid(parameters.reals))
+    return spaces.likeliest(space, noisy_logits(space, parameters, noise), jax.nn.sigmoid(parameters.reals))
 
 
 def _pulled(
@@ -176,7 +178,7 @@ def _pulled(
     """Gradient by the parameters from that by the leaves, through the soft mixture."""
 
     def mixed(parameters: Parameters) -> Array:
-        weights = [jax.nn.softmax(logits / heat) for logits in _noisy(space, parameters, noise)]
+        weights = [jax.nn.softmax(logits / heat) for logits in noisy_logits(space, parameters, noise)]
         total = jnp.float32(0.0)
         for weight, columns in zip(weights, space.columns, strict=True):
             for path, column in columns.items():
@@ -193,7 +195,7 @@ def _pulled(
     return jax.grad(mixed)(parameters)
 
 
-def _towards(
+def slope_towards(
     space: Space, parameters: Parameters, digits: tuple[Array, ...], weights: tuple[Array, ...]
 ) -> Parameters:
     """Gradient that makes designs likelier: the sum of ``-weight`` times the logarithm of the chance of each.
@@ -202,7 +204,7 @@ def _towards(
     """
 
     def surprise(parameters: Parameters) -> Array:
-        logits = _noisy(space, parameters, None)
+        logits = noisy_logits(space, parameters, None)
         total = jnp.float32(0.0)
         for i, each in enumerate(logits):
             chance = jax.lax.stop_gradient(jax.nn.softmax(each))

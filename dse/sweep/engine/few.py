@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from dse.files import folder_digest
 from dse.scalars import ScalarFunction
 from dse.sweep.engine.nesting import Nest
 from dse.sweep.engine.point import Program, equations_of, evaluate_point
@@ -86,5 +84,5 @@ def _function(program: Program) -> ScalarFunction:
     def traced(structure: jax.tree_util.PyTreeDef) -> tuple[Any, Any, None]:
         return *equations_of(program, structure), None
 
-    made_from = f"designs {folder_digest(Path(__file__).parent)} {program}" if program.can_be_kept else None
+    made_from = f"designs {program}" if program.can_be_kept else None
     return ScalarFunction(lambda base, values: (evaluate_point(program, base, values), None), made_from, traced)

@@ -23,7 +23,7 @@ from jax.experimental import serialize_executable
 from jax.experimental.compilation_cache import compilation_cache
 
 from dse import cache
-from dse.files import code_digest, folder_digest
+from dse.files import code_digest, folder_digest, folder_of
 
 #: Options of XLA for CPUs under which compiling takes half the processor time: no optimisation, and loops written by
 #: the older of its two emitters.
@@ -98,7 +98,7 @@ class PersistentFunction:
         if key not in self._loaded:
             named = ((name, str(static[name])) for name in sorted(static))
             name = self._function.__module__, self._function.__qualname__
-            made_from = _circumstances() + str((*name, self._options(), self._digest, structure, shapes, *named))
+            made_from = circumstances() + str((*name, self._options(), self._digest, structure, shapes, *named))
             self._loaded[key] = self._found(made_from, arguments, static)
         return self._loaded[key]
 
@@ -113,7 +113,7 @@ class PersistentFunction:
     @property
     def _digest(self) -> str:
         """Of the files beside the function's own: those that lie elsewhere than the model count by ``code_digest``."""
-        return folder_digest(Path(self._function.__code__.co_filename).parent)
+        return folder_digest(folder_of(self._function))
 
     def _found(self, made_from: str, arguments: tuple[Any, ...], static: dict[str, Any]) -> Callable[..., Any]:
         """The kept program, else a new one, which is kept."""
@@ -182,7 +182,7 @@ def persistent_jit(*static: str, quickly: bool = False) -> Callable[[Callable[..
 
 def persistent_value(made_from: str, find: Callable[[], Any]) -> Any:
     """A picklable value that depends on nothing but the code and ``made_from``."""
-    return cache.value(_circumstances() + made_from, find)
+    return cache.value(circumstances() + made_from, find)
 
 
 def _setting(name: str) -> Any:
@@ -191,7 +191,7 @@ def _setting(name: str) -> Any:
 
 
 @functools.cache
-def _circumstances() -> str:
+def circumstances() -> str:
     """All that a program depends on besides its own description."""
     device = jax.devices()[0]
     return str((

@@ -19,7 +19,8 @@ from dse.errors import InputError
 from dse.model.divisibility import EXPERT_SHAPE_PATHS, SHAPE_PATHS, Shape
 from dse.records import CAN, MADE, N_DEVICES, PLAIN_EXPERTS, PLAIN_MAPPING
 from dse.spec.axes import Axis
-from dse.spec.sweep import NAMED, SweepSpec
+from dse.spec.space import NAMED
+from dse.spec.sweep import SweepSpec
 from dse.sweep.grid import mappings, offers
 from dse.sweep.grid.degrees import ALL_DEGREES, OPTIONS, Parts
 from dse.sweep.grid.grid import Dimension, Grid

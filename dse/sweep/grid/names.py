@@ -20,7 +20,8 @@ from dse.model.machine import technology
 from dse.model.money.device import price_of
 from dse.records import CHIP, MADE
 from dse.spec.axes import Axis, Label
-from dse.spec.sweep import NAMED, SweepSpec
+from dse.spec.space import NAMED
+from dse.spec.sweep import SweepSpec
 from dse.types import Accelerator, Board, Prices, Process
 from dse.types.metrics import CARBON, ENERGY, MONEY
 from dse.types.paths import build as built

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dse.errors import InputError
-from dse.spec.sweep import Keep
+from dse.spec.output import Keep
 from dse.sweep.grid.grid import Grid
 from dse.sweep.reduce.keep import Part, no_counts
 from dse.sweep.reduce.minima import n_positions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
-from dse.spec.sweep import Keep
+from dse.spec.output import Keep
 from dse.sweep.engine.engine import Engine
 from dse.sweep.reduce import keep as keeping
 from dse.sweep.reduce.keep import Part

@@ -38,14 +38,14 @@ def _spaced(values: np.ndarray, feasible: np.ndarray, bins: int) -> np.ndarray:
     finite = np.isfinite(values)
     usual = values[finite & feasible] if np.any(finite & feasible) else values[finite]
     least, most = (usual.min(), usual.max()) if len(usual) else (0.0, 1.0)
-    low, high = _rounded(float(least), np.floor), _rounded(float(most), np.ceil)
+    low, high = rounded_edge(float(least), np.floor), rounded_edge(float(most), np.ceil)
     if low == high:
         low, high = (low / 2, high * 2) if low > 0 else (low - 1.0, high + 1.0)
     spaced = np.geomspace if low > 0 else np.linspace
     return spaced(low, high, bins + 1).astype(np.float32)
 
 
-def _rounded(value: float, how: np.ufunc) -> float:
+def rounded_edge(value: float, how: np.ufunc) -> float:
     """Three digits of a number: few enough that all processors agree on them."""
     if value == 0.0:
         return 0.0

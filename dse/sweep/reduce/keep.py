@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from dse.spec.sweep import Keep
+from dse.spec.output import Keep
 from dse.study import Study
 from dse.sweep.engine.engine import CHUNK_FULL, CHUNK_SCORES, Engine
 from dse.sweep.engine.nesting import Nest

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.spec.sweep import Keep
+from dse.spec.output import Keep
 from dse.sweep.grid.grid import Grid
 
 

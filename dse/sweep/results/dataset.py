@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.spec.sweep import Keep
+from dse.spec.output import Keep
 from dse.study import Study
 from dse.sweep.grid.grid import Grid, variable_name
 from dse.sweep.reduce.keep import Part
@@ -22,7 +22,7 @@ from dse.sweep.results.labels import BOOLEAN, coordinate, labels, part_labels
 
 def build(grid: Grid, keep: Keep, part: Part, attributes: dict[str, Any]) -> Labelled:
     """The results of what was kept, every variable with units and long name."""
-    layout = {"all": _whole, "best": _best}.get(keep.mode, _single_designs)
+    layout = {"all": _whole, "best": _best}.get(keep.mode, single_designs)
     found = layout(grid, part)
     fixed = {variable_name(axis): coordinate((), axis, labels(axis)[0]) for axis in grid.fixed}
     told = overview.build(grid, part)
@@ -41,7 +41,7 @@ def _whole(grid: Grid, part: Part) -> Labelled:
     return Labelled(data, _dimension_coordinates(grid) | levels)
 
 
-def _single_designs(grid: Grid, part: Part) -> Labelled:
+def single_designs(grid: Grid, part: Part) -> Labelled:
     """One dimension ``design`` with every axis as a coordinate, best first where designs are ranked."""
     along = ("design",)
     digits, _ = grid.locate(part.index)

@@ -83,6 +83,13 @@ def open_results(path: str | Path) -> xr.Dataset:
         best mappings of a grid they are variables: ``results.where(results.tp == 8)``.
 
     Raises InputError for a file that is not there, is no netCDF4 or is not as it was written.
+
+    >>> import tempfile
+    >>> import dse
+    >>> file = f"{tempfile.mkdtemp()}/best.nc"
+    >>> _ = dse.run("sweeps/megatron_1t_4096_a100.toml", file, keep="top:3")
+    >>> open_results(file).step_time.attrs["units"]
+    's'
     """
     found = _opened(path)
     schema.check(found.attrs, str(path))

@@ -16,7 +16,7 @@ from dse import calibrated, catalog
 from dse.designs import is_of_workload, leaf, leaves_of
 from dse.references import bibliography
 from dse.spec.axes import Label
-from dse.spec.sweep import Keep
+from dse.spec.output import Keep
 from dse.study import Study
 from dse.sweep.grid.grid import Grid
 from dse.sweep.reduce.keep import Part

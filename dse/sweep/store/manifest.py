@@ -16,7 +16,7 @@ import jax
 import dse
 from dse import catalog
 from dse.files import code_digest
-from dse.spec.sweep import Keep
+from dse.spec.output import Keep
 from dse.study import Study
 from dse.sweep.grid.grid import Grid
 from dse.sweep.reduce.keep import Part

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.model.layout import most_layers, stage_layers
 from dse.model.parallel import pipeline
+from dse.model.stage_layers import most_layers, stage_layers
 from dse.trace.orders import plan
 from dse.trace.timeline import Durations, simulate
 from dse.types import Schedule

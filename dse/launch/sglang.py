@@ -1,0 +1,120 @@
+"""SGLang: ranks that attend apart are counted within its tensor parallel ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dse.launch.engines import (
+    DRAFTS,
+    ENGINE,
+    SERVING,
+    attends_apart,
+    drafted,
+    drafts_itself,
+    formats,
+    messages,
+    model_length,
+    names_no_draft,
+    over_nodes,
+    replica,
+    whole,
+)
+from dse.launch.options import Choice, Lookup, MemoryShare, Number, Pairs, Switch, Tool, Written, flags, number
+
+
+def _ranks(leaf: Lookup) -> Pairs:
+    """SGLang counts the ranks that attend apart within its tp ranks."""
+    tp, dp, together = leaf("mapping.tp") or 1.0, leaf("mapping.dp") or 1.0, attends_apart(leaf)
+    found = [("--tp-size", number(tp * dp if together else tp))]
+    if dp > 1.0:
+        found += [("--dp-size", number(dp)), *([("--enable-dp-attention", "")] if together else [])]
+    return found
+
+
+def _read_ranks(given: Mapping[str, str]) -> dict[str, float]:
+    found = {"mapping.dp": float(given["--dp-size"])} if "--dp-size" in given else {}
+    if "--tp-size" in given:
+        apart = found.get("mapping.dp", 1.0) if "--enable-dp-attention" in given else 1.0
+        found["mapping.tp"] = float(given["--tp-size"]) / apart
+    return found
+
+
+def _of_all_ranks(name: str, path: str) -> Written:
+    """A number of a rank, which SGLang is told of all ranks that attend apart: it divides by them, rounding down."""
+
+    def write(leaf: Lookup) -> Pairs:
+        value = leaf(path)
+        ranks = (leaf("mapping.dp") or 1.0) if attends_apart(leaf) else 1.0
+        return [] if value is None else [(name, number(value * ranks))]
+
+    def read(given: Mapping[str, str]) -> dict[str, float]:
+        ranks = float(given.get("--dp-size", 1.0)) if "--enable-dp-attention" in given else 1.0
+        return {path: float(given[name]) // ranks if ranks > 1.0 else float(given[name])} if name in given else {}
+
+    return Written((path,), write, read)
+
+
+_ALGORITHM, _STEPS, _WIDTH, _TOKENS = (
+    f"--speculative-{name}" for name in ("algorithm", "num-steps", "eagle-topk", "num-draft-tokens")
+)
+
+
+def _chain(leaf: Lookup) -> Pairs:
+    """A chain of drafts behind the token that is known, which SGLang counts with them."""
+    tokens = drafted(leaf)
+    algorithm = "NEXTN" if drafts_itself(leaf) else "EAGLE"
+    numbers = [(_STEPS, number(tokens)), (_WIDTH, "1"), (_TOKENS, number(tokens + 1.0))]
+    return [(_ALGORITHM, algorithm), *numbers] if tokens else []
+
+
+def _read_chain(given: Mapping[str, str]) -> dict[str, float]:
+    """The longest chain: of a tree its depth."""
+    if _STEPS in given:
+        return {DRAFTS[0]: whole(given[_STEPS], _STEPS)}
+    return {DRAFTS[0]: whole(str(float(given[_TOKENS]) - 1.0), _TOKENS)} if _TOKENS in given else {}
+
+
+def _chain_remark(given: Mapping[str, str]) -> str:
+    """That a tree, or what SGLang chooses itself, is not read as it is."""
+    if _STEPS in given and given.get(_WIDTH, "1") != "1":
+        return f"{_WIDTH} {given[_WIDTH]}: a tree of drafts is counted as a chain as long as it is deep"
+    if _ALGORITHM in given and not {_STEPS, _TOKENS} & given.keys():
+        return f"{_ALGORITHM} says not how many tokens are drafted: set drafts"
+    return ""
+
+
+SGLANG = Tool(
+    "sglang", "serving", "0.5", "https://docs.sglang.ai/advanced_features/server_arguments.html",
+    (
+        Written(("mapping.tp", "mapping.dp"), _ranks, _read_ranks),
+        Number("--pp-size", "mapping.pp", plain=1.0),
+        Number("--ep-size", "mapping.experts.ep", plain=1.0),
+        messages("--moe-a2a-backend", "deepep"),
+        model_length("--context-length"),
+        _of_all_ranks("--chunked-prefill-size", f"{SERVING}chunk"),
+        Switch("--enable-mixed-chunk", f"{SERVING}mixed"),
+        _of_all_ranks("--max-running-requests", f"{ENGINE}most_sequences"),
+        MemoryShare("--mem-fraction-static", f"{SERVING}memory_share", of_rest=False),
+        Choice(
+            f"{SERVING}cache_bytes", {2.0: [("--kv-cache-dtype", "auto")], 1.0: [("--kv-cache-dtype", "fp8_e4m3")]}
+        ),
+        Written(DRAFTS, _chain, _read_chain),
+        formats("--quantization", "w8a8_int8"),
+    ),
+    flags("python3 -m sglang.launch_server --model-path \"$MODEL\""),
+    {
+        "--tp": "--tp-size", "--tensor-parallel-size": "--tp-size", "--dp": "--dp-size",
+        "--data-parallel-size": "--dp-size", "--pp": "--pp-size", "--pipeline-parallel-size": "--pp-size",
+        "--ep": "--ep-size", "--expert-parallel-size": "--ep-size",
+    },
+    dashes=True, vendors=("NVIDIA", "AMD", "Intel"),
+    notes=(
+        names_no_draft("--speculative-draft-model-path"),
+        over_nodes(
+            "start the line on each of them with --nnodes {nodes}, --node-rank and --dist-init-addr",
+            lambda leaf: replica(leaf) * ((leaf("mapping.dp") or 1.0) if attends_apart(leaf) else 1.0),
+        ),
+    ),
+    remarks=(_chain_remark,),
+    beyond="SGLang refuses a --context-length above that of its configuration",
+)  # fmt: skip

@@ -1,0 +1,126 @@
+"""TensorRT-LLM: options, and entries of a file beside them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from dse.launch.engines import (
+    DRAFTS,
+    ENGINE,
+    SERVING,
+    attends_apart,
+    drafted,
+    drafts_itself,
+    model_length,
+    over_nodes,
+    replica,
+    whole,
+)
+from dse.launch.options import Choice, Lookup, MemoryShare, Number, Pairs, Tool, Written, number, with_entries
+from dse.types import Precision
+
+_APART = "enable_attention_dp"
+
+
+def _is_apart(leaf: Lookup) -> bool:
+    """Whether TensorRT-LLM's attention data parallelism is meant: every rank attends alone, experts lie over all."""
+    return attends_apart(leaf) and (leaf("mapping.tp") or 1.0) == 1.0 and (
+        leaf("mapping.experts.ep") == leaf("mapping.dp")
+    )
+
+
+def _tp_size(leaf: Lookup) -> Pairs | None:
+    """Its tp counts the ranks that attend apart; ranks that attend apart by several at a time it has none."""
+    if _is_apart(leaf):
+        return [("--tp_size", number(leaf("mapping.dp") or 1.0))]
+    tp = leaf("mapping.tp") or 1.0
+    if attends_apart(leaf):
+        return None
+    return [("--tp_size", number(tp))] if tp > 1.0 else []
+
+
+def _apart(leaf: Lookup) -> Pairs | None:
+    if _is_apart(leaf):
+        return [(_APART, "true")]
+    return None if (leaf("mapping.dp") or 1.0) > 1.0 else []
+
+
+def _read_tp_size(given: Mapping[str, str]) -> dict[str, float]:
+    if "--tp_size" not in given:
+        return {}
+    size, apart = float(given["--tp_size"]), given.get(_APART, "").lower().split()[:1] == ["true"]
+    return {"mapping.tp": 1.0, "mapping.dp": size} if apart else {"mapping.tp": size}
+
+
+def _replicas(leaf: Lookup) -> str:
+    dp = leaf("mapping.dp") or 1.0
+    if dp == 1.0 or attends_apart(leaf):
+        return ""
+    return f"the line is one of {dp:g} replicas: start each on devices of its own, behind a router"
+
+
+_CACHE, _SPECULATION, _LAYERS = "kv_cache_config", "speculative_config", "num_nextn_predict_layers"
+_OF_THE_REST = MemoryShare("--kv_cache_free_gpu_memory_fraction", f"{SERVING}memory_share", of_rest=True)
+
+
+def _cache(leaf: Lookup) -> Pairs | None:
+    """The format of the cache; its entry takes the place of the option for memory, and has that too."""
+    size = leaf(f"{SERVING}cache_bytes")
+    if size in (None, 2.0):
+        return []
+    share = [f", free_gpu_memory_fraction: {value}" for _, value in _OF_THE_REST.write(leaf) or []]
+    return [(_CACHE, f"{{dtype: fp8{''.join(share)}}}")] if size == 1.0 else None
+
+
+def _read_cache(given: Mapping[str, str]) -> dict[str, float]:
+    return {f"{SERVING}cache_bytes": 1.0} if re.search(r"\bdtype:\s*fp8\b", given.get(_CACHE, "")) else {}
+
+
+def _predicted(leaf: Lookup) -> Pairs | None:
+    """Drafts of the model's own layers; of another model TensorRT-LLM has to be told more."""
+    tokens = drafted(leaf)
+    if not tokens:
+        return []
+    return [(_SPECULATION, f"{{decoding_type: MTP, {_LAYERS}: {number(tokens)}}}")] if drafts_itself(leaf) else None
+
+
+def _read_predicted(given: Mapping[str, str]) -> dict[str, float]:
+    stated = re.search(rf"\b{_LAYERS}:\s*([^\s,}}]+)", given.get(_SPECULATION, ""))
+    return {DRAFTS[0]: whole(stated[1], _LAYERS)} if stated else {}
+
+
+def _entry_remark(given: Mapping[str, str]) -> str:
+    """That the share of memory is read as an option, not as an entry."""
+    if "free_gpu_memory_fraction" not in given.get(_CACHE, "") or _OF_THE_REST.name in given:
+        return ""
+    return f"free_gpu_memory_fraction of {_CACHE} is not read: state {_OF_THE_REST.name}"
+
+
+TENSORRT_LLM = Tool(
+    "tensorrt-llm", "serving", "1.1", "https://nvidia.github.io/TensorRT-LLM/commands/trtllm-serve.html",
+    (
+        Written(("mapping.tp",), _tp_size, _read_tp_size),
+        Written(("mapping.dp",), _apart),
+        Number("--pp_size", "mapping.pp", plain=1.0),
+        Number("--ep_size", "mapping.experts.ep", plain=1.0),
+        model_length("--max_seq_len"),
+        Number("--max_num_tokens", f"{SERVING}chunk"),
+        Number("--max_batch_size", f"{ENGINE}most_sequences"),
+        _OF_THE_REST,
+        Written((f"{SERVING}cache_bytes",), _cache, _read_cache),
+        Written(DRAFTS, _predicted, _read_predicted),
+        Choice("mapping.precision", {float(Precision.bf16): [], float(Precision.fp16): []}),  # others: the checkpoint's
+    ),
+    with_entries("trtllm-serve \"$MODEL\"", "--extra_llm_api_options", "extra_llm_api_options.yml"),
+    vendors=("NVIDIA",),
+    notes=(
+        _replicas,
+        over_nodes(
+            "start the line by srun or mpirun with one rank a device, behind trtllm-llmapi-launch",
+            lambda leaf: replica(leaf) * ((leaf("mapping.dp") or 1.0) if _is_apart(leaf) else 1.0),
+        ),
+    ),
+    entries=(_APART, _CACHE, _SPECULATION),
+    remarks=(_entry_remark,),
+)  # fmt: skip

@@ -1,0 +1,118 @@
+"""vLLM: experts lie over all ranks of tensor and data parallelism, drafts are stated in JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from dse.launch.engines import (
+    DRAFTS,
+    ENGINE,
+    SERVING,
+    drafted,
+    drafts_itself,
+    formats,
+    longest,
+    messages,
+    model_length,
+    names_no_draft,
+    over_nodes,
+    replica,
+    whole,
+)
+from dse.launch.options import Choice, Lookup, Number, OffloadedWeights, Pairs, Switch, Tool, Written, flags, number
+
+
+def _experts_over_ranks(leaf: Lookup) -> Pairs | None:
+    """As vLLM does, experts over all ranks of tp and dp, or the width of each."""
+    from dse.model.serving.work import width_split
+
+    ep, tp = leaf("mapping.experts.ep"), leaf("mapping.tp") or 1.0
+    if ep is None:
+        return []
+    ranks, width = tp * (leaf("mapping.dp") or 1.0), float(width_split(tp, ep, leaf("mapping.experts.etp") or 1.0))
+    by_rank = {(ranks, 1.0): [("--enable-expert-parallel", "")], (1.0, ranks): []}
+    return by_rank.get((ep, width))
+
+
+def _read_experts(given: Mapping[str, str]) -> dict[str, float]:
+    if "--enable-expert-parallel" not in given:
+        return {}
+    degrees = ("--tensor-parallel-size", "--data-parallel-size")
+    return {"mapping.experts.ep": float(given.get(degrees[0], 1.0)) * float(given.get(degrees[1], 1.0))}
+
+
+_CONFIG, _CONFIG_TOKENS = "--speculative-config", "num_speculative_tokens"
+
+
+def _config(leaf: Lookup) -> Pairs:
+    tokens = drafted(leaf)
+    method = {"method": "mtp"} if drafts_itself(leaf) else {}
+    return [(_CONFIG, json.dumps(method | {_CONFIG_TOKENS: int(tokens)}))] if tokens else []
+
+
+def _read_config(given: Mapping[str, str]) -> dict[str, float]:
+    """A dictionary in JSON, whatever its method, or its keys behind dots."""
+    dotted = f"{_CONFIG}.{_CONFIG_TOKENS.replace('_', '-')}"
+    tokens: Any = given.get(dotted)
+    if _CONFIG in given:
+        try:
+            stated = json.loads(given[_CONFIG])
+        except (ValueError, RecursionError):
+            raise ValueError(f"{_CONFIG} {given[_CONFIG]}, which is no JSON") from None
+        tokens = stated.get(_CONFIG_TOKENS, tokens) if isinstance(stated, dict) else tokens
+    return {} if tokens is None else {DRAFTS[0]: whole(str(tokens), _CONFIG)}
+
+
+def _config_remark(given: Mapping[str, str]) -> str:
+    if not any(name.startswith(_CONFIG) for name in given) or _read_config(given):
+        return ""
+    return f"{_CONFIG} says no {_CONFIG_TOKENS}: set drafts"
+
+
+def _chunked(leaf: Lookup) -> str:
+    """That vLLM does not start where a step has no room for a whole prompt, and pieces of one are not allowed."""
+    chunk, mixed = leaf(f"{SERVING}chunk"), leaf(f"{SERVING}mixed")
+    if mixed != 0.0 or chunk is None or chunk >= longest(leaf):
+        return ""
+    return (
+        f"without chunked prefill vLLM wants --max-num-batched-tokens of --max-model-len at least: "
+        f"set chunk={number(longest(leaf))} or more"
+    )
+
+
+VLLM = Tool(
+    "vllm", "serving", "0.11", "https://docs.vllm.ai/en/latest/cli/serve.html",
+    (
+        Number("--tensor-parallel-size", "mapping.tp", plain=1.0),
+        Number("--pipeline-parallel-size", "mapping.pp", plain=1.0),
+        Number("--data-parallel-size", "mapping.dp", plain=1.0),
+        Written(("mapping.experts.ep", "mapping.experts.etp"), _experts_over_ranks, _read_experts, True),
+        messages("--all2all-backend", "deepep_high_throughput"),
+        model_length("--max-model-len"),
+        Number("--max-num-batched-tokens", f"{SERVING}chunk"),
+        Number("--max-num-seqs", f"{ENGINE}most_sequences"),
+        Number("--gpu-memory-utilization", f"{SERVING}memory_share"),
+        OffloadedWeights("--cpu-offload-gb", "mapping.spill.far_weights"),
+        Switch("--enable-chunked-prefill", f"{SERVING}mixed", opposite="--no-enable-chunked-prefill"),
+        Choice(f"{SERVING}cache_bytes", {2.0: [("--kv-cache-dtype", "auto")], 1.0: [("--kv-cache-dtype", "fp8")]}),
+        Written(DRAFTS, _config, _read_config),
+        formats("--quantization", "compressed-tensors"),
+    ),
+    flags("vllm serve \"$MODEL\""),
+    {"-tp": "--tensor-parallel-size", "-pp": "--pipeline-parallel-size", "-dp": "--data-parallel-size"},
+    dashes=True, vendors=("NVIDIA", "AMD", "Google", "Intel", "AWS"),
+    notes=(
+        names_no_draft('"method" and "model" of --speculative-config'),
+        _chunked,
+        over_nodes(
+            "start a Ray cluster on them first (--distributed-executor-backend ray), or the line on each of them with "
+            "--nnodes {nodes}, --node-rank and --master-addr", replica,
+            "ranks of data parallelism are started on each of them, with --data-parallel-size-local, "
+            "--data-parallel-address, and behind the first with --headless and --data-parallel-start-rank",
+        ),
+    ),
+    remarks=(_config_remark,),
+    beyond="vLLM refuses a --max-model-len above that of its configuration",
+)  # fmt: skip

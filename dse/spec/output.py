@@ -1,0 +1,81 @@
+"""The section ``[output]`` of a sweep: which designs are kept, how many, and how they are written."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from dse.designs import MOST, is_whole
+from dse.errors import InputError
+from dse.study import Study
+
+COMPRESSIONS = ("auto", "zstd", "zlib", "none")
+KEEP_MODES = ("all", "feasible", "best", "pareto", "top")
+
+#: Bins that a histogram may have.
+FEWEST_BINS, MOST_BINS = 4, 256
+
+#: Designs that may be kept unless the specification says another number.
+DEFAULT_LIMIT = 5_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Keep:
+    """Which designs end up in the results: a mode, and for ``top`` how many."""
+
+    mode: str = "all"
+    count: int = 0
+
+    def __str__(self) -> str:
+        return f"top:{self.count}" if self.mode == "top" else self.mode
+
+
+def parse_keep(text: Any, where: str) -> Keep:
+    """``all feasible best pareto top:K`` as a :class:`Keep`."""
+    mode, _, count = str(text).partition(":")
+    if mode == "top" and _is_count(count):
+        return Keep("top", int(count))
+    if mode in KEEP_MODES and mode != "top" and not count:
+        return Keep(mode)
+    raise InputError(where, repr(text), "all, feasible, best, pareto or top:K", "write top:100 for the best hundred")
+
+
+def _is_count(text: str) -> bool:
+    """Whether a text is a whole number from 1 to what may be kept at all."""
+    return text.isdecimal() and len(text) <= len(str(MOST)) and 1 <= int(text) <= MOST
+
+
+def limit_of(value: Any, where: str) -> int:
+    """How many designs may be kept."""
+    if is_whole(value):
+        return int(value)
+    raise InputError(where, repr(value), f"a number of designs, up to {MOST:,}", f"leave it out for {DEFAULT_LIMIT:,}")
+
+
+def compression_of(value: Any, where: str) -> str:
+    """How results are compressed."""
+    if value in COMPRESSIONS:
+        return value
+    raise InputError(where, repr(value), ", ".join(COMPRESSIONS), "leave it out: auto takes the fastest one available")
+
+
+def histogram_of(value: Any, where: str) -> int:
+    """Bins of every objective's histogram; 0 for none."""
+    if isinstance(value, int) and not isinstance(value, bool) and (value == 0 or FEWEST_BINS <= value <= MOST_BINS):
+        return value
+    raise InputError(where, repr(value), f"{FEWEST_BINS} to {MOST_BINS} bins", "leave it out for no histogram")
+
+
+def is_wanted(value: Any, used: set[str], where: str, study: Study, group: str) -> bool:
+    """Whether a group of metrics is wanted: as said, else where the sweep names a metric or leaf of theirs."""
+    if value is None:
+        metrics, leaves = study.group(group), study.optional.get(group, ())
+        return any(name in metrics or name.startswith(leaves) for name in used)
+    return truth_of(value, where, group)
+
+
+def truth_of(value: Any, where: str, key: str) -> bool:
+    """A value that is true or false."""
+    if isinstance(value, bool):
+        return value
+    raise InputError(where, repr(value), "true or false", f"write {key} = true")

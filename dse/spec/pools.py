@@ -1,0 +1,135 @@
+"""Specifications of pools: that of a sweep with sections ``[prefill]``, ``[decode]``, ``[together]`` and ``[pools]``.
+
+What a pool's section holds is laid over the sections of the file; :mod:`dse.sweep.pools` says what is done with them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dse import catalog, toml
+from dse.errors import InputError, unknown_name
+from dse.records import is_of_model
+from dse.spec.axes import Axis
+from dse.spec.sweep import SweepSpec, from_document, text_of
+from dse.types.fields import POSITIVE
+
+#: Section of a pool → what its sweep says whatever the file says: a pool of prompts answers nothing, one that answers
+#: finds all keys and values there.
+POOLS: dict[str, dict[str, Any]] = {
+    "prefill": {"load": "static", "output_tokens": 1},
+    "decode": {"prefix_share": 1.0},
+    "together": {},
+}
+
+#: Keys of ``[pools]``.
+KEYS = ("prices", "transfer")
+
+
+class PoolsSpec(NamedTuple):
+    """A checked specification: the sweep of each pool, and how they are matched."""
+
+    title: str
+    specs: dict[str, SweepSpec]
+    prices: dict[str, float]  #: accelerator → USD a second of a device; empty where none are stated
+    transfer: float  #: B/s at which a device sends keys and values; 0 where that is not counted
+
+
+def from_text(text: str, file: str = "pools.toml") -> PoolsSpec:
+    """The specification in a TOML text; InputError for whatever is wrong with it."""
+    document = toml.parsed(text, file)
+    prices, transfer = _settings(document.pop("pools", {}), f"{file}: pools")
+    own = {name: document.pop(name, None) for name in POOLS}
+    for name in ("prefill", "decode"):
+        if own[name] is None:
+            raise InputError(file, f"no section [{name}]", "[prefill] and [decode]", f"add [{name}.axes]")
+    specs = {}
+    for name, overlay in own.items():
+        if overlay is not None:
+            with errors_of(name, file):
+                specs[name] = from_document(_laid_over(document, overlay, name, f"{file}: {name}"), text, file)
+            _check_one_model(specs[name], specs["prefill"], f"{file}: {name}")
+    return PoolsSpec(str(document.get("title", Path(file).stem)), specs, prices, transfer)
+
+
+def read(path: str | Path) -> PoolsSpec:
+    """The specification in a TOML file; InputError for whatever is wrong with it."""
+    return from_text(text_of(path), str(path))
+
+
+@contextlib.contextmanager
+def errors_of(name: str, file: str) -> Iterator[None]:
+    """Errors in the sweep of a pool, which say that it is this one's."""
+    try:
+        yield
+    except InputError as error:
+        within = error.where.removeprefix(f"{file}: ")
+        named = within if within.startswith(name) or within == error.where else f"{name}.{within}"
+        raise InputError(f"{file}: {named}", error.got, error.allowed, error.fix) from None
+
+
+def _check_one_model(spec: SweepSpec, prefill: SweepSpec, where: str) -> None:
+    """That all pools have the model of the pool of prompts, and that there is one."""
+    swept = next((axis.name for axis in spec.axes if _is_of_model(axis.key) and varies(axis)), None)
+    if swept is not None:
+        raise InputError(
+            f"{where}.axes.{swept}", "an axis of the model", "one model for all pools", "fix it under [workload]"
+        )
+    models = [_model(one) for one in (spec, prefill)]
+    if models[0] != models[1]:
+        got, wanted = (", ".join(f"{name} = {value}" for name, value in one.items()) for one in models)
+        raise InputError(
+            f"{where}.workload", got, f"the model of the pool of prompts: {wanted}", "fix one model under [workload]"
+        )
+
+
+def _model(spec: SweepSpec) -> dict[str, Any]:
+    """What a specification says of its model, by name."""
+    given = (*spec.names.values(), *spec.fixed.values(), *spec.axes)
+    return {axis.key: axis.labels[0] for axis in sorted(given, key=lambda axis: axis.key) if _is_of_model(axis.key)}
+
+
+def _is_of_model(key: str) -> bool:
+    """Whether a leaf, or the catalogue's name of a workload, tells of the model."""
+    return key == "workload" or is_of_model(key)
+
+
+def varies(axis: Axis) -> bool:
+    """Whether an axis has several values."""
+    return bool(axis.rule) or len(axis.labels) > 1
+
+
+def _settings(table: Any, where: str) -> tuple[dict[str, float], float]:
+    if not isinstance(table, dict) or not isinstance(table.get("prices", {}), dict):
+        raise InputError(where, repr(table), "a table", "write [pools.prices] on a line of its own")
+    for key in table:
+        if key not in KEYS:
+            raise unknown_name(where, key, KEYS, "keys")
+    prices = {
+        catalog.resolve("accelerator", name): _more_than_none(value, "USD/s", f"{where}.prices.{name}", "4.75 USD/h")
+        for name, value in table.get("prices", {}).items()
+    }
+    rate = table.get("transfer")
+    return prices, 0.0 if rate is None else _more_than_none(rate, "B/s", f"{where}.transfer", "25 GB/s")
+
+
+def _more_than_none(value: Any, units: str, where: str, such: str) -> float:
+    """A quantity above 0: of nothing a second no pair could be told from another, and nothing would be sent."""
+    if not isinstance(value, str):
+        raise InputError(where, repr(value), f"a string with a unit ({units})", f"write {such!r}")
+    return catalog.bounded(catalog.quantity(value, units, where), value, POSITIVE, where)
+
+
+def _laid_over(document: dict[str, Any], overlay: dict[str, Any], pool: str, where: str) -> dict[str, Any]:
+    """The sections of a file with those of a pool over them."""
+    if not isinstance(overlay, dict) or not all(isinstance(section, dict) for section in overlay.values()):
+        raise InputError(where, repr(overlay), "sections of a sweep", f"write [{pool}.axes] on a line of its own")
+    sections = {**document}
+    asked = {**overlay, "serving": {**overlay.get("serving", {}), **POOLS[pool]}}
+    for name, section in asked.items():
+        sections[name] = {**document.get(name, {}), **section}
+    sections["output"] = {**sections.get("output", {}), "energy": True}
+    return sections

@@ -1,0 +1,165 @@
+"""Sections of a sweep that say which designs: names and leaves that are fixed, axes, and axes that move together."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dse.designs import known_leaves, told_reading
+from dse.errors import InputError, unknown_name
+from dse.records import CHIP, LEAVES_OF_SERVING
+from dse.spec import axes as axis_values
+from dse.spec.axes import Axis
+from dse.study import Study
+
+#: What a catalogue name may stand for → the kind of its entry and the path of the record it fills.
+NAMED = {
+    "workload": ("workload", "workload"),
+    "system": ("system", "system"),
+    "accelerator": ("accelerator", "system.accelerator"),
+    "node": ("node", f"{CHIP}.node"),
+    "memory": ("memory", f"{CHIP}.memory"),
+    "scale_up": ("network", "system.scale_up"),
+    "scale_out": ("network", "system.scale_out"),
+    "software": ("software", "software"),
+}
+
+#: Section → the names it may give; ``name`` is the section's own.
+SECTIONS = {
+    "workload": {"name": "workload"},
+    "system": {
+        "name": "system",
+        "accelerator": "accelerator",
+        "node": "node",
+        "memory": "memory",
+        "scale_up": "scale_up",
+        "scale_out": "scale_out",
+    },
+    "software": {"name": "software"},
+    "mapping": {},
+    "serving": {},
+}
+
+#: Keys of ``[zip]``.
+ZIP_KEYS = ("groups",)
+
+#: Key of ``[software]`` that lets mappings ask for what the stack lacks.
+ANY_OPTION = "any_option"
+
+
+def check_keys(table: dict[str, Any], allowed: tuple[str, ...], where: str) -> None:
+    """That a table has no other keys than these."""
+    for key in table:
+        if key not in allowed:
+            raise unknown_name(where, key, allowed, "keys")
+
+
+def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and values of nested tables (TOML reads ``memory.bandwidth`` as nested); ranges stay whole."""
+    for key, value in table.items():
+        if isinstance(value, dict) and not axis_values.is_range(value):
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def fixed_of(document: dict[str, Any], file: str) -> tuple[dict[str, Axis], dict[str, Axis]]:
+    """Catalogue names and leaves that the sections ``workload system software mapping`` fix."""
+    names: dict[str, Axis] = {}
+    fixed: dict[str, Axis] = {}
+    for section, own in SECTIONS.items():
+        for key, value in flat(document.get(section, {})):
+            where = f"{file}: {section}.{key}"
+            if (section, key) == ("software", ANY_OPTION):
+                continue
+            if isinstance(value, list | dict):
+                raise InputError(where, repr(value), "a single value", f"move {key} to [axes] to sweep it")
+            if key in own:
+                names[own[key]] = axis_values.named(own[key], NAMED[own[key]][0], [value], where)
+            else:
+                path = _leaf_of(section, key, own, where)
+                axis = axis_values.listed(path.rpartition(".")[2], path, [value], where)
+                fixed[path] = dataclasses.replace(axis, note=told_reading(key, path, value))
+    return names, fixed
+
+
+def _leaf_of(section: str, key: str, own: dict[str, str], where: str) -> str:
+    """Full path of a key of a section; a leaf of another section is an InputError."""
+    begins = LEAVES_OF_SERVING if section == "serving" else (f"{section}.",)
+    inside = [path for path in known_leaves() if path.startswith(begins)]
+    path = axis_values.find_leaf(key, where, own, f"keys of [{section}]")
+    if path not in inside:
+        raise InputError(where, key, f"leaves of [{section}]", f"move it to [{path.partition('.')[0]}]")
+    return path
+
+
+def axes_of(table: dict[str, Any], file: str) -> Iterator[Axis]:
+    """The axes that ``[axes]`` states."""
+    for key, value in flat(table):
+        where = f"{file}: axes.{key}"
+        if key in NAMED:
+            yield axis_values.named(key, NAMED[key][0], value, where)
+            continue
+        path = axis_values.find_leaf(key, where, NAMED, "leaves of a design and catalogue names", "axes")
+        yield axis_values.leaf(key, path, value, where)
+
+
+def check_read(axes: tuple[Axis, ...], study: Study) -> None:
+    """That the model of a study reads what is said: a leaf that it does not would be swept in vain."""
+    for axis in axes:
+        if study.unread and axis.key.startswith(study.unread):
+            raise InputError(
+                axis.where, f"{axis.name}, which {study.name} does not read", f"leaves of {study.name}",
+                f"leave it out, or leave out [{study.name}]",
+            )  # fmt: skip
+        if study.name != "serving" and axis.key.startswith(LEAVES_OF_SERVING):
+            raise InputError(
+                axis.where, f"{axis.name}, of a model that is served", f"leaves of {study.name}",
+                "add a section [serving]",
+            )  # fmt: skip
+
+
+def check_conflicts(names: dict[str, Axis], fixed: dict[str, Axis], axes: tuple[Axis, ...]) -> None:
+    """One thing may be said once: not both fixed and swept, nor swept under two names."""
+    said = {axis.key: axis for axis in (*names.values(), *fixed.values())}
+    for axis in axes:
+        if axis.key in said:
+            raise InputError(
+                axis.where, f"{axis.name} twice", "each once", f"remove it here or at {said[axis.key].where}"
+            )
+        said[axis.key] = axis
+
+
+def zips_of(table: dict[str, Any], axes: tuple[Axis, ...], where: str) -> tuple[tuple[str, ...], ...]:
+    """Names of the axes that ``[zip]`` moves together: each once, with listed values, as many as the others."""
+    check_keys(table, ZIP_KEYS, where)
+    by_name = {axis.name: axis for axis in axes}
+    groups = table.get("groups", [])
+    where = f"{where}.groups"
+    if not isinstance(groups, list) or not all(isinstance(g, list) and len(g) > 1 for g in groups):
+        raise InputError(where, repr(groups), "lists of two or more axes", 'write groups = [["workload", "n_devices"]]')
+    members = [str(name) for group in groups for name in group]
+    for name in members:
+        if name not in by_name:
+            raise unknown_name(where, name, by_name, "axes")
+        if members.count(name) > 1:
+            raise InputError(where, f"{name} twice", "each axis once", "remove one of them")
+        if by_name[name].rule:
+            raise InputError(
+                where,
+                f"{name}, which is {by_name[name].rule!r}",
+                "axes with listed values",
+                f"list the values of {name}",
+            )
+    for group in groups:
+        lengths = {name: len(by_name[name].values) for name in group}
+        if len(set(lengths.values())) > 1:
+            shown = ", ".join(f"{name}: {length}" for name, length in lengths.items())
+            raise InputError(
+                where,
+                f"axes of different lengths ({shown})",
+                "equal lengths",
+                "list the same number of values for each",
+            )
+    return tuple(tuple(map(str, group)) for group in groups)
