@@ -77,7 +77,7 @@ with style():
         axes.plot(line, color=PALE, linewidth=0.8)
     axes.plot(reached[record["best_start"]], color=FRONT, linewidth=1.6, label="best of twelve starts")
     axes.axhline(luck, color=INK, linestyle=":", label=f"best of {chips:,} random chips")
-    axes.set(xlabel="step of the search", ylabel="million tokens a dollar", xlim=(0, None), ylim=(0, 9.5),
+    axes.set(xlabel="step of the search", ylabel="million tokens a dollar", xlim=(0, None), ylim=(0, 6.5),
              title="Llama-3-70B on 64 devices of up to 1 kW")
     axes.legend(loc="lower right", bbox_to_anchor=(1.0, 0.06))
 figure
@@ -85,16 +85,16 @@ figure
 # %%
 stuck = ends < 0.5 * ends.max()
 at_end = {name: np.array(values) for name, values in record["ends"].items()}
-assert ends.size == 12 and stuck.sum() == 4 and (ends > 0.98 * ends.max()).sum() == 6
-assert ends[~stuck].min() > 0.96 * ends.max() and 1.8 < ends.max() / luck < 1.9
+assert ends.size == 12 and stuck.sum() == 3 and (ends > 0.98 * ends.max()).sum() == 4
+assert ends[~stuck].min() > 0.95 * ends.max() and 1.7 < ends.max() / luck < 1.8
 assert (at_end["chip.core_power"][stuck] < 0.15).all() and (at_end["chip.core_power"][~stuck] > 0.7).all()
 assert np.isclose(at_end["chip.die_area"][stuck], 2400e-6, rtol=1e-3).all()
-assert (at_end["chip.power_budget"][stuck] < 400).all()
+assert (at_end["chip.power_budget"][stuck] < 410).all()
 
 # %% [markdown]
-# The best chip trains 1.8 times as many tokens a dollar as the best random one. Six of the starts end within 2 % of
-# it, eight within 4 %; four are stuck at less than half. Those give their cores less than 15 %
-# of the power, on the largest die allowed and with less than 400 W. A little more power for the cores changes nothing
+# The best chip trains 1.7 times as many tokens a dollar as the best random one. Four of the starts end within 2 % of
+# it, nine within 5 %; three are stuck at less than half. Those give their cores less than 15 %
+# of the power, on the largest die allowed and with some 400 W. A little more power for the cores changes nothing
 # there, so that the gradient is silent: several starts are what a search by gradient has against such plateaus.
 #
 # ## Is the gradient right?
@@ -118,21 +118,21 @@ checked.round(4)
 
 # %%
 assert (checked.gradient <= checked.less + 2e-3).all() and (checked.gradient >= checked.more - 2e-3).all()
-smooth = checked.loc[["chip.link_power", "chiplets"]]
+smooth = checked.loc[["chip.stacks", "chiplets"]]
 assert np.allclose(smooth.less, smooth.gradient, rtol=0.05) and np.allclose(smooth.more, smooth.gradient, rtol=0.05)
 kinks = checked[checked.less - checked.more > 0.1]
 assert set(kinks.index) == {
-    f"chip.{name}" for name in ("power_budget", "clock_ratio", "core_power", "core_area", "die_area")
+    f"chip.{name}" for name in ("power_budget", "core_power", "core_area", "die_area")
 }
-assert 0.67 < kinks.less["chip.core_power"] < 0.70 and 0.27 < kinks.more["chip.core_power"] < 0.31
-assert (kinks.loc[["chip.core_area", "chip.die_area"]].less > 0.5).all()
-assert abs(kinks.more["chip.core_area"]) < 0.01 and kinks.more["chip.die_area"] < -0.1
+assert 0.45 < kinks.less["chip.core_power"] < 0.48 and 0.20 < kinks.more["chip.core_power"] < 0.23
+assert (kinks.loc[["chip.core_area", "chip.die_area"]].less > 0.0).all()
+assert (kinks.loc[["chip.core_area", "chip.die_area"]].more < -0.02).all()
 
 # %% [markdown]
 # Where the model is smooth the three agree to 5 %. At the others the chip sits on a kink, where two limits meet, and
-# the gradient lies between the slopes to either side. One per cent more power for the cores, say, is worth 0.7 % up to
-# here, where they reach their clock, and 0.3 % beyond. The die is at a maximum, less and more of it costs; the cores
-# have the largest share of it that the search allows, and more would gain nothing.
+# the gradient lies between the slopes to either side. One per cent more power for the cores, say, is worth 0.5 % up to
+# here, where all of them are fed, and 0.2 % beyond, where it raises their clock and voltage. The die is at a maximum,
+# less and more of it costs; the cores have the largest share of it that the search allows, and more would gain nothing.
 #
 # ## Beside a grid
 #
@@ -170,7 +170,7 @@ way = {name: np.array(values) for name, values in record["way"].items()}
 with style():
     figure = new_figure(COLUMN, 3.0)
     axes = figure.subplots()
-    levels = np.arange(3.0, 9.1, 0.5)
+    levels = np.arange(2.0, 6.1, 0.5)
     filled = axes.contourf(grid.chip_core_power, grid.chip_core_area, grid, levels=levels, cmap="Blues", extend="min")
     figure.colorbar(filled, label="million tokens a dollar", ticks=levels[::2])
     axes.plot(way[POWER], way[CORES], color=FRONT, linewidth=1.2, marker=".", markersize=3, label="best start")
@@ -256,20 +256,20 @@ compared = pd.Series({
 assert math.isclose(compared["where the best start began"], reached[record["best_start"], 0], rel_tol=1e-3)
 assert math.isclose(compared["found"] / compared["with 3 stacks"] - 1, rounded[3], rel_tol=0.01)
 fewer = [1 - 1 / (1 + rounded[count]) for count in (3, 2)]
-assert np.allclose(fewer, [0.0034, 0.112], atol=1e-3)
-assert 1.30 < compared["found"] / compared["with the catalogue's shares"] < 1.33
-assert 17 < compared["found"] / compared["where the best start began"] < 19
-assert 0.84 < shares["found"]["area"]["cores"] < 0.86 and 0.03 < shares["found"]["power"]["links"] < 0.032
-assert 0.80 < shares["found"]["power"]["cores"] < 0.81 and shares["found"]["power"]["memory"] < 0.12
+assert np.allclose(fewer, [0.0451, 0.0670], atol=1e-3)
+assert 1.22 < compared["found"] / compared["with the catalogue's shares"] < 1.26
+assert 16 < compared["found"] / compared["where the best start began"] < 17
+assert 0.84 < shares["found"]["area"]["cores"] < 0.86 and 0.045 < shares["found"]["power"]["links"] < 0.05
+assert 0.78 < shares["found"]["power"]["cores"] < 0.80 and shares["found"]["power"]["memory"] < 0.12
 assert usual["chip.link_power"] > 0.09 and chip["chip.clock_ratio"] > 0.999
 compared.round(2)
 
 # %% [markdown]
-# The search gives the cores 85 % of the area and 81 % of the power. They take it from memory
-# and links: this model on 64 devices needs 3 % of the power in links, where the catalogue's shares have 10 %.
-# That is worth 31 % more tokens a dollar than the catalogue's shares, and the chip is worth 18 times what the
+# The search gives the cores 85 % of the area and 79 % of the power. They take it from memory
+# and links: this model on 64 devices needs 5 % of the power in links, where the catalogue's shares have 10 %.
+# That is worth 24 % more tokens a dollar than the catalogue's shares, and the chip is worth 17 times what the
 # best start began with.
 #
-# A chip has whole stacks. With three this one trains 0.3 % fewer tokens a dollar, with two 11 % fewer;
+# A chip has whole stacks. With three this one trains 4.5 % fewer tokens a dollar, with two 6.7 % fewer;
 # `dse search --whole-stacks` reports the better. The catalogue calls 50 to 65 % of the area plausible for cores, so
 # that a chip that is to be built asks for a tighter bound than this search has.

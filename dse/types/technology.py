@@ -97,6 +97,14 @@ class Chip:
     core_power: Scalar = metadata(
         "", "1", "share of the power for the switching of cores that multiply matrices", bounds=SHARE
     )
+    matrix_load: Scalar = metadata(
+        "", "1", "share of their peak at which matrix units fill that share; heavier loads lower the clock",
+        bounds=SHARE,
+    )  # fmt: skip
+    boost_voltage: Scalar = metadata(
+        "", "1", "voltage over the nominal one that the clock is laid out for at least; where power leaves less, "
+        "fewer cores are fed", bounds=POSITIVE,
+    )  # fmt: skip
     memory_power: Scalar = metadata("", "1", "share of the power for memory at its full bandwidth", bounds=SHARE)
     link_power: Scalar = metadata("", "1", "share of the power for links", bounds=SHARE)
     board_power: Scalar = metadata("", "W", "power of board and host interface, whatever the chip")

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import least
+from dse.model.choice import least, most
 from dse.model.machine.power import Demand, clock_under_limit, voltage
 from dse.types import Accelerator, Chip, Design, MatrixRate, MemoryTier, Power, Scalar
 
@@ -47,7 +47,8 @@ class Clocked(NamedTuple):
 
     clock: Scalar  # Hz
     volts: Scalar  # voltage over the nominal one
-    devices: Scalar  # devices of all cores
+    fed: Scalar  # share of the cores that the power feeds; the rest of their area is dark
+    devices: Scalar  # devices of the cores that are fed
 
 
 def areas(chip: Chip) -> Areas:
@@ -153,22 +154,26 @@ def switched(chip: Chip) -> Scalar:
 
 
 def clocked(chip: Chip) -> Clocked:
-    """The clock at which cores that multiply matrices, all of them, switch their share of the power.
+    """The clock at which the cores draw their share of the power, matrix units at the load that it is laid out for.
 
-    ``V^2 f (E_matrix + E_control) (1 + cooling) = share P`` with ``f ~ (V - V_t)^2 / V`` from the lowest voltage up
-    (below it the clock falls alone), at most at the highest voltage and at the node's highest clock.
+    ``V^2 f (l E_matrix + E_control) (1 + cooling) = share P`` with ``f ~ (V - V_t)^2 / V`` from the voltage up that
+    boost clocks are laid out for, at most at the highest voltage and at the node's highest clock. Where the power
+    leaves less than that voltage, fewer cores are fed. A heavier load lowers the clock in use, as of chips sold.
     """
     node = chip.node
     devices = areas(chip).cores * node.density
     matrix, _ = flops_a_cycle(chip)
-    working = chip.activity * chip.matrix_devices * matrix + chip.control_activity * devices
+    working = chip.matrix_load * chip.activity * chip.matrix_devices * matrix + chip.control_activity * devices
     watts = working * switched(chip) * node.clock * (1.0 + cooling(node.temperature, chip.cooler))
-    law = Power(threshold=node.threshold, lowest_voltage=node.lowest_voltage, leakage=0.0, control=0.0, uncore=0.0)
+    law = Power(threshold=node.threshold, lowest_voltage=chip.boost_voltage, leakage=0.0, control=0.0, uncore=0.0)
     demand = Demand(core_time=1.0, other_time=0.0, core_energy=watts, other_energy=0.0)
     sold = node.highest_clock / jnp.maximum(node.clock, 1.0)
     highest = least(sold, _ratio(jnp.asarray(node.highest_voltage), node.threshold))
     ratio = clock_under_limit(demand, chip.core_power * shared_power(chip), highest, law)
-    return Clocked(ratio * node.clock, voltage(ratio, law), devices)
+    slowest = least(_ratio(chip.boost_voltage, node.threshold), highest)
+    fed = least(1.0, ratio / jnp.maximum(slowest, 1e-6))
+    boost = most(ratio, slowest)
+    return Clocked(boost * node.clock, voltage(boost, dataclasses.replace(law, lowest_voltage=0.0)), fed, fed * devices)
 
 
 def _ratio(volts: Scalar, threshold: Scalar) -> Scalar:
@@ -187,10 +192,11 @@ def generate(accelerator: Accelerator) -> Accelerator:
         return accelerator
     cores = clocked(chip)
     matrix, vector = flops_a_cycle(chip)
+    rate = cores.fed * cores.clock
     return dataclasses.replace(
         accelerator,
-        matrix_rate=_matrix_rate(chip, matrix * cores.clock, vector * cores.clock),
-        vector_rate=jnp.maximum(vector * cores.clock, 1.0),
+        matrix_rate=_matrix_rate(chip, matrix * rate, vector * rate),
+        vector_rate=jnp.maximum(vector * rate, 1.0),
         cores=jnp.maximum(cores.devices / jnp.maximum(chip.core_devices, 1.0), 1.0),
         cache=jnp.maximum(cache(chip), 1.0),
         memory=memory_tier(chip),
@@ -251,7 +257,7 @@ def _power(power: Power, chip: Chip, cores: Clocked) -> Power:
         nominal_clock=cores.clock,
         clock=chip.clock_ratio * cores.clock,
         threshold=node.threshold / jnp.maximum(cores.volts, _LOWEST_VOLTAGE),
-        lowest_voltage=jnp.minimum(node.lowest_voltage / jnp.maximum(cores.volts, _LOWEST_VOLTAGE), 1.0),
+        lowest_voltage=least(1.0, node.lowest_voltage / jnp.maximum(cores.volts, _LOWEST_VOLTAGE)),
         tdp=jnp.asarray(cooled_power(chip)),
         cooling=cooling(node.temperature, chip.cooler),
         memory_cooling=cooling(chip.memory.unit_temperature, chip.memory_cooler),

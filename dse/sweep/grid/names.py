@@ -23,7 +23,7 @@ from dse.spec.axes import Axis, Label
 from dse.spec.space import NAMED
 from dse.spec.sweep import SweepSpec
 from dse.types import Accelerator, Board, Prices, Process
-from dse.types.metrics import CARBON, ENERGY, MONEY
+from dse.types.metrics import CARBON, MONEY
 from dse.types.paths import build as built
 from dse.types.paths import leaves
 
@@ -81,11 +81,8 @@ def _node(slug: str) -> Values:
     return {path: value for path, value in found.items() if path.startswith(_NODE)}
 
 
-#: Figures that generated chips and bought ones have of two kinds → the groups of metrics that have them, and why.
-_OF_TWO_KINDS = {
-    "energies": ({ENERGY, CARBON}, "a generated chip's FLOP takes about half of what boards are measured to take"),
-    "prices": ({MONEY}, "it is priced at its bill over 1 - made.margin, a bought one as sold"),
-}
+#: Why prices of generated accelerators and of bought ones are of two kinds.
+_TWO_KINDS = "a generated one is priced at its bill over 1 - made.margin, a bought one as sold"
 
 
 class Names:
@@ -206,12 +203,11 @@ class Names:
         return f"{told}; the network between nodes is that of {system.labels[0]}{common}"
 
     def told_mixed(self) -> str:
-        """That figures of bought and of generated accelerators are of two kinds; empty where one kind is there."""
-        why = {name: reason for name, (groups, reason) in _OF_TWO_KINDS.items() if groups & self._groups}
-        if not self.mixed or not why:
+        """That prices of bought and of generated accelerators are of two kinds; empty where one kind is there."""
+        if not self.mixed or MONEY not in self._groups:
             return ""
-        made, of, reasons = ", ".join(self.generated), " and ".join(why), "; ".join(why.values())
-        return f"{made}: compare {of} with those of generated chips, not of bought ones ({reasons})"
+        made = ", ".join(self.generated)
+        return f"{made}: compare prices with those of generated chips, not of bought ones ({_TWO_KINDS})"
 
     def _told_of(self, slug: str, stacks: Axis, devices: Axis) -> str:
         own = dict(zip(map(str, devices.labels), map(str, stacks.labels), strict=False))

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from docs.make.cost import bill_of
 from dse import catalog
 from dse.measured.comparison import compare, validate
 from dse.model.machine.technology import generate
@@ -145,7 +146,7 @@ def test_prices_are_those_as_sold_else_of_the_bill_else_of_the_power():
     prices = Prices()
     assert price_of(accelerator("h100"), prices)[0] == pytest.approx(28000.0)
     sold, of_bill = price_of(accelerator("h100", price=0.0), prices)
-    assert sold == pytest.approx(float(of_bill.total / 0.4))
+    assert sold == pytest.approx(float(of_bill.total / 0.2))
     unknown, nothing = price_of(accelerator("a30", price=0.0), prices)
     assert unknown == pytest.approx(35.0 * 165.0) and float(nothing.total) == 0.0
     assert price_of(catalog.accelerator("h100"), prices) == (35.0 * 700.0, Bill(0.0, 0.0, 0.0, 0.0, 0.0, 0.0))
@@ -199,3 +200,14 @@ def test_carbon_of_a_die():
     found = die_carbon(814 * MM2, 0.4242, Process(), Emissions())
     assert float(found) == pytest.approx(47.8, abs=0.05)
     assert jnp.isfinite(found)
+
+
+def test_the_margin_of_chips_that_nobody_sells_is_that_of_those_sold():
+    """The default is the median over those whose price and dies the catalogue states, to the first digit."""
+    kept = []
+    for slug in catalog.names("accelerator"):
+        made = catalog.made(slug)
+        if made.get("price") and made.get("logic_area"):
+            kept.append(1.0 - bill_of(slug).total / made["price"])
+    assert len(kept) >= 7
+    assert float(np.median(kept)) == pytest.approx(Made().margin, abs=0.05)
