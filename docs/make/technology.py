@@ -20,6 +20,7 @@ from dse.model.machine.gemm_kernels import gemm_time
 from dse.model.machine.kernel_power import gemm_power, sustained_gemm_time
 from dse.model.machine.power import voltage
 from dse.types import Accelerator, Chip, Metrics, Power, Precision
+from dse.types.serving import ServingMetrics
 
 
 class AsBuilt(NamedTuple):
@@ -152,6 +153,9 @@ def page() -> str:
         "A square product in bf16 that repeats, 8,192 each side: both boards are at their limit, and slower than in "
         "short runs by as much as their clock falls.",
         _products(),
+        "Answers of Llama-3-70B on eight devices (tp 8, vLLM, 1,000 tokens in and 500 out), which no share was set by: "
+        "energy of an output token with hosts and facility, and time of one.",
+        _answers(),
         "B200 stands out: its FLOP takes a quarter less than that of the generated one, while its board draws 207 W "
         "whatever the cores do (60 W of every generated one): larger matrix units and a second die, which common "
         "shares do not know.",
@@ -199,6 +203,32 @@ def _draws() -> str:
             more = (float(getattr(generated, of) / getattr(sold, of)) - 1.0 for of in ("device_power", "step_time"))
             rows.append([study, TWINS[name][0], *watts, *(f"{100.0 * one:+.0f} %" for one in more)])
     return table(["step", "chip", "generated draws", "as sold draws", "power", "step time"], rows)
+
+
+#: Requests in flight.
+IN_FLIGHT = (1, 32, 256)
+
+
+def answers(name: str, in_flight: float) -> tuple[ServingMetrics, ServingMetrics]:
+    """Answers of a generated chip, and of the same as sold."""
+    asked = dict(tp=8, concurrency=in_flight, precision="bf16", prompt_tokens=1000, output_tokens=500)
+    first, second = (
+        dse.serve(dse.design("llama-3-70b", one, "vllm", 8, **asked)) for one in (name, TWINS[name][0])
+    )
+    return first, second
+
+
+def _answers() -> str:
+    rows = []
+    for name in TWINS:
+        cells = []
+        for in_flight in IN_FLIGHT:
+            one, sold = answers(name, in_flight)
+            for of in ("energy_per_output_token", "time_per_output_token"):
+                cells.append(f"{100.0 * (float(getattr(one, of) / getattr(sold, of)) - 1.0):+.0f} %")
+        rows.append([TWINS[name][0], *cells])
+    columns = [text for in_flight in IN_FLIGHT for text in (f"{in_flight} in flight: energy", "time")]
+    return table(["chip", *columns], rows)
 
 
 class Product(NamedTuple):

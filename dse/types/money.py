@@ -232,8 +232,8 @@ class Made:
     price: Scalar = metadata("", "USD", "price as sold; 0: cost over (1 - margin)", default=0.0)
     margin: Scalar = metadata(
         "", "1", "share of the price that the seller keeps, where the price is not known", default=0.8,
-        bounds=_BELOW_ONE, source="what accelerators of the catalogue that are sold keep over their bill: 0.75 (A100) to "
-        "0.84 (H100), MI300X 0.54; above the gross margins of their makers, as a bill has no board nor software",
+        bounds=_BELOW_ONE, source="what accelerators of the catalogue that are sold keep over their bill: 0.75 (A100) "
+        "to 0.84 (H100), MI300X 0.54; above the gross margins of their makers, as a bill has no board nor software",
     )  # fmt: skip
     process: Process = Process()
     base_process: Process = Process()

@@ -17,9 +17,11 @@ from docs.make.energy.savings import training
 from docs.make.technology import (
     AS_BUILT,
     FITTED,
+    IN_FLIGHT,
     NODES,
     STUDIES,
     TWINS,
+    answers,
     draws,
     errors,
     iso_power_speed,
@@ -120,6 +122,14 @@ def test_large_products_draw_what_they_draw_on_the_chip_as_sold(name):
     assert generated.power == pytest.approx(sold.power, rel=0.01)
     assert generated.time == pytest.approx(sold.time, rel=0.2)
     assert 1.0 < generated.slower < 1.25
+
+
+@pytest.mark.parametrize("in_flight", IN_FLIGHT)
+@pytest.mark.parametrize("name", TWINS)
+def test_answers_take_the_energy_of_those_of_the_chip_as_sold(name, in_flight):
+    generated, sold = answers(name, in_flight)
+    for of in ("energy_per_output_token", "time_per_output_token"):
+        assert float(getattr(generated, of)) == pytest.approx(float(getattr(sold, of)), rel=0.2), of
 
 
 @pytest.mark.parametrize("name", TWINS)
