@@ -57,7 +57,8 @@ def scale(value: float, units: str) -> tuple[float, str]:
         return (1.0 / GIB, "GiB") if value >= 0.01 * GIB else (1024.0 / GIB, "MiB")
     name = {"1": "", "s-1": "/s", "1/USD": "/USD"}.get(units, units)
     size = abs(value)
-    if not size or not math.isfinite(size) or (units == "s" and size >= 1.0) or (not name and size < _PLAIN):
+    written_out = (units == "s" and size >= 1.0) or (not name and size < _PLAIN) or (name[:1] == "/" and size < 1.0)
+    if not size or not math.isfinite(size) or written_out:  # 0.08/s: "80 m/s" would be metres
         return 1.0, name
     unit, prefix = _prefix(size)
     return 1.0 / unit, prefix + name

@@ -231,7 +231,7 @@ def shares_told(design: Design) -> str:
 def told_price(total: str, metrics: Mapping[str, float], design: Design) -> str:
     """Beside the bill of an accelerator what it is bought at; where a price or dies are made up, that they are."""
     if total == "device_cost":
-        return f"It is bought at {quantity(metrics['device_price'], 'USD')}; its design is no part of analysts' bills."
+        return f"Its price is {quantity(metrics['device_price'], 'USD')}. Analysts' bills leave the design out."
     return {"capital_cost": made_up_price, "device_carbon": made_up_carbon}.get(total, lambda *_: "")(metrics, design)
 
 
@@ -259,5 +259,5 @@ def told_money(total: str, metrics: Mapping[str, float], design: Design) -> str:
         f"An hour of a device costs {metrics['cost_per_device_hour']:.2f} USD, a year of the whole system "
         f"{quantity(metrics['tco_per_year'], 'USD')}, a million tokens {1e6 * metrics['cost_per_token']:.3g} USD: "
         f"{quantity(metrics['tokens_per_cost'], '1')} tokens a dollar. "
-        f"{design.system.n_devices:g} devices; no failures, no margin of a cloud."
+        f"{design.system.n_devices:g} devices; without failures and without the margin of a cloud provider."
     )

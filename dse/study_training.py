@@ -294,7 +294,7 @@ def _in_steps(metrics: Mapping[str, float]) -> str:
     whole = max(round(steps), 1)
     after = "every step" if whole == 1 else f"every {whole} steps"
     is_whole = abs(steps / whole - 1.0) < 0.005
-    return f" ({after})" if is_whole else f" ({steps:.3g} steps: {after}, for a checkpoint follows a whole one)"
+    return f" ({after})" if is_whole else f" ({steps:.3g} steps; {after}, because a checkpoint follows a whole one)"
 
 
 #: Training steps: :class:`~dse.types.Metrics` of ``dse.evaluate``.

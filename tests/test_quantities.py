@@ -68,3 +68,9 @@ def test_durations_read_back(value):
     words = duration(value).replace(",", "").split()
     total = sum(int(n) * seconds[unit] for n, unit in zip(words[::2], words[1::2], strict=True))
     assert abs(total - value) <= (0.5 if value < 3600 else 60 if value < 86400 else 3600)
+
+
+def test_rates_below_one_have_no_prefix():
+    """80 m/s would be metres a second."""
+    assert quantity(0.0815, "s-1") == "0.0815/s" and quantity(1290.0, "s-1") == "1.29 k/s"
+    assert quantity(0.02, "1/USD") == "0.0200/USD"

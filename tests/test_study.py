@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 
 import numpy as np
@@ -15,7 +16,7 @@ from dse.errors import InputError
 from dse.explanation import explain
 from dse.measured import evaluate_many, predict_cases, read_cases
 from dse.spec.expression import parse
-from dse.studies import of_document
+from dse.studies import STUDIES, of_document
 from dse.study_training import TRAINING, host_share
 from dse.sweep import Shard, execute, merge, perform, perform_shard, plan
 from tests.measured.test_cases import STATED
@@ -163,3 +164,12 @@ def test_the_summary_of_a_sweep_says_so_too():
     slow = sweep("tp = [1, 2]", more='[software]\nname = "megatron-core"\nhost_time = "10 s"\n')
     _, summary = execute(slow, output=False)
     assert summary.caution.startswith("2 of the 2 best designs: host launch time")
+
+
+def test_bills_are_told_alike_of_training_and_serving():
+    """Both records list them, each in its own order of metrics; their units, words and groups are the same."""
+    training, serving = ({field.name: field.metadata for field in dataclasses.fields(study.metrics)}
+                         for study in STUDIES.values())  # fmt: skip
+    bills = ("device_", "capital_cost", "tco_per_year", "provisioned_power")
+    shared = [name for name in training if name.startswith(bills) and name in serving]
+    assert len(shared) > 15 and all(training[name] == serving[name] for name in shared)

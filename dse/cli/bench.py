@@ -12,6 +12,7 @@ import typer
 
 import dse
 from dse.cli import show
+from dse.cli.options import Json
 from dse.cli.status import report_errors
 from dse.errors import InputError
 
@@ -19,7 +20,7 @@ from dse.errors import InputError
 @report_errors
 def bench(
     starts: Annotated[bool, typer.Option(help="Also time new processes, with a cold and a warm cache.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Measure how fast dse is here.
 

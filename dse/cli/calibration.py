@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from dse.cli import show
+from dse.cli.options import Force, Json
 from dse.cli.status import NOTHING_FEASIBLE, report_errors
 
 
@@ -47,7 +48,7 @@ def predict(
     uncertainty: Annotated[
         bool, typer.Option("--uncertainty", help="Add the ends of 80 % intervals of times, rates and peak memory.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")] = False,
+    force: Force = False,
     columns: Columns = False,
 ) -> int:
     """Predict every row of a table.
@@ -78,8 +79,8 @@ def validate(
     uncertainty: Annotated[
         bool, typer.Option("--uncertainty", help="Also print the share of rows within their 80 % intervals.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    force: Force = False,
+    as_json: Json = False,
     columns: Columns = False,
 ) -> int:
     """Compare predictions with measurements.
@@ -150,7 +151,7 @@ def calibrate(
         Path | None,
         typer.Option(metavar="FOLDER", help="Also replace the fitted values in this catalogue [default: none]."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")] = False,
+    force: Force = False,
 ) -> None:
     """Fit parameters to measurements.
 

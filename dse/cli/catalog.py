@@ -10,6 +10,7 @@ import typer
 from rich.text import Text
 
 from dse.cli import show
+from dse.cli.options import Force, Json
 from dse.cli.status import BAD_INPUT, report_errors
 from dse.errors import InputError, unknown_name
 
@@ -23,7 +24,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Folder = Annotated[
     Path | None, typer.Option("--folder", help="A catalogue folder to search first [default: $DSE_CATALOG].")
 ]
@@ -88,7 +88,7 @@ def from_config(
         typer.Option("--output", "-o", metavar="FILE.toml", help="File to write, in workloads/ of a catalogue."),
     ],
     name: Annotated[str | None, typer.Option(help="Name of the workload [default: that of the file].")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")] = False,
+    force: Force = False,
 ) -> None:
     """Write a workload from a config.json of Hugging Face.
 

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from dse.cli import show
 from dse.cli.designs import SHORT
+from dse.cli.options import Json
 from dse.cli.status import report_errors
 from dse.errors import InputError
 
@@ -41,7 +42,7 @@ def diff(
     tolerance: Annotated[
         float, typer.Option(metavar="SHARE", help="Relative changes of numbers up to this do not count.")
     ] = 0.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: Json = False,
 ) -> int:
     """Show what changed between two results, or two versions of dse.
 

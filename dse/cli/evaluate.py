@@ -9,6 +9,7 @@ import typer
 from rich.text import Text
 
 from dse.cli import cautions, show
+from dse.cli.options import AnyOption, Devices, Json, Settings, Stack, System, Workload
 from dse.cli.status import NOTHING_FEASIBLE, report_errors
 from dse.errors import InputError
 
@@ -32,22 +33,6 @@ _DAY, _DAYS = 86400.0, 2.0
 _OPTIONS = {"workload": "-w", "system": "-s", "any_option": "--any-option"}
 
 
-#: Options that say which design is meant.
-Workload = Annotated[str, typer.Option("--workload", "-w", help="Workload, by its name in the catalogue.")]
-System = Annotated[str, typer.Option("--system", "-s", help="System or accelerator, by its name in the catalogue.")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="Set any value of the design: tp=8, recompute=full, …"),
-]
-Devices = Annotated[
-    int | None, typer.Option("--n-devices", "-n", help="Number of devices [default: tp x cp x pp x dp].")
-]
-Stack = Annotated[str | None, typer.Option("--software", help="Software stack [default: the system's own].")]
-AnyOption = Annotated[
-    bool, typer.Option("--any-option", help="Allow mapping options that the stack lacks, and stacks of another vendor.")
-]
-
-
 @report_errors
 def evaluate(
     workload: Workload,
@@ -66,7 +51,7 @@ def evaluate(
     uncertainty: Annotated[
         bool, typer.Option("--uncertainty", help="Add 80 % intervals of times, rates and peak memory.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: Json = False,
 ) -> int:
     """Explain one design.
 

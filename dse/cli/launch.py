@@ -10,7 +10,8 @@ import typer
 from rich.text import Text
 
 from dse.cli import show
-from dse.cli.evaluate import AnyOption, Asked, Devices, Settings, Stack, System, Workload, design_of, print_obstacles
+from dse.cli.evaluate import Asked, design_of, print_obstacles
+from dse.cli.options import AnyOption, Devices, Json, Settings, Stack, System, Workload
 from dse.cli.status import NOTHING_FEASIBLE, report_errors
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def launch(
             metavar="FILE", help="File of the tool's arguments; what is set goes before them [default: none]."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: Json = False,
 ) -> int:
     """Write the command line that starts a design, or read one.
 

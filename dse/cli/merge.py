@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from dse.cli.options import Force, Json
 from dse.cli.run import finish
 from dse.cli.status import report_errors
 from dse.drawing import FigureProcess, check
@@ -19,9 +20,9 @@ def merge(
     output: Annotated[
         Path, typer.Argument(metavar="OUTPUT.nc", help="The file that dse run --shard was given with -o.")
     ],
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")] = False,
+    force: Force = False,
     figure: Annotated[bool, typer.Option(help="Draw the figures that suit the results.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: Json = False,
 ) -> int:
     """Join the shards of a sweep into one file.
 

@@ -9,6 +9,7 @@ import typer
 from rich.text import Text
 
 from dse.cli import show
+from dse.cli.options import Json
 from dse.cli.status import NOTHING_FEASIBLE, report_errors
 
 
@@ -29,7 +30,7 @@ def names(
         str, typer.Argument(metavar="[PATTERN]", help="Part of a name or of its meaning, or a whole name with * and ?.")
     ] = "",
     serving: Annotated[bool, typer.Option("--serving", help="Metrics of serving alone.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: Json = False,
 ) -> int:
     """List all names, with unit, meaning, bounds and default.
 

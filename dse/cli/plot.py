@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from dse.cli.options import Force
 from dse.cli.status import report_errors
 from dse.errors import InputError
 
@@ -37,7 +38,7 @@ def plot(
         str | None,
         typer.Option("--format", metavar="png|svg|pdf", help="Format of figures beside the results [default: png]."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")] = False,
+    force: Force = False,
 ) -> None:
     """Draw the figures of a results file.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from dse.cli import show
+from dse.cli.options import Json
 from dse.cli.status import NOTHING_FEASIBLE, report_errors
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ def pools(
     specification: Annotated[
         Path, typer.Argument(metavar="SPEC.toml", help="A sweep with sections [prefill], [decode] and [pools].")
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: Json = False,
 ) -> int:
     """Match prefill pools with decode pools.
 

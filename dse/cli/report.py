@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from dse.cli.options import Force
 from dse.cli.status import report_errors
 from dse.errors import InputError
 
@@ -23,7 +24,7 @@ def report(
     points: Annotated[
         int, typer.Option(min=1_000, max=2_000_000, help="Designs that the page holds at most.")
     ] = 200_000,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")] = False,
+    force: Force = False,
 ) -> None:
     """Write a page to explore results in a browser, one HTML file.
 

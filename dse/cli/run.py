@@ -13,6 +13,7 @@ from rich.text import Text
 
 from dse.cli import best, show
 from dse.cli.designs import print_reasons
+from dse.cli.options import Force, Fresh, Json, OfferAny
 from dse.cli.status import INTERRUPTED, NOTHING_FEASIBLE, report_errors
 from dse.drawing import FigureProcess, check, lacking
 from dse.errors import InputError
@@ -53,14 +54,11 @@ def run(
         str | None,
         typer.Option(metavar="ADDRESS", help="Evaluate on the workers of a Dask scheduler [default: on none]."),
     ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Start over, whatever an earlier run has finished.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")] = False,
-    any_option: Annotated[
-        bool,
-        typer.Option("--any-option", help="Offer mapping options that the stack lacks, and stacks of other vendors."),
-    ] = False,
+    fresh: Fresh = False,
+    force: Force = False,
+    any_option: OfferAny = False,
     figure: Annotated[bool, typer.Option(help="Draw the figures that suit the results.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: Json = False,
 ) -> int:
     """Evaluate every design of a sweep.
 

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from dse.cli import show
 from dse.cli.designs import SHORT, label, print_reasons
+from dse.cli.options import Force, Fresh, Json, OfferAny
 from dse.cli.status import INTERRUPTED, NOTHING_FEASIBLE, report_errors
 from dse.errors import InputError
 
@@ -41,16 +42,13 @@ def search(
     evaluations: Annotated[
         int | None, typer.Option(help="Evaluation budget of each seed of each method [default: as the file says].")
     ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Start over, whatever an earlier run has finished.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")] = False,
-    any_option: Annotated[
-        bool,
-        typer.Option("--any-option", help="Offer mapping options that the stack lacks, and stacks of other vendors."),
-    ] = False,
+    fresh: Fresh = False,
+    force: Force = False,
+    any_option: OfferAny = False,
     whole_stacks: Annotated[
         bool, typer.Option("--whole-stacks", help="For co-design: report a chip with a whole number of memory stacks.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: Json = False,
 ) -> int:
     """Search a space for its best designs.
 

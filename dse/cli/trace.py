@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from dse.cli import show
-from dse.cli.evaluate import AnyOption, Devices, Settings, Stack, System, Workload, design_of, leaves_told, told_design
+from dse.cli.evaluate import design_of, leaves_told, told_design
+from dse.cli.options import AnyOption, Devices, Force, Settings, Stack, System, Workload
 from dse.cli.status import report_errors
 
 
@@ -21,7 +22,7 @@ def trace(
     n_devices: Devices = None,
     software: Stack = None,
     any_option: AnyOption = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")] = False,
+    force: Force = False,
 ) -> None:
     """Write one step of a design as a timeline.
 

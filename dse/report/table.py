@@ -112,7 +112,7 @@ def build(results: xr.Dataset, points: int) -> Table:
         notes.append(
             f"{len(rows):,} designs are too many for one page: these are the Pareto front, the best and an even sample."
         )
-        rows = _thinned(rows, flat(results, "feasible", total).astype(bool), metrics, start, points, study)
+        rows = _thinned(rows, flat(results, "feasible", total).astype(bool), metrics, start, points)
     axes, facts = _axes(results, total, rows)
     found = {name: dataclasses.replace(column, values=column.values[rows]) for name, column in metrics.items()}
     columns = (*axes, *map(_scaled, found.values()), *_status(results, study, rows))
@@ -196,7 +196,7 @@ def _start(metrics: dict[str, Column], study: Study, spec: SweepSpec | None) -> 
 
 
 def _thinned(
-    rows: np.ndarray, feasible: np.ndarray, metrics: dict[str, Column], start: dict[str, str], points: int, study: Study
+    rows: np.ndarray, feasible: np.ndarray, metrics: dict[str, Column], start: dict[str, str], points: int
 ) -> np.ndarray:
     """At most so many of the rows: the front, the best by the first objective, and of the rest every so-many-th."""
     able = rows[feasible[rows]]

@@ -87,7 +87,7 @@ def _best(problem: Problem, found: list[MethodResult]) -> dict[str, Variable]:
 
 def _front(problem: Problem, found: list[MethodResult]) -> dict[str, Variable]:
     """The designs that none dominates, best by the first objective first."""
-    points, _ = front(problem, found)
+    points, _ = front(found)
     return _designs(problem, points, problem.metrics(points), ("design",), (len(points.digits),), "front_")
 
 

@@ -20,6 +20,7 @@ from dse.search import space as spaces
 from dse.search.evaluation import Penalty, Values, padded, padded_values, shaped
 from dse.search.judging import Evaluation, Judgement, best_position, better, scalar, weights_of, worth
 from dse.search.methods import METHODS, Searcher, Worth
+from dse.search.methods.external import AskTell
 from dse.search.problem import Problem
 from dse.search.space import Point, Space
 from dse.sweep.engine.programs import persistent_jit
@@ -245,7 +246,7 @@ class HostDriver:
         spec = problem.spec
         self.problem = problem
         where = f"{spec.sweep.file}: search.method"
-        self.searchers = [
+        self.searchers: list[AskTell] = [
             METHODS[name].make(problem.space, problem.n_objectives, seed, where, **spec.options[name])
             for seed in spec.seeds
         ]

@@ -113,7 +113,7 @@ def of_methods(problem: Problem, found: list[MethodResult], seconds: dict[str, f
             name: int(count) for name, count in zip(problem.study.reason_bits, reasons, strict=True) if count
         },
         objectives=tuple(objective.expression.text for objective in problem.program.objectives),
-        front_size=len(front(problem, found)[1]) if problem.n_objectives > 1 else 0,
+        front_size=len(front(found)[1]) if problem.n_objectives > 1 else 0,
         seconds=seconds,
         output=output,
         prices=told_prices(problem.grid, [design.labels for design in designs]),
@@ -174,7 +174,7 @@ def axis_columns(problem: Problem, points: Point) -> list[tuple[Axis, np.ndarray
     return found
 
 
-def front(problem: Problem, found: list[MethodResult]) -> tuple[Point, np.ndarray]:
+def front(found: list[MethodResult]) -> tuple[Point, np.ndarray]:
     """The designs that none dominates among all that were evaluated, and their objectives [design, objective]."""
     digits, reals, objectives = (
         np.concatenate([getattr(f.progressed, name) for f in found]) for name in ("digits", "reals", "objectives")

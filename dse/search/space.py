@@ -195,27 +195,10 @@ def real_values(space: Space, reals: Array) -> dict[str, Array]:
     return found
 
 
-def mixed_values(space: Space, weights: Sequence[Array], reals: Array) -> dict[str, Array]:
-    """Full path → values where each digit is a mixture: ``weights[digit]`` [..., position] adds up to 1.
-
-    One-hot weights give what :func:`values` gives, and soft ones the mean along each digit: differentiable. Whether
-    the mixture's options are their own representative is not looked at; :func:`likeliest` does.
-    """
-    found: dict[str, Array] = {}
-    for weight, columns in zip(weights, space.columns, strict=True):
-        found |= {path: weight @ column for path, column in columns.items()}
-    return found | real_values(space, reals)
-
-
 def likeliest(space: Space, weights: Sequence[Array], reals: Array) -> Point:
     """The valid design at the greatest weight (or logit) of each digit, the first of equals."""
     digits = jnp.stack([jnp.argmax(weight, axis=-1).astype(jnp.int32) for weight in weights], axis=-1)
     return canonical(space, Point(digits, reals))
-
-
-def one_hot(space: Space, point: Point) -> list[Array]:
-    """Weights [..., position] of each digit that stand for points."""
-    return [jax.nn.one_hot(point.digits[..., i], size) for i, size in enumerate(space.sizes)]
 
 
 # --- samples and neighbours -------------------------------------------------------------------------------

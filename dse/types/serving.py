@@ -160,7 +160,7 @@ class ServingMetrics:
     inter_token_latency: Scalar = metadata("ITL", "s", "median time between two tokens of an answer")
     request_latency: Scalar = metadata("", "s", "mean time of a request")
     output_tokens_per_second: Scalar = metadata("", "s-1", "tokens of answers a second, all devices")
-    output_tokens_per_second_per_device: Scalar = metadata("", "s-1", "the same of one device")
+    output_tokens_per_second_per_device: Scalar = metadata("", "s-1", "tokens of answers a second, one device")
     output_tokens_per_second_per_user: Scalar = metadata("", "s-1", "tokens a second that one request gets")
     requests_per_second: Scalar = metadata("", "s-1", "requests answered a second")
     share_in_time: Scalar = metadata(

@@ -83,7 +83,7 @@ def _exchange(values: Sequence[Scalar], device: Exchanges) -> Scalar:
         jax.tree.map(lambda sent, back: jnp.where(combines > 0.0, back, sent), *pair)
         for pair in ((device.dispatch, device.combine), (device.dispatch_low, device.combine_low))
     )
-    usual = exchange_time(tokens, width, top_k, nodes, cores, many)
+    usual = exchange_time(tokens, width, top_k, nodes, many._replace(rate=cores * many.rate))
     return jnp.where(few > 0.0, low_latency_time(tokens, width, top_k, nodes, low), usual)
 
 

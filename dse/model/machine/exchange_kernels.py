@@ -29,17 +29,15 @@ class ExchangeKernel(NamedTuple):
     crowding: Scalar  # what is added to the time of a byte to them for every four nodes beyond four, as a share
 
 
-def exchange_time(
-    tokens: Scalar, width: Scalar, top_k: Scalar, nodes: Scalar, cores: Scalar, kernel: ExchangeKernel
-) -> Scalar:
-    """Seconds in which a device dispatches, or combines, so many ``tokens`` of ``width`` bytes on so many ``cores``.
+def exchange_time(tokens: Scalar, width: Scalar, top_k: Scalar, nodes: Scalar, kernel: ExchangeKernel) -> Scalar:
+    """Seconds in which a device dispatches, or combines, so many ``tokens`` of ``width`` bytes; ``rate`` of all cores.
 
-    ``floor + T (a + (near^4 + far^4)^(1/4))`` with ``near = b (1 + copies) / (n r)`` and ``far`` what goes to other
+    ``floor + T (a + (near^4 + far^4)^(1/4))`` with ``near = b (1 + copies) / r`` and ``far`` what goes to other
     nodes over the link: cores and link work side by side, the slower one sets the pace.
     """
     reach = jnp.minimum(nodes, REACH)
     met, leaving = drawn(reach, top_k), jnp.where(nodes > 1.0, 1.0, 0.0)
-    near = width * (1.0 + drawn(NODE * reach, top_k) + leaving * met) / (cores * kernel.rate)
+    near = width * (1.0 + drawn(NODE * reach, top_k) + leaving * met) / kernel.rate
     crowded = 1.0 + kernel.crowding * jnp.maximum(nodes - REACH, 0.0) / REACH
     far = width * met * (nodes - 1.0) / nodes * crowded / kernel.link
     ratio = jnp.minimum(near, far) / jnp.maximum(near, far)

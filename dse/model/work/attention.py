@@ -10,6 +10,8 @@ from dse.model.work.operators import (
     DROPOUT,
     MASK_BYTES,
     SOFTMAX,
+    Attended,
+    Products,
     batched_matmul,
     elementwise,
     flash_attention,
@@ -77,7 +79,9 @@ def attention_operators(design: Design, layout: Layout) -> list[Operator]:
         flash_batch, kv_batch = documents * flash_batch, documents * kv_batch
         flash_queries, pairs = flash_queries / documents, pairs / documents
     return [
-        batched_matmul("attention_scores", batch, queries, w.seq_len, w.head_dim, e, qk_stored, unfused),
+        batched_matmul(
+            "attention_scores", Products(batch, queries, w.seq_len, w.head_dim), e, qk_stored, unfused
+        ),
         elementwise(
             "attention_softmax", square, 2.0 * act + eager * EAGER_FORWARD, 3.0 * act + eager * EAGER_BACKWARD,
             act * square, flops=SOFTMAX, present=unfused, core=True,
@@ -86,8 +90,10 @@ def attention_operators(design: Design, layout: Layout) -> list[Operator]:
             "attention_dropout", square, 2.0 * act + MASK_BYTES, 2.0 * act + MASK_BYTES,
             MASK_BYTES * square, flops=DROPOUT, present=unfused * dropped, core=True,
         ),
-        batched_matmul("attention_context", batch, queries, value_dim, w.seq_len, e, probabilities, unfused),
+        batched_matmul(
+            "attention_context", Products(batch, queries, value_dim, w.seq_len), e, probabilities, unfused
+        ),
         flash_attention(
-            flash_batch, flash_queries, keys, pairs, mean_dim, kv_batch, e, flash_stored, layout.flash,
+            Attended(flash_batch, flash_queries, keys, pairs, mean_dim, kv_batch), e, flash_stored, layout.flash,
         ),
     ]  # fmt: skip

@@ -46,21 +46,22 @@ def exchanged_messages(design: Design, layout: Layout, context: ContextLayout) -
     everything = act * layout.tokens * m.cp * keys_and_values
     exchanges = jnp.where(heads.size > 1.0, 1.0, 0.0)
 
-    def message(name: str, kind: MessageKind, group: Group, size: Scalar, times: Scalar, forward: bool) -> Message:
+    def message(name: str, kind: MessageKind, size: Scalar, times: Scalar, forward: bool) -> Message:
+        group = heads if kind is MessageKind.all_to_all else layout.groups.cp
         window = Window.before_attention if forward else Window.before_attention_backward
         return Message(
             name, kind, Dimension.context, Scope.layer, group, size, times, window=window, repeated=forward,
             sums=kind is MessageKind.reduce_scatter,
         )  # fmt: skip
 
-    exchange, gather, cp = MessageKind.all_to_all, MessageKind.all_gather, layout.groups.cp
+    exchange, gather = MessageKind.all_to_all, MessageKind.all_gather
     return [
         *_ring(context.ring, block, (1.0 - context.gathers) * (context.ring.size - 1.0), trained),
-        message("heads_for_sequence", exchange, heads, sent, exchanges, True),
-        message("heads_for_sequence_backward", exchange, heads, sent, trained * exchanges, False),
-        message("keys_values_all_gather", gather, cp, everything, context.gathers, True),
-        message("keys_values_all_gather_again", gather, cp, everything, trained * context.gathers, False),
+        message("heads_for_sequence", exchange, sent, exchanges, True),
+        message("heads_for_sequence_backward", exchange, sent, trained * exchanges, False),
+        message("keys_values_all_gather", gather, everything, context.gathers, True),
+        message("keys_values_all_gather_again", gather, everything, trained * context.gathers, False),
         message(
-            "keys_values_reduce_scatter", MessageKind.reduce_scatter, cp, everything, trained * context.gathers, False
+            "keys_values_reduce_scatter", MessageKind.reduce_scatter, everything, trained * context.gathers, False
         ),
     ]

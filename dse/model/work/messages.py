@@ -185,30 +185,27 @@ def expert_messages(design: Design, layout: Layout, parameters: Scalar) -> list[
     act, trained = layout.element.activation, w.backward
     rows = act * experts.rows * w.hidden
 
-    def message(
-        name: str, kind: MessageKind, group: Group, size: Scalar, times: Scalar, forward: bool,
-        far: Scalar | None = None,
-    ) -> Message:  # fmt: skip
+    def message(name: str, kind: MessageKind, size: Scalar, times: Scalar, forward: bool) -> Message:
+        group = experts.ep if kind is MessageKind.all_to_all else experts.etp
         window = Window.experts_forward if forward else Window.experts_backward
         return Message(
             name, kind, Dimension.expert, Scope.expert_layer, group, size, times, window=window, repeated=forward,
-            far=far, mean_share=experts.mean_share,
+            mean_share=experts.mean_share,
         )  # fmt: skip
 
     exchanges = []
     for name, element in {"dispatch": dispatch_bytes(design, layout), "combine": act}.items():
         near, far = (element * w.hidden * tokens for tokens in tokens_sent(design, experts))
         for suffix, times, forward in (("", 1.0, True), ("_backward", trained, False)):
-            exchanges.append(
-                message(name + suffix, MessageKind.all_to_all, experts.ep, near, times, forward, far)
-            )
+            exchange = message(name + suffix, MessageKind.all_to_all, near, times, forward)
+            exchanges.append(exchange._replace(far=far))
     return [
         *exchanges,
-        message("rows_all_gather", _ALL_GATHER, experts.etp, rows, 1.0, True),
-        message("rows_reduce_scatter", _REDUCE_SCATTER, experts.etp, rows, 1.0, True),
-        message("rows_all_gather_backward", _ALL_GATHER, experts.etp, rows, trained, False),
-        message("rows_reduce_scatter_backward", _REDUCE_SCATTER, experts.etp, rows, trained, False),
-        *expert_state_messages(design, layout, parameters, experts),
+        message("rows_all_gather", _ALL_GATHER, rows, 1.0, True),
+        message("rows_reduce_scatter", _REDUCE_SCATTER, rows, 1.0, True),
+        message("rows_all_gather_backward", _ALL_GATHER, rows, trained, False),
+        message("rows_reduce_scatter_backward", _REDUCE_SCATTER, rows, trained, False),
+        *expert_state_messages(design, layout, parameters),
     ]
 
 

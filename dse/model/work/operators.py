@@ -75,11 +75,18 @@ def linear(
     )
 
 
-def batched_matmul(
-    name: str, batch: Scalar, rows: Scalar, columns: Scalar, depth: Scalar, element: Element, stored: Scalar,
-    present: Scalar,
-) -> Operator:  # fmt: skip
-    """A product of two activations (scores, context): its backward is two products, no weight gradient."""
+class Products(NamedTuple):
+    """So many products C[rows, columns] = A[rows, depth] B[depth, columns]."""
+
+    batch: Scalar
+    rows: Scalar
+    columns: Scalar
+    depth: Scalar
+
+
+def batched_matmul(name: str, products: Products, element: Element, stored: Scalar, present: Scalar) -> Operator:
+    """Products of two activations (scores, context): the backward is two products, no weight gradient."""
+    batch, rows, columns, depth = products
     forward = matmul_work(rows, columns, depth, batch, element)
     left = matmul_work(rows, depth, columns, batch, element)
     right = matmul_work(depth, columns, rows, batch, element)
@@ -106,16 +113,25 @@ def casts(inputs: Scalar, gradients: Scalar, element: Element) -> Operator:
     return elementwise("quantization", inputs, cast, cast * gradients, 0.0, flops=Flops(0.0, 0.0), present=narrow)
 
 
-def flash_attention(
-    batch: Scalar, queries: Scalar, keys: Scalar, pairs: Scalar, head_dim: Scalar, kv_heads: Scalar,
-    element: Element, stored: Scalar, present: Scalar,
-) -> Operator:  # fmt: skip
-    """Flash attention over ``batch`` heads (Dao 2023): ``pairs`` query-key pairs a head are computed.
+class Attended(NamedTuple):
+    """What a kernel of flash attention runs over."""
+
+    batch: Scalar  # heads
+    queries: Scalar
+    keys: Scalar
+    pairs: Scalar  # of a query and a key that are computed, a head
+    head_dim: Scalar
+    kv_heads: Scalar
+
+
+def flash_attention(attended: Attended, element: Element, stored: Scalar, present: Scalar) -> Operator:
+    """Flash attention (Dao 2023).
 
     Forward: 4 d FLOPs a pair; backward: five products instead of two, 2.5 times as many.
     Memory: queries, keys, values and outputs once (forward), and their gradients too (backward).
     ``rows`` of the work is the length of the query sequence, which sets the kernel's rate.
     """
+    batch, queries, keys, pairs, head_dim, kv_heads = attended
     flops = 4.0 * batch * pairs * head_dim
     query_bytes = element.activation * batch * queries * head_dim
     key_bytes = element.activation * kv_heads * keys * head_dim

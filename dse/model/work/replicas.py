@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from dse.model.layout import ExpertLayout, Layout
+from dse.model.layout import Layout
 from dse.model.work.adapters import Trained
 from dse.model.work.parameters import head_parameters
 from dse.types import Design, Dimension, Group, Message, MessageKind, Scalar, Scope, Window
@@ -23,7 +23,7 @@ def data_messages(
     layer (hybrid sharding: Zhao et al. 2023, section 3.2.2). Of frozen weights only their gathers are left.
     """
     w, m = design.workload, design.mapping
-    trained, dp, copies = w.backward, layout.groups.dp, layout.groups.copies
+    trained = w.backward
     changing = parameters if adapters is None else adapters.stage
     shared = w.tied_embeddings > 0.0
     if w.experts is not None:  # the last stage has an embedding of its own to predict further tokens
@@ -31,12 +31,12 @@ def data_messages(
     tied = jnp.where((m.pp > 1.0) & shared, trained if adapters is None else 0.0, 0.0)
     if layout.pipeline is not None:
         tied = (1.0 - layout.pipeline.folded) * tied
-    between = state_messages(design, layout, parameters, dp, Scope.weights, adapters=adapters)
+    between = state_messages(design, layout, parameters, Scope.weights, adapters)
     if m.sharding is not None:
-        between = partitioned(between, design, layout, parameters, changing)
+        between = partitioned(between, design, layout, changing)
     return [
         *between,
-        copies_message(design, layout, changing, (dp, copies), Scope.weights),
+        copies_message(design, layout, changing, Scope.weights),
         # First and last stage sum the gradient of an embedding that they share.
         Message(
             "tied_embedding_exchange", _SEND, Dimension.data, Scope.tied_embedding, layout.groups.pp,
@@ -45,21 +45,29 @@ def data_messages(
     ]  # fmt: skip
 
 
-def copies_message(
-    design: Design, layout: Layout, parameters: Scalar, groups: tuple[Group, Group], scope: Scope, prefix: str = ""
-) -> Message:
-    """The sum of a share of the gradients over its copies; ``groups``: who shares the state, and who has the share."""
-    shards, copies = groups
+def _sharers(layout: Layout, scope: Scope) -> tuple[Group, Group]:
+    """Who shares the state of the weights of a scope, and who has the same share of it."""
+    if scope is Scope.weights or layout.experts is None:
+        return layout.groups.dp, layout.groups.copies
+    return layout.experts.replicas, layout.experts.copies
+
+
+#: What the names of the messages of a scope begin with.
+_PREFIX = {Scope.weights: "", Scope.expert_weights: "expert_"}
+
+
+def copies_message(design: Design, layout: Layout, parameters: Scalar, scope: Scope) -> Message:
+    """The sum of a share of the gradients over its copies."""
+    shards, copies = _sharers(layout, scope)
     gradients = parameters * design.software.gradient_message_bytes
     return Message(
-        f"{prefix}copies_all_reduce", _ALL_REDUCE, Dimension.data, scope, copies, gradients / shards.size,
+        f"{_PREFIX[scope]}copies_all_reduce", _ALL_REDUCE, Dimension.data, scope, copies, gradients / shards.size,
         design.workload.backward, layout.layers + 1.0, Window.stage_backward,
     )  # fmt: skip
 
 
 def state_messages(
-    design: Design, layout: Layout, parameters: Scalar, group: Group, scope: Scope, prefix: str = "",
-    adapters: Trained | None = None,
+    design: Design, layout: Layout, parameters: Scalar, scope: Scope, adapters: Trained | None = None
 ) -> list[Message]:
     """Gradients and weights between the replicas of ``parameters`` weights that share their state.
 
@@ -68,7 +76,7 @@ def state_messages(
     also a gather of the weights for every forward and every backward (Rajbhandari et al. 2020), layer by layer
     (and embedding or head): as many messages, each with its own latency and ramp. The forward alone sends its gathers
     of ZeRO 3 only. Where ``adapters`` alone are trained, ZeRO 3 gathers all weights and the rest is theirs.
-    """  # fmt: skip
+    """
     n, stage, trained = layout.n_micro_batches, layout.zero, design.workload.backward
     gradients = parameters * design.software.gradient_message_bytes
     element = weight_message_bytes(design, layout)
@@ -79,10 +87,9 @@ def state_messages(
         weights = jnp.where(stage >= 3.0, frozen, 0.0) + adapters.stage * element
     pieces = jnp.where(stage >= 3.0, layout.layers + 1.0, 1.0)
 
-    def message(
-        name: str, kind: MessageKind, size: Scalar, times: Scalar, window: Window, pieces: Scalar | None = pieces
-    ) -> Message:
-        return Message(prefix + name, kind, Dimension.data, scope, group, size, times, pieces, window)
+    def message(name: str, kind: MessageKind, size: Scalar, times: Scalar, window: Window) -> Message:
+        whole, group = _PREFIX[scope] + name, _sharers(layout, scope)[0]
+        return Message(whole, kind, Dimension.data, scope, group, size, times, pieces, window)
 
     before = jnp.where(stage >= 3.0, n, jnp.where(stage >= 1.0, trained, 0.0))
     again = jnp.where(stage >= 3.0, trained * n, 0.0)
@@ -91,7 +98,7 @@ def state_messages(
     forward, backward = Window.stage_forward, Window.stage_backward
     return [
         message("weights_all_gather", _ALL_GATHER, weights, before, forward),
-        message("gradients_all_reduce", _ALL_REDUCE, gradients, whole, backward, None),
+        message("gradients_all_reduce", _ALL_REDUCE, gradients, whole, backward)._replace(pieces=None),
         message("gradients_reduce_scatter", _REDUCE_SCATTER, gradients, scatters, backward),
         message("weights_all_gather_again", _ALL_GATHER, weights, again, backward),
     ]
@@ -103,23 +110,18 @@ def weight_message_bytes(design: Design, layout: Layout) -> Scalar:
     return layout.element.activation if narrow is None else narrow
 
 
-def expert_state_messages(
-    design: Design, layout: Layout, parameters: Scalar, experts: ExpertLayout
-) -> list[Message]:
+def expert_state_messages(design: Design, layout: Layout, parameters: Scalar) -> list[Message]:
     """The same of ``parameters`` of routed experts; where adapters are trained, only the gathers of ZeRO 3."""
     scope = Scope.expert_weights
-    found = state_messages(design, layout, parameters, experts.replicas, scope, "expert_")
+    found = state_messages(design, layout, parameters, scope)
     adapters = design.workload.adapters
     if adapters is None:
-        groups = experts.replicas, experts.copies
-        return [*found, copies_message(design, layout, parameters, groups, scope, "expert_")]
+        return [*found, copies_message(design, layout, parameters, scope)]
     gathers, kept = jnp.where(layout.zero >= 3.0, 1.0, 0.0), parameters * adapters.frozen_bytes
     return [m._replace(times=m.times * gathers, size=kept) for m in found if m.kind is _ALL_GATHER]
 
 
-def partitioned(
-    found: list[Message], design: Design, layout: Layout, parameters: Scalar, changing: Scalar
-) -> list[Message]:
+def partitioned(found: list[Message], design: Design, layout: Layout, changing: Scalar) -> list[Message]:
     """Messages of ZeRO 3 where weights and gradients are split over a part of the replicas, the optimiser over all.
 
     Weights are gathered, gradients scattered every micro-batch inside their partitions. Once a step what is left of
@@ -146,18 +148,14 @@ def partitioned(
     left = changing * usual / parts.gradients.size
     new = changing * weight_message_bytes(design, layout) / parts.weights.size
     pieces = layout.layers + 1.0
-
-    def message(name: str, kind: MessageKind, group: Group, size: Scalar, times: Scalar, window: Window) -> Message:
-        return Message(name, kind, Dimension.data, Scope.weights, group, size, times, pieces, window)
-
     return [
         *of_parts,
-        message(
-            "gradients_reduce_scatter_across", _REDUCE_SCATTER, parts.gradients_across, left, once,
-            Window.stage_backward,
+        Message(
+            "gradients_reduce_scatter_across", _REDUCE_SCATTER, Dimension.data, Scope.weights, parts.gradients_across,
+            left, once, pieces, Window.stage_backward,
         ),
-        message(
-            "new_weights_all_gather", _ALL_GATHER, parts.weights_across, new, jnp.where(secondary, 0.0, once),
-            Window.stage_forward,
+        Message(
+            "new_weights_all_gather", _ALL_GATHER, Dimension.data, Scope.weights, parts.weights_across, new,
+            jnp.where(secondary, 0.0, once), pieces, Window.stage_forward,
         ),
     ]  # fmt: skip

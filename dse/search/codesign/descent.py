@@ -82,11 +82,6 @@ class Trace:
     best: float  #: its objective
     points: Points  #: [step, start] coordinates of what was met
 
-    @property
-    def so_far(self) -> np.ndarray:
-        """[step] the least objective of any start up to each step."""
-        return np.minimum.accumulate(self.objective.min(axis=1))
-
 
 def soft_min_weights(values: np.ndarray, temperature: float) -> np.ndarray:
     """Weights of a soft-min along the last axis, ascending values: ``exp(-(v - min) / T)``, normalised.

@@ -320,7 +320,7 @@ def test_one_design_is_told_with_its_failures():
 
 @pytest.mark.parametrize(
     ("interval", "told"),
-    [(9.75, "(every step)"), (16.3, "(1.67 steps: every 2 steps, for a checkpoint follows a whole one)"),
+    [(9.75, "(every step)"), (16.3, "(1.67 steps; every 2 steps, because a checkpoint follows a whole one)"),
      (19.5, "(every 2 steps)"), (9750.0, "(1,000 steps)")],
 )  # fmt: skip
 def test_the_interval_is_told_in_whole_steps(interval, told):

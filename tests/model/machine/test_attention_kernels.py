@@ -16,7 +16,7 @@ from dse.designs import replace
 from dse.measured.kernels.formulas import attention_of
 from dse.model.machine import attention_kernels
 from dse.model.machine.attention_kernels import TILE, Attention
-from dse.model.work.operators import Element, flash_attention
+from dse.model.work.operators import Attended, Element, flash_attention
 from tests.designs import KERNELS
 
 CHIP = catalog.accelerator("h100-sxm-80gb", fine=True)
@@ -80,7 +80,7 @@ def flash(tokens, kernels, backward=False):
     """Compute seconds of flash attention of many heads in a training step, at 1 PFLOP/s."""
     element = Element(2.0, 2.0, 4.0, 50e6)
     pairs = 0.5 * tokens * tokens
-    operator = flash_attention(4096.0, tokens, tokens, pairs, HEAD, 4096.0, element, 0.0, 1.0)
+    operator = flash_attention(Attended(4096.0, tokens, tokens, pairs, HEAD, 4096.0), element, 0.0, 1.0)
     work = operator.input_gradient if backward else operator.forward
     return work, float(attention_kernels.flash_time(work, 1e-15, kernels, backward))
 

@@ -1,0 +1,30 @@
+"""Options that several commands have, each told once."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Start over, whatever an earlier run has finished.")]
+OfferAny = Annotated[
+    bool,
+    typer.Option("--any-option", help="Offer mapping options that the stack lacks, and stacks of other vendors."),
+]
+
+#: Options that say which design is meant.
+Workload = Annotated[str, typer.Option("--workload", "-w", help="Workload, by its name in the catalogue.")]
+System = Annotated[str, typer.Option("--system", "-s", help="System or accelerator, by its name in the catalogue.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Set any value of the design: tp=8, recompute=full, …"),
+]
+Devices = Annotated[
+    int | None, typer.Option("--n-devices", "-n", help="Number of devices [default: tp x cp x pp x dp].")
+]
+Stack = Annotated[str | None, typer.Option("--software", help="Software stack [default: the system's own].")]
+AnyOption = Annotated[
+    bool, typer.Option("--any-option", help="Allow mapping options that the stack lacks, and stacks of another vendor.")
+]
