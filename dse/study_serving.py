@@ -295,8 +295,7 @@ SERVING = Study(
     remark=_remark,
     inside=_inside,
     bounds=_bounds,
-    operators_of="one layer and the head, launches apart, in a step that decodes and in one that computes a prompt, on one "
-    "device",
+    operators_of="one layer and the head, launches apart, of a step that decodes and of one with a prompt, on one device",
     unread=TRAINING_ALONE,
     optional=OPTIONAL,
     shown=(
