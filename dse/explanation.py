@@ -220,7 +220,7 @@ def _numbers(
     stated = replace(stated, values)
     metrics, design = study.evaluate(stated), generated(stated)
     inside = study.inside(design)
-    rates = step_rates(inside.design)
+    rates = inside.rates or step_rates(inside.design)
     operators = [(section, operator) for section, listed in inside.sections.items() for operator in listed]
     numbers = _Numbers(
         design=design,

@@ -55,6 +55,7 @@ class Inside(NamedTuple):
     layer: Mapping[str, Scalar] = types.MappingProxyType({})  #: parts of the time of one layer and micro-batch
     sections: Mapping[str, Sequence[Operator]] = types.MappingProxyType({})  #: section → its operators
     phases: Mapping[str, Any] = types.MappingProxyType({})  #: kind of step → its seconds by what bounds them
+    rates: Any = None  #: those of the operators, where they are not those of a training step
 
 
 class Shown(NamedTuple):

@@ -210,14 +210,15 @@ def _inside(design: Design) -> Any:
 
     from dse.model.machine.technology import generated
     from dse.model.serving.batch import Batch
+    from dse.model.serving.step import rates_in
     from dse.model.serving.work import ranks_of_experts, stage_of, step_work
     from dse.serving import at_its_clock, steps
     from dse.study import Inside
-    from dse.types import Requests, Serving
+    from dse.types import Engine, Requests, Serving
 
     built = at_its_clock(generated(design))
     requests, serving = built.workload.requests or Requests(), built.mapping.serving or Serving()
-    stage, ranks = stage_of(built), ranks_of_experts(built)
+    engine, stage, ranks = built.software.engine or Engine(), stage_of(built), ranks_of_experts(built)
     context = requests.prompt_tokens + 0.5 * requests.output_tokens
     reach = 0.5 * requests.prompt_tokens * (1.0 + requests.prefix_share)
     chunk = jnp.minimum(serving.chunk, requests.prompt_tokens * (1.0 - requests.prefix_share))
@@ -231,7 +232,7 @@ def _inside(design: Design) -> Any:
         phase: tuple(o._replace(input_gradient=None, weight_gradient=None) for o in operators)
         for phase, operators in sections.items()
     }
-    return Inside(built, {}, forward, steps(design)._asdict())
+    return Inside(built, {}, forward, steps(design)._asdict(), rates_in(engine, stage))
 
 
 def _decoding(design: Design) -> Scalar:
@@ -288,7 +289,7 @@ SERVING = Study(
     remark=_remark,
     inside=_inside,
     bounds=_bounds,
-    operators_of="one layer and the head, in a step that decodes and in one that computes a prompt, on one device",
+    operators_of="one layer and the head, launches apart, of a step that decodes and one with a prompt, on one device",
     residuals=_RESIDUALS,
     unread=TRAINING_ALONE,
     optional=OPTIONAL,

@@ -60,6 +60,22 @@ def test_evaluate_explains_serving(command):  # noqa: F811
     assert phases["decode"]["forward_bound"] == "memory" and phases["prefill"]["forward_bound"] == "compute"
 
 
+@pytest.mark.parametrize(("workload", "system", "setting"), [
+    ("llama-3-8b", "rtx-4090", {"weight_bytes": "0.53 B"}), ("llama-3-8b", "h100", {"precision": "fp8"}),
+    ("mixtral-8x7b", "h100", {"tp": 4}),
+])  # fmt: skip
+def test_operators_add_up_to_the_step(workload, system, setting):
+    """Of one request alone: rows of operators are those of the engine's kernels, which read the weights once."""
+    design = dse.design(workload, system, "vllm", concurrency=1, **setting)
+    told = dse.explain(design, "request_latency", SERVING)
+    rows = [o for o in told.operators if o.section == "decode"]
+    times = {o.name: o.forward_time * (1.0 if o.name == "head" else design.workload.n_layers) for o in rows}
+    attention = times.pop("decode_attention")
+    assert sum(times.values()) == pytest.approx(told.metrics["time_per_output_token_matrix"], rel=0.01)
+    assert attention == pytest.approx(told.metrics["time_per_output_token_attention"], rel=0.03)
+    assert {o.forward_bound for o in rows if o.bytes > 1e6} == {"memory"}
+
+
 @pytest.mark.parametrize(("arguments", "wanted"), [
     ([*EVALUATE, "--set", "recompute=full"], ["recompute", "serving"]),
     ([*EVALUATE[:5], "--set", "concurrency=64"], ["concurrency", "--serving"]),

@@ -458,6 +458,19 @@ def test_a_host_that_lags_behind_sets_the_interval(design):
     assert sum(parts) == pytest.approx(float(m.step_time), rel=1e-5)
 
 
+@pytest.mark.parametrize("pp", [1, 4])
+def test_messages_of_replicas_hide_in_the_waits_of_the_slowest_stage_alone(pp):
+    """Neither a slower host nor slower kernels shorten a step whose messages use what waits the host leaves.
+
+    A small model with many tokens in its vocabulary: its stages with embedding and head wait otherwise than others.
+    """
+    mapping = {"tp": 1, "pp": pp, "dp": 4, "cp": 2, "micro_batch": 2, "zero_stage": 3, "overlap_dp": 1}
+    design = dse.design("qwen2.5-0.5b", "rtx-pro-6000-server", any_option=True, global_batch=512, **mapping)
+    for path in ("software.host_time", "software.matrix_slowdown", "software.elementwise_slowdown"):
+        times = [float(metrics_of(scaled(design, path, factor)).step_time) for factor in np.linspace(0.25, 6.0, 24)]
+        assert np.all(np.diff(times) >= -1e-5 * np.array(times[1:])), path
+
+
 @given(design=designs(), extra=st.integers(1, 7))
 def test_stages_may_differ_by_a_layer(design, extra):
     """A chunk with a layer less than the others costs at most what it does in a model whose layers all divide.

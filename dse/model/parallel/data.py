@@ -23,7 +23,7 @@ class Windows(NamedTuple):
 
     forward: Scalar
     backward: Scalar
-    stall: Scalar  # the device's waits for its host, in either pass
+    stall: Scalar  # the waits of the slowest stage's device for its host, in either pass
 
 
 def data_parallel_time(design: Design, layout: Layout, sent: Iterable[Sent], windows: Windows) -> Scalar:

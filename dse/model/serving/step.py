@@ -199,6 +199,17 @@ def of_narrow_formats(rates: Rates, engine: Engine) -> Rates:
     return rates._replace(units=units)
 
 
+def rates_in(engine: Engine, stage: Stage) -> Rates:
+    """The rates of single kernels in an engine, whose launches :func:`stage_time` counts a layer and not a kernel."""
+    rates, experts = of_narrow_formats(stage.rates, engine), stage.layout.experts
+    narrow = {} if experts is None else {OperatorKind.grouped: engine.narrow_expert / experts.ffn}
+    units = {
+        kind: unit._replace(slowdown=engine.kernel_slowdown * (1.0 + narrow.get(kind, 0.0)), floor=0.0)
+        for kind, unit in rates.units.items()
+    }
+    return rates._replace(units=units, kernels=dataclasses.replace(rates.kernels, kernel_floor=0.0))
+
+
 def kernels_time(operators: Iterable[Operator], rates: Rates) -> Scalar:
     """Seconds of the forward of a list of operators, without the floors of single kernels."""
     return sum(o.present * isolated_time(o.kind, o.forward, rates) for o in operators)

@@ -54,7 +54,6 @@ class Intervals(NamedTuple):
     """Between two micro-batches on the slowest stage: how long it is, and what it is made of."""
 
     stages: pipeline.Stages
-    stall: Scalar  # of a stage without embedding and head, whose device waits for its host
     embedding_and_head: Scalar  # what the slower of the two adds, beyond a layer that its stage may lack
     host: Scalar  # what the stage that has it waits for its host
 
@@ -80,7 +79,7 @@ def step_time(design: Design, layout: Layout, work: TrainingWork) -> tuple[StepT
         ends = (ends[0] + jnp.where(m.pp > 1.0, layout.experts.first, 0.0) * (first - one.total), ends[1])
     interval = stage_intervals(design, layout, one, ends)
     waits = pipeline_waits(design, layout, interval, run, hidden)
-    windows = Windows(layers * run.forward, layers * run.backward, interval.stall + layers * one.offload)
+    windows = Windows(layers * run.forward, layers * run.backward, interval.host + layers * one.offload)
     step = StepTime(
         forward=n * layers * one.forward,
         backward=n * layers * one.backward,
@@ -171,7 +170,6 @@ def stage_intervals(
     most_launches = launches + jnp.maximum(jnp.maximum(first_launches, last_launches), 0.0)
     return Intervals(
         stages=stages,
-        stall=plain - device,
         embedding_and_head=longer,
         host=jnp.maximum(most_launches - device - longer, 0.0),
     )
