@@ -64,6 +64,7 @@ def serve(design: Design) -> ServingMetrics:
         time_per_output_token=found.token,
         **{f"time_per_output_token_{part}": seconds for part, seconds in found.decode._asdict().items()},
         time_per_output_token_prefill=found.prefill,
+        time_per_output_token_preempted=found.preempted,
         time_to_first_token=first,
         time_to_first_token_request=engine.request_time,
         time_to_first_token_waiting=found.waiting,

@@ -52,8 +52,12 @@ class Serving:
     )  # fmt: skip
     expert_bytes: Scalar = metadata("", "B", "the same of one weight of an expert, 0 as other weights", default=0.0)
     paged: Scalar = metadata(
-        "", "1", "1 when the cache grows with an answer, 0 when all of it is reserved", default=1.0, bounds=YES_OR_NO
+        "", "1", "1 when the cache grows with an answer, 0 when it is allocated whole", default=1.0, bounds=YES_OR_NO
     )
+    reserved_answer: Scalar = metadata(
+        "", "1", "share of what is left of an answer for which a request that is admitted keeps memory free: 0 none, "
+        "so that others may be preempted, 1 all of it", default=0.0, bounds=SHARE,
+    )  # fmt: skip
     memory_share: Scalar = metadata(
         "", "1", "share of a device's memory that the engine takes", default=0.9, bounds=POSITIVE_SHARE
     )
@@ -153,6 +157,9 @@ class ServingMetrics:
     time_per_output_token_communication: Scalar = metadata("", "s", "messages of decode steps")
     time_per_output_token_host: Scalar = metadata("", "s", "host and launches of decode steps")
     time_per_output_token_prefill: Scalar = metadata("", "s", "what prompts of other requests add")
+    time_per_output_token_preempted: Scalar = metadata(
+        "", "s", "what waiting for memory adds that others took in the middle of an answer"
+    )
     time_to_first_token: Scalar = metadata("TTFT", "s", "mean time to the first token of an answer")
     time_to_first_token_request: Scalar = metadata("", "s", "outside of the engine")
     time_to_first_token_waiting: Scalar = metadata("", "s", "for a place in memory, for a step to end, for others")

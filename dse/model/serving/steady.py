@@ -22,6 +22,7 @@ class Served(NamedTuple):
 
     decode: StepTime  # an output token of a step without prompts
     prefill: Scalar  # what prompts of others add to it
+    preempted: Scalar  # what waiting for memory in the middle of an answer adds to it
     median: Scalar  # time between two tokens
     waiting: Scalar  # of the time to the first token
     prompt: Scalar
@@ -33,7 +34,7 @@ class Served(NamedTuple):
     @property
     def token(self) -> Scalar:
         """Mean seconds between two tokens."""
-        return self.decode.total + self.prefill
+        return self.decode.total + self.prefill + self.preempted
 
 
 def tokens_of_a_step(serving: Serving) -> Scalar:
@@ -200,6 +201,7 @@ def steady(
     found = Served(
         decode=StepTime(*(part / speed for part in alone)),
         prefill=(step - alone.total) / speed,
+        preempted=0.0,
         median=jnp.where(apart, alone.total, jnp.where(at.busy > 0.5, other, alone.total)) / speed,
         waiting=(running + waiting) / rate - outside - working,  # for a place, then for a step
         prompt=whole_pieces * other,
@@ -314,6 +316,7 @@ def together(requests: Requests, batch: Scalar, prompt: Scalar, decode: StepTime
     return Served(
         decode=decode,
         prefill=0.0,
+        preempted=0.0,
         median=decode.total,
         waiting=0.5 * (waves - 1.0) * whole,
         prompt=prompt,
@@ -353,8 +356,21 @@ def served(
 
     decode = StepTime(*map(choose, at_once.decode, flowing.decode))
     found = Served(decode, *map(choose, at_once[1:], flowing[1:]))
-    found = found._replace(rate=busy * found.rate)
+    found = _with_preempted(found._replace(rate=busy * found.rate), requests, engine, held, jnp.where(is_batch, 0.0, waiting))
     return found, _phases(stage, requests, serving, found, steps, is_batch, busy)
+
+
+def _with_preempted(found: Served, requests: Requests, engine: Engine, held: Room, waiting: Scalar) -> Served:
+    """The same where of ``W`` requests beyond the room of memory some have had their first token.
+
+    A prompt is admitted as soon as it fits, into what the caches of ``n`` answers, ``sqrt(n)`` times the spread of one,
+    leave free for the moment: ``m`` prompts in the mean. Whoever came last is preempted as answers grow, and waits for
+    the rest of its answer: of ``W`` that wait, ``W m / (W + m)``. That both are limits is the reason of the form.
+    """
+    early = jnp.where(held.sequences < engine.most_sequences, held.prompts * jnp.sqrt(found.running), 0.0)
+    later = waiting * early / jnp.maximum((waiting + early) * found.rate, 1e-12)
+    of_token = later / jnp.maximum(requests.output_tokens - 1.0, 1.0)
+    return found._replace(waiting=found.waiting - later, preempted=of_token)
 
 
 def _phases(
