@@ -37,7 +37,7 @@ def room(stage: Stage, requests: Requests, serving: Serving, engine: Engine) -> 
     kept = jnp.where(serving.paged > 0.0, serving.reserved_answer, 1.0)
     answer = 0.5 * (1.0 + kept) * requests.output_tokens
     a_sequence = layout.layers * cache_bytes(design, serving, requests.prompt_tokens + answer)
-    prompts = _prompts_in_spread(design, requests, serving, kept)
+    prompts = _prompts_in_spread(stage, requests, serving, kept, a_sequence)
     runtime = engine.runtime_memory + more_activations(stage, serving, engine)
     left = serving.memory_share * design.system.accelerator.memory.capacity - weights - runtime
     if design.mapping.spill is None:
@@ -45,16 +45,17 @@ def room(stage: Stage, requests: Requests, serving: Serving, engine: Engine) -> 
     return _with_far(design, design.mapping.spill, layout, weights, a_sequence, left, runtime, prompts)
 
 
-def _prompts_in_spread(design: Design, requests: Requests, serving: Serving, kept: Scalar) -> Scalar:
+def _prompts_in_spread(
+    stage: Stage, requests: Requests, serving: Serving, kept: Scalar, a_sequence: Scalar
+) -> Scalar:
     """Prompts that are admitted into the standard deviation of what one answer takes: ``(1 - r) a / sqrt(12) / p``.
 
     Answers at any of their tokens alike have taken a share of their cache ``a`` that is evenly spread. A request that
     is admitted needs its prompt and the share ``r`` of its answer that is kept free, together ``p``.
     """
-    prompt = cache_bytes(design, serving, requests.prompt_tokens)
-    tokens = requests.prompt_tokens + requests.output_tokens - 1.0
-    answer = cache_bytes(design, serving, tokens) - prompt
-    return (1.0 - kept) * answer / math.sqrt(12.0) / (prompt + kept * answer)
+    prompt = stage.layout.layers * cache_bytes(stage.design, serving, requests.prompt_tokens)
+    answer = 2.0 / (1.0 + kept) * (a_sequence - prompt) * (1.0 - 1.0 / requests.output_tokens)
+    return (1.0 - kept) / math.sqrt(12.0) * answer / (prompt + kept * answer)
 
 
 def more_activations(stage: Stage, serving: Serving, engine: Engine) -> Scalar:
