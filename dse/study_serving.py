@@ -311,5 +311,6 @@ SERVING = Study(
         "comm": ("time_per_output_token_communication",),
         "host": ("time_per_output_token_host",),
         "prefill": ("time_per_output_token_prefill",),
+        "preempted": ("time_per_output_token_preempted",),
     },
 )

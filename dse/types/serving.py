@@ -15,6 +15,10 @@ class Requests:
     output_tokens: Scalar = metadata("OSL", "1", "mean tokens of an answer", default=1024.0, bounds=Bounds(low=1.0))
     concurrency: Scalar = metadata("C", "1", "requests in flight over all devices", default=1.0, bounds=POSITIVE)
     load: Scalar = metadata("", "1", "how requests arrive", default=float(Load.concurrency), enum=Load)
+    queue: Scalar = metadata("", "1", "requests of an offline load, 0 for a queue without an end", default=0.0)
+    longest_answer: Scalar = metadata(
+        "", "1", "tokens of the longest answer, with which such a queue ends, 0 as long as the mean", default=0.0
+    )
     prefix_share: Scalar = metadata(
         "", "1", "share of a prompt whose keys and values are cached already, each request holding its own",
         default=0.0, bounds=SHARE,

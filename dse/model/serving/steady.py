@@ -225,7 +225,7 @@ def steady(
         mixed=jnp.minimum(n * taken.pieces / turns, 1.0),
         decoding=itself + n * rest,
     )
-    return found, steps._replace(decode=StepTime(*(part / speed for part in steps.decode)))
+    return found, steps
 
 
 def _seen(serving: Serving, at: _Round) -> Scalar:
@@ -359,7 +359,8 @@ def served(
     offline, in_flight = load == float(Load.offline), requests.concurrency / design.mapping.dp
     # With fewer requests than ranks each serves one at a time, for a share of the time.
     busy, asked = jnp.where(offline, 1.0, jnp.minimum(in_flight, 1.0)), jnp.maximum(in_flight, 1.0)
-    running = jnp.where(offline, most, jnp.minimum(asked, most))
+    queue = jnp.where(offline & (requests.queue > 0.0), requests.queue / design.mapping.dp, jnp.inf)
+    running = jnp.minimum(jnp.where(offline, jnp.maximum(queue, 1.0), asked), most)
     static = load == float(Load.static)
     running = jnp.where(static, asked, running)
     in_waves = load == float(Load.waves)
@@ -371,15 +372,27 @@ def served(
     # A pipeline of p stages has to fill before the last of m parts comes out, m + p - 1 stages' time, of which a part
     # alone takes p; in decoding parts follow each other.
     prompts = steps.alone * steps.mixed * (1.0 + (steps.parts - 1.0) / stage.design.mapping.pp)
-    at_once = together(requests, running, prompts, steps.decode, waves)
+    speed = tokens_of_a_step(serving)
+    at_once = together(requests, running, prompts, StepTime(*(part / speed for part in steps.decode)), waves)
 
     def choose(a: Scalar, b: Scalar) -> Scalar:
         return jnp.where(is_batch, a, b)
 
     decode = StepTime(*map(choose, at_once.decode, flowing.decode))
     found = Served(decode, *map(choose, at_once[1:], flowing[1:]))
-    found = _with_preempted(found._replace(rate=busy * found.rate), requests, engine, held, jnp.where(is_batch, 0.0, waiting))
+    busy = busy / (1.0 + found.rate * _emptying(requests, steps) / (speed * queue))
+    found = found._replace(rate=busy * found.rate)
+    found = _with_preempted(found, requests, engine, held, jnp.where(is_batch, 0.0, waiting))
     return found, _phases(stage, requests, serving, found, steps, is_batch, busy)
+
+
+def _emptying(requests: Requests, steps: Steps) -> Scalar:
+    """Seconds that a queue takes longer at its end, where steps of a token each have ever fewer sequences.
+
+    Of ``s`` steps with ``n_s`` sequences as many are decoded as of full ones, whatever the lengths are: what steps take
+    however few there are is paid once for each token that the longest answer is longer than the mean.
+    """
+    return jnp.maximum(requests.longest_answer - requests.output_tokens, 0.0) * steps.decode_of_none.total
 
 
 def _with_preempted(found: Served, requests: Requests, engine: Engine, held: Room, waiting: Scalar) -> Served:

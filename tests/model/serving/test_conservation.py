@@ -410,3 +410,21 @@ def test_memory_that_admission_keeps_free():
     # Where an engine takes no more at once than memory holds, the same wait comes before the first token.
     capped = found(*names, most_sequences=round(limit[0] - 0.5), **settings)
     assert capped[1] == 0.0 and capped[3] > first[0] and capped[2] == pytest.approx(whole[0], rel=0.05)
+
+
+def test_an_offline_queue_that_ends():
+    """Steps empty as answers end: 48 of 64 answers end after 341 tokens, the others after 1024; the mean is 512."""
+    settings = dict(load="offline", prompt_tokens=64, output_tokens=512)
+    rate, endless, long, alike = (
+        found("requests_per_second", **settings, **more)[0]
+        for more in (
+            dict(queue=64, longest_answer=1024), dict(most_sequences=64), dict(queue=1e7, longest_answer=1024),
+            dict(queue=64),
+        )
+    )  # fmt: skip
+    many, few = (
+        found("time_per_output_token", load="static", prompt_tokens=64, output_tokens=512, concurrency=n)[0]
+        for n in (64, 16)
+    )
+    assert 64.0 / rate == pytest.approx(341.3 * many + 682.7 * few, rel=0.03)
+    assert rate < 0.8 * endless and alike == pytest.approx(endless, rel=1e-4) and long > endless
