@@ -107,6 +107,31 @@ def _whole(text: str, name: str) -> float:
     return value
 
 
+_COPIES, _BALANCED = f"{_SERVING}redundant_experts", "--enable-eplb"
+_EPLB, _EPLB_COPIES = "--eplb-config", "num_redundant_experts"
+
+
+def _copies(name: str, text: str) -> Callable[[Lookup], Pairs]:
+    """The load balancer of experts, and how many copies it has: an option behind it with a ``text``."""
+
+    def write(leaf: Lookup) -> Pairs:
+        copies = leaf(_COPIES) or 0.0
+        return [(_BALANCED, ""), (name, text % number(copies))] if copies else []
+
+    return write
+
+
+def _read_copies(*names: str) -> Callable[[Mapping[str, str]], dict[str, float]]:
+    """Copies of experts by the first of some options that is given, as a number or within a dictionary in JSON."""
+
+    def read(given: Mapping[str, str]) -> dict[str, float]:
+        text = next((given[name] for name in names if name in given), "")
+        stated = re.search(rf'"{_EPLB_COPIES}":\s*([^\s,}}]+)', text) if "{" in text else re.match("(.+)", text)
+        return {_COPIES: float(stated[1])} if stated else {}
+
+    return read
+
+
 _CONFIG, _CONFIG_TOKENS = "--speculative-config", "num_speculative_tokens"
 
 
@@ -221,6 +246,10 @@ VLLM = Tool(
         Number("--data-parallel-size", "mapping.dp", plain=1.0),
         Written(("mapping.experts.ep", "mapping.experts.etp"), _experts_over_ranks, _read_experts, True),
         _messages("--all2all-backend", "deepep_high_throughput"),
+        Written(
+            (_COPIES,), _copies(_EPLB, f'{{"{_EPLB_COPIES}": %s}}'),
+            _read_copies(_EPLB, f"{_EPLB}.{_EPLB_COPIES.replace('_', '-')}", "--num-redundant-experts"),
+        ),
         _model_length("--max-model-len"),
         Number("--max-num-batched-tokens", f"{_SERVING}chunk"),
         Number("--max-num-seqs", f"{_ENGINE}most_sequences"),
@@ -322,6 +351,9 @@ SGLANG = Tool(
         Number("--pp-size", "mapping.pp", plain=1.0),
         Number("--ep-size", "mapping.experts.ep", plain=1.0),
         _messages("--moe-a2a-backend", "deepep"),
+        Written(
+            (_COPIES,), _copies("--ep-num-redundant-experts", "%s"), _read_copies("--ep-num-redundant-experts")
+        ),
         _model_length("--context-length"),
         _of_all_ranks("--chunked-prefill-size", f"{_SERVING}chunk"),
         Switch("--enable-mixed-chunk", f"{_SERVING}mixed"),
@@ -392,6 +424,21 @@ def _replicas(leaf: Lookup) -> str:
     return f"the line is one of {dp:g} replicas: start each on devices of its own, behind a router"
 
 
+_EXPERTS_CONFIG = "moe_config"
+
+
+def _slots(leaf: Lookup) -> Pairs:
+    """Its load balancer counts experts with their copies."""
+    copies, experts = leaf(_COPIES) or 0.0, leaf("workload.experts.n_experts") or 0.0
+    return [(_EXPERTS_CONFIG, f"{{load_balancer: {{num_slots: {number(experts + copies)}}}}}")] if copies else []
+
+
+def _slots_remark(given: Mapping[str, str]) -> str:
+    if "num_slots" not in given.get(_EXPERTS_CONFIG, ""):
+        return ""
+    return f"num_slots of {_EXPERTS_CONFIG} counts the experts too: set redundant_experts to what there is beside them"
+
+
 _CACHE, _SPECULATION, _LAYERS = "kv_cache_config", "speculative_config", "num_nextn_predict_layers"
 _OF_THE_REST = MemoryShare("--kv_cache_free_gpu_memory_fraction", f"{_SERVING}memory_share", of_rest=True)
 
@@ -442,6 +489,7 @@ TENSORRT_LLM = Tool(
         _OF_THE_REST,
         Written((f"{_SERVING}cache_bytes",), _cache, _read_cache),
         Written(_DRAFTS, _predicted, _read_predicted),
+        Written((_COPIES,), _slots),
         Choice("mapping.precision", {float(Precision.bf16): [], float(Precision.fp16): []}),  # others: the checkpoint's
     ),
     with_entries("trtllm-serve \"$MODEL\"", "--extra_llm_api_options", "extra_llm_api_options.yml"),
@@ -453,6 +501,6 @@ TENSORRT_LLM = Tool(
             lambda leaf: _replica(leaf) * ((leaf("mapping.dp") or 1.0) if _is_apart(leaf) else 1.0),
         ),
     ),
-    entries=(_APART, _CACHE, _SPECULATION),
-    remarks=(_entry_remark,),
+    entries=(_APART, _CACHE, _EXPERTS_CONFIG, _SPECULATION),
+    remarks=(_entry_remark, _slots_remark),
 )  # fmt: skip

@@ -191,14 +191,14 @@ def steady(
     # way of each.
     filled = jnp.where(apart, 0.0, rest / most)
     behind = 0.5 * each / full * filled / turns
-    # One prompt alone never shares the step that it waits for; its last step gives the first token.
+    # One prompt alone never shares the step that it waits for; its last step gives the first token, beside decoding.
     taken = taken._replace(whole=taken.whole + jnp.maximum(steps.alone - 1.0, 0.0))
     added, later = steps.beside, (requests.output_tokens - 1.0) / speed
-    n, by_itself = 0.5 * running, steps.seconds_of(itself)
+    n, by_itself, tokens = 0.5 * running, steps.seconds_of(itself), jnp.where(apart, turns, later)
     for _ in range(ROUNDS):
         others = rest * n
         at = _round(steps, added, taken, by_itself + others * steps.a_sequence, others, come)
-        works = (later + (at.own + 0.5 * come * _seen(serving, at)) / at.step) / turns
+        works = (tokens + (at.own + 0.5 * come * _seen(serving, at)) / at.step) / turns
         n = _decoding(running, works, behind * n * at.mixed / at.step, filled)
     alone = steps.decode_at(itself + n * rest)
     at = _round(steps, added, taken, alone.total, n * rest, come)
@@ -268,7 +268,7 @@ def _least_time(steps: Steps, taken: _Taken, running: Scalar, added: Scalar, mix
     from decoding, than there is time for all prompts.
     """
     of_full = (steps.seconds_of(taken.most) + added * taken.full / taken.q) * taken.each / taken.full
-    in_turn = taken.fresh / taken.q * mixed + taken.turns * steps.decode.total / running
+    in_turn = taken.pieces * mixed + taken.turns * steps.decode.total / running
     return jnp.where(steps.apart, in_turn, of_full)
 
 

@@ -9,7 +9,7 @@ import dse
 from dse.model.serving.batch import Batch
 from dse.model.serving.step import messages_time
 from dse.model.serving.work import dense_layers, ranks_of_experts, stage_of, step_work
-from dse.types import MessageKind
+from dse.types import Infeasible, MessageKind
 from tests.programs import served
 
 
@@ -428,3 +428,24 @@ def test_an_offline_queue_that_ends():
     )
     assert 64.0 / rate == pytest.approx(341.3 * many + 682.7 * few, rel=0.03)
     assert rate < 0.8 * endless and alike == pytest.approx(endless, rel=1e-4) and long > endless
+
+
+def test_copies_of_experts():
+    """72 ranks hold 256 experts with 32 copies as 64 ranks hold them without, and lighten what the busiest does."""
+    names = ("infeasible_reason", "peak_memory_weights", "time_per_output_token", "requests_per_second")
+
+    def wide(ranks, **settings):
+        of = dict(tp=1, dp=ranks, n_devices=ranks, ep=ranks, precision="fp8", concurrency=64 * ranks)
+        return found(*names, workload="deepseek-v3", system="gb200", software="sglang", **(of | settings))
+
+    plain, refused, copied = wide(64), wide(72), wide(72, redundant_experts=32)
+    assert refused[0] == Infeasible.experts_not_divisible and copied[0] == plain[0] == 0.0
+    assert copied[1] == pytest.approx(plain[1], rel=1e-6) and copied[1] > refused[1]
+    assert wide(64, redundant_experts=32)[0] == Infeasible.experts_not_divisible
+    # As many tokens a rank choose among as many experts of its own.
+    assert copied[2] == pytest.approx(plain[2], rel=0.02)
+    uneven = [wide(64, imbalance=2.0, redundant_experts=copies) for copies in (0, 64, 128, 256)]
+    _, weights, token, rate = zip(*uneven, strict=True)
+    # Each copy is read as an expert is: what balances the ranks pays, many more cost.
+    assert _rises(weights) and rate[0] < min(rate[1:]) and token[0] > token[1] > wide(64, redundant_experts=64)[2]
+    assert _rises([wide(64, redundant_experts=copies)[2] for copies in (0, 64, 128)])
