@@ -46,7 +46,9 @@ _OF_EXPERTS = ("n_experts", "expert_ffn", "shared_ffn", "n_predict")
 EXPERT_SHAPE_PATHS = tuple(f"workload.experts.{name}" for name in _OF_EXPERTS)
 #: The leaf behind the last field, of designs that serve.
 COPIES_PATH = "mapping.serving.redundant_experts"
-SHAPE_PATHS = (*(f"workload.{name}" for name in Shape._fields[:6]), "system.n_devices", *EXPERT_SHAPE_PATHS, COPIES_PATH)
+SHAPE_PATHS = (
+    *(f"workload.{name}" for name in Shape._fields[:6]), "system.n_devices", *EXPERT_SHAPE_PATHS, COPIES_PATH
+)  # fmt: skip
 
 
 class Rule(NamedTuple):

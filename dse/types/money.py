@@ -272,7 +272,8 @@ class Prices:
     )  # fmt: skip
     server: Scalar = metadata(
         "", "USD", "a device's share of its server: board, processors, 256 GiB of memory, storage, chassis, power "
-        "supplies", default=9000.0, source="estimate: with it a node of eight H100 is 320,000 USD, sold at 300,000 to 400,000",
+        "supplies", default=9000.0,
+        source="estimate: with it a node of eight H100 is 320,000 USD, sold at 300,000 to 400,000",
     )  # fmt: skip
     host_byte_price: Scalar = metadata(
         "", "USD/B", "memory of the host beyond the 256 GiB a device that the server has, a byte", default=2.0 / 1e9,

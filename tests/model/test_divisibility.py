@@ -32,6 +32,7 @@ sizes = st.builds(
     ffn_hidden=st.sampled_from([8, 12, 64]), seq_len=st.sampled_from([2, 6, 8]), global_batch=st.integers(1, 24),
     n_devices=st.sampled_from([1, 2, 4, 6, 12, 24]), n_experts=st.sampled_from([2, 3, 6, 8]),
     expert_ffn=st.sampled_from([3, 8]), shared_ffn=st.sampled_from([0, 3, 4]), n_predict=st.integers(0, 1),
+    redundant_experts=st.just(0),
 )  # fmt: skip
 
 

@@ -29,8 +29,8 @@ def room(stage: Stage, requests: Requests, serving: Serving, engine: Engine) -> 
 
     An engine's own memory holds the activations of a usual step; those of longer ones come on top of it.
 
-    A sequence has its prompt and, where pages are taken as it grows, half of its answer in the mean, beside the share of
-    the other half that admission keeps free; all of it where it is allocated whole.
+    A sequence has its prompt and, where pages are taken as it grows, half of its answer in the mean, beside the share
+    of the other half that admission keeps free; all of it where it is allocated whole.
     """
     design, layout = stage.design, stage.layout
     weights = weight_bytes(design, layout, serving)

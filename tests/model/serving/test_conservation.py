@@ -368,7 +368,9 @@ def _admitted(users, room, prompt, answer, turns=8):
     def new():
         return [0, round(answer * rng.uniform(0.5, 1.5))]
 
-    running, waiting, counted = [], [[round(rng.random() * most), most] for _, most in (new() for _ in range(users))], []
+    running, waiting, counted = [], [new() for _ in range(users)], []
+    for one in waiting:
+        one[0] = round(rng.random() * one[1])
     for step in range(turns * answer):
         used = sum(prompt + done for done, _ in running)
         while waiting and used + prompt + waiting[0][0] <= room - len(running):
