@@ -149,9 +149,8 @@ def _round(
     meets = jnp.where(apart, prompts / step, delays)
     busy = meets + left * meets * prompts / decode
     a_prompt, rho = taken.pieces * (mixed - decode), 1.0 - decode / step
-    full = taken.full / taken.each
-    met = jnp.minimum(step + come * a_prompt * rho, decode + full * a_prompt)
-    beside_it = jnp.minimum(1.0 + others / taken.turns * met / step, full)
+    met = jnp.minimum(step + come * a_prompt * rho, decode + taken.holds * a_prompt)
+    beside_it = jnp.minimum(1.0 + others / taken.turns * met / step, taken.holds)
     together = decode + beside_it * a_prompt
     own = jnp.where(apart, mixed, together) + (taken.whole - 1.0) * mixed
     return _Round(mixed, step, busy, jnp.where(apart, step + busy * mixed, met), own)
@@ -244,6 +243,7 @@ class _Taken(NamedTuple):
     most: Scalar  # requests that decode, of whom as many end as full steps take prompts
     pieces: Scalar  # steps with prompts for a prompt
     whole: Scalar  # the same of one, one at least
+    holds: Scalar  # prompts that fit into one
 
 
 def _taken(requests: Requests, serving: Serving, running: Scalar) -> _Taken:
@@ -257,8 +257,9 @@ def _taken(requests: Requests, serving: Serving, running: Scalar) -> _Taken:
     each = jnp.maximum(fresh, 1.0)
     full = serving.chunk * each / jnp.maximum(fresh + turns * beside, 1.0)
     come = _mean_of_some(jnp.maximum(running - 1.0, 0.0) / turns)
-    q = jnp.minimum(jnp.maximum(serving.chunk - running * beside, full), each * come)
-    return _Taken(fresh, each, turns, full, q, turns * full / each, fresh / q, jnp.maximum(fresh / q, 1.0))
+    holds = jnp.maximum(serving.chunk - running * beside, full) / each
+    q = each * jnp.minimum(holds, come)
+    return _Taken(fresh, each, turns, full, q, turns * full / each, fresh / q, jnp.maximum(fresh / q, 1.0), holds)
 
 
 def _least_time(steps: Steps, taken: _Taken, running: Scalar, added: Scalar, mixed: Scalar) -> Scalar:
