@@ -204,7 +204,8 @@ def page(found: Sequence[engines.FittedEngine], compared: Sequence[Comparison]) 
         "in 62 % of their memory, of DeepSeek-R1 attention apart on eight ranks and experts over them; lengths of "
         "prompts, samples and the longest answer of DeepSeek-R1's task are those of the tasks, from memory: all of its "
         "4,388 samples run at once, and half of the run is the end of the longest answers. Engines are those of the "
-        "catalogue, to which none of these rows was fitted. Server and Interactive run under limits of latency and are not compared.",
+        "catalogue, to which none of these rows was fitted. Server and Interactive run under limits of latency and are "
+        "not compared.",
         table(
             ("model", "device", "figures", "bytes over bandwidth", "predicted", "bias"), list(rows_of_mlperf(compared))
         ),
