@@ -48,7 +48,7 @@ def serve(design: Design) -> ServingMetrics:
     ranks, met = design.mapping.dp, ranks_of_experts(design)
     devices = ranks * design.mapping.tp * design.mapping.pp
     first = engine.request_time + found.waiting + found.prompt
-    reason = _reason(design, requests, held, found, first, phases.over)
+    reason = _reason(design, requests, serving, held, found, first, phases.over)
     rate = ranks * found.rate
     in_time = share_in_time(requests, serving, found, engine.request_time)
     tokens = rate * requests.output_tokens
@@ -64,6 +64,7 @@ def serve(design: Design) -> ServingMetrics:
         time_per_output_token=found.token,
         **{f"time_per_output_token_{part}": seconds for part, seconds in found.decode._asdict().items()},
         time_per_output_token_prefill=found.prefill,
+        time_per_output_token_preempted=found.preempted,
         time_to_first_token=first,
         time_to_first_token_request=engine.request_time,
         time_to_first_token_waiting=found.waiting,
@@ -148,7 +149,7 @@ def at_its_clock(design: Design) -> Design:
 
 
 def _reason(
-    design: Design, requests: Requests, held: Room, found: Served, first: Scalar, over: Any
+    design: Design, requests: Requests, serving: Serving, held: Room, found: Served, first: Scalar, over: Any
 ) -> Scalar:
     """Bits of :class:`Infeasible`; 0 when the design can serve."""
     w, m, system = design.workload, design.mapping, design.system
@@ -174,6 +175,7 @@ def _reason(
     if w.experts is not None and m.experts is not None:
         whole = {"tp": m.tp, "dp_replicate": 1.0, "stage_devices": m.tp * m.dp}
         split = {**vars(w.experts), **vars(m.experts), "etp": width_split(m.tp, m.experts.ep, m.experts.etp)}
+        split["n_experts"] = w.experts.n_experts + serving.redundant_experts
         fits = divisibility.experts_fit({**split, **whole}, divides) & routes(w.experts)
         broken[Infeasible.experts_not_divisible] = ~fits
     return bits_of(broken)

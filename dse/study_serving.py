@@ -8,7 +8,17 @@ from typing import Any
 from dse.quantities import duration, quantity
 from dse.records import TRAINING_ALONE, that_serves
 from dse.study import OPTIONAL, Shown, Study, network_told, over_routed, shares_told, told_money, told_price
-from dse.types import INFEASIBLE_MEANING, Design, FarMemory, Infeasible, Precision, Scalar, ServingMetrics, choice_name
+from dse.types import (
+    INFEASIBLE_MEANING,
+    Design,
+    FarMemory,
+    Infeasible,
+    Precision,
+    Scalar,
+    Serving,
+    ServingMetrics,
+    choice_name,
+)
 
 _GB = 1e9
 
@@ -61,6 +71,11 @@ def _shortfalls(design: Design, metrics: ServingMetrics) -> dict[Infeasible, Sca
     }
 
 
+def _copies_told(serving: Serving | None) -> str:
+    """How many copies of experts there are beside them, where there are some."""
+    return f" + {serving.redundant_experts:g}" if serving and serving.redundant_experts else ""
+
+
 def _far_need(design: Design) -> Scalar:
     """Bytes of weights in a far memory over what it holds; none without one."""
     from dse.model.machine.technology import generated
@@ -100,7 +115,8 @@ def _numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:
             f"{1e3 * metrics['time_per_output_token']:.3g} ms"
         ),
         "experts_not_divisible": "no experts" if m.experts is None or w.experts is None else (
-            f"ep={m.experts.ep:g}, etp={m.experts.etp:g}{over_routed(w.experts)}"
+            f"ep={m.experts.ep:g}, etp={m.experts.etp:g}, experts={w.experts.n_experts:g}{_copies_told(m.serving)}"
+            f"{over_routed(w.experts)}"
         ),
     }
 
@@ -307,5 +323,6 @@ SERVING = Study(
         "comm": ("time_per_output_token_communication",),
         "host": ("time_per_output_token_host",),
         "prefill": ("time_per_output_token_prefill",),
+        "preempted": ("time_per_output_token_preempted",),
     },
 )

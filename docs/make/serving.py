@@ -197,13 +197,15 @@ def page(found: Sequence[engines.FittedEngine], compared: Sequence[Comparison]) 
         table(HEADER, list(rows_by_source(listed))),
         "## Waiting for memory",
         "Times to the first token of requests that are more than memory holds caches of, so that they wait for others "
-        "to end: a factor of 2 is asked.",
+        "to end: a factor of 2 is asked. What admission keeps free of an answer is the engine's (`reserved_answer`).",
         _starved(starved(listed)),
         "## MLPerf, apart",
         "MLPerf Inference 5.1, Offline. No row lists a mapping: it is taken to be as few devices as hold the weights "
         "in 62 % of their memory, of DeepSeek-R1 attention apart on eight ranks and experts over them; lengths of "
-        "prompts are those of the tasks, from memory. Engines are those of the catalogue, to which none of these rows "
-        "was fitted. Server and Interactive run under limits of latency and are not compared.",
+        "prompts, samples and the longest answer of DeepSeek-R1's task are those of the tasks, from memory: all of its "
+        "4,388 samples run at once, and half of the run is the end of the longest answers. Engines are those of the "
+        "catalogue, to which none of these rows was fitted. Server and Interactive run under limits of latency and are "
+        "not compared.",
         table(
             ("model", "device", "figures", "bytes over bandwidth", "predicted", "bias"), list(rows_of_mlperf(compared))
         ),

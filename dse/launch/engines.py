@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 
 from dse.errors import InputError
@@ -96,6 +97,30 @@ def replica(leaf: Lookup) -> float:
 def attends_apart(leaf: Lookup) -> bool:
     """Whether ranks of data parallelism meet in the experts, rather than being replicas."""
     return (leaf("mapping.dp") or 1.0) > 1.0 and (leaf("mapping.experts.ep") or 1.0) > (leaf("mapping.tp") or 1.0)
+
+
+COPIES, COPIES_KEY = f"{SERVING}redundant_experts", "num_redundant_experts"
+
+
+def copies(name: str, text: str) -> Callable[[Lookup], Pairs]:
+    """The load balancer of experts, and how many copies it has: an option behind it with a ``text``."""
+
+    def write(leaf: Lookup) -> Pairs:
+        held = leaf(COPIES) or 0.0
+        return [("--enable-eplb", ""), (name, text % number(held))] if held else []
+
+    return write
+
+
+def read_copies(*names: str) -> Callable[[Mapping[str, str]], dict[str, float]]:
+    """Copies of experts by the first of some options that is given, as a number or within a dictionary in JSON."""
+
+    def read(given: Mapping[str, str]) -> dict[str, float]:
+        text = next((given[name] for name in names if name in given), "")
+        stated = re.search(rf'"{COPIES_KEY}":\s*([^\s,}}]+)', text) if "{" in text else re.match("(.+)", text)
+        return {COPIES: float(stated[1])} if stated else {}
+
+    return read
 
 
 _PRECISION, _WEIGHT, _EXPERT = "mapping.precision", f"{SERVING}weight_bytes", f"{SERVING}expert_bytes"

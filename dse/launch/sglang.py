@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dse.launch.engines import (
+    COPIES,
     DRAFTS,
     ENGINE,
     SERVING,
     attends_apart,
+    copies,
     drafted,
     drafts_itself,
     formats,
@@ -16,6 +18,7 @@ from dse.launch.engines import (
     model_length,
     names_no_draft,
     over_nodes,
+    read_copies,
     replica,
     whole,
 )
@@ -90,6 +93,9 @@ SGLANG = Tool(
         Number("--pp-size", "mapping.pp", plain=1.0),
         Number("--ep-size", "mapping.experts.ep", plain=1.0),
         messages("--moe-a2a-backend", "deepep"),
+        Written(
+            (COPIES,), copies("--ep-num-redundant-experts", "%s"), read_copies("--ep-num-redundant-experts")
+        ),
         model_length("--context-length"),
         _of_all_ranks("--chunked-prefill-size", f"{SERVING}chunk"),
         Switch("--enable-mixed-chunk", f"{SERVING}mixed"),

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from dse.launch.engines import (
+    COPIES,
     DRAFTS,
     ENGINE,
     SERVING,
@@ -60,6 +61,21 @@ def _replicas(leaf: Lookup) -> str:
     return f"the line is one of {dp:g} replicas: start each on devices of its own, behind a router"
 
 
+_EXPERTS_CONFIG = "moe_config"
+
+
+def _slots(leaf: Lookup) -> Pairs:
+    """Its load balancer counts experts with their copies."""
+    held, experts = leaf(COPIES) or 0.0, leaf("workload.experts.n_experts") or 0.0
+    return [(_EXPERTS_CONFIG, f"{{load_balancer: {{num_slots: {number(experts + held)}}}}}")] if held else []
+
+
+def _slots_remark(given: Mapping[str, str]) -> str:
+    if "num_slots" not in given.get(_EXPERTS_CONFIG, ""):
+        return ""
+    return f"num_slots of {_EXPERTS_CONFIG} counts the experts too: set redundant_experts to what there is beside them"
+
+
 _CACHE, _SPECULATION, _LAYERS = "kv_cache_config", "speculative_config", "num_nextn_predict_layers"
 _OF_THE_REST = MemoryShare("--kv_cache_free_gpu_memory_fraction", f"{SERVING}memory_share", of_rest=True)
 
@@ -110,6 +126,7 @@ TENSORRT_LLM = Tool(
         _OF_THE_REST,
         Written((f"{SERVING}cache_bytes",), _cache, _read_cache),
         Written(DRAFTS, _predicted, _read_predicted),
+        Written((COPIES,), _slots),
         Choice("mapping.precision", {float(Precision.bf16): [], float(Precision.fp16): []}),  # others: the checkpoint's
     ),
     with_entries("trtllm-serve \"$MODEL\"", "--extra_llm_api_options", "extra_llm_api_options.yml"),
@@ -121,6 +138,6 @@ TENSORRT_LLM = Tool(
             lambda leaf: replica(leaf) * ((leaf("mapping.dp") or 1.0) if _is_apart(leaf) else 1.0),
         ),
     ),
-    entries=(_APART, _CACHE, _SPECULATION),
-    remarks=(_entry_remark,),
+    entries=(_APART, _CACHE, _EXPERTS_CONFIG, _SPECULATION),
+    remarks=(_entry_remark, _slots_remark),
 )  # fmt: skip

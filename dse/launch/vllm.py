@@ -7,9 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from dse.launch.engines import (
+    COPIES,
+    COPIES_KEY,
     DRAFTS,
     ENGINE,
     SERVING,
+    copies,
     drafted,
     drafts_itself,
     formats,
@@ -18,6 +21,7 @@ from dse.launch.engines import (
     model_length,
     names_no_draft,
     over_nodes,
+    read_copies,
     replica,
     whole,
 )
@@ -43,6 +47,7 @@ def _read_experts(given: Mapping[str, str]) -> dict[str, float]:
     return {"mapping.experts.ep": float(given.get(degrees[0], 1.0)) * float(given.get(degrees[1], 1.0))}
 
 
+_EPLB = "--eplb-config"
 _CONFIG, _CONFIG_TOKENS = "--speculative-config", "num_speculative_tokens"
 
 
@@ -90,6 +95,10 @@ VLLM = Tool(
         Number("--data-parallel-size", "mapping.dp", plain=1.0),
         Written(("mapping.experts.ep", "mapping.experts.etp"), _experts_over_ranks, _read_experts, True),
         messages("--all2all-backend", "deepep_high_throughput"),
+        Written(
+            (COPIES,), copies(_EPLB, f'{{"{COPIES_KEY}": %s}}'),
+            read_copies(_EPLB, f"{_EPLB}.{COPIES_KEY.replace('_', '-')}", "--num-redundant-experts"),
+        ),
         model_length("--max-model-len"),
         Number("--max-num-batched-tokens", f"{SERVING}chunk"),
         Number("--max-num-seqs", f"{ENGINE}most_sequences"),

@@ -38,6 +38,9 @@ _PROMPTS = {
 #: Mean tokens of a prompt of the MLPerf tasks whose lengths its rules publish, from memory; by model.
 _MLPERF = "MLPerf"
 _MLPERF_PROMPTS = {"Llama-2-70B": 294.0, "Llama-3.1-405B": 9428.0, "DeepSeek-V3": 800.0}
+#: Samples of its data set and tokens of the longest answer, from memory, where all of them run at once: the run ends
+#: with few that are long. Those of the other tasks follow each other for most of the ten minutes that a run takes.
+_MLPERF_QUEUES = {"DeepSeek-V3": (4388.0, 20000.0)}
 #: Share of the memory that its mappings, which no row lists, are taken to give to weights at most.
 _MLPERF_WEIGHTS = 0.62
 
@@ -285,9 +288,14 @@ def _requests(cells: Cells) -> Requests:
     load = _load(source, kind)
     if batch is None and load is not Load.offline:
         raise Skip("no concurrency stated")
+    queue, longest = 0.0, 0.0
+    if source.startswith(_MLPERF) and cells.text("model") in _MLPERF_QUEUES:
+        samples, longest = _MLPERF_QUEUES[cells.text("model")]
+        queue = cells.complete("queue", samples)
     return Requests(
-        prompt_tokens=prompt, output_tokens=max(answer, 1.0), concurrency=batch or 1.0, load=float(load), burst=burst
-    )
+        prompt_tokens=prompt, output_tokens=max(answer, 1.0), concurrency=batch or 1.0, load=float(load), burst=burst,
+        queue=queue, longest_answer=longest,
+    )  # fmt: skip
 
 
 def _load(source: str, kind: str) -> Load:

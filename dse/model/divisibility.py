@@ -31,18 +31,24 @@ class Shape(NamedTuple):
     expert_ffn: int = 0
     shared_ffn: int = 0
     n_predict: int = 0
+    redundant_experts: int = 0
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Field → size as the rules ask for it: layers are all that run."""
-        return self._asdict() | {"n_layers": self.n_layers + self.n_predict}
+        """Field → size as the rules ask for it: layers are all that run, experts all that devices hold."""
+        held = {"n_layers": self.n_layers + self.n_predict, "n_experts": self.n_experts + self.redundant_experts}
+        return self._asdict() | held
 
 
 _OF_EXPERTS = ("n_experts", "expert_ffn", "shared_ffn", "n_predict")
 
 #: Leaves behind the fields of Shape; a dense model has no ``EXPERT_SHAPE_PATHS``.
 EXPERT_SHAPE_PATHS = tuple(f"workload.experts.{name}" for name in _OF_EXPERTS)
-SHAPE_PATHS = (*(f"workload.{name}" for name in Shape._fields[:6]), "system.n_devices", *EXPERT_SHAPE_PATHS)
+#: The leaf behind the last field, of designs that serve.
+COPIES_PATH = "mapping.serving.redundant_experts"
+SHAPE_PATHS = (
+    *(f"workload.{name}" for name in Shape._fields[:6]), "system.n_devices", *EXPERT_SHAPE_PATHS, COPIES_PATH
+)  # fmt: skip
 
 
 class Rule(NamedTuple):

@@ -272,8 +272,13 @@ class Prices:
         source="median of the priced accelerators of the catalogue",
     )  # fmt: skip
     server: Scalar = metadata(
-        "", "USD", "a device's share of its server: board, processors, memory, storage, chassis, power supplies",
-        default=9000.0, source="estimate: with it a node of eight H100 is 320,000 USD, sold at 300,000 to 400,000",
+        "", "USD", "a device's share of its server: board, processors, 256 GiB of memory, storage, chassis, power "
+        "supplies", default=9000.0,
+        source="estimate: with it a node of eight H100 is 320,000 USD, sold at 300,000 to 400,000",
+    )  # fmt: skip
+    host_byte_price: Scalar = metadata(
+        "", "USD/B", "memory of the host beyond the 256 GiB a device that the server has, a byte", default=2.0 / 1e9,
+        source="DDR5, 2 USD a GB as the catalogue has it, a rough market price",
     )  # fmt: skip
     nic_price: Scalar = metadata(
         "", "USD/(B/s)", "network card, a byte a second of one direction", default=30.0 / 1e9,

@@ -15,6 +15,10 @@ class Requests:
     output_tokens: Scalar = metadata("OSL", "1", "mean tokens of an answer", default=1024.0, bounds=Bounds(low=1.0))
     concurrency: Scalar = metadata("C", "1", "requests in flight over all devices", default=1.0, bounds=POSITIVE)
     load: Scalar = metadata("", "1", "how requests arrive", default=float(Load.concurrency), enum=Load)
+    queue: Scalar = metadata("", "1", "requests of an offline load, 0 for a queue without an end", default=0.0)
+    longest_answer: Scalar = metadata(
+        "", "1", "tokens of the longest answer, with which such a queue ends, 0 as long as the mean", default=0.0
+    )
     prefix_share: Scalar = metadata(
         "", "1", "share of a prompt whose keys and values are cached already, each request holding its own",
         default=0.0, bounds=SHARE,
@@ -51,9 +55,17 @@ class Serving:
         "bf16), 0 as the precision has it", default=0.0,
     )  # fmt: skip
     expert_bytes: Scalar = metadata("", "B", "the same of one weight of an expert, 0 as other weights", default=0.0)
+    redundant_experts: Scalar = metadata(
+        "", "1", "copies of experts, of the busiest first, that a layer has beside one of each (EPLB); ep divides all",
+        default=0.0,
+    )  # fmt: skip
     paged: Scalar = metadata(
-        "", "1", "1 when the cache grows with an answer, 0 when all of it is reserved", default=1.0, bounds=YES_OR_NO
+        "", "1", "1 when the cache grows with an answer, 0 when it is allocated whole", default=1.0, bounds=YES_OR_NO
     )
+    reserved_answer: Scalar = metadata(
+        "", "1", "share of what is left of an answer for which a request that is admitted keeps memory free: 0 none, "
+        "so that others may be preempted, 1 all of it", default=0.0, bounds=SHARE,
+    )  # fmt: skip
     memory_share: Scalar = metadata(
         "", "1", "share of a device's memory that the engine takes", default=0.9, bounds=POSITIVE_SHARE
     )
@@ -153,6 +165,9 @@ class ServingMetrics:
     time_per_output_token_communication: Scalar = metadata("", "s", "messages of decode steps")
     time_per_output_token_host: Scalar = metadata("", "s", "host and launches of decode steps")
     time_per_output_token_prefill: Scalar = metadata("", "s", "what prompts of other requests add")
+    time_per_output_token_preempted: Scalar = metadata(
+        "", "s", "what waiting for memory adds that others took in the middle of an answer"
+    )
     time_to_first_token: Scalar = metadata("TTFT", "s", "mean time to the first token of an answer")
     time_to_first_token_request: Scalar = metadata("", "s", "outside of the engine")
     time_to_first_token_waiting: Scalar = metadata("", "s", "for a place in memory, for a step to end, for others")

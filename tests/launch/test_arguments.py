@@ -52,6 +52,12 @@ RIGHT = {
         "vllm", """vllm serve m --speculative-config '{"method": "eagle3", "num_speculative_tokens": 3}'""",
         {"drafts": 3},
     ),
+    "copies of experts of vLLM": ("vllm", """--enable-eplb --eplb-config '{"num_redundant_experts": 32}'""",
+                                  {"redundant_experts": 32}),
+    "copies of experts of vLLM behind dots": ("vllm", "--eplb-config.num_redundant_experts 16",
+                                              {"redundant_experts": 16}),
+    "copies of experts of SGLang": ("sglang", "--enable-eplb --ep-num-redundant-experts 32",
+                                    {"redundant_experts": 32}),
     "drafts of vLLM behind dots": ("vllm", "--speculative-config.num_speculative_tokens 2", {"drafts": 2}),
     "no chunks": ("vllm", "vllm serve m --enable-chunked-prefill --no-enable-chunked-prefill", {"mixed": 0}),
     "chunks after all": ("vllm", "vllm serve m --no-enable-chunked-prefill --enable-chunked-prefill", {"mixed": 1}),
@@ -107,6 +113,8 @@ def test_what_is_not_read_as_it_is_is_told():
     tree = "--speculative-num-steps 3 --speculative-eagle-topk 4 --speculative-num-draft-tokens 16"
     assert "counted as a chain" in read_arguments("sglang", tree).notes[0]
     assert not read_arguments("sglang", tree.replace("topk 4", "topk 1")).notes
+    slots = "cat > c.yml <<EOF\nmoe_config: {load_balancer: {num_slots: 288}}\nEOF\ntrtllm-serve m --tp_size 8"
+    assert any("set redundant_experts" in note for note in read_arguments("tensorrt-llm", slots).notes)
     assert "set drafts" in read_arguments("sglang", "--tp 8 --speculative-algorithm EAGLE3").notes[0]
     assert "set drafts" in read_arguments("vllm", """-tp 8 --speculative-config '{"method": "mtp"}'""").notes[0]
 

@@ -43,6 +43,7 @@ OF_SERVING = {
     "mapping.precision": VALUES["mapping.precision"], "mapping.serving.cache_bytes": [2.0, 1.0, 0.5],
     "mapping.serving.drafts": [0.0, 3.0], "mapping.serving.mixed": [0.0, 1.0], "mapping.tp": [1.0, 2.0],
     "mapping.experts.ep": [1.0, 8.0, 16.0], "mapping.dp": [1.0, 8.0],
+    "mapping.serving.redundant_experts": [0.0, 32.0],
 }  # fmt: skip
 
 

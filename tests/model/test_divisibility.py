@@ -14,7 +14,7 @@ import dse
 from dse.designs import replace
 from dse.model.accounts.feasibility import Needed, infeasible_reason
 from dse.model.choice import divides
-from dse.model.divisibility import EXPERT_RULES, RULES, SHAPE_PATHS, fits
+from dse.model.divisibility import COPIES_PATH, EXPERT_RULES, RULES, SHAPE_PATHS, fits
 from dse.model.layout import lay_out
 from dse.spec.axes import Axis
 from dse.study_training import TRAINING
@@ -32,6 +32,7 @@ sizes = st.builds(
     ffn_hidden=st.sampled_from([8, 12, 64]), seq_len=st.sampled_from([2, 6, 8]), global_batch=st.integers(1, 24),
     n_devices=st.sampled_from([1, 2, 4, 6, 12, 24]), n_experts=st.sampled_from([2, 3, 6, 8]),
     expert_ffn=st.sampled_from([3, 8]), shared_ffn=st.sampled_from([0, 3, 4]), n_predict=st.integers(0, 1),
+    redundant_experts=st.just(0),
 )  # fmt: skip
 
 
@@ -54,6 +55,7 @@ def test_the_table_of_mappings_is_what_the_model_calls_divisible(shape):
     for one in drawn:
         one["mapping.dp"] = shape.n_devices / (one["mapping.tp"] * one["mapping.cp"] * one["mapping.pp"])
         one |= dict(zip(SHAPE_PATHS, shape, strict=True))
+        del one[COPIES_PATH]  # of designs that serve
     columns = {path: np.array([one[path] for one in drawn], np.float32) for path in drawn[0]}
     fit = (np.asarray(bits(columns)) == 0) & (columns["mapping.dp"] % 1.0 == 0.0)
     assert found == {tuple(one[path] for path in parts.degrees) for one, yes in zip(drawn, fit, strict=True) if yes}

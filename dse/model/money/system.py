@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import ceiling
-from dse.types import Network, Prices, Scalar, System
+from dse.model.choice import ceiling, most
+from dse.types import HOST, Network, Prices, Scalar, System
 
 YEAR = 365.25 * 86400.0  # s
 
@@ -106,10 +106,14 @@ def scale_out_price(system: System, prices: Prices) -> Scalar:
     return jnp.where(system.n_devices > system.scale_up.domain, system.scale_out.bandwidth * each, 0.0)
 
 
-def far_price(system: System) -> Scalar:
-    """USD of a device's far memory, beyond the host's, which the price of a server includes."""
-    far = system.far
-    return 0.0 if far is None else far.byte_price * jnp.maximum(far.capacity - system.host.capacity, 0.0)
+def memory_price(system: System, prices: Prices) -> Scalar:
+    """USD of a device's share of the host's memory beyond what the server has, and of far memory beyond the host's.
+
+    A server with less is sold for no less.
+    """
+    host, far = system.host.capacity, system.far
+    beyond = prices.host_byte_price * most(host - HOST.capacity, 0.0)
+    return beyond if far is None else beyond + far.byte_price * most(far.capacity - host, 0.0)
 
 
 def capital(system: System, prices: Prices, device: Scalar, watts: Scalar) -> Capital:
@@ -119,7 +123,7 @@ def capital(system: System, prices: Prices, device: Scalar, watts: Scalar) -> Ca
     """
     return Capital(
         devices=device,
-        servers=prices.server + far_price(system),
+        servers=prices.server + memory_price(system, prices),
         scale_up=scale_up_price(system, prices),
         scale_out=scale_out_price(system, prices),
         facility=prices.facility * watts,

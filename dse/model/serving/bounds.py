@@ -28,9 +28,13 @@ def phase_bounds(ranks: Scalar, serving: Serving, engine: Engine, phases: Phases
 
 
 def token_bounds(serving: Serving, found: Served, steps: PhaseBounds) -> BoundBy:
-    """The time of an output token: steps that decode, and what prompts of others add, divided as their steps are."""
+    """The time of an output token: steps that decode, and what prompts of others add, divided as their steps are.
+
+    Waiting for memory in the middle of an answer is bound by none of these.
+    """
     decode = scaled(steps.decode, 1.0 / tokens_of_a_step(serving))
-    return summed([decode, divided(found.prefill, [steps.prefill])])
+    waits = BoundBy(0.0, 0.0, 0.0, found.preempted)
+    return summed([decode, divided(found.prefill, [steps.prefill]), waits])
 
 
 def _step_bounds(ranks: Scalar, serving: Serving, engine: Engine, phase: Phase) -> BoundBy:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -20,6 +21,7 @@ class Room(NamedTuple):
     a_sequence: Scalar  # bytes of cache
     runtime: Scalar
     sequences: Scalar  # that one rank of data parallelism holds, not rounded
+    prompts: Scalar  # that fit into the spread of what one answer takes
 
 
 def room(stage: Stage, requests: Requests, serving: Serving, engine: Engine) -> Room:
@@ -27,18 +29,33 @@ def room(stage: Stage, requests: Requests, serving: Serving, engine: Engine) -> 
 
     An engine's own memory holds the activations of a usual step; those of longer ones come on top of it.
 
-    A sequence reserves its prompt and whole answer, or has half of its answer in the mean where pages are taken as it
-    grows.
+    A sequence has its prompt and, where pages are taken as it grows, half of its answer in the mean, beside the share
+    of the other half that admission keeps free; all of it where it is allocated whole.
     """
     design, layout = stage.design, stage.layout
     weights = weight_bytes(design, layout, serving)
-    answer = requests.output_tokens * jnp.where(serving.paged > 0.0, 0.5, 1.0)
+    kept = jnp.where(serving.paged > 0.0, serving.reserved_answer, 1.0)
+    answer = 0.5 * (1.0 + kept) * requests.output_tokens
     a_sequence = layout.layers * cache_bytes(design, serving, requests.prompt_tokens + answer)
+    prompts = _prompts_in_spread(stage, requests, serving, kept, a_sequence)
     runtime = engine.runtime_memory + more_activations(stage, serving, engine)
     left = serving.memory_share * design.system.accelerator.memory.capacity - weights - runtime
     if design.mapping.spill is None:
-        return Room(weights, a_sequence, runtime, jnp.maximum(left, 0.0) / a_sequence)
-    return _with_far(design, design.mapping.spill, layout, weights, a_sequence, left, runtime)
+        return Room(weights, a_sequence, runtime, jnp.maximum(left, 0.0) / a_sequence, prompts)
+    return _with_far(design, design.mapping.spill, layout, weights, a_sequence, left, runtime, prompts)
+
+
+def _prompts_in_spread(
+    stage: Stage, requests: Requests, serving: Serving, kept: Scalar, a_sequence: Scalar
+) -> Scalar:
+    """Prompts that are admitted into the standard deviation of what one answer takes: ``(1 - r) a / sqrt(12) / p``.
+
+    Answers at any of their tokens alike have taken a share of their cache ``a`` that is evenly spread. A request that
+    is admitted needs its prompt and the share ``r`` of its answer that is kept free, together ``p``.
+    """
+    prompt = stage.layout.layers * cache_bytes(stage.design, serving, requests.prompt_tokens)
+    answer = 2.0 / (1.0 + kept) * (a_sequence - prompt) * (1.0 - 1.0 / requests.output_tokens)
+    return (1.0 - kept) / math.sqrt(12.0) * answer / (prompt + kept * answer)
 
 
 def more_activations(stage: Stage, serving: Serving, engine: Engine) -> Scalar:
@@ -58,8 +75,9 @@ def more_activations(stage: Stage, serving: Serving, engine: Engine) -> Scalar:
 
 
 def _with_far(
-    design: Design, spill: Spill, layout: Layout, weights: Scalar, a_sequence: Scalar, left: Scalar, runtime: Scalar
-) -> Room:
+    design: Design, spill: Spill, layout: Layout, weights: Scalar, a_sequence: Scalar, left: Scalar, runtime: Scalar,
+    prompts: Scalar,
+) -> Room:  # fmt: skip
     """The same with shares of weights and cache in a far memory, whose room is limited as well.
 
     Weights come through two buffers of a layer each.
@@ -70,7 +88,7 @@ def _with_far(
     beyond = far_tier(design.system).capacity - spill.far_weights * weights
     far = jnp.maximum(beyond, 0.0) / jnp.maximum(spill.far_cache * a_sequence, 1e-6)
     fits = jnp.minimum(jnp.maximum(left + weights - near, 0.0) / near_sequence, far)
-    return Room(near, near_sequence, runtime, jnp.where(beyond < 0.0, 0.0, fits))
+    return Room(near, near_sequence, runtime, jnp.where(beyond < 0.0, 0.0, fits), prompts)
 
 
 def far_tier(system: System) -> FarMemory:

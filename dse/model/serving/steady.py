@@ -14,7 +14,7 @@ from dse.model.serving.work import Stage, ranks_of_experts
 from dse.types import Design, Engine, Load, Requests, Scalar, Serving
 
 #: Rounds of the fixed point of a steady state, which has none of them where prompts take no time.
-ROUNDS = 6
+ROUNDS = 3
 
 
 class Served(NamedTuple):
@@ -22,6 +22,7 @@ class Served(NamedTuple):
 
     decode: StepTime  # an output token of a step without prompts
     prefill: Scalar  # what prompts of others add to it
+    preempted: Scalar  # what waiting for memory in the middle of an answer adds to it
     median: Scalar  # time between two tokens
     waiting: Scalar  # of the time to the first token
     prompt: Scalar
@@ -33,7 +34,7 @@ class Served(NamedTuple):
     @property
     def token(self) -> Scalar:
         """Mean seconds between two tokens."""
-        return self.decode.total + self.prefill
+        return self.decode.total + self.prefill + self.preempted
 
 
 def tokens_of_a_step(serving: Serving) -> Scalar:
@@ -122,20 +123,37 @@ class _Round(NamedTuple):
 
     mixed: Scalar  # seconds of one with prompts
     step: Scalar  # of one that decodes, in the mean, with what prompts add to it
-    busy: Scalar  # of steps with prompts, those that one that comes meets
+    busy: Scalar  # steps with prompts, those that one that comes meets
+    met: Scalar  # seconds of the step in which one comes, where its half is what it waits
+    own: Scalar  # of the steps that take its prompt
 
 
-def _round(steps: Steps, beside: tuple[Scalar, Scalar], left: Scalar, decode: Scalar, delays: Scalar) -> _Round:
-    """Steps that take ``decode`` seconds without prompts, which come ``delays`` times in one of them.
+def _round(
+    steps: Steps, beside: tuple[Scalar, Scalar], taken: _Taken, decode: Scalar, others: Scalar, come: Scalar
+) -> _Round:
+    """Steps that take ``decode`` seconds without prompts, beside whom ``others`` decode whose ends bring prompts.
 
     Apart from decoding prompts are served for a share ``rho`` of the time; of ``1 / left`` prompts at once those that
     come meanwhile wait for ``rho + left rho^2 / (1 - rho)`` halves of such a step (M/D/1 of one at once).
+
+    Beside decoding a step takes the prompts that came in the one before it. Of prompts of ``p`` seconds, a share
+    ``rho`` of the time, steps vary by ``p^2 a / (1 - rho^2)`` about their mean ``S`` with ``a`` prompts in it (Poisson,
+    of a step that varies itself); one that comes, a share ``come`` of all, meets a step of
+    ``B = S + p rho / (1 - rho^2)``, and shares its own with all that come in ``B``, or with as many as it takes.
     """
+    delays, apart = others * taken.pieces / taken.turns, steps.apart
+    left = jnp.where(apart, taken.pieces, 0.0)
     mixed = jnp.maximum(decode + beside[0], beside[1])
     prompts = delays * mixed
-    step = decode + prompts - jnp.where(steps.apart, 0.0, delays * decode)
-    meets = jnp.where(steps.apart, prompts / step, delays)
-    return _Round(mixed, step, meets + left * meets * prompts / decode)
+    step = decode + prompts - jnp.where(apart, 0.0, delays * decode)
+    meets = jnp.where(apart, prompts / step, delays)
+    busy = meets + left * meets * prompts / decode
+    a_prompt, rho = taken.pieces * (mixed - decode), 1.0 - decode / step
+    met = jnp.minimum(step + come * a_prompt * rho, decode + taken.holds * a_prompt)
+    beside_it = jnp.minimum(1.0 + others / taken.turns * met / step, taken.holds)
+    together = decode + beside_it * a_prompt
+    own = jnp.where(apart, mixed, together) + (taken.whole - 1.0) * mixed
+    return _Round(mixed, step, busy, jnp.where(apart, step + busy * mixed, met), own)
 
 
 def steady(
@@ -155,60 +173,63 @@ def steady(
     """
     speed = tokens_of_a_step(serving)
     taken = _taken(requests, serving, running)
-    fresh, each, turns, full, q, most = taken
+    fresh, each, turns, full, q, most, *_ = taken
     prompt_context = 0.5 * requests.prompt_tokens * (1.0 + requests.prefix_share)
     apart = serving.mixed <= 0.0
     prompt = jnp.where(at_once, running * fresh, q)
     mixing = jnp.where(at_once, 0.0, jnp.where(apart, 0.0, jnp.minimum(running, most)))
     many = jnp.where(at_once, jnp.maximum(running, prompt / serving.chunk), q / each)
     steps = _steps(stage, ranks, requests, serving, engine, running, mixing, prompt, prompt_context, many)
-    pieces = fresh / q
-    share_of_one = pieces / turns
-    # Of one prompt alone: it never shares the step that it waits for.
-    whole_pieces = jnp.maximum(pieces, 1.0) + jnp.maximum(steps.alone - 1.0, 0.0)
     # Whoever decodes sees itself, and of the others those that decode; their prompts alone delay it, not its own.
     itself, rest = jnp.minimum(running, 1.0), jnp.maximum(running - 1.0, 0.0) / jnp.maximum(running, 1e-6)
     offline = requests.load == float(Load.offline)
     # A place that another one waits for is never empty: who takes it comes as a step begins. Others come in the middle
     # of a step, as likely of a long one as it is long, and of all that are looked at together.
-    half = jnp.where(offline, 0.0, 0.5 * jnp.maximum(1.0 - waiting, 0.0))
+    come = jnp.where(offline, 0.0, jnp.maximum(1.0 - waiting, 0.0))
     # Of what one step cannot take, Poisson arrivals leave ``rho^2 / (2 R (1 - rho))`` of a step of ``R`` prompts in the
     # way of each.
     filled = jnp.where(apart, 0.0, rest / most)
     behind = 0.5 * each / full * filled / turns
-    added, left = steps.beside, jnp.where(apart, pieces, 0.0)
-    n, by_itself = 0.5 * running, steps.seconds_of(itself)
-    seeing, own = 1.0 + half * serving.admission_steps / turns, (whole_pieces / turns, half / turns)
+    # One prompt alone never shares the step that it waits for; its last step gives the first token, beside decoding.
+    taken = taken._replace(whole=taken.whole + jnp.maximum(steps.alone - 1.0, 0.0))
+    added, later = steps.beside, (requests.output_tokens - 1.0) / speed
+    n, by_itself, tokens = 0.5 * running, steps.seconds_of(itself), jnp.where(apart, turns, later)
     for _ in range(ROUNDS):
         others = rest * n
-        at = _round(steps, added, left, by_itself + others * steps.a_sequence, others * share_of_one)
-        of_mixed = at.mixed / at.step
-        n = _decoding(running, seeing + (own[0] + own[1] * at.busy) * of_mixed, behind * n * of_mixed, filled)
+        at = _round(steps, added, taken, by_itself + others * steps.a_sequence, others, come)
+        works = (tokens + (at.own + 0.5 * come * _seen(serving, at)) / at.step) / turns
+        n = _decoding(running, works, behind * n * at.mixed / at.step, filled)
     alone = steps.decode_at(itself + n * rest)
-    at = _round(steps, added, left, alone.total, n * rest * share_of_one)
+    at = _round(steps, added, taken, alone.total, n * rest, come)
     other, step = at.mixed, at.step
     rate = jnp.minimum(n / (turns * step), 1.0 / _least_time(steps, taken, running, added[0], other))
     opening = _opening(steps, ranks, requests, serving, engine, running * fresh, prompt_context)
     # Of those that run, who neither decodes nor computes its prompt waits for others' prompts. Little's law: a place is
     # taken for as long as a request works, and a user who waits to be seen, or is outside of the engine, asks for no
     # other. Offline no place is ever empty.
-    working = (requests.output_tokens - 1.0) / speed * step + whole_pieces * other
+    working = later * step + at.own
     outside = jnp.where(offline, 0.0, engine.request_time)
-    opening = opening + half * (serving.admission_steps * step + at.busy * other)
+    opening = opening + 0.5 * come * _seen(serving, at)
     seen = jnp.maximum(running / rate, working + jnp.where(offline, 0.0, opening)) + outside
     rate = jnp.minimum(running / jnp.maximum(running / rate, working), (running + waiting) / seen)
     found = Served(
         decode=StepTime(*(part / speed for part in alone)),
         prefill=(step - alone.total) / speed,
+        preempted=0.0,
         median=jnp.where(apart, alone.total, jnp.where(at.busy > 0.5, other, alone.total)) / speed,
         waiting=(running + waiting) / rate - outside - working,  # for a place, then for a step
-        prompt=whole_pieces * other,
+        prompt=at.own,
         rate=rate,
         running=running,
-        mixed=jnp.minimum(n * share_of_one, 1.0),
+        mixed=jnp.minimum(n * taken.pieces / turns, 1.0),
         decoding=itself + n * rest,
     )
-    return found, steps._replace(decode=StepTime(*(part / speed for part in steps.decode)))
+    return found, steps
+
+
+def _seen(serving: Serving, at: _Round) -> Scalar:
+    """Seconds between two looks at new requests, about the one that comes between them."""
+    return at.met + (serving.admission_steps - 1.0) * at.step
 
 
 class _Taken(NamedTuple):
@@ -220,6 +241,9 @@ class _Taken(NamedTuple):
     full: Scalar  # tokens of prompts in a full step
     q: Scalar  # in a step that has some
     most: Scalar  # requests that decode, of whom as many end as full steps take prompts
+    pieces: Scalar  # steps with prompts for a prompt
+    whole: Scalar  # the same of one, one at least
+    holds: Scalar  # prompts that fit into one
 
 
 def _taken(requests: Requests, serving: Serving, running: Scalar) -> _Taken:
@@ -233,8 +257,9 @@ def _taken(requests: Requests, serving: Serving, running: Scalar) -> _Taken:
     each = jnp.maximum(fresh, 1.0)
     full = serving.chunk * each / jnp.maximum(fresh + turns * beside, 1.0)
     come = _mean_of_some(jnp.maximum(running - 1.0, 0.0) / turns)
-    q = jnp.minimum(jnp.maximum(serving.chunk - running * beside, full), each * come)
-    return _Taken(fresh, each, turns, full, q, turns * full / each)
+    holds = jnp.maximum(serving.chunk - running * beside, full) / each
+    q = each * jnp.minimum(holds, come)
+    return _Taken(fresh, each, turns, full, q, turns * full / each, fresh / q, jnp.maximum(fresh / q, 1.0), holds)
 
 
 def _least_time(steps: Steps, taken: _Taken, running: Scalar, added: Scalar, mixed: Scalar) -> Scalar:
@@ -244,7 +269,7 @@ def _least_time(steps: Steps, taken: _Taken, running: Scalar, added: Scalar, mix
     from decoding, than there is time for all prompts.
     """
     of_full = (steps.seconds_of(taken.most) + added * taken.full / taken.q) * taken.each / taken.full
-    in_turn = taken.fresh / taken.q * mixed + taken.turns * steps.decode.total / running
+    in_turn = taken.pieces * mixed + taken.turns * steps.decode.total / running
     return jnp.where(steps.apart, in_turn, of_full)
 
 
@@ -314,6 +339,7 @@ def together(requests: Requests, batch: Scalar, prompt: Scalar, decode: StepTime
     return Served(
         decode=decode,
         prefill=0.0,
+        preempted=0.0,
         median=decode.total,
         waiting=0.5 * (waves - 1.0) * whole,
         prompt=prompt,
@@ -334,7 +360,8 @@ def served(
     offline, in_flight = load == float(Load.offline), requests.concurrency / design.mapping.dp
     # With fewer requests than ranks each serves one at a time, for a share of the time.
     busy, asked = jnp.where(offline, 1.0, jnp.minimum(in_flight, 1.0)), jnp.maximum(in_flight, 1.0)
-    running = jnp.where(offline, most, jnp.minimum(asked, most))
+    queue = jnp.where(offline & (requests.queue > 0.0), requests.queue / design.mapping.dp, jnp.inf)
+    running = jnp.minimum(jnp.where(offline, jnp.maximum(queue, 1.0), asked), most)
     static = load == float(Load.static)
     running = jnp.where(static, asked, running)
     in_waves = load == float(Load.waves)
@@ -346,15 +373,40 @@ def served(
     # A pipeline of p stages has to fill before the last of m parts comes out, m + p - 1 stages' time, of which a part
     # alone takes p; in decoding parts follow each other.
     prompts = steps.alone * steps.mixed * (1.0 + (steps.parts - 1.0) / stage.design.mapping.pp)
-    at_once = together(requests, running, prompts, steps.decode, waves)
+    speed = tokens_of_a_step(serving)
+    at_once = together(requests, running, prompts, StepTime(*(part / speed for part in steps.decode)), waves)
 
     def choose(a: Scalar, b: Scalar) -> Scalar:
         return jnp.where(is_batch, a, b)
 
     decode = StepTime(*map(choose, at_once.decode, flowing.decode))
     found = Served(decode, *map(choose, at_once[1:], flowing[1:]))
+    busy = busy / (1.0 + found.rate * _emptying(requests, steps) / (speed * queue))
     found = found._replace(rate=busy * found.rate)
+    found = _with_preempted(found, requests, engine, held, jnp.where(is_batch, 0.0, waiting))
     return found, _phases(stage, requests, serving, found, steps, is_batch, busy)
+
+
+def _emptying(requests: Requests, steps: Steps) -> Scalar:
+    """Seconds that a queue takes longer at its end, where steps of a token each have ever fewer sequences.
+
+    Of ``s`` steps with ``n_s`` sequences as many are decoded as of full ones, whatever the lengths are: what steps take
+    however few there are is paid once for each token that the longest answer is longer than the mean.
+    """
+    return jnp.maximum(requests.longest_answer - requests.output_tokens, 0.0) * steps.decode_of_none.total
+
+
+def _with_preempted(found: Served, requests: Requests, engine: Engine, held: Room, waiting: Scalar) -> Served:
+    """The same where of ``W`` requests beyond the room of memory some have had their first token.
+
+    A prompt is admitted as soon as it fits, into what the caches of ``n`` answers, ``sqrt(n)`` times the spread of one,
+    leave free for the moment: ``m`` prompts in the mean. Whoever came last is preempted as answers grow, and waits for
+    the rest of its answer: of ``W`` that wait, ``W m / (W + m)``. That both are limits is the reason of the form.
+    """
+    early = jnp.where(held.sequences < engine.most_sequences, held.prompts * jnp.sqrt(found.running), 0.0)
+    later = waiting * early / jnp.maximum((waiting + early) * found.rate, 1e-12)
+    of_token = later / jnp.maximum(requests.output_tokens - 1.0, 1.0)
+    return found._replace(waiting=found.waiting - later, preempted=of_token)
 
 
 def _phases(

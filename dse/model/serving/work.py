@@ -75,8 +75,16 @@ def stage_of(design: Design) -> Stage:
     tile = least(accelerator.kernels.tile_rows, TILE_ROWS)
     small = dataclasses.replace(accelerator, kernels=dataclasses.replace(accelerator.kernels, tile_rows=tile))
     rates = expert_rates(rates_of(small, precision, design.software), design)
-    layout = lay_out(forward)
+    layout = with_copies(lay_out(forward), design)
     return Stage(forward, layout, rates, exchange_of(forward, layout))
+
+
+def with_copies(layout: Layout, design: Design) -> Layout:
+    """The layout with the copies of experts that its devices hold beside one of each."""
+    serving, experts = design.mapping.serving, layout.experts
+    if serving is None or experts is None:
+        return layout
+    return layout._replace(experts=experts._replace(local=experts.local + serving.redundant_experts / experts.ep.size))
 
 
 def exchange_of(design: Design, layout: Layout) -> Exchange | None:
@@ -215,16 +223,21 @@ def head_operator(design: Design, layout: Layout, batch: Batch) -> Operator:
 def with_experts_met(layout: Layout, design: Design, batch: Batch, ranks: Scalar) -> Layout:
     """The layout of a batch's tokens, with the rows and experts of a rank that they meet.
 
-    Of ``E_l`` experts of a rank ``E_l (1 - (1 - k / E)^m)`` are read, by ``m`` tokens that choose apart.
+    Of ``E_l`` experts of a rank ``E_l (1 - (1 - k / E)^m)`` are read, by ``m`` tokens that choose apart; copies of one
+    share its tokens. What the busiest rank has beyond the mean, ``i - 1``, is of its own experts: of ``R`` copies,
+    taken of its ``E / e`` experts alike, each takes its share, which leaves ``(i - 1) / (1 + R e / E)`` (the load
+    balancer of DeepSeek-AI 2024, section 3.4, copies those with most tokens).
     """
     layout = layout._replace(tokens=batch.tokens, norm_tokens=batch.tokens)
     experts, mixture, mapping = layout.experts, design.workload.experts, design.mapping.experts
     if experts is None or mixture is None or mapping is None:
         return layout
     tokens = batch.tokens * ranks
-    unmet = (1.0 - mixture.top_k / mixture.n_experts) ** (SKEW * tokens)
+    held = experts.local * mapping.ep
+    unmet = (1.0 - mixture.top_k / held) ** (SKEW * tokens)
     met = jnp.maximum(experts.local * (1.0 - unmet), 1e-3)
-    rows = tokens * mixture.top_k / mapping.ep * mixture.imbalance
+    copies = 1.0 + (held - mixture.n_experts) * mapping.ep / mixture.n_experts
+    rows = tokens * mixture.top_k / mapping.ep * (1.0 + (mixture.imbalance - 1.0) / copies)
     return layout._replace(experts=experts._replace(sent=batch.tokens * mixture.top_k, rows=rows, local=met))
 
 

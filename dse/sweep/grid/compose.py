@@ -16,7 +16,7 @@ from dse import calibrated, catalog
 from dse.checks import check_routing, check_tiers
 from dse.designs import MOST, is_whole, leaf, told_saturation
 from dse.errors import InputError
-from dse.model.divisibility import EXPERT_SHAPE_PATHS, SHAPE_PATHS, Shape
+from dse.model.divisibility import COPIES_PATH, EXPERT_SHAPE_PATHS, SHAPE_PATHS, Shape
 from dse.records import CAN, MADE, N_DEVICES, PLAIN_EXPERTS, PLAIN_MAPPING
 from dse.spec.axes import Axis
 from dse.spec.space import NAMED
@@ -33,6 +33,8 @@ from dse.types.paths import leaves
 _BANDWIDTH, _FEED = "system.accelerator.memory.bandwidth", "system.accelerator.power.feed"
 
 _MOST_SHAPES = 100_000
+#: Of what the mapping must divide, the fields that may be 0.
+_MAY_BE_NONE = ("shared_ffn", "n_predict", "redundant_experts")
 
 
 def build(spec: SweepSpec) -> Grid:
@@ -214,7 +216,8 @@ def _dimension(group: tuple[Axis, ...], names: Names, owned: set[str]) -> Dimens
 
 def _shapes(base: Design, dimensions: tuple[Dimension, ...], file: str) -> list[Shape]:
     """Every distinct combination of what the mapping must divide."""
-    left_out = EXPERT_SHAPE_PATHS if base.workload.experts is None else ()
+    experts, serving = base.workload.experts, base.mapping.serving
+    left_out = (*(EXPERT_SHAPE_PATHS if experts is None else ()), *(() if experts and serving else (COPIES_PATH,)))
     plain = {path: float(leaf(base, path)) for path in SHAPE_PATHS if path not in left_out}
     choices = []
     for dimension in dimensions:
@@ -234,7 +237,7 @@ def _shapes(base: Design, dimensions: tuple[Dimension, ...], file: str) -> list[
     for combination in itertools.product(*choices):
         values = functools.reduce(operator.or_, combination, plain)
         for path, value in values.items():
-            if not is_whole(value, least=0 if path.endswith(("shared_ffn", "n_predict")) else 1):
+            if not is_whole(value, least=0 if path.endswith(_MAY_BE_NONE) else 1):
                 name = path.rpartition(".")[2]
                 raise InputError(f"{file}: {name}", f"{value:g}", f"a whole number, 1 to {MOST:,}", f"change {name}")
         shapes.append(Shape(*(int(values[path]) for path in SHAPE_PATHS if path in values)))

@@ -226,3 +226,18 @@ def test_slopes_reach_cost_through_the_whole_model():
         run = jax.jit(cost)
         step = 1e-5 * value
         assert float(slope) == pytest.approx(float((run(value + step) - run(value - step)) / (2 * step)), rel=1e-4)
+
+
+def test_memory_beyond_a_servers_own_is_paid_for():
+    """256 GiB a device are within the server's price; 2 USD a GB beyond, and far memory from the host's capacity on."""
+
+    def servers(host, far=None):
+        beyond = {} if far is None else {"far.capacity": far}
+        found = dse.design("llama-3-8b", "h100", **{"host.capacity": host, **beyond})
+        return float(capital(found.system, Prices(), 0.0, 0.0).servers)
+
+    own = servers(256 * 2.0**30)
+    assert servers(128 * 2.0**30) == own == Prices().server
+    assert servers(256 * 2.0**30 + 1e12) - own == pytest.approx(2000.0)
+    assert servers(256 * 2.0**30, 256 * 2.0**30 + 1e12) - own == pytest.approx(2000.0)
+    assert servers(1e12, 1e12) == servers(1e12) > own
