@@ -144,8 +144,8 @@ def savings(design: Design, work: TrainingWork, step: StepTime, size: Scalar) ->
     def stall(hidden: Scalar) -> Scalar:
         return r.copy_interference * least(hidden, window) + jnp.maximum(hidden - window, 0.0)
 
-    waits, behind, coded = r.checkpoint_overhead + copy + write, r.checkpoint_overhead + stall(copy), stall(copy + parity)
-    load = copy + write
+    load, begin = copy + write, r.checkpoint_overhead
+    waits, behind, coded = begin + load, begin + stall(copy), stall(copy + parity)
     return {
         Checkpoint.synchronous: Saving(waits, 0.0, step.total, load),
         Checkpoint.asynchronous: Saving(behind, waits - behind, waits, load),
