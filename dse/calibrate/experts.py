@@ -1,9 +1,10 @@
 r"""The job on mixtures of experts: what their layers cost beyond kernels and messages, from measured training steps.
 
-The same mapping runs up to twice as fast a few releases later, and no physics of the mapping tells. A stack's slow-down
-is therefore a level of its chips times one of its release range, ``log s = shared + chips + release``, so that a pair
-that was never measured has one too. What dense steps told (:mod:`dse.calibrate.steps`) stays as it is. Of several
-measurements of one design with one stack each counts in part.
+The same mapping runs up to twice as fast a few releases later. What the releases changed is physics and stands in
+their files: how tokens are sent (``all_to_all``), and products of experts in one kernel that the host does not wait for
+(``fused``). So all stacks share the numbers that are fitted, none of which is a level of a chip or of a release. What
+dense steps told (:mod:`dse.calibrate.steps`) stays as it is. Of several measurements of one design with one stack each
+counts in part.
 """
 
 from __future__ import annotations
@@ -30,23 +31,16 @@ from dse.types import ExpertKernels, paths
 
 #: What steps can tell, with what is believed before any step is seen, and the bounds.
 PARAMETERS = (
-    Parameter("software.experts.grouped_efficiency", 0.65, 0.2, 0.5, 1.0),
-    Parameter("software.experts.row_time", 5e-9, 1.0),
-    Parameter("software.experts.slowdown", 1.0, 0.1),
+    Parameter("software.experts.grouped_efficiency", 0.9, 0.1, 0.5, 1.0),
+    Parameter("software.experts.expert_time", 2e-5, 0.5),
     Parameter("software.experts.expert_host_time", 3e-3, 0.5),
 )
 HOST = "software.experts.expert_host_time"
 NAMES = tuple(p.path.rpartition(".")[2] for p in PARAMETERS)
 
-#: How far chips and releases stray from what all stacks share, in prior spreads.
-STRAY = {"chips": {"row_time": 1.0}, "release": {"slowdown": 2.0, "expert_host_time": 1.0}}
-
-#: What all stacks share of it.
-SHARED = ("grouped_efficiency", "row_time", "expert_host_time")
-
-#: Stack → its chips and its range of releases.
+#: Stack → its range of releases.
 STACKS = {
-    f"megatron-bridge{chips}{release}": (chips.strip("-") or "hopper", release.strip("-") or "25")
+    f"megatron-bridge{chips}{release}": release.strip("-") or "25"
     for chips in ("", "-blackwell", "-blackwell-ultra") for release in ("", "-26-02", "-26-06")
 }  # fmt: skip
 
@@ -76,8 +70,8 @@ class Found(NamedTuple):
     """A fit, its errors row by row (of the logarithm), and those of rows it had not seen."""
 
     rows: Rows
-    values: dict[str, dict[str, float]]  #: stack → leaf → value
-    spreads: dict[str, dict[str, float]]  #: the same of the standard deviation of its logarithm
+    values: dict[str, float]  #: leaf → value, of all stacks
+    spreads: dict[str, float]  #: the same of the standard deviation of its logarithm
     seen: np.ndarray
     unseen: np.ndarray  #: by a fit without the row's configuration
     cell: np.ndarray  #: by a fit without all rows of its accelerator and release range
@@ -104,7 +98,7 @@ class Found(NamedTuple):
 
 
 def rows_of(compared: Sequence[Comparison]) -> Rows | None:
-    """The timed rows of mixtures of experts whose stacks have levels to fit; None where there are none."""
+    """The timed rows of mixtures of experts of the stacks that are fitted; None where there are none."""
     kept = [c for c in compared if is_timed(c) and c.prediction.stack in STACKS]
     kept = [c for c in kept if c.prediction.chosen.workload.experts is not None]
     if not kept:
@@ -118,7 +112,7 @@ def rows_of(compared: Sequence[Comparison]) -> Rows | None:
         alike=rows_alike(designs),
         measured=np.log(times), stacks=np.array(stacks),
         waits=np.array(waits, np.float32),
-        cells=[f"{c.prediction.case.row.get('gpu')}, {STACKS[s][1]}" for c, s in zip(kept, stacks, strict=True)],
+        cells=[f"{c.prediction.case.row.get('gpu')}, {STACKS[s]}" for c, s in zip(kept, stacks, strict=True)],
         points=[
             (stack, *(float(x) for x in jax.tree.leaves(
                 (d.workload, d.mapping, d.system.accelerator.matrix_rate, wait)
@@ -130,21 +124,15 @@ def rows_of(compared: Sequence[Comparison]) -> Rows | None:
 
 
 def calibrate(cases: Sequence[Case], lookup: Lookup, k: int = 5) -> Found | None:
-    """Levels of the stacks that ``lookup`` gives, from the rows of ``cases``; None where none is of experts."""
+    """What the stacks that ``lookup`` gives share, from the rows of ``cases``; None where none is of experts."""
     rows = rows_of(compare_predictions(predict_cases(cases, lookup)))
     if rows is None:
         return None
-    columns = [("", name) for name in SHARED]
-    columns += [(chips, name) for chips in sorted({c for c, _ in STACKS.values()}) for name in STRAY["chips"]]
-    columns += [(release, name) for release in sorted({r for _, r in STACKS.values()}) for name in STRAY["release"]]
-    moves = _moves(columns, rows.stacks)
-    prior = np.array([_stray(*column) for column in columns])
 
     def solve(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         found = gauss_newton(
-            lambda x: _log_errors(rows, np.einsum("c,crp->rp", x, moves)),
-            lambda x, _: np.einsum("rp,crp->rc", _slopes_of(rows, np.einsum("c,crp->rp", x, moves)), moves),
-            np.zeros(len(columns)), weights, noise=NOISE, delta=DELTA, prior=prior,
+            lambda z: _log_errors(rows, z), lambda z, _: _slopes_of(rows, z), np.zeros(len(PARAMETERS)), weights,
+            noise=NOISE, delta=DELTA,
         )  # fmt: skip
         return found.z, posterior(found.curvature), found.errors
 
@@ -159,7 +147,10 @@ def calibrate(cases: Sequence[Case], lookup: Lookup, k: int = 5) -> Found | None
         weights = rows.weights * ~part
         return rows.utilisation - weights @ rows.utilisation / weights.sum()
 
-    values, spreads = _tables(columns, z, after)
+    values = {name: float(p.value(at)) for name, p, at in zip(NAMES, PARAMETERS, z, strict=True)}
+    spreads = {
+        name: float(spread * abs(p.slope(at))) for name, p, at, spread in zip(NAMES, PARAMETERS, z, after, strict=True)
+    }
     return Found(
         rows, values, spreads, seen, held_out([configurations == fold for fold in set(configurations)], without),
         held_out(parts, without), _with_defaults(rows), held_out(parts, constant),
@@ -173,45 +164,16 @@ def _with_defaults(rows: Rows) -> np.ndarray:
     return np.log(evaluate_many(designs)["step_time"]) - rows.measured
 
 
-def _stray(whose: str, name: str) -> float:
-    if not whose:
-        return 1.0
-    return STRAY["chips" if whose in {chips for chips, _ in STACKS.values()} else "release"][name]
-
-
-def _moves(columns: Sequence[tuple[str, str]], stacks: Sequence[str] | np.ndarray) -> np.ndarray:
-    """Which ``z`` of which row a column moves."""
-    moves = np.zeros((len(columns), len(stacks), len(NAMES)))
-    for index, (whose, name) in enumerate(columns):
-        moves[index, [whose in ("", *STACKS[stack]) for stack in stacks], NAMES.index(name)] = 1.0
-    return moves
-
-
-def _tables(
-    columns: Sequence[tuple[str, str]], z: np.ndarray, after: np.ndarray
-) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]]]:
-    """Values of every stack, and how far they may be off (columns taken as independent)."""
-    moves = _moves(columns, list(STACKS))
-    at, spread = np.einsum("c,crp->rp", z, moves), np.sqrt(np.einsum("c,crp->rp", after**2, moves))
-    values = {s: {n: float(p.value(at[i, j])) for j, (n, p) in enumerate(_NAMED)} for i, s in enumerate(STACKS)}
-    spreads = {
-        s: {n: float(spread[i, j] * abs(p.slope(at[i, j]))) for j, (n, p) in enumerate(_NAMED)}
-        for i, s in enumerate(STACKS)
-    }
-    return values, spreads
-
-
-_NAMED = tuple(zip(NAMES, PARAMETERS, strict=True))
-
-
 def _log_errors(rows: Rows, z: np.ndarray) -> np.ndarray:
-    """log(predicted / measured) at ``z`` (rows x parameters)."""
-    return by_structure(rows.alike, _log_step_times, z.shape[:1], z.astype(np.float32), rows.waits) - rows.measured
+    """log(predicted / measured) at ``z``."""
+    at = np.broadcast_to(z.astype(np.float32), (len(rows.measured), len(z)))
+    return by_structure(rows.alike, _log_step_times, at.shape[:1], at, rows.waits) - rows.measured
 
 
 def _slopes_of(rows: Rows, z: np.ndarray) -> np.ndarray:
     """Derivatives of the log step times (rows x parameters)."""
-    return by_structure(rows.alike, _slopes, z.shape, z.astype(np.float32), rows.waits)
+    at = np.broadcast_to(z.astype(np.float32), (len(rows.measured), len(z)))
+    return by_structure(rows.alike, _slopes, at.shape, at, rows.waits)
 
 
 def _log_step_time(row: jax.Array, z: jax.Array, waits: jax.Array, structure: Any) -> jax.Array:

@@ -73,12 +73,16 @@ _POWER_OWN = frozenset(("matrix_energy", "cache_energy", "uncore", "control"))
 
 _COLLECTIVE = [
     Parameter("scale_up.alone.launch", 7e-6, 0.4),
-    Parameter("scale_up.latency", 1.5e-6, 0.6),
+    Parameter("scale_up.latency", 0.8e-6, 0.6),
     Parameter("scale_up.efficiency", 0.82, 0.15, upper=1.0),
-    Parameter("scale_up.ramp", 3e6, 1.0),
+    Parameter("scale_up.ramp", 1e6, 1.0),
     Parameter("scale_up.in_network_reduction", 0.6, 0.2, upper=1.0),
     Parameter("scale_up.alone.pair_loss", 0.1, 0.7, upper=0.6),
     Parameter("scale_up.alone.crowding", 0.001, 2.0),
+    Parameter("scale_up.alone.flagged_share", 0.3, 0.5, upper=1.0),
+    Parameter("scale_up.alone.simple_latency", 4.0, 0.4),
+    Parameter("scale_up.alone.exchange_latency", 6.0, 0.4),
+    Parameter("scale_up.alone.exchange_rate", 6e9, 0.4),
     Parameter("scale_up.alone.exchange_efficiency", 0.9, 0.2),
     Parameter("scale_up.alone.direct_launch", 0.5, 0.5),
     Parameter("scale_up.alone.lean_launch", 0.65, 0.2),

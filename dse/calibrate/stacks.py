@@ -88,7 +88,7 @@ def toml(found: Calibration) -> str:
             for name, value in found.values(stack).items()
         }
     if found.experts is not None:
-        tables |= {f"experts.{s}": _expert_entries(found.experts, s) for s in found.experts.values}
+        tables |= {"experts": _expert_entries(found.experts)}
     for e in errors_by_source(found):
         tables[f"source.{writing.quoted(e.source)}"] = {
             name: f"{value:.4f}" if isinstance(value, float) else str(value)
@@ -138,8 +138,8 @@ def write_catalog(found: Calibration, folder: str | Path | None = None) -> list[
     written = [path for path in written if lineage_of(path.stem) not in LEVELLED]
     for path in written:
         writing.revise(path, _entries(found, path.stem))
-        if found.experts is not None and path.stem in found.experts.values:
-            writing.revise(path, _expert_entries(found.experts, path.stem), "experts")
+        if found.experts is not None and path.stem in experts.STACKS:
+            writing.revise(path, _expert_entries(found.experts), "experts")
     return written
 
 
@@ -155,19 +155,19 @@ def _entries(found: Calibration, stack: str) -> dict[str, str]:
     }
 
 
-def _expert_entries(found: experts.Found, stack: str) -> dict[str, str]:
-    """The same of a stack's mixtures of experts."""
-    units, own = leaves(ExpertKernels), found.values[stack]
+def _expert_entries(found: experts.Found) -> dict[str, str]:
+    """The same of the mixtures of experts of all stacks."""
+    units = leaves(ExpertKernels)
     about = (
-        "dse calibrate: chips by the time of a routed row, releases by a slow-down, the rest shared; of cells of chips "
-        f"and releases left out, median error {np.median(np.abs(found.errors['cell left out'])):.1%}"
+        "dse calibrate: shared by all releases and chips; of cells of chips and releases left out, median error "
+        f"{np.median(np.abs(found.errors['cell left out'])):.1%}"
     )
     return {"source": writing.quoted(about)} | {
         name: writing.stated(
-            writing.number(value, units[name]["units"], seconds="us" if name == "row_time" else "ms"),
-            found.spreads[stack][name],
+            writing.number(value, units[name]["units"], seconds="us" if name == "expert_time" else "ms"),
+            found.spreads[name],
         )
-        for name, value in own.items()
+        for name, value in found.values.items()
     }
 
 

@@ -15,15 +15,13 @@ from typing import Any
 from dse.errors import InputError
 from dse.measured import calculon, pods
 from dse.measured.cells import Cells
-from dse.measured.mappings import mappings
+from dse.measured.mappings import drops_tokens, mappings
 from dse.measured.names import Lookup, family
 from dse.measured.table import DEVICE, Case, Skip
 from dse.measured.tuning import tuned
 from dse.types import Attention, ExpertKernels, Mapping, Software, System, Workload
 
 _EXPERTS = re.compile(r"mixtral|deepseek|moe|-a\d+b\b|gpt-oss|kimi|dbrx|grok|llama-4|minimax", re.IGNORECASE)
-_DROPPING = re.compile(r"\btoken-?drop\b", re.IGNORECASE)
-
 
 #: What is chosen among candidates where a row leaves it open; the others are defaults.
 SEARCHED = frozenset(
@@ -130,7 +128,7 @@ def _expert_kernels(cells: Cells, lookup: Lookup, stack: str) -> ExpertKernels:
     if not any(field.startswith("experts.") for field in lookup.entry("software", stack).values):
         raise Skip("mixture of experts not modelled", f"{stack} says nothing of its experts' kernels")
     found = lookup.expert_kernels(stack)
-    return dataclasses.replace(found, expert_host_time=0.0) if _DROPPING.search(cells.text("note")) else found
+    return dataclasses.replace(found, expert_host_time=0.0) if drops_tokens(cells) else found
 
 
 #: What a row must state: the reason to skip it, and the columns of which one says it.

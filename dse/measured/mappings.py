@@ -13,6 +13,7 @@ from dse.measured.cells import Cells
 from dse.measured.table import Skip
 from dse.model.divisibility import fault, keeps
 from dse.types import (
+    AllToAll,
     ExpertMapping,
     Infeasible,
     Mapping,
@@ -47,6 +48,9 @@ _LEFT_OPEN = ("", "nan", "minimal", "minimal_flash")
 #: How remarks call tensor-parallel messages that overlap the products they feed.
 _ASYNCHRONOUS = re.compile(r"async\w*[ -]?tp\b", re.IGNORECASE)
 
+#: How remarks call experts that have room for so many tokens only.
+_DROPPING = re.compile(r"\btoken-?drop\b", re.IGNORECASE)
+
 #: Tells what a stack does where a mapping leaves it open.
 Default = Callable[[str], float]
 
@@ -67,8 +71,7 @@ def mappings(
     if _ASYNCHRONOUS.search(cells.text("note")):
         overlap["overlap_tp"] = 1.0
     if workload.experts is not None:
-        stated = dict(ep=cells.count("ep") or 1.0, etp=cells.count("etp") or 1.0)
-        fixed["experts"] = ExpertMapping(**stated, **{name: default(name) for name in EXPERTS_LEFT_OPEN})
+        fixed["experts"] = spread_experts(cells, default)
     fixed |= {name: cells.flag(name) or 0.0 for name in ("offload_weights", "offload_optimizer")}
     policies = spilled(cells, recompute(cells, default), default)
     found = []
@@ -91,6 +94,23 @@ def mappings(
     if split_sequence is None and any(m.tp > 1 for m in found):
         cells.complete("sequence_parallel", default("sequence_parallel"))
     return tuple(found)
+
+
+def spread_experts(cells: Cells, default: Default) -> ExpertMapping:
+    """How experts are spread, and what of that a stack does where a row leaves it open.
+
+    Dispatchers that send a token once a device do not pad experts to a capacity (Megatron-Core's flex dispatcher):
+    rows that drop tokens exchange pairwise.
+    """
+    options = {name: default(name) for name in EXPERTS_LEFT_OPEN}
+    if drops_tokens(cells):
+        options["all_to_all"] = float(AllToAll.pairwise)
+    return ExpertMapping(ep=cells.count("ep") or 1.0, etp=cells.count("etp") or 1.0, **options)
+
+
+def drops_tokens(cells: Cells) -> bool:
+    """Whether experts of a row drop tokens beyond their capacity, as its note tells."""
+    return _DROPPING.search(cells.text("note")) is not None
 
 
 def _given(value: float | None, otherwise: float) -> float:

@@ -169,10 +169,14 @@ def _choose(
 
 
 def _fastest(mappings: Sequence[Mapping], step_time: np.ndarray, fits: np.ndarray) -> int:
-    """Index of the fastest mapping that fits, each with the lightest recompute that lets it fit."""
+    """Index of the fastest mapping that fits, each with the least recompute and offloading that let it fit.
+
+    What a host-bound step moves costs it no time, and no one would move it.
+    """
     lightest: dict[Mapping, int] = {}
-    for index in map(int, np.flatnonzero(fits)):  # candidates come lightest recompute first
-        lightest.setdefault(dataclasses.replace(mappings[index], recompute=0.0, recompute_share=1.0), index)
+    for index in map(int, np.flatnonzero(fits)):  # candidates come lightest first
+        alike = dataclasses.replace(mappings[index], recompute=0.0, recompute_share=1.0, offload_activations=0.0)
+        lightest.setdefault(alike, index)
     return min(lightest.values(), key=lambda index: step_time[index])
 
 

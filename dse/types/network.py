@@ -44,6 +44,18 @@ class CollectiveKernels:
     launch: Scalar = metadata("", "s", "launch and completion of a collective of the library")
     pair_loss: Scalar = metadata("", "1", "share of the bandwidth that two members leave unused, less so more of them")
     crowding: Scalar = metadata("", "1", "what members beyond two take of each other's bandwidth, by their square")
+    flagged_share: Scalar = metadata(
+        "", "1", "share of the bandwidth where each word carries its own flag (LL)", bounds=POSITIVE_SHARE
+    )
+    simple_latency: Scalar = metadata(
+        "", "1", "latency of a step between barriers (Simple) over that of LL", bounds=POSITIVE
+    )
+    exchange_latency: Scalar = metadata(
+        "", "1", "latency of an all-to-all of more than 16 KiB a peer over that of a step", bounds=POSITIVE
+    )
+    exchange_rate: Scalar = metadata(
+        "", "B/s", "rate of the channel that sends a peer less than that in an all-to-all", bounds=POSITIVE
+    )
     exchange_efficiency: Scalar = metadata(
         "", "1", "share of the bandwidth of an all-to-all over that of a ring", bounds=POSITIVE
     )

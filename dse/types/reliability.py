@@ -58,6 +58,12 @@ class Reliability:
         "", "B/s", "rate at which a device's share of its node writes to storage, or reads", default=2.5e9,
         bounds=POSITIVE,
     )  # fmt: skip
+    # MegaScale's ranks stop for several seconds to copy 0.2 GB each to their hosts, which PCIe takes in ten
+    # milliseconds (Jiang et al. 2024, on fast checkpoints); ByteCheckpoint's for less than one (Wan et al. 2024).
+    checkpoint_overhead: Scalar = metadata(
+        "", "s", "time for which training stops for each checkpoint that is written, beside its bytes: agreeing on "
+        "what is saved, serialisation, files (estimate)", default=1.0,
+    )  # fmt: skip
     copy_interference: Scalar = metadata(
         "", "1", "share of the time of hidden copies by which training slows down (estimate)", default=0.05,
         bounds=SHARE,

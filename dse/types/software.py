@@ -76,13 +76,13 @@ class ExpertKernels:
         "", "s", "device time of a layer's forward in small kernels of routing: top-k, losses, indices, padding",
         default=2e-4,
     )  # fmt: skip
-    row_time: Scalar = metadata(
-        "", "s", "device time of a layer's forward for each routed row in kernels of routing: sorting, indices, copies",
+    expert_time: Scalar = metadata(
+        "", "s", "device time of a layer's forward for each expert of a device, between kernels that work on it alone",
         default=0.0,
     )  # fmt: skip
-    slowdown: Scalar = metadata(
-        "", "1", "time of a layer with experts in a real step over that of its kernels and messages", default=1.0,
-        bounds=POSITIVE,
+    fused: Scalar = metadata(
+        "", "1", "1 where one kernel multiplies all experts' rows in MX formats, permutes, activates and casts them",
+        default=0.0, bounds=SHARE,
     )  # fmt: skip
     expert_host_time: Scalar = metadata(
         "", "s", "host time to launch the forward of a layer with experts, where that is more than any layer's",

@@ -153,6 +153,16 @@ def test_errors_of_later_releases_of_megatron_bridge(measured):
 
 
 @pytest.mark.slow
+def test_errors_of_mixtures_of_experts(measured):
+    """Median of points whose chips were not seen in their range of releases, beside the baseline."""
+    sizes = {name: np.median(np.abs(errors)) for name, errors in measured.experts.errors.items()}
+    assert sizes["cell left out"] <= 0.10 and sizes["configuration left out"] <= 0.10
+    assert sizes["cell left out"] < 0.5 * sizes["constant MFU of other cells"]
+    values = measured.experts.values
+    assert 0.75 <= values["grouped_efficiency"] <= 1.0 and 5e-6 <= values["expert_time"] <= 1e-4
+
+
+@pytest.mark.slow
 def test_errors_of_all_unseen_configurations(measured):
     everything = stacks.errors_by_source(measured)[-1]
     assert everything.unseen <= 0.08 and everything.unseen_median <= 0.05

@@ -19,7 +19,7 @@ from dse.measured.columns import READ
 from dse.measured.comparison import compare, predict, validate
 from dse.measured.completion import complete
 from dse.measured.table import WIDE
-from dse.types import Precision
+from dse.types import AllToAll, Precision
 
 #: GPT-22B of Korthikanti et al. 2022, everything stated.
 STATED = {
@@ -245,6 +245,25 @@ def test_activations_that_do_not_fit_go_to_the_host_where_the_stack_does_so(tabl
     assert [m.recompute for m in chosen] == [0.0, 2.0, 2.0]
     assert [m.offload_activations > 0.0 for m in chosen] == [True, False, False]
     assert float(found[0].completed["offload_activations"]) == chosen[0].offload_activations
+
+
+def test_what_fits_stays_on_the_device_though_its_host_hides_the_transfers(table):
+    """Of mappings that a host-bound step runs in the same time, the one that moves least (B200, one sequence)."""
+    row = MIXTRAL | {
+        "source": "Megatron-Bridge_25.11", "model": "Qwen3-30B-A3B", "gpu": "B200", "n_gpus": "8", "ep": "8",
+        "tp": "1", "micro_batch": "1", "global_batch": "512", "precision": "FP8-MX", "recompute": "",
+    }  # fmt: skip
+    (found,) = predict_cases(read_cases(table(row), measured=False))
+    assert found.metrics["step_time_host"] > 0.0
+    assert found.chosen.mapping.offload_activations == 0.0
+
+
+def test_experts_that_drop_tokens_are_sent_a_copy_an_expert_and_keep_no_host_waiting(table):
+    row = MIXTRAL | {"source": "Megatron-Bridge_26.02", "gpu": "B200"}
+    rows = [row | {"config_id": note, "note": note} for note in ("token-dropless", "as listed: Mixtral (tokendrop)")]
+    found = [p.chosen for p in predict_cases(read_cases(table(*rows), measured=False))]
+    assert [d.mapping.experts.all_to_all for d in found] == [AllToAll.by_node, AllToAll.pairwise]
+    assert [d.software.experts.expert_host_time > 0.0 for d in found] == [True, False]
 
 
 @pytest.mark.parametrize(("name", "precision"), [("FP8-CS", "fp8"), ("FP8-subchannel/MX", "mxfp8"), ("MXFP8", "mxfp8"),

@@ -46,6 +46,35 @@ def test_adapters_cost_less_than_training_all(mapping):
     assert float(tuned.step_time_data_parallel) <= float(whole.step_time_data_parallel)
 
 
+@pytest.mark.parametrize("tp", [1, 2, 4, 8])
+@pytest.mark.parametrize("split", [0.0, 1.0])
+def test_adapters_are_slower_only_by_messages_that_weight_gradients_hid(tp, split):
+    """All else is faster, and all of it where nothing hides in either: frameworks wait for what frozen layers send."""
+    mapping = dict(tp=tp, dp=8 // tp, sequence_parallel=split * float(tp > 1))
+    tuned, whole = both(**mapping)
+    computed = [float(m.step_time - m.step_time_tensor_parallel) for m in (tuned, whole)]
+    assert computed[0] < computed[1]
+    waiting = [
+        metrics_of(dataclasses.replace(
+            design, software=dataclasses.replace(design.software, tp_overlap=0.0, backward_tp_overlap=0.0)
+        )) for design in (fine_tuning(mapping=mapping), fine_tuning(rank=None, mapping=mapping))
+    ]  # fmt: skip
+    assert float(waiting[0].step_time) < float(waiting[1].step_time)
+
+
+@pytest.mark.parametrize("parts", [{}, {"feed_forward": 0.0}, {"qkv": 0.0}])
+def test_tp_splits_adapters(parts):
+    """Parameters, and so what is kept, sent and updated; what is added to a split sequence too."""
+    whole, split = (
+        training_work(design, lay_out(design)) for design in (
+            fine_tuning(mapping=dict(tp=tp, dp=8 // tp, sequence_parallel=float(tp > 1)), **parts) for tp in (1, 8)
+        )
+    )  # fmt: skip
+    assert float(split.trained.layer) == pytest.approx(float(whole.trained.layer) / 8.0)
+    sums = [[o.forward.bytes for o in work.layer if o.name == "adapter_projection_sum"] for work in (whole, split)]
+    assert float(sums[1][0]) == pytest.approx(float(sums[0][0]) / 8.0)
+
+
 def test_adapters_have_the_parameters_of_the_paper():
     """``r (n + m)`` a matrix, whatever tp splits; the products of the operators are counted."""
     w, r = LLAMA, 16.0

@@ -62,7 +62,11 @@ def mixtures(found: experts.Found) -> list[str]:
     heads = ["cell", "model", "tp", "pp", "ep", "micro-batch", "precision", "error", "constant MFU", "nearer"]
     return [
         "## Mixtures of experts", _EXPERTS, table(["prediction", "points", *_ERRORS], _experts(found)),
-        table(["stack", *experts.NAMES], _levels(found)), "Every point, its cell left out:",
+        "Shared by all stacks: " + ", ".join(
+            f"`{name}` {value:.3g}" if value > 0.01 else f"`{name}` {1e6 * value:.3g} µs"
+            for name, value in found.values.items()
+        ) + ".",
+        "Every point, its cell left out:",
         table(heads, _points(found)),
     ]  # fmt: skip
 
@@ -75,12 +79,14 @@ rows. Nothing is fitted to a recipe: NVFP4's rate, casts and 16-bit layers are t
 
 _EXPERTS = """\
 Rows of mixtures of experts are fitted apart, with what dense steps told as it is (`dse/calibrate/experts.py`): three
-numbers that all share, one of each kind of chips, two of each range of releases. A design that was measured several
-times with one stack is one point, with the mean size of its rows' errors; a host waits for experts but where the row's
-note says that tokens are dropped. The headline is *cell left out*: no row of the point's accelerator in its range of
-releases was seen. *Blind* has the defaults of the leaves, with dense steps fitted alone. *Constant MFU* takes the mean
-share of the peak that all other cells reach. That experts wait for their host, and which form the levels have, was
-chosen while looking at these rows."""
+numbers that all chips and releases share. What releases changed is in their files, as `all_to_all` and `fused`. A
+design that was measured several times with one stack is one point, with the mean size of its rows' errors; a host waits
+for experts, and tokens are sent once a device, but where the row's note says that tokens are dropped. The headline is
+*cell left out*: no row of the point's accelerator in its range of releases was seen. *Blind* has the defaults of the
+leaves, with dense steps fitted alone. *Constant MFU* takes the mean share of the peak that all other cells reach. Which
+mechanisms there are (a kernel an expert, the wait for the host, fused products in MX formats since 26.06) was chosen
+while looking at these rows. Two releases took twice as long as those before and after them on H100 with 30B-A3B, which
+nothing explains."""
 
 
 def _summary(errors: np.ndarray) -> list[str]:
@@ -111,11 +117,6 @@ def _recipes(found: Calibration) -> Iterable[list[str]]:
 def _experts(found: experts.Found) -> Iterable[list[str]]:
     for name, errors in found.errors.items():
         yield [name, *_summary(errors)]
-
-
-def _levels(found: experts.Found) -> Iterable[list[str]]:
-    for stack, values in found.values.items():
-        yield [stack, *(f"{value:.3g}" if value > 0.01 else f"{1e6 * value:.3g} us" for value in values.values())]
 
 
 def _points(found: experts.Found) -> Iterable[list[str]]:

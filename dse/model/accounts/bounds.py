@@ -11,6 +11,7 @@ from dse.model.layout import Layout
 from dse.model.machine.messages import send_all, time_of
 from dse.model.machine.rates import Rates, step_rates
 from dse.model.machine.roofline import operator_times, roofline_terms
+from dse.model.steps.layer import routing_time
 from dse.model.steps.training import StepTime
 from dse.model.work.training import TrainingWork
 from dse.types import Design, Operator, OperatorKind, Scalar, Scope, Work
@@ -66,7 +67,7 @@ def step_bounds(design: Design, layout: Layout, work: TrainingWork, step: StepTi
     rates, software, trained = step_rates(design), design.software, design.workload.backward
     small = software.small_kernel_time
     if software.experts is not None:
-        small = small + software.experts.expert_kernel_time
+        small = small + routing_time(design, layout, software.experts)
     forward, backward = [], []
     for operator in work.layer:
         one, other = _passes(operator, rates)

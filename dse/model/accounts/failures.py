@@ -128,6 +128,7 @@ def host_copy(design: Design, work: TrainingWork) -> Scalar:
 def savings(design: Design, work: TrainingWork, step: StepTime, size: Scalar) -> dict[Checkpoint, Saving]:
     """What checkpoints of so many bytes take, by kind.
 
+    Training stops for what each takes to begin that is written (``checkpoint_overhead``), however few its bytes.
     Synchronous ones are copied to the host and written while training waits. Asynchronous ones are copied behind the
     passes of the next step, before the optimiser changes what is copied; training waits for the rest, and what is
     hidden slows it down a little. They are then written to storage (DataStates: Maurya et al. 2024), or else sent
@@ -143,10 +144,11 @@ def savings(design: Design, work: TrainingWork, step: StepTime, size: Scalar) ->
     def stall(hidden: Scalar) -> Scalar:
         return r.copy_interference * least(hidden, window) + jnp.maximum(hidden - window, 0.0)
 
-    waits, behind, coded = copy + write, stall(copy), stall(copy + parity)
+    load, begin = copy + write, r.checkpoint_overhead
+    waits, behind, coded = begin + load, begin + stall(copy), stall(copy + parity)
     return {
-        Checkpoint.synchronous: Saving(waits, 0.0, step.total, waits),
-        Checkpoint.asynchronous: Saving(behind, waits - behind, waits, waits),
+        Checkpoint.synchronous: Saving(waits, 0.0, step.total, load),
+        Checkpoint.asynchronous: Saving(behind, waits - behind, waits, load),
         Checkpoint.in_memory: Saving(coded, copy + parity - coded, copy + parity, copy + parity),
     }
 

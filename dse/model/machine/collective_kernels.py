@@ -6,6 +6,8 @@ They need ``alone`` of the scale-up network; training steps do without.
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Callable
 
 import jax.numpy as jnp
 
@@ -18,23 +20,58 @@ from dse.types import Collective, Group, Network, Scalar, System
 #: A send between two devices over their own link: share of the bandwidth, and of the ramp of a ring.
 SEND_EFFICIENCY, SEND_RAMP = 0.95, 0.05
 
+#: Bytes to one peer up to which NCCL sends with flags in the data (``NCCL_P2P_LL_THRESHOLD``).
+FLAGGED_EXCHANGE = 16384.0
+
 
 def collective_time(operation: Scalar, size: Scalar, group: Group, launch: Scalar, system: System) -> Scalar:
     """Seconds of a library's collective with its launch, that of the network's library where ``launch`` is 0.
 
     ``operation`` 0: all-reduce, 1: all-gather, 2: reduce-scatter, 3: all-to-all, 4: send to a neighbour.
     """
-    auto = jnp.asarray(float(Collective.auto))
     up, own = system.scale_up, required(system.scale_up.alone, "scale_up.alone")
     alone = dataclasses.replace(
         system, scale_up=dataclasses.replace(up, efficiency=SEND_EFFICIENCY, ramp=SEND_RAMP * up.ramp)
     )
     system = _crowded(system, group.local)
-    exchange = dataclasses.replace(system, scale_up=_scaled(system.scale_up, own.exchange_efficiency))
-    route = Route(group, system)
-    gathered = jnp.where(operation < 0.5, all_reduce(size, route, auto), all_gather(size, route, auto))
-    apart = jnp.where(operation > 3.5, send(size, Route(group, alone)), all_to_all(size, Route(group, exchange)))
+    gathered = jnp.where(
+        operation < 0.5, _fastest(all_reduce, size, group, system), _fastest(all_gather, size, group, system)
+    )
+    apart = jnp.where(operation > 3.5, send(size, Route(group, alone)), _exchange_time(size, group, system))
     return jnp.where(launch > 0.0, launch, own.launch) + jnp.where(operation > 2.5, apart, gathered)
+
+
+def _exchange_time(size: Scalar, group: Group, system: System) -> Scalar:
+    """Seconds to exchange ``size`` bytes a member: little to a peer on one channel with flags, more on all of them.
+
+    Peers are met at once, yet more of them take longer: as the logarithm, which is what the tables show.
+    """
+    up, own = system.scale_up, required(system.scale_up.alone, "scale_up.alone")
+    to_peer, meeting = size / group.size, jnp.log2(group.size) * up.latency
+    network = dataclasses.replace(_scaled(up, own.exchange_efficiency), latency=own.exchange_latency * up.latency)
+    simple = all_to_all(size, Route(group, dataclasses.replace(system, scale_up=network)))
+    flagged = (to_peer <= FLAGGED_EXCHANGE) & (group.local >= group.size) & (group.size > 1.0)
+    return meeting + jnp.where(flagged, to_peer / own.exchange_rate, simple)
+
+
+def _fastest(
+    collective: Callable[[Scalar, Route, Scalar], Scalar], size: Scalar, group: Group, system: System
+) -> Scalar:
+    """Seconds of a collective by the protocol that is fastest for it."""
+    auto = jnp.asarray(float(Collective.auto))
+    return functools.reduce(jnp.minimum, (collective(size, Route(group, one), auto) for one in protocols(system)))
+
+
+def protocols(system: System) -> tuple[System, System]:
+    """The system as NCCL uses its links with flags in the data (LL), and with barriers around it (Simple).
+
+    Flags cost bandwidth and save barriers, so that a step takes less. Switches reduce between barriers alone. Its third
+    protocol (LL128) lies between them, and the tables do not tell it apart (NVIDIA/nccl, ``src/graph/tuning.cc``).
+    """
+    up, own = system.scale_up, required(system.scale_up.alone, "scale_up.alone")
+    flagged = dataclasses.replace(up, efficiency=own.flagged_share * up.efficiency, ramp=1.0, in_network_reduction=0.0)
+    simple = dataclasses.replace(up, latency=own.simple_latency * up.latency)
+    return dataclasses.replace(system, scale_up=flagged), dataclasses.replace(system, scale_up=simple)
 
 
 def direct_time(size: Scalar, members: Scalar, eager: Scalar, lean: Scalar, system: System) -> Scalar:
@@ -53,8 +90,7 @@ def direct_time(size: Scalar, members: Scalar, eager: Scalar, lean: Scalar, syst
     small = launch + direct_all_reduce(size, members, direct)
     share = jnp.where(eager > 0.0, 1.0, own.graph_efficiency)
     graph = dataclasses.replace(system, scale_up=_scaled(system.scale_up, share))
-    auto = jnp.asarray(float(Collective.auto))
-    large = launch + all_reduce(size, Route(Group(members, members), graph), auto)
+    large = launch + _fastest(all_reduce, size, Group(members, members), graph)
     device = jnp.minimum(small, large)
     return jnp.where(eager > 0.0, overlapped(device, own.eager_launch, 0.1), device)
 

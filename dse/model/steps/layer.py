@@ -14,6 +14,7 @@ from dse.model.machine.passes import run_passes, with_small_kernels
 from dse.model.machine.rates import Rates, step_rates
 from dse.model.parallel import offload
 from dse.model.parallel.layer import Exposed, context_parallel, expert_parallel, tensor_parallel
+from dse.model.work.experts import alone_share
 from dse.model.work.training import TrainingWork
 from dse.types import Design, ExpertKernels, HostTiers, Recompute, Scalar, Scope
 
@@ -63,12 +64,6 @@ class LayerRun(NamedTuple):
     update: Scalar  # what fetching the optimiser state adds to a step's last backward
     passes: LayerPasses
 
-    def slower(self, factor: Scalar) -> LayerRun:
-        """The same, so many times as long."""
-        time = LayerTime(*(factor * seconds for seconds in self.time))
-        passes = LayerPasses(*(factor * seconds for seconds in self.passes))
-        return LayerRun(time, factor * self.forward, factor * self.backward, factor * self.update, passes)
-
 
 def layer_time(design: Design, layout: Layout, work: TrainingWork) -> LayerTime:
     """One layer and micro-batch by part."""
@@ -84,8 +79,6 @@ def run_layer(
     run = _run_layer(design, layout, work, rates, sent)
     if layout.experts is None or work.experts is None:
         return run
-    if design.software.experts is not None:
-        run = run.slower(design.software.experts.slowdown)
     first = jnp.where(design.mapping.pp > 1.0, 0.0, layout.experts.first / layout.layers)
     share = first + (1.0 - first) * layout.experts.dense_share
     return _mean(run, first_layer(design, layout, work, rates, sent), share)
@@ -122,7 +115,7 @@ def _run_layer(
     tensor = tensor_parallel(design, layout, sent, passes)
     dense, experts, sent_again = tensor, Exposed(0.0, 0.0, 0.0, 0.0), None
     if work.experts is not None and software.experts is not None and levels is not None:
-        kernels, block = routing_time(layout, software.experts), levels[Recompute.expert_block]
+        kernels, block = routing_time(design, layout, software.experts), levels[Recompute.expert_block]
         passes = with_small_kernels(passes, design, kernels)
         passes = passes._replace(again=passes.again + block * kernels)
         experts = expert_parallel(design, layout, sent, passes)
@@ -183,10 +176,10 @@ def _run_layer(
     return LayerRun(time, free_forward, free_backward, trained * update, by_pass)
 
 
-def routing_time(layout: Layout, kernels: ExpertKernels) -> Scalar:
-    """Seconds of a layer's forward in small kernels of routing: so many a layer, and a routed row."""
+def routing_time(design: Design, layout: Layout, kernels: ExpertKernels) -> Scalar:
+    """Seconds of a layer's forward in small kernels: those of routing, and what every expert has of its own."""
     assert layout.experts is not None
-    return kernels.expert_kernel_time + kernels.row_time * layout.experts.rows
+    return kernels.expert_kernel_time + alone_share(design) * kernels.expert_time * layout.experts.local
 
 
 def host_passes(design: Design, layout: Layout) -> Scalar:
@@ -197,9 +190,10 @@ def host_passes(design: Design, layout: Layout) -> Scalar:
 def launch_time(design: Design, layout: Layout) -> Scalar:
     """Host seconds to launch one layer of one micro-batch.
 
-    Experts that get as many rows as are routed to them have sizes that the host waits for, layer by layer.
+    Experts that get as many rows as are routed to them have sizes that the host waits for, layer by layer, where no
+    kernel reads them on the device.
     """
     software, host = design.software, design.software.host_time
     if design.workload.experts is not None and software.experts is not None:
-        host = most(host, software.experts.expert_host_time)
+        host = most(host, alone_share(design) * software.experts.expert_host_time)
     return host * (1.0 + EAGER_LAUNCHES * layout.eager) * host_passes(design, layout)

@@ -19,6 +19,9 @@ from dse.types import Adapters, Design, Operator, OperatorKind, Scalar
 #: How the names of an adapter's operators begin.
 PREFIX = "adapter_"
 
+#: Operators whose outputs are summed over tp: each rank has a share of their inputs.
+_SUMMED = ("projection", "ffn_down", "shared_down")
+
 
 class Trained(NamedTuple):
     """Parameters that are trained where most are frozen, on one device."""
@@ -88,16 +91,23 @@ def _adapter(operator: Operator, has: Scalar, rank: Scalar, layout: Layout) -> l
     """The adapter beside one operator: down to the rank, up again, added to the output.
 
     It keeps its input in 16 bits, where the attention does not keep it anyway, and what is between its matrices.
+    Both matrices are split over tp, whose ranks exchange the few columns between them: the first by its columns where
+    the frozen one is, the second where that one sums over ranks, and adds to a share of a split sequence then
+    (Megatron-Bridge, ``ParallelLinearAdapter``).
     """
     e, present = layout.element.sixteen_bit(), has * operator.present
     tokens, outputs, inputs = operator.forward.rows, operator.forward.columns, operator.forward.depth
+    sums, ranks = operator.name in _SUMMED, layout.groups.tp.size
     stored = 0.0 if operator.name == "projection" else operator.stored * e.activation / layout.element.operand
     name = PREFIX + operator.name
     moved = 3.0 * e.activation
+    added = (layout.norm_tokens if sums else tokens) * outputs
     # The gradient of its input is added to that of the frozen matrix, as its output is to the other output.
-    back = moved * inputs / jnp.maximum(outputs, 1.0)
+    back = moved * tokens * inputs / jnp.maximum(added, 1.0)
+    columns, outputs = (rank, outputs / ranks) if sums else (rank / ranks, outputs)
+    kept = e.activation * tokens * rank
     return [
-        linear(f"{name}_down", tokens, rank, inputs, e, stored, OperatorKind.matrix_16, present),
-        linear(f"{name}_up", tokens, outputs, rank, e, e.activation * tokens * rank, OperatorKind.matrix_16, present),
-        elementwise(f"{name}_sum", tokens * outputs, moved, back, 0.0, flops=Flops(1.0, 1.0), present=present),
+        linear(f"{name}_down", tokens, columns, inputs, e, stored, OperatorKind.matrix_16, present),
+        linear(f"{name}_up", tokens, outputs, rank, e, kept, OperatorKind.matrix_16, present),
+        elementwise(f"{name}_sum", added, moved, back, 0.0, flops=Flops(1.0, 1.0), present=present),
     ]

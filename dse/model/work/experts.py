@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
+from dse.model.formats import Block, trait
 from dse.model.layout import EXPERT_LEVELS, ExpertLayout, Layout
+from dse.model.work.messages import members_met
 from dse.model.work.operators import ACTIVATION, SOFTMAX, Flops, casts, elementwise, linear, matmul_work
-from dse.types import Design, Element, Operator, OperatorKind, Recompute, Scalar
+from dse.types import AllToAll, Design, Element, Operator, OperatorKind, Recompute, Scalar
 
 #: Bytes that a router keeps: of a token and expert its probability and its mask, of a routed row index and weight.
 PROBABILITY_BYTES, ROUTE_BYTES = 5.0, 12.0
@@ -68,25 +70,39 @@ def routed_operators(design: Design, layout: Layout, experts: ExpertLayout) -> l
     """What works on the rows that experts get.
 
     Each of ``T`` tokens is copied to ``k`` experts: permuted into ``T k`` rows before they are sent and by expert once
-    ``R`` have come, ``2 h (T + T k) + 4 h R`` bytes in 16 bits; the same on the way back. Kept are the rows, what comes
-    up and what is activated; the router's weights are applied there, so the second product's output is not kept.
+    ``R`` have come (:func:`permuted_rows`); the same on the way back. Kept are the rows, what comes up and what is
+    activated; the router's weights are applied there, so the second product's output is not kept.
     """
     w, e, act = design.workload, layout.element, layout.element.activation
     norms, inner, block = EXPERT_LEVELS
     gate, kept = 1.0 + w.gated, design.software.activation_output_kept * e.operand
-    moved = 2.0 * act * (layout.norm_tokens + experts.sent + 2.0 * experts.rows)
+    alone = alone_share(design)
+    moved = alone * 2.0 * act * permuted_rows(design, layout, experts)
     return [
         elementwise("permute", w.hidden, moved, moved, 0.0, flops=Flops(0.0, 0.0), again=block),
         grouped_linear(
             "experts_up", experts.rows, gate * experts.ffn, w.hidden, experts.local, e,
             e.operand * experts.rows * w.hidden, again=inner, freed=block,
         ),
-        activation("experts_activation", experts.rows * experts.ffn, layout, gate),
+        activation("experts_activation", experts.rows * experts.ffn, layout, gate, alone=alone),
         grouped_linear(
             "experts_down", experts.rows, w.hidden, experts.ffn, experts.local, e, kept * experts.rows * experts.ffn,
             again=block, freed=norms,
         ),
     ]  # fmt: skip
+
+
+def permuted_rows(design: Design, layout: Layout, experts: ExpertLayout) -> Scalar:
+    """Rows that permutations read and write on the way to the experts, and as many on the way back.
+
+    Tokens that are sent once an expert are copied to all of them and what has come is sorted by expert; of those sent
+    once a device, what has come is copied to the experts there.
+    """
+    mixture, mapping = design.workload.experts, design.mapping.experts
+    assert mixture is not None and mapping is not None
+    pairwise = layout.norm_tokens + experts.sent + 2.0 * experts.rows
+    arrived = layout.norm_tokens * members_met(experts.ep.size, mixture)
+    return jnp.where(mapping.all_to_all == float(AllToAll.pairwise), pairwise, arrived + experts.rows)
 
 
 def of_mean_rank(operators: tuple[Operator, ...], design: Design, layout: Layout) -> tuple[Operator, ...]:
@@ -103,10 +119,13 @@ def of_mean_rank(operators: tuple[Operator, ...], design: Design, layout: Layout
     return tuple(own.get(o.name, o) for o in operators)
 
 
-def activation(name: str, elements: Scalar, layout: Layout, gate: Scalar, present: Scalar = 1.0) -> Operator:
-    """The activation of so many elements, and of their gate; it keeps both."""
-    act, chain = layout.element.activation, 1.0 + (1.0 - layout.fused)
-    forward, backward = act * (gate + 1.0) * chain, act * (2.0 * gate + 1.0) * chain
+def activation(
+    name: str, elements: Scalar, layout: Layout, gate: Scalar, present: Scalar = 1.0, alone: Scalar = 1.0
+) -> Operator:
+    """The activation of so many elements, and of their gate; it keeps both. ``alone``: 0 where it moves no bytes."""
+    act = layout.element.activation
+    moved = alone * act * (1.0 + (1.0 - layout.fused))
+    forward, backward = moved * (gate + 1.0), moved * (2.0 * gate + 1.0)
     return elementwise(
         name, elements, forward, backward, act * gate * elements, flops=ACTIVATION, present=present,
         again=Recompute.norms, freed=Recompute.expert_inner,
@@ -121,8 +140,20 @@ def expert_quantization(design: Design, layout: Layout) -> Operator:
     shared = experts.has_shared * w.hidden
     into = layout.tokens * (w.hidden + layout.context_width + shared + experts.shared)
     back = layout.tokens * (w.hidden + layout.query_width + layout.keys_and_values + shared + gate * experts.shared)
-    into = into + experts.rows * (w.hidden + experts.ffn)
-    return casts(into, (back + experts.rows * (w.hidden + gate * experts.ffn)) / into, layout.element)
+    rows = alone_share(design) * experts.rows
+    into = into + rows * (w.hidden + experts.ffn)
+    return casts(into, (back + rows * (w.hidden + gate * experts.ffn)) / into, layout.element)
+
+
+def alone_share(design: Design) -> Scalar:
+    """1 where permutation, activation and casts of routed rows are kernels of their own, and products one an expert.
+
+    Stacks may have one kernel in their place for products in MX formats, which reads on the device how many rows each
+    expert gets: permutation rides on the exchange, activation and cast on the product before them.
+    """
+    kernels = design.software.experts
+    assert kernels is not None
+    return 1.0 - kernels.fused * trait(design.mapping.precision, lambda recipe: float(recipe.block is Block.mx))
 
 
 def backward_bytes(design: Design, layout: Layout, experts: ExpertLayout) -> Scalar:

@@ -60,7 +60,8 @@ def tensor_messages(design: Design, layout: Layout) -> list[Message]:
 
     Two all-reduces a pass, or with sequence parallelism all-gathers and reduce-scatters: two of each a
     pass, and the backward gathers again those of the layer's two inputs that are not kept whole (Korthikanti et
-    al. 2022, section 4.2). What the backward sends of the input gradients runs beside the weight gradients.
+    al. 2022, section 4.2). What the backward sends of the input gradients runs beside the weight gradients; frozen
+    matrices have none, and it is waited for (Megatron-Core's LinearWithFrozenWeight).
     Of latent attention what is projected down is gathered in place of the layer's input (:func:`attention_columns`).
     """
     m, trained = design.mapping, design.workload.backward

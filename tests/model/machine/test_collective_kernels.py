@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import jax
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse import catalog
 from dse.designs import replace
 from dse.model.machine import collective_kernels
-from dse.model.machine.collectives import all_to_all, direct_all_reduce
+from dse.model.machine.collectives import all_gather, all_to_all, direct_all_reduce
 from dse.model.machine.routes import Route, joined
 from dse.types import Group
 
@@ -40,6 +41,28 @@ def test_a_direct_all_reduce_is_never_slower_than_one_shot(members, size, eager)
     assert direct(size, members, 1.0, 0.0, SYSTEM) >= 0.9 * SYSTEM.scale_up.alone.eager_launch
 
 
+@quick
+@given(st.sampled_from([2.0, 4.0, 8.0]), st.floats(1e2, 1e9))
+def test_small_messages_go_with_flags_and_large_ones_between_barriers(members, size):
+    """Each protocol bounds the library's time from above; flags win small, bandwidth wins large."""
+    group, launch = Group(members, members), SYSTEM.scale_up.alone.launch
+    crowded = collective_kernels._crowded(SYSTEM, members)
+    flagged, simple = (float(all_gather(size, Route(group, one), 0.0)) for one in collective_kernels.protocols(crowded))
+    found = float(collective(1.0, size, group, 0.0, SYSTEM)) - launch
+    assert found <= min(flagged, simple) * (1.0 + 1e-4)
+    if size < 1e4:
+        assert flagged < simple
+    if size > 1e8:
+        assert simple < flagged
+
+
+def test_what_peers_exchange_beyond_sixteen_kibibytes_waits_for_barriers():
+    """A step at NCCL's own threshold, which is none of the fastest choice."""
+    below, above = (float(collective(3.0, 4.0 * peer, Group(4.0, 4.0), 0.0, SYSTEM)) for peer in (16384.0, 17000.0))
+    assert above > below + SYSTEM.scale_up.latency
+
+
 def test_an_exchange_of_one_costs_nothing():
+    assert float(collective(3.0, 1e4, Group(1.0, 1.0), 1e-6, SYSTEM)) == pytest.approx(1e-6)
     assert float(all_to_all(1e6, Route(Group(1.0, 1.0), SYSTEM))) == 0.0
     assert float(direct_all_reduce(1e6, 1.0, SYSTEM.scale_up)) == 0.0
