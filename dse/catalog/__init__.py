@@ -334,8 +334,8 @@ def mapping_defaults(name: str, where: str = "software", folder: Folder = None) 
 def expert_kernels(name: str, where: str = "software", folder: Folder = None) -> Values:
     """What a stack's mixtures of experts cost (:class:`dse.types.ExpertKernels`), for workloads that have experts.
 
-    >>> expert_kernels("megatron-core-b200")["grouped_efficiency"]
-    0.65
+    >>> 0.5 < expert_kernels("megatron-core-b200")["grouped_efficiency"] <= 1.0
+    True
     """
     found = entry("software", name, where, folder)
     return {path: found.value(f"experts.{path}", a["default"]) for path, a in leaves(types.ExpertKernels).items()}
