@@ -1,4 +1,4 @@
-"""Physics knows no units: with seconds, joules, dollars, kilograms or metres twice as long, so are the metrics of them."""
+"""Physics knows no units: where seconds, joules, dollars, kilograms or metres are twice as long, so are their metrics."""
 
 from __future__ import annotations
 
