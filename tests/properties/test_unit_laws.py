@@ -1,4 +1,4 @@
-"""Physics knows no units: where seconds, joules, dollars, kilograms or metres are twice as long, so are their metrics."""
+"""Physics knows no units: where seconds, joules, dollars, kilograms or metres are twice as long, so are the metrics."""
 
 from __future__ import annotations
 
