@@ -62,7 +62,7 @@ class Metrics:
     energy_per_token: Scalar = metadata("", "J", "energy per trained token, whole system", group=ENERGY)
     average_power: Scalar = metadata("", "W", "average power of a step, whole system with its facility", group=ENERGY)
     peak_power: Scalar = metadata(
-        "", "W", "power while every device runs layers, whole system with its facility", group=ENERGY
+        "", "W", "power while every device runs layers, the average at least, whole system and facility", group=ENERGY
     )
     provisioned_power: Scalar = metadata(
         "", "W", "power provisioned for every device at its limit, hosts and facility included", group=ENERGY

@@ -158,6 +158,7 @@ def test_rates_and_powers_follow_from_time_and_energy(design):
     assert float(m.tokens_per_second) * seconds == pytest.approx(tokens, rel=1e-5)
     assert float(m.tokens_per_second_per_device) * devices == pytest.approx(float(m.tokens_per_second), rel=1e-5)
     assert float(m.average_power) * seconds == pytest.approx(joules, rel=1e-5)
+    assert float(m.average_power) <= float(m.peak_power) * (1.0 + 1e-5)
     assert float(m.energy_per_token) * tokens == pytest.approx(joules, rel=1e-5)
     assert float(m.run_energy) / float(m.run_time) == pytest.approx(float(m.average_power), rel=1e-5)
 

@@ -156,10 +156,11 @@ def powers(design: Design, layout: Layout, drawn: StepEnergy, step_time: Scalar)
     a_token = reciprocal(w.global_batch * w.seq_len)
     steps = run_tokens(w) * a_token
     each_second = reciprocal(step_time)
+    average = drawn.parts.total * each_second
     return dict(
         energy_per_token=drawn.parts.total * a_token,
-        average_power=drawn.parts.total * each_second,
-        peak_power=drawn.peak,
+        average_power=average,
+        peak_power=jnp.maximum(drawn.peak, average),  # where the head or the optimiser draw more than layers do
         provisioned_power=drawn.provisioned,
         device_power=drawn.devices * each_second * reciprocal(layout.devices),
         run_time=steps * step_time,

@@ -51,7 +51,7 @@ def _exchange_time(size: Scalar, group: Group, system: System) -> Scalar:
     network = dataclasses.replace(_scaled(up, own.exchange_efficiency), latency=own.exchange_latency * up.latency)
     simple = all_to_all(size, Route(group, dataclasses.replace(system, scale_up=network)))
     flagged = (to_peer <= FLAGGED_EXCHANGE) & (group.local >= group.size) & (group.size > 1.0)
-    return meeting + jnp.where(flagged, to_peer / own.exchange_rate, simple)
+    return meeting + jnp.where(flagged, jnp.minimum(to_peer / own.exchange_rate, simple), simple)
 
 
 def _fastest(
