@@ -18,7 +18,7 @@ from tests.programs import metrics_of, served
 BASE = {"s": {"s": 1, "Hz": -1, "W": -1}, "J": {"J": 1, "W": 1}, "USD": {"USD": 1}, "kg": {"kg": 1}, "m": {"m": 1}}
 
 #: Of an hour and of a year, which stay as long as they are.
-OF_CALENDARS = {"device_hour_cost", "yearly_cost"}
+OF_CALENDARS = {"cost_per_device_hour", "tco_per_year"}
 
 #: Records whose defaults have units: stated, so that they follow.
 STATED = ("system.reliability", "system.prices", "system.emissions", "system.accelerator.fab")
