@@ -107,6 +107,23 @@ def _whole(text: str, name: str) -> float:
     return value
 
 
+_KEPT = f"{_SERVING}reserved_answer"
+
+#: What SGLang keeps free of an answer in the mean at its conservativeness of 1, which multiplies it.
+_KEPT_BY_SGLANG, _CONSERVATIVE = 0.3, "--schedule-conservativeness"
+
+
+def _conservative(leaf: Lookup) -> Pairs:
+    kept = leaf(_KEPT)
+    if kept is None or abs(kept - _KEPT_BY_SGLANG) < 1e-6:
+        return []
+    return [(_CONSERVATIVE, number(kept / _KEPT_BY_SGLANG))]
+
+
+def _read_conservative(given: Mapping[str, str]) -> dict[str, float]:
+    return {_KEPT: min(_KEPT_BY_SGLANG * float(given[_CONSERVATIVE]), 1.0)} if _CONSERVATIVE in given else {}
+
+
 _COPIES, _BALANCED = f"{_SERVING}redundant_experts", "--enable-eplb"
 _EPLB, _EPLB_COPIES = "--eplb-config", "num_redundant_experts"
 
@@ -257,6 +274,7 @@ VLLM = Tool(
         OffloadedWeights("--cpu-offload-gb", "mapping.spill.far_weights"),
         Switch("--enable-chunked-prefill", f"{_SERVING}mixed", opposite="--no-enable-chunked-prefill"),
         Choice(f"{_SERVING}cache_bytes", {2.0: [("--kv-cache-dtype", "auto")], 1.0: [("--kv-cache-dtype", "fp8")]}),
+        Choice(_KEPT, {0.0: []}),
         Written(_DRAFTS, _config, _read_config),
         _formats("--quantization", _BY_VLLM),
     ),
@@ -362,6 +380,7 @@ SGLANG = Tool(
         Choice(
             f"{_SERVING}cache_bytes", {2.0: [("--kv-cache-dtype", "auto")], 1.0: [("--kv-cache-dtype", "fp8_e4m3")]}
         ),
+        Written((_KEPT,), _conservative, _read_conservative),
         Written(_DRAFTS, _chain, _read_chain),
         _formats("--quantization", _BY_SGLANG),
     ),
@@ -424,7 +443,7 @@ def _replicas(leaf: Lookup) -> str:
     return f"the line is one of {dp:g} replicas: start each on devices of its own, behind a router"
 
 
-_EXPERTS_CONFIG = "moe_config"
+_EXPERTS_CONFIG, _SCHEDULER = "moe_config", "scheduler_config"
 
 
 def _slots(leaf: Lookup) -> Pairs:
@@ -490,6 +509,7 @@ TENSORRT_LLM = Tool(
         Written((f"{_SERVING}cache_bytes",), _cache, _read_cache),
         Written(_DRAFTS, _predicted, _read_predicted),
         Written((_COPIES,), _slots),
+        Choice(_KEPT, {1.0: [], 0.0: [(_SCHEDULER, "{capacity_scheduler_policy: MAX_UTILIZATION}")]}),
         Choice("mapping.precision", {float(Precision.bf16): [], float(Precision.fp16): []}),  # others: the checkpoint's
     ),
     with_entries("trtllm-serve \"$MODEL\"", "--extra_llm_api_options", "extra_llm_api_options.yml"),
@@ -501,6 +521,6 @@ TENSORRT_LLM = Tool(
             lambda leaf: _replica(leaf) * ((leaf("mapping.dp") or 1.0) if _is_apart(leaf) else 1.0),
         ),
     ),
-    entries=(_APART, _CACHE, _EXPERTS_CONFIG, _SPECULATION),
+    entries=(_APART, _CACHE, _EXPERTS_CONFIG, _SCHEDULER, _SPECULATION),
     remarks=(_entry_remark, _slots_remark),
 )  # fmt: skip
