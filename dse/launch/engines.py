@@ -99,6 +99,8 @@ def attends_apart(leaf: Lookup) -> bool:
     return (leaf("mapping.dp") or 1.0) > 1.0 and (leaf("mapping.experts.ep") or 1.0) > (leaf("mapping.tp") or 1.0)
 
 
+KEPT = f"{SERVING}reserved_answer"
+
 COPIES, COPIES_KEY = f"{SERVING}redundant_experts", "num_redundant_experts"
 
 

@@ -8,6 +8,7 @@ from dse.launch.engines import (
     COPIES,
     DRAFTS,
     ENGINE,
+    KEPT,
     SERVING,
     attends_apart,
     copies,
@@ -57,6 +58,21 @@ def _of_all_ranks(name: str, path: str) -> Written:
     return Written((path,), write, read)
 
 
+#: What SGLang keeps free of an answer in the mean at its conservativeness of 1, which multiplies it.
+_KEPT_AT_ONE, _CONSERVATIVE = 0.3, "--schedule-conservativeness"
+
+
+def _conservative(leaf: Lookup) -> Pairs:
+    kept = leaf(KEPT)
+    if kept is None or abs(kept - _KEPT_AT_ONE) < 1e-6:
+        return []
+    return [(_CONSERVATIVE, number(kept / _KEPT_AT_ONE))]
+
+
+def _read_conservative(given: Mapping[str, str]) -> dict[str, float]:
+    return {KEPT: min(_KEPT_AT_ONE * float(given[_CONSERVATIVE]), 1.0)} if _CONSERVATIVE in given else {}
+
+
 _ALGORITHM, _STEPS, _WIDTH, _TOKENS = (
     f"--speculative-{name}" for name in ("algorithm", "num-steps", "eagle-topk", "num-draft-tokens")
 )
@@ -104,6 +120,7 @@ SGLANG = Tool(
         Choice(
             f"{SERVING}cache_bytes", {2.0: [("--kv-cache-dtype", "auto")], 1.0: [("--kv-cache-dtype", "fp8_e4m3")]}
         ),
+        Written((KEPT,), _conservative, _read_conservative),
         Written(DRAFTS, _chain, _read_chain),
         formats("--quantization", "w8a8_int8"),
     ),

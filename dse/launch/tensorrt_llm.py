@@ -9,6 +9,7 @@ from dse.launch.engines import (
     COPIES,
     DRAFTS,
     ENGINE,
+    KEPT,
     SERVING,
     attends_apart,
     drafted,
@@ -61,7 +62,7 @@ def _replicas(leaf: Lookup) -> str:
     return f"the line is one of {dp:g} replicas: start each on devices of its own, behind a router"
 
 
-_EXPERTS_CONFIG = "moe_config"
+_EXPERTS_CONFIG, _SCHEDULER = "moe_config", "scheduler_config"
 
 
 def _slots(leaf: Lookup) -> Pairs:
@@ -127,6 +128,7 @@ TENSORRT_LLM = Tool(
         Written((f"{SERVING}cache_bytes",), _cache, _read_cache),
         Written(DRAFTS, _predicted, _read_predicted),
         Written((COPIES,), _slots),
+        Choice(KEPT, {1.0: [], 0.0: [(_SCHEDULER, "{capacity_scheduler_policy: MAX_UTILIZATION}")]}),
         Choice("mapping.precision", {float(Precision.bf16): [], float(Precision.fp16): []}),  # others: the checkpoint's
     ),
     with_entries("trtllm-serve \"$MODEL\"", "--extra_llm_api_options", "extra_llm_api_options.yml"),
@@ -138,6 +140,6 @@ TENSORRT_LLM = Tool(
             lambda leaf: replica(leaf) * ((leaf("mapping.dp") or 1.0) if _is_apart(leaf) else 1.0),
         ),
     ),
-    entries=(_APART, _CACHE, _EXPERTS_CONFIG, _SPECULATION),
+    entries=(_APART, _CACHE, _EXPERTS_CONFIG, _SCHEDULER, _SPECULATION),
     remarks=(_entry_remark, _slots_remark),
 )  # fmt: skip

@@ -24,7 +24,7 @@ DOCUMENTED = tomllib.loads((Path(__file__).parent / "options.toml").read_text())
 RECORDS = {"cp_comm_type": "p2p", "secondary": 0, "storage_optimizer": 0, "moment_bytes": "4 B"}
 DENSE = dse.design("llama-3-70b", "eos", tp=8, pp=4, dp=16, global_batch=512, **RECORDS)
 EXPERTS = dse.design("deepseek-v3", "h800-cluster", pp=16, dp=128, ep=64, global_batch=15360, **RECORDS)
-SERVED = STUDIES["serving"].complete(dse.design("deepseek-v3", "h200", dp=8, ep=8, precision="fp8"))
+SERVED = dse.design("deepseek-v3", "h200", kind="serving", dp=8, ep=8, precision="fp8")
 BASES = {"training": (DENSE, EXPERTS), "serving": (SERVED,)}
 
 #: Values that an option may have, by leaf: every way to write or to leave out an option comes up.
@@ -43,7 +43,7 @@ OF_SERVING = {
     "mapping.precision": VALUES["mapping.precision"], "mapping.serving.cache_bytes": [2.0, 1.0, 0.5],
     "mapping.serving.drafts": [0.0, 3.0], "mapping.serving.mixed": [0.0, 1.0], "mapping.tp": [1.0, 2.0],
     "mapping.experts.ep": [1.0, 8.0, 16.0], "mapping.dp": [1.0, 8.0],
-    "mapping.serving.redundant_experts": [0.0, 32.0],
+    "mapping.serving.redundant_experts": [0.0, 32.0], "mapping.serving.reserved_answer": [0.0, 0.3, 0.6, 1.0],
 }  # fmt: skip
 
 
@@ -387,3 +387,22 @@ def test_tensorrt_llm_has_its_cache_and_drafts_in_its_file():
     assert not read_arguments("tensorrt-llm", line.text, design).notes
     drafted_elsewhere = engine_line("tensorrt-llm", tp=8, drafts=3)[1]
     assert drafted_elsewhere.unsaid["mapping.serving.drafts"] == 3.0
+
+
+@pytest.mark.parametrize(
+    ("tool", "kept", "wanted"),
+    [("sglang", 0.3, ()), ("sglang", 0.6, ("--schedule-conservativeness", "2")), ("vllm", 0.0, ()),
+     ("tensorrt-llm", 1.0, ()),
+     ("tensorrt-llm", 0.0, ("scheduler_config", "{capacity_scheduler_policy: MAX_UTILIZATION}"))],
+)  # fmt: skip
+def test_what_admission_keeps_free(tool, kept, wanted):
+    """Each engine's own way is no option, another one is, or is told."""
+    line = engine_line(tool, stack=tool, tp=8, any_option=True, reserved_answer=kept)[1]
+    assert "mapping.serving.reserved_answer" not in line.unsaid
+    assert not wanted or wanted in line.options
+    assert wanted or not {"--schedule-conservativeness", "scheduler_config"} & dict(line.options).keys()
+
+
+def test_vllm_keeps_nothing_free():
+    line = engine_line("vllm", stack="vllm", tp=8, any_option=True, reserved_answer=1)[1]
+    assert "mapping.serving.reserved_answer" in line.unsaid

@@ -136,10 +136,10 @@ def _round(
     Apart from decoding prompts are served for a share ``rho`` of the time; of ``1 / left`` prompts at once those that
     come meanwhile wait for ``rho + left rho^2 / (1 - rho)`` halves of such a step (M/D/1 of one at once).
 
-    Beside decoding a step takes the prompts that came in the one before it. Of prompts of ``p`` seconds, a share
-    ``rho`` of the time, steps vary by ``p^2 a / (1 - rho^2)`` about their mean ``S`` with ``a`` prompts in it (Poisson,
-    of a step that varies itself); one that comes, a share ``come`` of all, meets a step of
-    ``B = S + p rho / (1 - rho^2)``, and shares its own with all that come in ``B``, or with as many as it takes.
+    Beside decoding a step takes the prompts of answers that ended in the one before it, ``a`` in the mean, each of
+    ``p`` seconds, a share ``rho`` of the time: steps vary by ``p^2 a`` about their mean ``S`` (Poisson). One that
+    comes, where ``come`` is 1, meets a step of ``B = S + p rho``, and shares its own with all that come in ``B``, or
+    with as many as it holds.
     """
     delays, apart = others * taken.pieces / taken.turns, steps.apart
     left = jnp.where(apart, taken.pieces, 0.0)
