@@ -22,7 +22,7 @@ from dse.model.serving.energy import drawn
 from dse.model.serving.goodput import promises_none, share_in_time
 from dse.model.serving.memory import Room, room
 from dse.model.serving.steady import Phases, Served, served
-from dse.model.serving.work import Stage, ranks_of_experts, stage_of, width_split
+from dse.model.serving.work import Rank, ranks_of_experts, stage_of, width_split
 from dse.model.steps.operating import HIGHEST_CLOCK, is_limited
 from dse.model.work.parameters import parameter_count
 from dse.types import Design, Engine, Infeasible, Load, Requests, Scalar, Serving, ServingMetrics
@@ -44,16 +44,16 @@ def serve(design: Design) -> ServingMetrics:
     Returns:
         Metrics of scalars in SI units; parts add up to their total.
     """
-    design, stage, requests, serving, engine, held, found, phases = _served(design)
-    ranks, met = design.mapping.dp, ranks_of_experts(design)
+    design, rank, held, found, phases = _served(design)
+    requests, serving, engine, ranks = rank.requests, rank.serving, rank.engine, design.mapping.dp
     devices = ranks * design.mapping.tp * design.mapping.pp
-    first = engine.request_time + found.waiting + found.prompt
-    reason = _reason(design, requests, serving, held, found, first, phases.over)
+    first = _first_token(rank, found)
+    reason = _reason(design, rank, held, found, phases.over)
     rate = ranks * found.rate
     in_time = share_in_time(requests, serving, found, engine.request_time)
     tokens = rate * requests.output_tokens
     cache = found.running * held.a_sequence
-    spent = drawn(stage, met, requests, serving, engine, phases, found.rate)
+    spent = drawn(rank, phases, found.rate)
     peak, provisioned = (
         whole_power(board, devices, design.system)
         for board in (jnp.maximum(spent.prefill, spent.decode), spent.provisioned)
@@ -95,21 +95,23 @@ def serve(design: Design) -> ServingMetrics:
         **books.metrics,
         **{f"cost_per_token{part}": value for part, value in over(books.spent, a_token).items()},
         **{f"carbon_per_token{part}": value for part, value in over(books.emitted, a_token).items()},
-        **served_with_failures(design, held.weights, met),
+        **served_with_failures(design, held.weights, rank.met),
         parameters=parameter_count(design.workload),
         feasible=reason == 0,
         infeasible_reason=reason,
     )
 
 
+def _first_token(rank: Rank, found: Served) -> Scalar:
+    """Seconds to the first token of an answer."""
+    return rank.engine.request_time + found.waiting + found.prompt
+
+
 class _Parts(NamedTuple):
     """What serving is made of, before it is told."""
 
     design: Design  # at the clock that is set
-    stage: Stage
-    requests: Requests
-    serving: Serving
-    engine: Engine
+    rank: Rank
     held: Room
     found: Served
     phases: Phases
@@ -120,23 +122,23 @@ def _served(design: Design) -> _Parts:
     requests = design.workload.requests or Requests()
     serving = design.mapping.serving or Serving()
     engine = design.software.engine or Engine()
-    stage = stage_of(design)
-    held = room(stage, requests, serving, engine)
-    found, phases = served(design, stage, requests, serving, engine, held)
-    return _Parts(design, stage, requests, serving, engine, held, found, phases)
+    rank = Rank(stage_of(design), ranks_of_experts(design), requests, serving, engine)
+    held = room(rank.stage, requests, serving, engine)
+    found, phases = served(rank, design.mapping.dp, held)
+    return _Parts(design, rank, held, found, phases)
 
 
 def steps(design: Design) -> PhaseBounds:
     """Seconds of a step that decodes and of one that carries prompts, by what bounds them; as pure as :func:`serve`."""
     one = _served(design)
-    return phase_bounds(ranks_of_experts(design), one.serving, one.engine, one.phases)
+    return phase_bounds(one.rank.met, one.rank.serving, one.rank.engine, one.phases)
 
 
 def bounds(design: Design) -> BoundBy:
     """Seconds of an output token by what bounds them: compute, memory, network, the rest; as pure as :func:`serve`."""
     one = _served(design)
-    by_phase = phase_bounds(ranks_of_experts(design), one.serving, one.engine, one.phases)
-    return token_bounds(one.serving, one.found, by_phase)
+    by_phase = phase_bounds(one.rank.met, one.rank.serving, one.rank.engine, one.phases)
+    return token_bounds(one.rank.serving, one.found, by_phase)
 
 
 def at_its_clock(design: Design) -> Design:
@@ -148,11 +150,11 @@ def at_its_clock(design: Design) -> Design:
     return dataclasses.replace(design, system=dataclasses.replace(design.system, accelerator=slowed))
 
 
-def _reason(
-    design: Design, requests: Requests, serving: Serving, held: Room, found: Served, first: Scalar, over: Any
-) -> Scalar:
+def _reason(design: Design, rank: Rank, held: Room, found: Served, over: Any) -> Scalar:
     """Bits of :class:`Infeasible`; 0 when the design can serve."""
     w, m, system = design.workload, design.mapping, design.system
+    requests, serving = rank.requests, rank.serving
+    first = _first_token(rank, found)
     values = {**vars(w), **vars(m), "virtual_stages": 1.0, "n_micro_batches": 1.0}
     limit = requests.first_token_limit
     late = (limit > 0.0) & ((first > limit) | promises_none(requests))

@@ -164,9 +164,9 @@ class Software:
         "", "1", "1 when ZeRO 3 under a pipeline gathers and scatters every micro-batch; 0 when as ZeRO 1", default=1.0,
         bounds=SHARE,
     )  # fmt: skip
-    gathers_matrices: Scalar | None = metadata(
-        "", "1", "1 when ZeRO 3 gathers weights, and scatters gradients, matrix by matrix; absent or 0: layer by layer",
-        default=None, bounds=SHARE,
+    gathers_matrices: Scalar = metadata(
+        "", "1", "1 when ZeRO 3 gathers weights, and scatters gradients, matrix by matrix; 0: layer by layer",
+        default=0.0, bounds=SHARE,
     )  # fmt: skip
     reserve: Scalar = metadata("", "B", "device memory that allocations cannot use: driver, communicators, fragments")
     memory_spread: Scalar = metadata(

@@ -90,8 +90,7 @@ def standing_buffer_bytes(design: Design, layout: Layout, work: TrainingWork) ->
     if layout.experts is None:
         return buffers
     routed = act * layer_expert_parameters(design, layout)
-    if design.software.gathers_matrices is not None:
-        routed = routed / jnp.where(design.software.gathers_matrices > 0.0, 2.0 + w.gated, 1.0)
+    routed = routed / jnp.where(design.software.gathers_matrices > 0.0, 2.0 + w.gated, 1.0)
     replicas = layout.experts.replicas
     unreduced = 0.0 if work.trained is not None else _where_split(layout, 2.0, w.backward * routed, replicas)
     return buffers + unreduced + _where_split(layout, 3.0, 2.0 * routed, replicas)
@@ -104,8 +103,6 @@ def _moved_at_once(design: Design, layer: Scalar) -> Scalar:
     used (Xu et al. 2021, GSPMD).
     """
     w = design.workload
-    if design.software.gathers_matrices is None:
-        return layer
     widest = jnp.maximum(w.ffn_hidden, w.n_heads * w.head_dim)
     matrix = jnp.minimum(layer, w.hidden * widest / design.mapping.tp)
     return jnp.where(design.software.gathers_matrices > 0.0, matrix, layer)

@@ -16,8 +16,8 @@ from dse.model.machine.power import Demand, control_power, leakage_power, power_
 from dse.model.serving.pass_energy import Joules, joules_of, working_share
 from dse.model.serving.steady import Phase, Phases
 from dse.model.serving.step import with_mapping
-from dse.model.serving.work import Stage
-from dse.types import Engine, Requests, Scalar, Serving
+from dse.model.serving.work import Rank, Stage
+from dse.types import Engine, Scalar
 
 
 class TokenEnergy(NamedTuple):
@@ -46,17 +46,16 @@ class Drawn(NamedTuple):
     provisioned: Scalar  # at its limit
 
 
-def drawn(
-    stage: Stage, ranks: Scalar, requests: Requests, serving: Serving, engine: Engine, phases: Phases, rate: Scalar
-) -> Drawn:
+def drawn(rank: Rank, phases: Phases, rate: Scalar) -> Drawn:
     """What one rank of data parallelism draws that answers ``rate`` requests a second in these phases."""
+    stage, met, requests, serving, engine = rank
     system, tp, pp = stage.design.system, stage.design.mapping.tp, stage.design.mapping.pp
     power = system.accelerator.power
     both = phases.decode, phases.mixed
     volts = [voltage(phase.clock.ratio, power) for phase in both]
     # In as many parts as each kind of step is cut into.
     cut = (with_mapping(stage, phase.clock.stage.design.mapping) for phase in both)
-    decode, mixed = (joules_of(s, ranks, serving, engine, p.batch) for s, p in zip(cut, both, strict=True))
+    decode, mixed = (joules_of(s, met, serving, engine, p.batch) for s, p in zip(cut, both, strict=True))
     (decode_power, decode_share), (mixed_power, mixed_share) = (
         _phase_power(step, phase, stage, engine) for step, phase in zip((decode, mixed), both, strict=True)
     )

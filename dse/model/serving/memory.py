@@ -40,9 +40,8 @@ def room(stage: Stage, requests: Requests, serving: Serving, engine: Engine) -> 
     prompts = _prompts_in_spread(stage, requests, serving, kept, a_sequence)
     runtime = engine.runtime_memory + more_activations(stage, serving, engine)
     left = serving.memory_share * design.system.accelerator.memory.capacity - weights - runtime
-    if design.mapping.spill is None:
-        return Room(weights, a_sequence, runtime, jnp.maximum(left, 0.0) / a_sequence, prompts)
-    return _with_far(design, design.mapping.spill, layout, weights, a_sequence, left, runtime, prompts)
+    near = Room(weights, a_sequence, runtime, jnp.maximum(left, 0.0) / a_sequence, prompts)
+    return near if design.mapping.spill is None else _with_far(design, design.mapping.spill, layout, near, left)
 
 
 def _prompts_in_spread(
@@ -74,21 +73,18 @@ def more_activations(stage: Stage, serving: Serving, engine: Engine) -> Scalar:
     return a_token * jnp.maximum(serving.chunk - engine.runtime_tokens, 0.0)
 
 
-def _with_far(
-    design: Design, spill: Spill, layout: Layout, weights: Scalar, a_sequence: Scalar, left: Scalar, runtime: Scalar,
-    prompts: Scalar,
-) -> Room:  # fmt: skip
-    """The same with shares of weights and cache in a far memory, whose room is limited as well.
+def _with_far(design: Design, spill: Spill, layout: Layout, whole: Room, left: Scalar) -> Room:
+    """The room with shares of weights and cache in a far memory, whose own is limited as well.
 
-    Weights come through two buffers of a layer each.
+    Weights come through two buffers of a layer each; what these leave of the device's memory adds to the ``left``.
     """
     buffers = jnp.minimum(2.0 / layout.layers, 1.0)
-    near = weights * (1.0 - spill.far_weights * (1.0 - buffers))
-    near_sequence = jnp.maximum(1.0 - spill.far_cache, 1e-6) * a_sequence
-    beyond = far_tier(design.system).capacity - spill.far_weights * weights
-    far = jnp.maximum(beyond, 0.0) / jnp.maximum(spill.far_cache * a_sequence, 1e-6)
-    fits = jnp.minimum(jnp.maximum(left + weights - near, 0.0) / near_sequence, far)
-    return Room(near, near_sequence, runtime, jnp.where(beyond < 0.0, 0.0, fits), prompts)
+    near = whole.weights * (1.0 - spill.far_weights * (1.0 - buffers))
+    near_sequence = jnp.maximum(1.0 - spill.far_cache, 1e-6) * whole.a_sequence
+    beyond = far_tier(design.system).capacity - spill.far_weights * whole.weights
+    far = jnp.maximum(beyond, 0.0) / jnp.maximum(spill.far_cache * whole.a_sequence, 1e-6)
+    fits = jnp.minimum(jnp.maximum(left + whole.weights - near, 0.0) / near_sequence, far)
+    return whole._replace(weights=near, a_sequence=near_sequence, sequences=jnp.where(beyond < 0.0, 0.0, fits))
 
 
 def far_tier(system: System) -> FarMemory:

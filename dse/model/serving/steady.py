@@ -10,8 +10,8 @@ from dse.model.serving.batch import Batch
 from dse.model.serving.clock import Running, at_limit
 from dse.model.serving.memory import Room
 from dse.model.serving.step import StepTime, engine_step, of_one_pass
-from dse.model.serving.work import Stage, ranks_of_experts
-from dse.types import Design, Engine, Load, Requests, Scalar, Serving
+from dse.model.serving.work import Rank
+from dse.types import Engine, Load, Requests, Scalar, Serving
 
 #: Rounds of the fixed point of a steady state, which has none of them where prompts take no time.
 ROUNDS = 3
@@ -128,9 +128,7 @@ class _Round(NamedTuple):
     own: Scalar  # of the steps that take its prompt
 
 
-def _round(
-    steps: Steps, beside: tuple[Scalar, Scalar], taken: _Taken, decode: Scalar, others: Scalar, come: Scalar
-) -> _Round:
+def _round(steps: Steps, taken: _Taken, decode: Scalar, others: Scalar, come: Scalar) -> _Round:
     """Steps that take ``decode`` seconds without prompts, beside whom ``others`` decode whose ends bring prompts.
 
     Apart from decoding prompts are served for a share ``rho`` of the time; of ``1 / left`` prompts at once those that
@@ -141,7 +139,7 @@ def _round(
     comes, where ``come`` is 1, meets a step of ``B = S + p rho``, and shares its own with all that come in ``B``, or
     with as many as it holds.
     """
-    delays, apart = others * taken.pieces / taken.turns, steps.apart
+    delays, apart, beside = others * taken.pieces / taken.turns, steps.apart, steps.beside
     left = jnp.where(apart, taken.pieces, 0.0)
     mixed = jnp.maximum(decode + beside[0], beside[1])
     prompts = delays * mixed
@@ -156,10 +154,7 @@ def _round(
     return _Round(mixed, step, busy, jnp.where(apart, step + busy * mixed, met), own)
 
 
-def steady(
-    stage: Stage, ranks: Scalar, requests: Requests, serving: Serving, engine: Engine, running: Scalar,
-    waiting: Scalar, at_once: Scalar,
-) -> tuple[Served, Steps]:  # fmt: skip
+def steady(rank: Rank, running: Scalar, waiting: Scalar, at_once: Scalar) -> tuple[Served, Steps]:
     """Continuous batching of ``running`` requests in a rank, ``waiting`` more of which wait for a place.
 
     Every request that ends brings a prompt: of the steps a share ``f = n ISL / (OSL q)`` carries ``q`` prompt tokens,
@@ -171,15 +166,15 @@ def steady(
     Under a pipeline the pieces of a prompt follow each other through the stages, and the last one crosses them all:
     one piece alone has one stage at work at a time, whatever the others do for other prompts.
     """
+    requests, serving = rank.requests, rank.serving
     speed = tokens_of_a_step(serving)
     taken = _taken(requests, serving, running)
     fresh, each, turns, full, q, most, *_ = taken
-    prompt_context = 0.5 * requests.prompt_tokens * (1.0 + requests.prefix_share)
     apart = serving.mixed <= 0.0
     prompt = jnp.where(at_once, running * fresh, q)
     mixing = jnp.where(at_once, 0.0, jnp.where(apart, 0.0, jnp.minimum(running, most)))
     many = jnp.where(at_once, jnp.maximum(running, prompt / serving.chunk), q / each)
-    steps = _steps(stage, ranks, requests, serving, engine, running, mixing, prompt, prompt_context, many)
+    steps = _steps(rank, running, mixing, prompt, many)
     # Whoever decodes sees itself, and of the others those that decode; their prompts alone delay it, not its own.
     itself, rest = jnp.minimum(running, 1.0), jnp.maximum(running - 1.0, 0.0) / jnp.maximum(running, 1e-6)
     offline = requests.load == float(Load.offline)
@@ -192,23 +187,23 @@ def steady(
     behind = 0.5 * each / full * filled / turns
     # One prompt alone never shares the step that it waits for; its last step gives the first token, beside decoding.
     taken = taken._replace(whole=taken.whole + jnp.maximum(steps.alone - 1.0, 0.0))
-    added, later = steps.beside, (requests.output_tokens - 1.0) / speed
+    later = (requests.output_tokens - 1.0) / speed
     n, by_itself, tokens = 0.5 * running, steps.seconds_of(itself), jnp.where(apart, turns, later)
     for _ in range(ROUNDS):
         others = rest * n
-        at = _round(steps, added, taken, by_itself + others * steps.a_sequence, others, come)
+        at = _round(steps, taken, by_itself + others * steps.a_sequence, others, come)
         works = (tokens + (at.own + 0.5 * come * _seen(serving, at)) / at.step) / turns
         n = _decoding(running, works, behind * n * at.mixed / at.step, filled)
     alone = steps.decode_at(itself + n * rest)
-    at = _round(steps, added, taken, alone.total, n * rest, come)
+    at = _round(steps, taken, alone.total, n * rest, come)
     other, step = at.mixed, at.step
-    rate = jnp.minimum(n / (turns * step), 1.0 / _least_time(steps, taken, running, added[0], other))
-    opening = _opening(steps, ranks, requests, serving, engine, running * fresh, prompt_context)
+    rate = jnp.minimum(n / (turns * step), 1.0 / _least_time(steps, taken, running, other))
+    opening = _opening(steps, rank, running * fresh)
     # Of those that run, who neither decodes nor computes its prompt waits for others' prompts. Little's law: a place is
     # taken for as long as a request works, and a user who waits to be seen, or is outside of the engine, asks for no
     # other. Offline no place is ever empty.
     working = later * step + at.own
-    outside = jnp.where(offline, 0.0, engine.request_time)
+    outside = jnp.where(offline, 0.0, rank.engine.request_time)
     opening = opening + 0.5 * come * _seen(serving, at)
     seen = jnp.maximum(running / rate, working + jnp.where(offline, 0.0, opening)) + outside
     rate = jnp.minimum(running / jnp.maximum(running / rate, working), (running + waiting) / seen)
@@ -262,25 +257,29 @@ def _taken(requests: Requests, serving: Serving, running: Scalar) -> _Taken:
     return _Taken(fresh, each, turns, full, q, turns * full / each, fresh / q, jnp.maximum(fresh / q, 1.0), holds)
 
 
-def _least_time(steps: Steps, taken: _Taken, running: Scalar, added: Scalar, mixed: Scalar) -> Scalar:
+def _least_time(steps: Steps, taken: _Taken, running: Scalar, mixed: Scalar) -> Scalar:
     """Seconds of an engine that a request takes at least.
 
     A request's own prompt delays none of its tokens; yet no more of them end than full steps take prompts, or, apart
     from decoding, than there is time for all prompts.
     """
-    of_full = (steps.seconds_of(taken.most) + added * taken.full / taken.q) * taken.each / taken.full
+    of_full = (steps.seconds_of(taken.most) + steps.beside[0] * taken.full / taken.q) * taken.each / taken.full
     in_turn = taken.pieces * mixed + taken.turns * steps.decode.total / running
     return jnp.where(steps.apart, in_turn, of_full)
 
 
-def _opening(
-    steps: Steps, ranks: Scalar, requests: Requests, serving: Serving, engine: Engine, tokens: Scalar, context: Scalar
-) -> Scalar:
+def _opening(steps: Steps, rank: Rank, tokens: Scalar) -> Scalar:
     """Seconds that a request waits in the mean where all prompts come at once: for half of them, chunk after chunk."""
-    chunk = jnp.maximum(jnp.minimum(serving.chunk, tokens), 1.0)
+    chunk = jnp.maximum(jnp.minimum(rank.serving.chunk, tokens), 1.0)
     chunks = jnp.maximum(tokens / chunk - 1.0, 0.0)
-    step = engine_step(steps.clocks[1].stage, ranks, serving, engine, Batch(0.0, 0.0, chunk, context)).total
-    return 0.5 * requests.burst * jnp.where(chunks > 0.0, chunks + 1.0, 1.0) * step
+    batch = Batch(0.0, 0.0, chunk, _prompt_context(rank.requests))
+    step = engine_step(steps.clocks[1].stage, rank.met, rank.serving, rank.engine, batch).total
+    return 0.5 * rank.requests.burst * jnp.where(chunks > 0.0, chunks + 1.0, 1.0) * step
+
+
+def _prompt_context(requests: Requests) -> Scalar:
+    """Tokens that one of a prompt attends to in the mean, those of a shared prefix among them."""
+    return 0.5 * requests.prompt_tokens * (1.0 + requests.prefix_share)
 
 
 def _mean_of_some(mean: Scalar) -> Scalar:
@@ -301,25 +300,23 @@ def _decoding(running: Scalar, works: Scalar, backlog: Scalar, filled: Scalar) -
     return running / (middle + jnp.sqrt(jnp.maximum(apart, 1e-6 * middle * middle)))
 
 
-def _steps(
-    stage: Stage, ranks: Scalar, requests: Requests, serving: Serving, engine: Engine, running: Scalar, mixing: Scalar,
-    prompt: Scalar, prompt_context: Scalar, many: Scalar,
-) -> Steps:  # fmt: skip
+def _steps(rank: Rank, running: Scalar, mixing: Scalar, prompt: Scalar, many: Scalar) -> Steps:
     """Steps of all that run and of half of them, and one of ``prompt`` tokens beside ``mixing`` that decode.
 
     These are so ``many`` prompts, or pieces of them: what there is to be in several stages at once.
     """
+    stage, met, requests, serving, engine = rank
     context = requests.prompt_tokens + 0.5 * requests.output_tokens
     apart = serving.mixed <= 0.0
 
     def of(sequences: Scalar, tokens: Scalar) -> Batch:
-        return Batch(sequences, context, tokens, prompt_context, serving.drafts)
+        return Batch(sequences, context, tokens, _prompt_context(requests), serving.drafts)
 
     def step(clock: Running, batch: Batch) -> StepTime:
-        return engine_step(clock.stage, ranks, serving, engine, batch)
+        return engine_step(clock.stage, met, serving, engine, batch)
 
     batches = of(running, 0.0), of(mixing, prompt)
-    decoding, filling = (at_limit(stage, ranks, serving, engine, batch) for batch in batches)
+    decoding, filling = (at_limit(stage, met, serving, engine, batch) for batch in batches)
     with_prompts, stages = step(filling, batches[1]), stage.design.mapping.pp
     parts = jnp.clip(many, 1.0, stages)
     # One that carries a part whole, where a step is taken to have them spread over all stages.
@@ -350,17 +347,14 @@ def together(requests: Requests, batch: Scalar, prompt: Scalar, decode: StepTime
     )
 
 
-def served(
-    design: Design, stage: Stage, requests: Requests, serving: Serving, engine: Engine, held: Room
-) -> tuple[Served, Phases]:
-    """What the users of one rank see under the load of the requests, and the steps behind it."""
-    ranks = ranks_of_experts(design)
-    load = requests.load
-    most = jnp.maximum(jnp.minimum(held.sequences, engine.most_sequences), 1.0)
-    offline, in_flight = load == float(Load.offline), requests.concurrency / design.mapping.dp
+def served(rank: Rank, ranks: Scalar, held: Room) -> tuple[Served, Phases]:
+    """What the users of one of so many ranks see under the load of the requests, and the steps behind it."""
+    requests, load = rank.requests, rank.requests.load
+    most = jnp.maximum(jnp.minimum(held.sequences, rank.engine.most_sequences), 1.0)
+    offline, in_flight = load == float(Load.offline), requests.concurrency / ranks
     # With fewer requests than ranks each serves one at a time, for a share of the time.
     busy, asked = jnp.where(offline, 1.0, jnp.minimum(in_flight, 1.0)), jnp.maximum(in_flight, 1.0)
-    queue = jnp.where(offline & (requests.queue > 0.0), requests.queue / design.mapping.dp, jnp.inf)
+    queue = jnp.where(offline & (requests.queue > 0.0), requests.queue / ranks, jnp.inf)
     running = jnp.minimum(jnp.where(offline, jnp.maximum(queue, 1.0), asked), most)
     static = load == float(Load.static)
     running = jnp.where(static, asked, running)
@@ -369,11 +363,11 @@ def served(
     running = jnp.where(in_waves, asked / waves, running)  # as many in each of them
     waiting = jnp.where(offline, 0.0, asked - running)
     is_batch = static | in_waves
-    flowing, steps = steady(stage, ranks, requests, serving, engine, running, waiting, is_batch)
+    flowing, steps = steady(rank, running, waiting, is_batch)
     # A pipeline of p stages has to fill before the last of m parts comes out, m + p - 1 stages' time, of which a part
     # alone takes p; in decoding parts follow each other.
-    prompts = steps.alone * steps.mixed * (1.0 + (steps.parts - 1.0) / stage.design.mapping.pp)
-    speed = tokens_of_a_step(serving)
+    prompts = steps.alone * steps.mixed * (1.0 + (steps.parts - 1.0) / rank.stage.design.mapping.pp)
+    speed = tokens_of_a_step(rank.serving)
     at_once = together(requests, running, prompts, StepTime(*(part / speed for part in steps.decode)), waves)
 
     def choose(a: Scalar, b: Scalar) -> Scalar:
@@ -383,8 +377,8 @@ def served(
     found = Served(decode, *map(choose, at_once[1:], flowing[1:]))
     busy = busy / (1.0 + found.rate * _emptying(requests, steps) / (speed * queue))
     found = found._replace(rate=busy * found.rate)
-    found = _with_preempted(found, requests, engine, held, jnp.where(is_batch, 0.0, waiting))
-    return found, _phases(stage, requests, serving, found, steps, is_batch, busy)
+    found = _with_preempted(found, requests, rank.engine, held, jnp.where(is_batch, 0.0, waiting))
+    return found, _phases(rank, found, steps, is_batch, busy)
 
 
 def _emptying(requests: Requests, steps: Steps) -> Scalar:
@@ -409,11 +403,9 @@ def _with_preempted(found: Served, requests: Requests, engine: Engine, held: Roo
     return found._replace(waiting=found.waiting - later, preempted=of_token)
 
 
-def _phases(
-    stage: Stage, requests: Requests, serving: Serving, found: Served, steps: Steps, at_once: Scalar, busy: Scalar
-) -> Phases:
+def _phases(rank: Rank, found: Served, steps: Steps, at_once: Scalar, busy: Scalar) -> Phases:
     """The steps of what was found; each answer needs its prompt once."""
-    pp, speed = stage.design.mapping.pp, tokens_of_a_step(serving)
+    requests, pp, speed = rank.requests, rank.stage.design.mapping.pp, tokens_of_a_step(rank.serving)
     beside = jnp.where(at_once, 0.0, jnp.where(steps.apart, 0.0, found.decoding))
     decode = of_one_pass(steps.batch._replace(sequences=found.decoding, prompt=0.0), pp)
     passes = found.decoding / jnp.maximum(decode.sequences, 1e-6)

@@ -22,11 +22,13 @@ from dse.model.work.transformer import expert_layer_operators, layer_operators
 from dse.types import (
     AllToAll,
     Design,
+    Engine,
     Group,
     Message,
     MessageKind,
     Operator,
     OperatorKind,
+    Requests,
     Scalar,
     Serving,
     Sparse,
@@ -56,6 +58,16 @@ class Stage(NamedTuple):
     layout: Layout  # of one token
     rates: Rates
     exchange: Exchange | None  # of a mixture of experts
+
+
+class Rank(NamedTuple):
+    """One rank of data parallelism: what is asked of it, and how its engine works."""
+
+    stage: Stage  # any of its stages
+    met: Scalar  # ranks whose tokens meet in the same experts
+    requests: Requests
+    serving: Serving
+    engine: Engine
 
 
 class StepWork(NamedTuple):
