@@ -217,7 +217,7 @@ def expert_kernels(name: str, where: str = "software", folder: Folder = None) ->
     """What a stack's mixtures of experts cost (:class:`dse.types.ExpertKernels`), for workloads that have experts.
 
     >>> expert_kernels("megatron-core-b200")["grouped_efficiency"]
-    0.65
+    0.962
     """
     found = entry("software", name, where, folder)
     return {path: found.value(f"experts.{path}", a["default"]) for path, a in leaves(types.ExpertKernels).items()}
