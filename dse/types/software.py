@@ -80,9 +80,9 @@ class ExpertKernels:
         "", "s", "device time of a layer's forward for each expert of a device, between kernels that work on it alone",
         default=0.0,
     )  # fmt: skip
-    fused: Scalar = metadata(
-        "", "1", "1 where one kernel multiplies all experts' rows in MX formats, permutes, activates and casts them",
-        default=0.0, bounds=SHARE,
+    fused: Scalar | None = metadata(
+        "", "1", "1 where one kernel multiplies all experts' rows in MX formats, permutes, activates and casts them; "
+        "stacks without such kernels have none", default=None, bounds=SHARE,
     )  # fmt: skip
     expert_host_time: Scalar = metadata(
         "", "s", "host time to launch the forward of a layer with experts, where that is more than any layer's",

@@ -14,7 +14,7 @@ from dse.model.machine.passes import run_passes, with_small_kernels
 from dse.model.machine.rates import Rates, step_rates
 from dse.model.parallel import offload
 from dse.model.parallel.layer import Exposed, context_parallel, expert_parallel, tensor_parallel
-from dse.model.work.experts import alone_share
+from dse.model.work.experts import of_own_kernels
 from dse.model.work.training import TrainingWork
 from dse.types import Design, ExpertKernels, HostTiers, Recompute, Scalar, Scope
 
@@ -179,7 +179,7 @@ def _run_layer(
 def routing_time(design: Design, layout: Layout, kernels: ExpertKernels) -> Scalar:
     """Seconds of a layer's forward in small kernels: those of routing, and what every expert has of its own."""
     assert layout.experts is not None
-    return kernels.expert_kernel_time + alone_share(design) * kernels.expert_time * layout.experts.local
+    return kernels.expert_kernel_time + of_own_kernels(design, kernels.expert_time * layout.experts.local)
 
 
 def host_passes(design: Design, layout: Layout) -> Scalar:
@@ -195,5 +195,5 @@ def launch_time(design: Design, layout: Layout) -> Scalar:
     """
     software, host = design.software, design.software.host_time
     if design.workload.experts is not None and software.experts is not None:
-        host = most(host, alone_share(design) * software.experts.expert_host_time)
+        host = most(host, of_own_kernels(design, software.experts.expert_host_time))
     return host * (1.0 + EAGER_LAUNCHES * layout.eager) * host_passes(design, layout)

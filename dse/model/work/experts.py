@@ -76,15 +76,14 @@ def routed_operators(design: Design, layout: Layout, experts: ExpertLayout) -> l
     w, e, act = design.workload, layout.element, layout.element.activation
     norms, inner, block = EXPERT_LEVELS
     gate, kept = 1.0 + w.gated, design.software.activation_output_kept * e.operand
-    alone = alone_share(design)
-    moved = alone * 2.0 * act * permuted_rows(design, layout, experts)
+    moved = of_own_kernels(design, 2.0 * act * permuted_rows(design, layout, experts))
     return [
         elementwise("permute", w.hidden, moved, moved, 0.0, flops=Flops(0.0, 0.0), again=block),
         grouped_linear(
             "experts_up", experts.rows, gate * experts.ffn, w.hidden, experts.local, e,
             e.operand * experts.rows * w.hidden, again=inner, freed=block,
         ),
-        activation("experts_activation", experts.rows * experts.ffn, layout, gate, alone=alone),
+        activation("experts_activation", experts.rows * experts.ffn, layout, gate, moved=of_own_kernels(design, act)),
         grouped_linear(
             "experts_down", experts.rows, w.hidden, experts.ffn, experts.local, e, kept * experts.rows * experts.ffn,
             again=block, freed=norms,
@@ -120,12 +119,12 @@ def of_mean_rank(operators: tuple[Operator, ...], design: Design, layout: Layout
 
 
 def activation(
-    name: str, elements: Scalar, layout: Layout, gate: Scalar, present: Scalar = 1.0, alone: Scalar = 1.0
+    name: str, elements: Scalar, layout: Layout, gate: Scalar, present: Scalar = 1.0, moved: Scalar | None = None
 ) -> Operator:
-    """The activation of so many elements, and of their gate; it keeps both. ``alone``: 0 where it moves no bytes."""
-    act = layout.element.activation
-    moved = alone * act * (1.0 + (1.0 - layout.fused))
-    forward, backward = moved * (gate + 1.0), moved * (2.0 * gate + 1.0)
+    """The activation of so many elements, and of their gate; it keeps both. ``moved``: bytes of one, if not its own."""
+    act, chain = layout.element.activation, 1.0 + (1.0 - layout.fused)
+    moved = act if moved is None else moved
+    forward, backward = moved * (gate + 1.0) * chain, moved * (2.0 * gate + 1.0) * chain
     return elementwise(
         name, elements, forward, backward, act * gate * elements, flops=ACTIVATION, present=present,
         again=Recompute.norms, freed=Recompute.expert_inner,
@@ -140,20 +139,22 @@ def expert_quantization(design: Design, layout: Layout) -> Operator:
     shared = experts.has_shared * w.hidden
     into = layout.tokens * (w.hidden + layout.context_width + shared + experts.shared)
     back = layout.tokens * (w.hidden + layout.query_width + layout.keys_and_values + shared + gate * experts.shared)
-    rows = alone_share(design) * experts.rows
+    rows = of_own_kernels(design, experts.rows)
     into = into + rows * (w.hidden + experts.ffn)
     return casts(into, (back + rows * (w.hidden + gate * experts.ffn)) / into, layout.element)
 
 
-def alone_share(design: Design) -> Scalar:
-    """1 where permutation, activation and casts of routed rows are kernels of their own, and products one an expert.
+def of_own_kernels(design: Design, cost: Scalar) -> Scalar:
+    """A cost of kernels that permute, activate and cast routed rows, or multiply those of one expert; 0 without them.
 
     Stacks may have one kernel in their place for products in MX formats, which reads on the device how many rows each
     expert gets: permutation rides on the exchange, activation and cast on the product before them.
     """
     kernels = design.software.experts
-    assert kernels is not None
-    return 1.0 - kernels.fused * trait(design.mapping.precision, lambda recipe: float(recipe.block is Block.mx))
+    if kernels is None or kernels.fused is None:
+        return cost
+    is_mx = trait(design.mapping.precision, lambda recipe: float(recipe.block is Block.mx))
+    return cost * (1.0 - kernels.fused * is_mx)
 
 
 def backward_bytes(design: Design, layout: Layout, experts: ExpertLayout) -> Scalar:
