@@ -126,7 +126,7 @@ def test_the_model_is_the_same():
     # 2,913, 200 for aligned domains, meshes, hybrid sharding and links that two dimensions share, 100 for pipelines
     # whose ends hold a layer less, 50 for recompute operator by operator and messages of copies of their own, 30
     # for polling and what a stack lacks, 30 for recipes of narrow formats, 12 for units that scale blocks and run
-    # what is left in 16 bits, 2 for the exchange of a core that runs again.
+    # what is left in 16 bits, 2 for the exchange of a core that runs again, 16 for bridges that members share.
     # Sweeps that ask for neither money nor carbon nor runs with failures do without these.
     optional = TRAINING.group(MONEY) | TRAINING.group(CARBON) | TRAINING.group(RUN)
 
@@ -134,6 +134,6 @@ def test_the_model_is_the_same():
         return {name: value for name, value in vars(dse.evaluate(design)).items() if name not in optional}
 
     plainly, _ = equations.trace(plain, base)
-    assert len(plainly.equations) <= 3_392
-    assert len(found.equations) <= 3_392 + 110 + 342
+    assert len(plainly.equations) <= 3_408
+    assert len(found.equations) <= 3_408 + 110 + 342
     assert len(found.equations) < 0.62 * len(jax.make_jaxpr(dse.evaluate)(base).eqns)
