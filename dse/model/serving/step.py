@@ -222,8 +222,8 @@ def messages_time(design: Design, engine: Engine, work: StepWork) -> Scalar:
     over the links that lead to these, in place of the steps of a library. Their sums are of small messages alone;
     larger ones, and those of engines without such kernels, are the library's. So are all behind bridges of a host:
     vLLM has none for more than two devices there (``custom_all_reduce.py``, from memory), and those for two take as
-    long as the library's (229 and 222 us of 4 MB on L40S). So are, by XLA, all over links that no switch joins. Each
-    waits for the slowest device.
+    long as the library's (229 and 222 us of 4 MB on L40S). So are all over links that no switch joins: those of TPUs
+    are XLA's, and vLLM's want each pair of devices linked. Each waits for the slowest device.
     """
     link, software = design.system.scale_up, design.software
 
