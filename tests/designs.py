@@ -148,7 +148,7 @@ def work_of(design):
 #: Choices, switches and counts of a machine and its software: drawn from values of their own, never scaled.
 _SWITCHES = (
     "attention", "collective", "fused_elementwise", "softmax_batch", "scatter_gather", "activation_output_kept",
-    "gradient_cache", "gradient_bytes", "gradient_message_bytes", "logit_bytes", "domain", "mesh",
+    "gradient_cache", "gradient_bytes", "gradient_message_bytes", "logit_bytes", "domain", "mesh", "crowding",
     "in_network_reduction", "tile_rows", "tile_columns", "n_devices",
 )  # fmt: skip
 
@@ -207,6 +207,7 @@ def _with_machine(draw, numbers: list[str], accelerator: Accelerator) -> Design:
     switches = {
         "system.scale_up.domain": st.sampled_from([1.0, 4.0, 8.0, 64.0, 72.0]),
         "system.scale_up.mesh": st.sampled_from([0.0, 0.0, 1.0]),
+        "system.scale_up.crowding": st.sampled_from([0.0, 0.0, 0.1, 2.0]),
         "system.scale_up.in_network_reduction": st.sampled_from([0.0, 0.7]),
         "system.scale_out.in_network_reduction": st.sampled_from([0.0, 0.5]),
         "system.scale_up.energy": st.sampled_from([0.0, 10e-12]),

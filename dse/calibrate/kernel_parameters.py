@@ -78,7 +78,7 @@ _COLLECTIVE = [
     Parameter("scale_up.ramp", 1e6, 1.0),
     Parameter("scale_up.in_network_reduction", 0.6, 0.2, upper=1.0),
     Parameter("scale_up.alone.pair_loss", 0.1, 0.7, upper=0.6),
-    Parameter("scale_up.alone.crowding", 0.001, 2.0),
+    Parameter("scale_up.crowding", 0.01, 2.0),
     Parameter("scale_up.alone.flagged_share", 0.3, 0.5, upper=1.0),
     Parameter("scale_up.alone.simple_latency", 4.0, 0.4),
     Parameter("scale_up.alone.exchange_latency", 6.0, 0.4),

@@ -115,12 +115,11 @@ def _means(members: Sequence[dict[str, Value]]) -> dict[str, Value]:
 def _in_order(found: FittedJob, values: dict[str, Value]) -> dict[str, Value]:
     """What a table of the generic file may state, in the order of the parameters.
 
-    A network without its own has its ``fit``, not another's latency or bandwidth, and is a switch.
+    A network without its own has its ``fit``, not another's latency, bandwidth or bridges.
     """
     level = {field.name for field in dataclasses.fields(types.Network)} if found.job.kind == "network" else set()
     names = [found.job.written(parameter.path) for parameter in found.job.parameters]
-    values = {name: values[name] for name in names if name in values and name not in level}
-    return values | ({"crowding": _NONE} if level else {})
+    return {name: values[name] for name in names if name in values and name not in level}
 
 
 def write(found: Sequence[FittedJob], path: str | Path, force: bool = False) -> None:

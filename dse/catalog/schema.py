@@ -125,7 +125,7 @@ def _stated_or_generated(values: dict[str, Sourced], where: str) -> None:
 _RATES = _leaves(types.MatrixRate) | _numbers(fp64="FLOP/s")
 _STEPS = Table(dict(matrix=value.steps("FLOP"), vector=value.steps("FLOP"), memory=value.steps("B")))
 _COLLECTIVE_KERNELS = _leaves(types.CollectiveKernels) | _leaves(
-    types.Network, "latency", "efficiency", "ramp", "in_network_reduction"
+    types.Network, "latency", "efficiency", "ramp", "in_network_reduction", "crowding"
 )
 
 #: One device; all but the matrix rate and the memory falls back on its kernel family. One with a ``chip`` is
@@ -185,7 +185,7 @@ def _some_domain(values: dict[str, Sourced], where: str) -> None:
 #: One network level: what is built, and how near software comes to it (``fit``).
 _FIT = ("latency", "efficiency", "ramp", "processor_usage")
 _NETWORK = Table(
-    _leaves(types.Network, "bandwidth", "domain", "in_network_reduction", "mesh")
+    _leaves(types.Network, "bandwidth", "domain", "in_network_reduction", "mesh", "crowding")
     | _texts("family", "scope", "topology", "lanes") | _numbers(year="1", wire_latency="s", energy="J/B")
     | _numbers(radix=("1", Bounds(low=2.0, whole=True)), levels=("1", COUNT))
     | {

@@ -43,7 +43,6 @@ class CollectiveKernels:
 
     launch: Scalar = metadata("", "s", "launch and completion of a collective of the library")
     pair_loss: Scalar = metadata("", "1", "share of the bandwidth that two members leave unused, less so more of them")
-    crowding: Scalar = metadata("", "1", "what members beyond two take of each other's bandwidth, by their square")
     flagged_share: Scalar = metadata(
         "", "1", "share of the bandwidth where each word carries its own flag (LL)", bounds=POSITIVE_SHARE
     )
@@ -149,6 +148,10 @@ class Network:
     mesh: Scalar = metadata(
         "", "1", "1 where each pair of devices has a link of its own (full mesh), 0 for a switch", default=0.0,
         bounds=SHARE,
+    )  # fmt: skip
+    crowding: Scalar = metadata(
+        "", "1", "what each member beyond two takes of the others' bandwidth on bridges of the host that they share; "
+        "0 behind a switch and with links of their own", default=0.0,
     )  # fmt: skip
     pods: Pods | None = None
     links: Links | None = None

@@ -130,7 +130,7 @@ DOMAINS = [1.0, 2.0, 4.0, 6.0, 8.0, 9.0, 12.0, 16.0, 36.0, 64.0, 72.0, 144.0, 57
 def test_a_larger_domain_is_never_slower(design, domains):
     """Behind a switch, whose links are no worse than those between domains."""
     up, out = design.system.scale_up, design.system.scale_out
-    no_worse = {"mesh": 0.0, "processor_usage": min(up.processor_usage, out.processor_usage)}
+    no_worse = {"mesh": 0.0, "crowding": 0.0, "processor_usage": min(up.processor_usage, out.processor_usage)}
     design = replace(design, {f"system.scale_up.{name}": value for name, value in no_worse.items()})
     small, large = (metrics_of(replace(design, {"system.scale_up.domain": d})) for d in domains)
     assert float(large.step_time) <= float(small.step_time) * (1 + 1e-5)

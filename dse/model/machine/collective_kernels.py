@@ -33,7 +33,7 @@ def collective_time(operation: Scalar, size: Scalar, group: Group, launch: Scala
     alone = dataclasses.replace(
         system, scale_up=dataclasses.replace(up, efficiency=SEND_EFFICIENCY, ramp=SEND_RAMP * up.ramp)
     )
-    system = _crowded(system, group.local)
+    system = _of_members(system, group.local)
     gathered = jnp.where(
         operation < 0.5, _fastest(all_reduce, size, group, system), _fastest(all_gather, size, group, system)
     )
@@ -81,7 +81,7 @@ def direct_time(size: Scalar, members: Scalar, eager: Scalar, lean: Scalar, syst
     launched one by one the host's pace bounds it.
     """
     own = required(system.scale_up.alone, "scale_up.alone")
-    system = _crowded(system, members)
+    system = _of_members(system, members)
     launch = own.launch * own.direct_launch * jnp.where(lean > 0.0, own.lean_launch, 1.0)
     # Plain loads reach their rate at once: no ramp. That rate and the link's count in series.
     up = system.scale_up
@@ -95,14 +95,10 @@ def direct_time(size: Scalar, members: Scalar, eager: Scalar, lean: Scalar, syst
     return jnp.where(eager > 0.0, overlapped(device, own.eager_launch, 0.1), device)
 
 
-def _crowded(system: System, members: Scalar) -> System:
-    """The system with the share of its scale-up bandwidth that so many members reach together.
-
-    Two members use few channels; behind bridges that are shared, many take bandwidth from each other.
-    """
+def _of_members(system: System, members: Scalar) -> System:
+    """The system with the share of its scale-up bandwidth that so many members use: two have few channels."""
     own = required(system.scale_up.alone, "scale_up.alone")
-    peers = jnp.maximum(members - 1.0, 1.0)
-    share = (1.0 - own.pair_loss / peers) / (1.0 + own.crowding * (peers - 1.0) * (peers - 1.0))
+    share = 1.0 - own.pair_loss / jnp.maximum(members - 1.0, 1.0)
     return dataclasses.replace(system, scale_up=_scaled(system.scale_up, share))
 
 

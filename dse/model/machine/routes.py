@@ -29,6 +29,16 @@ def mesh_share(network: Network, members: Scalar) -> Scalar:
     return jnp.minimum(1.0 - network.mesh + network.mesh * reciprocal(links) * others, 1.0)
 
 
+def crowd(network: Network, members: Scalar) -> Scalar:
+    """How many times as long ``members`` take for a byte as two of them: ``1 + c (N - 2)``, once behind a switch.
+
+    Behind bridges that they share, as the root ports and the sockets of a host with cards on PCIe, each beyond two
+    takes bandwidth of the others: all ``N`` together have no more than the larger of two's and ``1 / c`` of one's.
+    """
+    others = jnp.maximum(members - 1.0, 1.0)
+    return 1.0 - network.crowding + network.crowding * others
+
+
 def ring_fraction(members: Scalar) -> Scalar:
     """Share of a ring's bytes that one member sends: ``(N - 1) / N``."""
     return 1.0 - reciprocal(members)
@@ -93,8 +103,8 @@ class Level:
 
 
 def joined(network: Network, members: Scalar) -> Level:
-    """Members of one domain, on its switch or over the links between each pair of them."""
-    return Level(network, members, mesh_share(network, members))
+    """Members of one domain, on its switch, behind its bridges or over the links between each pair of them."""
+    return Level(network, members, mesh_share(network, members) / crowd(network, members))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

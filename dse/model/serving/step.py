@@ -220,17 +220,22 @@ def messages_time(design: Design, engine: Engine, work: StepWork) -> Scalar:
 
     Inside a scale-up domain engines have kernels of their own, which read the memory of the other devices: the bytes
     over the links that lead to these, in place of the steps of a library. Their sums are of small messages alone;
-    larger ones, and those of engines without such kernels, are the library's. Each waits for the slowest device.
+    larger ones, and those of engines without such kernels, are the library's. So are all behind bridges of a host:
+    vLLM has none for more than two devices there (``custom_all_reduce.py``, from memory), and those for two take as
+    long as the library's (229 and 222 us of 4 MB on L40S). So are all over links that no switch joins: those of TPUs
+    are XLA's, and vLLM's want each pair of devices linked. Each waits for the slowest device.
     """
     link, software = design.system.scale_up, design.software
 
     def on_links(message: Message, library: Scalar) -> Scalar:
+        if link.links is not None:
+            return library
         group, sums = message.group, message.kind is MessageKind.all_reduce
         n, reach = group.size, group.reach
         share = mesh_share(link, n) if reach is None else (reach.ring if sums else reach.exchange)
         volume = 2.0 * (n - 1.0) / n * message.size if sums else message.size
         own = message.times * volume / (link.bandwidth * link.efficiency * share)
-        has_own = group.domains <= 1.0
+        has_own = (group.domains <= 1.0) & (link.crowding <= 0.0)
         if sums:
             has_own = has_own & (message.size <= engine.own_message_bytes)
         return jnp.where(has_own, own, library)

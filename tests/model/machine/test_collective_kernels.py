@@ -46,8 +46,8 @@ def test_a_direct_all_reduce_is_never_slower_than_one_shot(members, size, eager)
 def test_small_messages_go_with_flags_and_large_ones_between_barriers(members, size):
     """Each protocol bounds the library's time from above; flags win small, bandwidth wins large."""
     group, launch = Group(members, members), SYSTEM.scale_up.alone.launch
-    crowded = collective_kernels._crowded(SYSTEM, members)
-    flagged, simple = (float(all_gather(size, Route(group, one), 0.0)) for one in collective_kernels.protocols(crowded))
+    alone = collective_kernels._of_members(SYSTEM, members)
+    flagged, simple = (float(all_gather(size, Route(group, one), 0.0)) for one in collective_kernels.protocols(alone))
     found = float(collective(1.0, size, group, 0.0, SYSTEM)) - launch
     assert found <= min(flagged, simple) * (1.0 + 1e-4)
     if size < 1e4:

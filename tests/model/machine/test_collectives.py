@@ -1,7 +1,12 @@
 """Collectives over two levels: textbook costs are special cases."""
 
+import csv
 import dataclasses
+import gzip
+import itertools
 import math
+import statistics
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -94,6 +99,62 @@ def test_in_a_full_mesh_a_pair_has_one_link(members, links):
     assert meshed / switched == pytest.approx(7.0 / links, rel=1e-4)
     pair = float(collectives.send(size, Route(Group(2.0, 2.0), MESH)))
     assert pair == pytest.approx(size / (300e9 / 7.0), rel=1e-4)
+
+
+@given(size=SIZES, crowding=st.floats(0.0, 3.0), kind=st.sampled_from(list(MessageKind)))
+def test_behind_shared_bridges_more_members_and_bytes_never_take_less(size, crowding, kind):
+    """Two have all of the bandwidth, as behind a switch; without crowding so have all."""
+
+    def seconds(members, crowding, size=size):
+        system = dataclasses.replace(PLAIN, scale_up=dataclasses.replace(PLAIN.scale_up, crowding=crowding))
+        route = Route(Group(members, members), system)
+        return float(collectives.time(kind, size, route, float(Collective.auto)))
+
+    times = [seconds(members, crowding) for members in (2.0, 3.0, 4.0, 6.0, 8.0, 16.0)]
+    assert all(more >= fewer * (1.0 - 1e-6) for fewer, more in itertools.pairwise(times))
+    assert times[0] == pytest.approx(seconds(2.0, 0.0), rel=1e-6)
+    assert seconds(8.0, crowding) >= seconds(8.0, 0.0) * (1.0 - 1e-6)
+    assert seconds(8.0, crowding, 2.0 * size) >= seconds(8.0, crowding) * (1.0 - 1e-6)
+
+
+def test_members_behind_shared_bridges_share_what_leads_through_them():
+    """``1 + c (N - 2)`` times as long a byte: of eight, at 1.5, ten times."""
+    bridged = dataclasses.replace(PLAIN.scale_up, crowding=1.5)
+    switched = joined(PLAIN.scale_up, 8.0).byte_time
+    assert [float(joined(bridged, n).byte_time / switched) for n in (2.0, 4.0, 8.0)] == pytest.approx([1.0, 4.0, 10.0])
+
+
+ROWS = Path(__file__).resolve().parents[4] / "shared" / "reference" / "kernels" / "aic_nccl.csv.gz"
+KINDS = {"all_reduce": MessageKind.all_reduce, "all_gather": MessageKind.all_gather,
+         "reduce_scatter": MessageKind.reduce_scatter, "alltoall": MessageKind.all_to_all}  # fmt: skip
+
+
+@pytest.mark.skipif(not ROWS.is_file(), reason="the reference tables are not beside this checkout")
+@pytest.mark.parametrize(("name", "device"), [("l40s", "l40s"), ("rtx-pro-6000-server", "rtx_pro_6000_server")])
+@pytest.mark.parametrize("members", [2, 4, 8])
+def test_cards_on_pcie_against_their_hosts_nccl_rows(name, device, members):
+    """Collectives of steps, of at least 1 MB: in the median within a factor of 1.3, all within 2.
+
+    Source: NCCL tables of ai-dynamo/aiconfigurator. The same rows gave the values: this says that one leaf tells groups
+    of each size apart, not how near it comes on another host, which may have a tenth of its crowding.
+    """
+    system = catalog.system(name)
+    with gzip.open(ROWS, "rt", encoding="utf-8", newline="") as file:
+        rows = [
+            row for row in csv.DictReader(file) if row["system"] == device and row["dtype"] == "half"
+            and int(row["num_gpus"]) == members and float(row["bytes"]) >= 1e6
+        ]  # fmt: skip
+    route = Route(Group(float(members), float(members)), system)
+    logs = [
+        math.log(
+            float(collectives.time(KINDS[row["collective"]], float(row["bytes"]), route, float(Collective.auto)))
+            / (1e-3 * float(row["latency_ms"]))
+        )
+        for row in rows
+    ]
+    assert len(logs) >= 5
+    assert statistics.median(map(abs, logs)) < math.log(1.3)
+    assert max(map(abs, logs)) < math.log(2.0)
 
 
 def test_catalogued_meshes():

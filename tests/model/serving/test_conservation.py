@@ -168,6 +168,47 @@ def test_small_sums_are_of_kernels_of_the_engine_and_large_ones_of_the_library()
     assert seconds(8192, 8e6) > seconds(64, 8e6)
 
 
+def test_behind_shared_bridges_and_without_a_switch_all_sums_are_of_the_library():
+    """Whatever an engine could sum itself; the measured sums of vLLM on L40S are as slow as NCCL's, 8.17 ms of 8 MB."""
+
+    def seconds(system, own, rows=1024, **settings):
+        made = design("llama-3-8b", system, own_message_bytes=own, small_message_time=0.0, **settings)
+        work = step_work(stage_of(made), ranks_of_experts(made), made.mapping.serving, Batch(rows, 1000.0, 0.0, 0.0))
+        return float(messages_time(made, made.software.engine, work))
+
+    for system in ("l40s", "rtx-pro-6000-server", "tpu-v5e"):
+        assert seconds(system, 1e9) == seconds(system, 0.0), system
+    for system, settings in (("h100", {}), ("mi300x", {}), ("l40s", {"system.scale_up.crowding": 0.0})):
+        assert seconds(system, 1e9, **settings) < seconds(system, 0.0, **settings), system
+    sums = 2.0  # of 1,024 rows of 4,096 values in bf16: 8 MiB
+    assert seconds("l40s", 8e6) / sums == pytest.approx(8.17e-3, rel=0.15)
+    assert seconds("l40s", 8e6, tp=4, rows=2048) / sums == pytest.approx(6.68e-3, rel=0.35)
+
+
+@pytest.mark.parametrize("tp", [2, 4, 8])
+@pytest.mark.parametrize("system", ["l40s", "rtx-4090", "rtx-pro-6000-server", "l4"])
+def test_more_users_shorter_answers_and_better_drafts_never_lower_what_cards_on_pcie_answer(system, tp):
+    """An engine's own sums end at 8 MB, with a step in time that such hosts do not have."""
+    rates = {
+        "concurrency": [
+            found("output_tokens_per_second", workload="qwen3-1.7b", system=system, tp=tp, concurrency=users,
+                  prompt_tokens=512, output_tokens=256)[0] for users in (8, 64, 128, 200, 256, 300, 320, 500, 640, 1000)
+        ],
+        "answers": [
+            found("requests_per_second", workload="qwen3-1.7b", system=system, tp=tp, concurrency=256,
+                  prompt_tokens=512, output_tokens=tokens)[0] for tokens in (256, 64, 32, 16, 8, 4, 2, 1)
+        ],
+        "drafts": [
+            found("output_tokens_per_second", workload="qwen3-1.7b", system=system, tp=tp, concurrency=256,
+                  prompt_tokens=512, output_tokens=256, drafts=3, acceptance=share)[0]
+            for share in (0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
+        ],
+    }  # fmt: skip
+    for what, rate in rates.items():
+        assert rate[0] > 0.0
+        assert all(after >= before * (1.0 - 1e-4) for before, after in itertools.pairwise(rate)), (what, rate)
+
+
 def test_a_replica_fails_with_any_device_that_has_some_of_its_experts():
     apart, whole = (
         found("time_between_failures", workload="deepseek-v3", system="h200", tp=tp, dp=16 // tp, ep=16, etp=1)[0]
