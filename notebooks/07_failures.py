@@ -43,15 +43,16 @@ def best(by):
 # %% [markdown]
 # ## What the kind of checkpoint is worth
 #
-# Behind training, or in memory, checkpoints take less than 0.3 % of the time. Those that training waits for take more
-# the more devices there are, and the slower the storage is: up to 6 %.
+# In memory checkpoints take less than 0.3 % of the time. Behind training they stop it for a second each, and take up to
+# 1.2 %. Those that training waits for take more the more devices there are, and the slower the storage is: up to 6 %.
 
 # %%
 spent = best(["storage", "checkpoint", "n_devices"])
 spent["checkpointing"] = spent.run_time_with_failures_checkpointing / spent.run_time_with_failures
 waited = spent[spent.checkpoint == "synchronous"].pivot(index="n_devices", columns="storage", values="checkpointing")
-assert spent.checkpointing[spent.checkpoint != "synchronous"].max() < 0.003
-assert (waited.loc[131072] > 6 * waited.loc[1024]).all() and (waited[0.2] > 1.5 * waited[2.0]).all()
+behind = spent.groupby("checkpoint").checkpointing.max()
+assert behind["in-memory"] < 0.003 and 0.01 < behind["asynchronous"] < 0.0125
+assert (waited.loc[131072] > 6 * waited.loc[1024]).all() and (waited[0.2] > 1.4 * waited[2.0]).all()
 assert (waited.diff().dropna() > -1e-4).all().all() and 0.055 < waited.max().max() < 0.058
 failures = table[table.n_devices == 16384].time_between_failures
 assert failures.min() / 3600 > 2.9 and failures.max() / 3600 < 3.2
@@ -68,8 +69,8 @@ fig.tight_layout()
 # %% [markdown]
 # ## What is lost to what
 #
-# With asynchronous checkpoints more than nine tenths of it are time until a failure is found, and until the job runs
-# again.
+# With asynchronous checkpoints the time until a failure is found, and until the job runs again, is half of it on 1,024
+# devices, and nine tenths on 131,072; the rest are checkpoints, and work done again.
 
 # %%
 parts = ["checkpointing", "lost_work", "detection", "restart"]
@@ -77,7 +78,8 @@ points = best(["storage", "checkpoint", "n_devices"]).query("storage == 2.0 and 
 shares = [100 * points[f"run_time_with_failures_{part}"] / points.run_time_with_failures for part in parts]
 lost = points[[f"run_time_with_failures_{part}" for part in parts]]
 idle = lost[["run_time_with_failures_detection", "run_time_with_failures_restart"]]
-assert (idle.sum(axis=1) / lost.sum(axis=1)).between(0.9, 1.0).all()
+found_late = (idle.sum(axis=1) / lost.sum(axis=1)).to_numpy()
+assert (found_late[1:] > found_late[:-1]).all() and found_late[0] < 0.52 and found_late[-1] > 0.9
 fig, ax = plt.subplots(figsize=(3.4, 2.8))
 ax.stackplot(points.n_devices, shares, labels=[part.replace("_", " ") for part in parts])
 ax.set(xscale="log", xlabel="devices", ylabel="lost time (%)")
