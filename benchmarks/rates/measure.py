@@ -8,7 +8,7 @@ from datetime import date
 from typing import Any
 
 from benchmarks.rates.programs import gradients, rates, rates_by_kind, writing
-from benchmarks.rates.runs import billion, doors, experts, machines, scaling, start_up
+from benchmarks.rates.runs import billion, doors, experts, machines, scaling, searches, start_up
 from benchmarks.rates.sweeps import LARGE_SWEEP, SERVING_SWEEP, STANDARD_SWEEP
 
 
@@ -26,7 +26,7 @@ def bench(starts: bool = True) -> dict[str, Any]:
     if starts:
         serving = start_up(SERVING_SWEEP)
         measured |= {f"serving_{name}": serving[name] for name in ("cold_seconds", "warm_seconds")}
-        measured |= start_up(STANDARD_SWEEP) | doors() | billion() | machines() | experts()
+        measured |= start_up(STANDARD_SWEEP) | doors() | searches() | billion() | machines() | experts()
     measured |= rates(LARGE_SWEEP) | rates_by_kind() | gradients() | writing(STANDARD_SWEEP)
     if starts:
         measured |= scaling(measured)

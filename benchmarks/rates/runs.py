@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.rates.sweeps import EXPERTS_SWEEP, LARGE_SWEEP, MACHINES_SWEEP
+from benchmarks.rates.sweeps import EXPERTS_SWEEP, LARGE_SWEEP, MACHINES_SWEEP, SEARCH
 
 #: Fresh processes of each kind, of which the fastest counts.
 _PROCESSES = 3
@@ -120,9 +120,20 @@ def start_up(sweep: Path) -> dict[str, float]:
     }
 
 
-def _timed_run(sweep: Path, folder: Path, *options: str) -> dict[str, Any]:
-    """What ``dse run --json`` prints, with its wall time and its peak resident memory."""
-    command = [sys.executable, "-m", "dse", "run", str(sweep), "-o", str(folder / "results.nc"), "--json", *options]
+def searches() -> dict[str, float]:
+    """Seconds of ``dse search`` in fresh processes, cold (nothing kept), then warm; the fastest of each."""
+    cold, warm = [], []
+    for _ in range(_PROCESSES):
+        with tempfile.TemporaryDirectory() as folder:
+            cold.append(_timed_run(SEARCH, Path(folder), "--fresh", command="search")["wall"])
+            warm.append(_timed_run(SEARCH, Path(folder), "--fresh", command="search")["wall"])
+    return {"search_cold_seconds": min(cold), "search_warm_seconds": min(warm)}
+
+
+def _timed_run(specification: Path, folder: Path, *options: str, command: str = "run") -> dict[str, Any]:
+    """What ``dse run --json``, or another command, prints, with its wall time and its peak resident memory."""
+    output = "-o", str(folder / "results.nc")
+    line = [sys.executable, "-m", "dse", command, str(specification), *output, "--json", *options]
     printed = folder / "printed.json"
     environment = os.environ | {"DSE_CACHE": str(folder / "cache")}
     environment.pop("JAX_COMPILATION_CACHE_DIR", None)
@@ -131,11 +142,11 @@ def _timed_run(sweep: Path, folder: Path, *options: str) -> dict[str, Any]:
         (os.POSIX_SPAWN_OPEN, 1, str(printed), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
         (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
     ]
-    process = os.posix_spawn(sys.executable, command, environment, file_actions=redirect)
+    process = os.posix_spawn(sys.executable, line, environment, file_actions=redirect)
     _, status, usage = os.wait4(process, 0)
     wall = time.perf_counter() - began
     if os.waitstatus_to_exitcode(status) not in (0, 1):
-        raise RuntimeError(f"{' '.join(command)} failed with status {os.waitstatus_to_exitcode(status)}")
+        raise RuntimeError(f"{' '.join(line)} failed with status {os.waitstatus_to_exitcode(status)}")
     kilobyte = 1 if sys.platform == "darwin" else 1024  # ru_maxrss is in bytes there
     return json.loads(printed.read_text()) | {"wall": wall, "memory": usage.ru_maxrss * kilobyte}
 

@@ -22,6 +22,9 @@ EXPERTS_SWEEP = ROOT / "sweeps" / "deepseek_v3_2048_h800.toml"
 #: What serves one model, by machine, format, mapping and load.
 SERVING_SWEEP = ROOT / "sweeps" / "llama3_70b_serving.toml"
 
+#: A search by four methods of several kinds.
+SEARCH = ROOT / "sweeps" / "search_gpt3_mapping.toml"
+
 
 def shown(sweep: Path) -> str:
     """A sweep as pages name it: from the checkout on."""

@@ -48,6 +48,8 @@ _LINES = [
     ("serving as it runs, best only", "serving_grid_best", "{:,.0f} designs/s", "≥ 10,000,000"),
     ("cold `dse run` of serving", "serving_cold_seconds", "{:.1f} s", "≤ 7 s"),
     ("second one", "serving_warm_seconds", "{:.1f} s", ""),
+    ("cold `dse search` of four methods, 80,000 designs", "search_cold_seconds", "{:.1f} s", "≤ 12 s"),
+    ("second one", "search_warm_seconds", "{:.1f} s", ""),
     *((f"exact best of {size} designs", f"best_of_{size}", "{:,.0f} designs/s", "alike" if size == "1e5" else "")
       for size in (*SMALLER, "1e9")),
     ("results written, as by default", "write_bytes_per_second", "{:.2e} B/s", "≥ 4e8 B/s with zstd"),
@@ -64,8 +66,7 @@ up is gathers, which no processor does many of at once, and a grid does it once 
 5.7 times the FLOPs of the value, in some two hundred loops whose results go through the cache, where the value is one
 loop; more designs at once leave the cache (13 x at 4,096, 23 x at 16,384). *1e5 designs* are
 evaluated by NumPy, in a quarter of a second: programs would hardly be loaded. *Second run*: figures, drawn by a second
-process that imports jax, xarray and matplotlib first (2.6 s) and draws for 1.5 s. The machine was slow when this page
-was made: the plain loop ran at 261 designs/s, and at 386 when the sweep ran at 21.5 and 56.2 million designs/s."""
+process that imports jax, xarray and matplotlib first (2 s) and draws for 1 s."""
 
 
 def revisions(record: dict[str, Any]) -> str:
