@@ -11,10 +11,14 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model.choice import ceiling
 from dse.types import Element, Operator, OperatorKind, Scalar, Work
 
 #: Bytes kept and moved for one dropout mask element (PyTorch keeps a byte a boolean).
 MASK_BYTES = 1.0
+
+#: Kernels of flash attention compute heads of a multiple of so many columns.
+HEAD_MULTIPLE = 32.0
 
 
 class Flops(NamedTuple):
@@ -127,12 +131,13 @@ class Attended(NamedTuple):
 def flash_attention(attended: Attended, element: Element, stored: Scalar, present: Scalar) -> Operator:
     """Flash attention (Dao 2023).
 
-    Forward: 4 d FLOPs a pair; backward: five products instead of two, 2.5 times as many.
+    Forward: 4 d FLOPs a pair; backward: five products instead of two, 2.5 times as many. Kernels compute whole heads
+    of a multiple of 32 columns (``round_multiple`` of FlashAttention-2, from memory): one of 80 takes as long as of 96.
     Memory: queries, keys, values and outputs once (forward), and their gradients too (backward).
     ``rows`` of the work is the length of the query sequence, which sets the kernel's rate.
     """
     batch, queries, keys, pairs, head_dim, kv_heads = attended
-    flops = 4.0 * batch * pairs * head_dim
+    flops = 4.0 * batch * pairs * HEAD_MULTIPLE * ceiling(head_dim * (1.0 / HEAD_MULTIPLE))
     query_bytes = element.activation * batch * queries * head_dim
     key_bytes = element.activation * kv_heads * keys * head_dim
     forward = Work(flops, 2.0 * query_bytes + 2.0 * key_bytes, queries, head_dim, keys, batch)
