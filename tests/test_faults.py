@@ -315,12 +315,12 @@ def poisoned_block(case):
 def out_of_memory(case):
     short = """
 from dse.sweep.engine.engine import Engine
-outer = Engine.outer
-def short(self, nest, line, count, stop=None):
+full = Engine.full
+def short(self, line, count):
     if count > 64:
         raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 12345 bytes.")
-    return outer(self, nest, line, count, stop)
-Engine.outer = short
+    return full(self, line, count)
+Engine.full = short
 """
     ended(start(*case.arguments[:4], "--no-figure", kept=case.kept, first=short), 0, "chunks half as long")
     case.output.unlink()

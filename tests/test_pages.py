@@ -265,7 +265,10 @@ def test_commands_of_names_end_well(words):
 @pytest.mark.usefixtures("at_desk")
 @pytest.mark.parametrize("words", [words for words in COMMANDS if words[0] in DESIGNS], ids=about)
 def test_commands_of_one_design_end_well(words, desk, monkeypatch):
-    (desk / "train.sh.txt").write_text("--tensor-model-parallel-size 8 --micro-batch-size 2", encoding="utf-8")
+    (desk / "train.sh.txt").write_text(
+        "--tensor-model-parallel-size 8 --micro-batch-size 1 --use-distributed-optimizer --sequence-parallel "
+        "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1", encoding="utf-8",
+    )  # fmt: skip
     monkeypatch.setenv("COLUMNS", "120")
     done = run(words)
     expected = 2 if COMMANDS[words][1].printed[:1] == ("error",) else 0

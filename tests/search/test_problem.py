@@ -65,7 +65,7 @@ def test_violation_grows_with_the_excess(task):
     points = every_point(task)
     found, metrics = task.evaluate(points), task.metrics(points)
     memory = metrics["peak_memory"]
-    only_memory = np.asarray(found.reason) == 1 << 13
+    only_memory = np.asarray(found.reason) == task.study.reason_bits["constraint"]
     fits = metrics["step_time"] <= 60
     chosen = only_memory & fits
     assert chosen.sum() > 10

@@ -13,8 +13,10 @@ import dse
 from dse import catalog
 from dse.errors import InputError
 from dse.model.layout import lay_out
+from dse.study_training import TRAINING
 from dse.sweep import execute, from_text, plan
 from dse.types import Infeasible, Pods
+from dse.types.metrics import CARBON, MONEY
 from tests.designs import designs, make_design
 from tests.programs import metrics_of
 
@@ -29,8 +31,11 @@ def with_pods(design, size=1.0, oversubscription=1.0):
 @pytest.mark.slow
 @given(designs(), st.sampled_from([1, 4, 64, 10_000]))
 def test_full_bisection_changes_nothing(design, size):
+    """But for the switches and cables of such pods, which are counted and paid."""
     plain, same = metrics_of(design), metrics_of(with_pods(design, size))
     for name, value in vars(plain).items():
+        if name in TRAINING.group(MONEY) | TRAINING.group(CARBON):
+            continue
         assert float(getattr(same, name)) == pytest.approx(float(value), rel=1e-6), name
 
 
