@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model.layout import ExpertLayout
 from dse.model.machine.messages import send_all
 from dse.model.machine.rates import Rates
 from dse.model.machine.roofline import isolated_time, moving_time, roofline_terms
@@ -68,9 +69,8 @@ def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, b
         added = added + layers * engine.latent_layer_time
     if layout.experts is not None:
         plain, dense = dense_layers(stage), kernels_time([o for o in work.dense_layer if not o.core], rates)
-        # Kernels of narrow shards of experts are slower.
         grouped = kernels_time([o for o in others if o.kind is OperatorKind.grouped], rates)
-        slower = (layers - plain) * engine.narrow_expert / layout.experts.ffn * grouped
+        slower = (layers - plain) * of_narrow_shards(engine, layout.experts) * grouped
         matrices = matrices + plain * (dense - matrices / layers) + slower
         casts = jnp.where(rates.operand_bytes < 1.9, engine.cast_layer_time, 0.0)
         added = added + (layers - plain) * (engine.expert_layer_time + casts)
@@ -202,12 +202,17 @@ def of_narrow_formats(rates: Rates, engine: Engine) -> Rates:
 def rates_in(engine: Engine, stage: Stage) -> Rates:
     """The rates of single kernels in an engine, whose launches :func:`stage_time` counts a layer and not a kernel."""
     rates, experts = of_narrow_formats(stage.rates, engine), stage.layout.experts
-    narrow = {} if experts is None else {OperatorKind.grouped: engine.narrow_expert / experts.ffn}
+    narrow = {} if experts is None else {OperatorKind.grouped: of_narrow_shards(engine, experts)}
     units = {
         kind: unit._replace(slowdown=engine.kernel_slowdown * (1.0 + narrow.get(kind, 0.0)), floor=0.0)
         for kind, unit in rates.units.items()
     }
     return rates._replace(units=units, kernels=dataclasses.replace(rates.kernels, kernel_floor=0.0))
+
+
+def of_narrow_shards(engine: Engine, experts: ExpertLayout) -> Scalar:
+    """What kernels of narrow shards of experts take more, as a share of their time."""
+    return engine.narrow_expert / experts.ffn
 
 
 def kernels_time(operators: Iterable[Operator], rates: Rates) -> Scalar:
