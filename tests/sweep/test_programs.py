@@ -138,3 +138,11 @@ def test_threads_that_compile_at_once_leave_jax_its_cache(monkeypatch):
         assert jax.config.jax_enable_compilation_cache
     finally:
         jax.config.update("jax_enable_compilation_cache", before)
+
+
+def test_options_that_this_xla_does_not_know_are_left_out(tmp_path, monkeypatch):
+    """Versions differ in what programs that are made quickly may ask for."""
+    monkeypatch.setenv("DSE_CACHE", str(tmp_path))
+    monkeypatch.setattr(programs, "_QUICKLY", {"xla_backend_optimization_level": 0, "xla_cpu_no_such_option": False})
+    double = programs.persistent_jit(quickly=True)(lambda x: 2.0 * x)
+    assert float(double(np.float32(3.0))) == 6.0
