@@ -57,7 +57,7 @@ class Serving:
     expert_bytes: Scalar = metadata("", "B", "the same of one weight of an expert, 0 as other weights", default=0.0)
     redundant_experts: Scalar = metadata(
         "", "1", "copies of experts, of the busiest first, that a layer has beside one of each (EPLB); ep divides all",
-        default=0.0,
+        default=0.0, bounds=Bounds(whole=True),
     )  # fmt: skip
     paged: Scalar = metadata(
         "", "1", "1 when the cache grows with an answer, 0 when it is allocated whole", default=1.0, bounds=YES_OR_NO

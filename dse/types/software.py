@@ -166,7 +166,7 @@ class Software:
     )  # fmt: skip
     gathers_matrices: Scalar = metadata(
         "", "1", "1 when ZeRO 3 gathers weights, and scatters gradients, matrix by matrix; 0: layer by layer",
-        default=0.0, bounds=SHARE,
+        default=0.0, bounds=YES_OR_NO,
     )  # fmt: skip
     reserve: Scalar = metadata("", "B", "device memory that allocations cannot use: driver, communicators, fragments")
     memory_spread: Scalar = metadata(
