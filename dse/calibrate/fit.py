@@ -71,6 +71,10 @@ class Parameter:
         centre = math.log(share / (1.0 - share))
         return self.lower + (self.upper - self.lower) * jax.nn.sigmoid(centre + self._unit() * z)
 
+    def times(self, factor: float) -> float:
+        """The ``z`` at which a parameter without an upper bound is ``factor`` times its prior value."""
+        return math.log((self.prior * factor - self.lower) / (self.prior - self.lower)) / self._unit()
+
     def slope(self, z: jax.Array | float) -> float:
         """Change of the logarithm of the value for one unit of ``z``."""
         return float(jax.grad(lambda at: jnp.log(self.value(at)))(jnp.asarray(z, jnp.result_type(float))))

@@ -3,7 +3,8 @@ r"""The job on steps: the few numbers of each software stack, from measured trai
 A stack is software, an era and a cluster. All stacks have the same kinds of numbers. Each is drawn around a value
 that stacks of its lineage share (the code base it descends from), moved by what stacks on its family of chips share,
 and these around one of all; they are fitted too and are what a stack without measurements gets (a hierarchical prior;
-Gelman et al., *Bayesian Data Analysis*, chapter 5): in prior spreads, ``z = shared + family + lineage + own`` with
+Gelman et al., *Bayesian Data Analysis*, chapter 5): in prior spreads, ``z = known + shared + family + lineage + own``,
+of which ``known`` is what is published of the kernels that a stack calls, with
 
 .. math:: \sum_i w_i \rho\Big(\frac{\log \hat T_i / T_i}{\sigma}\Big) + \frac12 \sum_j z_j^2
    + \frac12 \sum_{s,j} \Big(\frac{z_{s,j}}{r_j}\Big)^2
@@ -33,6 +34,7 @@ from dse.calibrate.step_priors import (
     lineage_of,
     own_names,
     prior_of,
+    published,
 )
 from dse.calibrate.step_rows import Rows, log_step_times, rows_of, slopes_of
 from dse.designs import replace
@@ -59,9 +61,10 @@ class Solution:
     families: dict[str, str]  #: stack → family of its chips
 
     def at(self, stack: str, name: str) -> float:
-        """``z`` of a stack's parameter: what all share, what stacks on its chips and of its lineage do, and its own."""
+        """``z`` of a stack's parameter: what is published, what all, its chips and its lineage share, and its own."""
         parts = {(whose, name) for whose in ("", self.families.get(stack, ""), lineage_of(stack), fitted_as(stack))}
-        return float(sum(z for column, z in zip(self.columns, self.z, strict=True) if column in parts))
+        known = published(stack)[NAMES.index(name)]
+        return float(known + sum(z for column, z in zip(self.columns, self.z, strict=True) if column in parts))
 
     def value(self, stack: str, name: str) -> float:
         """The parameter of a stack; one without rows has nothing of its own."""
@@ -123,8 +126,10 @@ def solve(
         held = (whose == "") | (rows.families == whose) | (lineages == whose) | (stacks == whose)
         moves[index, held, NAMES.index(name)] = 1.0
 
+    known = np.array([published(stack) for stack in rows.stacks])
+
     def by_row(x: np.ndarray) -> np.ndarray:
-        return np.einsum("c,crp->rp", x, moves).astype(np.float32)
+        return (known + np.einsum("c,crp->rp", x, moves)).astype(np.float32)
 
     def residuals(x: np.ndarray) -> np.ndarray:
         return log_step_times(rows, by_row(x)) - rows.measured

@@ -106,6 +106,7 @@ class Collective(IntEnum):
     hierarchical = 3
     in_switch = 4
     doubling = 5  # logarithmic steps between domains (recursive doubling; PAT of NCCL): auto does not count on it
+    single_ring = 6  # a ring that enters and leaves a domain over one member's link: auto does not count on it
 
 
 class AllToAll(IntEnum):

@@ -155,17 +155,18 @@ def _stacks(found: Calibration) -> Iterable[Sequence[str]]:
 
 _BEYOND = """\
 A value in its range is what its name says: matrices of a step are no faster than alone, say. One beyond it absorbs
-something that is not modelled, or the kernels of its chip are off; it serves machines like those of its rows only."""
+something that is not modelled, or the kernels of its chip are off; it serves machines like those of its rows only.
+Attention takes the slow-down of matrices too, and its range is that of both."""
 
 
 def _beyond(found: Calibration) -> Iterable[Sequence[str]]:
     shared = ("all stacks", [name for name in NAMES if not any(name in names for names in found.own.values())])
     for stack, names in [shared, *((stack, found.own.get(fitted_as(stack), [])) for stack in found.stacks)]:
+        values = found.solution.values("" if stack == "all stacks" else stack)
         for name in names:
-            value = found.solution.value("" if stack == "all stacks" else stack, name)
-            if not is_physical(name, value):
+            if not is_physical(name, values):
                 low, high = PHYSICAL[name]
-                yield [stack, f"`{name}`", _value(name, value), f"{low:g} to {high:g}"]
+                yield [stack, f"`{name}`", _value(name, values[name]), f"{low:g} to {high:g}"]
 
 
 def _own(found: Calibration, stack: str, name: str) -> str:

@@ -54,14 +54,16 @@ def all_gather(size: Scalar, route: Route, algorithm: Scalar) -> Scalar:
 
     Ring: one hop into every other domain, so its latency grows with their number. Hierarchical: a ring across, then
     one inside. Doubling: ``log2`` steps across (Thakur et al. 2005, section 4.1; the parallel aggregated trees of NCCL
-    2.23, for one device a node only, so that ``auto`` leaves it out), then a ring inside.
+    2.23, for one device a node only, so that ``auto`` leaves it out), then a ring inside. A single ring enters every
+    other domain over one link, whatever others its devices have.
     """
     stated = _stated_one_way(size, route)
     if stated is not None:
         return stated
-    ring = route.round_latency + route.slowest_ring(size * route.fraction)
+    ring = route.round_latency + route.slowest_ring(size * route.fraction, route.ring_share(algorithm))
     hierarchical = route.inside.ring_time(size) + _across_time(size, route, algorithm)
     is_ring = (algorithm == float(Collective.ring)) | (algorithm == float(Collective.tree))
+    is_ring |= algorithm == float(Collective.single_ring)
     fastest = jnp.minimum(ring, hierarchical)
     chosen = jnp.where(is_ring, ring, jnp.where(algorithm == float(Collective.auto), fastest, hierarchical))
     return jnp.where(route.group.size > 1.0, chosen, 0.0)
@@ -81,7 +83,7 @@ def all_reduce(size: Scalar, route: Route, algorithm: Scalar) -> Scalar:
     inside, across = route.inside, route.across
     shard = size * route.shard
     ring_inside, ring_across = 2.0 * inside.ring_time(size), 2.0 * _across_time(size, route, algorithm)
-    ring = 2.0 * (route.round_latency + route.slowest_ring(size * route.fraction))
+    ring = 2.0 * (route.round_latency + route.slowest_ring(size * route.fraction, route.ring_share(algorithm)))
     tree = 2.0 * (inside.round_latency + across.tree_latency) + route.slowest_ring(2.0 * size)
     hierarchical = ring_inside + ring_across
     # A switch that reduces takes each byte once up and, at the same time, once down.
@@ -98,6 +100,7 @@ def all_reduce(size: Scalar, route: Route, algorithm: Scalar) -> Scalar:
             Collective.hierarchical: hierarchical,
             Collective.in_switch: in_switch,
             Collective.doubling: hierarchical,
+            Collective.single_ring: ring,
         },
     )
     return jnp.where(route.group.size > 1.0, chosen, 0.0)

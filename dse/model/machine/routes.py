@@ -11,7 +11,7 @@ from functools import cached_property
 import jax.numpy as jnp
 
 from dse.model.machine.rates import reciprocal
-from dse.types import Group, Network, Scalar, System
+from dse.types import Collective, Group, Network, Scalar, System
 
 
 def _ramped(size: Scalar, ramp: Scalar) -> Scalar:
@@ -185,11 +185,15 @@ class Route:
         hops = 1.0 if reach is None else reach.hops * local / jnp.maximum(local - 1.0, 1.0)
         return self.system.scale_up.energy * hops
 
-    def slowest_ring(self, size: Scalar) -> Scalar:
-        """Wire time of ``size`` bytes along a ring through all members: the slower level sets the pace.
+    def slowest_ring(self, size: Scalar, share: Scalar | None = None) -> Scalar:
+        """Wire time of ``size`` bytes along rings through all members: the slower level sets the pace.
 
         Inside a domain every member has its own scale-out link, so ``local`` rings cross in parallel, each
-        with its share of the bytes.
+        with its ``share`` of the bytes, unless another one is stated.
         """
-        inside = self.inside.wire_time(size)
-        return jnp.where(self.leaves, jnp.maximum(inside, self.across.wire_time(size * self.shard)), inside)
+        inside, share = self.inside.wire_time(size), self.shard if share is None else share
+        return jnp.where(self.leaves, jnp.maximum(inside, self.across.wire_time(size * share)), inside)
+
+    def ring_share(self, algorithm: Scalar) -> Scalar:
+        """Share of the bytes that each ring takes across domains: all of them where there is a single one."""
+        return jnp.where(algorithm == float(Collective.single_ring), 1.0, self.shard)

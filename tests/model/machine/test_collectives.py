@@ -59,6 +59,16 @@ def test_ring_across_domains_uses_every_members_own_link():
     assert float(wide) < float(narrow)
 
 
+@pytest.mark.parametrize("collective", [collectives.all_gather, collectives.all_reduce])
+def test_a_single_ring_enters_a_domain_over_one_link(collective):
+    """Large messages take as long as with one member a domain, and a ring inside one domain is a single one."""
+    ring, single = float(Collective.ring), float(Collective.single_ring)
+    wide, narrow = Route(Group(64.0, 8.0), PLAIN), Route(Group(64.0, 1.0), PLAIN)
+    assert float(collective(1e12, wide, single)) == pytest.approx(float(collective(1e12, narrow, ring)), rel=1e-3)
+    inside = Route(Group(8.0, 8.0), PLAIN)
+    assert float(collective(1e9, inside, single)) == float(collective(1e9, inside, ring))
+
+
 def test_in_switch_reduction_halves_a_large_all_reduce():
     """Each byte crosses a link once each way: towards a factor of two against the ring, 14/9 with eight members."""
     size, group = 1e10, Group(8.0, 8.0)
@@ -70,7 +80,7 @@ def test_in_switch_reduction_halves_a_large_all_reduce():
 @given(size=SIZES, group=GROUPS)
 def test_auto_is_the_fastest(size, group):
     auto = float(collectives.all_reduce(size, Route(group, REDUCING), float(Collective.auto)))
-    counted_on = [a for a in ALGORITHMS if a not in (Collective.auto, Collective.doubling)]
+    counted_on = [a for a in ALGORITHMS if a not in (Collective.auto, Collective.doubling, Collective.single_ring)]
     others = [float(collectives.all_reduce(size, Route(group, REDUCING), a)) for a in counted_on]
     assert auto == pytest.approx(min(others))
 
