@@ -155,8 +155,10 @@ def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Stag
         gradients = offload.resident(stage.layers, m.tiers.offload_gradients) * (layer * state.gradients)
         off = jnp.minimum(stage.layers, offload.BUFFERED_LAYERS) * (1.0 - own)  # the host updates them: no buffers
         optimizer = optimizer - off * (layer * state.optimizer)
-    # FSDP's outermost unit, embedding and head, is gathered once and freed at the end.
-    whole = _where_split(layout, 3.0, layout.element.activation * stage.parameters)
+    # FSDP's outermost unit, embedding and head, is gathered once and freed at the end; what gathers matrices gathers
+    # the head for its products alone.
+    by_layer = jnp.where(design.software.gathers_matrices > 0.0, 0.0, layout.element.activation)
+    whole = _where_split(layout, 3.0, by_layer * stage.parameters)
     transient = jnp.maximum(layer_transient_bytes(design, layout, work) - stage.transient, 0.0)
     memory = Memory(
         weights=offload.resident(stage.layers, m.offload_weights) * weights,
@@ -237,13 +239,15 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
         last_parameters = last_parameters + prediction_parameters(w) + copied_embedding(w, m.pp, m.tp)
         logits = logits * layout.outputs
     cached = w.backward * design.software.gradient_cache * head_buffer_bytes(design, layout, logits)
+    by_matrix = jnp.where(design.software.gathers_matrices > 0.0, layout.element.activation, 0.0)
+    gathered = _where_split(layout, 3.0, by_matrix * head_parameters(w, m.tp))
     output = Stage(
         layers=stages.fullest - stages.last_lacks,
         held=in_last.stage * stages.chunks - stages.short_last * in_last.last_chunk,
         parameters=last_parameters,
         activations=stored_bytes(work.head),
-        transient=logits,
-        buffers=cached if work.trained is None else 0.0,
+        transient=logits + gathered,
+        buffers=gathered + (cached if work.trained is None else 0.0),
         **again,
     )
     tied = alone * w.tied_embeddings * head_parameters(w, m.tp)

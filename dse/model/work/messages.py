@@ -121,10 +121,11 @@ def boundary_layers(design: Design) -> Scalar:
 
 def gathers_again(mapping: Mapping) -> tuple[Scalar, Scalar]:
     """How often the backward gathers the attention's input again, and the others: once, or where not kept whole."""
-    kept = jnp.where(mapping.recompute == float(Recompute.selective), 1.0, 0.0)
+    outputs = jnp.where(mapping.recompute == float(Recompute.selective_op), 1.0, 0.0)  # are kept, and no input
+    kept = jnp.where(mapping.recompute == float(Recompute.selective), 1.0, outputs)
     split = SequenceParallel
     attention: dict[SequenceParallel, Scalar] = {split.gather_again: 1.0, split.keep_gathered: kept}
-    others: dict[SequenceParallel, Scalar] = {split.gather_again: 1.0}
+    others: dict[SequenceParallel, Scalar] = {split.gather_again: 1.0, split.keep_gathered: outputs}
     return choose(mapping.sequence_parallel, attention), choose(mapping.sequence_parallel, others)
 
 

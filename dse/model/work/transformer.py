@@ -22,7 +22,7 @@ from dse.model.work.operators import (
     elementwise,
     linear,
 )
-from dse.types import Design, Mapping, Operator, OperatorKind, Recompute, Scalar, SequenceParallel
+from dse.types import Design, Mapping, Operator, OperatorKind, Recompute, Scalar, SequenceParallel, Software
 
 
 def layer_operators(design: Design, layout: Layout, core: list[Operator] | None = None) -> list[Operator]:
@@ -62,13 +62,20 @@ def layer_around(
         elementwise("attention_norm", rows, 2.0 * act, 6.0 * act, norm_stored, flops=NORM, again=Recompute.norms),
         *attention_inputs(design, layout, attention_input),
         *(attention_operators(design, layout) if core is None else core),
-        linear("projection", layout.tokens, w.hidden, layout.context_width, e, context),
+        linear(
+            "projection", layout.tokens, w.hidden, layout.context_width, e, context, kept=kept_of(design.software, 0.0)
+        ),
         elementwise("attention_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL),
         elementwise("ffn_norm", rows, 2.0 * act, 6.0 * act, norm_stored, flops=NORM, again=Recompute.norms),
         *feed_forward,
         elementwise("ffn_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL),
         quantization,
     ]  # fmt: skip
+
+
+def kept_of(software: Software, every_other: Scalar) -> Scalar:
+    """Share of a product that recompute operator by operator keeps: what it keeps of every other one, or all."""
+    return every_other if software.keeps_products is None else jnp.maximum(every_other, software.keeps_products)
 
 
 def attention_inputs(design: Design, layout: Layout, stored: Scalar) -> list[Operator]:
@@ -79,7 +86,9 @@ def attention_inputs(design: Design, layout: Layout, stored: Scalar) -> list[Ope
     return [
         linear(
             "qkv", layout.tokens, layout.query_width + 2.0 * layout.kv_width, w.hidden, e, stored,
-            kept=(layout.query_width + layout.kv_width) / (layout.query_width + 2.0 * layout.kv_width),
+            kept=kept_of(
+                design.software, (layout.query_width + layout.kv_width) / (layout.query_width + 2.0 * layout.kv_width)
+            ),
             freed=Recompute.norms,
         ),
         elementwise(
@@ -99,8 +108,8 @@ def feed_forward(design: Design, layout: Layout) -> list[Operator]:
     ffn_input = e.operand * kept_inputs(design.mapping, layout)[1] * w.hidden
     return [
         linear(
-            "ffn_up", layout.tokens, gate * layout.ffn, w.hidden, e, ffn_input, kept=1.0 - 0.5 * w.gated,
-            again=Recompute.expert_inner, freed=Recompute.norms,
+            "ffn_up", layout.tokens, gate * layout.ffn, w.hidden, e, ffn_input,
+            kept=kept_of(design.software, 1.0 - 0.5 * w.gated), again=Recompute.expert_inner, freed=Recompute.norms,
         ),
         elementwise(
             "ffn_activation", layout.tokens * layout.ffn, act * (gate + 1.0) * chain,
