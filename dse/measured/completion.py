@@ -234,8 +234,10 @@ def _workload(cells: Cells, lookup: Lookup, software: Software) -> Workload:
     if like is not None:
         window = min(like.window, shape["seq_len"]) if like.local_layers else shape["seq_len"]
         return dataclasses.replace(like, **shape, window=window)
+    side_by_side = 1.0 if pods.is_of_default_layers(name) else None
     gpt = float(shape["ffn_hidden"] == 4.0 * shape["hidden"])
     return Workload(
         **shape, gated=1.0 - gpt, tied_embeddings=gpt, learned_positions=gpt, rotary=1.0 - gpt, relative_positions=0.0,
         dropout=gpt * float(software.attention == Attention.unfused), window=shape["seq_len"], local_layers=0.0,
+        parallel_block=side_by_side,
     )  # fmt: skip

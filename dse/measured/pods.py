@@ -118,6 +118,11 @@ def _plain_fsdp(lookup: Lookup, cells: Cells) -> dict[str, str]:
     return found
 
 
+def is_of_default_layers(model: str) -> bool:
+    """Whether a model has MaxText's own layers (decoder_block default): one norm before attention and feed-forward."""
+    return model.lower().startswith("maxtext-")
+
+
 def squeezed(software: Software, mappings: tuple[Mapping, ...]) -> dict[str, Tier]:
     """What MaxText offers where state does not fit, in the order in which it is tried; note → stack and mappings.
 

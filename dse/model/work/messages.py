@@ -58,7 +58,7 @@ def training_messages(
 def tensor_messages(design: Design, layout: Layout) -> list[Message]:
     """Messages of ``T h`` activations of one layer.
 
-    Two all-reduces a pass, or with sequence parallelism all-gathers and reduce-scatters: two of each a
+    Two all-reduces a pass (one where attention and feed-forward run side by side), or with sequence parallelism all-gathers and reduce-scatters: two of each a
     pass, and the backward gathers again those of the layer's two inputs that are not kept whole (Korthikanti et
     al. 2022, section 4.2). What the backward sends of the input gradients runs beside the weight gradients; frozen
     matrices have none, and it is waited for (Megatron-Core's LinearWithFrozenWeight).
@@ -71,6 +71,8 @@ def tensor_messages(design: Design, layout: Layout) -> list[Message]:
     split = jnp.where(at_boundaries, boundary_layers(design), layout.split)
     # Routed experts take the rows of a split sequence as they are, a shared expert gathers it as a dense layer does.
     pairs = 2.0 if layout.experts is None else 1.0 + layout.experts.has_shared
+    if design.workload.parallel_block is not None:  # one input, and one sum of both outputs
+        pairs = pairs - design.workload.parallel_block
     columns = attention_columns(design.workload)
     inputs = columns + pairs - 1.0
     of_attention, of_others = gathers_again(m)

@@ -141,7 +141,8 @@ def kept_outputs(design: Design, layout: Layout) -> Scalar:
     if design.software.keeps_products is None:
         return every_other
     inside = layout.tokens * (layout.query_width + layout.keys_and_values + (1.0 + w.gated) * layout.ffn)
-    products = layout.element.activation * (inside + layout.norm_tokens * w.hidden)
+    between = 1.0 if w.parallel_block is None else 1.0 - w.parallel_block  # the attention's, for the norm behind it
+    products = layout.element.activation * (inside + between * layout.norm_tokens * w.hidden)
     return jnp.where(design.software.keeps_products > 0.0, products, every_other)
 
 

@@ -22,7 +22,7 @@ from dse.model.work.operators import (
     elementwise,
     linear,
 )
-from dse.types import Design, Mapping, Operator, OperatorKind, Recompute, Scalar, SequenceParallel, Software
+from dse.types import Design, Mapping, Operator, OperatorKind, Recompute, Scalar, SequenceParallel, Software, Workload
 
 
 def layer_operators(design: Design, layout: Layout, core: list[Operator] | None = None) -> list[Operator]:
@@ -55,6 +55,7 @@ def layer_around(
     residual_back = w.dropout * (2.0 * act + MASK_BYTES)
     norm_stored = act * rows
     mask_stored = w.dropout * MASK_BYTES * rows
+    serial = serial_block(w)
     attention_input = e.operand * kept_inputs(design.mapping, layout)[0] * w.hidden
     # The attention's backward needs its output in 16 bits, a narrower projection its own copy too.
     context = layout.tokens * layout.context_width * (act + jnp.where(e.operand < act, e.operand, 0.0))
@@ -65,12 +66,19 @@ def layer_around(
         linear(
             "projection", layout.tokens, w.hidden, layout.context_width, e, context, kept=kept_of(design.software, 0.0)
         ),
-        elementwise("attention_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL),
-        elementwise("ffn_norm", rows, 2.0 * act, 6.0 * act, norm_stored, flops=NORM, again=Recompute.norms),
+        elementwise("attention_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL, present=serial),
+        elementwise(
+            "ffn_norm", rows, 2.0 * act, 6.0 * act, norm_stored, flops=NORM, present=serial, again=Recompute.norms
+        ),
         *feed_forward,
         elementwise("ffn_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL),
         quantization,
     ]  # fmt: skip
+
+
+def serial_block(workload: Workload) -> Scalar:
+    """1 where a layer's feed-forward follows its attention, with a norm and a sum of its own between them."""
+    return 1.0 if workload.parallel_block is None else 1.0 - workload.parallel_block
 
 
 def kept_of(software: Software, every_other: Scalar) -> Scalar:
@@ -105,7 +113,7 @@ def feed_forward(design: Design, layout: Layout) -> list[Operator]:
     gate = 1.0 + w.gated
     chain = 1.0 + (1.0 - layout.fused)
     activated = design.software.activation_output_kept * e.operand * layout.tokens * layout.ffn
-    ffn_input = e.operand * kept_inputs(design.mapping, layout)[1] * w.hidden
+    ffn_input = serial_block(w) * (e.operand * kept_inputs(design.mapping, layout)[1] * w.hidden)
     return [
         linear(
             "ffn_up", layout.tokens, gate * layout.ffn, w.hidden, e, ffn_input,
