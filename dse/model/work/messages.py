@@ -58,7 +58,8 @@ def training_messages(
 def tensor_messages(design: Design, layout: Layout) -> list[Message]:
     """Messages of ``T h`` activations of one layer.
 
-    Two all-reduces a pass (one where attention and feed-forward run side by side), or with sequence parallelism all-gathers and reduce-scatters: two of each a
+    Two all-reduces a pass (where attention and feed-forward run side by side the backward has one, for one gradient
+    comes to both and one goes on; the forward sums either output, as MaxText constrains each), or with sequence parallelism all-gathers and reduce-scatters: two of each a
     pass, and the backward gathers again those of the layer's two inputs that are not kept whole (Korthikanti et
     al. 2022, section 4.2). What the backward sends of the input gradients runs beside the weight gradients; frozen
     matrices have none, and it is waited for (Megatron-Core's LinearWithFrozenWeight).
@@ -71,7 +72,8 @@ def tensor_messages(design: Design, layout: Layout) -> list[Message]:
     split = jnp.where(at_boundaries, boundary_layers(design), layout.split)
     # Routed experts take the rows of a split sequence as they are, a shared expert gathers it as a dense layer does.
     pairs = 2.0 if layout.experts is None else 1.0 + layout.experts.has_shared
-    if design.workload.parallel_block is not None:  # one input, and one sum of both outputs
+    sums = pairs
+    if design.workload.parallel_block is not None:  # share an input, outputs are summed one by one
         pairs = pairs - design.workload.parallel_block
     columns = attention_columns(design.workload)
     inputs = columns + pairs - 1.0
@@ -88,9 +90,9 @@ def tensor_messages(design: Design, layout: Layout) -> list[Message]:
 
     forward, gradient = Window.matrix_forward, Window.matrix_weight_gradient
     return [
-        message("forward_all_reduce", _ALL_REDUCE, pairs * (1.0 - split), forward, repeated=True),
+        message("forward_all_reduce", _ALL_REDUCE, sums * (1.0 - split), forward, repeated=True),
         message("forward_all_gather", _ALL_GATHER, inputs * split, forward, repeated=True),
-        message("forward_reduce_scatter", _REDUCE_SCATTER, pairs * split, forward, repeated=True),
+        message("forward_reduce_scatter", _REDUCE_SCATTER, sums * split, forward, repeated=True),
         message("inputs_all_gather", _ALL_GATHER, trained * again, Window.matrix_input_gradient),
         message("backward_all_reduce", _ALL_REDUCE, trained * inputs * (1.0 - split), gradient),
         message("backward_all_gather", _ALL_GATHER, trained * pairs * split, gradient),
