@@ -95,7 +95,8 @@ def activation_bytes(precision: Scalar) -> Scalar:
 
 def parameter_bytes(precision: Scalar, software: Software) -> Scalar:
     """Bytes of a weight as a device keeps it: of an activation, or of what the optimiser updates in place."""
-    return activation_bytes(precision) if software.parameter_bytes is None else software.parameter_bytes
+    usual, own = activation_bytes(precision), software.parameter_bytes
+    return usual if own is None else jnp.where(own > 0.0, own, usual)
 
 
 def optimizer_bytes(precision: Scalar, software: Software) -> Scalar:
@@ -104,6 +105,5 @@ def optimizer_bytes(precision: Scalar, software: Software) -> Scalar:
     There is no copy where the weights are fp32, or are themselves what the optimiser updates.
     """
     moments = 8.0 if software.moment_bytes is None else 2.0 * software.moment_bytes
-    if software.parameter_bytes is not None:
-        return moments
-    return moments + 8.0 - 2.0 * activation_bytes(precision)
+    usual = moments + 8.0 - 2.0 * activation_bytes(precision)
+    return usual if software.parameter_bytes is None else jnp.where(software.parameter_bytes > 0.0, moments, usual)

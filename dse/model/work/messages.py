@@ -58,11 +58,12 @@ def training_messages(
 def tensor_messages(design: Design, layout: Layout) -> list[Message]:
     """Messages of ``T h`` activations of one layer.
 
-    Two all-reduces a pass (where attention and feed-forward run side by side the backward has one, for one gradient
-    comes to both and one goes on; the forward sums either output, as MaxText constrains each), or with sequence parallelism all-gathers and reduce-scatters: two of each a
+    Two all-reduces a pass, or with sequence parallelism all-gathers and reduce-scatters: two of each a
     pass, and the backward gathers again those of the layer's two inputs that are not kept whole (Korthikanti et
     al. 2022, section 4.2). What the backward sends of the input gradients runs beside the weight gradients; frozen
     matrices have none, and it is waited for (Megatron-Core's LinearWithFrozenWeight).
+    Attention and feed-forward side by side have one input, and one gradient of their outputs; either output is summed
+    by itself (MaxText constrains the sharding of each; from memory).
     Of latent attention what is projected down is gathered in place of the layer's input (:func:`attention_columns`).
     """
     m, trained = design.mapping, design.workload.backward

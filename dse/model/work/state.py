@@ -68,13 +68,14 @@ def optimizer_traffic(design: Design, layout: Layout, replicas: Group) -> Scalar
     of all else even where one device alone holds an expert (Megatron-LM's expert_gradient_scaling_factor).
 
     Every state is read and written once, gradients read twice (norm, update), weights written once, and read where they
-    are their own master copy; all split over the replicas from ZeRO 1 on. Gradients are zeroed and, between replicas, scaled before they are summed:
-    whole until ZeRO 2 splits them.
+    are their own master copy; all split over the replicas from ZeRO 1 on. Gradients are zeroed and, between replicas,
+    scaled before they are summed: whole until ZeRO 2 splits them.
     """
     m, software = design.mapping, design.software
     states = 2.0 * optimizer_bytes(m.precision, software)
-    written = parameter_bytes(m.precision, software)
-    weights = written if software.parameter_bytes is None else 2.0 * written
+    weights = parameter_bytes(m.precision, software)
+    if software.parameter_bytes is not None:
+        weights = jnp.where(software.parameter_bytes > 0.0, 2.0 * weights, weights)
     moved = states + 2.0 * software.gradient_bytes + weights
     scaled = jnp.where(layout.replicas > 1.0, 3.0, 1.0) * software.gradient_bytes
     share = moved / jnp.where(layout.zero >= 1.0, replicas.size, 1.0)

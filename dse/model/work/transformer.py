@@ -66,7 +66,9 @@ def layer_around(
         linear(
             "projection", layout.tokens, w.hidden, layout.context_width, e, context, kept=kept_of(design.software, 0.0)
         ),
-        elementwise("attention_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL, present=serial),
+        elementwise(
+            "attention_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL, present=serial
+        ),
         elementwise(
             "ffn_norm", rows, 2.0 * act, 6.0 * act, norm_stored, flops=NORM, present=serial, again=Recompute.norms
         ),
