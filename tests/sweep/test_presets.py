@@ -80,9 +80,8 @@ def test_stacks_unlike_in_a_leaf_whose_absence_is_a_value_are_swept_together(tmp
         for at in range(0, found.sizes["mapping"], 5):
             row = found.sel(software=stack).isel(mapping=at)
             options = {name: row[name].item() for name in ("tp", "pp", "dp", "sequence_parallel", "offload_optimizer")}
-            design = dse.design(
-                "gpt-3-13b", "selene", stack, n_devices=16, global_batch=16, precision="bf16", any_option=True, **options
-            )
+            settings = dict(n_devices=16, global_batch=16, precision="bf16", any_option=True) | options
+            design = dse.design("gpt-3-13b", "selene", stack, **settings)
             for metric in ("peak_memory", "step_time"):
                 alone = getattr(metrics_of(design), metric)
                 assert float(row[metric]) == pytest.approx(float(alone), rel=1e-5), (stack, options, metric)
