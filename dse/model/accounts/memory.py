@@ -108,6 +108,11 @@ def _moved_at_once(design: Design, layer: Scalar) -> Scalar:
     return jnp.where(design.software.gathers_matrices > 0.0, matrix, layer)
 
 
+def _head_by_itself(design: Design, layout: Layout) -> Scalar:
+    """Bytes of an element of the head that is gathered for its products; 0 where it comes with the outermost unit."""
+    return jnp.where(design.software.gathers_matrices > 0.0, layout.element.activation, 0.0)
+
+
 def matrix_shapes(design: Design) -> Scalar:
     """Parameters of the distinct matrices of a layer: of equal experts those of one."""
     w, m = design.workload, design.mapping
@@ -157,7 +162,7 @@ def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Stag
         optimizer = optimizer - off * (layer * state.optimizer)
     # FSDP's outermost unit, embedding and head, is gathered once and freed at the end; what gathers matrices gathers
     # the head for its products alone.
-    by_layer = jnp.where(design.software.gathers_matrices > 0.0, 0.0, layout.element.activation)
+    by_layer = layout.element.activation - _head_by_itself(design, layout)
     whole = _where_split(layout, 3.0, by_layer * stage.parameters)
     transient = jnp.maximum(layer_transient_bytes(design, layout, work) - stage.transient, 0.0)
     memory = Memory(
@@ -239,8 +244,7 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
         last_parameters = last_parameters + prediction_parameters(w) + copied_embedding(w, m.pp, m.tp)
         logits = logits * layout.outputs
     cached = w.backward * design.software.gradient_cache * head_buffer_bytes(design, layout, logits)
-    by_matrix = jnp.where(design.software.gathers_matrices > 0.0, layout.element.activation, 0.0)
-    gathered = _where_split(layout, 3.0, by_matrix * head_parameters(w, m.tp))
+    gathered = _where_split(layout, 3.0, _head_by_itself(design, layout) * head_parameters(w, m.tp))
     output = Stage(
         layers=stages.fullest - stages.last_lacks,
         held=in_last.stage * stages.chunks - stages.short_last * in_last.last_chunk,
