@@ -66,11 +66,12 @@ def _optional(found: Entry, record: type, path: str) -> Values:
     """
     if not any(found.value(f"{path}.{name}") is not None for name in leaves(record)):
         return {}
-    values = {f"{path}.{name}": found.value(f"{path}.{name}", a.get("default")) for name, a in leaves(record).items()}
-    missing = [name for name, value in values.items() if value is None]
+    abouts = {f"{path}.{name}": about for name, about in leaves(record).items()}
+    values = {name: found.value(name, about.get("default")) for name, about in abouts.items()}
+    missing = [name for name, value in values.items() if value is None and "default" not in abouts[name]]
     if missing:
         raise InputError(f"{shown(found.path)}: {missing[0]}", "nothing", "all or none", "add the field")
-    return values
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _accelerator(found: Entry, folder: Folder, fine: bool) -> Values:

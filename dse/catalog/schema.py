@@ -232,12 +232,12 @@ EXTENTS = ("n_devices", "parameters", "seq_len", "micro_batch", "prompt_tokens",
 _CALIBRATED = {"calibrated": Table(dict.fromkeys(EXTENTS, value.extent) | {"accelerators": value.texts})}
 
 #: A stack, what it does where a mapping leaves it open, and in ``sources`` the measured sources that used it, in
-#: ``nearest`` those of which it is the nearest (releases without a stack of their own). It ``spills`` where activations
-#: that do not fit go to the host, not only through recompute. ``selective`` is the policy that it calls selective
-#: recompute; ``lineage`` the code base it descends from, with which it shares what is fitted. ``flash_published`` is how
-#: many times as long its attention kernel takes as its chips' best one by what is published: where a fit starts.
-#: ``family`` names the chips of a stack that nothing was measured of: it gets what their stacks share. ``vendors`` are
-#: the makers of the accelerators that it exists for, where that is not all.
+#: ``nearest`` those of which it is the nearest (releases without a stack of their own). It ``spills`` where
+#: activations that do not fit go to the host, not only through recompute. ``selective`` is the policy that it calls
+#: selective recompute; ``lineage`` the code base it descends from, with which it shares what is fitted.
+#: ``flash_published`` is how many times as long its attention kernel takes as its chips' best one by what is
+#: published: where a fit starts. ``family`` names the chips of a stack that nothing was measured of: it gets what
+#: their stacks share. ``vendors`` are the makers of the accelerators that it exists for, where that is not all.
 _SOFTWARE = Table(
     _texts("family", "lineage") | _leaves(types.Software)
     | _numbers(residual="1", spills=("1", YES_OR_NO), flash_published=("1", POSITIVE))

@@ -57,7 +57,9 @@ _RULES: tuple[Rule, ...] = (
     Choice("mapping.overlap_dp", {0.0: [], 1.0: []}),
     Choice("mapping.overlap_tp", {0.0: [], 1.0: []}),
     Choice("mapping.recompute", {float(Recompute.none): [("remat_policy", "minimal")],
+                                 float(Recompute.selective_op): [("remat_policy", "minimal")],
                                  float(Recompute.full): [("remat_policy", "full")]}),
+    Choice("software.parameter_bytes", {4.0: [("weight_dtype", "float32")], 2.0: [("weight_dtype", "bfloat16")]}),
     Choice("mapping.precision", {
         float(Precision.bf16): [("dtype", "bfloat16")], float(Precision.fp32): [("dtype", "float32")],
         float(Precision.fp8): [("dtype", "bfloat16"), ("quantization", "fp8")],

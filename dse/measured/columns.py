@@ -46,7 +46,7 @@ READ = (
     Column(("micro_batch",), "sequences of a micro-batch; of MaxText sequences a chip, where these fill the batch",
            f"{_SEARCHED}; on TPUs one a step"),
     Column(("vp", "virtual_stages"), "interleaved chunks of a pipeline stage", _SEARCHED),
-    Column(("recompute",), "none, selective, selective_op or full; minimal policies of MaxText are empty, on TPUs none",
+    Column(("recompute",), "none, selective, selective_op or full; minimal of MaxText is empty, on TPUs selective_op",
            "chosen: the lightest that fits in memory; on TPUs full"),
     Column(("zero_stage",), "0, 1, 2 or 3, or fsdp", _STACK),
     Column(("seq_parallel", "sequence_parallel"), "yes or no, or the number of a variant", _STACK),

@@ -40,6 +40,12 @@ class Candidates:
     completed: dict[str, str]  #: field the row left open → value, or "" where it is chosen among the mappings
     stack: str = ""  #: slug of the software
     note: str = ""  #: what to know of what was completed
+    otherwise: dict[str, pods.Tier] = dataclasses.field(default_factory=dict)  #: note → what runs where none of it fits
+
+    @property
+    def tiers(self) -> dict[str, pods.Tier]:
+        """Note → the stack and the mappings to choose from, in the order in which they are tried."""
+        return {"": pods.Tier(self.software, self.mappings)} | self.otherwise
 
     @property
     def fits_memory_by_choice(self) -> bool:
@@ -76,7 +82,7 @@ def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
         software = lookup.software(stack)
         workload = tuned(cells, _whole_batch(cells, _workload(cells, lookup, software), devices))
         entry = lookup.entry("software", stack)
-        own = {name: float(entry.value(name, 0.0)) for name in ("selective", "spills")}
+        own = {name: float(entry.value(name, 0.0)) for name in ("selective", "spills", "splits_hidden")}
         if workload.experts is not None:
             software = dataclasses.replace(software, experts=_expert_kernels(cells, lookup, stack))
             own |= lookup.expert_options(stack)
@@ -89,7 +95,9 @@ def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
     nearest = "software" in cells.completed and lookup.is_nearest(stack, case.source, _remarks(cells))
     note = "by the nearest stack: none of its release" if nearest else ""
     system = dataclasses.replace(system, n_devices=devices)
-    return Candidates(workload, system, software, found, cells.completed, stack, note)
+    squeezes = own["spills"] and system.scale_up.links is not None and "recompute" in cells.completed
+    otherwise = pods.squeezed(software, found) if squeezes else {}
+    return Candidates(workload, system, software, found, cells.completed, stack, note, otherwise)
 
 
 def _of_calculon(case: Case, lookup: Lookup) -> Candidates:
@@ -226,8 +234,10 @@ def _workload(cells: Cells, lookup: Lookup, software: Software) -> Workload:
     if like is not None:
         window = min(like.window, shape["seq_len"]) if like.local_layers else shape["seq_len"]
         return dataclasses.replace(like, **shape, window=window)
+    side_by_side = 1.0 if pods.is_of_default_layers(name) else None
     gpt = float(shape["ffn_hidden"] == 4.0 * shape["hidden"])
     return Workload(
         **shape, gated=1.0 - gpt, tied_embeddings=gpt, learned_positions=gpt, rotary=1.0 - gpt, relative_positions=0.0,
         dropout=gpt * float(software.attention == Attention.unfused), window=shape["seq_len"], local_layers=0.0,
+        parallel_block=side_by_side,
     )  # fmt: skip

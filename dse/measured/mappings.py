@@ -79,7 +79,9 @@ def mappings(
         dp = devices / (tp * pp * cp)
         if dp % slices:
             continue
-        fits = float(workload.seq_len) % (tp * cp) == 0.0  # a sequence that does not is split only where that is stated
+        # What does not divide the sequence, nor the hidden size of a stack that may split it, does so where stated.
+        fits = float(workload.seq_len) % (tp * cp) == 0.0
+        fits |= bool(default("splits_hidden")) and float(workload.hidden) % tp == 0.0
         sequence = _given(split_sequence, default("sequence_parallel") * fits) if tp > 1 else 0.0
         found += [
             Mapping(
@@ -175,11 +177,11 @@ def spilled(
     """Recompute policies with the share of the activations that are kept on the host.
 
     Where a row says neither what is run again nor what is kept on the host, a stack that spills moves as little of the
-    activations as memory allows before it runs layers again.
+    activations as memory allows before it runs layers again, or of their inputs where it runs all again.
     """
     stated = cells.flag("offload_activations")
     found = [(policy, share, stated or 0.0) for policy, share in policies]
-    if stated is None and default("spills") and cells.completed.get("recompute") == "":
+    if stated is None and default("spills") and "recompute" in cells.completed:
         cells.search("offload_activations")
         found[1:1] = [(*policies[0], host) for host in SPILLED]
     return found

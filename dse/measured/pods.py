@@ -7,11 +7,12 @@ import functools
 import math
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 from dse.measured.cells import Cells
 from dse.measured.names import Lookup
 from dse.measured.table import DEVICE, Case, Skip, read_table
-from dse.types import System
+from dse.types import Mapping, Software, System
 
 #: A slice as Google names it: ``v5p-128``, ``TPUv5e-256``, ``v5litepod-16``.
 _SLICE = re.compile(r"(?:tpu[ -]?)?v(\d+)(litepod|p|e)?-(\d+)$", re.IGNORECASE)
@@ -22,10 +23,17 @@ _CORES = {"2": 2, "3": 2, "4": 2, "5p": 2}
 #: How remarks tell of several slices.
 _SLICES = re.compile(r"\b(\d+) (?:slices?|pods?)\b")
 
-#: Remat policies of MaxText by what they cost in time; full is its default.
-_POLICIES = {"": "full", "minimal": "none", "minimal_flash": "none"}
+#: Remat policies of MaxText, that with the kernel's output by what it costs in time; full is its default.
+_POLICIES = {"": "full", "minimal": "selective_op", "minimal_flash": "none"}
 
 _TOKENS = re.compile(r"tokens per step (\d+)")
+
+
+class Tier(NamedTuple):
+    """A stack as it runs, and mappings to choose from."""
+
+    software: Software
+    mappings: tuple[Mapping, ...]
 
 
 def is_table(path: str | Path) -> bool:
@@ -92,8 +100,7 @@ def _plain_fsdp(lookup: Lookup, cells: Cells) -> dict[str, str]:
     """What MaxText does where it is told nothing else: weights over all chips, one micro-batch a step, full remat.
 
     Tensor parallelism is left for what a batch of less than a sequence a chip asks for. Its tables state sequences a
-    chip, of which the members of a tensor-parallel group work on all of theirs together. A policy that keeps every
-    product takes as long as none at all; its memory is less than what is told of it.
+    chip, of which the members of a tensor-parallel group work on all of theirs together.
     """
     system = lookup.resolve("system", cells.text("system"))
     named = cells.text(*DEVICE) or (system and lookup.entry("system", system).value("accelerator", system))
@@ -109,6 +116,23 @@ def _plain_fsdp(lookup: Lookup, cells: Cells) -> dict[str, str]:
     if policy in _POLICIES:
         found["recompute"] = _POLICIES[policy]
     return found
+
+
+def is_of_default_layers(model: str) -> bool:
+    """Whether a model has MaxText's own layers (decoder_block default): one norm before attention and feed-forward."""
+    return model.lower().startswith("maxtext-")
+
+
+def squeezed(software: Software, mappings: tuple[Mapping, ...]) -> dict[str, Tier]:
+    """What MaxText offers where state does not fit, in the order in which it is tried; note → stack and mappings.
+
+    All slices share it (dcn_fsdp_parallelism), then weights, and with them gradients and moments, are in 16 bits
+    (weight_dtype; the recipe of Llama-3.1-70B for two sequences a chip is named so). From memory.
+    """
+    shared = tuple(dataclasses.replace(m, dp_replicate=1.0) for m in mappings)
+    narrow = dataclasses.replace(software, parameter_bytes=2.0, moment_bytes=2.0, gradient_bytes=2.0)
+    found = {"state shared by all slices": Tier(software, shared)} if shared != mappings else {}
+    return found | {"weights and optimiser in 16 bits": Tier(narrow, shared)}
 
 
 def unswitched(lookup: Lookup, accelerator: str) -> bool:

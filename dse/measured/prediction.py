@@ -74,9 +74,10 @@ def predict_cases(
             open_cases.append(skip)
     found = [candidates for candidates in open_cases if isinstance(candidates, Candidates)]
     designs = [
-        Design(workload=c.workload, system=c.system, software=c.software, mapping=mapping)
+        Design(workload=c.workload, system=c.system, software=tier.software, mapping=mapping)
         for c in found
-        for mapping in c.mappings
+        for tier in c.tiers.values()
+        for mapping in tier.mappings
     ]
     metrics = evaluate_many(designs, study)
     predictions, start = [], 0
@@ -84,7 +85,7 @@ def predict_cases(
         if isinstance(candidates, Skip):
             predictions.append(Prediction(case, skip=candidates))
             continue
-        stop = start + len(candidates.mappings)
+        stop = start + sum(len(tier.mappings) for tier in candidates.tiers.values())
         part = {name: values[start:stop] for name, values in metrics.items()}
         predictions.append(_choose(case, candidates, designs[start:stop], part, study))
         start = stop
@@ -135,7 +136,7 @@ def _choose(
     case: Case, candidates: Candidates, designs: list[Design], metrics: dict[str, np.ndarray], study: Study
 ) -> Prediction:
     """The prediction of one configuration from the metrics of its candidates."""
-    layers, mappings = candidates.workload.n_layers, candidates.mappings
+    layers, mappings = candidates.workload.n_layers, [design.mapping for design in designs]
     reason = metrics["infeasible_reason"].astype(int)
     uneven = np.array([layers % (m.pp * m.virtual_stages) != 0.0 for m in mappings])
     # More stages that differ by a layer than the ends are only taken where a row states them: then they did run.
@@ -157,6 +158,8 @@ def _choose(
             smallest = f"smallest need {need[runs].min() / _GIB:.1f} GiB"
             return Prediction(case, completed=candidates.completed, skip=Skip("does not fit in memory", smallest))
         fits, note = runs & (need == need[runs].min()), "; ".join(filter(None, (note, "over capacity")))
+    fits, told = _first_tier(candidates, fits)
+    note = "; ".join(filter(None, (note, told)))
     chosen = _fastest(mappings, metrics[study.objective], fits)
     if beyond:
         note = "; ".join(filter(None, (note, "asks for what its stack is said to lack")))
@@ -166,6 +169,18 @@ def _choose(
         case, designs[chosen], {name: float(values[chosen]) for name, values in metrics.items()},
         _completed(candidates, mappings[chosen]), note, stack=candidates.stack,
     )  # fmt: skip
+
+
+def _first_tier(candidates: Candidates, fits: np.ndarray) -> tuple[np.ndarray, str]:
+    """Which designs of the first tier that has any fit, and what is to be told of it."""
+    start = 0
+    for note, tier in candidates.tiers.items():
+        stop = start + len(tier.mappings)
+        if fits[start:stop].any():
+            place = np.arange(len(fits))
+            return fits & (place >= start) & (place < stop), note
+        start = stop
+    return fits, ""
 
 
 def _fastest(mappings: Sequence[Mapping], step_time: np.ndarray, fits: np.ndarray) -> int:

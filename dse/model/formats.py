@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.types import Precision, Scalar
+from dse.types import Precision, Scalar, Software
 
 
 class Block(Enum):
@@ -22,8 +22,8 @@ class Recipe(NamedTuple):
     """What a precision says of each class of tensors.
 
     Attention, head, router, norms and messages stay at 16 bits under every recipe with narrower operands, and the
-    optimiser keeps two moments, fp32 unless ``software.moment_bytes`` says otherwise, and an fp32 master copy
-    (Micikevicius et al. 2018, 2022).
+    optimiser keeps two moments, fp32 unless ``software.moment_bytes`` says otherwise, and an fp32 master copy unless it
+    updates weights of ``software.parameter_bytes`` in place (Micikevicius et al. 2018, 2022).
 
     Attributes:
         rate: whose rate and energy of a FLOP the products have: a field of ``MatrixRate``.
@@ -93,7 +93,17 @@ def activation_bytes(precision: Scalar) -> Scalar:
     return jnp.where(full, 4.0, 2.0)
 
 
-def optimizer_bytes(precision: Scalar, moment_bytes: Scalar | None = None) -> Scalar:
-    """Adam state a parameter: two moments, fp32 unless stated, and an fp32 master copy unless the weights are fp32."""
-    moments = 8.0 if moment_bytes is None else 2.0 * moment_bytes
-    return moments + 8.0 - 2.0 * activation_bytes(precision)
+def parameter_bytes(precision: Scalar, software: Software) -> Scalar:
+    """Bytes of a weight as a device keeps it: of an activation, or of what the optimiser updates in place."""
+    usual, own = activation_bytes(precision), software.parameter_bytes
+    return usual if own is None else jnp.where(own > 0.0, own, usual)
+
+
+def optimizer_bytes(precision: Scalar, software: Software) -> Scalar:
+    """Adam state a parameter: two moments, fp32 unless stated, and an fp32 master copy.
+
+    There is no copy where the weights are fp32, or are themselves what the optimiser updates.
+    """
+    moments = 8.0 if software.moment_bytes is None else 2.0 * software.moment_bytes
+    usual = moments + 8.0 - 2.0 * activation_bytes(precision)
+    return usual if software.parameter_bytes is None else jnp.where(software.parameter_bytes > 0.0, moments, usual)

@@ -153,6 +153,10 @@ class Engine:
         "", "1", "tokens of a step whose activations are in that memory; those of more come on top", default=8192.0,
         bounds=COUNT,
     )  # fmt: skip
+    own_buffers: Scalar | None = metadata(
+        "", "1", "1 when the prompts of all sequences are one step, and every operator has a buffer for its output; "
+        "absent or 0: activations are in the engine's memory", default=None, bounds=YES_OR_NO, absent=0.0,
+    )  # fmt: skip
 
 
 @record

@@ -155,6 +155,11 @@ class Software:
         "", "B", "bytes of each of Adam's two moments (exp-avg-dtype bf16: 2); absent: 4", default=None,
         bounds=Bounds(low=0.5, high=4.0),
     )  # fmt: skip
+    parameter_bytes: Scalar | None = metadata(
+        "", "B", "bytes of a weight that the optimiser updates in place, cast as it is gathered (MaxText's "
+        "weight_dtype); absent or 0: a weight in 16 bits beside a master copy in fp32", default=None,
+        bounds=Bounds(high=4.0), absent=0.0,
+    )  # fmt: skip
     logit_bytes: Scalar = metadata("", "B", "bytes kept for one logit")
     cross_entropy_traffic: Scalar = metadata("", "B", "bytes the loss moves for one logit, forward and backward")
     gradient_cache: Scalar = metadata(
@@ -167,6 +172,16 @@ class Software:
     gathers_matrices: Scalar = metadata(
         "", "1", "1 when ZeRO 3 gathers weights, and scatters gradients, matrix by matrix; 0: layer by layer",
         default=0.0, bounds=YES_OR_NO,
+    )  # fmt: skip
+    keeps_products: Scalar | None = metadata(
+        "", "1", "1 when recompute operator by operator keeps the outputs of all products of weights and no flash "
+        "kernel's (remat_policy minimal of MaxText); absent or 0: every other product's and the flash kernel's",
+        default=None, bounds=YES_OR_NO, absent=0.0,
+    )  # fmt: skip
+    splits_hidden: Scalar | None = metadata(
+        "", "1", "1 when sequence parallelism may split residuals along the hidden size, where tp does not divide the "
+        "sequence (activation_embed over the tensor axis of MaxText); absent or 0: along the sequence alone",
+        default=None, bounds=YES_OR_NO, absent=0.0,
     )  # fmt: skip
     reserve: Scalar = metadata("", "B", "device memory that allocations cannot use: driver, communicators, fragments")
     memory_spread: Scalar = metadata(

@@ -206,6 +206,10 @@ class Workload:
         "", "1", "1 when every layer projects relative positions (Transformer-XL)", bounds=SHARE
     )
     dropout: Scalar = metadata("", "1", "1 when dropout is on (GPT-3 era)", bounds=SHARE)
+    parallel_block: Scalar | None = metadata(
+        "", "1", "1 when attention and feed-forward read one norm of a layer's input, and their outputs are added to "
+        "it at once (GPT-J, PaLM); absent or 0: one after the other", default=None, bounds=YES_OR_NO, absent=0.0,
+    )  # fmt: skip
     norm_vectors: Scalar = metadata("", "1", "weight vectors of a norm: its scale, 2 with a shift", default=1.0)
     window: Scalar = metadata("w", "1", "attention window in tokens of the local layers", bounds=POSITIVE)
     local_layers: Scalar = metadata("", "1", "share of layers whose attention is local (windowed)", bounds=SHARE)

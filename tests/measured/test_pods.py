@@ -64,7 +64,7 @@ def test_what_a_row_leaves_open_is_what_maxtext_does(candidates):
     (few,) = candidates(global_batch="256").mappings
     assert (few.tp, few.dp, few.micro_batch) == (2, 256, 1)
     (a_chip,) = candidates(tp="4", micro_batch="2", recompute="minimal").mappings
-    assert (a_chip.dp, a_chip.micro_batch, a_chip.recompute) == (128, 8, 0)
+    assert (a_chip.dp, a_chip.micro_batch, a_chip.recompute) == (128, 8, 3)
     (whole,) = candidates(tp="4", micro_batch="8", precision="AQT").mappings
     assert (whole.micro_batch, whole.precision) == (8, 7)
 
@@ -99,6 +99,37 @@ def test_a_level_a_generation_predicts_unseen_configurations_within_six_percent(
     assert found.loss == pytest.approx(0.027, abs=0.006)
     levels.write(found, tmp_path / "levels.toml")
     assert "maxtext-v5e" in (tmp_path / "levels.toml").read_text(encoding="utf-8")
+
+
+def test_state_that_does_not_fit_is_shared_by_slices_and_then_narrow(candidates):
+    """Of recipes for Trillium, whose settings rows leave out: inputs of layers spill first, state is what it was."""
+    found = candidates(gpu="TPUv6e")
+    assert found.stack == "maxtext-v6e" and [m.offload_activations for m in found.mappings] == [0, 0.25, 0.5, 0.75, 1]
+    usual, shared, narrow = found.tiers.values()
+    assert {m.dp_replicate for m in usual.mappings} == {2} and {m.dp_replicate for m in shared.mappings} == {1}
+    assert shared.software == usual.software and narrow.software.parameter_bytes == narrow.software.moment_bytes == 2
+    assert list(candidates(gpu="TPUv6e", recompute="full").tiers) == list(candidates().tiers) == [""]
+
+
+@pytest.mark.parametrize(("changes", "side"), [({}, None), ({"model": "MaxText-64B", "layers": "64", "hidden": "8192",
+                                                             "heads": "64", "ffn": "28672", "vocab": "32000"}, 1.0)])
+def test_models_of_maxtext_have_its_default_layers(candidates, changes, side):
+    """One norm before attention and feed-forward (decoder_block default, from memory)."""
+    assert candidates(**changes).workload.parallel_block == side
+
+
+@pytest.mark.skipif(not TRAINING.is_file(), reason="the reference tables are not beside this checkout")
+def test_no_step_that_was_measured_is_said_not_to_fit():
+    """No run that is known to have run is called infeasible; what was but counted (memory alone) need not have run."""
+    found = [one for one in predict_cases(read_cases(TRAINING)) if any(map(_is_of_a_step, one.case.measurements))]
+    assert len([one for one in found if one.design is not None]) > 350
+    assert not [one.case.row.get("model") for one in found if "over capacity" in one.note]
+    reasons = {one.skip.reason for one in found if one.skip is not None}
+    assert not reasons & {"does not fit in memory", "infeasible as stated"}
+
+
+def _is_of_a_step(measurement):
+    return measurement.skip is None and not measurement.meaning.metric.startswith("peak_memory")
 
 
 @pytest.mark.skipif(not TRAINING.is_file(), reason="the reference tables are not beside this checkout")

@@ -2,6 +2,8 @@
 
 import csv
 import itertools
+import statistics
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from dse.measured.table import Case, Meaning, Measurement, Row, Skip
 from dse.types import Load, Precision
 
 LOOKUP = Lookup()
+INFERENCE = Path(__file__).parents[3] / "shared" / "reference" / "measured" / "inference.csv"
 INFERENCEX = dict(
     source="InferenceX_via_aiconfigurator", framework="vllm 0.18.0", batch_kind="concurrency", batch="64", isl="1024",
     osl="8192", model="Llama-3-70B", gpu="H200-SXM-141GB", n_gpus="4", tp="4", pp="1", ep="1", dp="1", precision="fp8",
@@ -206,3 +209,25 @@ def test_energy_of_ml_energy_is_that_of_the_devices():
     figure = Row("t.csv", 2, row["source"], {k: str(v) for k, v in row.items()})
     measured = Measurement(figure, "energy_per_output_token", serving.MEANINGS["energy_per_output_token"], 0.1)
     assert serving.steady_figure(measured, found).value == pytest.approx(0.05)  # at most twice as long as a mean answer
+
+
+@pytest.mark.skipif(not INFERENCE.is_file(), reason="the reference tables are not beside this checkout")
+def test_memory_of_whole_prompts_in_buffers_of_every_operator():
+    """FasterTransformer's guide, table of memory: 1 to 64 sequences of 128 and 512 tokens, 350M and 1.3B parameters.
+
+    One constant, the engine's own memory, is fitted to them; what grows with sequences is counted.
+    """
+    cases = [case for case in serving.read(INFERENCE) if case.row.source == "FasterTransformer_gpt"]
+    errors = [
+        one.metrics["peak_memory"] / measured.value - 1.0
+        for one in serving.predict(cases) for measured in one.case.measurements
+        if measured.meaning.metric == "peak_memory"
+    ]
+    assert len(errors) == 21 and statistics.fmean(map(abs, errors)) < 0.02 and max(map(abs, errors)) < 0.04
+
+
+@pytest.mark.skipif(not INFERENCE.is_file(), reason="the reference tables are not beside this checkout")
+def test_no_row_of_serving_is_said_not_to_run():
+    """Batches of up to 84.4 of 85.9 GB (TensorRT-LLM 0.6.1): what is allocated as needed keeps no share free."""
+    found = [one for one in serving.predict(serving.read(INFERENCE)) if one.metrics]
+    assert len(found) > 1700 and not [one.case.row.get("model") for one in found if one.metrics["infeasible_reason"]]

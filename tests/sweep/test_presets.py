@@ -68,3 +68,20 @@ def test_systems_unlike_in_an_optional_record_are_swept_apart(tmp_path):
     path.write_text(text)
     with pytest.raises(InputError, match=r"which differ in accelerator\.kernels\.steps"):
         dse.run(path, output=tmp_path / "mixed.nc")
+
+
+def test_stacks_unlike_in_a_leaf_whose_absence_is_a_value_are_swept_together(tmp_path):
+    """MaxText says what it keeps, Megatron-Core is as one that says nothing: each point is the model of its stack."""
+    path = tmp_path / "stacks.toml"
+    text = SWEEP.replace("{systems}", '"selene"').replace('["fp16"]', '["bf16"]')
+    path.write_text(text.replace("[axes]\n", '[axes]\nsoftware = ["megatron-core", "maxtext"]\n'))
+    found = dse.run(path, output=tmp_path / "stacks.nc")
+    for stack in ("megatron-core", "maxtext"):
+        for at in range(0, found.sizes["mapping"], 5):
+            row = found.sel(software=stack).isel(mapping=at)
+            options = {name: row[name].item() for name in ("tp", "pp", "dp", "sequence_parallel", "offload_optimizer")}
+            settings = dict(n_devices=16, global_batch=16, precision="bf16", any_option=True) | options
+            design = dse.design("gpt-3-13b", "selene", stack, **settings)
+            for metric in ("peak_memory", "step_time"):
+                alone = getattr(metrics_of(design), metric)
+                assert float(row[metric]) == pytest.approx(float(alone), rel=1e-5), (stack, options, metric)

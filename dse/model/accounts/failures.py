@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 import jax.numpy as jnp
 
 from dse.model.choice import choose, least, most
-from dse.model.formats import activation_bytes, optimizer_bytes
+from dse.model.formats import optimizer_bytes, parameter_bytes
 from dse.model.layout import Layout
 from dse.model.machine.rates import reciprocal
 from dse.model.steps.training import StepTime
@@ -243,8 +243,8 @@ def run_with_failures(design: Design, layout: Layout, work: TrainingWork, step: 
     tokens, rates = run_tokens(w), failure_rates(r, layout.devices)
     steps = tokens * reciprocal(w.global_batch * w.seq_len)
     precision = design.mapping.precision
-    states = optimizer_bytes(precision, design.software.moment_bytes)
-    size = saved_parameters(design, work) * (activation_bytes(precision) + states)
+    states = optimizer_bytes(precision, design.software)
+    size = saved_parameters(design, work) * (parameter_bytes(precision, design.software) + states)
     saving, lost = saved(r, savings(design, work, step, size), rates, step.total)
     trained = steps * step.total
     slower = trained * slowed(r, step)

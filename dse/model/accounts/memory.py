@@ -108,6 +108,11 @@ def _moved_at_once(design: Design, layer: Scalar) -> Scalar:
     return jnp.where(design.software.gathers_matrices > 0.0, matrix, layer)
 
 
+def _head_by_itself(design: Design, layout: Layout) -> Scalar:
+    """Bytes of an element of the head that is gathered for its products; 0 where it comes with the outermost unit."""
+    return jnp.where(design.software.gathers_matrices > 0.0, layout.element.activation, 0.0)
+
+
 def matrix_shapes(design: Design) -> Scalar:
     """Parameters of the distinct matrices of a layer: of equal experts those of one."""
     w, m = design.workload, design.mapping
@@ -155,8 +160,10 @@ def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Stag
         gradients = offload.resident(stage.layers, m.tiers.offload_gradients) * (layer * state.gradients)
         off = jnp.minimum(stage.layers, offload.BUFFERED_LAYERS) * (1.0 - own)  # the host updates them: no buffers
         optimizer = optimizer - off * (layer * state.optimizer)
-    # FSDP's outermost unit, embedding and head, is gathered once and freed at the end.
-    whole = _where_split(layout, 3.0, layout.element.activation * stage.parameters)
+    # FSDP's outermost unit, embedding and head, is gathered once and freed at the end; what gathers matrices gathers
+    # the head for its products alone.
+    by_layer = layout.element.activation - _head_by_itself(design, layout)
+    whole = _where_split(layout, 3.0, by_layer * stage.parameters)
     transient = jnp.maximum(layer_transient_bytes(design, layout, work) - stage.transient, 0.0)
     memory = Memory(
         weights=offload.resident(stage.layers, m.offload_weights) * weights,
@@ -237,13 +244,14 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
         last_parameters = last_parameters + prediction_parameters(w) + copied_embedding(w, m.pp, m.tp)
         logits = logits * layout.outputs
     cached = w.backward * design.software.gradient_cache * head_buffer_bytes(design, layout, logits)
+    gathered = _where_split(layout, 3.0, _head_by_itself(design, layout) * head_parameters(w, m.tp))
     output = Stage(
         layers=stages.fullest - stages.last_lacks,
         held=in_last.stage * stages.chunks - stages.short_last * in_last.last_chunk,
         parameters=last_parameters,
         activations=stored_bytes(work.head),
-        transient=logits,
-        buffers=cached if work.trained is None else 0.0,
+        transient=logits + gathered,
+        buffers=gathered + (cached if work.trained is None else 0.0),
         **again,
     )
     tied = alone * w.tied_embeddings * head_parameters(w, m.tp)

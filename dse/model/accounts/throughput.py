@@ -23,7 +23,7 @@ def throughput(design: Design, layout: Layout, step_time: Scalar) -> dict[str, S
     repeated = tokens * (
         layout.full * forward_flops(w)
         + layout.selective * attention_flops(w)
-        + layout.selective_op * repeated_flops(w)
+        + layout.selective_op * repeated_flops(w, design.software.keeps_products)
     )
     if layout.experts is not None:
         repeated = repeated + tokens * flops_of_levels(w, layout.experts.again)

@@ -22,6 +22,16 @@ class Room(NamedTuple):
     runtime: Scalar
     sequences: Scalar  # that one rank of data parallelism holds, not rounded
     prompts: Scalar  # that fit into the spread of what one answer takes
+    buffers: Scalar | None = None  # bytes of a sequence beside its cache, where operators have buffers of their own
+
+    @property
+    def each(self) -> Scalar:
+        """Bytes that a sequence takes."""
+        return self.a_sequence if self.buffers is None else self.a_sequence + self.buffers
+
+    def engine(self, running: Scalar) -> Scalar:
+        """Bytes that are the engine's own while so many sequences run."""
+        return self.runtime if self.buffers is None else self.runtime + running * self.buffers
 
 
 def room(stage: Stage, requests: Requests, serving: Serving, engine: Engine) -> Room:
@@ -40,7 +50,9 @@ def room(stage: Stage, requests: Requests, serving: Serving, engine: Engine) -> 
     prompts = _prompts_in_spread(stage, requests, serving, kept, a_sequence)
     runtime = engine.runtime_memory + more_activations(stage, serving, engine)
     left = serving.memory_share * design.system.accelerator.memory.capacity - weights - runtime
-    near = Room(weights, a_sequence, runtime, jnp.maximum(left, 0.0) / a_sequence, prompts)
+    buffers = None if engine.own_buffers is None else engine.own_buffers * own_buffers(stage, requests)
+    near = Room(weights, a_sequence, runtime, 0.0, prompts, buffers)
+    near = near._replace(sequences=jnp.maximum(left, 0.0) / near.each)
     return near if design.mapping.spill is None else _with_far(design, design.mapping.spill, layout, near, left)
 
 
@@ -73,6 +85,21 @@ def more_activations(stage: Stage, serving: Serving, engine: Engine) -> Scalar:
     return a_token * jnp.maximum(serving.chunk - engine.runtime_tokens, 0.0)
 
 
+def own_buffers(stage: Stage, requests: Requests) -> Scalar:
+    """Bytes of a sequence in buffers that every operator has for its output, prompts of all sequences in one step.
+
+    Of the hidden size six a token (input, output, twice normalised, attention and layer), which tp does not split;
+    queries, keys and values as they are projected and again by head, what the heads give twice, what feeds the
+    activation; a sequence the scores of its heads, their mask, and its logits twice in fp32 (allocateBuffer of
+    FasterTransformer's ParallelGpt, its context decoder and layers; from memory).
+    """
+    w, m, layout = stage.design.workload, stage.design.mapping, stage.layout
+    act, tokens = layout.element.activation, requests.prompt_tokens
+    heads = 4.0 * layout.query_width + 4.0 * layout.kv_width
+    a_token = 6.0 * w.hidden + heads + (1.0 + w.gated) * w.ffn_hidden / m.tp
+    return act * tokens * (a_token + (layout.heads + 1.0) * tokens) + 8.0 * w.vocab
+
+
 def _with_far(design: Design, spill: Spill, layout: Layout, whole: Room, left: Scalar) -> Room:
     """The room with shares of weights and cache in a far memory, whose own is limited as well.
 
@@ -81,9 +108,10 @@ def _with_far(design: Design, spill: Spill, layout: Layout, whole: Room, left: S
     buffers = jnp.minimum(2.0 / layout.layers, 1.0)
     near = whole.weights * (1.0 - spill.far_weights * (1.0 - buffers))
     near_sequence = jnp.maximum(1.0 - spill.far_cache, 1e-6) * whole.a_sequence
+    own = 0.0 if whole.buffers is None else whole.buffers
     beyond = far_tier(design.system).capacity - spill.far_weights * whole.weights
     far = jnp.maximum(beyond, 0.0) / jnp.maximum(spill.far_cache * whole.a_sequence, 1e-6)
-    fits = jnp.minimum(jnp.maximum(left + whole.weights - near, 0.0) / near_sequence, far)
+    fits = jnp.minimum(jnp.maximum(left + whole.weights - near, 0.0) / (near_sequence + own), far)
     return whole._replace(weights=near, a_sequence=near_sequence, sequences=jnp.where(beyond < 0.0, 0.0, fits))
 
 

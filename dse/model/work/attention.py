@@ -78,6 +78,11 @@ def attention_operators(design: Design, layout: Layout) -> list[Operator]:
         documents = w.seq_len / keys
         flash_batch, kv_batch = documents * flash_batch, documents * kv_batch
         flash_queries, pairs = flash_queries / documents, pairs / documents
+    flash = flash_attention(
+        Attended(flash_batch, flash_queries, keys, pairs, mean_dim, kv_batch), e, flash_stored, layout.flash
+    )
+    if design.software.keeps_products is not None:  # recompute that keeps products keeps no kernel's output
+        flash = flash._replace(kept=1.0 - design.software.keeps_products)
     return [
         batched_matmul(
             "attention_scores", Products(batch, queries, w.seq_len, w.head_dim), e, qk_stored, unfused
@@ -93,7 +98,5 @@ def attention_operators(design: Design, layout: Layout) -> list[Operator]:
         batched_matmul(
             "attention_context", Products(batch, queries, value_dim, w.seq_len), e, probabilities, unfused
         ),
-        flash_attention(
-            Attended(flash_batch, flash_queries, keys, pairs, mean_dim, kv_batch), e, flash_stored, layout.flash,
-        ),
+        flash,
     ]  # fmt: skip

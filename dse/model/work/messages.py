@@ -62,6 +62,8 @@ def tensor_messages(design: Design, layout: Layout) -> list[Message]:
     pass, and the backward gathers again those of the layer's two inputs that are not kept whole (Korthikanti et
     al. 2022, section 4.2). What the backward sends of the input gradients runs beside the weight gradients; frozen
     matrices have none, and it is waited for (Megatron-Core's LinearWithFrozenWeight).
+    Attention and feed-forward side by side have one input, and one gradient of their outputs; either output is summed
+    by itself (MaxText constrains the sharding of each; from memory).
     Of latent attention what is projected down is gathered in place of the layer's input (:func:`attention_columns`).
     """
     m, trained = design.mapping, design.workload.backward
@@ -71,6 +73,9 @@ def tensor_messages(design: Design, layout: Layout) -> list[Message]:
     split = jnp.where(at_boundaries, boundary_layers(design), layout.split)
     # Routed experts take the rows of a split sequence as they are, a shared expert gathers it as a dense layer does.
     pairs = 2.0 if layout.experts is None else 1.0 + layout.experts.has_shared
+    sums = pairs
+    if design.workload.parallel_block is not None:  # share an input, outputs are summed one by one
+        pairs = pairs - design.workload.parallel_block
     columns = attention_columns(design.workload)
     inputs = columns + pairs - 1.0
     of_attention, of_others = gathers_again(m)
@@ -86,9 +91,9 @@ def tensor_messages(design: Design, layout: Layout) -> list[Message]:
 
     forward, gradient = Window.matrix_forward, Window.matrix_weight_gradient
     return [
-        message("forward_all_reduce", _ALL_REDUCE, pairs * (1.0 - split), forward, repeated=True),
+        message("forward_all_reduce", _ALL_REDUCE, sums * (1.0 - split), forward, repeated=True),
         message("forward_all_gather", _ALL_GATHER, inputs * split, forward, repeated=True),
-        message("forward_reduce_scatter", _REDUCE_SCATTER, pairs * split, forward, repeated=True),
+        message("forward_reduce_scatter", _REDUCE_SCATTER, sums * split, forward, repeated=True),
         message("inputs_all_gather", _ALL_GATHER, trained * again, Window.matrix_input_gradient),
         message("backward_all_reduce", _ALL_REDUCE, trained * inputs * (1.0 - split), gradient),
         message("backward_all_gather", _ALL_GATHER, trained * pairs * split, gradient),
@@ -121,10 +126,11 @@ def boundary_layers(design: Design) -> Scalar:
 
 def gathers_again(mapping: Mapping) -> tuple[Scalar, Scalar]:
     """How often the backward gathers the attention's input again, and the others: once, or where not kept whole."""
-    kept = jnp.where(mapping.recompute == float(Recompute.selective), 1.0, 0.0)
+    outputs = jnp.where(mapping.recompute == float(Recompute.selective_op), 1.0, 0.0)  # are kept, and no input
+    kept = jnp.where(mapping.recompute == float(Recompute.selective), 1.0, outputs)
     split = SequenceParallel
     attention: dict[SequenceParallel, Scalar] = {split.gather_again: 1.0, split.keep_gathered: kept}
-    others: dict[SequenceParallel, Scalar] = {split.gather_again: 1.0}
+    others: dict[SequenceParallel, Scalar] = {split.gather_again: 1.0, split.keep_gathered: outputs}
     return choose(mapping.sequence_parallel, attention), choose(mapping.sequence_parallel, others)
 
 

@@ -59,7 +59,7 @@ def beyond(design: Design, layer: OnHost, changing: Scalar) -> Beyond | None:
     mapping, tiers = design.mapping, design.mapping.tiers
     if tiers is None:
         return None
-    updated = tiers.host_update * layer.optimizer / optimizer_bytes(mapping.precision, design.software.moment_bytes)
+    updated = tiers.host_update * layer.optimizer / optimizer_bytes(mapping.precision, design.software)
     return Beyond(
         weights=tiers.storage_weights * layer.weights,
         activations=tiers.storage_activations * layer.activations,

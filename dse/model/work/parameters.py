@@ -262,14 +262,18 @@ def forward_flops(workload: Workload) -> Scalar:
     return 2.0 * layers + attention_flops(workload)
 
 
-def repeated_flops(workload: Workload) -> Scalar:
+def repeated_flops(workload: Workload, keeps_products: Scalar | None = None) -> Scalar:
     """Forward FLOPs a token that recompute operator by operator repeats.
 
-    Every other product of query, key, value, output, gate, up and down, in this order: key, output, up.
+    Every other product of query, key, value, output, gate, up and down, in this order: key, output, up; or the
+    attention core, where all products are kept.
     """
     w = workload
     again = w.head_dim * (w.n_kv_heads + w.n_heads) + w.gated * w.ffn_hidden
-    return 2.0 * w.n_layers * w.hidden * again
+    every_other = 2.0 * w.n_layers * w.hidden * again
+    if keeps_products is None:
+        return every_other
+    return jnp.where(keeps_products > 0.0, attention_flops(w), every_other)
 
 
 def flops_of_levels(workload: Workload, again: Mapping[int, Scalar]) -> Scalar:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model.choice import choose
-from dse.model.formats import activation_bytes, optimizer_bytes
+from dse.model.formats import optimizer_bytes, parameter_bytes
 from dse.model.layout import EXPERT_LEVELS, Layout
 from dse.types import Design, Group, Operator, Recompute, Scalar
 
@@ -30,30 +30,34 @@ def state_bytes(design: Design, layout: Layout, replicas: Group) -> StateBytes:
     """Bytes a parameter after ZeRO (Rajbhandari et al. 2020), of weights that these replicas share.
 
     Stage 1 splits the optimiser over the replicas, 2 the gradients too, 3 the weights too; with ``dp_replicate`` over
-    those of one copy of the state. Unsplit mixed precision: 2 + 4 + 12 = 18.
+    those of one copy of the state. Unsplit mixed precision: 2 + 4 + 12 = 18; 4 + 4 + 8 = 16 where the optimiser updates
+    fp32 weights in place, that are cast as they are gathered.
     """
     trained = design.workload.backward
 
     def split(stage: float) -> Scalar:
         return jnp.where(layout.zero >= stage, replicas.size, 1.0)
 
-    weights, gradients = layout.element.activation / split(3.0), design.software.gradient_bytes / split(2.0)
+    whole = parameter_bytes(design.mapping.precision, design.software)
+    weights, gradients = whole / split(3.0), design.software.gradient_bytes / split(2.0)
     sharding, parts = design.mapping.sharding, layout.partitions
     if sharding is not None and parts is not None:
         secondary = jnp.where((layout.zero >= 3.0) & (sharding.secondary > 0.0), weights, 0.0)
-        weights = jnp.where(layout.zero >= 3.0, layout.element.activation / parts.weights.size + secondary, weights)
+        weights = jnp.where(layout.zero >= 3.0, whole / parts.weights.size + secondary, weights)
         gradients = jnp.where(layout.zero >= 3.0, design.software.gradient_bytes / parts.gradients.size, gradients)
     return StateBytes(
         weights=weights,
         gradients=trained * gradients,
-        optimizer=trained * optimizer_bytes(design.mapping.precision, design.software.moment_bytes) / split(1.0),
+        optimizer=trained * optimizer_bytes(design.mapping.precision, design.software) / split(1.0),
     )
 
 
 def frozen_state(state: StateBytes, design: Design, layout: Layout) -> StateBytes:
     """Bytes of a parameter that is not trained: of its weight, in the format that it is kept in."""
     adapters = design.workload.adapters
-    narrow = 1.0 if adapters is None else adapters.frozen_bytes / layout.element.activation
+    if adapters is None:
+        return StateBytes(state.weights, 0.0, 0.0)
+    narrow = adapters.frozen_bytes / parameter_bytes(design.mapping.precision, design.software)
     return StateBytes(narrow * state.weights, 0.0, 0.0)
 
 
@@ -63,13 +67,16 @@ def optimizer_traffic(design: Design, layout: Layout, replicas: Group) -> Scalar
     Its state is shared by the ``replicas``. Gradients of experts, which see tokens of every rank, are scaled as those
     of all else even where one device alone holds an expert (Megatron-LM's expert_gradient_scaling_factor).
 
-    Every state is read and written once, gradients read twice (norm, update), weights written once; all split
-    over the replicas from ZeRO 1 on. Gradients are zeroed and, between replicas, scaled before they are summed:
-    whole until ZeRO 2 splits them.
+    Every state is read and written once, gradients read twice (norm, update), weights written once, and read where they
+    are their own master copy; all split over the replicas from ZeRO 1 on. Gradients are zeroed and, between replicas,
+    scaled before they are summed: whole until ZeRO 2 splits them.
     """
     m, software = design.mapping, design.software
-    states = 2.0 * optimizer_bytes(m.precision, software.moment_bytes)
-    moved = states + 2.0 * software.gradient_bytes + activation_bytes(m.precision)
+    states = 2.0 * optimizer_bytes(m.precision, software)
+    weights = parameter_bytes(m.precision, software)
+    if software.parameter_bytes is not None:
+        weights = jnp.where(software.parameter_bytes > 0.0, 2.0 * weights, weights)
+    moved = states + 2.0 * software.gradient_bytes + weights
     scaled = jnp.where(layout.replicas > 1.0, 3.0, 1.0) * software.gradient_bytes
     share = moved / jnp.where(layout.zero >= 1.0, replicas.size, 1.0)
     whole = scaled / jnp.where(layout.zero >= 2.0, replicas.size, 1.0)
@@ -126,8 +133,22 @@ def kept_outputs(design: Design, layout: Layout) -> Scalar:
     """Bytes of the outputs of a layer that recompute operator by operator keeps.
 
     Of the products query, key, value, output, gate, up and down every other one, from the first; and the flash kernel
-    (torchtitan's ``selective_ac_option = "op"``). Two matrices in the feed-forward leave down out.
+    (torchtitan's ``selective_ac_option = "op"``). Two matrices in the feed-forward leave down out. Or all products that
+    the backward needs, which down is not, and no flash kernel (``checkpoint_dots_with_no_batch_dims`` of JAX, MaxText's
+    ``minimal``; from memory).
     """
+    w = design.workload
+    every_other = _every_other(design, layout)
+    if design.software.keeps_products is None:
+        return every_other
+    inside = layout.tokens * (layout.query_width + layout.keys_and_values + (1.0 + w.gated) * layout.ffn)
+    between = 1.0 if w.parallel_block is None else 1.0 - w.parallel_block  # the attention's, for the norm behind it
+    products = layout.element.activation * (inside + between * layout.norm_tokens * w.hidden)
+    return jnp.where(design.software.keeps_products > 0.0, products, every_other)
+
+
+def _every_other(design: Design, layout: Layout) -> Scalar:
+    """Bytes of the outputs of every other product, and of the flash kernel."""
     w = design.workload
     attention = (1.0 + layout.flash) * layout.query_width + layout.kv_width
     return layout.element.activation * layout.tokens * (attention + layout.ffn + w.gated * w.hidden)

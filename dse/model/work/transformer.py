@@ -22,7 +22,7 @@ from dse.model.work.operators import (
     elementwise,
     linear,
 )
-from dse.types import Design, Mapping, Operator, OperatorKind, Recompute, Scalar, SequenceParallel
+from dse.types import Design, Mapping, Operator, OperatorKind, Recompute, Scalar, SequenceParallel, Software, Workload
 
 
 def layer_operators(design: Design, layout: Layout, core: list[Operator] | None = None) -> list[Operator]:
@@ -55,6 +55,7 @@ def layer_around(
     residual_back = w.dropout * (2.0 * act + MASK_BYTES)
     norm_stored = act * rows
     mask_stored = w.dropout * MASK_BYTES * rows
+    serial = serial_block(w)
     attention_input = e.operand * kept_inputs(design.mapping, layout)[0] * w.hidden
     # The attention's backward needs its output in 16 bits, a narrower projection its own copy too.
     context = layout.tokens * layout.context_width * (act + jnp.where(e.operand < act, e.operand, 0.0))
@@ -62,13 +63,29 @@ def layer_around(
         elementwise("attention_norm", rows, 2.0 * act, 6.0 * act, norm_stored, flops=NORM, again=Recompute.norms),
         *attention_inputs(design, layout, attention_input),
         *(attention_operators(design, layout) if core is None else core),
-        linear("projection", layout.tokens, w.hidden, layout.context_width, e, context),
-        elementwise("attention_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL),
-        elementwise("ffn_norm", rows, 2.0 * act, 6.0 * act, norm_stored, flops=NORM, again=Recompute.norms),
+        linear(
+            "projection", layout.tokens, w.hidden, layout.context_width, e, context, kept=kept_of(design.software, 0.0)
+        ),
+        elementwise(
+            "attention_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL, present=serial
+        ),
+        elementwise(
+            "ffn_norm", rows, 2.0 * act, 6.0 * act, norm_stored, flops=NORM, present=serial, again=Recompute.norms
+        ),
         *feed_forward,
         elementwise("ffn_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL),
         quantization,
     ]  # fmt: skip
+
+
+def serial_block(workload: Workload) -> Scalar:
+    """1 where a layer's feed-forward follows its attention, with a norm and a sum of its own between them."""
+    return 1.0 if workload.parallel_block is None else 1.0 - workload.parallel_block
+
+
+def kept_of(software: Software, every_other: Scalar) -> Scalar:
+    """Share of a product that recompute operator by operator keeps: what it keeps of every other one, or all."""
+    return every_other if software.keeps_products is None else jnp.maximum(every_other, software.keeps_products)
 
 
 def attention_inputs(design: Design, layout: Layout, stored: Scalar) -> list[Operator]:
@@ -79,7 +96,9 @@ def attention_inputs(design: Design, layout: Layout, stored: Scalar) -> list[Ope
     return [
         linear(
             "qkv", layout.tokens, layout.query_width + 2.0 * layout.kv_width, w.hidden, e, stored,
-            kept=(layout.query_width + layout.kv_width) / (layout.query_width + 2.0 * layout.kv_width),
+            kept=kept_of(
+                design.software, (layout.query_width + layout.kv_width) / (layout.query_width + 2.0 * layout.kv_width)
+            ),
             freed=Recompute.norms,
         ),
         elementwise(
@@ -96,11 +115,11 @@ def feed_forward(design: Design, layout: Layout) -> list[Operator]:
     gate = 1.0 + w.gated
     chain = 1.0 + (1.0 - layout.fused)
     activated = design.software.activation_output_kept * e.operand * layout.tokens * layout.ffn
-    ffn_input = e.operand * kept_inputs(design.mapping, layout)[1] * w.hidden
+    ffn_input = serial_block(w) * (e.operand * kept_inputs(design.mapping, layout)[1] * w.hidden)
     return [
         linear(
-            "ffn_up", layout.tokens, gate * layout.ffn, w.hidden, e, ffn_input, kept=1.0 - 0.5 * w.gated,
-            again=Recompute.expert_inner, freed=Recompute.norms,
+            "ffn_up", layout.tokens, gate * layout.ffn, w.hidden, e, ffn_input,
+            kept=kept_of(design.software, 1.0 - 0.5 * w.gated), again=Recompute.expert_inner, freed=Recompute.norms,
         ),
         elementwise(
             "ffn_activation", layout.tokens * layout.ffn, act * (gate + 1.0) * chain,

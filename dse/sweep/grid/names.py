@@ -14,7 +14,7 @@ import numpy as np
 from dse import catalog
 from dse.catalog import Values
 from dse.checks import check_chip, check_experts, check_networks, has_experts
-from dse.designs import leaf, stack_values
+from dse.designs import known_leaves, leaf, stack_values
 from dse.errors import InputError
 from dse.model.machine import technology
 from dse.model.money.device import price_of
@@ -103,7 +103,21 @@ class Names:
         self._check(spec)
 
     def values(self, axis: Axis, slug: Label) -> Values:
-        """Full path → value of all that a name sets; optional records that it does not have are left out."""
+        """Full path → value of all that a name sets; optional records that it does not have are left out.
+
+        A leaf that another name of the axis has, and this one lacks, has the value that means its absence.
+        """
+        return self._absent(axis) | self._own(axis, slug)
+
+    def _absent(self, axis: Axis) -> Values:
+        """Path → value that means its absence, of leaves that some names of an axis bring."""
+        if len(axis.labels) < 2:
+            return {}
+        brought = itertools.chain(*(self._own(axis, slug) for slug in axis.labels))
+        about = {path: known_leaves().get(path, {}) for path in brought}
+        return {path: told["absent"] for path, told in about.items() if "absent" in told}
+
+    def _own(self, axis: Axis, slug: Label) -> Values:
         if axis.key == "software":
             return stack_values(str(slug), axis.where, self.any_option, self.has_experts)
         found = self._brought(axis, str(slug))

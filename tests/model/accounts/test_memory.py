@@ -8,8 +8,8 @@ import pytest
 
 import dse
 from dse.designs import replace
-from dse.model.work.parameters import parameter_count, usual_layer_parameters
-from dse.types import MemoryTier
+from dse.model.work.parameters import attention_flops, parameter_count, usual_layer_parameters
+from dse.types import Infeasible, MemoryTier, Scope
 from tests.designs import SOFTWARE, WORKLOAD, make_design, work_of
 from tests.programs import metrics_of
 
@@ -59,6 +59,80 @@ def test_weights_gathered_in_eight_bits_are_half_the_message():
     assert float(gathers[1].size) == pytest.approx(0.5 * float(gathers[0].size))
 
 
+@pytest.mark.parametrize(("stage", "bytes_per_parameter"), [(0, 16.0), (1, 8 + 8 / 8), (3, 16 / 8)])
+def test_weights_that_are_updated_in_place_have_no_master_copy(stage, bytes_per_parameter):
+    """4 + 4 + 8 bytes: fp32 weights, cast as they are gathered, are their own master copy (weight_dtype of MaxText)."""
+    in_place = dataclasses.replace(SOFTWARE, parameter_bytes=4.0)
+    design = make_design(software=in_place, dp=8, zero_stage=stage)
+    assert float(work_of(design).state.total) == pytest.approx(bytes_per_parameter)
+    narrow = dataclasses.replace(in_place, parameter_bytes=2.0, moment_bytes=2.0, gradient_bytes=2.0)
+    assert float(work_of(make_design(software=narrow)).state.total) == pytest.approx(8.0)
+    full = make_design(precision=0), make_design(software=in_place, precision=0)
+    assert float(work_of(full[0]).state.total) == float(work_of(full[1]).state.total)
+
+
+KEEPS = dataclasses.replace(SOFTWARE, keeps_products=1.0, attention=1.0)
+
+
+def test_products_that_are_kept_are_those_that_the_backward_needs():
+    """Of a layer: its input, queries, keys, values, the attention's output and what feeds the activation.
+
+    The output of the feed-forward is no residual of anything; nor is the attention's, where both run side by side.
+    """
+    tokens, h = WORKLOAD.seq_len, WORKLOAD.hidden
+    gated = dataclasses.replace(WORKLOAD, gated=1.0, dropout=0.0)
+    kept = work_of(make_design(gated, software=KEEPS, recompute=3)).kept.mean
+    assert float(kept) == pytest.approx(2.0 * tokens * (5.0 * h + 2.0 * gated.ffn_hidden))
+    side = dataclasses.replace(gated, parallel_block=1.0)
+    kept = work_of(make_design(side, software=KEEPS, recompute=3)).kept.mean
+    assert float(kept) == pytest.approx(2.0 * tokens * (4.0 * h + 2.0 * gated.ffn_hidden))
+
+
+@pytest.mark.parametrize("software", [KEEPS, dataclasses.replace(KEEPS, keeps_products=0.0)])
+@pytest.mark.parametrize("changes", [{}, {"gated": 1.0, "dropout": 0.0}, {"parallel_block": 1.0}, {"n_kv_heads": 4.0}])
+def test_more_recompute_never_takes_more_memory(software, changes):
+    """None, some products' outputs, inputs of layers alone; time goes the other way."""
+    workload = dataclasses.replace(WORKLOAD, parallel_block=0.0)
+    designs = [make_design(dataclasses.replace(workload, **changes), software=software, recompute=r) for r in (0, 3, 2)]
+    peaks, times = zip(*((float(m.peak_memory), float(m.step_time)) for m in map(metrics_of, designs)), strict=True)
+    assert peaks[0] >= peaks[1] >= peaks[2] and times[0] <= times[1] <= times[2]
+
+
+def test_what_keeps_products_runs_its_attention_again():
+    """FLOPs of the core, not of products, are repeated."""
+    none, kept, other = (
+        metrics_of(make_design(software=dataclasses.replace(KEEPS, keeps_products=k), recompute=r))
+        for k, r in ((1.0, 0), (1.0, 3), (0.0, 3))
+    )
+    again = float(kept.hfu * kept.step_time - none.hfu * none.step_time)
+    core = float(attention_flops(WORKLOAD)) / float(none.model_flops) * WORKLOAD.seq_len * WORKLOAD.global_batch
+    assert again / float(none.mfu * none.step_time) == pytest.approx(core, rel=1e-4)
+    assert float(kept.peak_memory) > float(other.peak_memory)
+
+
+def test_a_layer_side_by_side_has_one_norm_and_fewer_messages():
+    """One input is gathered and one gradient comes back: 2 + 2 of eight messages of a split layer remain, and a sum."""
+    designs = [
+        make_design(dataclasses.replace(WORKLOAD, parallel_block=p), tp=4, sequence_parallel=2) for p in (0.0, 1.0)
+    ]
+    serial, side = (work_of(design) for design in designs)
+    assert float(side.kept.mean) < float(serial.kept.mean)
+    counts = [
+        sum(float(m.times) for m in work.messages if m.scope is Scope.layer and m.group.size == 4.0)
+        for work in (serial, side)
+    ]
+    assert counts == [8.0, 5.0]
+
+
+@pytest.mark.parametrize(("splits", "reason"), [(None, Infeasible.sequence_not_divisible), (1.0, 0)])
+def test_residuals_may_be_split_along_the_hidden_size(splits, reason):
+    """PaLM: 12 ranks of tp, 2,048 tokens, hidden 18,432; one fully sharded tensor a layer is saved."""
+    software = dataclasses.replace(SOFTWARE, splits_hidden=splits)
+    small = dataclasses.replace(WORKLOAD, hidden=4608.0, n_heads=36.0, n_kv_heads=36.0, ffn_hidden=18432.0)
+    metrics = metrics_of(make_design(small, software=software, tp=12, sequence_parallel=2))
+    assert int(metrics.infeasible_reason) & ~int(Infeasible.memory) == reason
+
+
 def test_sixteen_bit_gradients_save_two_bytes():
     software = dataclasses.replace(SOFTWARE, gradient_bytes=2.0)
     assert float(work_of(make_design(software=software)).state.total) == pytest.approx(16.0)
@@ -105,13 +179,18 @@ def test_a_stack_that_does_not_reshard_under_a_pipeline_keeps_weights_and_gradie
 
 @pytest.mark.parametrize(("stage", "moved"), [(0, 0.0), (1, 0.0), (2, 1.0), (3, 3.0)])
 def test_a_stack_that_gathers_matrices_holds_one_where_others_hold_a_layer(stage, moved):
-    """Gradients before they are scattered from ZeRO 2 on, two times the weights that are gathered from 3 on."""
+    """Gradients before they are scattered from ZeRO 2 on, two times the weights that are gathered from 3 on.
+
+    The others gather the outermost unit whole, with positions and the last norm; this one the head alone.
+    """
     def peak(by_matrix):
         software = dataclasses.replace(SOFTWARE, gathers_matrices=by_matrix)
         return float(metrics_of(make_design(software=software, dp=8, zero_stage=stage)).peak_memory)
 
     layer = float(usual_layer_parameters(WORKLOAD))
     saved = 2.0 * moved * (layer - WORKLOAD.hidden * WORKLOAD.ffn_hidden)
+    if stage == 3:
+        saved += 2.0 * (WORKLOAD.seq_len + 1.0) * WORKLOAD.hidden
     assert peak(0.0) - peak(1.0) == pytest.approx(saved, rel=1e-3, abs=1.0)
 
 

@@ -359,6 +359,20 @@ def test_the_program_stays_small(workload, mapping, most, with_energy):
     assert count(set(SERVING.units)) <= unpriced + 632
 
 
+def test_buffers_of_every_operator_grow_with_sequences_and_leave_room_for_fewer():
+    """Six vectors of the hidden size, heads and feed-forward by tp, the scores' square: by hand, of Llama 3 70B."""
+    stated = dict(load="static", prompt_tokens=1024, precision="fp16", system="h200-sxm-141gb")
+    plain, own, more = (metrics(**stated, **k) for k in (
+        dict(concurrency=8), dict(concurrency=8, own_buffers=1), dict(concurrency=16, own_buffers=1),
+    ))  # fmt: skip
+    heads = (4 * 64 + 4 * 8) * 128 / 8
+    each = 2 * 1024 * (6 * 8192 + heads + 2 * 28672 / 8 + (64 / 8 + 1) * 1024) + 8 * 128256
+    assert own["peak_memory_runtime"] - plain["peak_memory_runtime"] == pytest.approx(8 * each, rel=1e-3)
+    assert more["peak_memory_runtime"] - own["peak_memory_runtime"] == pytest.approx(8 * each, rel=1e-3)
+    assert own["concurrency_limit"] < plain["concurrency_limit"]
+    assert own["request_latency"] == plain["request_latency"]
+
+
 def test_a_request_alone_waits_for_no_prompt_but_its_own():
     """Mean-value analysis: its own long prompt delays none of its tokens, and each step reads its whole cache."""
     alone = metrics(concurrency=1, prompt_tokens=131072, output_tokens=256, request_time=0.0)
