@@ -130,12 +130,16 @@ def write(found: Calibration, path: str | Path, force: bool = False) -> None:
 
 
 def write_catalog(found: Calibration, folder: str | Path | None = None) -> list[Path]:
-    """Writes the values into the stacks' files of the catalogue; returns the files."""
+    """Writes the values into the files of the catalogue's stacks that train; returns the files.
+
+    Kernels of a stack that serves are as measured alone.
+    """
     root = Path(folder) if folder is not None else catalog.catalog_root()
     if not (root / "software").is_dir():
         raise InputError(str(root), "no folder software/ in it", "a catalogue of stacks", "name the folder hw_catalog")
     written = [path for path in sorted((root / "software").glob("*.toml")) if path.stem not in NOT_FITTED]
     written = [path for path in written if lineage_of(path.stem) not in LEVELLED]
+    written = [path for path in written if not catalog.serving_defaults(path.stem, folder=root)]
     for path in written:
         writing.revise(path, _entries(found, path.stem))
         if found.experts is not None and path.stem in experts.STACKS:

@@ -96,7 +96,9 @@ def test_values_are_written_where_they_were(found, tmp_path):
             assert getattr(written, name) == pytest.approx(value, rel=6e-3)
         fitted = {name: getattr(before, name) for name in steps.NAMES}
         assert dataclasses.replace(written, **fitted) == before, "nothing else changes"
-    assert (folder / "calculon.toml").read_text() == (catalog.catalog_root() / "software/calculon.toml").read_text()
+    for stack in ("calculon", "vllm", "tensorrt-llm-2023", "fastertransformer"):
+        kept = catalog.catalog_root() / "software" / f"{stack}.toml"
+        assert (folder / kept.name).read_text() == kept.read_text()
 
 
 def test_a_folder_that_is_no_catalogue_is_refused(found, tmp_path):
