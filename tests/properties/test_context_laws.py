@@ -12,6 +12,7 @@ from dse.model.machine.passes import run_passes
 from dse.model.machine.rates import step_rates
 from dse.model.machine.roofline import operator_times
 from dse.model.parallel.layer import context_parallel
+from dse.model.steps.layer import RING_LAUNCHES, small_kernels
 from dse.model.work.training import training_work
 from dse.types import ContextExchange, ContextParallel, Dimension, Infeasible, MessageKind, Scope, Window
 from tests.designs import SOFTWARE, SYSTEM, WORKLOAD, make_design
@@ -192,6 +193,15 @@ def test_sums_of_a_ring_pass_through_memory():
     # Two exchange heads: a ring of four, on twice the queries of half the heads.
     mixed = named(design(ContextExchange.a2a_p2p), "ring_sums")
     assert float(mixed.forward.bytes) == pytest.approx(3.0 * 3.0 * queries)
+
+
+def test_steps_of_a_ring_launch_their_kernels():
+    """Each but the first so many more; what is there at once has none, and one rank what it had."""
+    made = [design(kind) for kind in (None, *ContextExchange)]
+    plain, floor = made[0].software.small_kernel_time, made[0].system.accelerator.kernels.kernel_floor
+    found = [float(small_kernels(one, lay_out(one)) - plain) / (RING_LAUNCHES * floor) for one in made]
+    assert found == pytest.approx([7.0, 7.0, 0.0, 0.0, 3.0])  # by name, a gather, heads, rings of four inside them
+    assert float(small_kernels(design(cp=1), lay_out(design(cp=1)))) == plain
 
 
 def test_long_sequences_are_bound_by_attention():

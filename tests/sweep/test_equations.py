@@ -127,8 +127,8 @@ def test_the_model_is_the_same():
     # whose ends hold a layer less, 50 for recompute operator by operator and messages of copies of their own, 30
     # for polling and what a stack lacks, 30 for recipes of narrow formats, 12 for units that scale blocks and run
     # what is left in 16 bits, 2 for the exchange of a core that runs again, 7 for matrices that are gathered one by
-    # one and the pace of the slowest stage, 16 for bridges that members share, 6 for heads that kernels pad, 56 for
-    # the steps of a ring: 42 for their sums, an operator, and 14 for their windows and kernels.
+    # one and the pace of the slowest stage, 16 for bridges that members share, 6 for heads that kernels pad, 59 for
+    # the steps of a ring: 42 for their sums, an operator, and 17 for their windows and kernels.
     # Sweeps that ask for neither money nor carbon nor runs with failures do without these.
     optional = TRAINING.group(MONEY) | TRAINING.group(CARBON) | TRAINING.group(RUN)
 
@@ -136,6 +136,6 @@ def test_the_model_is_the_same():
         return {name: value for name, value in vars(dse.evaluate(design)).items() if name not in optional}
 
     plainly, _ = equations.trace(plain, base)
-    assert len(plainly.equations) <= 3_477
-    assert len(found.equations) <= 3_477 + 110 + 344
+    assert len(plainly.equations) <= 3_480
+    assert len(found.equations) <= 3_480 + 110 + 344
     assert len(found.equations) < 0.62 * len(jax.make_jaxpr(dse.evaluate)(base).eqns)

@@ -57,8 +57,7 @@ def context_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passe
     overlap = design.software.cp_overlap
     overlaps = {Window.attention_forward: overlap, Window.attention_backward: overlap}
     group, own = layout.groups.cp, _of(sent, Dimension.context)
-    ring = group.size if layout.context is None else layout.context.ring.size
-    beside = 1.0 - 1.0 / ring  # all steps but one
+    beside = 1.0 - 1.0 / layout.ring  # all steps but one
     steps = passes._replace(core_forward=beside * passes.core_forward, core_backward=beside * passes.core_backward)
     forward, backward = _behind(own, overlaps, steps, collectives.usage(group, design.system))
     across = _across(own, group, Window.attention_forward, Window.before_attention)

@@ -69,12 +69,11 @@ def attention_operators(design: Design, layout: Layout) -> list[Operator]:
     flash_stored = qk_stored + value_stored + statistics
     eager = layout.eager
     flash_batch, flash_queries, keys = batch, queries, w.seq_len
-    kv_batch, pairs, steps = m.micro_batch * layout.kv_heads, flash_pairs(w) / m.cp, m.cp
+    kv_batch, pairs, steps = m.micro_batch * layout.kv_heads, flash_pairs(w) / m.cp, layout.ring
     if layout.context is not None:  # a rank's heads have the queries of all that it exchanged heads with
         over = layout.context.heads_over.size
         flash_batch, flash_queries, pairs = batch / over, queries * over, pairs * over
         kv_batch = m.micro_batch * layout.context.kv_width / w.head_dim
-        steps = jnp.where(layout.context.gathers > 0.0, 1.0, layout.context.ring.size)
     if w.packing is not None:  # the kernel runs over documents, each as a sequence of its own
         keys = document_tokens(w)
         documents = w.seq_len / keys
