@@ -17,7 +17,7 @@ OURS = [
     # micro-batches in a row, fits in 80 GB.
     (0.05, Infeasible.memory),
     (0.05, 0),
-    (0.05, 0),
+    (0.10, 0),
 ]
 
 
