@@ -19,7 +19,6 @@ PARAMETERS = (
     Parameter("software.communication_slowdown", 1.2, 0.4, 0.8),  # links are known within a fifth
     Parameter("software.host_time", 1e-3, 0.5),
     Parameter("software.small_kernel_time", 1e-4, 1.0),
-    Parameter("software.cp_overlap", 0.8, 0.3, 0.0, 1.0),
     Parameter("software.pp_overlap", 0.5, 0.5, 0.0, 1.0),
     Parameter("software.step_overhead", 5e-3, 1.0),
 )
@@ -37,12 +36,13 @@ OWN = {name: 0.8 * stray for name, stray in LINEAGE.items()}
 #: Triton may take 2 x 1.5 times as long as the best kernel on Hopper, and boards run below the clock of kernels alone.
 PHYSICAL = {
     "matrix_slowdown": (1.0, 1.6), "elementwise_slowdown": (0.9, 3.0), "flash_slowdown": (0.8, 3.5),
-    "communication_slowdown": (1.0, 3.0), "cp_overlap": (0.5, 1.0), "pp_overlap": (0.3, 1.0),
+    "communication_slowdown": (1.0, 3.0), "pp_overlap": (0.3, 1.0),
 }  # fmt: skip
 
 #: Stacks that differ in a choice of the software or in the chips, and share what is fitted of another alone.
 ALIKE = {
     "torchtitan-eager": "torchtitan", "fms-fsdp-a100": "fms-fsdp-h100", "mlperf-b200": "megatron-bridge",
+    "nemo-24-03": "nemo",
     "jax-toolbox-a100": "jax-toolbox-h100", "pax-a100": "jax-toolbox-h100", "pax-h100": "jax-toolbox-h100",
     # Releases of one code base, whose dense steps differ by a few per cent; those of their experts do by twice.
     "megatron-bridge-26-02": "megatron-bridge", "megatron-bridge-26-06": "megatron-bridge",

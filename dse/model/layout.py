@@ -109,6 +109,13 @@ class Layout(NamedTuple):
         return self.full + self.selective
 
     @property
+    def ring(self) -> Scalar:
+        """Steps in which a device meets all keys and values, 1 where they are there at once."""
+        if self.context is None:
+            return self.groups.cp.size
+        return jnp.where(self.context.gathers > 0.0, 1.0, self.context.ring.size)
+
+    @property
     def keys_and_values(self) -> Scalar:
         """Columns of keys and values."""
         return 2.0 * self.kv_width if self.value_width is None else self.kv_width + self.value_width

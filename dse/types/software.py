@@ -114,6 +114,10 @@ class Software:
     flash_slowdown: Scalar = metadata(
         "", "1", "attention time of the stack's flash kernel over the family's best one", default=1.0
     )
+    cp_flash_slowdown: Scalar = metadata(
+        "", "1", "attention time of the flash kernel that runs under context parallelism over that of the usual one",
+        default=1.0, bounds=POSITIVE,
+    )  # fmt: skip
     communication_slowdown: Scalar = metadata(
         "", "1", "time of collectives in a real step over the isolated ones", default=1.0
     )
@@ -134,7 +138,7 @@ class Software:
         "", "1", "share of asynchronous backward tp messages hidden by default", bounds=SHARE
     )
     cp_overlap: Scalar = metadata(
-        "", "1", "share of context-parallel communication that overlap can hide", bounds=SHARE
+        "", "1", "share of a ring's context-parallel messages that can run beside attention", bounds=SHARE
     )
     dp_overlap: Scalar = metadata("", "1", "share of data-parallel communication that overlap can hide", bounds=SHARE)
     pp_overlap: Scalar = metadata(

@@ -71,6 +71,7 @@ SLOWER = [
     "system.accelerator.kernels.roofline_blend",
     "software.host_time",
     "software.flash_slowdown",
+    "software.cp_flash_slowdown",
     "software.communication_slowdown",
     "software.small_kernel_time",
     "software.step_overhead",

@@ -107,13 +107,18 @@ def llama(run: Run) -> Design:
     """Its design: 126 layers on 16 stages, one a chunk, the first of the embedding and the last of the loss alone.
 
     Meta's own stack is not in the catalogue: the one of Megatron-Core of that year stands for it, without overlap of
-    tp messages.
+    tp messages. Its attention is taken to be FlashAttention-2, which PyTorch and xFormers had on H100 until July 2024,
+    as many times slower than cuDNN's as in the stack whose context parallelism runs it.
     """
+    usual, kernel = catalog.software("megatron-core"), catalog.software("nemo-24-03")
     return dse.design(
         "llama-3-1-405b", "eos", "megatron-core", n_devices=run.devices, tp=8, cp=run.cp, pp=16, dp=run.dp,
         virtual_stages=8, micro_batch=1, recompute="none", zero_stage=1, sequence_parallel=1, overlap_dp=1,
         overlap_tp=0, placement="tp_cp_pp_dp", cp_comm_type="all_gather", seq_len=run.tokens, global_batch=run.batch,
-        **{"workload.window": run.tokens},
+        **{
+            "workload.window": run.tokens,
+            "software.flash_slowdown": float(usual.flash_slowdown * kernel.cp_flash_slowdown),
+        },
     )  # fmt: skip
 
 

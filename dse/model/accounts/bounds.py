@@ -11,7 +11,7 @@ from dse.model.layout import Layout
 from dse.model.machine.messages import send_all, time_of
 from dse.model.machine.rates import Rates, step_rates
 from dse.model.machine.roofline import operator_times, roofline_terms
-from dse.model.steps.layer import routing_time
+from dse.model.steps.layer import routing_time, small_kernels
 from dse.model.steps.training import StepTime
 from dse.model.work.training import TrainingWork
 from dse.types import Design, Operator, OperatorKind, Scalar, Scope, Work
@@ -65,7 +65,7 @@ def step_bounds(design: Design, layout: Layout, work: TrainingWork, step: StepTi
         step: its time by part.
     """
     rates, software, trained = step_rates(design), design.software, design.workload.backward
-    small = software.small_kernel_time
+    small = small_kernels(design, layout)
     if software.experts is not None:
         small = small + routing_time(design, layout, software.experts)
     forward, backward = [], []

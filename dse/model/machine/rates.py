@@ -101,11 +101,16 @@ class Rates(NamedTuple):
     core_waves: Scalar
 
 
-def rates_of(accelerator: Accelerator, precision: Scalar, software: Software | None = None) -> Rates:
-    """Rates of a device under a recipe; without a stack, of kernels alone."""
+def rates_of(
+    accelerator: Accelerator, precision: Scalar, software: Software | None = None, attention: Scalar = 1.0
+) -> Rates:
+    """Rates of a device under a recipe; without a stack, of kernels alone.
+
+    ``attention``: time of the flash kernel that runs over that of the stack's usual one.
+    """
     kernels = accelerator.kernels
     return Rates(
-        units=_units(accelerator, precision, software),
+        units=_units(accelerator, precision, software, attention),
         byte_time=byte_time(accelerator),
         operand_bytes=operand_bytes(precision),
         kernels=kernels,
@@ -118,8 +123,10 @@ def rates_of(accelerator: Accelerator, precision: Scalar, software: Software | N
 
 
 def step_rates(design: Design) -> Rates:
-    """Rates of the operators of a step of ``design``."""
-    return rates_of(design.system.accelerator, design.mapping.precision, design.software)
+    """Rates of the operators of a step of ``design``, whose context parallelism may have a flash kernel of its own."""
+    m, software = design.mapping, design.software
+    attention = jnp.where(m.cp > 1.0, software.cp_flash_slowdown, 1.0)
+    return rates_of(design.system.accelerator, m.precision, software, attention)
 
 
 def byte_time(accelerator: Accelerator) -> Scalar:
@@ -127,7 +134,9 @@ def byte_time(accelerator: Accelerator) -> Scalar:
     return reciprocal(accelerator.memory.bandwidth * accelerator.kernels.memory_efficiency)
 
 
-def _units(accelerator: Accelerator, precision: Scalar, software: Software | None) -> dict[OperatorKind, Unit]:
+def _units(
+    accelerator: Accelerator, precision: Scalar, software: Software | None, attention_slowdown: Scalar
+) -> dict[OperatorKind, Unit]:
     """How each kind of operator runs.
 
     Products of a recipe that leaves some layers in 16 bits take the mean over its layers.
@@ -140,7 +149,7 @@ def _units(accelerator: Accelerator, precision: Scalar, software: Software | Non
     peak = jnp.maximum(matrix_rate(accelerator, precision), TINY)
     sixteen = least(sixteen_bit_rate(accelerator, precision), peak)
     matrix, vector, flash = (1.0, 1.0, 1.0) if software is None else (
-        software.matrix_slowdown, software.elementwise_slowdown, software.flash_slowdown
+        software.matrix_slowdown, software.elementwise_slowdown, software.flash_slowdown * attention_slowdown
     )  # fmt: skip
     product, product_16, attention, elements = map(reciprocal, (
         peak * kernels.matrix_efficiency, sixteen * kernels.matrix_efficiency, sixteen * kernels.flash_efficiency,

@@ -50,12 +50,16 @@ def tensor_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes
 def context_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes: Passes) -> Exposed:
     """The ring of keys and values, and in the backward of their gradients, behind the attention that it feeds.
 
-    What other exchanges send before it is exposed.
+    Each of its ``c - 1`` exchanges hides behind one of the ``c`` equal steps of the attention, which works on what came
+    before (Liu et al. 2023, section 3): ``(c - 1) max(t - t_attention / c, 0)`` is exposed. What other exchanges send
+    before the attention is exposed.
     """
     overlap = design.software.cp_overlap
     overlaps = {Window.attention_forward: overlap, Window.attention_backward: overlap}
     group, own = layout.groups.cp, _of(sent, Dimension.context)
-    forward, backward = _behind(own, overlaps, passes, collectives.usage(group, design.system))
+    beside = 1.0 - 1.0 / layout.ring  # all steps but one
+    steps = passes._replace(core_forward=beside * passes.core_forward, core_backward=beside * passes.core_backward)
+    forward, backward = _behind(own, overlaps, steps, collectives.usage(group, design.system))
     across = _across(own, group, Window.attention_forward, Window.before_attention)
     if layout.context is not None:  # the attention waits for what is exchanged or gathered before it
         forward = forward + time_of(own, Scope.layer, Window.before_attention)

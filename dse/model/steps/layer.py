@@ -21,6 +21,11 @@ from dse.types import Design, ExpertKernels, HostTiers, Recompute, Scalar, Scope
 #: Launches that a softmax of single kernels adds to a layer's about twenty-five: cast, scale, mask, softmax, cast.
 EAGER_LAUNCHES = 0.2
 
+#: Kernels that each further step of a ring launches in a forward, and twice as many in a backward: attention, a copy of
+#: half of the queries, of keys beside values, the rescaled sum and its log-sum-exp, the send (Transformer Engine, from
+#: memory).
+RING_LAUNCHES = 6.0
+
 
 class LayerTime(NamedTuple):
     """Seconds of one layer and micro-batch on one device, by part."""
@@ -111,7 +116,7 @@ def _run_layer(
     """Times of one layer and micro-batch with the operators of ``work``."""
     software, trained = design.software, design.workload.backward
     levels = None if layout.experts is None else layout.experts.again
-    passes = with_small_kernels(run_passes(work.layer, rates, trained, levels), design, software.small_kernel_time)
+    passes = with_small_kernels(run_passes(work.layer, rates, trained, levels), design, small_kernels(design, layout))
     tensor = tensor_parallel(design, layout, sent, passes)
     dense, experts, sent_again = tensor, Exposed(0.0, 0.0, 0.0, 0.0), None
     if work.experts is not None and software.experts is not None and levels is not None:
@@ -174,6 +179,12 @@ def _run_layer(
         context_backward=context.backward + context_again,
     )
     return LayerRun(time, free_forward, free_backward, trained * update, by_pass)
+
+
+def small_kernels(design: Design, layout: Layout) -> Scalar:
+    """Seconds of a layer's forward in kernels that operators leave out: the stack's, and those of a ring's steps."""
+    launches = RING_LAUNCHES * (layout.ring - 1.0)
+    return design.software.small_kernel_time + launches * design.system.accelerator.kernels.kernel_floor
 
 
 def routing_time(design: Design, layout: Layout, kernels: ExpertKernels) -> Scalar:

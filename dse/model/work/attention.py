@@ -9,6 +9,7 @@ from dse.model.layout import Layout
 from dse.model.work.operators import (
     DROPOUT,
     MASK_BYTES,
+    RESCALED,
     SOFTMAX,
     Attended,
     Products,
@@ -68,7 +69,7 @@ def attention_operators(design: Design, layout: Layout) -> list[Operator]:
     flash_stored = qk_stored + value_stored + statistics
     eager = layout.eager
     flash_batch, flash_queries, keys = batch, queries, w.seq_len
-    kv_batch, pairs = m.micro_batch * layout.kv_heads, flash_pairs(w) / m.cp
+    kv_batch, pairs, steps = m.micro_batch * layout.kv_heads, flash_pairs(w) / m.cp, layout.ring
     if layout.context is not None:  # a rank's heads have the queries of all that it exchanged heads with
         over = layout.context.heads_over.size
         flash_batch, flash_queries, pairs = batch / over, queries * over, pairs * over
@@ -79,7 +80,7 @@ def attention_operators(design: Design, layout: Layout) -> list[Operator]:
         flash_batch, kv_batch = documents * flash_batch, documents * kv_batch
         flash_queries, pairs = flash_queries / documents, pairs / documents
     flash = flash_attention(
-        Attended(flash_batch, flash_queries, keys, pairs, mean_dim, kv_batch), e, flash_stored, layout.flash
+        Attended(flash_batch, flash_queries, keys, pairs, mean_dim, kv_batch, steps), e, flash_stored, layout.flash
     )
     if design.software.keeps_products is not None:  # recompute that keeps products keeps no kernel's output
         flash = flash._replace(kept=1.0 - design.software.keeps_products)
@@ -99,4 +100,18 @@ def attention_operators(design: Design, layout: Layout) -> list[Operator]:
             "attention_context", Products(batch, queries, value_dim, w.seq_len), e, probabilities, unfused
         ),
         flash,
+        ring_sums(flash_batch * flash_queries * mean_dim, kv_batch / flash_batch, steps, act, layout.flash),
     ]  # fmt: skip
+
+
+def ring_sums(queries: Scalar, keys: Scalar, steps: Scalar, element_bytes: Scalar, present: Scalar) -> Operator:
+    """What each of ``steps`` of a ring adds to what those before it found (Liu et al. 2023, section 3).
+
+    Forward the outputs, as many as ``queries`` has elements; backward the gradients of queries and, ``keys`` times as
+    many each, of keys and values. A sum reads both and writes one.
+    """
+    a_sum = 3.0 * element_bytes
+    return elementwise(
+        "ring_sums", (steps - 1.0) * queries, a_sum, a_sum * (1.0 + 2.0 * keys), 0.0, flops=RESCALED,
+        present=present * jnp.minimum(steps - 1.0, 1.0), core=True,
+    )  # fmt: skip

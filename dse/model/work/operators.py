@@ -35,6 +35,7 @@ SOFTMAX = Flops(5.0, 8.0)
 ACTIVATION = Flops(8.0, 13.0)  # GeLU
 DROPOUT = Flops(1.0, 1.0)
 RESIDUAL = Flops(2.0, 1.0 + 2.0)  # dropout and sum; their gradients
+RESCALED = Flops(2.0, 1.0)  # sum of outputs, of which each is scaled by its share of the softmax; sum of gradients
 
 
 def matmul_work(rows: Scalar, columns: Scalar, depth: Scalar, batch: Scalar, element: Element) -> Work:
@@ -126,6 +127,7 @@ class Attended(NamedTuple):
     pairs: Scalar  # of a query and a key that are computed, a head
     head_dim: Scalar
     kv_heads: Scalar
+    steps: Scalar = 1.0  # kernels that share the keys: those of a ring
 
 
 def flash_attention(attended: Attended, element: Element, stored: Scalar, present: Scalar) -> Operator:
@@ -134,14 +136,16 @@ def flash_attention(attended: Attended, element: Element, stored: Scalar, presen
     Forward: 4 d FLOPs a pair; backward: five products instead of two, 2.5 times as many. Kernels compute whole heads
     of a multiple of 32 columns (``round_multiple`` of FlashAttention-2, from memory): one of 80 takes as long as of 96.
     Memory: queries, keys, values and outputs once (forward), and their gradients too (backward).
-    ``rows`` of the work is the length of the query sequence, which sets the kernel's rate.
+    ``rows`` of the work are the keys that one kernel visits, which set its rate. Every kernel of a ring reads the
+    queries and writes outputs of its own.
     """
-    batch, queries, keys, pairs, head_dim, kv_heads = attended
+    batch, queries, keys, pairs, head_dim, kv_heads, steps = attended
     flops = 4.0 * batch * pairs * HEAD_MULTIPLE * ceiling(head_dim * (1.0 / HEAD_MULTIPLE))
     query_bytes = element.activation * batch * queries * head_dim
     key_bytes = element.activation * kv_heads * keys * head_dim
-    forward = Work(flops, 2.0 * query_bytes + 2.0 * key_bytes, queries, head_dim, keys, batch)
-    backward = Work(2.5 * flops, 4.0 * query_bytes + 4.0 * key_bytes, queries, head_dim, keys, batch)
+    moved, rows = 2.0 * steps * query_bytes + 2.0 * key_bytes, keys / steps
+    forward = Work(flops, moved, rows, head_dim, keys, batch)
+    backward = Work(2.5 * flops, 2.0 * moved, rows, head_dim, keys, batch)
     return Operator(
         "flash_attention", OperatorKind.flash, forward, backward, None, stored, present, core=True, kept=1.0
     )
