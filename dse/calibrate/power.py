@@ -76,9 +76,9 @@ def _at_rest(name: str) -> float:
 
 #: Chips that were measured.
 CHIPS = {
-    "a30": Chip("ampere", 0.991e-12, 61e-12, 33.6e-12, 165.0),
-    "v100-pcie-32gb": Chip("volta", 1.91e-12, 117e-12, 33.6e-12, 250.0),
-    "p100-pcie-16gb": Chip("pascal", 1.91e-12, 117e-12, 33.6e-12, 250.0),
+    "a30": Chip("ampere", 0.984e-12, 61.9e-12, 34.7e-12, 165.0),
+    "v100-pcie-32gb": Chip("volta", 1.89e-12, 119e-12, 34.7e-12, 250.0),
+    "p100-pcie-16gb": Chip("pascal", 1.89e-12, 119e-12, 34.7e-12, 250.0),
 }
 
 
