@@ -142,7 +142,8 @@ _ACCELERATOR = Table(
             needs=("architecture", "node", "memory", "die_area", "power_budget", "stacks"),
         ),
         "structure": Table(plain=True, fields=_numbers(
-            cores=("1", POSITIVE), full_cores=("1", POSITIVE), vector_rate_16bit="FLOP/s", cache_bandwidth="B/s", onchip_bandwidth="B/s",
+            cores=("1", POSITIVE), full_cores=("1", POSITIVE), vector_rate_16bit="FLOP/s", cache_bandwidth="B/s",
+            onchip_bandwidth="B/s",
         )),
         "physical": Table(plain=True, fields=_texts("process_node", "host_link") | _numbers(
             compute_dies="1", die_area=_AREA, transistors="1", tdp=_TDP, idle_power="W", boost_clock=_CLOCK,
