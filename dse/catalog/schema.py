@@ -161,7 +161,7 @@ _ACCELERATOR = Table(
 #:
 #: What it leaves out itself is that of the ``family`` it names. ``fine`` restates those leaves that take another
 #: value beside the finer terms. ``alone`` is what collectives of every network share. ``power`` holds energies, and
-#: power at rest in shares of the power limit as sold.
+#: power at rest in shares of the power limit as sold, leakage of accelerators that state their transistors by these.
 _KERNELS = Table(_texts("family") | _leaves(types.Kernels) | {
     "device": Table(_numbers(
         vector_share=("1", POSITIVE), cores=("1", POSITIVE), cache=("B", POSITIVE), tdp=_TDP, clock=_CLOCK,
