@@ -165,11 +165,12 @@ def _stands_out() -> str:
     """Where B200 and the one that is generated differ."""
     own = catalog.accelerator("b200-sxm-180gb").power
     made = technology.generate(catalog.accelerator("generated-b200")).power
+    less = 100.0 * (1.0 - own.matrix_energy / float(made.matrix_energy))
     return (
-        f"B200 stands out: its FLOP takes {100.0 * (1.0 - own.matrix_energy / float(made.matrix_energy)):.0f} % less than "
-        f"that of the generated one, while its board draws {own.uncore + own.leakage:.0f} W whatever the cores do "
-        f"({float(made.uncore + made.leakage):.0f} W of the generated one): larger matrix units, and links and a "
-        "second die, which common shares do not know."
+        f"B200 stands out: its FLOP takes {less:.0f} % less than that of the generated one, while its board draws "
+        f"{own.uncore + own.leakage:.0f} W whatever the cores do "
+        f"({float(made.uncore + made.leakage):.0f} W of the generated one): larger matrix units, and links and a second "
+        "die, which common shares do not know."
     )
 
 
