@@ -168,9 +168,8 @@ def _stands_out() -> str:
     less = 100.0 * (1.0 - own.matrix_energy / float(made.matrix_energy))
     return (
         f"B200 stands out: its FLOP takes {less:.0f} % less than that of the generated one, while its board draws "
-        f"{own.uncore + own.leakage:.0f} W whatever the cores do "
-        f"({float(made.uncore + made.leakage):.0f} W of the generated one): larger matrix units, and links and a second "
-        "die, which common shares do not know."
+        f"{own.uncore + own.leakage:.0f} W whatever the cores do ({float(made.uncore + made.leakage):.0f} W of the "
+        "generated one): larger matrix units, and links and a second die, which common shares do not know."
     )
 
 
