@@ -85,16 +85,16 @@ figure
 # %%
 stuck = ends < 0.5 * ends.max()
 at_end = {name: np.array(values) for name, values in record["ends"].items()}
-assert ends.size == 12 and stuck.sum() == 3 and (ends > 0.98 * ends.max()).sum() == 4
+assert ends.size == 12 and stuck.sum() == 3 and (ends > 0.98 * ends.max()).sum() == 7
 assert ends[~stuck].min() > 0.95 * ends.max() and 1.7 < ends.max() / luck < 1.8
 assert (at_end["chip.core_power"][stuck] < 0.15).all() and (at_end["chip.core_power"][~stuck] > 0.7).all()
 assert np.isclose(at_end["chip.die_area"][stuck], 2400e-6, rtol=1e-3).all()
-assert (at_end["chip.power_budget"][stuck] < 410).all()
+assert (at_end["chip.power_budget"][stuck] < 440).all()
 
 # %% [markdown]
-# The best chip trains 1.7 times as many tokens a dollar as the best random one. Four of the starts end within 2 % of
+# The best chip trains 1.7 times as many tokens a dollar as the best random one. Seven of the starts end within 2 % of
 # it, nine within 5 %; three are stuck at less than half. Those give their cores less than 15 %
-# of the power, on the largest die allowed and with some 400 W. A little more power for the cores changes nothing
+# of the power, on the largest die allowed and with some 430 W. A little more power for the cores changes nothing
 # there, so that the gradient is silent: several starts are what a search by gradient has against such plateaus.
 #
 # ## Is the gradient right?
@@ -124,15 +124,15 @@ kinks = checked[checked.less - checked.more > 0.1]
 assert set(kinks.index) == {
     f"chip.{name}" for name in ("power_budget", "core_power", "core_area", "die_area")
 }
-assert 0.45 < kinks.less["chip.core_power"] < 0.48 and 0.20 < kinks.more["chip.core_power"] < 0.23
+assert 0.45 < kinks.less["chip.core_power"] < 0.48 and 0.0 < kinks.more["chip.core_power"] < 0.05
 assert (kinks.loc[["chip.core_area", "chip.die_area"]].less > 0.0).all()
-assert (kinks.loc[["chip.core_area", "chip.die_area"]].more < -0.02).all()
+assert kinks.more["chip.die_area"] < -0.02 and abs(kinks.more["chip.core_area"]) < 1e-3
 
 # %% [markdown]
 # Where the model is smooth the three agree to 5 %. At the others the chip sits on a kink, where two limits meet, and
 # the gradient lies between the slopes to either side. One per cent more power for the cores, say, is worth 0.5 % up to
-# here, where all of them are fed, and 0.2 % beyond, where it raises their clock and voltage. The die is at a maximum,
-# less and more of it costs; the cores have the largest share of it that the search allows, and more would gain nothing.
+# here, where all of them are fed, and next to nothing beyond, where it raises their clock and voltage. The die is at a
+# maximum, less and more of it costs; of it the cores have as much as their power feeds, and more would gain nothing.
 #
 # ## Beside a grid
 #
@@ -253,23 +253,22 @@ compared = pd.Series({
         ("where the best start began", begun),
     )
 }, name="million tokens a dollar")
-assert math.isclose(compared["where the best start began"], reached[record["best_start"], 0], rel_tol=1e-3)
+assert math.isnan(compared["where the best start began"]) and reached[record["best_start"], 0] == 0.0
 assert math.isclose(compared["found"] / compared["with 3 stacks"] - 1, rounded[3], rel_tol=0.01)
 fewer = [1 - 1 / (1 + rounded[count]) for count in (3, 2)]
-assert np.allclose(fewer, [0.0451, 0.0670], atol=1e-3)
+assert np.allclose(fewer, [0.0053, 0.0688], atol=1e-3)
 assert 1.22 < compared["found"] / compared["with the catalogue's shares"] < 1.26
-assert 16 < compared["found"] / compared["where the best start began"] < 17
-assert 0.84 < shares["found"]["area"]["cores"] < 0.86 and 0.045 < shares["found"]["power"]["links"] < 0.05
-assert 0.78 < shares["found"]["power"]["cores"] < 0.80 and shares["found"]["power"]["memory"] < 0.12
+assert 0.83 < shares["found"]["area"]["cores"] < 0.85 and 0.03 < shares["found"]["power"]["links"] < 0.035
+assert 0.79 < shares["found"]["power"]["cores"] < 0.81 and shares["found"]["power"]["memory"] < 0.12
 assert usual["chip.link_power"] > 0.09 and chip["chip.clock_ratio"] > 0.999
 compared.round(2)
 
 # %% [markdown]
-# The search gives the cores 85 % of the area and 79 % of the power. They take it from memory
-# and links: this model on 64 devices needs 5 % of the power in links, where the catalogue's shares have 10 %.
-# That is worth 24 % more tokens a dollar than the catalogue's shares, and the chip is worth 17 times what the
-# best start began with.
+# The search gives the cores 84 % of the area and 80 % of the power. They take it from memory
+# and links: this model on 64 devices needs 3 % of the power in links, where the catalogue's shares have 10 %.
+# That is worth 23 % more tokens a dollar than the catalogue's shares. The best start began with a chip
+# that holds no mapping of the model.
 #
-# A chip has whole stacks. With three this one trains 4.5 % fewer tokens a dollar, with two 6.7 % fewer;
+# A chip has whole stacks. With three this one trains 0.5 % fewer tokens a dollar, with two 6.9 % fewer;
 # `dse search --whole-stacks` reports the better. The catalogue calls 50 to 65 % of the area plausible for cores, so
 # that a chip that is to be built asks for a tighter bound than this search has.

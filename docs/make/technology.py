@@ -156,11 +156,21 @@ def page() -> str:
         "Answers of Llama-3-70B on eight devices (tp 8, vLLM, 1,000 tokens in and 500 out), which no share was set by: "
         "energy of an output token with hosts and facility, and time of one.",
         _answers(),
-        "B200 stands out: its FLOP takes a quarter less than that of the generated one, while its board draws 207 W "
-        "whatever the cores do (60 W of every generated one): larger matrix units and a second die, which common "
-        "shares do not know.",
+        _stands_out(),
     ]  # fmt: skip
     return document(parts)
+
+
+def _stands_out() -> str:
+    """Where B200 and the one that is generated differ."""
+    own = catalog.accelerator("b200-sxm-180gb").power
+    made = technology.generate(catalog.accelerator("generated-b200")).power
+    less = 100.0 * (1.0 - own.matrix_energy / float(made.matrix_energy))
+    return (
+        f"B200 stands out: its FLOP takes {less:.0f} % less than that of the generated one, while its board draws "
+        f"{own.uncore + own.leakage:.0f} W whatever the cores do ({float(made.uncore + made.leakage):.0f} W of the "
+        "generated one): larger matrix units, and links and a second die, which common shares do not know."
+    )
 
 
 #: Generated chip → the same as sold, and a stack of both.

@@ -54,7 +54,8 @@ _ATTENTION_OWN = frozenset(("context_efficiency", "context_memory", "context_flo
 #: Times at the power limit tell the energy of a FLOP: there all powers are alike. They tell little of the voltage's
 #: curve, as small energies make up for a high threshold: errors of time and power differ by less than half a per cent
 #: between thresholds of 0.24 and 0.64. So its ends start near those that varied clocks and limits tell of the A30
-#: (0.22, 0.73) and the V100 (0.20, 0.76).
+#: (0.22, 0.73) and the V100 (0.20, 0.76). Of what a board draws at rest they tell the sum: what of it leaks is that
+#: of the transistors (``transistor_leakage`` of hw_catalog/kernels), and no parameter here.
 _POWER = [
     Parameter("power.matrix_energy", 0.5e-12, 0.4),
     Parameter("power.one_byte_energy", 0.6, 0.3),
@@ -65,7 +66,6 @@ _POWER = [
     Parameter("power.threshold", 0.21, 0.12, upper=HIGHEST_THRESHOLD),
     Parameter("power.lowest_voltage", 0.76, 0.05, upper=0.98),
     Parameter("power.uncore", 0.13, 0.4, upper=0.6),
-    Parameter("power.leakage", 0.08, 0.3, upper=0.5),
     Parameter("power.control", 0.3, 0.4, upper=0.8),
 ]
 
@@ -186,7 +186,7 @@ JOBS = [
     Job("kernels", "fine", _GEMM, _GEMM_OWN, ("gemm",), _CHIPS, _FAMILIES, sixteen_bit=4.0),
     Job("kernels", "attention", _ATTENTION, _ATTENTION_OWN, ("attention",), _CHIPS, _FAMILIES, apart=_APART),
     Job("kernels", "power", _POWER, _POWER_OWN, ("gemm", "gemm_power"), _BOARDS,
-        {"hopper": ("h200",), SHARED: tuple(_BOARDS)}, shares=frozenset(("uncore", "leakage", "control")),
+        {"hopper": ("h200",), SHARED: tuple(_BOARDS)}, shares=frozenset(("uncore", "control")),
         rows=2500, sixteen_bit=3.0, redescending=True),
     Job("network", "alone", _COLLECTIVE, _COLLECTIVE_OWN, ("collective", "direct"), _LINKS, {SHARED: tuple(_LINKS)},
         _NOT_BUILT, _APART),

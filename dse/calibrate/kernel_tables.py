@@ -42,6 +42,7 @@ class Table(NamedTuple):
     name: str
     source: str
     values: dict[str, Value]
+    names: tuple[str, ...]  #: what the job may state in it; what else it holds is none of the fit's
 
     @property
     def entries(self) -> dict[str, str]:
@@ -70,7 +71,8 @@ def units(name: str) -> str:
 def tables(found: FittedJob) -> list[Table]:
     """What one fit says, file by file: own values, means over a family, and in the generic file what all share."""
     own = {slug: _own(found, slug) for slug in found.slugs}
-    result = [Table(found.job.kind, slug, found.job.table, _source(found, slug), own[slug]) for slug in own]
+    names = tuple(found.job.written(parameter.path) for parameter in found.job.parameters)
+    result = [Table(found.job.kind, slug, found.job.table, _source(found, slug), own[slug], names) for slug in own]
     for family, members in found.job.families.items():
         kept = [slug for slug in members if slug in own]
         values = _means([own[slug] for slug in kept])
@@ -79,7 +81,7 @@ def tables(found: FittedJob) -> list[Table]:
         if kept:
             source = f"{_source(found)}; a chip's own values as the mean over {', '.join(kept)}, spread among them"
             kind = "kernels" if family == SHARED else found.job.kind
-            result.append(Table(kind, family, found.job.table, source, values))
+            result.append(Table(kind, family, found.job.table, source, values, names))
     return result
 
 
@@ -134,7 +136,7 @@ def write_catalog(found: Sequence[FittedJob], folder: str | Path) -> list[Path]:
     changed = []
     for one in [table for job in found for table in tables(job)]:
         path = writing.catalog_file(folder, one.kind, one.slug)
-        writing.revise(path, one.entries, one.name, drop=None)
+        writing.revise(path, one.entries, one.name, drop=one.names)
         changed.append(path)
     return list(dict.fromkeys(changed))
 

@@ -1,23 +1,25 @@
 """The job on power: voltage curve and energies of chips from power limits and clocks, few numbers a chip.
 
 Of a chip are fitted the two ends of its voltage curve, the energy of its matrix FLOPs and the power of its clock trees;
-what it draws at rest and for its traffic stays at its prior. Residuals are logarithms of relative figures
-(:mod:`dse.measured.energy`), their slopes finite differences, as the clock of least energy is a choice among clocks, of
-which a derivative knows nothing.
+what it draws at rest and for its traffic stays at its prior, leakage at that of its transistors. Residuals are
+logarithms of relative figures (:mod:`dse.measured.energy`), their slopes finite differences, as the clock of least
+energy is a choice among clocks, of which a derivative knows nothing.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from dse import catalog
 from dse.calibrate import writing
 from dse.calibrate.fit import Fit, Minimum, Parameter, fit_at, gauss_newton, held_out, posterior
-from dse.calibrate.kernel_parameters import HIGHEST_THRESHOLD
+from dse.calibrate.kernel_parameters import HIGHEST_THRESHOLD, SHARED
 from dse.designs import replace
 from dse.errors import InputError
 from dse.measured.energy import METRICS, Study, StudyCase, read, summarise
@@ -35,9 +37,6 @@ _PACE = (0.3, 4.0)
 _TOLERANCE = 1e-5
 
 _POWER = "system.accelerator.power."
-#: Power at rest over the limit as sold, as the kernels of other chips have it (the generic family).
-_REST = dict(uncore=0.155, leakage=0.083, control=0.264)
-
 
 #: The ends of the voltage curve, which chips of a family share.
 _CURVE = ("threshold", "lowest_voltage")
@@ -55,8 +54,8 @@ class Chip(NamedTuple):
     @property
     def fixed(self) -> dict[str, float]:
         """Leaves that are not fitted."""
-        rest = {name: _REST[name] * self.tdp for name in ("uncore", "leakage")}
-        return rest | dict(cache_energy=self.cache_energy, memory_energy=self.memory_energy)
+        uncore = _at_rest("uncore") * self.tdp
+        return dict(uncore=uncore, cache_energy=self.cache_energy, memory_energy=self.memory_energy)
 
     @property
     def parameters(self) -> list[Parameter]:
@@ -65,15 +64,21 @@ class Chip(NamedTuple):
             Parameter(_POWER + "threshold", 0.25, 0.5, upper=HIGHEST_THRESHOLD),
             Parameter(_POWER + "lowest_voltage", 0.75, 0.15, upper=1.0),
             Parameter(_POWER + "matrix_energy", self.matrix_energy, 0.5),
-            Parameter(_POWER + "control", _REST["control"] * self.tdp, 0.7),
+            Parameter(_POWER + "control", _at_rest("control") * self.tdp, 0.7),
         ]
+
+
+@functools.cache
+def _at_rest(name: str) -> float:
+    """Power at rest over the limit as sold, as the kernels of other chips have it."""
+    return catalog.entry("kernels", SHARED).values[f"power.{name}_share"].value
 
 
 #: Chips that were measured.
 CHIPS = {
-    "a30": Chip("ampere", 0.991e-12, 61e-12, 33.6e-12, 165.0),
-    "v100-pcie-32gb": Chip("volta", 1.91e-12, 117e-12, 33.6e-12, 250.0),
-    "p100-pcie-16gb": Chip("pascal", 1.91e-12, 117e-12, 33.6e-12, 250.0),
+    "a30": Chip("ampere", 0.984e-12, 61.9e-12, 34.7e-12, 165.0),
+    "v100-pcie-32gb": Chip("volta", 1.89e-12, 119e-12, 34.7e-12, 250.0),
+    "p100-pcie-16gb": Chip("pascal", 1.89e-12, 119e-12, 34.7e-12, 250.0),
 }
 
 

@@ -125,7 +125,7 @@ def _architecture(entry: Entry, folder: Folder) -> dict[str, Sourced]:
 def _power_defaults(entry: Entry, family: dict[str, Sourced]) -> dict[str, Sourced]:
     """Leaves of an accelerator's power: limit and clock as sold, rest power in shares of it, energies of the family.
 
-    Cores can ask for the bandwidth of their cache.
+    Leakage is that of its transistors, where their number is stated. Cores can ask for the bandwidth of their cache.
     """
     own = entry.values
     tdp = own.get("tdp") or own.get("chip.power_budget") or family.get("device.tdp") or _full_power(own, family)
@@ -136,9 +136,21 @@ def _power_defaults(entry: Entry, family: dict[str, Sourced]) -> dict[str, Sourc
         found[f"power.{name}"] = dataclasses.replace(
             share, value=share.value * tdp.value, units="W", text=f"{share.text} x {tdp.text}"
         )
+    each = found.pop("power.transistor_leakage", None)
+    if each is not None and "transistors" in own:
+        found["power.leakage"] = _leakage(own, each)
     if "cache_bandwidth" in own:
         found["power.feed"] = own["cache_bandwidth"]
     return found | {"power.tdp": tdp, "power.nominal_clock": clock, "power.clock": clock}
+
+
+def _leakage(own: dict[str, Sourced], each: Sourced) -> Sourced:
+    """Static power of the transistors of an accelerator, less those of cores that are off, which have no supply."""
+    count, on = own["transistors"], 1.0
+    if {"cores", "full_cores"} <= own.keys():
+        on = own["cores"].value / own["full_cores"].value
+    text = f"{each.text} x {count.text}" + (f" x {on:.3g}" if on < 1.0 else "")
+    return dataclasses.replace(each, value=each.value * count.value * on, units="W", text=text)
 
 
 def _full_power(own: dict[str, Sourced], family: dict[str, Sourced]) -> Sourced:

@@ -91,7 +91,7 @@ def _stated(record: type) -> tuple[str, ...]:
 
 # --- kinds ------------------------------------------------------------------------------------------------
 
-#: Power at rest, which a family states as shares of the power limit as sold.
+#: Power at rest, which a family states as shares of the power limit as sold; of leakage also what a transistor has.
 AT_REST = ("uncore", "leakage", "control")
 
 _AREA, _TDP, _CLOCK = ("m^2", POSITIVE), ("W", POSITIVE), ("Hz", POSITIVE)
@@ -142,7 +142,8 @@ _ACCELERATOR = Table(
             needs=("architecture", "node", "memory", "die_area", "power_budget", "stacks"),
         ),
         "structure": Table(plain=True, fields=_numbers(
-            cores=("1", POSITIVE), vector_rate_16bit="FLOP/s", cache_bandwidth="B/s", onchip_bandwidth="B/s",
+            cores=("1", POSITIVE), full_cores=("1", POSITIVE), vector_rate_16bit="FLOP/s", cache_bandwidth="B/s",
+            onchip_bandwidth="B/s",
         )),
         "physical": Table(plain=True, fields=_texts("process_node", "host_link") | _numbers(
             compute_dies="1", die_area=_AREA, transistors="1", tdp=_TDP, idle_power="W", boost_clock=_CLOCK,
@@ -160,7 +161,7 @@ _ACCELERATOR = Table(
 #:
 #: What it leaves out itself is that of the ``family`` it names. ``fine`` restates those leaves that take another
 #: value beside the finer terms. ``alone`` is what collectives of every network share. ``power`` holds energies, and
-#: power at rest in shares of the power limit as sold.
+#: power at rest in shares of the power limit as sold, leakage of accelerators that state their transistors by these.
 _KERNELS = Table(_texts("family") | _leaves(types.Kernels) | {
     "device": Table(_numbers(
         vector_share=("1", POSITIVE), cores=("1", POSITIVE), cache=("B", POSITIVE), tdp=_TDP, clock=_CLOCK,
@@ -170,7 +171,7 @@ _KERNELS = Table(_texts("family") | _leaves(types.Kernels) | {
     "attention": Table(_leaves(types.AttentionKernels)),
     "power": Table(
         _without(_POWER, *AT_REST, "tdp", "nominal_clock", "clock", "limit", "feed")
-        | _numbers(**{f"{name}_share": ("1", SHARE) for name in AT_REST})
+        | _numbers(transistor_leakage="W", **{f"{name}_share": ("1", SHARE) for name in AT_REST})
     ),
     "alone": Table(_COLLECTIVE_KERNELS),
 })  # fmt: skip

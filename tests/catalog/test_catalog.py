@@ -556,6 +556,35 @@ def test_a_board_of_less_power_is_the_same_chip_under_a_limit():
     assert small.uncore / small.tdp == pytest.approx(whole.uncore / whole.tdp, rel=0.05)
 
 
+def _leaks(slug):
+    return catalog.accelerator(slug).power.leakage
+
+
+def test_leakage_is_that_of_the_transistors_that_are_on():
+    """A die leaks as much whatever the limit that its board is sold with, less where cores have no supply."""
+    for one, other in (("a100-pcie-40gb", "a100-sxm-80gb"), ("h200-sxm-141gb", "gh200-144gb"), ("b100", "b200")):
+        assert _leaks(one) == pytest.approx(_leaks(other))
+    on = (208.0 * 148 / 160) / (80.0 * 132 / 144)
+    assert _leaks("b200") / _leaks("h200-sxm-141gb") == pytest.approx(on)
+    assert _leaks("a30") / _leaks("a100-sxm-80gb") == pytest.approx(56 / 108)
+    assert _leaks("gaudi-3") / 900.0 == pytest.approx(0.12)  # which states no transistors
+
+
+_IDLE = [
+    "a30", "a100-pcie-40gb", "a100-sxm-80gb", "b200-sxm-180gb", "gb200-nvl72", "h100-pcie-80gb", "h100-sxm-80gb",
+    "h200-sxm-141gb", "mi250x-module", "mi300x", "p100-pcie-16gb", "v100-pcie-32gb", "v100-sxm-32gb",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("slug", _IDLE)
+def test_boards_draw_at_rest_what_is_told_of_idle_ones_and_less_than_twice_that(slug):
+    """Of boards with HBM; idle ones lower the clocks of memory and links and are cool (figures from memory)."""
+    power, idle = catalog.accelerator(slug).power, catalog.entry("accelerator", slug).value("idle_power")
+    low = power.lowest_voltage
+    leaks = power.leakage * low * math.exp(power.leakage_slope * (low - 1.0))
+    assert 1.0 <= (power.uncore + leaks) / idle <= 1.8
+
+
 def test_every_link_has_its_energy():
     assert catalog.network("nvlink-4").energy == pytest.approx(40e-12)
 

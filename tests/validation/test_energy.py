@@ -50,16 +50,7 @@ def test_both_passes_of_a_layer_reach_the_time_axis_of_the_study():
     assert evaluate_many([slowest])["step_time"][0] / LOOPS < 40e-3
 
 
-#: Its measured steps have its boards at 94 % of their limit: any lower one costs time.
-LIMITS_COST_MORE = pytest.mark.xfail(
-    strict=True, reason="a limit of 70 % costs a fifth of the time where a tenth is published of other generations; "
-    "of the whole the best clock saves 2.6 %, not 3",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "chip", [pytest.param(chip, marks=[LIMITS_COST_MORE] if chip[:4] == "b200" else []) for chip in CHIPS]
-)
+@pytest.mark.parametrize("chip", CHIPS)
 def test_a_lower_clock_or_limit_saves_energy_in_training(chip):
     """Published: least energy of GPUs at some 50 to 80 % of the clock; limits save 10 to 20 % for a tenth of the time.
 

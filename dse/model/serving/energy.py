@@ -7,7 +7,7 @@ draws at rest is paid by the tokens of that time.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
@@ -59,16 +59,19 @@ def drawn(rank: Rank, phases: Phases, rate: Scalar) -> Drawn:
     (decode_power, decode_share), (mixed_power, mixed_share) = (
         _phase_power(step, phase, stage, engine) for step, phase in zip((decode, mixed), both, strict=True)
     )
-    added = mixed.less(Joules(*(jnp.where(phases.mixed.batch.sequences > 0.0, part, 0.0) for part in decode)))
+    mixes = phases.mixed.batch.sequences > 0.0
+    added = mixed.less(Joules(*(jnp.where(mixes, part, 0.0) for part in decode)))
     devices = tp * pp
     cores = decode_share * volts[0] * volts[0], mixed_share * volts[1] * volts[1]
-    beside = jnp.where(phases.mixed.batch.sequences > 0.0, jnp.minimum(phases.chunks, phases.decode_steps), 0.0)
-    of_decode = cores[0] + beside / jnp.maximum(phases.decode_steps, 1e-12) * (cores[1] - cores[0])
-    decoded = _times(decode, devices * phases.decode.passes * phases.decode_steps, of_decode)
-    filled = _times(added, devices * phases.mixed.passes * phases.chunks, cores[1])
+    tokens = jnp.maximum(rate * requests.output_tokens, 1e-12)  # a second
+    done = _in_time(phases, mixes, phases.busy / tokens)
+    often = [devices * phases.decode.passes * steps for steps in (done.alone, done.together)]
+    decoded = _times(decode, often[0] + often[1], often[0] * cores[0] + often[1] * cores[1])
+    chunks = devices * phases.mixed.passes * done.chunks
+    filled = _times(added, chunks, chunks * cores[1])
 
-    seconds = devices / jnp.maximum(rate * requests.output_tokens, 1e-12)  # of devices
-    filling = jnp.minimum(phases.chunks * phases.mixed.time.total * rate * requests.output_tokens, 1.0)
+    seconds = devices / tokens  # of devices
+    filling = done.chunks * phases.mixed.time.total * tokens
     clocks = [
         share * control_power(p.clock.ratio, v, power) * working_share(p.time, engine)
         for p, v, share in zip(both, volts, (decode_share, mixed_share), strict=True)
@@ -94,9 +97,30 @@ def drawn(rank: Rank, phases: Phases, rate: Scalar) -> Drawn:
     )  # fmt: skip
 
 
+class _Done(NamedTuple):
+    """Steps for an output token."""
+
+    chunks: Scalar  # with prompts
+    together: Scalar  # those of them in which others decode
+    alone: Scalar  # in which sequences decode without prompts
+
+
+def _in_time(phases: Phases, mixes: Any, seconds: Scalar) -> _Done:
+    """The steps that an engine does in its seconds for an output token.
+
+    A rate is right to a few per cent: that of a busy engine can ask for more steps than there is time for, and a batch
+    that ends together has its first tokens of the prompts. A device draws for no more time than there is.
+    """
+    mixed = phases.mixed.time.total
+    chunks = jnp.minimum(phases.chunks, seconds / mixed)
+    together = jnp.where(mixes, jnp.minimum(chunks, phases.decode_steps), 0.0)
+    left = jnp.maximum(seconds - chunks * mixed, 0.0) / jnp.maximum(phases.decode.time.total, 1e-12)
+    return _Done(chunks, together, jnp.minimum(phases.decode_steps - together, left))
+
+
 def _times(step: Joules, often: Scalar, cores: Scalar) -> Joules:
-    """So many of them, the cores with a share of what they take at the nominal voltage."""
-    return Joules(often * cores * step.cores, often * step.memory, often * step.network)
+    """So many of them, and so many that the cores take as much for at the nominal voltage."""
+    return Joules(cores * step.cores, often * step.memory, often * step.network)
 
 
 def _phase_power(step: Joules, phase: Phase, stage: Stage, engine: Engine) -> tuple[Scalar, Scalar]:

@@ -493,3 +493,29 @@ def test_copies_of_experts():
     # Each copy is read as an expert is: what balances the ranks pays, many more cost.
     assert _rises(weights) and rate[0] < min(rate[1:]) and token[0] > token[1] > wide(64, redundant_experts=64)[2]
     assert _rises([wide(64, redundant_experts=copies)[2] for copies in (0, 64, 128)])
+
+
+@pytest.mark.parametrize("share", [1.0, 0.7, 0.5])
+@pytest.mark.parametrize(
+    ("chip", "mapping", "requests"),
+    [
+        ("a100", dict(tp=1, pp=4), dict(concurrency=512, prompt_tokens=65536, output_tokens=1024)),
+        ("a100", dict(tp=4, pp=2, dp=2), dict(concurrency=32, prompt_tokens=8192, output_tokens=128)),
+        ("b200", dict(tp=1), dict(concurrency=128, prompt_tokens=8192, output_tokens=128, load="offline")),
+        ("b200", dict(tp=2), dict(concurrency=2048, prompt_tokens=16, output_tokens=16)),
+        ("mi300x", dict(tp=8), dict(concurrency=128, prompt_tokens=8192, output_tokens=128)),
+        ("h200", dict(tp=4), dict(concurrency=8, prompt_tokens=128, output_tokens=2, load="waves")),
+        ("h100", dict(tp=8, dp=8), dict(concurrency=8, prompt_tokens=16, output_tokens=16, load="static")),
+    ],
+)
+def test_a_device_draws_no_more_in_the_mean_than_at_its_peak_and_then_than_its_limit(
+    chip, mapping, requests, share
+):
+    """Whatever the load: steps take no more time than there is, and none draws more than the limit."""
+    stated = dict(workload="llama-3-70b", system=chip, software=None, **mapping, **requests)
+    sold = float(design(**stated).system.accelerator.power.tdp)
+    drawn = served(design(**stated, **{"power.limit": share * sold}))
+    assert float(drawn.device_power) <= max(float(drawn.decode_power), float(drawn.prefill_power)) * (1.0 + 1e-5)
+    assert float(drawn.device_power) <= share * sold * (1.0 + 1e-5)
+    assert float(drawn.average_power) <= float(drawn.peak_power) * (1.0 + 1e-5)
+    assert float(drawn.peak_power) <= float(drawn.provisioned_power) * (1.0 + 1e-5)

@@ -337,7 +337,7 @@ def test_a_longer_chunk_takes_memory():
 
 @pytest.mark.parametrize(
     ("workload", "mapping", "most", "with_energy"),
-    [("llama-3-70b", dict(tp=8), 3_075, 3_716), ("deepseek-v3", dict(tp=8, ep=8), 5_293, 6_379)],
+    [("llama-3-70b", dict(tp=8), 3_075, 3_721), ("deepseek-v3", dict(tp=8, ep=8), 5_293, 6_384)],
 )
 def test_the_program_stays_small(workload, mapping, most, with_energy):
     """As sweeps have it, without energy, money and carbon unless they are asked for.
@@ -468,7 +468,7 @@ def test_a_deep_limit_is_used_up(chip):
     """Below the clock at which cores ask for less than the memory has, time grows faster, and so power falls faster."""
     stated = dict(tp=8, concurrency=16, prompt_tokens=2048, output_tokens=512)
     sold = dse.design("llama-3-70b", chip, **stated).system.accelerator.power.tdp
-    for share in (0.36, 0.4, 0.6):
+    for share in (0.36, 0.4, 0.55):
         found = dse.serve(dse.design("llama-3-70b", chip, **stated, **{"power.limit": share * sold}))
         assert float(found.decode_power) == pytest.approx(share * sold, rel=0.02)
         assert float(found.device_power) < 1.01 * share * sold
