@@ -195,6 +195,7 @@ MEANINGS = {
     "calibrated.output_tokens": "the same of tokens of an answer",
     "calibrated.concurrency": "the same of requests in flight",
     "calibrated.accelerators": "accelerators of the rows, by slug",
+    "flash_published": "published time of its attention kernel over the best one's of its chips: where a fit starts",
     "spills": "whether activations that do not fit go to the host",
     "selective": "what the stack calls selective recompute",
     "max_seq_len": "longest context of the model; what is longer is told",
