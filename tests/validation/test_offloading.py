@@ -99,11 +99,11 @@ def test_a_trillion_parameters_without_offloading(n_devices, runs):
 
 
 def test_a_trillion_parameters_on_drives():
-    """512 V100 reach 25 PFLOP/s with the optimiser on NVMe (Rajbhandari et al. 2021, figure 5a)."""
+    """512 V100 reach 25 PFLOP/s with the optimiser on NVMe (Rajbhandari et al. 2021, figure 5a): layers of Megatron-LM."""
     made = dse.design(
-        "megatron-1t", "v100-sxm-32gb", "fsdp", n_devices=512, any_option=True, tp=4, zero_stage=3,
+        "megatron-1t", "v100-sxm-32gb", "megatron-2021", n_devices=512, any_option=True, tp=4, zero_stage=3,
         precision="fp16", micro_batch=2, global_batch=256 * 4, gradient_bytes=2.0, offload_gradients=1.0,
-        host_update=1.0, storage_optimizer=1.0, sequence_parallel=1,
+        host_update=1.0, storage_optimizer=1.0, sequence_parallel=1, overlap_dp=1,
         **(OFFLOADED | {"offload_weights": 0.0, "storage_read": 1.6e9, "storage_write": 1.6e9, "host.capacity": 94e9}),
     )  # fmt: skip
     found = metrics_of(made)
