@@ -85,15 +85,16 @@ figure
 # %%
 stuck = ends < 0.5 * ends.max()
 at_end = {name: np.array(values) for name, values in record["ends"].items()}
-assert ends.size == 12 and stuck.sum() == 3 and (ends > 0.98 * ends.max()).sum() == 7
-assert ends[~stuck].min() > 0.95 * ends.max() and 1.7 < ends.max() / luck < 1.8
+assert ends.size == 12 and stuck.sum() == 3 and (ends > 0.98 * ends.max()).sum() == 4
+assert ends[~stuck].min() > 0.93 * ends.max() and (ends > 0.95 * ends.max()).sum() == 8
+assert 1.7 < ends.max() / luck < 1.8
 assert (at_end["chip.core_power"][stuck] < 0.15).all() and (at_end["chip.core_power"][~stuck] > 0.7).all()
 assert np.isclose(at_end["chip.die_area"][stuck], 2400e-6, rtol=1e-3).all()
 assert (at_end["chip.power_budget"][stuck] < 440).all()
 
 # %% [markdown]
-# The best chip trains 1.7 times as many tokens a dollar as the best random one. Seven of the starts end within 2 % of
-# it, nine within 5 %; three are stuck at less than half. Those give their cores less than 15 %
+# The best chip trains 1.7 times as many tokens a dollar as the best random one. Four of the starts end within 2 % of
+# it, eight within 5 %; three are stuck at less than half. Those give their cores less than 15 %
 # of the power, on the largest die allowed and with some 430 W. A little more power for the cores changes nothing
 # there, so that the gradient is silent: several starts are what a search by gradient has against such plateaus.
 #
@@ -117,22 +118,27 @@ checked = pd.DataFrame(rows).T.sort_values("gradient", ascending=False)
 checked.round(4)
 
 # %%
-assert (checked.gradient <= checked.less + 2e-3).all() and (checked.gradient >= checked.more - 2e-3).all()
-smooth = checked.loc[["chip.stacks", "chiplets"]]
+apart = checked.less - checked.more
+smooth = checked[apart.abs() < 0.01]
+assert {"chiplets", "chip.cache_area", "chip.link_power"} <= set(smooth.index)
 assert np.allclose(smooth.less, smooth.gradient, rtol=0.05) and np.allclose(smooth.more, smooth.gradient, rtol=0.05)
-kinks = checked[checked.less - checked.more > 0.1]
+kinks = checked[apart.abs() > 0.05]
 assert set(kinks.index) == {
-    f"chip.{name}" for name in ("power_budget", "core_power", "core_area", "die_area")
+    f"chip.{name}" for name in ("power_budget", "core_power", "core_area", "die_area", "stacks")
 }
-assert 0.45 < kinks.less["chip.core_power"] < 0.48 and 0.0 < kinks.more["chip.core_power"] < 0.05
-assert (kinks.loc[["chip.core_area", "chip.die_area"]].less > 0.0).all()
-assert kinks.more["chip.die_area"] < -0.02 and abs(kinks.more["chip.core_area"]) < 1e-3
+of_a_side = kinks.drop("chip.die_area")
+nearest = (of_a_side.sub(of_a_side.gradient, axis=0)[["less", "more"]]).abs().min(axis=1)
+assert (nearest < 2e-3).all()
+assert 0.18 < kinks.less["chip.core_power"] < 0.2 and 0.0 < kinks.more["chip.core_power"] < 0.01
+assert 0.11 < -kinks.less["chip.stacks"] < 0.13 and abs(kinks.more["chip.stacks"]) < 1e-3
+assert "chip.core_area at its most" in record["report"]["active"]
 
 # %% [markdown]
 # Where the model is smooth the three agree to 5 %. At the others the chip sits on a kink, where two limits meet, and
-# the gradient lies between the slopes to either side. One per cent more power for the cores, say, is worth 0.5 % up to
-# here, where all of them are fed, and next to nothing beyond, where it raises their clock and voltage. The die is at a
-# maximum, less and more of it costs; of it the cores have as much as their power feeds, and more would gain nothing.
+# the gradient is the slope to one side. One per cent more power for the cores, say, is worth nothing: all of them are
+# fed, and more would raise their clock and voltage; less of it costs. More stacks than these have no room, and fewer
+# gain a little by what they leave for the cores' price. A larger die moves two limits at once, that of the cores and
+# that of the stacks, and the gradient sees one of them. Cores would take still more of the die than the search allows.
 #
 # ## Beside a grid
 #
@@ -249,26 +255,26 @@ rounded = {row["stacks"]: row["loss"] for row in record["whole_stacks"]}
 compared = pd.Series({
     name: swept(one, [one[CORES]], [one[POWER]]).item()
     for name, one in (
-        ("found", chip), ("with 3 stacks", chip | {"chip.stacks": 3.0}), ("with the catalogue's shares", usual),
+        ("found", chip), ("with 2 stacks", chip | {"chip.stacks": 2.0}), ("with the catalogue's shares", usual),
         ("where the best start began", begun),
     )
 }, name="million tokens a dollar")
-assert math.isnan(compared["where the best start began"]) and reached[record["best_start"], 0] == 0.0
-assert math.isclose(compared["found"] / compared["with 3 stacks"] - 1, rounded[3], rel_tol=0.01)
-fewer = [1 - 1 / (1 + rounded[count]) for count in (3, 2)]
-assert np.allclose(fewer, [0.0053, 0.0688], atol=1e-3)
+assert math.isclose(compared["where the best start began"], reached[record["best_start"], 0], rel_tol=0.01)
+assert compared["where the best start began"] < 0.2 * compared["found"]
+assert math.isclose(compared["found"] / compared["with 2 stacks"] - 1, rounded[2], rel_tol=0.01)
+assert rounded[3] is None and 0.070 < 1 - 1 / (1 + rounded[2]) < 0.072
 assert 1.22 < compared["found"] / compared["with the catalogue's shares"] < 1.26
-assert 0.83 < shares["found"]["area"]["cores"] < 0.85 and 0.03 < shares["found"]["power"]["links"] < 0.035
-assert 0.79 < shares["found"]["power"]["cores"] < 0.81 and shares["found"]["power"]["memory"] < 0.12
+assert 0.845 < shares["found"]["area"]["cores"] < 0.855 and 0.025 < shares["found"]["power"]["links"] < 0.035
+assert 0.79 < shares["found"]["power"]["cores"] < 0.81 and shares["found"]["power"]["memory"] < 0.13
 assert usual["chip.link_power"] > 0.09 and chip["chip.clock_ratio"] > 0.999
 compared.round(2)
 
 # %% [markdown]
-# The search gives the cores 84 % of the area and 80 % of the power. They take it from memory
+# The search gives the cores 85 % of the area, as much as it may, and 80 % of the power. They take it from memory
 # and links: this model on 64 devices needs 3 % of the power in links, where the catalogue's shares have 10 %.
-# That is worth 23 % more tokens a dollar than the catalogue's shares. The best start began with a chip
-# that holds no mapping of the model.
+# That is worth 24 % more tokens a dollar than the catalogue's shares. The best start began with a chip
+# that trains less than a fifth as many.
 #
-# A chip has whole stacks. With three this one trains 0.5 % fewer tokens a dollar, with two 6.9 % fewer;
-# `dse search --whole-stacks` reports the better. The catalogue calls 50 to 65 % of the area plausible for cores, so
-# that a chip that is to be built asks for a tighter bound than this search has.
+# A chip has whole stacks. Three find no room beside so many cores, with two this one trains 7.1 % fewer tokens a
+# dollar; `dse search --whole-stacks` reports the better of those that can be built. The catalogue calls 50 to 65 % of
+# the area plausible for cores, so that a chip that is to be built asks for a tighter bound than this search has.

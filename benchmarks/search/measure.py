@@ -242,7 +242,9 @@ def _volumes(one: Driver | HostDriver, optimum: Optimum, seeds: int, budget: int
 
 def _joined(front: np.ndarray, chunk: Chunk, seed: int) -> np.ndarray:
     """A seed's front with what a chunk found."""
-    found = chunk.evaluation.objectives[:, seed].reshape(-1, front.shape[1])
-    fits = chunk.evaluation.violation[:, seed].reshape(-1) <= 0.0
+    assert chunk.batches is not None  # a search of several objectives keeps what it evaluates
+    evaluated = chunk.batches.evaluation
+    found = evaluated.objectives[:, seed].reshape(-1, front.shape[1])
+    fits = evaluated.violation[:, seed].reshape(-1) <= 0.0
     points = np.concatenate([front, found[fits].astype(float)])
     return points[pareto.front(points)] if len(points) else front

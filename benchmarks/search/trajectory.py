@@ -39,7 +39,7 @@ def digest(path: str | Path) -> str:
 def measure(path: str | Path = SPECIFICATION) -> dict[str, Any]:
     """The chip that is found, the objective after every step of every start, and the hardware along the way."""
     problem = codesign.read(path)
-    trace = descent.search(problem)
+    trace = whole.roomy(problem, descent.search(problem))
     sign = problem.inner.grid.spec.objectives[0].sign
     found = report(problem, trace, 0.0).as_dict()
     best = int(trace.objective.min(axis=0).argmin())

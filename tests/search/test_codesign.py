@@ -236,6 +236,19 @@ def test_whole_stacks_are_the_better_of_both_roundings(problem, trace):
     json.dumps(report.as_dict(), allow_nan=False)
 
 
+def test_stacks_that_find_no_room_are_left_out(problem, trace):
+    """They are neither built nor paid: the chip is the same, and a whole number of them beyond is none."""
+    path = f"{CHIP}stacks"
+    largest = problem.hardware.bounds[path][1]
+    crowded = dataclasses.replace(trace, coordinates=trace.coordinates | {path: math.log(largest)})
+    left = whole.roomy(problem, crowded).coordinates[path]
+    assert math.exp(left) < 0.99 * largest, "these shares have room for fewer"
+    same = [codesign.objective_at(problem, trace.coordinates | {path: at}) for at in (math.log(largest), left)]
+    assert same[1] == pytest.approx(same[0], rel=1e-5)
+    more = whole.rounded(problem, dataclasses.replace(trace, coordinates=trace.coordinates | {path: left}))[-1]
+    assert more.stacks > math.exp(left) and more.as_dict()["loss"] is None
+
+
 def test_whole_stacks_need_stacks_that_may_change():
     text = SMALL.replace('"chip.stacks" = { from = 1, to = 8 }\n', "").replace("k = 4", "k = 4\nwhole_stacks = true")
     text = text.replace(BUDGET, "9000 USD")

@@ -117,7 +117,7 @@ def memory_units(chip: Chip) -> Scalar:
     found, unit = areas(chip), chip.memory
     by_area = chip.memory_area * (found.on_die + found.on_base) / jnp.maximum(unit.unit_area, _AREA)
     by_edge = chip.memory_edge * perimeter(chip) / jnp.maximum(unit.unit_edge, 1e-9)
-    return jnp.minimum(chip.stacks, jnp.minimum(by_area, by_edge))
+    return least(chip.stacks, jnp.minimum(by_area, by_edge))  # those that are built may be as many as find room
 
 
 def memory_tier(chip: Chip) -> MemoryTier:

@@ -72,6 +72,7 @@ class Report:
 
 def report(problem: Problem, trace: Trace, began: float) -> Report:
     """The report of a finished search that began at this time of the performance counter."""
+    trace = whole.roomy(problem, trace)
     tried = whole.rounded(problem, trace) if problem.whole_stacks else []
     trace = whole.better(trace, tried)
     spec, at = problem.inner.grid.spec, trace.coordinates

@@ -1,13 +1,17 @@
-"""Whole stacks of memory: a chip of continuous size rounded down and up, within what may be built and paid."""
+"""Stacks of memory that are built: those that find room; whole ones, a chip of continuous size rounded down and up."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
+from dse.designs import replace
+from dse.model.machine.technology import memory_units
 from dse.search.codesign.descent import Problem, Trace, objective_at
-from dse.search.codesign.hardware import STACKS, Coordinates
+from dse.search.codesign.hardware import STACKS, Coordinates, Hardware
+from dse.types import Design
 
 #: A chip may cost so much more than its budget, relative, by rounding.
 _ROUNDING = 1e-5
@@ -17,7 +21,7 @@ class Whole(NamedTuple):
     """A chip with a whole number of stacks, and what that costs."""
 
     stacks: int
-    objective: float  #: made small, infinite where a workload has no mapping or the chip cannot be paid
+    objective: float  #: made small, infinite where a workload has no mapping or the chip cannot be built or paid
     loss: float  #: relative to the chip of continuous size
     coordinates: dict[str, float]
 
@@ -25,6 +29,23 @@ class Whole(NamedTuple):
         """What a report says of it; an objective that is none is None."""
         known = math.isfinite(self.objective)
         return {"stacks": self.stacks, "loss": self.loss if known else None}
+
+
+def roomy(problem: Problem, trace: Trace) -> Trace:
+    """The same chip without the stacks that find no room, which are neither built nor paid."""
+    if STACKS not in problem.hardware.bounds:
+        return trace
+    least, _ = problem.hardware.bounds[STACKS]
+    built = max(_built(problem.hardware, problem.inner.grid.base, trace.coordinates), least)
+    return dataclasses.replace(trace, coordinates=trace.coordinates | {STACKS: math.log(built)})
+
+
+def _built(hardware: Hardware, base: Design, at: Mapping[str, Any]) -> float:
+    """Stacks of a chip that find room."""
+    leaves = {path: float(value) for path, value in hardware.leaves(dict(at)).items()}
+    chip = replace(base, hardware.fixed | leaves).system.accelerator.chip
+    assert chip is not None  # stacks are those of a generated chip
+    return float(memory_units(chip))
 
 
 def rounded(problem: Problem, trace: Trace) -> list[Whole]:
@@ -45,7 +66,8 @@ def _with(problem: Problem, trace: Trace, count: int) -> Whole:
     start: Coordinates = {**trace.coordinates, STACKS: math.log(count)}
     at = {path: float(value) for path, value in hardware.project(start).items()}
     paid = hardware.priced is None or float(hardware.cost(at)) <= hardware.budget * (1.0 + _ROUNDING)
-    met = objective_at(problem, at) if paid else math.inf
+    fits = _built(hardware, problem.inner.grid.base, at) >= count * (1.0 - _ROUNDING)
+    met = objective_at(problem, at) if paid and fits else math.inf
     return Whole(count, met, met / trace.best - 1.0, at)
 
 
