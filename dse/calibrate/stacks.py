@@ -9,7 +9,16 @@ import numpy as np
 
 from dse import catalog
 from dse.calibrate import experts, residuals, writing
-from dse.calibrate.step_priors import FAMILY, LINEAGE, NAMES, NOT_FITTED, fitted_as, is_levelled, is_physical, lineage_of
+from dse.calibrate.step_priors import (
+    FAMILY,
+    LINEAGE,
+    NAMES,
+    NOT_FITTED,
+    fitted_as,
+    is_levelled,
+    is_physical,
+    lineage_of,
+)
 from dse.calibrate.steps import Calibration, mean_error
 from dse.errors import InputError
 from dse.types import ExpertKernels, Software, field_metadata
