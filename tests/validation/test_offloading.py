@@ -99,7 +99,7 @@ def test_a_trillion_parameters_without_offloading(n_devices, runs):
 
 
 def test_a_trillion_parameters_on_drives():
-    """512 V100 reach 25 PFLOP/s with the optimiser on NVMe (Rajbhandari et al. 2021, fig. 5a): layers of Megatron-LM."""
+    """512 V100 reach 25 PFLOP/s with the optimiser on NVMe (Rajbhandari et al. 2021, fig. 5a), layers of Megatron."""
     made = dse.design(
         "megatron-1t", "v100-sxm-32gb", "megatron-2021", n_devices=512, any_option=True, tp=4, zero_stage=3,
         precision="fp16", micro_batch=2, global_batch=256 * 4, gradient_bytes=2.0, offload_gradients=1.0,
