@@ -12,12 +12,15 @@ import dse
 from dse import calibrated, catalog
 from dse.calibrate import ranges
 from dse.calibrate.engines import tells_of_engine
+from dse.calibrate.jobs import JOBS
 from dse.catalog.schema import EXTENTS
 from dse.cli import app
 from dse.errors import InputError
 from dse.measured import comparison
 from dse.measured.columns import WRITTEN
 from dse.measured.comparison import outside
+from dse.measured.completion import complete
+from dse.measured.names import Lookup
 from dse.measured.prediction import Prediction
 from dse.measured.table import read_cases
 from dse.model.work.parameters import parameter_count
@@ -141,6 +144,39 @@ def test_a_calibration_writes_what_its_rows_cover(tmp_path):
     assert found.value("calibrated.accelerators") == ("h100-sxm-80gb",)
     assert found.value("calibrated.parameters")[0] == pytest.approx(8.03e9, rel=0.01)
     assert found.value("flash_slowdown") == catalog.entry("software", "nemo").value("flash_slowdown")
+
+
+def test_a_fit_of_tpus_writes_no_range_of_a_stack_that_it_does_not_fit(tmp_path):
+    """NVIDIA's MLPerf submissions and Google's share a source, whose rows tell times to train."""
+    folder, table = tmp_path / "software", tmp_path / "tpu.csv"
+    folder.mkdir()
+    for name in ("megatron-bridge", "maxtext-v5e"):
+        (folder / f"{name}.toml").write_text((catalog.catalog_root() / "software" / f"{name}.toml").read_text())
+    table.write_text(
+        "source,model,gpu,software,n_gpus,tp,pp,micro_batch,global_batch,seq_len,metric,value,unit\n"
+        "MLPerf_training_v4.1,gpt3-175b,TPUv5e,,4096,,,,2048,2048,time_to_train_median,45,min\n"
+        "MLPerf_training_v4.1,llama-3-8b,H100,,64,8,1,1,512,8192,step_time,2,s\n"
+        "MaxText_v5e,llama-3-8b,TPUv5e,,128,1,1,1,512,2048,step_time,2,s\n"
+    )
+    assert ranges.write_catalog([table], tmp_path, JOBS["levels"].fits) == [folder / "maxtext-v5e.toml"]
+    assert catalog.entry("software", "maxtext-v5e", folder=tmp_path).value("calibrated.n_devices") == (128.0, 128.0)
+    assert ranges.write_catalog([table], tmp_path, JOBS["steps"].fits) == [folder / "megatron-bridge.toml"]
+    assert catalog.entry("software", "megatron-bridge", folder=tmp_path).value("calibrated.n_devices") == (64.0, 64.0)
+
+
+@pytest.mark.parametrize(("device", "stack"), [("TPUv5e", "maxtext-v5e"), ("H100", "megatron-bridge")])
+def test_a_source_names_no_stack_that_the_accelerator_lacks(tmp_path, device, stack):
+    path = _row(tmp_path, 64)
+    row = path.read_text().replace(",software,", ",source,").replace("H100,nemo", f"{device},MLPerf_training_v4.1")
+    path.write_text(row)
+    (case,) = read_cases(path)
+    assert complete(case, Lookup()).stack == stack
+
+
+def test_no_range_counts_accelerators_that_a_stack_lacks():
+    for stack in STACKS:
+        chips = catalog.entry("software", stack).value("calibrated.accelerators", ())
+        assert not [chip for chip in chips if catalog.foreign(stack, chip)], stack
 
 
 def test_rows_that_no_engine_is_fitted_to_are_in_no_range():

@@ -10,7 +10,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse import outputs
-from dse.calibrate import engine_residuals, engines, kernel_tables, kernels, levels, power, ranges, stacks, steps
+from dse.calibrate import (
+    engine_residuals,
+    engines,
+    kernel_tables,
+    kernels,
+    levels,
+    power,
+    ranges,
+    stacks,
+    step_priors,
+    steps,
+)
 from dse.errors import InputError
 from dse.measured import energy, pods, serving
 from dse.measured import kernels as measured_kernels
@@ -31,7 +42,7 @@ class Job(NamedTuple):
     write: Callable[[Any, str | Path, bool], None]  #: to a TOML file of its own, whatever is there or not
     write_catalog: Callable[[Any, str | Path], list[Path]]  #: into a catalogue folder; the files that it changed
     summary: Callable[[Any], Summary]
-    of_stacks: bool = False  #: whether it fits stacks, whose files tell what rows cover
+    fits: Callable[[str], bool] | None = None  #: whether it fits a stack, whose file tells what rows cover; if any
 
 
 def job_for(tables: Sequence[str | Path]) -> Job:
@@ -69,8 +80,8 @@ def run(
     found = job.fit(tables, folds, progress)
     _written(job, found, output, force, progress)
     changed = job.write_catalog(found, catalog) if catalog else []
-    if catalog and job.of_stacks:
-        changed = list(dict.fromkeys([*changed, *ranges.write_catalog(tables, catalog)]))
+    if catalog and job.fits:
+        changed = list(dict.fromkeys([*changed, *ranges.write_catalog(tables, catalog, job.fits)]))
     return found, job.summary(found), [Path(output), *changed]
 
 
@@ -136,11 +147,11 @@ JOBS = {
     "energy": Job(lambda tables, *_: power.calibrate(tables), power.write, power.write_catalog, _power),
     "levels": Job(
         lambda tables, _, progress: levels.calibrate(tables, progress), levels.write, levels.write_catalog, _levels,
-        of_stacks=True,
+        step_priors.is_levelled,
     ),
-    "serving": Job(engines.calibrate, engines.write, engines.write_catalog, _engines, of_stacks=True),
+    "serving": Job(engines.calibrate, engines.write, engines.write_catalog, _engines, lambda _: True),
     "steps": Job(
         lambda tables, folds, progress: steps.calibrate(tables, folds or 5, progress=progress),
-        stacks.write, stacks.write_catalog, _steps, of_stacks=True,
+        stacks.write, stacks.write_catalog, _steps, lambda stack: not step_priors.is_levelled(stack),
     ),
 }  # fmt: skip

@@ -20,7 +20,7 @@ import numpy as np
 from dse import catalog
 from dse.calibrate import writing
 from dse.calibrate.fit import Parameter, gauss_newton, held_out, posterior
-from dse.calibrate.step_priors import LEVELLED, lineage_of
+from dse.calibrate.step_priors import is_levelled
 from dse.calibrate.step_rows import Rows, rows_of
 from dse.calibrate.steps import DELTA, NOISE, mean_error
 from dse.calibrate.structures import by_structure
@@ -141,7 +141,7 @@ def write_catalog(found: Levels, folder: str | Path) -> list[Path]:
     mean = float(np.exp(np.mean(np.log(list(found.values.values())))))
     written = []
     for slug in catalog.names("software"):
-        if lineage_of(slug) not in LEVELLED:
+        if not is_levelled(slug):
             continue
         path = writing.catalog_file(folder, "software", slug)
         own = found.rows.stacks == slug

@@ -6,7 +6,7 @@ Of a mapping counts what a row states; what the model chose for it is no measure
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,13 +30,15 @@ class Covered(NamedTuple):
     accelerator: str
 
 
-def write_catalog(tables: Sequence[str | Path], folder: str | Path) -> list[Path]:
+def write_catalog(
+    tables: Sequence[str | Path], folder: str | Path, fitted: Callable[[str], bool] = lambda stack: True
+) -> list[Path]:
     """Write what the rows of some tables cover into the stacks of a catalogue folder; gives the files.
 
-    Stacks without a row in these tables keep what their files say.
+    Stacks that are not ``fitted``, or without a row in these tables, keep what their files say.
     """
     rows: dict[str, list[Covered]] = {}
-    for row in (row for table in tables for row in _rows(table)):
+    for row in (row for table in tables for row in _rows(table) if fitted(row.stack)):
         rows.setdefault(fitted_as(row.stack), []).append(row)
     changed = []
     for path in sorted((Path(folder) / "software").glob("*.toml")):
@@ -60,7 +62,7 @@ def extents(rows: Sequence[Covered]) -> dict[str, str]:
 
 
 def _rows(table: str | Path) -> Iterator[Covered]:
-    """The rows of a table of steps or of serving that are designs."""
+    """The rows of a table of steps or of serving that are designs, of steps those whose time was measured."""
     lookup = Lookup()
     if serving.is_table(table):
         for case, one in serving.designs(serving.read(table), lookup):
@@ -68,6 +70,8 @@ def _rows(table: str | Path) -> Iterator[Covered]:
                 yield Covered(one.stack, [one.design], accelerator_of(case.row))
         return
     for case in read_cases(table):
+        if not any(figure.meaning.kind == "time" for figure in case.measurements):
+            continue
         try:
             found = complete(case, lookup)
         except Skip:

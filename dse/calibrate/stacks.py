@@ -9,7 +9,16 @@ import numpy as np
 
 from dse import catalog
 from dse.calibrate import experts, residuals, writing
-from dse.calibrate.step_priors import FAMILY, LEVELLED, LINEAGE, NAMES, NOT_FITTED, fitted_as, is_physical, lineage_of
+from dse.calibrate.step_priors import (
+    FAMILY,
+    LINEAGE,
+    NAMES,
+    NOT_FITTED,
+    fitted_as,
+    is_levelled,
+    is_physical,
+    lineage_of,
+)
 from dse.calibrate.steps import Calibration, mean_error
 from dse.errors import InputError
 from dse.types import ExpertKernels, Software, field_metadata
@@ -137,7 +146,7 @@ def write_catalog(found: Calibration, folder: str | Path | None = None) -> list[
     if not (root / "software").is_dir():
         raise InputError(str(root), "no folder software/ in it", "a catalogue of stacks", "name the folder hw_catalog")
     written = [path for path in sorted((root / "software").glob("*.toml")) if path.stem not in NOT_FITTED]
-    written = [path for path in written if lineage_of(path.stem) not in LEVELLED]
+    written = [path for path in written if not is_levelled(path.stem)]
     written = [path for path in written if not catalog.serving_defaults(path.stem, folder=root)]
     for path in written:
         writing.revise(path, _entries(found, path.stem))

@@ -73,6 +73,11 @@ def lineage_of(stack: str) -> str:
     return str(catalog.entry("software", stack).value("lineage", ""))
 
 
+def is_levelled(stack: str) -> bool:
+    """Whether a stack takes part in the job on levels of TPUs, and in no other one."""
+    return lineage_of(stack) in LEVELLED
+
+
 @functools.cache
 def published(stack: str) -> np.ndarray:
     """Prior spreads by which what is published of a stack moves its parameters before any step is seen.

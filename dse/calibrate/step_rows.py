@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dse.calibrate.step_priors import LEVELLED, NOT_FITTED, PARAMETERS, lineage_of
+from dse.calibrate.step_priors import NOT_FITTED, PARAMETERS, is_levelled
 from dse.calibrate.structures import Alike, by_structure, rows_alike
 from dse.designs import leaf_path, replace
 from dse.errors import InputError
@@ -73,7 +73,7 @@ def rows_of(compared: Sequence[Comparison], chips: dict[object, str], levelled: 
     """
     kept = [c for c in compared if is_timed(c) and c.prediction.stack not in (*NOT_FITTED, "")]
     kept = [c for c in kept if is_plain(c.prediction.chosen.workload)]
-    kept = [c for c in kept if (lineage_of(c.prediction.stack) in LEVELLED) == levelled]
+    kept = [c for c in kept if is_levelled(c.prediction.stack) == levelled]
     if not kept:
         raise InputError("calibrate", "no measured step that can be predicted", "training rows", "see dse validate")
     designs = [c.prediction.design for c in kept if c.prediction.design is not None]

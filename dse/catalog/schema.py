@@ -122,6 +122,14 @@ def _stated_or_generated(values: dict[str, Sourced], where: str) -> None:
             raise _missing(f"{where}: {name}", name)
 
 
+def _cores_of_all(values: dict[str, Sourced], where: str) -> None:
+    """Cores that are on are some of those of the dies."""
+    on, full = values.get("cores"), values.get("full_cores")
+    if on is not None and full is not None and full.value < on.value:
+        allowed = f"{on.text} or more: those that are on are some of them"
+        raise InputError(f"{where}.full_cores", full.text, allowed, "count the cores that are off too")
+
+
 _RATES = _leaves(types.MatrixRate) | _numbers(fp64="FLOP/s")
 _STEPS = Table(dict(matrix=value.steps("FLOP"), vector=value.steps("FLOP"), memory=value.steps("B")))
 _COLLECTIVE_KERNELS = _leaves(types.CollectiveKernels) | _leaves(
@@ -144,7 +152,7 @@ _ACCELERATOR = Table(
         "structure": Table(plain=True, fields=_numbers(
             cores=("1", POSITIVE), full_cores=("1", POSITIVE), vector_rate_16bit="FLOP/s", cache_bandwidth="B/s",
             onchip_bandwidth="B/s",
-        )),
+        ), check=_cores_of_all),
         "physical": Table(plain=True, fields=_texts("process_node", "host_link") | _numbers(
             compute_dies="1", die_area=_AREA, transistors="1", tdp=_TDP, idle_power="W", boost_clock=_CLOCK,
             price="USD", vector_rate_fp64="FLOP/s", onchip_memory="B", host_bandwidth="B/s",

@@ -47,7 +47,7 @@ TOOLS = {
 }
 
 #: Leaves that a line may be expected to tell of: the mapping, and formats of what is kept and sent.
-_EXPECTED = ("mapping.", "software.moment_bytes", "software.weight_message_bytes")
+_EXPECTED = ("mapping.", "software.moment_bytes", "software.weight_message_bytes", "software.parameter_bytes")
 
 #: What nothing is where a record is absent whose own defaults are something: a step that is not cut.
 _UNCUT = {"mapping.nano.nano_batches": 1.0, "mapping.nano.step_overlap": 0.0}
@@ -97,14 +97,20 @@ def launch(design: Design, tool: str, study: Study, workload: str = "", software
         else:
             told |= set(rule.paths)
             options += [pair for pair in pairs if pair not in options]
-    usual, other = PLAIN_MAPPING | PLAIN_EXPERTS | _UNCUT, (*study.unread, *_IMPLIED[study.name])
+    other = (*study.unread, *_IMPLIED[study.name])
     unsaid = {
         path: value for path, value in values.items()
         if path.startswith(_EXPECTED) and path not in told and not path.startswith(other)
-        and (path in refused or value != usual.get(path, known_leaves()[path].get("default")))
+        and (path in refused or value not in _plain(path))
     }  # fmt: skip
     notes = (*(note(lookup) for note in found.notes), *_notes_of(found, design, workload, software))
     return Line(found, found.show(lookup, options), options, unsaid, tuple(filter(None, notes)))
+
+
+def _plain(path: str) -> tuple[float | None, float | None]:
+    """Values of a leaf that no option need tell: its plain one, and that which means its absence."""
+    about = known_leaves()[path]
+    return (PLAIN_MAPPING | PLAIN_EXPERTS | _UNCUT).get(path, about.get("default")), about.get("absent")
 
 
 def _values(design: Design) -> dict[str, float]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from dse.launch.options import Choice, Lookup, Number, Pairs, Rule, Switch, Tool, Written, assignments, number
 from dse.types import Precision, Recompute
 
@@ -33,6 +35,30 @@ def _replicas(leaf: Lookup) -> Pairs:
     ]
 
 
+#: Remat policies by what is recomputed; of selective_op what a stack that ``keeps_products`` has. The first of each is
+#: written, others are read.
+_POLICIES = {
+    Recompute.none: ("minimal_with_context", "minimal_flash"), Recompute.selective_op: ("minimal",),
+    Recompute.full: ("full",),
+}  # fmt: skip
+
+
+def _remat(leaf: Lookup) -> Pairs | None:
+    code = Recompute(int(leaf("mapping.recompute") or 0.0))
+    if code not in _POLICIES or (code is Recompute.selective_op and not leaf("software.keeps_products")):
+        return None
+    return [("remat_policy", _POLICIES[code][0])]
+
+
+def _read_remat(given: Mapping[str, str]) -> dict[str, float]:
+    policy = given.get("remat_policy")
+    code = next((code for code, names in _POLICIES.items() if policy in names), None)
+    if code is None:
+        return {}
+    keeps = {"software.keeps_products": 1.0} if code is Recompute.selective_op else {}
+    return {"mapping.recompute": float(code)} | keeps
+
+
 _RULES: tuple[Rule, ...] = (
     Number("base_num_decoder_layers", "workload.n_layers"),
     Number("base_emb_dim", "workload.hidden"),
@@ -45,6 +71,7 @@ _RULES: tuple[Rule, ...] = (
     Number("num_experts_per_tok", "workload.experts.top_k"),
     Number("base_moe_mlp_dim", "workload.experts.expert_ffn"),
     Switch("logits_via_embedding", "workload.tied_embeddings", value="true"),
+    Choice("workload.parallel_block", {0.0: [], 1.0: [("decoder_block", "default")]}),
     Number("max_target_length", "workload.seq_len"),
     Written(("mapping.micro_batch", "workload.global_batch"), _batch),
     Number("ici_tensor_parallelism", "mapping.tp"),
@@ -56,9 +83,7 @@ _RULES: tuple[Rule, ...] = (
     Choice("mapping.sequence_parallel", {0.0: [], 1.0: [], 2.0: []}),  # the compiler's to choose
     Choice("mapping.overlap_dp", {0.0: [], 1.0: []}),
     Choice("mapping.overlap_tp", {0.0: [], 1.0: []}),
-    Choice("mapping.recompute", {float(Recompute.none): [("remat_policy", "minimal")],
-                                 float(Recompute.selective_op): [("remat_policy", "minimal")],
-                                 float(Recompute.full): [("remat_policy", "full")]}),
+    Written(("mapping.recompute", "software.keeps_products"), _remat, _read_remat),
     Choice("software.parameter_bytes", {4.0: [("weight_dtype", "float32")], 2.0: [("weight_dtype", "bfloat16")]}),
     Choice("mapping.precision", {
         float(Precision.bf16): [("dtype", "bfloat16")], float(Precision.fp32): [("dtype", "float32")],

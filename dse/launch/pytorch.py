@@ -56,11 +56,20 @@ def _batch(leaf: Lookup) -> Pairs:
 
 
 _CHECKPOINT = "--activation_checkpoint."
-_RECOMPUTE = {
+_RECOMPUTED = Choice("mapping.recompute", {
     float(Recompute.none): [(f"{_CHECKPOINT}mode", "none")],
     float(Recompute.full): [(f"{_CHECKPOINT}mode", "full")],
     float(Recompute.selective_op): [(f"{_CHECKPOINT}mode", "selective"), (f"{_CHECKPOINT}selective_ac_option", "op")],
-}
+})  # fmt: skip
+
+
+def _recompute(leaf: Lookup) -> Pairs | None:
+    """None for what keeps the outputs of all products: torchtitan keeps every other one's, and the kernel's."""
+    code = leaf("mapping.recompute") or 0.0
+    if code == float(Recompute.selective_op) and leaf("software.keeps_products"):
+        return None
+    return _RECOMPUTED.write(leaf)
+
 
 TORCHTITAN = Tool(
     "torchtitan", "training", "0.2", "https://github.com/pytorch/torchtitan torchtitan/config/job_config.py",
@@ -79,7 +88,8 @@ TORCHTITAN = Tool(
                                                 1.0: [(f"{_PARALLEL}context_parallel_rotate_method", "allgather")]}),
         Choice("mapping.sequence_parallel", {1.0: [], 2.0: []}),  # its tensor parallelism has no other form
         Choice("mapping.overlap_dp", {1.0: []}),
-        Choice("mapping.recompute", _RECOMPUTE),
+        Written(("mapping.recompute", "software.keeps_products"), _recompute, _RECOMPUTED.read),
+        Choice("software.parameter_bytes", {4.0: []}),  # what it keeps
         Choice("mapping.precision", {
             float(Precision.bf16): [("--training.mixed_precision_param", "bfloat16")],
             float(Precision.fp32): [("--training.mixed_precision_param", "float32")],

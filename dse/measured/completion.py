@@ -160,7 +160,10 @@ def _require(cells: Cells) -> None:
 
 
 def _system(cells: Cells, lookup: Lookup) -> tuple[System, str]:
-    """System and slug of the stack: as named, else by the source, else the accelerator's own."""
+    """System and slug of the stack: as named, else by the source, else the accelerator's own.
+
+    Submissions of all makers share a source: a stack that does not exist for the accelerator is not theirs.
+    """
     device, named = cells.text(*DEVICE), cells.text("system")
     accelerator = lookup.resolve("accelerator", device)
     if device and not accelerator:
@@ -170,6 +173,8 @@ def _system(cells: Cells, lookup: Lookup) -> tuple[System, str]:
     stack = cells.text("software")
     if not stack:
         used = lookup.by_source("software", source, note=_remarks(cells))
+        if used and lookup.foreign(used, slug):
+            used = ""
         stack = cells.complete("software", used or lookup.default_software(slug))
     return lookup.system(slug), stack
 

@@ -43,7 +43,7 @@ SPILLED = [1 / 4, 1 / 2, 3 / 4, 1.0]
 
 #: Words for recompute that say none of ours: no word, and policies of MaxText that keep the matrix products. The policy
 #: is then chosen, and told among what was completed.
-_LEFT_OPEN = ("", "nan", "minimal", "minimal_flash")
+_LEFT_OPEN = ("", "nan", "minimal", "minimal_flash", "minimal_with_context")
 
 #: How remarks call tensor-parallel messages that overlap the products they feed.
 _ASYNCHRONOUS = re.compile(r"async\w*[ -]?tp\b", re.IGNORECASE)

@@ -22,6 +22,7 @@ class Lookup:
         self.system: Callable[[str], System] = functools.cache(catalog.system)
         self.software: Callable[[str], Software] = functools.cache(software)
         self.default_software: Callable[[str], str] = functools.cache(catalog.default_software)
+        self.foreign: Callable[[str, str], object] = functools.cache(catalog.foreign)
         self.mapping_defaults: Callable[[str], catalog.Values] = functools.cache(catalog.mapping_defaults)
         self.expert_kernels: Callable[[str], ExpertKernels] = functools.cache(
             lambda slug: build(ExpertKernels, catalog.expert_kernels(slug))

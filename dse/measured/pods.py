@@ -24,7 +24,7 @@ _CORES = {"2": 2, "3": 2, "4": 2, "5p": 2}
 _SLICES = re.compile(r"\b(\d+) (?:slices?|pods?)\b")
 
 #: Remat policies of MaxText, that with the kernel's output by what it costs in time; full is its default.
-_POLICIES = {"": "full", "minimal": "selective_op", "minimal_flash": "none"}
+_POLICIES = {"": "full", "minimal": "selective_op", "minimal_flash": "none", "minimal_with_context": "none"}
 
 _TOKENS = re.compile(r"tokens per step (\d+)")
 

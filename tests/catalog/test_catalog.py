@@ -570,6 +570,15 @@ def test_leakage_is_that_of_the_transistors_that_are_on():
     assert _leaks("gaudi-3") / 900.0 == pytest.approx(0.12)  # which states no transistors
 
 
+def test_more_cores_than_there_are_is_refused(tmp_path):
+    """They would leak more than all transistors do."""
+    (tmp_path / "accelerators").mkdir()
+    own = (catalog.catalog_root() / "accelerators" / "h100-sxm-80gb.toml").read_text()
+    (tmp_path / "accelerators" / "mine.toml").write_text(own.replace("full_cores = 144", "full_cores = 100"))
+    with pytest.raises(InputError, match=r"structure\.full_cores.*132 or more"):
+        catalog.accelerator("mine", folder=tmp_path)
+
+
 _IDLE = [
     "a30", "a100-pcie-40gb", "a100-sxm-80gb", "b200-sxm-180gb", "gb200-nvl72", "h100-pcie-80gb", "h100-sxm-80gb",
     "h200-sxm-141gb", "mi250x-module", "mi300x", "p100-pcie-16gb", "v100-pcie-32gb", "v100-sxm-32gb",

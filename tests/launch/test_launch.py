@@ -21,7 +21,8 @@ from dse.types import Precision, Recompute
 
 DOCUMENTED = tomllib.loads((Path(__file__).parent / "options.toml").read_text())
 
-RECORDS = {"cp_comm_type": "p2p", "secondary": 0, "storage_optimizer": 0, "moment_bytes": "4 B"}
+RECORDS = {"cp_comm_type": "p2p", "secondary": 0, "storage_optimizer": 0, "moment_bytes": "4 B",
+           "parameter_bytes": "4 B", "keeps_products": 1}
 DENSE = dse.design("llama-3-70b", "eos", tp=8, pp=4, dp=16, global_batch=512, **RECORDS)
 EXPERTS = dse.design("deepseek-v3", "h800-cluster", pp=16, dp=128, ep=64, global_batch=15360, **RECORDS)
 SERVED = dse.design("deepseek-v3", "h200", kind="serving", dp=8, ep=8, precision="fp8")
@@ -37,7 +38,8 @@ VALUES = {
     "mapping.precision": [float(code) for code in Precision], "mapping.schedule": [0.0, 1.0, 2.0, 4.0, 5.0],
     "mapping.context.cp_comm_type": [0.0, 1.0, 2.0, 3.0], "mapping.tiers.storage_optimizer": [0.0, 1.0],
     "mapping.sharding.secondary": [0.0, 1.0], "software.moment_bytes": [2.0, 4.0],
-    "software.weight_message_bytes": [1.0, 2.0],
+    "software.weight_message_bytes": [1.0, 2.0], "software.keeps_products": [0.0, 1.0],
+    "software.parameter_bytes": [0.0, 2.0, 3.0, 4.0],
 }  # fmt: skip
 OF_SERVING = {
     "mapping.precision": VALUES["mapping.precision"], "mapping.serving.cache_bytes": [2.0, 1.0, 0.5],
@@ -63,7 +65,7 @@ def test_options_are_those_that_the_documentation_names(data, tool):
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), tool=st.sampled_from(
-    ["megatron-lm", "megatron-bridge", "vllm", "sglang", "tensorrt-llm"]
+    ["megatron-lm", "megatron-bridge", "maxtext", "torchtitan", "vllm", "sglang", "tensorrt-llm"]
 ))  # fmt: skip
 def test_a_line_is_read_back(data, tool):
     """What a line states is what the design had, but for what the tool has no option for."""
@@ -406,3 +408,38 @@ def test_what_admission_keeps_free(tool, kept, wanted):
 def test_vllm_keeps_nothing_free():
     line = engine_line("vllm", stack="vllm", tp=8, any_option=True, reserved_answer=1)[1]
     assert "mapping.serving.reserved_answer" in line.unsaid
+
+
+@pytest.mark.parametrize(("recompute", "policy"), [
+    (Recompute.none, "minimal_with_context"), (Recompute.selective_op, "minimal"), (Recompute.full, "full"),
+])  # fmt: skip
+def test_remat_policies_of_maxtext_are_what_they_are_read_as(recompute, policy):
+    """Without recompute the kernel's output is kept too, which ``minimal`` leaves out."""
+    line = launch(dse.design("llama-3-8b", "tpu-v5p", recompute=float(recompute)), "maxtext", STUDIES["training"])
+    assert ("remat_policy", policy) in line.options and "mapping.recompute" not in line.unsaid
+    assert read("maxtext", f"remat_policy={policy}")["recompute"] == float(recompute)
+    assert read("maxtext", "remat_policy=minimal_flash") == {"recompute": float(Recompute.none)}
+
+
+@pytest.mark.parametrize(("tool", "keeps"), [("maxtext", 0.0), ("torchtitan", 1.0)])
+def test_what_recompute_keeps_is_told_or_listed(tool, keeps):
+    """MaxText keeps the outputs of all products, torchtitan of every other one: neither does as the other."""
+    for other, listed in ((keeps, True), (1.0 - keeps, False)):
+        asked = dict(any_option=True, recompute="selective-op", keeps_products=other)
+        line = launch(dse.design("llama-3-8b", "h100-sxm-80gb", **asked), tool, STUDIES["training"])
+        assert ("mapping.recompute" in line.unsaid) == listed
+
+
+@pytest.mark.parametrize(("tool", "size", "listed"), [
+    ("maxtext", 4.0, False), ("maxtext", 3.0, True), ("maxtext", 0.0, False), ("torchtitan", 4.0, False),
+    ("megatron-lm", 4.0, True), ("megatron-lm", 0.0, False), ("deepspeed", 4.0, True),
+])  # fmt: skip
+def test_bytes_of_weights_are_told_or_listed(tool, size, listed):
+    line = launch(dse.design("llama-3-8b", "h100-sxm-80gb", parameter_bytes=size), tool, STUDIES["training"])
+    assert ("software.parameter_bytes" in line.unsaid) == listed
+
+
+def test_maxtext_is_told_of_layers_side_by_side():
+    lines = [launch(dse.design(name, "tpu-v4"), "maxtext", STUDIES["training"]) for name in ("palm-8b", "llama-3-8b")]
+    assert [dict(line.options).get("decoder_block") for line in lines] == ["default", None]
+    assert read("maxtext", "decoder_block=default") == {"parallel_block": 1.0}

@@ -28,6 +28,7 @@ from dse.sweep import execute, from_text
 from dse.types import (
     AllToAll,
     Capabilities,
+    Dimension,
     ExpertKernels,
     ExpertMapping,
     Experts,
@@ -38,6 +39,7 @@ from dse.types import (
     Pods,
     Precision,
     Recompute,
+    Scope,
 )
 from tests.designs import SOFTWARE, WORKLOAD, make_design
 from tests.programs import metrics_of, slopes_by_numpy
@@ -239,6 +241,17 @@ def test_energy_of_a_step_is_that_of_the_mean_rank():
         assert of[1] == pytest.approx(of[0], rel=1e-5)
     assert float(uneven.step_time) > 1.05 * float(even.step_time)
     assert float(uneven.energy_per_step_control) > float(even.energy_per_step_control)
+
+
+@pytest.mark.parametrize(("shared", "counts"), [(0.0, [4.0, 4.0]), (4096.0, [8.0, 5.0])])
+def test_experts_beside_attention_leave_it_its_input(shared, counts):
+    """Routed experts take split rows, so that only a shared one has an input to share with the attention."""
+    for block, count in zip((0.0, 1.0), counts, strict=True):
+        design = make_design(dataclasses.replace(GATED, parallel_block=block), tp=4, sequence_parallel=2.0)
+        design = with_experts(design, dataclasses.replace(MIXTURE, shared_ffn=shared))
+        work = training_work(design, lay_out(design))
+        sent = [m for m in work.messages if m.scope is Scope.layer and m.dimension is Dimension.tensor]
+        assert sum(float(m.times) for m in sent) == count
 
 
 def test_experts_of_one_device_send_nothing():

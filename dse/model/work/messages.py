@@ -73,9 +73,9 @@ def tensor_messages(design: Design, layout: Layout) -> list[Message]:
     split = jnp.where(at_boundaries, boundary_layers(design), layout.split)
     # Routed experts take the rows of a split sequence as they are, a shared expert gathers it as a dense layer does.
     pairs = 2.0 if layout.experts is None else 1.0 + layout.experts.has_shared
-    sums = pairs
-    if design.workload.parallel_block is not None:  # share an input, outputs are summed one by one
-        pairs = pairs - design.workload.parallel_block
+    sums, block = pairs, design.workload.parallel_block
+    if block is not None:  # share an input, outputs are summed one by one
+        pairs = pairs - (block if layout.experts is None else layout.experts.has_shared * block)
     columns = attention_columns(design.workload)
     inputs = columns + pairs - 1.0
     of_attention, of_others = gathers_again(m)
