@@ -5,6 +5,7 @@ import pytest
 
 import dse
 from dse.errors import InputError
+from dse.types import Infeasible
 from tests.programs import metrics_of
 
 SWEEP = """
@@ -85,3 +86,30 @@ def test_stacks_unlike_in_a_leaf_whose_absence_is_a_value_are_swept_together(tmp
             for metric in ("peak_memory", "step_time"):
                 alone = getattr(metrics_of(design), metric)
                 assert float(row[metric]) == pytest.approx(float(alone), rel=1e-5), (stack, options, metric)
+
+
+@pytest.mark.parametrize(("splits", "kinds"), [("[1]", {0, 1, 2}), ("[0]", {0}), ("[0, 1]", {0, 1, 2})])
+def test_a_stack_that_splits_the_hidden_size_is_offered_what_it_can_run(tmp_path, splits, kinds):
+    """PaLM's 12 ranks of tp do not divide 2,048 tokens, but 18,432 of hidden size; else designs tell the reason."""
+    path = tmp_path / "palm.toml"
+    path.write_text(f"""
+title = "PaLM"
+[workload]
+name = "palm-540b"
+global_batch = 2048
+[system]
+name = "tpu-v4"
+n_devices = 6144
+[axes]
+tp = [12]
+sequence_parallel = [0, 1, 2]
+recompute = ["full"]
+zero_stage = [3]
+splits_hidden = {splits}
+[output]
+keep = "all"
+""")
+    found = dse.run(path, output=tmp_path / "palm.nc")
+    assert set(found["sequence_parallel"].values.ravel()) == kinds
+    wrong = (found["infeasible_reason"].values.astype(int) & int(Infeasible.sequence_not_divisible)) > 0
+    assert wrong.any() == (splits == "[0, 1]")

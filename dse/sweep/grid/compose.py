@@ -58,6 +58,7 @@ def build(spec: SweepSpec) -> Grid:
     dimensions = tuple(_dimension(group, names, owned) for group in orthogonal)
     moving = {axis.key for dimension in dimensions for axis in dimension.axes}  # stacks that come with a machine too
     base = _base(names, spec, parts, dimensions)
+    parts = parts._replace(splits_hidden=_splits_hidden(base, dimensions))
     _check_bills(names, spec, base, given)
     _check_routing(spec, base, dimensions)
     _check_tiers(spec, parts)
@@ -212,6 +213,13 @@ def _dimension(group: tuple[Axis, ...], names: Names, owned: set[str]) -> Dimens
             columns |= names.columns(own_software, owned)
             axes.append(own_software)
     return Dimension(tuple(axes), columns)
+
+
+def _splits_hidden(base: Design, dimensions: tuple[Dimension, ...]) -> bool:
+    """Whether a stack of the sweep splits residuals along the hidden size where tp does not divide the sequence."""
+    path = "software.splits_hidden"
+    swept = [dimension.columns[path] for dimension in dimensions if path in dimension.columns]
+    return any(np.any(column) for column in swept) or (not swept and bool(base.software.splits_hidden))
 
 
 def _shapes(base: Design, dimensions: tuple[Dimension, ...], file: str) -> list[Shape]:

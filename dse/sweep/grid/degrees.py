@@ -53,6 +53,7 @@ class Parts(NamedTuple):
     n_devices_given: bool  #: whether the number of devices is known before the degrees
     study: Study  #: which options change nothing at which degrees
     has_experts: bool = False
+    splits_hidden: bool = False  #: whether a stack may split along the hidden size what tp does not divide
 
     @property
     def degrees(self) -> tuple[str, ...]:

@@ -175,13 +175,14 @@ def _mask(
     """[row, column] whether the pair is valid for a shape, meets the constraints and is the one of its kind."""
     mask = distinct_pairs(degrees, options, parts.study)
     rules: list[tuple[Rule, str]] = [
-        (functools.partial(_sequence_splits, shape),
-         f"tp x cp does not divide {shape.seq_len} tokens (sequence parallelism)"),
         (functools.partial(_shards_divide, parts.has_experts),
          "dp_replicate does not divide dp, or no state is sharded that could be replicated"),
         (_recomputes_a_share, "recompute_share changes nothing without full recompute"),
         *((expression, f"{_OF_CONSTRAINT}{expression.text!r}") for expression in constraints),
     ]  # fmt: skip
+    if not parts.splits_hidden:  # else designs tell which of them cannot run
+        reason = f"tp x cp does not divide {shape.seq_len} tokens (sequence parallelism)"
+        rules.insert(0, (functools.partial(_sequence_splits, shape), reason))
     if SCHEDULE in parts.axes:
         reason = "the schedule needs other chunks, pp or micro-batches (zb-v and dualpipev: virtual_stages = 2; these "
         rules.insert(0, (functools.partial(_schedule_runs, shape), f"{reason}and dualpipe: 2 pp micro-batches)"))
