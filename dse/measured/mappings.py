@@ -11,7 +11,7 @@ from dse.catalog import EXPERTS_LEFT_OPEN
 from dse.errors import nearest
 from dse.measured.cells import Cells
 from dse.measured.table import Skip
-from dse.model.divisibility import fault, keeps
+from dse.model.divisibility import fault, keeps, splits_hidden
 from dse.types import (
     AllToAll,
     ExpertMapping,
@@ -81,7 +81,8 @@ def mappings(
             continue
         # What does not divide the sequence, nor the hidden size of a stack that may split it, does so where stated.
         fits = float(workload.seq_len) % (tp * cp) == 0.0
-        fits |= bool(default("splits_hidden")) and float(workload.hidden) % tp == 0.0
+        sizes = dict(hidden=float(workload.hidden), seq_len=float(workload.seq_len), tp=tp, cp=cp)
+        fits |= splits_hidden(sizes | {"splits_hidden": default("splits_hidden")})
         sequence = _given(split_sequence, default("sequence_parallel") * fits) if tp > 1 else 0.0
         found += [
             Mapping(

@@ -115,7 +115,8 @@ def fits(values: Mapping[str, Any], divides: Divides = remainder_is_zero) -> dic
     """Reason → whether all rules of that reason are kept.
 
     Args:
-        values: degrees and options of a mapping, sizes of a workload and ``n_micro_batches``, by field.
+        values: degrees and options of a mapping, sizes of a workload and ``n_micro_batches``, by field; of the stack
+            whether it ``splits_hidden``, None where it cannot.
         divides: how to ask it; the model has its own way, which processors do many of at once.
 
     >>> sizes = dict(n_heads=64, n_kv_heads=8, ffn_hidden=28672, n_layers=80, global_batch=512, seq_len=8192)
@@ -127,6 +128,9 @@ def fits(values: Mapping[str, Any], divides: Divides = remainder_is_zero) -> dic
     if values.get("schedule") is not None:
         interleaves = found[Infeasible.interleave_not_divisible]
         found[Infeasible.interleave_not_divisible] = schedules.fits(values, divides, interleaves)
+    if values.get("splits_hidden") is not None:
+        along = Infeasible.sequence_not_divisible
+        found[along] = found[along] | splits_hidden(values, divides)
     return found
 
 
@@ -159,6 +163,12 @@ def schedule_runs(values: Mapping[str, Any]) -> Any:
 def splits_sequence(values: Mapping[str, Any]) -> Any:
     """Whether tp and cp divide the sequence as sequence parallelism asks for."""
     return keeps(Infeasible.sequence_not_divisible, values)
+
+
+def splits_hidden(values: Mapping[str, Any], divides: Divides = remainder_is_zero) -> Any:
+    """Whether a stack that may split residuals along the hidden size can, where tp does not divide the sequence."""
+    along_hidden = divides(values["tp"], values["hidden"], 0) & divides(values["cp"], values["seq_len"], 0)
+    return (values["splits_hidden"] > 0.0) & along_hidden
 
 
 def shards_divide(values: Mapping[str, Any]) -> Any:

@@ -71,10 +71,7 @@ def infeasible_reason(design: Design, layout: Layout, needed: Needed, clock_infe
     """Bits of :class:`Infeasible`; 0 when the design can run. ``clock_infeasible``: no clock meets its power limit."""
     w, m, system = design.workload, design.mapping, design.system
     sizes = {**vars(w), "n_layers": w.blocks, "n_micro_batches": layout.n_micro_batches}
-    fits = divisibility.fits({**sizes, **vars(m)}, divides)
-    if design.software.splits_hidden is not None:
-        by_hidden = (design.software.splits_hidden > 0.0) & divides(m.tp, w.hidden) & divides(m.cp, w.seq_len)
-        fits[Infeasible.sequence_not_divisible] = fits[Infeasible.sequence_not_divisible] | by_hidden
+    fits = divisibility.fits({**sizes, **vars(m), "splits_hidden": design.software.splits_hidden}, divides)
     lacking = capabilities.lacking(vars(m), vars(design.software.can))
     broken = {
         Infeasible.memory: needed.memory > usable_memory(design),

@@ -93,6 +93,11 @@ def norms_of_block(workload: Workload) -> Scalar:
     return 2.0 if r is None else (r.attention_layers + r.recurrent_layers + r.ffn_layers) / workload.n_layers
 
 
+def serial_block(workload: Workload) -> Scalar:
+    """1 where a layer's feed-forward follows its attention, with a norm and a sum of its own between them."""
+    return 1.0 if workload.parallel_block is None else 1.0 - workload.parallel_block
+
+
 def embedding_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
     """Token embedding (split over tp) and learned positions (not split)."""
     return workload.vocab * workload.hidden / tp + workload.learned_positions * workload.seq_len * workload.hidden

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from dse.model.choice import choose
 from dse.model.formats import optimizer_bytes, parameter_bytes
 from dse.model.layout import EXPERT_LEVELS, Layout
+from dse.model.work.parameters import serial_block
 from dse.types import Design, Group, Operator, Recompute, Scalar
 
 
@@ -142,8 +143,8 @@ def kept_outputs(design: Design, layout: Layout) -> Scalar:
     if design.software.keeps_products is None:
         return every_other
     inside = layout.tokens * (layout.query_width + layout.keys_and_values + (1.0 + w.gated) * layout.ffn)
-    between = 1.0 if w.parallel_block is None else 1.0 - w.parallel_block  # the attention's, for the norm behind it
-    products = layout.element.activation * (inside + between * layout.norm_tokens * w.hidden)
+    between = serial_block(w) * layout.norm_tokens * w.hidden  # the attention's, for the norm behind it
+    products = layout.element.activation * (inside + between)
     return jnp.where(design.software.keeps_products > 0.0, products, every_other)
 
 

@@ -22,7 +22,8 @@ from dse.model.work.operators import (
     elementwise,
     linear,
 )
-from dse.types import Design, Mapping, Operator, OperatorKind, Recompute, Scalar, SequenceParallel, Software, Workload
+from dse.model.work.parameters import serial_block
+from dse.types import Design, Mapping, Operator, OperatorKind, Recompute, Scalar, SequenceParallel, Software
 
 
 def layer_operators(design: Design, layout: Layout, core: list[Operator] | None = None) -> list[Operator]:
@@ -76,11 +77,6 @@ def layer_around(
         elementwise("ffn_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL),
         quantization,
     ]  # fmt: skip
-
-
-def serial_block(workload: Workload) -> Scalar:
-    """1 where a layer's feed-forward follows its attention, with a norm and a sum of its own between them."""
-    return 1.0 if workload.parallel_block is None else 1.0 - workload.parallel_block
 
 
 def kept_of(software: Software, every_other: Scalar) -> Scalar:

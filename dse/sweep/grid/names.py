@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 import operator
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 import numpy as np
@@ -92,6 +92,7 @@ class Names:
         self.layers = _layers(spec)
         self.any_option = spec.any_option
         self._groups = set(spec.groups)
+        self._absent: Callable[[Axis], Values] = functools.cache(self._absent_along)
         self.priced = bool({MONEY, CARBON} & self._groups)  #: whether designs say what accelerators are made of
         self.own_nodes = _in_own_nodes(self.layers, spec)  #: accelerators that stand in them
         self.device = self.layers.get("accelerator", self.layers["system"])  #: says which accelerator it is
@@ -109,7 +110,7 @@ class Names:
         """
         return self._absent(axis) | self._own(axis, slug)
 
-    def _absent(self, axis: Axis) -> Values:
+    def _absent_along(self, axis: Axis) -> Values:
         """Path → value that means its absence, of leaves that some names of an axis bring."""
         if len(axis.labels) < 2:
             return {}
