@@ -79,4 +79,6 @@ def _panel(axes: Axes, reading: Reading, name: str) -> None:
     axes.set(xscale="log", yscale="log", ylim=(_FLOOR * 0.8, 1.0))
     ticks = [1e-4, 1e-3, 1e-2, 1e-1, 1.0]
     axes.set_yticks(ticks, ["≤ 0.01 %", "0.1 %", "1 %", "10 %", "100 %"])
+    counts = (100, 1_000, 10_000)
+    axes.set_xticks(counts, [f"{count:,}" for count in counts])
     axes.minorticks_off()
