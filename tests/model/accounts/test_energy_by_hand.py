@@ -1,0 +1,115 @@
+"""Energy of a step summed by hand, layer by layer and message by message, against the model's counts of them."""
+
+import jax
+import numpy as np
+import pytest
+
+from dse.evaluation import evaluate
+from dse.model.layout import lay_out
+from dse.model.machine import collectives
+from dse.model.machine.power import flop_energy, voltage
+from dse.model.machine.routes import Route
+from dse.model.steps.operating import operate
+from dse.model.work.parameters import common_parameters, routed_parameters
+from dse.model.work.state import optimizer_traffic
+from dse.model.work.training import training_work
+from dse.types import OperatorKind, Recompute, Scope
+from tests.panel import PANEL
+
+def dense():
+    return PANEL["dense, eager attention"]._replace(
+        settings=dict(n_devices=256, tp=8, pp=4, micro_batch=2, recompute="full", global_batch=64)
+    ).design()  # fmt: skip
+
+
+def experts():
+    return PANEL["experts, sharded, narrow formats"]._replace(
+        workload="deepseek-v2-lite", settings=dict(n_devices=64, ep=8, tp=2, global_batch=256, precision="bf16")
+    ).design()  # fmt: skip
+
+
+def operator_joules(operator, one):
+    """(matrix, vector, memory) of the forward of an operator and of its gradients, on a device for a micro-batch."""
+    power = one.system.accelerator.power
+    sixteen = max(float(power.matrix_energy), float(flop_energy(one.mapping.precision, power)))
+    each = {
+        OperatorKind.matrix: (float(flop_energy(one.mapping.precision, power)), 0.0),
+        OperatorKind.grouped: (float(flop_energy(one.mapping.precision, power)), 0.0),
+        OperatorKind.matrix_16: (sixteen, 0.0),
+        OperatorKind.flash: (sixteen, 0.0),
+        OperatorKind.vector: (0.0, float(power.vector_energy)),
+    }[operator.kind]
+
+    def joules(work):
+        moved = float(work.bytes) * np.array([float(power.cache_energy), float(power.memory_energy)])
+        return float(operator.present) * np.array([*(float(work.flops) * e for e in each), *moved])
+
+    return joules(operator.forward), sum(map(joules, operator.gradients))
+
+
+def message_joules(message, one):
+    """Joules of a message that a device sends, all its times."""
+    route = Route(message.group, one.system)
+    if message.far is not None:
+        joules = collectives.exchange_energy(message.size, message.far, route)
+    else:
+        joules = collectives.energy(message.kind, message.size, route)
+    return float(message.mean_share) * float(message.times) * float(joules)
+
+
+def layers_of(one, work):
+    """(operators, scopes of messages) of every layer of the model."""
+    for layer in range(int(one.workload.n_layers)):
+        if work.experts is None:
+            yield work.layer, {Scope.layer}
+        elif layer < int(one.workload.experts.first_dense):
+            yield work.experts.first_layer, {Scope.layer}
+        else:
+            yield work.experts.mean_layer, {Scope.layer, Scope.expert_layer}
+
+
+def once_a_step(one, layout, work):
+    """(joules of the optimiser by unit, joules of the messages of weights) of all devices, parameter by parameter."""
+    power, m = one.system.accelerator.power, one.mapping
+    groups = [(common_parameters(one.workload), layout.groups.dp, m.dp * m.cp, Scope.weights, work.parameters)]
+    if work.experts is not None:
+        edp = m.tp * m.cp * m.dp / (m.experts.ep * m.experts.etp)
+        routed = routed_parameters(one.workload)
+        groups.append((routed, layout.experts.replicas, edp, Scope.expert_weights, work.experts.parameters))
+    moved = sent = 0.0
+    for parameters, group, copies, scope, held in groups:
+        moved += float(parameters) * float(copies) * float(optimizer_traffic(one, layout, group))
+        messages = (message for message in work.messages if message.scope is scope)
+        sent += float(parameters) / float(held) * float(copies) * sum(message_joules(m, one) for m in messages)
+    tied = [message for message in work.messages if message.scope is Scope.tied_embedding]
+    sent += 2.0 * m.dp * m.cp * m.tp * sum(message_joules(message, one) for message in tied)
+    return np.array([0.0, 0.0, float(power.cache_energy) * moved, float(power.memory_energy) * moved]), float(sent)
+
+
+@pytest.mark.parametrize("make", [dense, experts])
+def test_operators_and_messages_of_every_layer_add_up(make):
+    """Each layer of the model by its own list, each device, each micro-batch: no count of the model's is used."""
+    with jax.enable_x64(True):
+        one = jax.tree.map(np.float64, make())
+        layout, found = lay_out(one), jax.tree.map(float, evaluate(one))
+        work = training_work(one, layout)
+        spent, sent = np.zeros(4), 0.0
+        for operators, scopes in layers_of(one, work):
+            repeats = 1.0 if one.mapping.recompute == float(Recompute.full) else 0.0
+            for forward, backward in (operator_joules(o, one) for o in operators):
+                spent += (1.0 + repeats) * forward + backward
+            for message in (message for message in work.messages if message.scope in scopes):
+                sent += message_joules(message, one) * (1.0 + repeats * message.repeated)
+        spent += sum(sum(operator_joules(o, one)) for o in (*work.embedding, *work.head))
+        borders = 2 * (int(one.mapping.pp * one.mapping.virtual_stages) - 1)
+        once = {Scope.embedding: 1, Scope.head: 1, Scope.stage_boundary: borders}
+        sent += sum(once.get(message.scope, 0) * message_joules(message, one) for message in work.messages)
+        updated, exchanged = once_a_step(one, layout, work)
+        m = one.mapping
+        often = int(m.dp * m.cp * m.tp) * int(one.workload.global_batch / (m.dp * m.micro_batch))
+        dynamic = float(voltage(operate(one, layout, work).ratio, one.system.accelerator.power)) ** 2
+    matrix, vector, cache, memory = often * spent + updated
+    assert found.energy_per_step_matrix == pytest.approx(dynamic * matrix, rel=1e-9)
+    assert found.energy_per_step_vector == pytest.approx(dynamic * vector, rel=1e-9)
+    assert found.energy_per_step_memory == pytest.approx(dynamic * cache + memory, rel=1e-9)
+    assert found.energy_per_step_network == pytest.approx(often * sent + exchanged, rel=1e-9)
