@@ -16,6 +16,7 @@ from dse.model.work.training import training_work
 from dse.types import OperatorKind, Recompute, Scope
 from tests.panel import PANEL
 
+
 def dense():
     return PANEL["dense, eager attention"]._replace(
         settings=dict(n_devices=256, tp=8, pp=4, micro_batch=2, recompute="full", global_batch=64)
