@@ -11,7 +11,7 @@ from dse.designs import known_leaves, path_endings
 from dse.errors import ELSEWHERE, InputError, plain
 from dse.spec.space import NAMED
 from dse.spec.sweep import from_text
-from dse.studies import of_document
+from dse.studies import STUDIES
 from dse.types import Precision
 
 OURS = {
@@ -20,6 +20,8 @@ OURS = {
     "tensor_model_parallel_size": "tp", "pipeline_model_parallel_size": "pp", "vpp": "virtual_stages",
     "seq_length": "seq_len", "num_layers": "n_layers", "hidden_size": "hidden", "num_attention_heads": "n_heads",
     "ffn_hidden_size": "ffn_hidden", "vocab_size": "vocab", "activation_checkpointing": "recompute",
+    "isl": "prompt_tokens", "osl": "output_tokens", "batch": "concurrency", "seq": "seq_len",
+    "max_num_seqs": "most_sequences", "request_rate": "concurrency",
     "zero": "zero_stage", "hbm": "memory.bandwidth", "nvlink": "scale_up.bandwidth", "--num-layers": "n_layers",
 }  # fmt: skip
 
@@ -27,7 +29,8 @@ OURS = {
 def known() -> set[str]:
     """Every name that some place knows."""
     endings = {ending for path in known_leaves() for ending in path_endings(path)}
-    return endings | set(NAMED) | set(of_document({}).units) | {"name", "mapping"} | {p.name for p in Precision}
+    metrics = {name for study in STUDIES.values() for name in study.units}
+    return endings | set(NAMED) | metrics | {"name", "mapping"} | {p.name for p in Precision}
 
 
 def test_the_table_holds_names_of_others_for_names_of_ours():
@@ -59,6 +62,8 @@ def test_the_command_line_tells_it_too():
     [
         ("[model]\nname = 1", "workload"), ("[parallelism]\ntp = 1", "mapping"), ("[hardware]\n", "system"),
         ("[workload]\nmodel = 'x'", "name"), ("[constraints]\nall = ['throughput > 1']", "tokens_per_second"),
+        ("[serving]\n[constraints]\nall = ['ttft < 1']", "time_to_first_token"),
+        ("[constraints]\nall = ['power_per_device < 700']", "device_power"),
         ("[mapping]\nprecision = 'bfloat16'", "bf16"), ("[axes]\nnvlink = ['x']", "scale_up"),
         ("[axes]\ngpu = ['h100']", "accelerator"),
     ],

@@ -19,7 +19,18 @@ from dse import types
 from dse.catalog.defaults import load
 from dse.catalog.entries import NO_NETWORK, Entry, reference, referenced
 from dse.catalog.filling import Values, check_between, made_of, no_network, values_of, within
-from dse.catalog.load import FOLDERS, Folder, catalog_root, file_of, find, known_names, paths, plain, shown
+from dse.catalog.load import (
+    FOLDERS,
+    Folder,
+    catalog_root,
+    expect_entries,
+    file_of,
+    find,
+    known_names,
+    paths,
+    plain,
+    shown,
+)
 from dse.catalog.schema import EXPERTS_LEFT_OPEN, LEFT_OPEN
 from dse.catalog.units import Dimension, combined, dimension, quantity, written
 from dse.catalog.unverified import Constant, unverified_of
@@ -485,9 +496,13 @@ def check(folder: Folder = None) -> list[str]:
     Returns:
         One sentence a problem; empty when all is well.
 
+    Raises:
+        InputError: for a folder without any entry.
+
     >>> check()
     []
     """
+    expect_entries(folder)
     problems = [problem for kind in kinds() for problem in _ambiguous(kind, folder)]
     for kind, slug in _everything(folder):
         try:

@@ -48,6 +48,16 @@ def roots(folder: Folder = None) -> list[Path]:
     return [*map(Path, users), catalog_root()]
 
 
+def expect_entries(folder: Folder = None) -> None:
+    """That every folder of a user holds entries; InputError for one that was meant to be another, or is empty."""
+    for root in roots(folder)[:-1]:
+        if not any(_slugs(root / name) for name in FOLDERS.values()):
+            raise InputError(
+                "catalogue folder", f"{root}, which has no entries", f"TOML files in {'/, '.join(FOLDERS.values())}/",
+                "name the folder above these, or move the files into the one of their kind",
+            )  # fmt: skip
+
+
 def paths(kind: str, folder: Folder = None) -> dict[str, Path]:
     """Slug → file of every entry of a kind; a user's file hides the package's of the same slug."""
     found: dict[str, Path] = {}

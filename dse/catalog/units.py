@@ -286,6 +286,8 @@ def _examples(units: str) -> str:
 
 
 def _wrong_dimension(text: str, units: str, where: str) -> InputError:
+    if units == "1":  # bytes and kelvins, by the letters of billions and thousands
+        return _no_number(text, where)
     return InputError(
         where, f"{text!r}, which has another dimension", _examples(units), "write the value in one of these units"
     )
@@ -294,17 +296,29 @@ def _wrong_dimension(text: str, units: str, where: str) -> InputError:
 #: Letters that people write behind plain numbers → the power of ten that they mean.
 _THOUSANDS = {"k": 3, "K": 3, "M": 6, "B": 9, "G": 9, "bn": 9, "T": 12}
 
+#: Powers of ten whose letter stands for a power of two as well.
+_BINARY_TOO = {3: 2**10, 6: 2**20}
+
 
 def _no_number(text: str, where: str) -> InputError:
     """What is no plain number, where no unit is due."""
     written = re.fullmatch(rf"\s*({_NUMBER})\s*([A-Za-z]+)\s*", text)
     if written and (power := _THOUSANDS.get(written[2])):
-        fix = f"write {written[1]}e{power}" if "e" not in written[1].lower() else "write the number out"
+        fix = _written_out(written[1], power)
     elif text.strip().lower() in ("yes", "no", "on", "off", "true", "false"):
         fix = "write 1 or 0, or for a switch true or false"
     else:
         fix = "write a number without a unit, such as 8 or 1.5e12"
     return InputError(where, repr(text), _examples("1"), fix)
+
+
+def _written_out(number: str, power: int) -> str:
+    """What a number with a letter for a power of ten may mean; for tokens ``8k`` is 8,192 as often as 8,000."""
+    if "e" in number.lower():
+        return "write the number out"
+    if power in _BINARY_TOO and float(number).is_integer():
+        return f"write {float(number) * _BINARY_TOO[power]:.0f} or {float(number) * 10**power:.0f}, whichever is meant"
+    return f"write {number}e{power}"
 
 
 def _unreadable(text: str, units: str, where: str) -> InputError:

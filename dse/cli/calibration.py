@@ -49,6 +49,7 @@ def predict(
         bool, typer.Option("--uncertainty", help="Add the ends of 80 % intervals of times, rates and peak memory.")
     ] = False,
     force: Force = False,
+    as_json: Json = False,
     columns: Columns = False,
 ) -> int:
     """Predict every row of a table.
@@ -59,14 +60,17 @@ def predict(
 
     A bad row never stops the file. Exit status 1 when no row is predicted.
     """
-    from dse.measured.comparison import predict
+    from dse.measured.comparison import predict_lines
 
-    found = predict(cases, output, uncertainty, force)
-    print(f"{found.predicted} of {found.rows} rows predicted: {output}")
+    found, lines = predict_lines(cases, output, uncertainty, force)
     if found.misspelt:
         told = (f"{name} (did you mean {meant}?)" for name, meant in found.misspelt.items())
         show.note(f"columns that are not read: {', '.join(told)}")
-    _print_skipped(found.skipped)
+    if as_json:
+        show.document({"rows": [_row(line) for line in lines], "all": found.counts, "output": str(output)})
+    else:
+        print(f"{found.predicted} of {found.rows} rows predicted: {output}")
+        _print_skipped(found.skipped)
     return 0 if found.predicted else NOTHING_FEASIBLE
 
 
@@ -98,6 +102,14 @@ def validate(
     else:
         _print(report)
     return 0 if any(row["predicted"] for row in report["rows"]) else NOTHING_FEASIBLE
+
+
+def _row(line: dict[str, Any]) -> dict[str, Any]:
+    """A line of the table as JSON: predictions are numbers, what is empty is null."""
+    return {
+        name: float(text) if name.startswith("pred_") and name != "pred_note" and text else text or None
+        for name, text in line.items()
+    }
 
 
 def _print_skipped(skipped: dict[str, int]) -> None:

@@ -85,6 +85,11 @@ class Predicted(NamedTuple):
     skipped: dict[str, int]  #: rows by reason, with what is particular to them
     misspelt: dict[str, str]  #: columns that are not read → the column that seems to be meant
 
+    @property
+    def counts(self) -> dict[str, Any]:
+        """The same for machines to read."""
+        return {"n": self.rows, "predicted": self.predicted, "skipped": self.skipped, "misspelt": self.misspelt}
+
 
 def predict(cases_path: str | Path, output: str | Path, intervals: bool = False, force: bool = False) -> Predicted:
     """Predict every row of a table and write it with the columns added; a bad row never stops the file.
@@ -109,14 +114,22 @@ def predict(cases_path: str | Path, output: str | Path, intervals: bool = False,
     >>> found.predicted, found.rows
     (16, 16)
     """
+    return predict_lines(cases_path, output, intervals, force)[0]
+
+
+def predict_lines(
+    cases_path: str | Path, output: str | Path, intervals: bool = False, force: bool = False
+) -> tuple[Predicted, list[dict[str, Any]]]:
+    """:func:`predict`, and the lines that it writes: column → text, empty where there is none."""
     outputs.checked(output, force, [cases_path])
     reader = _reader(cases_path)
     predictions = reader(cases_path) if reader else predict_cases(read_cases(cases_path, measured=False))
     rows = _predicted_rows(predictions, half_widths(predictions) if intervals else None)
-    _write(output, [line for _, line in sorted(rows, key=lambda item: item[0])], force)
-    skipped = Counter(line["skipped"] for _, line in rows if line["skipped"])
+    lines = [line for _, line in sorted(rows, key=lambda item: item[0])]
+    _write(output, lines, force)
+    skipped = Counter(line["skipped"] for line in lines if line["skipped"])
     wrong = {} if reader else columns.misspelt(read_table(cases_path)[0])
-    return Predicted(len(rows), len(rows) - skipped.total(), dict(skipped), wrong)
+    return Predicted(len(lines), len(lines) - skipped.total(), dict(skipped), wrong), lines
 
 
 def coverage(compared: Sequence[Comparison]) -> list[dict[str, Any]]:

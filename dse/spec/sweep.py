@@ -12,6 +12,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from dse.spec.space import (
     check_keys,
     check_read,
     fixed_of,
+    flat,
     zips_of,
 )
 from dse.studies import of_document
@@ -204,7 +206,7 @@ def _expect_table(value: Any, where: str) -> None:
 
 
 def _constraints(table: dict[str, Any], where: str, study: Study) -> tuple[Expression, ...]:
-    check_keys(table, KEYS["constraints"], where)
+    _expect_no_key(table, where)
     texts = table.get("all", [])
     if not isinstance(texts, list):
         raise InputError(f"{where}.all", repr(texts), "a list of strings", 'write all = ["tp <= 8"]')
@@ -213,6 +215,19 @@ def _constraints(table: dict[str, Any], where: str, study: Study) -> tuple[Expre
         if not expression.is_comparison:
             raise InputError(expression.where, repr(expression.text), "a comparison", "write what must hold: 'tp <= 8'")
     return found
+
+
+def _expect_no_key(table: dict[str, Any], where: str) -> None:
+    """That constraints are texts in a list: who writes a leaf as a key learns how its constraint is written."""
+    stated = [(key, value) for key, value in flat(table) if key not in KEYS["constraints"]]
+    for key, value in stated[:1]:
+        number = f"{value}".lstrip("<>=! ")
+        sign = f"{value}".removesuffix(number).strip() or "=="
+        right = number if re.fullmatch(r"[\d.e+-]+|[a-z_.]+", number) else f"'{number}'"  # with a unit a text
+        raise InputError(
+            where, f"{key} = {value!r}", "all, a list of comparisons in quotation marks",
+            f'write all = ["{key} {sign} {right}"]',
+        )  # fmt: skip
 
 
 def _objectives(table: dict[str, Any], where: str, study: Study) -> tuple[Objective, ...]:

@@ -613,3 +613,12 @@ def test_a_power_limit_that_nobody_states_is_about_what_chips_are_sold_with(slug
 def test_every_accelerator_states_its_power_limit_or_its_budget():
     entries = [catalog.entry("accelerator", slug) for slug in catalog.names("accelerator")]
     assert not [one.path.name for one in entries if not {"tdp", "chip.power_budget"} & set(one.values)]
+
+
+@pytest.mark.parametrize(
+    ("text", "fix"), [("8k", "8192 or 8000"), ("128K", "131072 or 128000"), ("1M", "1048576 or 1000000"),
+                      ("1.5k", "write 1.5e3"), ("300B", "write 300e9")]
+)  # fmt: skip
+def test_a_letter_for_thousands_may_be_of_two_kinds(text, fix):
+    with pytest.raises(InputError, match=fix):
+        catalog.quantity(text, "1")

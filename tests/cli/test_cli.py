@@ -385,6 +385,15 @@ def test_predict(command, cases, tmp_path):
     assert "pred_step_time" in header and "skipped" in header and "unheard-of" in bad
 
 
+def test_predictions_are_one_json_document(command, cases, tmp_path):
+    ended = command("predict", cases, "-o", tmp_path / "out.csv", "--json")
+    document = json.loads(ended.out)
+    good, bad = document["rows"]
+    assert ended.status == 0 and document["all"]["n"] == 2 and document["all"]["predicted"] == 1
+    assert good["pred_step_time"] > 0.0 and good["skipped"] is None and bad["pred_step_time"] is None
+    assert list(document["all"]["skipped"].values()) == [1] and (tmp_path / "out.csv").exists()
+
+
 @pytest.mark.parametrize("name", ["predict", "validate"])
 def test_nothing_predicted_is_status_1(command, cases, tmp_path, name):
     """With the reason, and what the unknown word may have meant."""
@@ -454,6 +463,13 @@ def test_catalog_check(command, tmp_path):
     (tmp_path / "workloads" / "broken.toml").write_text('name = "brok')
     ended = command("catalog", "check", "--folder", tmp_path)
     assert ended.status == 2 and "broken.toml" in ended.out
+
+
+def test_a_catalogue_of_nothing_is_no_catalogue(command, tmp_path):
+    """Whoever names the wrong folder is not told that all is well."""
+    assert_four_parts(command("catalog", "check", "--folder", tmp_path), f"{tmp_path}, which has no entries")
+    (tmp_path / "my-chip.toml").write_text('name = "My chip"')  # one folder too high
+    assert_four_parts(command("catalog", "check", "--folder", tmp_path), "accelerators/")
 
 
 def test_plot(command, small_results, tmp_path):

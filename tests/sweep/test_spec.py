@@ -100,6 +100,8 @@ BAD = [
     ("tp = [1]", "[constrants]", "sweep.toml", "did you mean 'constraints'"),
     ("tp = [1]", "[constraints]\nall = 'tp < 3'", "constraints.all", "a list of strings"),
     ("tp = [1]", "[constraints]\nall = ['tp + 3']", "constraints.all[0]", "a comparison"),
+    ("tp = [1]", "[constraints]\npeak_memory = '<= 80 GiB'", "constraints", """all = ["peak_memory <= '80 GiB'"]"""),
+    ("tp = [1]", "[constraints]\nmemory.bandwidth = 3e12", "constraints", 'write all = ["memory.bandwidth == 3000'),
     ("tp = [1]", "[constraints]\nall = ['tpp < 3']", "constraints.all[0]", "did you mean 'tp'"),
     ("tp = [1]", "[objective]\nminimise = 'step_time'", "objective", "did you mean 'minimize'"),
     ("tp = [1]", "[objective]\nminimize = 'step_tim'", "objective.minimize", "did you mean 'step_time'"),
