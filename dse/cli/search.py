@@ -18,10 +18,11 @@ from dse.cli.status import INTERRUPTED, NOTHING_FEASIBLE, report_errors
 from dse.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
     from dse.search import Outcome, Problem
-    from dse.search.outcome import BestDesign
     from dse.study import Study
 
 #: Spaces that are smaller are better enumerated.
@@ -119,18 +120,25 @@ def _as_dict(found: Outcome) -> dict[str, Any]:
 
 def _print(found: Outcome, problem: Problem) -> None:
     out = show.console()
-    objective = found.objectives[0].replace("_", " ")
-    if found.any_feasible:
-        show.heading(out, f"gap of {objective} to the best found, by method, over {len(problem.spec.seeds)} seeds")
+    told, seeds = [text.replace("_", " ") for text in found.objectives], f"over {len(problem.spec.seeds)} seeds"
+    polished = ", after polishing" if problem.spec.polish else ""
+    if found.front:
+        show.heading(out, f"front of {' and '.join(told)} by method, {seeds}")
+        _print_fronts(out, found, problem.study)
+        show.heading(out, f"the ends of the front, and designs between them{polished}")
+        _print_front(out, found, problem.study)
+    elif found.any_feasible:
+        show.heading(out, f"gap of {told[0]} to the best found, by method, {seeds}")
         _print_methods(out, found)
-        show.heading(out, f"best designs by {objective}, after polishing")
+        show.heading(out, f"best designs by {told[0]}{polished}")
+        _print_best(out, found, problem.study)
     else:
         show.heading(out, "no feasible design found; the nearest misses")
-    _print_best(out, found, problem.study)
+        _print_best(out, found, problem.study)
     if found.prices:
         out.print(Text(found.prices, "yellow"), soft_wrap=True)
-    if found.front_size:
-        out.print(Text(f"{found.front_size:,} designs on the Pareto front of {', '.join(found.objectives)}"))
+    if found.front:
+        out.print(Text(_size_of_front(found)), soft_wrap=True)
     if found.reasons:
         show.heading(out, "evaluated designs that cannot run, by reason")
         print_reasons(out, found.reasons, problem.study)
@@ -158,27 +166,66 @@ def _spread(gaps: list[float | None]) -> list[str]:
 
 
 def _print_best(out: Console, found: Outcome, study: Study) -> None:
-    """The best designs, each once: what it is worth, its axes, and who has found it."""
-    finders: dict[tuple[Any, ...], list[BestDesign]] = {}
+    """The best designs, those that print alike once: what it is worth, its axes, and who has found it."""
+    names, violated = _axes(found.designs[0].labels), not found.any_feasible
+    finders: dict[tuple[str, ...], list[str]] = {}
     for design in found.designs:
-        finders.setdefault((*design.objectives, *design.labels.values()), []).append(design)
-    given = found.designs[0].labels
-    names = [*(n for n in given if n not in SHORT), *(n for n in SHORT if n in given)]
-    violated = not found.any_feasible
-    rows: list[list[str]] = []
-    for same in list(finders.values())[:_SHOWN]:
-        design = same[0]
         gap = "infeasible" if design.gap is None else f"{100 * design.gap:.3f}"
-        values = [_value(text, value, study) for text, value in zip(found.objectives, design.objectives, strict=True)]
-        axes = [label(name, design.labels[name]) for name in names]
-        methods = ", ".join(dict.fromkeys(d.method for d in same))
-        rows.append([str(len(rows) + 1), *values, f"{design.violation:.3g}" if violated else gap, *axes, methods])
+        cells = (
+            *_values(found, design.objectives, study), f"{design.violation:.3g}" if violated else gap,
+            *(label(name, design.labels[name]) for name in names),
+        )  # fmt: skip
+        finders.setdefault(cells, []).append(design.method)
+    rows = [
+        [str(number), *cells, ", ".join(dict.fromkeys(methods))]
+        for number, (cells, methods) in enumerate(list(finders.items())[:_SHOWN], start=1)
+    ]
     columns = ["", *found.objectives, "missed by" if violated else "gap %", *(SHORT.get(name, name) for name in names)]
     show.print_table(out, [*columns, "found by"], rows, left=["found by"])
 
 
-def _value(text: str, value: float, study: Study) -> str:
-    """An objective with its units."""
+def _print_fronts(out: Console, found: Outcome, study: Study) -> None:
+    """How far each method has come with several objectives, and what it took."""
+    rows = []
+    for method, one in found.fronts.items():
+        best = _values(found, one.best, study)
+        volume = "–" if one.hypervolume is None else f"{100 * one.hypervolume:.2f}"
+        rows.append([
+            method, f"{one.size:,}", volume, *(best or ["–"] * len(found.objectives)),
+            f"{found.evaluations[method]:,}", show.seconds(found.seconds[method]),
+        ])  # fmt: skip
+    best_of = (f"best {text}" for text in found.objectives)
+    columns = ["method", "designs on its front", "hypervolume %", *best_of, "evaluations", "time"]
+    show.print_table(out, columns, rows, left=["method"])
+
+
+def _print_front(out: Console, found: Outcome, study: Study) -> None:
+    """The designs that are told of the front, along its first objective."""
+    rows = []
+    names = _axes(found.front[0].labels)
+    for number, design in enumerate(found.front, start=1):
+        values = _values(found, design.objectives, study)
+        axes = [label(name, design.labels[name]) for name in names]
+        rows.append([str(number), ", ".join(design.best_in), *values, *axes, ", ".join(design.methods)])
+    columns = ["", "best by", *found.objectives, *(SHORT.get(name, name) for name in names), "found by"]
+    show.print_table(out, columns, rows, left=["best by", "found by"])
+
+
+def _size_of_front(found: Outcome) -> str:
+    """How many designs the front has, and how many of them the table shows."""
+    told = f"{found.front_size:,} designs on the Pareto front of {', '.join(found.objectives)}"
+    if found.front_distinct < found.front_size:
+        told += f", {found.front_distinct:,} where what prints alike is one"
+    return f"{told}; {len(found.front):,} are shown" if len(found.front) < found.front_distinct else told
+
+
+def _axes(labels: dict[str, Any]) -> list[str]:
+    """Names of the axes in the order of the columns."""
+    return [*(name for name in labels if name not in SHORT), *(name for name in SHORT if name in labels)]
+
+
+def _values(found: Outcome, values: Sequence[float], study: Study) -> list[str]:
+    """Values of the objectives with their units."""
     from dse.spec.expression import units_of
 
-    return show.quantity(value, units_of(text, study))
+    return [show.quantity(v, units_of(text, study)) for text, v in zip(found.objectives, values, strict=False)]

@@ -111,14 +111,21 @@ def best_of_each(columns: Columns, within: float, bars: int, missing: int) -> tu
 
 
 def _first_of_each(columns: Columns, candidates: np.ndarray, by: np.ndarray) -> dict[tuple, int]:
-    """Group → its row with the smallest ``by`` among the candidates, smallest first."""
+    """Group → its row with the smallest ``by`` among the candidates, smallest first; what prints alike is one group."""
     rows = np.flatnonzero(candidates)
     rows = rows[np.argsort(by[rows], kind="stable")]
-    keys = [columns.labels[name][rows].tolist() for name in columns.group]
+    keys = [_printed(columns.labels[name][rows], columns.units[name]) for name in columns.group]
     first: dict[tuple, int] = {}
     for row, *key in zip(rows.tolist(), *keys, strict=True):
         first.setdefault(tuple(key), row)
     return first
+
+
+def _printed(values: np.ndarray, units: str) -> list[str]:
+    """Values as the table beside the bars has them."""
+    known, places = np.unique(values, return_inverse=True)
+    texts = settings(known.tolist(), units)
+    return [texts[place] for place in places.reshape(-1).tolist()]
 
 
 def _table(columns: Columns, rows: list[int]) -> tuple[dict[str, list[str]], list[str]]:
@@ -151,7 +158,12 @@ def _fitted(figure: Figure, table: dict[str, list[str]]) -> tuple[dict[str, list
 
 
 def _write_mappings(axes: Axes, table: dict[str, list[str]], widths: list[float]) -> None:
-    """A small table beside the bars: what each mapping is. The layout leaves room for it."""
+    """A small table beside the bars: what each mapping is. The layout leaves room for it.
+
+    It has no columns where nothing of the mappings differs at the digits that are shown.
+    """
+    if not table:
+        return
     places = _GAP + np.cumsum([0.0, *(width + _GAP for width in widths[:0:-1])])[::-1]  # inches left of the bars
     for place, (title, cells) in zip(places, table.items(), strict=True):
         for row, text in enumerate([title, *cells], start=-1):
