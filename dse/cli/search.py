@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import statistics
@@ -13,8 +14,10 @@ from rich.text import Text
 
 from dse.cli import show
 from dse.cli.designs import SHORT, label, print_reasons
-from dse.cli.options import Force, Fresh, Json, OfferAny
+from dse.cli.figures import drawn_files
+from dse.cli.options import Figure, Force, Fresh, Json, OfferAny
 from dse.cli.status import INTERRUPTED, NOTHING_FEASIBLE, report_errors
+from dse.drawing import FigureProcess, check
 from dse.errors import InputError
 
 if TYPE_CHECKING:
@@ -41,7 +44,11 @@ def search(
         float | None, typer.Option(help="Time budget of each method [default: as the file says].")
     ] = None,
     evaluations: Annotated[
-        int | None, typer.Option(help="Evaluation budget of each seed of each method [default: as the file says].")
+        int | None,
+        typer.Option(
+            help="Evaluation budget of each seed of each method, of a co-design of all starts together "
+            "[default: as the file says]."
+        ),
     ] = None,
     fresh: Fresh = False,
     force: Force = False,
@@ -49,11 +56,13 @@ def search(
     whole_stacks: Annotated[
         bool, typer.Option("--whole-stacks", help="For co-design: report a chip with a whole number of memory stacks.")
     ] = False,
+    figure: Figure = True,
     as_json: Json = False,
 ) -> int:
     """Search a space for its best designs.
 
-    For continuous axes and for spaces too large to enumerate. An interrupted search resumes where it stopped.
+    For continuous axes and for spaces too large to enumerate. An interrupted search resumes where it stopped. There are
+    no figures of a co-design.
     """
     from dse.designs import MOST
     from dse.spec.document import LARGEST
@@ -61,8 +70,6 @@ def search(
     for name, value, most in (("--seconds", seconds, LARGEST), ("--evaluations", evaluations, MOST)):
         if value is not None and not 0 < value <= most:
             raise InputError(name, str(value), f"a number above 0, up to {most:g}", "leave it out: the file has one")
-    from dse import search as searches
-    from dse.search.progress import progress_bar
     from dse.spec.codesign import is_codesign
 
     if is_codesign(specification):
@@ -74,23 +81,42 @@ def search(
         )  # fmt: skip
     if whole_stacks:
         raise InputError("--whole-stacks", "a search", "a co-design", "leave it out, or add a section [codesign]")
+    with FigureProcess() if figure else contextlib.nullcontext() as figure_process:
+        from dse import search as searches
+        from dse.search.progress import progress_bar
 
-    out = show.console(stderr=as_json)
-    problem = searches.plan(specification, any_option=any_option)
-    out.print(Text(f"{problem.spec.sweep.title}\n{size(problem)}"), soft_wrap=True)
-    for told in dict.fromkeys((*problem.spec.notes, *problem.grid.remarks)):
-        out.print(Text(told, "yellow"), soft_wrap=True)
-    try:
-        with progress_bar() as progress:
-            options = searches.Options(output, evaluations, seconds, fresh, progress, force=force)
-            _, found = searches.perform(problem, options)
-    except searches.Interrupted as interruption:
-        show.note(str(interruption))
-        return INTERRUPTED
-    if as_json:
-        show.document(_as_dict(found) | {"lacks": problem.grid.lacks})
-    else:
+        out = show.console(stderr=as_json)
+        problem = searches.plan(specification, any_option=any_option)
+        out.print(Text(f"{problem.spec.sweep.title}\n{size(problem)}"), soft_wrap=True)
+        for told in dict.fromkeys((*problem.spec.notes, *problem.grid.remarks)):
+            out.print(Text(told, "yellow"), soft_wrap=True)
+        if figure_process:
+            check(output or problem.spec.sweep.output, force, machines=False, front=problem.n_objectives > 1)
+        try:
+            with progress_bar() as progress:
+                options = searches.Options(output, evaluations, seconds, fresh, progress, force=force)
+                _, found = searches.perform(problem, options)
+        except searches.Interrupted as interruption:
+            show.note(str(interruption))
+            return INTERRUPTED
+        return _finish(found, problem, figure_process, as_json, force)
+
+
+def _finish(
+    found: Outcome, problem: Problem, figure_process: FigureProcess | None, as_json: bool, force: bool
+) -> int:
+    """Print what was found, draw, tell where everything is; gives the exit status."""
+    figures: list[Path] = []
+    if not as_json:
         _print(found, problem)
+    try:
+        if figure_process and found.any_feasible and found.output:
+            figures += drawn_files(figure_process, found.output, force)
+    finally:
+        if as_json:
+            show.document(_as_dict(found) | {"lacks": problem.grid.lacks, "figures": list(map(str, figures))})
+        else:
+            _print_files([found.output, *figures] if found.output else [])
     return 0 if found.any_feasible else NOTHING_FEASIBLE
 
 
@@ -142,9 +168,14 @@ def _print(found: Outcome, problem: Problem) -> None:
     if found.reasons:
         show.heading(out, "evaluated designs that cannot run, by reason")
         print_reasons(out, found.reasons, problem.study)
-    if found.output:
-        out.print()
-        out.print(Text(str(found.output)), soft_wrap=True)
+
+
+def _print_files(files: list[Path]) -> None:
+    """Where everything is."""
+    out = show.console()
+    out.print()
+    for file in files:
+        out.print(Text(str(file)), soft_wrap=True)
 
 
 def _print_methods(out: Console, found: Outcome) -> None:

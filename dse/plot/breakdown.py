@@ -11,6 +11,7 @@ import xarray as xr
 
 from dse.plot import designs
 from dse.plot.designs import Columns
+from dse.plot.pareto import front_of, told_of_front
 from dse.plot.style import (
     INK,
     PAGE,
@@ -55,8 +56,9 @@ def breakdown(results: xr.Dataset, within: float = 2.0, bars: int = 16, missing:
 
     Args:
         results: a dataset of ``dse.run``; of orthogonal axes with all mappings, the point of the fastest design is
-            shown; of the best mapping a point, every point.
-        within: mappings slower than this multiple of the fastest are left out.
+            shown; of the best mapping a point, every point. Of a search of several objectives the ends of its front are
+            shown, and designs between them.
+        within: mappings slower than this multiple of the fastest are left out, but for those of a front.
         bars: most mappings shown.
         missing: most (tp, pp) shown that do not fit into memory.
 
@@ -64,6 +66,11 @@ def breakdown(results: xr.Dataset, within: float = 2.0, bars: int = 16, missing:
         The figure.
     """
     columns, title = designs.columns(results)
+    front = front_of(results) if designs.is_search(results) else None
+    if front and columns.feasible.any():
+        rows = told_of_front(front[1], bars).tolist()
+        note = f"{len(rows)} of {len(columns.time):,} designs of the front" if len(rows) < len(columns.time) else ""
+        return draw_mappings(columns, "\n".join(filter(None, (title, note))), rows, [])
     rows, unfit = best_of_each(columns, within, bars, missing)
     left_out = len(_first_of_each(columns, columns.feasible, columns.slowness)) - len(rows)
     note = f"{left_out:,} slower ones are not shown" if left_out else ""

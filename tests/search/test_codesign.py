@@ -319,6 +319,25 @@ def test_bad_specifications_say_what_is_wrong(old, new, message):
         codesign_problem.from_text(SMALL.replace(old, new))
 
 
+def test_bad_budgets_of_less_than_a_step_are_refused(tmp_path):
+    """A step of 2 starts takes 480 evaluations: with fewer it would be taken all the same."""
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL.replace("starts = 6", "starts = 2"))
+    with pytest.raises(InputError) as error:
+        codesign_run.perform(path, codesign_run.Options(tmp_path / "chip.nc", evaluations=479))
+    assert error.value.where == "--evaluations" and error.value.got == "479"
+    assert error.value.allowed.startswith("480 or more") and "--seconds" in error.value.fix
+    assert not (tmp_path / "chip.nc").exists()
+
+
+@pytest.mark.parametrize("budget", [480, 1000])
+def test_the_budget_of_evaluations_is_kept(problem, budget):
+    two = problem._replace(schedule=dataclasses.replace(problem.schedule, starts=2))
+    spent = codesign.search(two, budget=codesign.Budget(budget)).evaluations
+    assert spent[0] == problem.inner.evaluations_a_step(2) == 480
+    assert spent[-1] == budget // 480 * 480
+
+
 def test_numbers_without_their_unit_are_told_how_they_were_read():
     text = SMALL.replace('"200 mm2"', "2e-4").replace("[codesign.budget]", "[codesign.budget]\npower = 1500")
     assert codesign_problem.from_text(text).notes == (
