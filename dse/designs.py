@@ -144,7 +144,8 @@ def leaf_value(path: str, value: Any, where: str = "design") -> float:
 
     Args:
         path: full path of the leaf.
-        value: a number in SI units, a name or code of its enumeration, a boolean or a text with units.
+        value: a number in SI units, a name or code of its enumeration, a boolean of what is off or on, or a text with
+            units.
         where: what the error names.
 
     Raises:
@@ -187,8 +188,8 @@ def told_reading(name: str, path: str, *values: Any) -> str:
 
 
 def _choice(enum: type[IntEnum], value: Any, where: str) -> float:
-    if isinstance(value, str):
-        return catalog.choice(value.lower(), enum, where)
+    if isinstance(value, str | bool):
+        return catalog.choice(str(value).lower(), enum, where)
     if isinstance(value, int | float) and value in set(enum):
         return float(value)
     allowed = ", ".join(map(choice_name, enum))

@@ -68,16 +68,17 @@ def lacking() -> InputError | None:
     return InputError("figures", "no matplotlib", "an installation with it", "pip install 'dse[plot]', or --no-figure")
 
 
-def check(results: Path, force: bool, machines: bool) -> None:
+def check(results: Path, force: bool, machines: bool, front: bool = False) -> None:
     """InputError where results must not be written, or a figure that may be drawn beside them.
 
     Args:
         results: file of the results, which need not be there yet.
         force: replace files that dse has not written.
         machines: whether these are results of a grid of machines, which have figures of several kinds.
+        front: whether they hold the front of several objectives, which is drawn too.
     """
     outputs.checked(results, force)
-    for kind in ("breakdown", *_OF_MACHINES) if machines else ("breakdown",):
+    for kind in ("breakdown", *_OF_MACHINES * machines, *("pareto",) * front):
         for ending in ENDINGS:
             path = beside(results, kind, ending)
             if path == results:

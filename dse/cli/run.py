@@ -13,9 +13,10 @@ from rich.text import Text
 
 from dse.cli import best, show
 from dse.cli.designs import print_reasons
-from dse.cli.options import Force, Fresh, Json, OfferAny
+from dse.cli.figures import drawn_files
+from dse.cli.options import Figure, Force, Fresh, Json, OfferAny
 from dse.cli.status import INTERRUPTED, NOTHING_FEASIBLE, report_errors
-from dse.drawing import FigureProcess, check, lacking
+from dse.drawing import FigureProcess, check
 from dse.errors import InputError
 from dse.workers import LocalWorkers
 
@@ -57,7 +58,7 @@ def run(
     fresh: Fresh = False,
     force: Force = False,
     any_option: OfferAny = False,
-    figure: Annotated[bool, typer.Option(help="Draw the figures that suit the results.")] = True,
+    figure: Figure = True,
     as_json: Json = False,
 ) -> int:
     """Evaluate every design of a sweep.
@@ -78,7 +79,8 @@ def run(
         for told in grid.remarks:
             out.print(Text(told, "yellow"), soft_wrap=True)
         if figure_process:
-            check(output or grid.spec.output, force, machines=kept.mode == "best")
+            front = kept.mode == "pareto" and len(grid.spec.objectives) > 1
+            check(output or grid.spec.output, force, machines=kept.mode == "best", front=front)
         try:
             with sweeps.progress_bar() as progress:
                 options: dict[str, Any] = {"keep": keep, "chunk": chunk, "fresh": fresh, "progress": progress}
@@ -114,14 +116,6 @@ def finish(
         else:
             _print_end(summary, seconds, figures)
     return 0 if summary.n_feasible or summary.shard else NOTHING_FEASIBLE
-
-
-def drawn_files(figure_process: FigureProcess, results: Path, force: bool) -> list[Path]:
-    """The figures of results; none, and a line that says so, where nothing can draw."""
-    if missing := lacking():
-        show.note(f"no {missing.where}: {missing.got}; {missing.fix}")
-        return []
-    return figure_process.draw(results, force)
 
 
 def _shard(text: str) -> tuple[int, int]:
