@@ -22,7 +22,7 @@ LEVELS: list[tuple[str, ...]] = [
     ),
     ("dse.files",),
     ("dse.inputs", "dse.outputs", "dse.toml", "dse.cache", "dse.workers"),
-    ("dse.types",),
+    ("dse.types", "dse.examples"),
     ("dse.catalog",),
     ("dse.references",),
     ("dse.records",),

@@ -71,7 +71,9 @@ def as_installed(installed: Path) -> dict[str, str]:
 
 def test_wheel_holds_the_catalogue(tmp_path, installed):
     names = [path.relative_to(installed).as_posix() for path in installed.rglob("*") if path.is_file()]
-    in_checkout = {p.relative_to(ROOT).as_posix() for p in (ROOT / "hw_catalog").rglob("*.toml")}
+    in_checkout = {
+        p.relative_to(ROOT).as_posix() for folder in ("hw_catalog", "sweeps") for p in (ROOT / folder).rglob("*.toml")
+    }
     assert {f"dse/{name}" for name in in_checkout} <= set(names)
     assert {p.relative_to(ROOT).as_posix() for p in (ROOT / "dse" / "report" / "assets").iterdir()} <= set(names)
     assert not [name for name in names if not name.startswith(("dse/", "llm_dse-"))]
@@ -86,6 +88,23 @@ print(dse.catalog.catalog_root(), float(jax.jit(dse.evaluate)(design).step_time)
     bench = [sys.executable, "-m", "dse", "bench"]
     refused = subprocess.run(bench, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert refused.returncode == 2 and "a source checkout" in refused.stderr and "Traceback" not in refused.stderr
+
+
+def test_examples_run_from_the_wheel(tmp_path, installed):
+    """In an empty folder, where their results go."""
+
+    def dse_of_the_wheel(*words):
+        command = [sys.executable, "-m", "dse", *words]
+        options = {"cwd": tmp_path, "env": as_installed(installed), "capture_output": True, "text": True}
+        return subprocess.run(command, check=False, **options)
+
+    listed = dse_of_the_wheel("examples")
+    assert listed.returncode == 0 and "dse run example:megatron_1t_4096_a100\n" in listed.stdout
+    done = dse_of_the_wheel("run", "example:megatron_1t_4096_a100", "--no-figure", "--keep", "top:3")
+    assert done.returncode == 0 and "34,716 designs" in done.stdout, done.stderr
+    assert (tmp_path / "results" / "megatron_1t_4096_a100.nc").is_file()
+    wrong = dse_of_the_wheel("run", "example:megatron_1t_a100")
+    assert wrong.returncode == 2 and "did you mean 'megatron_1t_4096_a100'" in wrong.stderr
 
 
 def test_the_name_of_the_package_index_is_its_own(installed):
