@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dse import interruption, outputs
+from dse.distribution import install_extra
 from dse.errors import InputError
 
 #: For screens and for papers.
@@ -65,7 +66,8 @@ def lacking() -> InputError | None:
     """What is missing to draw, in four parts; None where figures can be drawn."""
     if importlib.util.find_spec("matplotlib"):
         return None
-    return InputError("figures", "no matplotlib", "an installation with it", "pip install 'dse[plot]', or --no-figure")
+    fix = f"{install_extra('plot')}, or --no-figure"
+    return InputError("figures", "no matplotlib", "an installation with it", fix)
 
 
 def check(results: Path, force: bool, machines: bool, front: bool = False) -> None:

@@ -18,6 +18,7 @@ from dse.cli.options import Figure, Force, Fresh, Json, OfferAny
 from dse.cli.status import INTERRUPTED, NOTHING_FEASIBLE, report_errors
 from dse.drawing import FigureProcess, check
 from dse.errors import InputError
+from dse.examples import located
 from dse.workers import LocalWorkers
 
 if TYPE_CHECKING:
@@ -31,7 +32,9 @@ MOST_SHARDS = 99_999
 
 @report_errors
 def run(
-    sweep: Annotated[Path, typer.Argument(metavar="SWEEP.toml", help="Specification of the sweep.")],
+    sweep: Annotated[
+        Path, typer.Argument(metavar="SWEEP.toml", help="Specification of the sweep, or example:NAME.")
+    ],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Results file [default: results/SWEEP.nc].")
     ] = None,
@@ -67,7 +70,8 @@ def run(
     """
     share = _shard(shard) if shard is not None else None
     with contextlib.ExitStack() as stack:
-        local = stack.enter_context(LocalWorkers(workers)) if workers is not None and sweep.is_file() else workers
+        is_there = workers is not None and located(sweep).is_file()
+        local = stack.enter_context(LocalWorkers(workers)) if workers is not None and is_there else workers
         figure_process = stack.enter_context(FigureProcess()) if figure and not share else None
         began = time.perf_counter()
         from dse import sweep as sweeps

@@ -36,7 +36,9 @@ _SHOWN = 12
 
 @report_errors
 def search(
-    specification: Annotated[Path, typer.Argument(metavar="SEARCH.toml", help="Specification of the search.")],
+    specification: Annotated[
+        Path, typer.Argument(metavar="SEARCH.toml", help="Specification of the search, or example:NAME.")
+    ],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Results file [default: results/SEARCH.nc].")
     ] = None,
