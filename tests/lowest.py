@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 #: Tests that meet every dependency: netCDF and xarray, pydantic and typer, JAX and optax, cmaes and pymoo, figures.
 SMOKE = (
     "tests/test_scalars.py", "tests/sweep/test_few.py", "tests/sweep/test_dataset.py",
+    "tests/measured/test_chiplets.py",
     "tests/test_difference.py", "tests/cli/test_tables.py", "tests/cli/test_front.py", "tests/sweep/test_spec.py",
     "tests/catalog/test_own_folder.py", "tests/launch/test_arguments.py", "tests/sweep/test_run.py",
     "tests/search/test_methods.py", "tests/plot/test_papers.py", "tests/calibrate/test_writing.py",

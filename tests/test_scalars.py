@@ -15,6 +15,7 @@ from jax import lax
 import dse
 from dse import equations, evaluation, scalars
 from dse.designs import leaf, replace
+from dse.environment import double_precision
 from dse.errors import Notice
 from dse.explanation import continuous_leaves
 from dse.records import OF_EXPERTS, OPTIONAL
@@ -132,7 +133,7 @@ KINDS = [("dense", "float64", 1e-10), *(
 def test_slopes_of_the_model_are_those_of_jax(name, precision, rounding):
     """Elasticities by every continuous leaf, of many designs at once as of one."""
     design = dse.design(**DESIGNS[name])
-    with jax.enable_x64(precision == "float64"):
+    with double_precision(precision == "float64"):
         values = {path: leaf(design, path) for path in continuous_leaves(design)}
         values = {path: np.dtype(precision).type(value) for path, value in values.items() if value}
 
