@@ -105,7 +105,7 @@ WRITTEN = {
     "completed": "what the row left open, with the value taken",
     "pred_note": "what to know of the prediction: over capacity, uneven stages, …",
     "outside": "in what the design lies outside of the rows that its stack was fitted to",
-    "skipped": "why there is no prediction; empty where there is one",
+    "skipped": "why there is no prediction, or why it is not counted; empty where there is one that is",
 }
 
 
