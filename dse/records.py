@@ -95,7 +95,7 @@ TRAINING_ALONE = (
         "tiers.", "context.", "experts.overlap_ep",
     )),
     *(f"workload.{name}" for name in ("global_batch", "seq_len", "dropout", "backward", "run_tokens", "adapters.",
-                                      "packing.", "convergence.")),
+                                      "packing.", "convergence.", "experts.n_predict")),
 )  # fmt: skip
 
 #: Records of a design that serves.

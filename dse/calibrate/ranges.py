@@ -19,7 +19,7 @@ from dse.designs import leaf
 from dse.measured import Skip, read_cases, serving
 from dse.measured.completion import complete
 from dse.measured.names import Lookup, accelerator_of
-from dse.model.work.parameters import parameter_count
+from dse.model.work.parameters import main_model, parameter_count
 from dse.types import Design, Workload
 
 
@@ -113,4 +113,4 @@ def _stated(field: str, designs: Sequence[Design]) -> float | None:
 
 @functools.lru_cache(maxsize=4096)
 def _parameters(workload: Workload) -> float:
-    return float(parameter_count(workload))
+    return float(parameter_count(workload if workload.requests is None else main_model(workload)))

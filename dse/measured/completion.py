@@ -17,6 +17,7 @@ from dse.errors import InputError
 from dse.measured import calculon, pods
 from dse.measured.cells import Cells
 from dse.measured.mappings import drops_tokens, mappings
+from dse.measured.mixtures import mixed
 from dse.measured.names import Lookup, accelerator_of, family
 from dse.measured.table import DEVICE, Case, Skip
 from dse.measured.tuning import tuned
@@ -81,7 +82,7 @@ def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
     try:
         system, stack = _system(cells, lookup)
         software = lookup.software(stack)
-        workload = tuned(cells, _whole_batch(cells, _workload(cells, lookup, software), devices))
+        workload = tuned(cells, _whole_batch(cells, mixed(cells, _workload(cells, lookup, software)), devices))
         entry = lookup.entry("software", stack)
         own = {name: float(entry.value(name, 0.0)) for name in ("selective", "spills", "splits_hidden")}
         if workload.experts is not None:

@@ -17,7 +17,7 @@ from dse.model.serving.hybrid import in_hybrid, state_bytes
 from dse.model.work.attention import causal_pairs
 from dse.model.work.messages import copies_sent, dispatch_bytes, members_met, pipeline_messages, tensor_messages
 from dse.model.work.operators import matmul_work
-from dse.model.work.parameters import norms_of_block
+from dse.model.work.parameters import main_model, norms_of_block
 from dse.model.work.transformer import expert_layer_operators, layer_operators
 from dse.types import (
     AllToAll,
@@ -152,9 +152,8 @@ def forward_of(design: Design) -> Design:
     if mapping.experts is not None:
         width = width_split(mapping.tp, mapping.experts.ep, mapping.experts.etp)
         mapping = dataclasses.replace(mapping, experts=dataclasses.replace(mapping.experts, etp=width))
-    if workload.experts is not None:  # tokens are drafted, if at all, by what the mapping says
-        workload = dataclasses.replace(workload, experts=dataclasses.replace(workload.experts, n_predict=0.0))
-    return dataclasses.replace(design, workload=workload, mapping=mapping)
+    # Tokens are drafted, if at all, by what the mapping says.
+    return dataclasses.replace(design, workload=main_model(workload), mapping=mapping)
 
 
 def width_split(tp: Scalar, ep: Scalar, etp: Scalar) -> Scalar:

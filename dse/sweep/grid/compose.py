@@ -64,7 +64,7 @@ def build(spec: SweepSpec) -> Grid:
     _check_tiers(spec, parts)
     orthogonal_paths = {path for dimension in dimensions for path in dimension.columns}
     settled = tuple(c for c in spec.constraints if set(c.names) <= {*ALL_DEGREES, *OPTIONS} - orthogonal_paths)
-    shapes = tuple(_shapes(base, dimensions, spec.file))
+    shapes = tuple(_shapes(base, dimensions, spec))
     table = mappings.build(parts, shapes, settled, f"{spec.file}: axes")
     return Grid(
         spec=spec,
@@ -222,8 +222,10 @@ def _splits_hidden(base: Design, dimensions: tuple[Dimension, ...]) -> bool:
     return any(np.any(column) for column in swept) or (not swept and bool(base.software.splits_hidden))
 
 
-def _shapes(base: Design, dimensions: tuple[Dimension, ...], file: str) -> list[Shape]:
-    """Every distinct combination of what the mapping must divide."""
+def _shapes(base: Design, dimensions: tuple[Dimension, ...], spec: SweepSpec) -> list[Shape]:
+    """Every distinct combination of what the mapping must divide, of experts what the kind of study reads."""
+    file, unread = spec.file, spec.study.unread
+    not_held = [path for path in EXPERT_SHAPE_PATHS if unread and path.startswith(unread)]
     experts, serving = base.workload.experts, base.mapping.serving
     left_out = (*(EXPERT_SHAPE_PATHS if experts is None else ()), *(() if experts and serving else (COPIES_PATH,)))
     plain = {path: float(leaf(base, path)) for path in SHAPE_PATHS if path not in left_out}
@@ -244,6 +246,7 @@ def _shapes(base: Design, dimensions: tuple[Dimension, ...], file: str) -> list[
     shapes = []
     for combination in itertools.product(*choices):
         values = functools.reduce(operator.or_, combination, plain)
+        values |= {path: 0.0 for path in not_held if path in values}
         for path, value in values.items():
             if not is_whole(value, least=0 if path.endswith(_MAY_BE_NONE) else 1):
                 name = path.rpartition(".")[2]
