@@ -78,6 +78,7 @@ def evaluate(
     outside = cautions.outside(made, stack, system, explained)
     listed = cautions.of_design(made, workload, stack, explained, study)
     listed += cautions.of_limit(made, system, asked.stated)
+    listed += cautions.of_run(asked.stated)
     bounds = _bounds(made, stack, explained, study) if uncertainty else {}
     if as_json:
         made_up = (made_up_price(explained.metrics, made), made_up_carbon(explained.metrics, made))

@@ -17,7 +17,7 @@ from dse.checks import check_routing, check_tiers
 from dse.designs import MOST, is_whole, leaf, told_saturation
 from dse.errors import InputError
 from dse.model.divisibility import COPIES_PATH, EXPERT_SHAPE_PATHS, SHAPE_PATHS, Shape
-from dse.records import CAN, MADE, N_DEVICES, PLAIN_EXPERTS, PLAIN_MAPPING
+from dse.records import CAN, MADE, N_DEVICES, PLAIN_EXPERTS, PLAIN_MAPPING, assumed_tokens, told_tokens
 from dse.spec.axes import Axis
 from dse.spec.space import NAMED
 from dse.spec.sweep import SweepSpec
@@ -54,10 +54,10 @@ def build(spec: SweepSpec) -> Grid:
         study=spec.study,
         has_experts=names.has_experts,
     )
-    owned = set(given) | (set() if parts.n_devices_given else {N_DEVICES})
+    owned = {*given, *assumed_tokens(given)} | (set() if parts.n_devices_given else {N_DEVICES})
     dimensions = tuple(_dimension(group, names, owned) for group in orthogonal)
     moving = {axis.key for dimension in dimensions for axis in dimension.axes}  # stacks that come with a machine too
-    base = _base(names, spec, parts, dimensions)
+    base = _base(names, spec, parts, dimensions, assumed_tokens(given))
     parts = parts._replace(splits_hidden=_splits_hidden(base, dimensions))
     _check_bills(names, spec, base, given)
     _check_routing(spec, base, dimensions)
@@ -79,6 +79,7 @@ def build(spec: SweepSpec) -> Grid:
         shapes=shapes,
         used=names.used,
         lacks=offers.told(offer, names.stacks),
+        tokens=told_tokens(given),
         nodes=names.told(),
         kinds=names.told_mixed(),
         missing=_told_missing(table, shapes, N_DEVICES in given or not parts.n_devices_given),
@@ -146,13 +147,15 @@ def _capabilities(names: Names, spec: SweepSpec) -> dict[str, float]:
     }
 
 
-def _base(names: Names, spec: SweepSpec, parts: Parts, dimensions: tuple[Dimension, ...]) -> Design:
-    """The design that every axis starts from: names first, then the leaves that the specification fixes.
+def _base(
+    names: Names, spec: SweepSpec, parts: Parts, dimensions: tuple[Dimension, ...], assumed: dict[str, float]
+) -> Design:
+    """The design that every axis starts from: names first, then what is assumed and what the specification fixes.
 
     Axes bring the optional records that they have leaves of.
     """
     values = PLAIN_MAPPING | (PLAIN_EXPERTS if names.has_experts else {}) | names.base()
-    values |= spec.study.plain
+    values |= {**spec.study.plain, **assumed}
     values |= {path: axis.values[0] for path, axis in spec.fixed.items()}
     values |= {path: axis.values[0] for path, axis in parts.axes.items() if axis.values}
     brought = (column for dimension in dimensions for column in dimension.columns.items())
