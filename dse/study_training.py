@@ -319,6 +319,11 @@ TRAINING = Study(
     rate="tokens_per_second",
     memory="peak_memory",
     memory_reasons=Infeasible.memory | Infeasible.host_memory,
+    hypothetical=Infeasible.storage | Infeasible.power | Infeasible.stack_lacks | Infeasible.chip_shares,
+    stands=(
+        "parameters", "model_flops", "peak_memory", "fits_probability", "host_memory", "checkpoint_bytes",
+        "provisioned_power", "device_price", "device_cost", "capital_cost", "device_carbon",
+    ),
     shortfalls=_training_shortfalls,
     totals=(
         "step_time", "peak_memory", "energy_per_step", "run_time_with_failures", "device_cost", "capital_cost",
