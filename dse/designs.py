@@ -34,6 +34,7 @@ from dse.records import (
     OPTIONAL,
     PLAIN_EXPERTS,
     PLAIN_MAPPING,
+    assumed_tokens,
     that_serves,
 )
 from dse.types import Design, Recompute, choice_name, paths
@@ -296,7 +297,8 @@ def design(
     stack = catalog.default_software(system, serving=serves) if software is None else software
     values = _named_values(workload, system, stack, any_option)
     _check_stated(stated, values, where)
-    values = PLAIN_MAPPING | (PLAIN_EXPERTS if has_experts(values) else {}) | values | stated
+    plain = PLAIN_MAPPING | (PLAIN_EXPERTS if has_experts(values) else {})
+    values = plain | values | assumed_tokens(stated) | stated
     made = paths.build(Design, values | _sizes(values, stated, n_devices))
     if made.workload.experts is not None:
         named = {path: f"{where}.{short_name(path)}" for path in stated}

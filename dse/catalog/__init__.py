@@ -369,7 +369,7 @@ def serving_defaults(name: str, where: str = "software", folder: Folder = None) 
     0.0
     """
     found = entry("software", name, where, folder)
-    if not any(field.startswith("engine.") for field in found.values):
+    if not found.states("engine"):
         return {}
     return {path: found.value(f"serving.{path}", a["default"]) for path, a in leaves(types.Serving).items()}
 
