@@ -29,6 +29,9 @@ _TOP = 10
 #: Seconds of a day, and how many days a time must have to be told in days.
 _DAY, _DAYS = 86400.0, 2.0
 
+#: Metrics told in per cent.
+_UTILISATIONS = ("mfu", "mfu_causal", "hfu")
+
 #: What options of their own say.
 _OPTIONS = {"workload": "-w", "system": "-s", "any_option": "--any-option"}
 
@@ -216,7 +219,8 @@ def told_design(workload: str, system: str, software: str, made: Design, study: 
     degrees = [name for name in ("tp", "cp", "pp", "dp") if f"mapping.{name}" not in study.unread]
     split = " x ".join(f"{name} {getattr(m, name):g}" for name in degrees)
     first = "{} on {}, {}, {}".format(*names)
-    return f"{first}\n{made.system.n_devices:g} devices{_shape(made)} = {split}; {study.settings(made)}\n"
+    devices = "device" if made.system.n_devices == 1 else "devices"
+    return f"{first}\n{made.system.n_devices:g} {devices}{_shape(made)} = {split}; {study.settings(made)}\n"
 
 
 def _shape(design: Design) -> str:
@@ -306,17 +310,14 @@ def _days(value: float) -> str:
 
 
 def _headline(explained: Explanation, bounds: dict[str, Interval], study: Study) -> list[list[str]]:
-    from dse.types import field_metadata
-
     rows = []
     for name in study.headline(explained.metrics):
-        meta = field_metadata(study.metrics, name)
 
-        def text(value: float, units: str = meta["units"], share: bool = name in ("mfu", "mfu_causal", "hfu")) -> str:
+        def text(value: float, units: str = study.written[name], share: bool = name in _UTILISATIONS) -> str:
             return show.percent(value) if share else show.quantity(value, units)
 
         between = " to ".join(map(text, bounds[name])) if name in bounds else ""
-        rows.append([meta["long_name"], text(explained.metrics[name]), *([between] if bounds else [])])
+        rows.append([study.long_names[name], text(explained.metrics[name]), *([between] if bounds else [])])
     return rows
 
 

@@ -99,8 +99,8 @@ def size(problem: Problem) -> str:
 
     space, grid = problem.space, problem.grid
     parts = [f"{d.size:,} {d.name}" for d in grid.dimensions if d.axes[0].key not in space.paths]
-    parts.append(f"{grid.table.n_mappings:,} mappings")
-    text = f"{' x '.join(parts)}: {space.n_designs:,} designs"
+    parts.append(show.counted(grid.table.n_mappings, "mapping"))
+    text = f"{' x '.join(parts)}: {show.counted(space.n_designs, 'design')}"
     if space.paths:
         names = ", ".join(interval.name for interval in problem.spec.intervals)
         return f"{text}, and continuous {names}: the space is infinite"
@@ -121,7 +121,8 @@ def _print(found: Outcome, problem: Problem) -> None:
     out = show.console()
     objective = found.objectives[0].replace("_", " ")
     if found.any_feasible:
-        show.heading(out, f"gap of {objective} to the best found, by method, over {len(problem.spec.seeds)} seeds")
+        seeds = show.counted(len(problem.spec.seeds), "seed")
+        show.heading(out, f"gap of {objective} to the best found, by method, over {seeds}")
         _print_methods(out, found)
         show.heading(out, f"best designs by {objective}, after polishing")
     else:
@@ -130,7 +131,8 @@ def _print(found: Outcome, problem: Problem) -> None:
     if found.prices:
         out.print(Text(found.prices, "yellow"), soft_wrap=True)
     if found.front_size:
-        out.print(Text(f"{found.front_size:,} designs on the Pareto front of {', '.join(found.objectives)}"))
+        size_told = show.counted(found.front_size, "design")
+        out.print(Text(f"{size_told} on the Pareto front of {', '.join(found.objectives)}"))
     if found.reasons:
         show.heading(out, "evaluated designs that cannot run, by reason")
         print_reasons(out, found.reasons, problem.study)
@@ -179,6 +181,6 @@ def _print_best(out: Console, found: Outcome, study: Study) -> None:
 
 def _value(text: str, value: float, study: Study) -> str:
     """An objective with its units."""
-    from dse.spec.expression import units_of
+    from dse.spec.expression import written_units
 
-    return show.quantity(value, units_of(text, study))
+    return show.quantity(value, written_units(text, study))

@@ -20,7 +20,7 @@ class SearchProgress:
     evaluations: int  #: of all seeds
     best: float | None  #: best value of the first objective so far, as it is written
     objective: str
-    units: str = "1"  #: SI units of the objective
+    units: str = "1"  #: units of the objective, as they are written
 
     def __str__(self) -> str:
         best = best_so_far(self.best, self.objective, self.units)

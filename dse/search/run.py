@@ -317,5 +317,5 @@ def _progress(
     return SearchProgress(
         method=name, share=share, rate=(done.steps - first) * a_step / max(seconds, 1e-9),
         evaluations=done.steps * a_step, best=objective.sign * float(values.min()) if len(values) else None,
-        objective=objective.expression.text, units=objective.expression.units,
+        objective=objective.expression.text, units=objective.expression.written,
     )  # fmt: skip

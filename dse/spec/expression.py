@@ -111,6 +111,16 @@ class Expression:
         """
         return catalog.written(_Reading(self.study, lambda _: 1.0, self.where).dimension(_tree(self.text)) or {})
 
+    @property
+    def written(self) -> str:
+        """Units as tables and messages write them: those of a metric alone say what it counts.
+
+        >>> from dse.study_training import TRAINING
+        >>> parse("tokens_per_second", "objective", TRAINING).written
+        'tokens/s'
+        """
+        return self.study.written.get(self.text.strip(), self.units)
+
     def __call__(self, lookup: Lookup) -> Value:
         """The value, with ``lookup(name)`` for leaves and metrics: scalars, arrays or tracers alike."""
         return _Reading(self.study, lookup, self.where).value(_tree(self.text))
@@ -174,9 +184,9 @@ def parse(text: Any, where: str, study: Study) -> Expression:
     return Expression(text, tuple(names), study, where)
 
 
-def units_of(text: str, study: Study) -> str:
-    """SI units of an objective that results tell in words."""
-    return parse(text, "objective", study).units
+def written_units(text: str, study: Study) -> str:
+    """Units, as tables write them, of an objective that results tell in words."""
+    return parse(text, "objective", study).written
 
 
 def _check_sum(node: ast.BinOp, study: Study, where: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -193,6 +194,17 @@ def test_run(second_process, command, small_sweep, tmp_path):
     assert dse.open_results(tmp_path / "out" / "r.nc").sizes["mapping"] == 44
     assert (tmp_path / "out" / "r.png").stat().st_size > 10_000
     assert not (tmp_path / "out" / "r.nc.parts").exists()
+
+
+def test_one_design_is_told_in_the_singular_and_drawn(command, small_sweep, tmp_path):
+    """The best of one machine has no label at all: its figure is drawn without the table beside the bars."""
+    one = "[axes]\ntp = [8]\npp = [1]\nrecompute = ['full']\n\n["
+    small_sweep.write_text(re.sub(r"\[axes\].*?\n\[", one, small_sweep.read_text(), flags=re.S))
+    for keep in ("all", "best"):
+        ended = command("run", small_sweep, "-o", tmp_path / "r.nc", "--keep", keep)
+        assert ended.status == 0, ended.err
+        assert "1 mapping = 1 design, keeping" in ended.out and "1 of 1 design can run" in ended.out
+        assert "1 designs" not in ended.out + ended.err and (tmp_path / "r.png").exists()
 
 
 def test_run_tells_what_the_stack_lacks(command, small_sweep, tmp_path):
