@@ -13,6 +13,7 @@ KERNELS ?= ../shared/reference/kernels/aic_*.csv.gz ../shared/reference/kernels/
 ENERGY ?= ../shared/reference/measured/energy.csv
 JOBS   ?= 2
 FUZZ   ?= 2000
+NEWEST_PYTHON ?=
 
 # Where it is set, every process that tests start would compile all it imports anew, seconds each.
 unexport PYTHONDONTWRITEBYTECODE
@@ -62,10 +63,10 @@ bench: $(VENV)/.installed  ## measure the rates
 bench-check: $(VENV)/.installed  ## fail when a rate fell 20 % behind docs/benchmarks.json, in multiples of a plain loop
 	$(BIN)/python -m benchmarks.rates --check docs/benchmarks.json
 
-check-lowest: $(VENV)/.installed-test  ## the built package with the lowest and the newest versions of what it needs (a few tests)
+check-lowest: $(VENV)/.installed-test  ## the built package with the lowest and the newest versions of what it needs (a few tests; NEWEST_PYTHON=…)
 	$(PIP) uv
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tests.lowest lowest-direct
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tests.lowest highest
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tests.lowest highest $(NEWEST_PYTHON)
 
 fuzz: $(VENV)/.installed-test  ## try FUZZ mutants of sweeps, searches, catalogue files and tables (FUZZ=20000)
 	$(BIN)/python -m tests.fuzz $(FUZZ)

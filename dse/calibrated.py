@@ -1,9 +1,9 @@
 """Whether a design lies within what the numbers of its stack were fitted to.
 
 A stack's file may say what the measured rows of its fit covered, ``[calibrated]``: the least and the largest value of
-each quantity below, and the accelerators. A prediction beyond these is an extrapolation: intervals (``--uncertainty``)
-know nothing of it. Of a stack without such a table no row was measured: all that it predicts is one. Nothing here is
-traced, or costs a design anything.
+each quantity below, the accelerators, and those on which rows are of mixtures of experts. A prediction beyond these is
+an extrapolation: intervals (``--uncertainty``) know nothing of it. Of a stack without such a table no row was measured:
+all that it predicts is one. Nothing here is traced, or costs a design anything.
 
 Nor can a model answer beyond its context, and a stack of training has no engine that was measured: both are told here.
 """
@@ -59,6 +59,22 @@ def ranges(stack: str) -> Mapping[str, tuple[float, float]]:
     return {field: value for field, value in values.items() if value is not None}
 
 
+@functools.lru_cache(maxsize=256)
+def with_mixtures(accelerator: str, serves: bool = False) -> tuple[str, ...]:
+    """Stacks of training, or those that serve, with rows of mixtures of experts on an accelerator.
+
+    >>> with_mixtures("h100-sxm-80gb")[0]
+    'megatron-bridge'
+    """
+    found = (name for name in catalog.names("software") if accelerator in _mixtures(name))
+    return tuple(name for name in found if bool(catalog.serving_defaults(name)) == serves)
+
+
+def _mixtures(stack: str) -> tuple[str, ...]:
+    """Accelerators on which a stack has rows of mixtures of experts."""
+    return catalog.entry("software", stack).value("calibrated.mixtures", ())
+
+
 def lookup_of(design: Design, metrics: Mapping[str, float]) -> Lookup:
     """The numbers of a design and of its metrics by path."""
 
@@ -86,6 +102,8 @@ def beyond(stack: str, lookup: Lookup, accelerator: str = "") -> list[str]:
         lookup: of the design's leaves by full path, and of its ``parameters``.
         accelerator: its slug, where it is known.
 
+    Of a mixture of experts on an accelerator where the stack has no rows of one, the stacks that have some are named.
+
     >>> beyond("nemo", {"workload.seq_len": 4096.0, "system.n_devices": 8192.0}.get)
     ['devices 8,192 (rows up to 1,024)']
     >>> beyond("megatron-core-te", {}.get)
@@ -102,7 +120,32 @@ def beyond(stack: str, lookup: Lookup, accelerator: str = "") -> list[str]:
             found.append(f"{QUANTITIES[field].name} {_number(value)} (rows {side})")
     if chips and accelerator and accelerator not in chips:
         found.append(f"{accelerator} (rows of {', '.join(chips)})")
+    if lookup("workload.experts.n_experts") is not None:
+        found += _beyond_dense(stack, accelerator, chips)
     return found
+
+
+def _beyond_dense(stack: str, accelerator: str, chips: tuple[str, ...]) -> list[str]:
+    """That the rows of a stack are of dense models, all of them or those on an accelerator of its rows, in words."""
+    seen = _mixtures(stack)
+    if seen and (accelerator in seen or accelerator not in chips):
+        return []
+    where = f" on {accelerator}" if seen else ""
+    return [f"mixtures of experts{where} (rows of dense models{told_with_mixtures(stack, accelerator)})"]
+
+
+def told_with_mixtures(stack: str, accelerator: str) -> str:
+    """The stacks of a kind that have rows of mixtures of experts on an accelerator, behind what one of them lacks.
+
+    >>> told_with_mixtures("nemo", "a100-sxm-80gb")
+    '; no stack has rows of mixtures on a100-sxm-80gb'
+    """
+    if not accelerator:
+        return ""
+    others = with_mixtures(accelerator, bool(catalog.serving_defaults(stack)))
+    if not others:
+        return f"; no stack has rows of mixtures on {accelerator}"
+    return f"; stacks with rows of mixtures on {accelerator}: {', '.join(others)}"
 
 
 def beyond_context(workload: str, lookup: Lookup) -> str:
@@ -115,8 +158,7 @@ def beyond_context(workload: str, lookup: Lookup) -> str:
     'a sequence of 16,384 tokens is longer than the context of llama-3-70b: 8,192'
     """
     entry = catalog.entry("workload", workload)
-    has_state = any(field.startswith("recurrent.") for field in entry.values)
-    context = entry.value("max_seq_len") or (None if has_state else entry.value("seq_len"))
+    context = entry.value("max_seq_len") or (None if entry.states("recurrent") else entry.value("seq_len"))
     prompt, answer = (lookup(f"workload.requests.{name}_tokens") for name in ("prompt", "output"))
     length, of, verb = lookup("workload.seq_len"), "a sequence", "is"
     if prompt is not None and answer is not None:

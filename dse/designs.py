@@ -34,6 +34,7 @@ from dse.records import (
     OPTIONAL,
     PLAIN_EXPERTS,
     PLAIN_MAPPING,
+    assumed_tokens,
     that_serves,
 )
 from dse.types import Design, Recompute, choice_name, paths
@@ -144,7 +145,8 @@ def leaf_value(path: str, value: Any, where: str = "design") -> float:
 
     Args:
         path: full path of the leaf.
-        value: a number in SI units, a name or code of its enumeration, a boolean or a text with units.
+        value: a number in SI units, a name or code of its enumeration, a boolean of what is off or on, or a text with
+            units.
         where: what the error names.
 
     Raises:
@@ -187,8 +189,8 @@ def told_reading(name: str, path: str, *values: Any) -> str:
 
 
 def _choice(enum: type[IntEnum], value: Any, where: str) -> float:
-    if isinstance(value, str):
-        return catalog.choice(value.lower(), enum, where)
+    if isinstance(value, str | bool):
+        return catalog.choice(str(value).lower(), enum, where)
     if isinstance(value, int | float) and value in set(enum):
         return float(value)
     allowed = ", ".join(map(choice_name, enum))
@@ -295,7 +297,8 @@ def design(
     stack = catalog.default_software(system, serving=serves) if software is None else software
     values = _named_values(workload, system, stack, any_option)
     _check_stated(stated, values, where)
-    values = PLAIN_MAPPING | (PLAIN_EXPERTS if has_experts(values) else {}) | values | stated
+    plain = PLAIN_MAPPING | (PLAIN_EXPERTS if has_experts(values) else {})
+    values = plain | values | assumed_tokens(stated) | stated
     made = paths.build(Design, values | _sizes(values, stated, n_devices))
     if made.workload.experts is not None:
         named = {path: f"{where}.{short_name(path)}" for path in stated}

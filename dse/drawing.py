@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dse import interruption, outputs
+from dse.distribution import install_extra
 from dse.errors import InputError
 
 #: For screens and for papers.
@@ -65,19 +66,21 @@ def lacking() -> InputError | None:
     """What is missing to draw, in four parts; None where figures can be drawn."""
     if importlib.util.find_spec("matplotlib"):
         return None
-    return InputError("figures", "no matplotlib", "an installation with it", "pip install 'dse[plot]', or --no-figure")
+    fix = f"{install_extra('plot')}, or --no-figure"
+    return InputError("figures", "no matplotlib", "an installation with it", fix)
 
 
-def check(results: Path, force: bool, machines: bool) -> None:
+def check(results: Path, force: bool, machines: bool, front: bool = False) -> None:
     """InputError where results must not be written, or a figure that may be drawn beside them.
 
     Args:
         results: file of the results, which need not be there yet.
         force: replace files that dse has not written.
         machines: whether these are results of a grid of machines, which have figures of several kinds.
+        front: whether they hold the front of several objectives, which is drawn too.
     """
     outputs.checked(results, force)
-    for kind in ("breakdown", *_OF_MACHINES) if machines else ("breakdown",):
+    for kind in ("breakdown", *_OF_MACHINES * machines, *("pareto",) * front):
         for ending in ENDINGS:
             path = beside(results, kind, ending)
             if path == results:

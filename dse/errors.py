@@ -113,6 +113,10 @@ class IncompleteError(InputError, RuntimeError):
     """Some of the work could not be done, the rest is finished: told in four parts, with an exit status of its own."""
 
 
+class Notice(UserWarning):
+    """What a user should know though nothing is wrong: the command line prints it as a line on standard error."""
+
+
 #: Characters of one part of an error.
 _LONGEST = 600
 

@@ -84,6 +84,7 @@ class Explanation:
     elasticities: list[Elasticity]  #: largest first
     reasons: list[Reason]  #: empty when the design can run
     caution: str  #: what a reader must know of the metrics; empty where there is nothing
+    study: Study = TRAINING
 
     @property
     def feasible(self) -> bool:
@@ -91,27 +92,42 @@ class Explanation:
         return not self.reasons
 
     @property
+    def has_step(self) -> bool:
+        """Whether there is a step that metrics tell of, were memory, power or the stack as the design asks."""
+        return not int(self.metrics["infeasible_reason"]) & self.study.no_step_bits
+
+    @property
+    def claims(self) -> dict[str, float | None]:
+        """The metrics, without numbers for those that tell of a step where there is none."""
+        holds = self.study.holds_without_step
+        return {name: value if self.has_step or holds(name) else None for name, value in self.metrics.items()}
+
+    @property
     def host_bound(self) -> bool:
         """Whether launching a layer's kernels takes longer than running them."""
         return self.metrics.get("step_time_host", 0.0) > 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """Nested dictionaries and lists, ready for JSON."""
+        """Nested dictionaries and lists, ready for JSON; of a step that cannot be made no number is told."""
+        told = self if self.has_step else dataclasses.replace(self, layer=[], operators=[], phases={}, elasticities=[])
+        known = {name for name, value in self.claims.items() if value is not None}
+        waterfalls = {name: parts for name, parts in self.waterfalls.items() if name in known}
         return {
             "feasible": self.feasible,
             "reasons": [r._asdict() for r in self.reasons],
-            "caution": self.caution,
-            "metrics": self.metrics,
+            "has_step": self.has_step,
+            "caution": self.caution if self.has_step else "",
+            "metrics": self.claims,
             "memory_capacity": self.memory_capacity,
             "waterfall": {
                 name: [part._asdict() for part in parts]
-                for name, parts in (self.waterfalls | {"layer_time": self.layer}).items()
+                for name, parts in (waterfalls | {"layer_time": told.layer}).items()
             },
-            "host_bound": self.host_bound,
-            "operators": [o._asdict() for o in self.operators],
-            "phases": {name: [part._asdict() for part in parts] for name, parts in self.phases.items()},
+            "host_bound": self.host_bound and self.has_step,
+            "operators": [o._asdict() for o in told.operators],
+            "phases": {name: [part._asdict() for part in parts] for name, parts in told.phases.items()},
             "elasticity_of": self.elasticity_of,
-            "elasticities": [e._asdict() for e in self.elasticities],
+            "elasticities": [e._asdict() for e in told.elasticities],
         }
 
 
@@ -161,6 +177,7 @@ def explain(design: Design, metric: str | None = None, study: Study | str = TRAI
         elasticities=_elasticities(design, slopes),
         reasons=reasons(jax.tree.map(float, numbers.design), metrics, study),
         caution=study.caution(metrics),
+        study=study,
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from dse.errors import InputError
 from dse.interruption import changing
 
 #: What every file of dse's own making says of itself.
@@ -27,6 +28,16 @@ _KINDS = {
 _SEAL = f"\n# {MARK}\n# sha256 "
 _SEALED = re.compile(rb"# sha256 [0-9a-f]{64}")
 _SEAL_LENGTH = len(_SEAL) + 64 + 1
+
+
+@functools.cache
+def shipped(folder: str) -> Path:
+    """A folder that comes with the package: inside it when installed, beside it in a checkout."""
+    package = Path(__file__).resolve().parent
+    for found in (package / folder, package.parent / folder):
+        if found.is_dir():
+            return found
+    raise InputError(folder, "no such folder", str(package.parent / folder), "reinstall the package")
 
 
 @functools.cache

@@ -109,6 +109,18 @@ def quantity(value: float, units: str) -> str:
     return _joined(digits(value * factor), name)
 
 
+def shown(value: float, units: str) -> float:
+    """The number that :func:`quantity` writes, in SI ``units``: two that are equal here cannot be told apart there.
+
+    >>> shown(63.249, "s"), shown(63.151, "s"), shown(80.01 * GIB, "B") == shown(80.0 * GIB, "B")
+    (63.2, 63.2, True)
+    """
+    if units == "1" and abs(value) < _PLAIN:
+        return float(f"{value:.4g}")
+    factor, _ = scale(value, units)
+    return float(digits(value * factor).replace(",", "")) / factor
+
+
 def setting(value: Any, units: str = "1") -> str:
     """A value that somebody set, in SI ``units``, with no more digits than it has.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Container
 
 from dse.types import (
     Adapters,
@@ -54,6 +55,12 @@ PLAIN_EXPERTS = {path: about["default"] for path, about in paths.leaves(ExpertMa
 
 N_DEVICES = "system.n_devices"
 
+#: The tokens of a whole run; those that a model's file states are of its pre-training.
+RUN_TOKENS = "workload.run_tokens"
+
+#: Tokens of a run that trains adapters where nobody says how many: a set of 100,000 examples of 1,000 tokens, once.
+TUNING_TOKENS = 1e8
+
 #: The record that an over-subscribed scale-out network has and others lack.
 PODS = "system.scale_out.pods"
 
@@ -95,7 +102,7 @@ TRAINING_ALONE = (
         "tiers.", "context.", "experts.overlap_ep",
     )),
     *(f"workload.{name}" for name in ("global_batch", "seq_len", "dropout", "backward", "run_tokens", "adapters.",
-                                      "packing.", "convergence.")),
+                                      "packing.", "convergence.", "experts.n_predict")),
 )  # fmt: skip
 
 #: Records of a design that serves.
@@ -122,6 +129,29 @@ OPTIONAL: dict[str, type] = {
     CHIP: Chip, PODS: Pods, LINKS: Links, PACKAGE: Package, EXPERTS: Experts, **OF_SHAPE, **OF_EXPERTS,
     **OF_TRAINING, **OF_SERVING, **OF_MONEY,
 }  # fmt: skip
+
+
+def assumed_tokens(stated: Container[str]) -> dict[str, float]:
+    """Full path → tokens that a run of adapters is taken to have where it does not say so, else nothing.
+
+    Args:
+        stated: full paths of the leaves that a design says, beside the names of its records.
+
+    >>> assumed_tokens({"workload.adapters.rank": 16.0})
+    {'workload.run_tokens': 100000000.0}
+    """
+    adapts = any(path in stated for path in paths.leaves(Adapters, "workload.adapters."))
+    return {RUN_TOKENS: TUNING_TOKENS} if adapts and RUN_TOKENS not in stated else {}
+
+
+def told_tokens(stated: Container[str]) -> str:
+    """That the tokens of a run of adapters are assumed, in one line; empty where they are said, or all is trained."""
+    if not assumed_tokens(stated):
+        return ""
+    return (
+        f"run_tokens of adapters: {TUNING_TOKENS:,.0f} assumed, not those of pre-training; time, energy and money of a "
+        "whole run are proportional to it: set run_tokens to the tokens of your set times its epochs"
+    )
 
 
 def that_serves(design: Design) -> Design:

@@ -24,7 +24,7 @@ from dse.model.serving.memory import Room, room
 from dse.model.serving.steady import Phases, Served, served
 from dse.model.serving.work import Rank, ranks_of_experts, stage_of, width_split
 from dse.model.steps.operating import HIGHEST_CLOCK, is_limited
-from dse.model.work.parameters import parameter_count
+from dse.model.work.parameters import main_model, parameter_count
 from dse.types import Design, Engine, Infeasible, Load, Requests, Scalar, Serving, ServingMetrics
 
 #: Rules that a forward pass has too.
@@ -96,7 +96,7 @@ def serve(design: Design) -> ServingMetrics:
         **{f"cost_per_token{part}": value for part, value in over(books.spent, a_token).items()},
         **{f"carbon_per_token{part}": value for part, value in over(books.emitted, a_token).items()},
         **served_with_failures(design, held.weights, rank.met),
-        parameters=parameter_count(design.workload),
+        parameters=parameter_count(main_model(design.workload)),
         feasible=reason == 0,
         infeasible_reason=reason,
     )

@@ -83,6 +83,9 @@ class Study:
     memory_reasons: IntFlag  #: the reasons that only say that something does not fit
     shortfalls: Callable[[Design, Any], dict[Any, Scalar]]
     #: (design, metrics) → reason → logarithm of what is needed over what there is, for the reasons that have a degree
+    hypothetical: int = 0
+    #: bits of further reasons under which a design would run the same step: with more power, on another stack
+    stands: tuple[str, ...] = ()  #: how the metrics begin that hold where there is no step
     rate: str = ""  #: the metric made large where workloads are compared, which the objective does not tell apart
     totals: tuple[str, ...] = ()  #: metrics that are the sum of their parts ``<metric>_<part>``
     energy: str = ""  #: the metric of energy that figures draw
@@ -195,6 +198,19 @@ class Study:
         """Name → one sentence."""
         own = {name: self.meanings[reason] for name, reason in self.reasons.__members__.items()}
         return own | {CONSTRAINT: "a constraint of the sweep is not met"}
+
+    @functools.cached_property
+    def no_step_bits(self) -> int:
+        """Bits of the reasons that leave no step to be timed: what does not divide, what nothing multiplies.
+
+        What only exceeds a memory or a limit, or a constraint of the specification, would run at its times with more.
+        """
+        whole = sum(int(reason) for reason in self.reasons)
+        return whole & ~(int(self.memory_reasons) | int(self.hypothetical))
+
+    def holds_without_step(self, metric: str) -> bool:
+        """Whether a metric says something of a design that has no step: of its model, its memory, its machine."""
+        return metric.startswith((*self.stands, "feasible", "infeasible_reason"))
 
     def reasons_in(self, bits: int) -> Iterator[str]:
         """Names of the reasons whose bits are set."""

@@ -286,6 +286,11 @@ SERVING = Study(
     rate="output_tokens_per_second_per_device",
     memory="peak_memory",
     memory_reasons=Infeasible.memory,
+    hypothetical=Infeasible.power | Infeasible.latency | Infeasible.chip_shares,
+    stands=(
+        "parameters", "peak_memory", "provisioned_power", "device_price", "device_cost", "capital_cost",
+        "device_carbon",
+    ),
     shortfalls=_shortfalls,
     totals=(
         "time_per_output_token", "time_to_first_token", "peak_memory", "energy_per_output_token", "device_cost",

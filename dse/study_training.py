@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from statistics import NormalDist
 from typing import Any
 
-from dse.quantities import duration, gib, percent, prefixed, quantity
+from dse.quantities import digits, duration, gib, percent, prefixed, quantity
 from dse.study import (
     OPTIONAL,
     Degrees,
@@ -268,8 +268,19 @@ def _training_power(metrics: Mapping[str, float], design: Design) -> str:
         f"provisioned for {watts('provisioned_power')}. One megawatt feeds {fed[0]:,.0f} devices by provisioned power, "
         f"{fed[1]:,.0f} by peak power and {fed[2]:,.0f} by average power. "
         f"A run of {prefixed(float(design.workload.run_tokens), 'tokens')}: "
-        f"{metrics['run_time'] / 86400:.1f} days and {metrics['run_energy'] / 3.6e9:,.0f} MWh, without failures."
+        f"{_told_run(metrics['run_time'], metrics['run_energy'])}, without failures."
     )
+
+
+def _count(times: float) -> str:
+    """How often something happens: whole times, or the share of runs in which it does."""
+    return f"{times:,.0f}" if times >= 1.0 else digits(times)
+
+
+def _told_run(seconds: float, joules: float) -> str:
+    """Time and energy of a run: of pre-training months and MWh, of fine-tuning as little as minutes and kWh."""
+    time = f"{seconds / 86400:.1f} days" if seconds >= 86400.0 else duration(seconds)
+    return f"{time} and " + (f"{joules / 3.6e9:,.0f} MWh" if joules >= 3.6e10 else f"{digits(joules / 3.6e6)} kWh")
 
 
 def _training_failures(metrics: Mapping[str, float], design: Design) -> str:
@@ -278,7 +289,7 @@ def _training_failures(metrics: Mapping[str, float], design: Design) -> str:
     between, whole = metrics["time_between_failures"], metrics["run_time_with_failures"]
     return (
         f"Effective training time: {percent(metrics['goodput_fraction'])}. The job fails every {duration(between)}, "
-        f"{whole / between:,.0f} times a run. A checkpoint ({kind}) has {gib(metrics['checkpoint_bytes'])}; every "
+        f"{_count(whole / between)} times a run. A checkpoint ({kind}) has {gib(metrics['checkpoint_bytes'])}; every "
         f"{quantity(metrics['checkpoint_interval'], 's')}{_in_steps(metrics)} one stops training for "
         f"{quantity(metrics['checkpoint_stall'], 's')} and is safe {quantity(metrics['checkpoint_time'], 's')} after "
         f"it began. The run takes {prefixed(metrics['tokens_needed'], 'tokens')} and {metrics['run_flops']:.3g} model "
@@ -308,6 +319,11 @@ TRAINING = Study(
     rate="tokens_per_second",
     memory="peak_memory",
     memory_reasons=Infeasible.memory | Infeasible.host_memory,
+    hypothetical=Infeasible.storage | Infeasible.power | Infeasible.stack_lacks | Infeasible.chip_shares,
+    stands=(
+        "parameters", "model_flops", "peak_memory", "fits_probability", "host_memory", "checkpoint_bytes",
+        "provisioned_power", "device_price", "device_cost", "capital_cost", "device_carbon",
+    ),
     shortfalls=_training_shortfalls,
     totals=(
         "step_time", "peak_memory", "energy_per_step", "run_time_with_failures", "device_cost", "capital_cost",

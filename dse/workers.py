@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any
 
 from dse import interruption
+from dse.distribution import install_extra
 from dse.errors import InputError
 
 #: Workers of one machine.
@@ -174,7 +175,7 @@ def library() -> Any:
     except ImportError as error:
         raise InputError(
             "--workers, --scheduler", f"{error.name} is not installed", "Dask distributed",
-            "install the extra: pip install 'dse[dist]'; --shard i/n needs none",
+            f"install the extra: {install_extra('dist')}; --shard i/n needs none",
         ) from None  # fmt: skip
 
 

@@ -16,10 +16,13 @@ ROOT = Path(__file__).parents[1]
 #: From the ground up. A module knows its own room and those below; rooms of one line do not know each other.
 LEVELS: list[tuple[str, ...]] = [
     ("dse",),  # the package itself: public names, imported when they are asked for
-    ("dse.errors", "dse.renamed", "dse.environment", "dse.equations", "dse.interruption", "dse.quantities"),
+    (
+        "dse.errors", "dse.distribution", "dse.renamed", "dse.environment", "dse.equations", "dse.interruption",
+        "dse.quantities",
+    ),
     ("dse.files",),
     ("dse.inputs", "dse.outputs", "dse.toml", "dse.cache", "dse.workers"),
-    ("dse.types",),
+    ("dse.types", "dse.examples"),
     ("dse.catalog",),
     ("dse.references",),
     ("dse.records",),

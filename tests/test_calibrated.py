@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -56,6 +57,50 @@ def test_stacks_without_rows_say_so():
         assert calibrated.beyond(stack, {"workload.seq_len": 1e9}.get, "no-such-chip") == [
             f"no measured rows for {stack}"
         ]
+
+
+MIXTURES = "mixtures of experts (rows of dense models; stacks with rows of mixtures on h100-sxm-80gb: megatron-bridge, "
+
+
+def test_a_stack_that_saw_no_mixture_of_experts_says_which_stacks_did():
+    mixture = {"workload.experts.n_experts": 128.0}.get
+    (told,) = calibrated.beyond("nemo", mixture, "h100-sxm-80gb")
+    assert told.startswith(MIXTURES) and "mlperf-b200" not in told  # shares its dense rows alone
+    assert calibrated.beyond("nemo", mixture) == ["mixtures of experts (rows of dense models)"]
+    assert calibrated.beyond("megatron-bridge", mixture, "h100-sxm-80gb") == []
+    (told,) = calibrated.beyond("megatron-bridge", mixture, "h200-sxm-141gb")
+    assert told.startswith("mixtures of experts on h200-sxm-141gb (rows of dense models; no stack has")
+    (told,) = calibrated.beyond("tensorrt-llm-2023", mixture, "h100-sxm-80gb")  # engines are no help in training
+    assert "vllm" in told and "megatron" not in told
+    for stack in STACKS:
+        entry = catalog.entry("software", stack)
+        chips = entry.value("calibrated.mixtures")
+        assert {*chips} <= {*entry.value("calibrated.accelerators")}, stack
+        assert not chips or entry.states("experts"), stack
+
+
+def test_every_door_tells_of_mixtures_of_experts(tmp_path):
+    options = dict(tp=2, pp=8, ep=32, global_batch=2048, micro_batch=1)
+    asked = ["evaluate", "-w", "qwen3-235b-a22b", "-s", "eos", "-n", "256", "--json"]
+    asked += [text for name, value in options.items() for text in ("--set", f"{name}={value}")]
+    (told,) = json.loads(CliRunner().invoke(app, asked).stdout)["outside"]
+    assert told.startswith(MIXTURES)
+    values = "\n".join(f"{name} = [{options[name]}]" for name in ("tp", "pp", "ep", "micro_batch"))
+    text = (
+        '[workload]\nname = "qwen3-235b-a22b"\nglobal_batch = 2048\n'
+        f'[system]\nname = "eos"\nn_devices = 256\n[axes]\n{values}\n'
+    )
+    assert MIXTURES in dse.sweep.perform(specs.from_text(text), False)[1].outside
+    table = tmp_path / "mixture.csv"
+    table.write_text(
+        "model,system,software,n_gpus,tp,pp,ep,micro_batch,global_batch,seq_len,recompute\n"
+        "qwen3-235b-a22b,eos,megatron-core-b200,256,2,8,32,1,2048,4096,selective\n"
+        "qwen3-235b-a22b,eos,,256,2,8,32,1,2048,4096,selective\n"
+    )
+    comparison.predict(table, tmp_path / "out.csv")
+    other, own = csv.DictReader((tmp_path / "out.csv").read_text().splitlines())
+    assert "h100-sxm-80gb (rows of b200-sxm-180gb)" in other["outside"]
+    assert own["skipped"].startswith("mixture of experts not modelled: nemo") and MIXTURES[-60:-2] in own["skipped"]
 
 
 def test_evaluate_tells_it():
@@ -142,8 +187,25 @@ def test_a_calibration_writes_what_its_rows_cover(tmp_path):
     assert found.value("calibrated.n_devices") == (64.0, 512.0)
     assert found.value("calibrated.seq_len") == (8192.0, 8192.0)
     assert found.value("calibrated.accelerators") == ("h100-sxm-80gb",)
+    assert found.value("calibrated.mixtures") == ()
     assert found.value("calibrated.parameters")[0] == pytest.approx(8.03e9, rel=0.01)
     assert found.value("flash_slowdown") == catalog.entry("software", "nemo").value("flash_slowdown")
+
+
+def test_a_calibration_writes_where_its_rows_are_mixtures_of_experts(tmp_path):
+    folder, table = tmp_path / "software", tmp_path / "mixture.csv"
+    folder.mkdir()
+    for name in ("megatron-bridge", "mlperf-b200"):  # which share the fit of dense steps
+        (folder / f"{name}.toml").write_text((catalog.catalog_root() / "software" / f"{name}.toml").read_text())
+    table.write_text(
+        "model,gpu,software,n_gpus,tp,pp,ep,micro_batch,global_batch,seq_len,recompute,iteration_s_measured\n"
+        "qwen3-235b-a22b,H100,megatron-bridge,256,2,8,32,1,2048,4096,none,20\n"
+        "llama-3-8b,B200,mlperf-b200,64,1,1,,1,512,8192,none,2\n"
+    )
+    ranges.write_catalog([table], tmp_path)
+    found = [catalog.entry("software", name, folder=tmp_path) for name in ("megatron-bridge", "mlperf-b200")]
+    assert [one.value("calibrated.mixtures") for one in found] == [("h100-sxm-80gb",), ()]
+    assert len(found[1].value("calibrated.accelerators")) == 2
 
 
 def test_a_fit_of_tpus_writes_no_range_of_a_stack_that_it_does_not_fit(tmp_path):

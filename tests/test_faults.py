@@ -34,7 +34,7 @@ from tests.sweep import toy
 from tests.sweep.test_damage import flipped
 
 TOY = dict(study=toy.STUDY, chunk=720)
-NO_DASK = "needs the extra dist: pip install 'dse[dist]'"
+NO_DASK = "needs the extra dist: pip install 'llm-dse[dist]'"
 BOTH = '[objective]\nminimize = ["step_time", "peak_memory"]'
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -52,6 +54,19 @@ def test_the_command():
         "default": "the stack's", "path": "mapping.zero_stage",
     }  # fmt: skip
     assert CliRunner().invoke(app, ["list", "metrics", "furlong"]).exit_code == 1
+
+
+def test_without_a_kind_it_tells_what_there_is():
+    """As pages promise: every kind with how many names it has, and how to see them."""
+    ended = CliRunner().invoke(app, ["list"])
+    assert ended.exit_code == 0
+    for kind in KINDS:
+        row = re.search(rf"^{kind} +([\d,]+)  ", ended.stdout, re.MULTILINE)
+        assert int(row[1].replace(",", "")) == len(listing(kind, studies=list(STUDIES.values())).rows)
+    for line in re.findall(r"^dse (.*?)  +\w", ended.stdout, re.MULTILINE):
+        assert CliRunner().invoke(app, shlex.split(line)).exit_code == 0, line
+    told = json.loads(CliRunner().invoke(app, ["list", "--json"]).stdout)
+    assert [one["kind"] for one in told] == list(KINDS) and all(one["names"] > 50 for one in told)
 
 
 def test_the_page_is_up_to_date():

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import email
+import importlib.metadata
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -12,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import dse
+from dse.distribution import NAME, install_extra
 
 ROOT = Path(__file__).parents[1]
 
@@ -46,30 +50,101 @@ def test_everything_public_is_there():
         _ = dse.nonsense
 
 
-def test_wheel_holds_the_catalogue(tmp_path):
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory) -> Path:
+    """The folder of an installation: what the wheel holds."""
     pytest.importorskip("hatchling")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("*.whl")
+    (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        names = archive.namelist()
-        archive.extractall(tmp_path / "installed")
-    in_checkout = {p.relative_to(ROOT).as_posix() for p in (ROOT / "hw_catalog").rglob("*.toml")}
+        archive.extractall(folder / "installed")
+    return folder / "installed"
+
+
+def as_installed(installed: Path) -> dict[str, str]:
+    """An environment in which the installation is the package, and no checkout is."""
+    compiled = {name: value for name, value in os.environ.items() if name.startswith(("JAX_", "XLA_", "DSE_CACHE"))}
+    return {"PYTHONPATH": str(installed), "PATH": "", **compiled}
+
+
+def test_wheel_holds_the_catalogue(tmp_path, installed):
+    names = [path.relative_to(installed).as_posix() for path in installed.rglob("*") if path.is_file()]
+    in_checkout = {
+        p.relative_to(ROOT).as_posix() for folder in ("hw_catalog", "sweeps") for p in (ROOT / folder).rglob("*.toml")
+    }
     assert {f"dse/{name}" for name in in_checkout} <= set(names)
     assert {p.relative_to(ROOT).as_posix() for p in (ROOT / "dse" / "report" / "assets").iterdir()} <= set(names)
-    assert not [name for name in names if not name.startswith(("dse/", "dse-"))]
+    assert not [name for name in names if not name.startswith(("dse/", "llm_dse-"))]
     code = """
 import dse, jax
 design = dse.design(workload="gpt-3-13b", system="selene", tp=8)
 print(dse.catalog.catalog_root(), float(jax.jit(dse.evaluate)(design).step_time) > 0)
 """
-    compiled = {name: value for name, value in os.environ.items() if name.startswith(("JAX_", "XLA_"))}
-    environment = {"PYTHONPATH": str(tmp_path / "installed"), "PATH": "", **compiled}
+    environment = as_installed(installed)
     told = run_python(code, cwd=tmp_path, env=environment)
-    assert told == f"{tmp_path / 'installed' / 'dse' / 'hw_catalog'} True"
+    assert told == f"{installed / 'dse' / 'hw_catalog'} True"
     bench = [sys.executable, "-m", "dse", "bench"]
     refused = subprocess.run(bench, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert refused.returncode == 2 and "a source checkout" in refused.stderr and "Traceback" not in refused.stderr
+
+
+def test_examples_run_from_the_wheel(tmp_path, installed):
+    """In an empty folder, where their results go."""
+
+    def dse_of_the_wheel(*words):
+        command = [sys.executable, "-m", "dse", *words]
+        options = {"cwd": tmp_path, "env": as_installed(installed), "capture_output": True, "text": True}
+        return subprocess.run(command, check=False, **options)
+
+    listed = dse_of_the_wheel("examples")
+    assert listed.returncode == 0 and "dse run example:megatron_1t_4096_a100\n" in listed.stdout
+    done = dse_of_the_wheel("run", "example:megatron_1t_4096_a100", "--no-figure", "--keep", "top:3")
+    assert done.returncode == 0 and "34,716 designs" in done.stdout, done.stderr
+    assert (tmp_path / "results" / "megatron_1t_4096_a100.nc").is_file()
+    wrong = dse_of_the_wheel("run", "example:megatron_1t_a100")
+    assert wrong.returncode == 2 and "did you mean 'megatron_1t_4096_a100'" in wrong.stderr
+
+
+def test_the_name_of_the_package_index_is_its_own(installed):
+    """Import and command are ``dse``; the distribution of that name is another project's."""
+    (folder,) = installed.glob("*.dist-info")
+    told = email.message_from_string((folder / "METADATA").read_text(encoding="utf-8"))
+    assert (told["Name"], told["Version"], told["License-Expression"]) == (NAME, dse.__version__, "Apache-2.0")
+    assert "training and serving" in told["Summary"] and told["Author"] == "The dse authors"
+    groups = {line.partition(" ::")[0] for line in told.get_all("Classifier")}
+    assert {"Development Status", "Operating System", "Programming Language", "Topic", "Typing"} <= groups
+    needed = told.get_all("Requires-Dist")  # extras that name others are those of this package, not of the other
+    assert any(line.startswith("bokeh") and "'test'" in line for line in needed)
+    assert not [line for line in needed if re.match(r"(llm-)?dse\b", line)]
+    assert "dse = dse.__main__:main" in (folder / "entry_points.txt").read_text(encoding="utf-8")
+    code = f"import importlib.metadata; print(importlib.metadata.version({NAME!r}))"
+    assert run_python(code, env=as_installed(installed)) == dse.__version__
+
+
+def test_the_version_that_is_installed_is_that_of_the_package():
+    try:
+        assert importlib.metadata.version(NAME) == dse.__version__
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("runs from the sources")
+
+
+#: What would install the other project: the name alone, or with an extra.
+THEIRS = re.compile(r"""(?<![\w-])dse\[[a-z]|install(\s+-\S+(\s+\S+\.txt)?)*\s+['"]?dse(?![\w./-])""")
+TELLING = ("pip install 'dse[report]'", "pip install -U dse", "install -c constraints.txt dse", "needs dse[dist]")
+
+
+def test_no_file_tells_to_install_the_other_project():
+    assert all(map(THEIRS.search, TELLING))
+    assert not THEIRS.search(f"{install_extra('report')}, pip install ./dse-source, pip install bokeh; dse run")
+    kinds = ("*.py", "*.md", "*.toml", "*.cff", "*.txt", "*.html", "*.js", "*.ipynb", "Makefile")
+    folders = [ROOT / name for name in ("dse", "docs", "hw_catalog", "sweeps", "notebooks", "benchmarks", "tests")]
+    files = {file for kind in kinds for folder in folders for file in folder.rglob(kind)}
+    files |= {file for kind in kinds for file in ROOT.glob(kind)} - {ROOT / "CHANGELOG.md"}
+    texts = {file: file.read_text(encoding="utf-8") for file in files - {Path(__file__)}}
+    assert len(texts) > 500
+    assert not {file.name: found[0] for file, text in texts.items() if (found := THEIRS.search(text))}
 
 
 def test_source_distribution_holds_what_the_wheel_leaves_out(tmp_path):
@@ -122,6 +197,6 @@ def test_without_matplotlib_a_sweep_says_so_and_a_plot_is_refused(monkeypatch, c
     monkeypatch.setattr(drawing.importlib.util, "find_spec", lambda name: None)
     with drawing.FigureProcess() as process:
         assert drawn_files(process, tmp_path / "r.nc", False) == []
-    assert "pip install 'dse[plot]'" in capsys.readouterr().err
+    assert "pip install 'llm-dse[plot]'" in capsys.readouterr().err
     refused = CliRunner().invoke(app, ["plot", "r.nc"])
-    assert refused.exit_code == 2 and "dse[plot]" in refused.output
+    assert refused.exit_code == 2 and "llm-dse[plot]" in refused.output

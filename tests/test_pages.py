@@ -194,7 +194,7 @@ def parsed(words: tuple[str, ...]):
 
     name, *rest = words
     found = typer.main.get_command(app).commands[name]
-    while hasattr(found, "commands"):
+    while hasattr(found, "commands") and rest[:1] and rest[0] in found.commands:
         sub, *rest = rest
         name, found = f"{name} {sub}", found.commands[sub]
     return name, found.make_context(name, rest).params
@@ -217,7 +217,8 @@ def test_commands_parse_and_name_what_exists(words):
         keys = ("workload", "system", "settings", "n_devices", "software", "any_option")
         assert design_of(*(options.get(key) for key in keys), STUDIES["serving" if serving else "training"])
     if name in SPECIFICATIONS:
-        read(name, next(str(value) for value in options.values() if str(value).endswith(".toml")))
+        values = map(str, options.values())
+        read(name, next(value for value in values if value.endswith(".toml") or value.startswith("example:")))
 
 
 @functools.cache
@@ -226,8 +227,9 @@ def read(name: str, file: str) -> None:
     import dse
     from dse.search import plan
     from dse.spec import codesign, pools, search
+    from dse.spec.sweep import text_of
 
-    text = Path(file).read_text(encoding="utf-8")
+    text = text_of(file)
     if name == "run":
         assert dse.sweep.plan(file)[0].n_designs
     elif name == "pools":

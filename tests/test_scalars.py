@@ -1,5 +1,6 @@
 """The model by NumPy is the model: every operation, every metric, and the second process traces nothing."""
 
+import dataclasses
 import functools
 import os
 import subprocess
@@ -14,9 +15,15 @@ from jax import lax
 import dse
 from dse import equations, evaluation, scalars
 from dse.designs import leaf, replace
+from dse.environment import double_precision
+from dse.errors import Notice
 from dse.explanation import continuous_leaves
-from dse.scalars import ScalarFunction
-from dse.types import Metrics
+from dse.records import OF_EXPERTS, OPTIONAL
+from dse.scalars import ScalarFunction, operations
+from dse.scalars.slopes import FLAT, RULES
+from dse.studies import STUDIES
+from dse.trace.step import step_of
+from dse.types import Metrics, Packing
 from tests.programs import slopes_by_numpy
 
 DESIGNS = {
@@ -55,7 +62,8 @@ def everything(x, y):
     return {
         "arithmetic": x + y - x * y / (y + 3.0), "sign": -jnp.sign(x) + jnp.abs(y), "max": jnp.maximum(x, y),
         "min": jnp.minimum(x, y), "roots": jnp.sqrt(jnp.abs(x)), "exp": jnp.exp(y) + jnp.exp2(y) + jnp.expm1(y),
-        "log": jnp.log(jnp.abs(x)) + jnp.log1p(jnp.abs(y)), "tanh": jnp.tanh(x), "power": jnp.abs(x) ** y,
+        "log": jnp.log(jnp.abs(x)) + jnp.log1p(jnp.abs(y)), "doublings": jnp.log2(jnp.abs(x)) + jnp.log2(jnp.abs(y)),
+        "tanh": jnp.tanh(x), "slope of tanh": jax.grad(jnp.tanh)(0.05 * x), "power": jnp.abs(x) ** y,
         "square": jnp.square(x), "floor": jnp.floor(x) - jnp.ceil(y), "remainder": lax.rem(x, y),
         "clamp": lax.clamp(jnp.float32(-1.0), x, jnp.float32(1.0)),
         "even": lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
@@ -125,7 +133,7 @@ KINDS = [("dense", "float64", 1e-10), *(
 def test_slopes_of_the_model_are_those_of_jax(name, precision, rounding):
     """Elasticities by every continuous leaf, of many designs at once as of one."""
     design = dse.design(**DESIGNS[name])
-    with jax.enable_x64(precision == "float64"):
+    with double_precision(precision == "float64"):
         values = {path: leaf(design, path) for path in continuous_leaves(design)}
         values = {path: np.dtype(precision).type(value) for path, value in values.items() if value}
 
@@ -151,15 +159,91 @@ def equations_of(function, *arguments):
     return lambda *given: found(*jax.tree.leaves(given))[0]
 
 
+def test_every_operation_has_its_rule_or_no_slope():
+    """One that was forgotten would have a slope of nothing."""
+    by_hand = {"select_n", "integer_pow", "convert_element_type"}
+    named = [*RULES, *FLAT, *by_hand]
+    assert set(named) == operations.PLAIN.keys() | operations.WITH_PARAMETERS.keys() and len(named) == len(set(named))
+
+
+def test_what_later_versions_of_jax_have_as_one_operation():
+    x = np.float64(0.3)
+    assert operations.function_of("log2", ())(x) == np.log2(x)
+    assert operations.function_of("one_minus_square", ())(x) == pytest.approx(1.0 - x**2, rel=1e-15)
+    (by_log2,), (by_square,) = RULES["log2"], RULES["one_minus_square"]
+    assert by_log2(1.0, None, x) == pytest.approx(1.0 / (x * np.log(2.0)), rel=1e-15)
+    assert by_square(1.0, None, x) == pytest.approx(-2.0 * x, rel=1e-15)
+
+
+#: Designs that together can have every record that some have and others lack.
+STRUCTURES = {
+    "generated": ("llama-3-70b", "gpu"), "sparse": ("glm-5", "eos"), "recurrent": ("minimax-text-01", "frontier"),
+}  # fmt: skip
+
+#: Records that must be told something, beside those that come with a workload or a chip.
+TOLD = {"workload.packing": Packing(document=2048.0)}
+
+
+def with_records(workload, system):
+    """A design with every record that takes defaults, where it has not its own; those of experts come with them."""
+    design = dse.design(workload, system)
+    for path, record in OPTIONAL.items() - OF_EXPERTS.items():
+        needed = [field for field in dataclasses.fields(record) if field.default is dataclasses.MISSING
+                  and field.default_factory is dataclasses.MISSING]  # fmt: skip
+        if leaf(design, path) is None and (path in TOLD or not needed):
+            design = replace(design, {path: TOLD[path] if path in TOLD else record()})
+    return design
+
+
+def test_structures_have_every_record():
+    assert {path for names in STRUCTURES.values() for path in OPTIONAL
+            if leaf(with_records(*names), path) is not None} == OPTIONAL.keys()  # fmt: skip
+
+
+def unknown_primitives(function, *arguments):
+    """Primitives of a function that NumPy does not evaluate here."""
+    found, _ = equations.trace(function, *jax.tree.map(np.float32, arguments))
+    return {one.primitive.name for one in found.equations} - operations.PLAIN.keys() - operations.WITH_PARAMETERS.keys()
+
+
+@pytest.mark.parametrize("study", STUDIES)
+@pytest.mark.parametrize("names", STRUCTURES)
+def test_no_design_falls_back(study, names):
+    """With whichever JAX this is."""
+    study = STUDIES[study]
+    assert not unknown_primitives(study.evaluate, study.complete(with_records(*STRUCTURES[names])))
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_no_design_without_records_falls_back(study):
+    study = STUDIES[study]
+    design = study.complete(dse.design("megatron-1t", "selene"))
+    assert not unknown_primitives(lambda one: (study.evaluate(one), study.bounds(one)), design)
+
+
+def test_explanations_and_traces_of_a_step_do_not_fall_back():
+    """Nor would co-design, whose slopes are of the same operations; a fallback is a warning, here an error."""
+    design = dse.design("llama-3-70b", "gpu", tp=4, pp=2)
+    assert dse.explain(design).elasticities and step_of(design).total > 0.0
+
+
+SLOWER = r"'sin' of JAX .* compiles instead, which takes .* half a minute .* figures are the same"
+
+
 @pytest.mark.parametrize("made_from", [None, "sine"])
-def test_operations_of_another_kind_are_left_to_jax(made_from):
-    found, beside = ScalarFunction(lambda x: ({"sine": 2.0 * jnp.sin(x)}, "beside"), made_from)(1.0)
+def test_operations_of_another_kind_are_left_to_jax_and_told(made_from):
+    function = ScalarFunction(lambda x: ({"sine": 2.0 * jnp.sin(x)}, "beside"), made_from)
+    with pytest.warns(Notice, match=SLOWER) as told:
+        found, beside = function(1.0)
+        function(2.0)
+    assert len(told) == 1
     assert float(found["sine"]) == pytest.approx(2.0 * np.sin(1.0)) and beside == "beside"
 
 
 def test_slopes_of_operations_of_another_kind_are_left_to_jax():
     function = ScalarFunction(lambda x, y: ((y * jnp.sin(x["at"]), y), "beside"), None)
-    (value, _), beside, slope = function.slopes(0, {"at": 1.0}, 2.0)
+    with pytest.warns(Notice, match=SLOWER):
+        (value, _), beside, slope = function.slopes(0, {"at": 1.0}, 2.0)
     assert (float(value), beside) == (pytest.approx(2.0 * np.sin(1.0)), "beside")
     assert slope == {"at": pytest.approx(2.0 * np.cos(1.0))}
     _, slope = function.slopes_over(0, 2, {"at": np.array([0.0, 1.0])}, 2.0)

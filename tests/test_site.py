@@ -41,7 +41,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
-    pytest.importorskip("sphinx", reason="pip install 'dse[docs]'")
+    pytest.importorskip("sphinx", reason="pip install 'llm-dse[docs]'")
     folder = tmp_path_factory.mktemp("site")
     strict = ["--fail-on-warning", "--keep-going", "--quiet", "--jobs", "auto"]
     command = [sys.executable, "-m", "sphinx", *strict, "-c", "docs/site", ".", str(folder)]

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from dse.distribution import NAME
 from tests.pages import ROOT, Command, blocks, commands, missing
 
 pytestmark = pytest.mark.slow
@@ -43,7 +44,7 @@ def source(folder: Path) -> None:
 def offline(folder: Path) -> dict[str, str]:
     """Settings with which pip takes the packages that are here for those that it would download."""
     here = {dist.metadata["Name"]: dist.version for dist in importlib.metadata.distributions()}
-    pinned = "".join(f"{name}=={version}\n" for name, version in sorted(here.items()) if name != "dse")
+    pinned = "".join(f"{name}=={version}\n" for name, version in sorted(here.items()) if name != NAME)
     (folder / "dse-source" / "constraints.txt").write_text(pinned)
     within = Path(sysconfig.get_path("purelib", vars={"base": str(folder / "env")}))
     return {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PYTHONPATH": str(within)}
@@ -73,7 +74,7 @@ def script(folder: Path) -> tuple[str, list[Command]]:
 def followed(tmp_path_factory) -> tuple[Path, list[Command]]:
     """The folder in which the page was followed, and its commands."""
     for name in NEEDED if not ONLINE else ("hatchling",):
-        pytest.importorskip(name, reason="pip install 'dse[test]'")
+        pytest.importorskip(name, reason="pip install 'llm-dse[test]'")
     folder = tmp_path_factory.mktemp("start")
     source(folder)
     kept = {name: value for name, value in os.environ.items() if name.startswith(("JAX_", "XLA_"))}

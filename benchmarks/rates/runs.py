@@ -121,12 +121,12 @@ def start_up(sweep: Path) -> dict[str, float]:
 
 
 def searches() -> dict[str, float]:
-    """Seconds of ``dse search`` in fresh processes, cold (nothing kept), then warm; the fastest of each."""
-    cold, warm = [], []
+    """Seconds of ``dse search``, its figures apart, in fresh processes: cold (nothing kept), then warm; the fastest."""
+    cold, warm, options = [], [], ("--fresh", "--no-figure")
     for _ in range(_PROCESSES):
         with tempfile.TemporaryDirectory() as folder:
-            cold.append(_timed_run(SEARCH, Path(folder), "--fresh", command="search")["wall"])
-            warm.append(_timed_run(SEARCH, Path(folder), "--fresh", command="search")["wall"])
+            cold.append(_timed_run(SEARCH, Path(folder), *options, command="search")["wall"])
+            warm.append(_timed_run(SEARCH, Path(folder), *options, command="search")["wall"])
     return {"search_cold_seconds": min(cold), "search_warm_seconds": min(warm)}
 
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from benchmarks.search import suite
 from benchmarks.search.exact import Optimum
-from benchmarks.search.measure import reference
 from dse import sweep
 from dse.search import pareto
 
@@ -24,7 +23,7 @@ def beside_pymoo(name: str, optimum: Optimum) -> dict[str, Any]:
     found = sweep.run(spec, False, keep="feasible")
     points = np.stack([found[o.expression.text].values for o in spec.objectives], axis=1).astype(float)
     theirs, ours = _front_of(points), np.array(optimum.front)
-    bound = reference(ours)
+    bound = pareto.reference(ours)
     return {
         "designs": len(points),
         "ours": len(ours),

@@ -214,15 +214,10 @@ def _differing(task: Problem, one: Driver | HostDriver, optimum: Optimum, left: 
 # --- several objectives -----------------------------------------------------------------------------------
 
 
-def reference(front: np.ndarray) -> np.ndarray:
-    """The point that volumes are measured from: a tenth beyond the worst of the exact front."""
-    return np.max(front, axis=0) * 1.1
-
-
 def _volumes(one: Driver | HostDriver, optimum: Optimum, seeds: int, budget: int) -> dict[str, Any]:
     """Shares of the exact hypervolume: of each seed's own front and of the front of all seeds together."""
     exact = np.array(optimum.front)
-    bound = reference(exact)
+    bound = pareto.reference(exact)
     whole = pareto.hypervolume(exact, bound)
     clock = Clock()
     fronts: list[np.ndarray] = [np.empty((0, exact.shape[1]))] * seeds

@@ -195,6 +195,7 @@ MEANINGS = {
     "calibrated.output_tokens": "the same of tokens of an answer",
     "calibrated.concurrency": "the same of requests in flight",
     "calibrated.accelerators": "accelerators of the rows, by slug",
+    "calibrated.mixtures": "accelerators on which some of the rows are of mixtures of experts; none: all are dense",
     "flash_published": "published time of its attention kernel over the best one's of its chips: where a fit starts",
     "spills": "whether activations that do not fit go to the host",
     "selective": "what the stack calls selective recompute",

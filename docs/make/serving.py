@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from docs.make import roofline, serving_power
+from docs.make import refused, roofline, serving_power
 from docs.make.command import command, page_parser, with_fit
 from docs.make.markdown import document, percent, table
 from dse import quantities
@@ -234,6 +234,7 @@ def page(found: Sequence[engines.FittedEngine], compared: Sequence[Comparison]) 
         "## Engines",
         "What is in `hw_catalog/software`, in the order of the records of `software.engine`.",
         table(("stack", "figures", *names), list(rows_of_engines(found)), words=("stack",)),
+        *refused.section(compared),
         "## Rows that are not compared",
         table(("reason", "figures"), [[reason, f"{n}"] for reason, n in skipped.most_common()]),
     ])  # fmt: skip

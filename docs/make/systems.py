@@ -8,7 +8,7 @@ from benchmarks.serving import peers, systems
 from docs.make.command import command, page_parser
 from docs.make.markdown import document, percent, table
 from dse import catalog
-from dse.model.work.parameters import parameter_count
+from dse.model.work.parameters import main_model, parameter_count
 from dse.sweep.pools import match
 from dse.types import Workload
 
@@ -122,7 +122,7 @@ def _models() -> Iterator[list[str]]:
         kinds = "; ".join(_kinds(shape))
         if kinds:
             published = catalog.entry("workload", slug).value("parameters_published")
-            counted = float(parameter_count(shape)) / 1e9
+            counted = float(parameter_count(main_model(shape))) / 1e9
             yield [slug, kinds, f"{counted:.3g}", "–" if published is None else f"{published / 1e9:.3g}"]
 
 

@@ -6,10 +6,11 @@ Of a mapping counts what a row states; what the model chose for it is no measure
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from dse import catalog
 from dse.calibrate import writing
 from dse.calibrate.engines import tells_of_engine
 from dse.calibrate.step_priors import fitted_as
@@ -18,7 +19,7 @@ from dse.designs import leaf
 from dse.measured import Skip, read_cases, serving
 from dse.measured.completion import complete
 from dse.measured.names import Lookup, accelerator_of
-from dse.model.work.parameters import parameter_count
+from dse.model.work.parameters import main_model, parameter_count
 from dse.types import Design, Workload
 
 
@@ -44,21 +45,34 @@ def write_catalog(
     for path in sorted((Path(folder) / "software").glob("*.toml")):
         if own := rows.get(fitted_as(path.stem)):
             about = {"source": '"what the rows of the fit cover: dse calibrate"', "confidence": '"paper"'}
-            writing.revise(path, about | extents(own), "calibrated", drop=None)
+            writing.revise(path, about | extents(own) | mixtures(path.stem, own, folder), "calibrated", drop=None)
             changed.append(path)
     return changed
+
+
+def mixtures(stack: str, rows: Sequence[Covered], folder: str | Path | None = None) -> dict[str, str]:
+    """The accelerators on which rows are of mixtures of experts, as TOML; none of a stack that does not price theirs.
+
+    Stacks that share the fit of dense steps may differ in that: only some of them say what their experts cost.
+    """
+    prices = catalog.entry("software", stack, folder=folder).states("experts")
+    return {"mixtures": _names(row.accelerator for row in rows if prices and row.designs[0].workload.experts)}
+
+
+def _names(accelerators: Iterable[str]) -> str:
+    """Accelerators as TOML, each once."""
+    return f"[{', '.join(writing.quoted(name) for name in sorted({*accelerators} - {''}))}]"
 
 
 def extents(rows: Sequence[Covered]) -> dict[str, str]:
     """Field of ``[calibrated]`` → what rows cover, as TOML."""
     values = {field: [_stated(field, row.designs) for row in rows] for field in QUANTITIES}
     known = {field: [one for one in found if one] for field, found in values.items()}
-    chips = ", ".join(writing.quoted(name) for name in sorted({row.accelerator for row in rows} - {""}))
     return {
         field: f"[{min(found):.3g}, {max(found):.3g}]" if field == "parameters"
         else f"[{min(found):.15g}, {max(found):.15g}]"
         for field, found in known.items() if found
-    } | {"accelerators": f"[{chips}]"}  # fmt: skip
+    } | {"accelerators": _names(row.accelerator for row in rows)}  # fmt: skip
 
 
 def _rows(table: str | Path) -> Iterator[Covered]:
@@ -99,4 +113,4 @@ def _stated(field: str, designs: Sequence[Design]) -> float | None:
 
 @functools.lru_cache(maxsize=4096)
 def _parameters(workload: Workload) -> float:
-    return float(parameter_count(workload))
+    return float(parameter_count(workload if workload.requests is None else main_model(workload)))

@@ -34,16 +34,16 @@ from dse.catalog.load import (
 from dse.catalog.schema import EXPERTS_LEFT_OPEN, LEFT_OPEN
 from dse.catalog.units import Dimension, combined, dimension, quantity, written
 from dse.catalog.unverified import Constant, unverified_of
-from dse.catalog.value import Sourced, bounded, choice
+from dse.catalog.value import TRUTHS, Sourced, bounded, choice, which
 from dse.errors import InputError, nearest, unknown_name
 from dse.types.paths import build, leaves
 
 __all__ = [
-    "EXPERTS_LEFT_OPEN", "FOLDERS", "LEFT_OPEN", "Constant", "Dimension", "Entry", "Sourced", "Values", "accelerator",
-    "bounded", "catalog_root", "check", "check_between", "choice", "combined", "default_software", "digest", "digests",
-    "dimension", "entry", "foreign", "kinds", "made", "mapping_defaults", "memory", "names", "network", "node",
-    "provenance", "quantity", "resolve", "serving_defaults", "software", "system", "unverified", "used", "values",
-    "within", "workload", "written",
+    "EXPERTS_LEFT_OPEN", "FOLDERS", "LEFT_OPEN", "TRUTHS", "Constant", "Dimension", "Entry", "Sourced", "Values",
+    "accelerator", "bounded", "catalog_root", "check", "check_between", "choice", "combined", "default_software",
+    "digest", "digests", "dimension", "entry", "foreign", "kinds", "made", "mapping_defaults", "memory", "names",
+    "network", "node", "provenance", "quantity", "resolve", "serving_defaults", "software", "system", "unverified",
+    "used", "values", "which", "within", "workload", "written",
 ]  # fmt: skip
 
 
@@ -369,7 +369,7 @@ def serving_defaults(name: str, where: str = "software", folder: Folder = None) 
     0.0
     """
     found = entry("software", name, where, folder)
-    if not any(field.startswith("engine.") for field in found.values):
+    if not found.states("engine"):
         return {}
     return {path: found.value(f"serving.{path}", a["default"]) for path, a in leaves(types.Serving).items()}
 

@@ -56,6 +56,10 @@ class Entry:
         found = self.values.get(field)
         return default if found is None else found.value
 
+    def states(self, table: str) -> bool:
+        """Whether the file says anything of a table of its own (``experts``, ``engine``)."""
+        return any(field.startswith(f"{table}.") for field in self.values)
+
 
 def stated(kind: str, slug: str, folder: Folder = None) -> Entry:
     """The entry of a slug as its file states it, validated; InputError for a bad file."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from dse import inputs, toml
 from dse.errors import InputError, unknown_name
+from dse.files import shipped
 
 #: Kind → its folder in a catalogue.
 FOLDERS = {
@@ -28,14 +29,9 @@ _SETTLED = 100_000_000
 Folder = str | Path | None
 
 
-@functools.cache
 def catalog_root() -> Path:
     """The catalogue that comes with the package: inside it when installed, beside it in a checkout."""
-    package = Path(__file__).resolve().parents[1]
-    for folder in (package / "hw_catalog", package.parent / "hw_catalog"):
-        if folder.is_dir():
-            return folder
-    raise InputError("hw_catalog", "no such folder", str(package.parent / "hw_catalog"), "reinstall the package")
+    return shipped("hw_catalog")
 
 
 def roots(folder: Folder = None) -> list[Path]:

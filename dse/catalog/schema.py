@@ -238,7 +238,10 @@ _ENGINE: dict[str, Parser | Table] = {
 
 #: What the rows of a stack's fit covered, by quantity: the least and the largest (:mod:`dse.calibrated`).
 EXTENTS = ("n_devices", "parameters", "seq_len", "micro_batch", "prompt_tokens", "output_tokens", "concurrency")
-_CALIBRATED = {"calibrated": Table(dict.fromkeys(EXTENTS, value.extent) | {"accelerators": value.texts})}
+#: ``mixtures`` are the accelerators on which some of the rows are of mixtures of experts.
+_CALIBRATED = {
+    "calibrated": Table(dict.fromkeys(EXTENTS, value.extent) | dict.fromkeys(("accelerators", "mixtures"), value.texts))
+}
 
 #: A stack, what it does where a mapping leaves it open, and in ``sources`` the measured sources that used it, in
 #: ``nearest`` those of which it is the nearest (releases without a stack of their own). It ``spills`` where

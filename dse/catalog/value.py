@@ -24,7 +24,7 @@ from typing import Any
 from dse.catalog.units import quantity
 from dse.errors import InputError, unknown_name
 from dse.types import POSITIVE as POSITIVE_NUMBER
-from dse.types import POSITIVE_SHARE, Bounds, Precision, choice_name, weights_alone_told
+from dse.types import POSITIVE_SHARE, Bounds, Precision, Recompute, choice_name, weights_alone_told
 from dse.types.fields import LARGEST, SMALLEST, has_usual_magnitude
 
 CONFIDENCES = ("datasheet", "paper", "estimate", "memory-unverified")
@@ -95,10 +95,10 @@ def bounded(value: float, raw: Any, bounds: Bounds, where: str) -> float:
     if math.isfinite(value) and not has_usual_magnitude(value):
         allowed = f"0, or a magnitude from {SMALLEST:g} to {LARGEST:g} in SI units"
         raise InputError(where, repr(raw), allowed, "check the number and its unit")
+    if isinstance(raw, bool) and not bounds.takes_truth:
+        raise InputError(where, str(raw).lower(), str(bounds), "write the number")
     if value not in bounds:
         raise InputError(where, repr(raw), str(bounds), "check the number")
-    if isinstance(raw, bool) and bounds.high == math.inf:
-        raise InputError(where, str(raw).lower(), "a number", "write the number")
     return value
 
 
@@ -110,10 +110,33 @@ def _si(raw: Any, units: str, where: str) -> float:
     return quantity(str(raw), units, where) if units != "1" else float(raw)
 
 
+#: How truth values are written.
+TRUTHS = ("true", "false")
+
+#: What is mostly meant by true.
+_USUAL: dict[type[IntEnum], tuple[IntEnum, ...]] = {Recompute: (Recompute.full, Recompute.selective)}
+
+
+def which(enum: type[IntEnum], truth: str = "true") -> str:
+    """What to ask somebody who says true or false of a choice.
+
+    >>> which(Recompute), which(Recompute, "false")
+    ('full or selective? write its name', 'write none')
+    """
+    if truth.lower() == "false" and "none" in enum.__members__:
+        return "write none"
+    return f"{' or '.join(map(choice_name, _USUAL.get(enum, ()))) or 'which of these'}? write its name"
+
+
 def choice(raw: Any, enum: type[IntEnum], where: str) -> float:
-    """The code of a choice from its name, dashes and underscores alike."""
+    """The code of a choice from its name, dashes and underscores alike.
+
+    Neither true nor false is one: of several ways to do something they do not say which.
+    """
     names = {choice_name(member): float(member) for member in enum}
     key = str(raw).replace("_", "-")
+    if key.lower() in TRUTHS:
+        raise InputError(where, key.lower(), ", ".join(names), which(enum, key))
     if key not in names:
         if enum is Precision and (told := weights_alone_told(key)):
             raise InputError(where, repr(raw), f"what is multiplied: {', '.join(sorted(names))}", told)

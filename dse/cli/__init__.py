@@ -16,6 +16,7 @@ from dse.cli import (
     catalog,
     diff,
     evaluate,
+    examples,
     launch,
     merge,
     names,
@@ -71,6 +72,7 @@ app.command()(report.report)
 app.command("list")(names.names)
 app.command()(bench.bench)
 app.add_typer(catalog.app, name="catalog")
+app.add_typer(examples.app, name="examples")
 
 
 def main() -> None:

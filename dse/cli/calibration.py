@@ -134,11 +134,28 @@ _ERRORS = {
 }  # fmt: skip
 
 
+def _print_refused(rows: list[dict[str, Any]]) -> None:
+    """Figures that beat a perfect roofline, with the errors that they would have: in none of those above."""
+    told = [row for row in rows if row["refused"]["n"]]
+    if not told:
+        return
+    errors = {header: _ERRORS[header] for header in ("MAPE", "median", "bias")}
+    cells = []
+    for row in told:
+        refused = row["refused"]
+        sizes = (show.percent(refused[name]) for name in errors.values())
+        cells.append([row["source"], row["metric"], f"{refused['n']:,}", *sizes])
+    out = show.console()
+    out.print()
+    show.print_table(out, ["source", "metric", "refused", *errors], cells, left=["source", "metric"], keys=2)
+
+
 def _print(report: dict[str, Any]) -> None:
     rows = [[row["source"], row["metric"], *_figures(row)] for row in report["rows"]]
     rows += [["all", metric, *_figures(row)] for metric, row in report["all"].items()]
     out = show.console()
     show.print_table(out, ["source", "metric", "rows", "predicted", *_ERRORS], rows, left=["source", "metric"], keys=2)
+    _print_refused(report["rows"])
     skipped: dict[str, int] = {}
     for row in report["all"].values():
         for reason, count in row["skipped"].items():

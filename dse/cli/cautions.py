@@ -44,6 +44,13 @@ def of_limit(design: Design, system: str, stated: frozenset[str]) -> list[str]:
     return [f"{limit}, matrix units and memory at their full rates; nobody states it (physical.tdp does)"]
 
 
+def of_run(stated: frozenset[str]) -> list[str]:
+    """That the tokens of a run of adapters are assumed."""
+    from dse.records import told_tokens
+
+    return [told for told in [told_tokens(stated)] if told]
+
+
 def stacks_used(design: Design) -> list[str]:
     """That a generated chip has no room for all stacks of memory, or no power to read them at their bandwidth."""
     from dse.model.machine.technology import memory_tier, memory_units

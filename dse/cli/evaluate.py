@@ -81,7 +81,8 @@ def evaluate(
     outside = cautions.outside(made, stack, system, explained)
     listed = cautions.of_design(made, workload, stack, explained, study)
     listed += cautions.of_limit(made, system, asked.stated)
-    bounds = _bounds(made, stack, explained, study) if uncertainty else {}
+    listed += cautions.of_run(asked.stated)
+    bounds = _bounds(made, stack, explained, study) if uncertainty and explained.has_step else {}
     if as_json:
         made_up = (made_up_price(explained.metrics, made), made_up_carbon(explained.metrics, made))
         listed += [told for told in made_up if told]  # the tables tell them beside the totals
@@ -247,16 +248,13 @@ def print_obstacles(out: Console, reasons: Sequence[Reason]) -> None:
 
 
 def _print(explained: Explanation, bounds: dict[str, Interval], made: Design, study: Study) -> None:
-    from dse.types import Infeasible
-
     out = show.console()
     metric = explained.elasticity_of.replace("_", " ")
     if explained.reasons:
         print_obstacles(out, explained.reasons)
         out.print()
-    if any(reason.name == Infeasible.precision_unsupported.name for reason in explained.reasons):
-        names = ", ".join(_precisions(made))
-        out.print(Text(f"There are no times without them: set precision to one of {names}."), soft_wrap=True)
+    if not explained.has_step:
+        out.print(Text(_told_no_step(explained, made)), soft_wrap=True)
         return
     if explained.caution:
         out.print(Text(explained.caution, "yellow"), soft_wrap=True)
@@ -279,6 +277,16 @@ def _print(explained: Explanation, bounds: dict[str, Interval], made: Design, st
         out.print(Text(f"Per layer and micro-batch: {layer}; {bound}."), soft_wrap=True)
     show.heading(out, f"what {metric} depends on most: elasticities d ln({metric}) / d ln(parameter)")
     _print_elasticities(out, explained, metric)
+
+
+def _told_no_step(explained: Explanation, made: Design) -> str:
+    """That a step which cannot be made has no times, and of a precision those that can be multiplied."""
+    from dse.types import Infeasible
+
+    fix = "change what is named above"
+    if any(reason.name == Infeasible.precision_unsupported.name for reason in explained.reasons):
+        fix = f"set precision to one of {', '.join(_precisions(made))}"
+    return f"There is no such step, and so no time, rate or utilisation of one: {fix}."
 
 
 def _precisions(made: Design) -> list[str]:

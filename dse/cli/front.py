@@ -18,6 +18,8 @@ Where does the time of one design go, and what would improve it?
 
   dse evaluate -w llama-3-70b -s eos -n 512 --set tp=8 --set pp=4 --set recompute=full
 
+What may be asked? dse examples lists sweeps that come with it, each with the line that runs it.
+
 How far are predictions from what you have measured?
 
   printf '%s\\n' 'model,gpu,n_gpus,tp,pp,micro_batch,global_batch,seq_len,iteration_s_measured' \\

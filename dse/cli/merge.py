@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from dse.cli.options import Force, Json
+from dse.cli.options import Figure, Force, Json
 from dse.cli.run import finish
 from dse.cli.status import report_errors
 from dse.drawing import FigureProcess, check
@@ -21,7 +21,7 @@ def merge(
         Path, typer.Argument(metavar="OUTPUT.nc", help="The file that dse run --shard was given with -o.")
     ],
     force: Force = False,
-    figure: Annotated[bool, typer.Option(help="Draw the figures that suit the results.")] = True,
+    figure: Figure = True,
     as_json: Json = False,
 ) -> int:
     """Join the shards of a sweep into one file.

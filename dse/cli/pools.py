@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 @report_errors
 def pools(
     specification: Annotated[
-        Path, typer.Argument(metavar="SPEC.toml", help="A sweep with sections [prefill], [decode] and [pools].")
+        Path,
+        typer.Argument(
+            metavar="SPEC.toml", help="A sweep with sections [prefill], [decode] and [pools], or example:NAME.",
+        ),
     ],
     as_json: Json = False,
 ) -> int:

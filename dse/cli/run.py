@@ -13,10 +13,12 @@ from rich.text import Text
 
 from dse.cli import best, show
 from dse.cli.designs import print_reasons
-from dse.cli.options import Force, Fresh, Json, OfferAny
+from dse.cli.figures import drawn_files
+from dse.cli.options import Figure, Force, Fresh, Json, OfferAny
 from dse.cli.status import INTERRUPTED, NOTHING_FEASIBLE, report_errors
-from dse.drawing import FigureProcess, check, lacking
+from dse.drawing import FigureProcess, check
 from dse.errors import InputError
+from dse.examples import located
 from dse.workers import LocalWorkers
 
 if TYPE_CHECKING:
@@ -30,7 +32,9 @@ MOST_SHARDS = 99_999
 
 @report_errors
 def run(
-    sweep: Annotated[Path, typer.Argument(metavar="SWEEP.toml", help="Specification of the sweep.")],
+    sweep: Annotated[
+        Path, typer.Argument(metavar="SWEEP.toml", help="Specification of the sweep, or example:NAME.")
+    ],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Results file [default: results/SWEEP.nc].")
     ] = None,
@@ -57,7 +61,7 @@ def run(
     fresh: Fresh = False,
     force: Force = False,
     any_option: OfferAny = False,
-    figure: Annotated[bool, typer.Option(help="Draw the figures that suit the results.")] = True,
+    figure: Figure = True,
     as_json: Json = False,
 ) -> int:
     """Evaluate every design of a sweep.
@@ -66,7 +70,8 @@ def run(
     """
     share = _shard(shard) if shard is not None else None
     with contextlib.ExitStack() as stack:
-        local = stack.enter_context(LocalWorkers(workers)) if workers is not None and sweep.is_file() else workers
+        is_there = workers is not None and located(sweep).is_file()
+        local = stack.enter_context(LocalWorkers(workers)) if workers is not None and is_there else workers
         figure_process = stack.enter_context(FigureProcess()) if figure and not share else None
         began = time.perf_counter()
         from dse import sweep as sweeps
@@ -78,7 +83,8 @@ def run(
         for told in grid.remarks:
             out.print(Text(told, "yellow"), soft_wrap=True)
         if figure_process:
-            check(output or grid.spec.output, force, machines=kept.mode == "best")
+            front = kept.mode == "pareto" and len(grid.spec.objectives) > 1
+            check(output or grid.spec.output, force, machines=kept.mode == "best", front=front)
         try:
             with sweeps.progress_bar() as progress:
                 options: dict[str, Any] = {"keep": keep, "chunk": chunk, "fresh": fresh, "progress": progress}
@@ -114,14 +120,6 @@ def finish(
         else:
             _print_end(summary, seconds, figures)
     return 0 if summary.n_feasible or summary.shard else NOTHING_FEASIBLE
-
-
-def drawn_files(figure_process: FigureProcess, results: Path, force: bool) -> list[Path]:
-    """The figures of results; none, and a line that says so, where nothing can draw."""
-    if missing := lacking():
-        show.note(f"no {missing.where}: {missing.got}; {missing.fix}")
-        return []
-    return figure_process.draw(results, force)
 
 
 def _shard(text: str) -> tuple[int, int]:

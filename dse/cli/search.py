@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import statistics
@@ -13,15 +14,18 @@ from rich.text import Text
 
 from dse.cli import show
 from dse.cli.designs import SHORT, label, print_reasons
-from dse.cli.options import Force, Fresh, Json, OfferAny
+from dse.cli.figures import drawn_files
+from dse.cli.options import Figure, Force, Fresh, Json, OfferAny
 from dse.cli.status import INTERRUPTED, NOTHING_FEASIBLE, report_errors
+from dse.drawing import FigureProcess, check
 from dse.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
     from dse.search import Outcome, Problem
-    from dse.search.outcome import BestDesign
     from dse.study import Study
 
 #: Spaces that are smaller are better enumerated.
@@ -32,7 +36,9 @@ _SHOWN = 12
 
 @report_errors
 def search(
-    specification: Annotated[Path, typer.Argument(metavar="SEARCH.toml", help="Specification of the search.")],
+    specification: Annotated[
+        Path, typer.Argument(metavar="SEARCH.toml", help="Specification of the search, or example:NAME.")
+    ],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Results file [default: results/SEARCH.nc].")
     ] = None,
@@ -40,7 +46,11 @@ def search(
         float | None, typer.Option(help="Time budget of each method [default: as the file says].")
     ] = None,
     evaluations: Annotated[
-        int | None, typer.Option(help="Evaluation budget of each seed of each method [default: as the file says].")
+        int | None,
+        typer.Option(
+            help="Evaluation budget of each seed of each method, of a co-design of all starts together "
+            "[default: as the file says]."
+        ),
     ] = None,
     fresh: Fresh = False,
     force: Force = False,
@@ -48,11 +58,13 @@ def search(
     whole_stacks: Annotated[
         bool, typer.Option("--whole-stacks", help="For co-design: report a chip with a whole number of memory stacks.")
     ] = False,
+    figure: Figure = True,
     as_json: Json = False,
 ) -> int:
     """Search a space for its best designs.
 
-    For continuous axes and for spaces too large to enumerate. An interrupted search resumes where it stopped.
+    For continuous axes and for spaces too large to enumerate. An interrupted search resumes where it stopped. There are
+    no figures of a co-design.
     """
     from dse.designs import MOST
     from dse.spec.document import LARGEST
@@ -60,8 +72,6 @@ def search(
     for name, value, most in (("--seconds", seconds, LARGEST), ("--evaluations", evaluations, MOST)):
         if value is not None and not 0 < value <= most:
             raise InputError(name, str(value), f"a number above 0, up to {most:g}", "leave it out: the file has one")
-    from dse import search as searches
-    from dse.search.progress import progress_bar
     from dse.spec.codesign import is_codesign
 
     if is_codesign(specification):
@@ -73,23 +83,42 @@ def search(
         )  # fmt: skip
     if whole_stacks:
         raise InputError("--whole-stacks", "a search", "a co-design", "leave it out, or add a section [codesign]")
+    with FigureProcess() if figure else contextlib.nullcontext() as figure_process:
+        from dse import search as searches
+        from dse.search.progress import progress_bar
 
-    out = show.console(stderr=as_json)
-    problem = searches.plan(specification, any_option=any_option)
-    out.print(Text(f"{problem.spec.sweep.title}\n{size(problem)}"), soft_wrap=True)
-    for told in dict.fromkeys((*problem.spec.notes, *problem.grid.remarks)):
-        out.print(Text(told, "yellow"), soft_wrap=True)
-    try:
-        with progress_bar() as progress:
-            options = searches.Options(output, evaluations, seconds, fresh, progress, force=force)
-            _, found = searches.perform(problem, options)
-    except searches.Interrupted as interruption:
-        show.note(str(interruption))
-        return INTERRUPTED
-    if as_json:
-        show.document(_as_dict(found) | {"lacks": problem.grid.lacks})
-    else:
+        out = show.console(stderr=as_json)
+        problem = searches.plan(specification, any_option=any_option)
+        out.print(Text(f"{problem.spec.sweep.title}\n{size(problem)}"), soft_wrap=True)
+        for told in dict.fromkeys((*problem.spec.notes, *problem.grid.remarks)):
+            out.print(Text(told, "yellow"), soft_wrap=True)
+        if figure_process:
+            check(output or problem.spec.sweep.output, force, machines=False, front=problem.n_objectives > 1)
+        try:
+            with progress_bar() as progress:
+                options = searches.Options(output, evaluations, seconds, fresh, progress, force=force)
+                _, found = searches.perform(problem, options)
+        except searches.Interrupted as interruption:
+            show.note(str(interruption))
+            return INTERRUPTED
+        return _finish(found, problem, figure_process, as_json, force)
+
+
+def _finish(
+    found: Outcome, problem: Problem, figure_process: FigureProcess | None, as_json: bool, force: bool
+) -> int:
+    """Print what was found, draw, tell where everything is; gives the exit status."""
+    figures: list[Path] = []
+    if not as_json:
         _print(found, problem)
+    try:
+        if figure_process and found.any_feasible and found.output:
+            figures += drawn_files(figure_process, found.output, force)
+    finally:
+        if as_json:
+            show.document(_as_dict(found) | {"lacks": problem.grid.lacks, "figures": list(map(str, figures))})
+        else:
+            _print_files([found.output, *figures] if found.output else [])
     return 0 if found.any_feasible else NOTHING_FEASIBLE
 
 
@@ -119,26 +148,37 @@ def _as_dict(found: Outcome) -> dict[str, Any]:
 
 def _print(found: Outcome, problem: Problem) -> None:
     out = show.console()
-    objective = found.objectives[0].replace("_", " ")
-    if found.any_feasible:
-        seeds = show.counted(len(problem.spec.seeds), "seed")
-        show.heading(out, f"gap of {objective} to the best found, by method, over {seeds}")
+    told = [text.replace("_", " ") for text in found.objectives]
+    seeds = f"over {show.counted(len(problem.spec.seeds), 'seed')}"
+    polished = ", after polishing" if problem.spec.polish else ""
+    if found.front:
+        show.heading(out, f"front of {' and '.join(told)} by method, {seeds}")
+        _print_fronts(out, found, problem.study)
+        show.heading(out, f"the ends of the front, and designs between them{polished}")
+        _print_front(out, found, problem.study)
+    elif found.any_feasible:
+        show.heading(out, f"gap of {told[0]} to the best found, by method, {seeds}")
         _print_methods(out, found)
-        show.heading(out, f"best designs by {objective}, after polishing")
+        show.heading(out, f"best designs by {told[0]}{polished}")
+        _print_best(out, found, problem.study)
     else:
         show.heading(out, "no feasible design found; the nearest misses")
-    _print_best(out, found, problem.study)
+        _print_best(out, found, problem.study)
     if found.prices:
         out.print(Text(found.prices, "yellow"), soft_wrap=True)
-    if found.front_size:
-        size_told = show.counted(found.front_size, "design")
-        out.print(Text(f"{size_told} on the Pareto front of {', '.join(found.objectives)}"))
+    if found.front:
+        out.print(Text(_size_of_front(found)), soft_wrap=True)
     if found.reasons:
         show.heading(out, "evaluated designs that cannot run, by reason")
         print_reasons(out, found.reasons, problem.study)
-    if found.output:
-        out.print()
-        out.print(Text(str(found.output)), soft_wrap=True)
+
+
+def _print_files(files: list[Path]) -> None:
+    """Where everything is."""
+    out = show.console()
+    out.print()
+    for file in files:
+        out.print(Text(str(file)), soft_wrap=True)
 
 
 def _print_methods(out: Console, found: Outcome) -> None:
@@ -160,27 +200,66 @@ def _spread(gaps: list[float | None]) -> list[str]:
 
 
 def _print_best(out: Console, found: Outcome, study: Study) -> None:
-    """The best designs, each once: what it is worth, its axes, and who has found it."""
-    finders: dict[tuple[Any, ...], list[BestDesign]] = {}
+    """The best designs, those that print alike once: what it is worth, its axes, and who has found it."""
+    names, violated = _axes(found.designs[0].labels), not found.any_feasible
+    finders: dict[tuple[str, ...], list[str]] = {}
     for design in found.designs:
-        finders.setdefault((*design.objectives, *design.labels.values()), []).append(design)
-    given = found.designs[0].labels
-    names = [*(n for n in given if n not in SHORT), *(n for n in SHORT if n in given)]
-    violated = not found.any_feasible
-    rows: list[list[str]] = []
-    for same in list(finders.values())[:_SHOWN]:
-        design = same[0]
         gap = "infeasible" if design.gap is None else f"{100 * design.gap:.3f}"
-        values = [_value(text, value, study) for text, value in zip(found.objectives, design.objectives, strict=True)]
-        axes = [label(name, design.labels[name]) for name in names]
-        methods = ", ".join(dict.fromkeys(d.method for d in same))
-        rows.append([str(len(rows) + 1), *values, f"{design.violation:.3g}" if violated else gap, *axes, methods])
+        cells = (
+            *_values(found, design.objectives, study), f"{design.violation:.3g}" if violated else gap,
+            *(label(name, design.labels[name]) for name in names),
+        )  # fmt: skip
+        finders.setdefault(cells, []).append(design.method)
+    rows = [
+        [str(number), *cells, ", ".join(dict.fromkeys(methods))]
+        for number, (cells, methods) in enumerate(list(finders.items())[:_SHOWN], start=1)
+    ]
     columns = ["", *found.objectives, "missed by" if violated else "gap %", *(SHORT.get(name, name) for name in names)]
     show.print_table(out, [*columns, "found by"], rows, left=["found by"])
 
 
-def _value(text: str, value: float, study: Study) -> str:
-    """An objective with its units."""
+def _print_fronts(out: Console, found: Outcome, study: Study) -> None:
+    """How far each method has come with several objectives, and what it took."""
+    rows = []
+    for method, one in found.fronts.items():
+        best = _values(found, one.best, study)
+        volume = "–" if one.hypervolume is None else f"{100 * one.hypervolume:.2f}"
+        rows.append([
+            method, f"{one.size:,}", volume, *(best or ["–"] * len(found.objectives)),
+            f"{found.evaluations[method]:,}", show.seconds(found.seconds[method]),
+        ])  # fmt: skip
+    best_of = (f"best {text}" for text in found.objectives)
+    columns = ["method", "designs on its front", "hypervolume %", *best_of, "evaluations", "time"]
+    show.print_table(out, columns, rows, left=["method"])
+
+
+def _print_front(out: Console, found: Outcome, study: Study) -> None:
+    """The designs that are told of the front, along its first objective."""
+    rows = []
+    names = _axes(found.front[0].labels)
+    for number, design in enumerate(found.front, start=1):
+        values = _values(found, design.objectives, study)
+        axes = [label(name, design.labels[name]) for name in names]
+        rows.append([str(number), ", ".join(design.best_in), *values, *axes, ", ".join(design.methods)])
+    columns = ["", "best by", *found.objectives, *(SHORT.get(name, name) for name in names), "found by"]
+    show.print_table(out, columns, rows, left=["best by", "found by"])
+
+
+def _size_of_front(found: Outcome) -> str:
+    """How many designs the front has, and how many of them the table shows."""
+    told = f"{show.counted(found.front_size, 'design')} on the Pareto front of {', '.join(found.objectives)}"
+    if found.front_distinct < found.front_size:
+        told += f", {found.front_distinct:,} where what prints alike is one"
+    return f"{told}; {len(found.front):,} are shown" if len(found.front) < found.front_distinct else told
+
+
+def _axes(labels: dict[str, Any]) -> list[str]:
+    """Names of the axes in the order of the columns."""
+    return [*(name for name in labels if name not in SHORT), *(name for name in SHORT if name in labels)]
+
+
+def _values(found: Outcome, values: Sequence[float], study: Study) -> list[str]:
+    """Values of the objectives with their units."""
     from dse.spec.expression import written_units
 
-    return show.quantity(value, written_units(text, study))
+    return [show.quantity(v, written_units(text, study)) for text, v in zip(found.objectives, values, strict=False)]

@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from dse.cli import show
-from dse.errors import IncompleteError, InputError
+from dse.errors import IncompleteError, InputError, Notice
 from dse.renamed import Renamed
 
 NOTHING_FEASIBLE = 1
@@ -61,8 +61,8 @@ def _status(command: Callable[[], int | None]) -> int:
 def _told(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
 ) -> None:
-    """An old name in a line of its own; what else Python warns of as it does."""
-    if issubclass(category, Renamed):
+    """What dse itself tells, an old name say, in a line of its own; what else Python warns of as it does."""
+    if issubclass(category, (Renamed, Notice)):
         show.note(str(message))
     else:
         sys.stderr.write(warnings.formatwarning(message, category, filename, lineno))

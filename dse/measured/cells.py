@@ -53,9 +53,9 @@ class Cells:
             raise Skip("not a usable number", f"{columns[0]} = {text!r}")
         return value
 
-    def count(self, *columns: str) -> float | None:
-        """The same as a whole number of at least one, that single precision can hold products of."""
-        value = self.number(*columns, least=1.0)
+    def count(self, *columns: str, least: float = 1.0) -> float | None:
+        """The same as a whole number of at least one, or ``least``, that single precision can hold products of."""
+        value = self.number(*columns, least=least)
         if value is not None and (value != int(value) or value > 1e9):
             raise Skip("not a usable number", f"{columns[0]} = {value:g}")
         return value

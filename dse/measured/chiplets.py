@@ -10,9 +10,8 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
-
 from dse import catalog
+from dse.environment import double_precision
 from dse.errors import InputError
 from dse.measured.prediction import Prediction
 from dse.measured.table import Case, Meaning, Measurement, Row, Skip, read_table
@@ -67,7 +66,7 @@ def _prediction(row: Row) -> Prediction:
         asked = _asked(row)
     except (Skip, InputError) as why:
         return Prediction(case, skip=why if isinstance(why, Skip) else Skip("not in the catalogue", str(why)))
-    with jax.enable_x64(True):
+    with double_precision():
         figures = {name: float(value) for name, value in _figures(asked).items()}
     return Prediction(case, metrics=figures)
 

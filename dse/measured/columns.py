@@ -64,6 +64,9 @@ READ = (
     Column(("head_dim",), "size of a head", f"{_OWN}, else hidden / heads"),
     Column(("ffn", "ffn_hidden"), "hidden size of the feed-forward block", f"{_OWN}, else 4 × hidden"),
     Column(("vocab",), "vocabulary", f"{_OWN}, else 51200"),
+    Column(("first_dense",), "layers in front without experts, of a mixture", _OWN),
+    Column(("n_predict", "mtp_num_layers"), "tokens predicted beyond the next (multi-token prediction), of a mixture",
+           f"as remarks say (w/ MTP, w/o MTP), else {_OWN}"),
     Column(("params_B",), "parameters in billions, to tell mixtures of experts that the catalogue lacks", "dense"),
     Column(("active_params_B",), "parameters per token in billions, for the same", "dense"),
     Column(("n_experts",), "experts; rows above 1 are skipped where the catalogue lacks the model", "dense"),
@@ -105,7 +108,7 @@ WRITTEN = {
     "completed": "what the row left open, with the value taken",
     "pred_note": "what to know of the prediction: over capacity, uneven stages, …",
     "outside": "in what the design lies outside of the rows that its stack was fitted to",
-    "skipped": "why there is no prediction; empty where there is one",
+    "skipped": "why there is no prediction, or why it is not counted; empty where there is one that is",
 }
 
 

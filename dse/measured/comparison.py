@@ -29,6 +29,7 @@ from dse.measured import (
 )
 from dse.measured.names import accelerator_of
 from dse.measured.prediction import peak_rate
+from dse.measured.roofline import REFUSED
 from dse.measured.serving_rows import has_energy
 from dse.measured.uncertainty import Interval
 from dse.study import Study
@@ -46,7 +47,7 @@ Report = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """One measured figure beside its prediction, both in SI; ``skip`` says why there is none."""
+    """One measured figure beside its prediction, both in SI; ``skip`` says why it is not compared."""
 
     measurement: Measurement
     prediction: Prediction
@@ -70,6 +71,11 @@ class Comparison:
     def error(self) -> float:
         """Signed relative error, a fraction."""
         return self.predicted / self.measured - 1.0
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the figure is not believed: it is predicted, stands beside the others, and counts for nothing."""
+        return self.skip is not None and self.skip.reason == REFUSED and not self.duplicate
 
     @property
     def baseline_error(self) -> float:
@@ -219,12 +225,11 @@ def _compare_case(prediction: Prediction) -> list[Comparison]:
         if m is not best[m.meaning.kind]:
             counted = Skip("counted once", f"by {best[m.meaning.kind].name}")
             found.append(Comparison(m, prediction, duplicate=True, skip=counted))
-        elif skip:
+        elif prediction.skip or (m.skip and m.skip.reason != REFUSED):
             found.append(Comparison(m, prediction, skip=skip))
         else:
-            found.append(
-                Comparison(m, prediction, _measured(m, prediction), metric_value(prediction, m.meaning.metric))
-            )
+            predicted = metric_value(prediction, m.meaning.metric)
+            found.append(Comparison(m, prediction, _measured(m, prediction), predicted, skip=skip))
     return found
 
 
@@ -311,7 +316,8 @@ def report(compared: Iterable[Comparison]) -> Report:
     """Errors by source and metric (``rows``) and by metric alone (``all``), as fractions; JSON-ready.
 
     ``n`` counts measured figures, each configuration once per kind; ``duplicates`` are its other figures
-    of the same kind. ``baseline_mape`` is the error of the source's constant MFU.
+    of the same kind. ``baseline_mape`` is the error of the source's constant MFU. ``refused`` are those of the skipped
+    that beat a perfect roofline, with their errors, which are in none of the others.
     """
     by_row: dict[tuple[str, str], list[Comparison]] = {}
     by_metric: dict[str, list[Comparison]] = {}
@@ -328,6 +334,7 @@ def summary(compared: Sequence[Comparison]) -> dict[str, Any]:
     """Counts and error statistics of some comparisons; None where nothing was predicted."""
     counted = [c for c in compared if not c.duplicate]
     errors = np.array([c.error for c in counted if c.skip is None])
+    refused = np.array([c.error for c in counted if c.is_refused])
     baseline = np.array([c.baseline_error for c in counted if c.skip is None and math.isfinite(c.baseline)])
     size = np.abs(errors)
     return {
@@ -335,12 +342,19 @@ def summary(compared: Sequence[Comparison]) -> dict[str, Any]:
         "predicted": len(errors),
         "skipped": dict(Counter(c.skip.reason for c in counted if c.skip is not None)),
         "duplicates": len(compared) - len(counted),
-        "mape": _or_none(size, np.mean),
-        "median_ape": _or_none(size, np.median),
-        "bias": _or_none(errors, np.mean),
+        **_errors(errors),
         "p90": _or_none(size, lambda values: np.quantile(values, 0.9)),
         "baseline_mape": _or_none(np.abs(baseline), np.mean),
+        "refused": {"n": len(refused), **_errors(refused)},
     }
+
+
+def _errors(errors: np.ndarray) -> dict[str, float | None]:
+    """Mean and median of their sizes, and their mean."""
+    size = np.abs(errors)
+    return {
+        "mape": _or_none(size, np.mean), "median_ape": _or_none(size, np.median), "bias": _or_none(errors, np.mean)
+    }  # fmt: skip
 
 
 def _or_none(values: np.ndarray, statistic: Any) -> float | None:

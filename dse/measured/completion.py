@@ -12,11 +12,13 @@ import dataclasses
 import re
 from typing import Any
 
+from dse.calibrated import told_with_mixtures
 from dse.errors import InputError
 from dse.measured import calculon, pods
 from dse.measured.cells import Cells
 from dse.measured.mappings import drops_tokens, mappings
-from dse.measured.names import Lookup, family
+from dse.measured.mixtures import mixed
+from dse.measured.names import Lookup, accelerator_of, family
 from dse.measured.table import DEVICE, Case, Skip
 from dse.measured.tuning import tuned
 from dse.types import Attention, ExpertKernels, Mapping, Software, System, Workload
@@ -80,7 +82,7 @@ def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
     try:
         system, stack = _system(cells, lookup)
         software = lookup.software(stack)
-        workload = tuned(cells, _whole_batch(cells, _workload(cells, lookup, software), devices))
+        workload = tuned(cells, _whole_batch(cells, mixed(cells, _workload(cells, lookup, software)), devices))
         entry = lookup.entry("software", stack)
         own = {name: float(entry.value(name, 0.0)) for name in ("selective", "spills", "splits_hidden")}
         if workload.experts is not None:
@@ -133,8 +135,9 @@ def _expert_kernels(cells: Cells, lookup: Lookup, stack: str) -> ExpertKernels:
 
     Experts that drop tokens get as many rows as they have room for: their host waits for no sizes.
     """
-    if not any(field.startswith("experts.") for field in lookup.entry("software", stack).values):
-        raise Skip("mixture of experts not modelled", f"{stack} says nothing of its experts' kernels")
+    if not lookup.entry("software", stack).states("experts"):
+        others = told_with_mixtures(stack, accelerator_of(cells.row))
+        raise Skip("mixture of experts not modelled", f"{stack} says nothing of its experts' kernels{others}")
     found = lookup.expert_kernels(stack)
     return dataclasses.replace(found, expert_host_time=0.0) if drops_tokens(cells) else found
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from dse import catalog
 from dse.catalog import EXPERTS_LEFT_OPEN
 from dse.errors import nearest
 from dse.measured.cells import Cells
@@ -167,7 +168,8 @@ def recompute(cells: Cells, default: Default) -> list[tuple[float, float]]:
             cells.search("recompute_share")
         return found
     if stated not in _LEFT_OPEN:
-        raise Skip("recompute unknown", f"{stated}; {', '.join(Recompute.__members__)}")
+        asked = f"; {catalog.which(Recompute, stated)}" if stated in catalog.TRUTHS else ""
+        raise Skip("recompute unknown", f"{stated}; {', '.join(Recompute.__members__)}{asked}")
     cells.search("recompute")
     return [*policies["none"], *policies["selective"], (float(Recompute.full), 1.0)]
 

@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Callable
 
-from dse import catalog
+from dse import calibrated, catalog
 from dse.errors import InputError, nearest
 from dse.measured.table import DEVICE, Row
 from dse.types import ExpertKernels, Software, System, Workload
@@ -105,11 +105,20 @@ def family(name: str) -> str:
 
 
 def accelerator_of(row: Row) -> str:
-    """Slug of the accelerator that a row names, an empty text for one that the catalogue lacks."""
-    named = row.get(*DEVICE)
-    return _accelerator(named) if named else ""
+    """Slug of the accelerator that a row or its system names, an empty text for one that the catalogue lacks."""
+    if named := row.get(*DEVICE):
+        return _accelerator(named)
+    return _of_system(system) if (system := row.get("system")) else ""
 
 
 @functools.lru_cache(maxsize=1024)
 def _accelerator(name: str) -> str:
     return catalog.find("accelerator", name) or ""
+
+
+@functools.lru_cache(maxsize=1024)
+def _of_system(name: str) -> str:
+    try:
+        return calibrated.accelerator_of(name)
+    except InputError:
+        return ""

@@ -6,14 +6,14 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from dse.measured.names import Lookup
 from dse.measured.prediction import Prediction, evaluate_many
+from dse.measured.roofline import believed, unbeaten
 from dse.measured.serving_rows import Served, completed, twins_of
 from dse.measured.table import Case, Meaning, Measurement, Skip, group_rows, measurement, read_table
+from dse.model.serving.least import Least
 from dse.study_serving import SERVING
-from dse.types import Design, Engine, Load, paths
+from dse.types import Design, Load
 
 #: Column that gives tables of serving away.
 SIGN = "isl"
@@ -24,9 +24,6 @@ METRICS = (
     "output_tokens_per_second", "output_tokens_per_second_per_device", "concurrency_limit", "peak_memory",
     "energy_per_output_token", "average_power",
 )  # fmt: skip
-
-#: Of those, what kernels at their rates are no bound of.
-_UNBOUNDED = ("peak_memory", "energy_per_output_token", "average_power")
 
 _TOKEN = "time_per_output_token"
 _FIRST, _RATE = "time_to_first_token", "output_tokens_per_second"
@@ -86,27 +83,26 @@ def predict_table(path: str | Path) -> list[Prediction]:
 def predict(cases: Sequence[Case], lookup: Lookup | None = None) -> list[Prediction]:
     """One prediction a configuration, in order; nothing raises.
 
-    A measured latency below, or a rate above, what perfect kernels and an engine without cost would take is skipped:
-    :func:`_bounds`.
+    A measured latency below, or a rate above, what bytes and FLOPs of the model take of its devices is refused
+    (:mod:`dse.measured.roofline`): it is predicted all the same, and skipped.
     """
     lookup = lookup or Lookup()
     twins = twins_of(cases)
     found: list[Served | Skip] = [completed(case, lookup, twins) for case in cases]
     designs = [one.design for one in found if isinstance(one, Served)]
-    metrics, best = evaluate_many(designs, SERVING), _bounds(designs)
+    metrics, best = evaluate_many(designs, SERVING), unbeaten(designs)
     predictions, index = [], 0
     for case, one in zip(cases, found, strict=True):
         if isinstance(one, Skip):
             predictions.append(Prediction(case, skip=one))
             continue
         own = {name: float(values[index]) for name, values in metrics.items()}
-        bound = {name: float(values[index]) for name, values in best.items()}
-        predictions.append(_prediction(case, one, own, bound))
+        predictions.append(_prediction(case, one, own, best[index]))
         index += 1
     return predictions
 
 
-def _prediction(case: Case, one: Served, metrics: dict[str, float], bound: dict[str, float]) -> Prediction:
+def _prediction(case: Case, one: Served, metrics: dict[str, float], bound: Least) -> Prediction:
     """A row that ran is predicted whatever the memory said, and told; what cannot run for other reasons is skipped."""
     reason = int(metrics["infeasible_reason"])
     other = reason & ~int(SERVING.memory_reasons)
@@ -115,8 +111,8 @@ def _prediction(case: Case, one: Served, metrics: dict[str, float], bound: dict[
         return Prediction(case, completed=one.completed, skip=Skip("infeasible as stated", sentence))
     if metrics["concurrency_limit"] < 1.0:
         return Prediction(case, completed=one.completed, skip=Skip("does not fit in memory"))
-    figures = (steady_figure(m, one.design) for m in case.measurements)
-    case = dataclasses.replace(case, measurements=tuple(_believed(m, bound) for m in figures))
+    figures = [steady_figure(m, one.design) for m in case.measurements]
+    case = dataclasses.replace(case, measurements=tuple(believed(figures, one.design, bound)))
     note = "over capacity" if reason else ""
     return Prediction(case, one.design, metrics, one.completed, note, stack=one.stack)
 
@@ -131,68 +127,6 @@ def steady_figure(measured: Measurement, design: Design) -> Measurement:
         return measured
     longer = min(float(1.0 + requests.concurrency / _RUN), _LONGEST)
     return dataclasses.replace(measured, value=measured.value * (longer if kind == _RATE else 1.0 / longer))
-
-
-def _believed(measured: Measurement, bound: dict[str, float]) -> Measurement:
-    """The figure, skipped where it beats a perfect roofline."""
-    metric = measured.meaning.metric
-    if measured.skip or metric not in METRICS or metric in _UNBOUNDED:
-        return measured
-    ratio = measured.value / bound[metric]
-    beats = ratio > 1.0 if _is_rate(metric) else ratio < 1.0
-    return dataclasses.replace(measured, skip=Skip("beats a perfect roofline")) if beats else measured
-
-
-def _is_rate(metric: str) -> bool:
-    return metric.startswith(_RATE)
-
-
-#: Times its memory that a device has in a bound: what a row's engine keeps in it is not known, and requests that it
-#: does not hold wait, which makes the first token later and steps shorter.
-_MEMORIES = (1.0, 16.0)
-
-
-def _bounds(designs: Sequence[Design]) -> dict[str, np.ndarray]:
-    """What no figure of the designs beats: the least latency and the highest rate, whatever runs and whatever waits."""
-    sizes = [evaluate_many([perfect(design, size) for design in designs], SERVING) for size in _MEMORIES]
-    return {
-        metric: (np.maximum if _is_rate(metric) else np.minimum).reduce([found[metric] for found in sizes])
-        for metric in METRICS
-    }
-
-
-def perfect(design: Design, memory: float = _MEMORIES[-1]) -> Design:
-    """The design with kernels and links at their rates, an engine that costs nothing beside them, and more memory.
-
-    ``memory``: times its capacity.
-    """
-    accelerator = design.system.accelerator
-    kernels = dataclasses.replace(
-        accelerator.kernels, matrix_efficiency=1.0, flash_efficiency=1.0, vector_efficiency=1.0, memory_efficiency=1.0,
-        roofline_blend=0.0,
-    )  # fmt: skip
-    larger = dataclasses.replace(accelerator.memory, capacity=memory * accelerator.memory.capacity)
-    links = {
-        level: dataclasses.replace(getattr(design.system, level), latency=0.0, efficiency=1.0, ramp=0.0)
-        for level in ("scale_up", "scale_out")
-    }
-    system = dataclasses.replace(
-        design.system, accelerator=dataclasses.replace(accelerator, kernels=kernels, memory=larger), **links
-    )
-    times = [name for name, leaf in paths.leaves(Engine).items() if leaf["units"] == "s"]
-    engine = Engine(**{
-        **dict.fromkeys((*times, "narrow_expert", "runtime_memory", "cache_rereads"), 0.0),
-        "kernel_slowdown": 1.0, "narrow_rate": 1.0,
-    })  # fmt: skip
-    software = dataclasses.replace(design.software, engine=engine)
-    requests = design.workload.requests
-    assert requests is not None
-    workload = dataclasses.replace(design.workload, requests=dataclasses.replace(requests, burst=0.0))
-    if software.experts is not None:
-        software = dataclasses.replace(
-            software, experts=dataclasses.replace(software.experts, grouped_efficiency=1.0)
-        )
-    return dataclasses.replace(design, workload=workload, system=system, software=software)
 
 
 # Bytes over bandwidth

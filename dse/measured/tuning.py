@@ -11,6 +11,7 @@ import dataclasses
 import re
 
 from dse.measured.cells import Cells
+from dse.records import TUNING_TOKENS
 from dse.types import Adapters, Packing, Workload
 
 _FINE_TUNING = re.compile(r"\b(LoRA|SFT|fine-?tun\w*)\b", re.IGNORECASE)
@@ -35,7 +36,7 @@ def tuned(cells: Cells, workload: Workload) -> Workload:
     if rank:
         narrow = 1.0 if benchmark and "fp8" in cells.text("precision").lower() else 2.0
         adapters = Adapters(rank=rank, projection=float(benchmark), feed_forward=0.0, frozen_bytes=narrow)
-        workload = dataclasses.replace(workload, adapters=adapters)
+        workload = dataclasses.replace(workload, adapters=adapters, run_tokens=TUNING_TOKENS)
     if document:
         workload = dataclasses.replace(workload, packing=Packing(document=document))
     return workload

@@ -11,6 +11,7 @@ import xarray as xr
 
 from dse.plot import designs
 from dse.plot.designs import Columns
+from dse.plot.pareto import front_of, told_of_front
 from dse.plot.style import (
     INK,
     PAGE,
@@ -55,8 +56,9 @@ def breakdown(results: xr.Dataset, within: float = 2.0, bars: int = 16, missing:
 
     Args:
         results: a dataset of ``dse.run``; of orthogonal axes with all mappings, the point of the fastest design is
-            shown; of the best mapping a point, every point.
-        within: mappings slower than this multiple of the fastest are left out.
+            shown; of the best mapping a point, every point. Of a search of several objectives the ends of its front are
+            shown, and designs between them.
+        within: mappings slower than this multiple of the fastest are left out, but for those of a front.
         bars: most mappings shown.
         missing: most (tp, pp) shown that do not fit into memory.
 
@@ -64,6 +66,11 @@ def breakdown(results: xr.Dataset, within: float = 2.0, bars: int = 16, missing:
         The figure.
     """
     columns, title = designs.columns(results)
+    front = front_of(results) if designs.is_search(results) else None
+    if front and columns.feasible.any():
+        rows = told_of_front(front[1], bars).tolist()
+        note = f"{len(rows)} of {len(columns.time):,} designs of the front" if len(rows) < len(columns.time) else ""
+        return draw_mappings(columns, "\n".join(filter(None, (title, note))), rows, [])
     rows, unfit = best_of_each(columns, within, bars, missing)
     left_out = len(_first_of_each(columns, columns.feasible, columns.slowness)) - len(rows)
     note = f"{left_out:,} slower ones are not shown" if left_out else ""
@@ -111,14 +118,21 @@ def best_of_each(columns: Columns, within: float, bars: int, missing: int) -> tu
 
 
 def _first_of_each(columns: Columns, candidates: np.ndarray, by: np.ndarray) -> dict[tuple, int]:
-    """Group → its row with the smallest ``by`` among the candidates, smallest first."""
+    """Group → its row with the smallest ``by`` among the candidates, smallest first; what prints alike is one group."""
     rows = np.flatnonzero(candidates)
     rows = rows[np.argsort(by[rows], kind="stable")]
-    keys = [columns.labels[name][rows].tolist() for name in columns.group]
+    keys = [_printed(columns.labels[name][rows], columns.units[name]) for name in columns.group]
     first: dict[tuple, int] = {}
     for row, *key in zip(rows.tolist(), *keys, strict=True):
         first.setdefault(tuple(key), row)
     return first
+
+
+def _printed(values: np.ndarray, units: str) -> list[str]:
+    """Values as the table beside the bars has them."""
+    known, places = np.unique(values, return_inverse=True)
+    texts = settings(known.tolist(), units)
+    return [texts[place] for place in places.reshape(-1).tolist()]
 
 
 def _table(columns: Columns, rows: list[int]) -> tuple[dict[str, list[str]], list[str]]:
@@ -151,8 +165,11 @@ def _fitted(figure: Figure, table: dict[str, list[str]]) -> tuple[dict[str, list
 
 
 def _write_mappings(axes: Axes, table: dict[str, list[str]], widths: list[float]) -> None:
-    """A small table beside the bars: what each mapping is. The layout leaves room for it."""
-    if not table:  # one design alone, or the same in all that the table would say
+    """A small table beside the bars: what each mapping is. The layout leaves room for it.
+
+    It has no columns where nothing of the mappings differs at the digits that are shown.
+    """
+    if not table:
         return
     places = _GAP + np.cumsum([0.0, *(width + _GAP for width in widths[:0:-1])])[::-1]  # inches left of the bars
     for place, (title, cells) in zip(places, table.items(), strict=True):

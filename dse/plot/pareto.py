@@ -33,6 +33,7 @@ from dse.quantities import GIB, scale, settings
 from dse.spec import search, sweep
 from dse.spec.expression import Expression
 from dse.studies import of_metrics
+from dse.sweep.reduce.fronts import chosen
 from dse.sweep.results.rebuilding import SPECIFICATION
 
 if TYPE_CHECKING:
@@ -90,6 +91,16 @@ def front_of(results: xr.Dataset) -> tuple[xr.Dataset, list[Objective]] | None:
         if set(one.expression.names) <= set(known)
     ]
     return (found, objectives) if len(objectives) > 1 and "design" in found.sizes else None
+
+
+def told_of_front(objectives: list[Objective], most: int) -> np.ndarray:
+    """Positions of the designs that stand for a front: its ends and some between, along its first objective."""
+    scores = np.stack([one.sign * one.values for one in objectives])
+    return chosen(scores, (_three_digits,) * len(objectives), most).positions
+
+
+def _three_digits(value: float) -> float:
+    return float(f"{value:.3g}")
 
 
 def _objective(expression: Expression, values: np.ndarray, sign: float, known: dict[str, xr.Variable]) -> Objective:

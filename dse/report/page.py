@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import dse
+from dse.distribution import install_extra
 from dse.errors import InputError
 from dse.files import MARK
 from dse.plot.style import part
@@ -59,7 +60,7 @@ def _library() -> str:
     except ImportError:
         raise InputError(
             "dse report", "no package bokeh, which draws the page", "an installation with the extra report",
-            "pip install 'dse[report]'",
+            install_extra("report"),
         ) from None  # fmt: skip
     folder = Path(bokehjs_path()) / "js"
     return _inline("\n".join((folder / name).read_text(encoding="utf-8") for name in _BOKEH))

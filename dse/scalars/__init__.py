@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
+import warnings
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,9 @@ import jax
 import numpy as np
 
 from dse import cache
+from dse.errors import Notice
 from dse.files import code_digest, folder_digest, folder_of
-from dse.scalars.operations import Operations, lowered
+from dse.scalars.operations import Operations, UnknownPrimitiveError, lowered
 from dse.scalars.slopes import gradient
 from dse.types import Design, Metrics, ServingMetrics
 
@@ -118,12 +120,13 @@ class ScalarFunction:
         return gradient(found, [list(opened).index(i) for i in by]) if by else found.bound()
 
     def _operations(self, structure: Any) -> Operations | None:
-        """The function's operations; None for a model with operations that are none of ours."""
+        """The function's operations; None for a model with operations that are none of ours, which is told."""
         key = structure, self._precision
         if key not in self._known:
             try:
                 self._known[key] = self._kept(structure)
-            except NotImplementedError:
+            except UnknownPrimitiveError as unknown:
+                warnings.warn(_by_jax_told(str(unknown)), Notice, stacklevel=2)
                 self._known[key] = None
         return self._known[key]
 
@@ -187,6 +190,15 @@ def _places(by: int, arguments: Sequence[Any]) -> range:
     """Positions of the leaves of argument number ``by`` among all."""
     sizes = [len(jax.tree.leaves(argument)) for argument in arguments[: by + 1]]
     return range(sum(sizes[:-1]), sum(sizes))
+
+
+def _by_jax_told(primitive: str) -> str:
+    """That designs are compiled, why, and what that costs."""
+    return (
+        f"note: the model uses {primitive!r} of JAX {jax.__version__}, which dse cannot evaluate by NumPy: it compiles "
+        "instead, which takes some seconds to half a minute for each kind of design in every process; figures are the "
+        "same. It does not with the versions of constraints.txt"
+    )
 
 
 @functools.cache

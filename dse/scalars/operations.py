@@ -13,6 +13,10 @@ import numpy as np
 if TYPE_CHECKING:
     from dse.equations import Equation, Equations
 
+class UnknownPrimitiveError(NotImplementedError):
+    """A primitive of JAX that is none of the operations here; its name is the argument."""
+
+
 #: Name of an operation and what else it needs, positions of its inputs and of its output. Plain: there are many.
 Operation = tuple[str, tuple[Any, ...], tuple[int, ...], int]
 
@@ -127,8 +131,8 @@ def _named(equation: Equation) -> tuple[str, tuple[Any, ...]]:
         return name, (int(given["y"]),)
     if name == "round":
         return name, (int(given["rounding_method"]),)
-    if name not in _PLAIN:
-        raise NotImplementedError(f"the model uses {name}, which dse.scalars does not know yet")
+    if name not in PLAIN:
+        raise UnknownPrimitiveError(name)
     return name, ()
 
 
@@ -137,7 +141,7 @@ def _named(equation: Equation) -> tuple[str, tuple[Any, ...]]:
 
 def function_of(name: str, parameters: tuple[Any, ...]) -> Callable[..., Any]:
     """What computes an operation."""
-    return functools.partial(_WITH_PARAMETERS[name], *parameters) if parameters else _PLAIN[name]
+    return functools.partial(WITH_PARAMETERS[name], *parameters) if parameters else PLAIN[name]
 
 
 def _select(which: Any, *cases: Any) -> Any:
@@ -163,6 +167,12 @@ def _convert(dtype: str, value: Any) -> Any:
     return value.astype(dtype)
 
 
+def _one_minus_square(value: Any) -> Any:
+    """As a product, which keeps the digits of values near one, as in XLA."""
+    one = value.dtype.type(1)
+    return (one + value) * (one - value)
+
+
 def _bitcast(dtype: str, value: Any) -> Any:
     return value.view(dtype)
 
@@ -184,16 +194,20 @@ def _round(method: int, value: Any) -> Any:
     return np.rint(value) if method else np.copysign(np.floor(np.abs(value) + value.dtype.type(0.5)), value)
 
 
-_PLAIN: dict[str, Callable[..., Any]] = {
+#: Primitive without parameters that matter → what computes it; its slopes are in :mod:`dse.scalars.slopes`. JAX before
+#: 0.12 composes ``log2`` and ``one_minus_square`` of others.
+PLAIN: dict[str, Callable[..., Any]] = {
     "add": operator.add, "add_any": operator.add, "sub": operator.sub, "mul": operator.mul, "div": _divide,
     "neg": operator.neg, "max": np.maximum, "min": np.minimum, "abs": np.abs, "sign": np.sign, "sqrt": np.sqrt,
-    "exp": np.exp, "exp2": np.exp2, "log": np.log, "log1p": np.log1p, "expm1": np.expm1, "tanh": np.tanh,
-    "pow": np.power, "square": np.square, "floor": np.floor, "ceil": np.ceil, "rem": np.fmod, "clamp": _clamp,
+    "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "log1p": np.log1p, "expm1": np.expm1,
+    "tanh": np.tanh, "pow": np.power, "square": np.square, "one_minus_square": _one_minus_square,
+    "floor": np.floor, "ceil": np.ceil, "rem": np.fmod, "clamp": _clamp,
     "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert, "is_finite": np.isfinite,
     "select_n": _select, "stop_gradient": lambda value: value, "copy": lambda value: value,
 }  # fmt: skip
 
-_WITH_PARAMETERS: dict[str, Callable[..., Any]] = {
+#: Primitive → what computes it from its parameters and its inputs.
+WITH_PARAMETERS: dict[str, Callable[..., Any]] = {
     "convert_element_type": _convert, "bitcast_convert_type": _bitcast, "integer_pow": integer_power, "round": _round,
 }  # fmt: skip

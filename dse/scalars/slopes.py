@@ -6,6 +6,7 @@ maximum gives half to each, and what counts, compares or rounds has no slope.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ _Rule = Callable[..., Any]
 #: An operation backwards: its inputs, its output, and (input, rule) of those that have a slope.
 _Step = tuple[tuple[int, ...], int, list[tuple[int, _Rule]]]
 
-_HALF, _LN2 = np.float32(0.5), np.float32(np.log(2.0))
+_HALF = np.float32(0.5)
 
 
 def gradient(found: Operations, by: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, Any, list[Any]]]:
@@ -77,7 +78,7 @@ def _rules(name: str, given: tuple[Any, ...], n_inputs: int) -> Sequence[_Rule |
         return [_power_rule(*given)]
     if name == "convert_element_type":
         return [lambda g, _, x: g.astype(x.dtype)] if np.dtype(*given).kind == "f" else [None]
-    return _RULES.get(name, (None,) * n_inputs)
+    return (None,) * n_inputs if name in FLAT else RULES[name]
 
 
 def _case(i: int) -> _Rule:
@@ -107,11 +108,23 @@ def _exponent(g: Any, out: Any, x: Any, y: Any) -> Any:
     return g * np.log(np.where(x == np.float32(0.0), np.float32(1.0), x)) * out
 
 
+def _ln2(x: Any) -> Any:
+    """The logarithm of two in the precision of ``x``."""
+    return x.dtype.type(math.log(2.0))
+
+
 def _inside(g: Any, _: Any, low: Any, x: Any, high: Any) -> Any:
     return np.where((x > low) & (x < high), g, np.float32(0.0))
 
 
-_RULES: dict[str, tuple[_Rule | None, ...]] = {
+#: What counts, compares, rounds, or is held: without a slope by any input.
+FLAT = frozenset({
+    "sign", "floor", "ceil", "round", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "xor", "not", "is_finite",
+    "bitcast_convert_type", "stop_gradient",
+})  # fmt: skip
+
+#: Primitive → the rule of each input.
+RULES: dict[str, tuple[_Rule | None, ...]] = {
     "add": (lambda g, *_: g, lambda g, *_: g),
     "add_any": (lambda g, *_: g, lambda g, *_: g),
     "sub": (lambda g, *_: g, lambda g, *_: -g),
@@ -123,13 +136,15 @@ _RULES: dict[str, tuple[_Rule | None, ...]] = {
     "abs": (lambda g, _, x: np.where(x >= np.float32(0.0), g, -g),),
     "sqrt": (lambda g, out, x: g * (_HALF / out),),
     "exp": (lambda g, out, x: g * out,),
-    "exp2": (lambda g, out, x: g * (out * _LN2),),
+    "exp2": (lambda g, out, x: g * (out * _ln2(out)),),
     "log": (lambda g, _, x: g / x,),
+    "log2": (lambda g, _, x: g / (x * _ln2(x)),),
     "log1p": (lambda g, _, x: g / (np.float32(1.0) + x),),
     "expm1": (lambda g, out, x: g * (out + np.float32(1.0)),),
     "tanh": (lambda g, out, x: g * (np.float32(1.0) - out * out),),
     "pow": (_base, _exponent),
     "square": (lambda g, _, x: g * (x + x),),
+    "one_minus_square": (lambda g, _, x: -g * (x + x),),
     "rem": (lambda g, *_: g, lambda g, _, x, y: -g * np.trunc(x / y)),
     "clamp": (
         lambda g, _, low, x, high: np.where(low > x, g, np.float32(0.0)),

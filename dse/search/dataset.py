@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from dse.search.outcome import MethodResult, Outcome, axis_columns, best_points, front
+from dse.search.found import MethodResult, axis_columns, best_points
+from dse.search.outcome import Outcome
 from dse.search.problem import Problem
+from dse.search.several import MethodFront, front
 from dse.search.space import Point
 from dse.sweep.grid.grid import variable_name
 from dse.sweep.results.dataset import described
@@ -19,13 +21,16 @@ from dse.sweep.results.files import Labelled, Variable
 from dse.sweep.results.labels import coordinate, labels
 from dse.sweep.results.summary import provenance
 
+#: What the best design of a seed is where there are several objectives.
+_SOUGHT = "each its own weighted geometric mean of the objectives; the best by each of them are on the front (front_*)"
+
 
 def build(problem: Problem, found: list[MethodResult], summary: Outcome, identity: dict[str, str]) -> Labelled:
     """Every variable with units and long name."""
     fixed = {variable_name(axis): coordinate((), axis, labels(axis)[0]) for axis in problem.grid.fixed}
     data = _history(problem, found) | _best(problem, found)
     if problem.n_objectives > 1:
-        data |= _front(problem, found)
+        data |= _front(problem, found) | _reached([summary.fronts[one.method] for one in found])
     return Labelled(data, fixed | _coordinates(problem, found), attrs=_attributes(problem, found, summary, identity))
 
 
@@ -40,27 +45,32 @@ def _coordinates(problem: Problem, found: list[MethodResult]) -> dict[str, Varia
 def _history(problem: Problem, found: list[MethodResult]) -> dict[str, Variable]:
     """What was known after each step; shorter methods end in missing values."""
     longest = max(one.progressed.steps for one in found)
-    first = problem.program.objectives[0]
+    objectives = problem.program.objectives
     evaluations = np.zeros((len(found), longest), np.int64)
-    best, violation, share = (
-        np.full((len(found), len(problem.spec.seeds), longest), np.nan, np.float32) for _ in range(3)
+    violation, share, *best = (
+        np.full((len(found), len(problem.spec.seeds), longest), np.nan, np.float32) for _ in range(2 + len(objectives))
     )
     for i, one in enumerate(found):
         history, steps = one.progressed.history, one.progressed.steps
         done = np.arange(1, steps + 1) * one.batch
         evaluations[i] = np.pad(done, (0, longest - steps), mode="edge")
-        feasible = history["violation"] == 0.0
-        best[i, :, :steps] = np.where(feasible, first.sign * history["objectives"][:, :, 0], np.nan).T
+        least = np.minimum.accumulate(history["objectives"], axis=0)
+        for place, objective in enumerate(objectives):
+            known = np.where(np.isfinite(least[:, :, place]), objective.sign * least[:, :, place], np.nan)
+            best[place][i, :, :steps] = known.T
         violation[i, :, :steps] = history["violation"].T
         share[i, :, :steps] = (np.cumsum(history["feasible"], axis=0) / done[:, None]).T
-    dims, units = ("searcher", "seed", "step"), first.expression.units
-    no_units = {"units": "1"}
-    return {
+    dims, no_units = ("searcher", "seed", "step"), {"units": "1"}
+    of_each = {
+        "best_objective" + (f"_{place + 1}" if place else ""): Variable(
+            dims, best[place],
+            {"units": objective.expression.units, "long_name": f"best feasible {objective.expression.text} so far"},
+        )
+        for place, objective in enumerate(objectives)
+    }  # fmt: skip
+    return of_each | {
         "evaluations": Variable(
             ("searcher", "step"), evaluations, no_units | {"long_name": "evaluations of a seed so far"}
-        ),
-        "best_objective": Variable(
-            dims, best, {"units": units, "long_name": f"best feasible {first.expression.text} so far"}
         ),
         "best_violation": Variable(
             dims, violation, no_units | {"long_name": "least violation so far, 0 when feasible"}
@@ -87,8 +97,24 @@ def _best(problem: Problem, found: list[MethodResult]) -> dict[str, Variable]:
 
 def _front(problem: Problem, found: list[MethodResult]) -> dict[str, Variable]:
     """The designs that none dominates, best by the first objective first."""
-    points, _ = front(found)
+    points = front(found).points
     return _designs(problem, points, problem.metrics(points), ("design",), (len(points.digits),), "front_")
+
+
+def _reached(fronts: list[MethodFront]) -> dict[str, Variable]:
+    """How far each method has come with several objectives."""
+    size = "designs that no other evaluated design of the method dominates"
+    share = (
+        "share of the box, between the best of each objective and a tenth beyond the worst of the front of all "
+        "methods, that the designs of the method dominate"
+    )
+    volumes = np.array([np.nan if one.hypervolume is None else one.hypervolume for one in fronts])
+    return {
+        "designs_on_front": Variable(
+            ("searcher",), np.array([one.size for one in fronts], np.int64), {"units": "1", "long_name": size}
+        ),
+        "hypervolume": Variable(("searcher",), volumes, {"units": "1", "long_name": share}),
+    }
 
 
 def _designs(
@@ -118,6 +144,8 @@ def _attributes(
         "methods": json.dumps({one.method: problem.spec.options[one.method] for one in found}),
         "objective": summary.objectives[0],
         "objectives": json.dumps(summary.objectives),
+        "best": json.dumps(summary.best),
+        **({"seeds_seek": _SOUGHT} if problem.n_objectives > 1 else {}),
         "size": float(summary.size),
         "infeasible_by_reason": json.dumps(summary.reasons),
         **provenance(problem.grid),

@@ -44,7 +44,7 @@ class Row(NamedTuple):
 
     violation: np.ndarray  #: of the best so far
     value: np.ndarray  #: of the best so far
-    objectives: np.ndarray  #: [objective] of the best so far
+    objectives: np.ndarray  #: [objective] least of those of a step that can run, infinite where none can
     feasible: np.ndarray  #: feasible designs of a step
     reasons: np.ndarray  #: [bit] designs of a step by infeasibility reason
 
@@ -111,11 +111,12 @@ def absorb(best: Best, batch: Batch, weights: np.ndarray, bits: tuple[int, ...])
         new = jax.tree.map(lambda array, i=step: array[i], Best(points, evaluation, value))
         won = better((new.evaluation.violation, new.value), (best.evaluation.violation, best.value))
         best = jax.tree.map(lambda a, b, won=won: np.where(won.reshape(-1, *[1] * (a.ndim - 1)), a, b), new, best)
-        history.append((best.evaluation.violation, best.value, best.evaluation.objectives))
+        history.append((best.evaluation.violation, best.value))
     feasible = (found.reason == 0).sum(axis=2, dtype=np.int32)
+    least = np.where((found.violation == 0.0)[..., None], found.objectives, np.float32(np.inf)).min(axis=2)
     reasons = [((found.reason & bit) != 0).sum(axis=2, dtype=np.int32) for bit in bits]
-    violations, values, objectives = map(np.stack, zip(*history, strict=True))
-    return best, Row(violations, values, objectives, feasible, np.stack(reasons, axis=-1))
+    violations, values = map(np.stack, zip(*history, strict=True))
+    return best, Row(violations, values, least, feasible, np.stack(reasons, axis=-1))
 
 
 @persistent_jit("run", quickly=True)

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from dse.search import pareto
-from dse.search import space as spaces
-from dse.search.checkpoint import Progressed
+from dse.search import several
 from dse.search.driver import Best
+from dse.search.found import MethodResult, axis_columns, best_points
 from dse.search.problem import Problem
-from dse.search.space import Point
-from dse.spec.axes import Axis, Label
-from dse.sweep.results.labels import labels, part_labels
+from dse.search.several import FrontDesign, MethodFront
+from dse.spec.axes import Label
 from dse.sweep.results.prices import told as told_prices
 
 #: Relative difference between a search's value of a design and the plain model's that rounding explains.
@@ -26,23 +21,6 @@ ROUNDING = 1e-4
 
 class MismatchError(RuntimeError):
     """The plain model does not say of the reported best what the search did."""
-
-
-class MethodResult(NamedTuple):
-    """What one method has found."""
-
-    method: str
-    batch: int
-    progressed: Progressed
-    best: Best  #: [seed] before the polish, as the method found it
-    polished: Best  #: [seed] after it; the same where there was none
-    polish_evaluations: np.ndarray  #: [seed]
-    metrics: dict[str, np.ndarray]  #: [seed] of what was polished, by name
-
-    @property
-    def evaluations(self) -> int:
-        """Of each seed, the polish apart."""
-        return self.progressed.steps * self.batch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +32,7 @@ class BestDesign:
     evaluations: int  #: of this seed, the polish included
     objectives: tuple[float, ...]  #: as they are written, not as they are made small
     violation: float
-    gap: float | None  #: to the best of all, relative, of the first objective; None where it is infeasible
+    gap: float | None  #: to the best of all, relative; None where it is infeasible, and of several objectives
     gap_unpolished: float | None  #: and of what the method had found itself
     labels: dict[str, Label]
     metrics: dict[str, float]
@@ -66,12 +44,17 @@ class Outcome:
 
     size: float  #: distinct designs, infinite with continuous axes
     n_designs: int  #: of the grid that the discrete axes span
-    designs: tuple[BestDesign, ...]  #: the best of each seed of each method, best first
+    designs: tuple[BestDesign, ...]  #: the best of each seed of each method, best first; of several objectives the
+    #: best by the seed's own weighted geometric mean of them, which need not be best in any: see ``front``
     evaluations: dict[str, int]  #: by method, of all seeds, the polish included
     feasible: dict[str, int]  #: feasible designs among those that the methods evaluated
     reasons: dict[str, int]  #: evaluated designs by infeasibility reason
     objectives: tuple[str, ...]
-    front_size: int
+    front_size: int  #: designs on the front of all methods
+    front_distinct: int  #: those that differ at the digits that are shown
+    front: tuple[FrontDesign, ...]  #: its ends, best by each objective, and some designs between them
+    fronts: dict[str, MethodFront]  #: by method
+    best: dict[str, float]  #: of each objective, over all that was evaluated; empty where nothing can run
     seconds: dict[str, float]  #: by method, and ``total``
     output: Path | None
     prices: str = ""  #: what stands in for prices of the designs' accelerators that nobody states, in one line
@@ -80,11 +63,6 @@ class Outcome:
     def any_feasible(self) -> bool:
         """Whether some design can run."""
         return any(design.violation == 0.0 for design in self.designs)
-
-
-def best_points(found: list[MethodResult]) -> Point:
-    """The best design of each seed of each method, [method x seed]."""
-    return jax.tree.map(lambda *arrays: np.concatenate(arrays), *(one.polished.point for one in found))
 
 
 def with_metrics(problem: Problem, found: list[MethodResult]) -> list[MethodResult]:
@@ -99,32 +77,36 @@ def with_metrics(problem: Problem, found: list[MethodResult]) -> list[MethodResu
 
 def of_methods(problem: Problem, found: list[MethodResult], seconds: dict[str, float], output: Path | None) -> Outcome:
     """The outcome of the methods' results."""
-    n = len(problem.spec.seeds)
-    counts = {f.method: f.evaluations * n + int(f.polish_evaluations.sum()) for f in found}
     reasons = np.sum([f.progressed.reasons for f in found], axis=0)
-    designs = _designs(problem, found)
+    designs, whole = _designs(problem, found), several.front(found)
+    told, distinct = several.told(problem, found, whole)
     return Outcome(
         size=problem.space.size,
         n_designs=problem.space.n_designs,
         designs=designs,
-        evaluations=counts,
+        evaluations={f.method: f.all_evaluations for f in found},
         feasible={f.method: int(f.progressed.history["feasible"].sum()) for f in found},
         reasons={
             name: int(count) for name, count in zip(problem.study.reason_bits, reasons, strict=True) if count
         },
-        objectives=tuple(objective.expression.text for objective in problem.program.objectives),
-        front_size=len(front(found)[1]) if problem.n_objectives > 1 else 0,
+        objectives=several.texts(problem),
+        front_size=len(whole.objectives),
+        front_distinct=distinct,
+        front=told,
+        fronts=several.of_each(problem, found),
+        best=several.best(problem, found),
         seconds=seconds,
         output=output,
-        prices=told_prices(problem.grid, [design.labels for design in designs]),
+        prices=told_prices(problem.grid, [one.labels for one in told] + [one.labels for one in designs]),
     )
 
 
 def _designs(problem: Problem, found: list[MethodResult]) -> tuple[BestDesign, ...]:
     """The best of each seed, best first; of equals the first method and seed."""
-    signs = np.array([objective.sign for objective in problem.program.objectives])
-    feasible = [one.polished.evaluation for one in found]
-    least = min(np.where(e.violation == 0.0, e.objectives[:, 0], np.inf).min() for e in feasible)
+    signs, least = several.signs(problem), None
+    if problem.n_objectives == 1:  # of several, the best by one is the end of a front, not the best of a seed
+        feasible = [one.polished.evaluation for one in found]
+        least = min(np.where(e.violation == 0.0, e.objectives[:, 0], np.inf).min() for e in feasible)
     designs: list[tuple[tuple[float, float], BestDesign]] = []
     for one in found:
         best = one.polished
@@ -145,43 +127,11 @@ def _designs(problem: Problem, found: list[MethodResult]) -> tuple[BestDesign, .
     return tuple(design for _, design in sorted(designs, key=lambda pair: pair[0]))
 
 
-def _gap(best: Best, seed: int, least: float) -> float | None:
-    """How much worse a seed's first objective is than the least of all, relative; None where it is infeasible."""
-    if best.evaluation.violation[seed] > 0.0:
+def _gap(best: Best, seed: int, least: float | None) -> float | None:
+    """How much worse a seed's objective is than the least of all, relative; None where it is infeasible."""
+    if least is None or best.evaluation.violation[seed] > 0.0:
         return None
     return float((best.evaluation.objectives[seed, 0] - least) / max(abs(least), 1e-30))
-
-
-def axis_columns(problem: Problem, points: Point) -> list[tuple[Axis, np.ndarray]]:
-    """(axis, its label at each point) for points [design]: dimensions, continuous axes, parts of the mapping."""
-    grid, space = problem.grid, problem.space
-    digits = np.asarray(points.digits)
-    reals = jax.tree.map(np.asarray, spaces.real_values(space, jnp.asarray(points.reals)))
-    found = []
-    for position, dimension in enumerate(grid.dimensions):
-        for axis in dimension.axes:
-            found.append((axis, reals[axis.key] if axis.key in reals else labels(axis)[digits[:, position]]))
-    row, options = digits[:, space.row_digit], digits[:, space.row_digit + 1 :]
-    column = np.ravel_multi_index(options.T, space.sizes[space.row_digit + 1 :])
-    for axis in grid.mapping_axes:
-        if axis.key in grid.table.degrees:
-            values = grid.table.degrees[axis.key][row]
-        elif axis.key in grid.table.options:
-            values = grid.table.options[axis.key][column]
-        else:
-            values = np.full(len(row), axis.values[0])
-        found.append((axis, part_labels(axis, values)))
-    return found
-
-
-def front(found: list[MethodResult]) -> tuple[Point, np.ndarray]:
-    """The designs that none dominates among all that were evaluated, and their objectives [design, objective]."""
-    digits, reals, objectives = (
-        np.concatenate([getattr(f.progressed, name) for f in found]) for name in ("digits", "reals", "objectives")
-    )
-    kept = pareto.front(objectives)
-    kept = kept[np.argsort(objectives[kept, 0], kind="stable")]
-    return Point(digits[kept], reals[kept]), objectives[kept]
 
 
 def verify(problem: Problem, best: Best) -> None:

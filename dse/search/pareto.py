@@ -2,9 +2,42 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
+from dse.search.judging import Evaluation
+from dse.search.space import Point
 from dse.sweep.reduce.winners import pareto_front
+
+#: Volumes of more objectives, or of more designs with three, take too long: each more multiplies by their number.
+_MOST_BY_OBJECTIVES = {2: 1 << 30, 3: 3_000}
+
+
+class Front(NamedTuple):
+    """Designs that can run, of which none dominates another."""
+
+    digits: np.ndarray  #: [design, digit]
+    reals: np.ndarray  #: [design, continuous axis]
+    objectives: np.ndarray  #: [design, objective]
+
+    @property
+    def points(self) -> Point[np.ndarray]:
+        """The designs in their space."""
+        return Point(self.digits, self.reals)
+
+
+def of_evaluated(points: Point[np.ndarray], found: Evaluation[np.ndarray]) -> Front:
+    """The front of evaluated designs [...]."""
+    feasible = found.reason == 0
+    return joined(Front(points.digits[feasible], points.reals[feasible], found.objectives[feasible]))
+
+
+def joined(*fronts: Front) -> Front:
+    """The front of several fronts; of equal designs the first."""
+    every = [np.concatenate(arrays) for arrays in zip(*fronts, strict=True)]
+    kept = front(every[2])
+    return Front(*(array[kept] for array in every))
 
 
 def front(objectives: np.ndarray) -> np.ndarray:
@@ -37,3 +70,22 @@ def _volume(points: np.ndarray, reference: np.ndarray) -> float:
     return sum(
         depth * _volume(points[: i + 1, :-1], reference[:-1]) for i, depth in enumerate(depths) if depth > 0
     )
+
+
+def reference(front: np.ndarray) -> np.ndarray:
+    """The point that volumes of a front [design, objective] are measured from: a tenth beyond its worst."""
+    worst = np.max(front, axis=0)
+    return worst + 0.1 * np.abs(worst)
+
+
+def shares(fronts: list[np.ndarray]) -> list[float | None]:
+    """Of the box between the best of each objective and the :func:`reference` of all fronts, what each dominates.
+
+    None where there are too many objectives, or too many designs, to say so exactly, and where there is no box.
+    """
+    every = np.concatenate(fronts).astype(float)
+    if not len(every) or len(every) > _MOST_BY_OBJECTIVES.get(every.shape[1], 0):
+        return [None] * len(fronts)
+    bound = reference(every[front(every)])
+    box = float(np.prod(bound - every.min(axis=0)))
+    return [hypervolume(one, bound) / box if box > 0.0 else None for one in fronts]

@@ -9,10 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from dse.search import pareto
 from dse.search import space as spaces
 from dse.search.driver import Best
 from dse.search.evaluation import Values, padded_values, shaped
 from dse.search.judging import Evaluation, best_position, better, worth
+from dse.search.pareto import Front
 from dse.search.problem import Problem
 from dse.search.space import Point, Space
 from dse.sweep.engine.programs import persistent_jit
@@ -35,6 +37,7 @@ class Polished(NamedTuple):
 
     best: Best  #: [seed]
     evaluations: np.ndarray  #: [seed]
+    fronts: tuple[Front, ...] = ()  #: of the designs that were met on the way, where there are several objectives
 
 
 def polish(problem: Problem, best: Best, weights: np.ndarray) -> Polished:
@@ -43,15 +46,25 @@ def polish(problem: Problem, best: Best, weights: np.ndarray) -> Polished:
     All single steps, halved along continuous axes when nothing is better any more; then all pairs of steps, if they
     are few, and single steps again from a better one.
     """
-    every = [_polished(problem, jax.tree.map(lambda a, i=i: a[i], best), own) for i, own in enumerate(weights)]
+    fronts: list[Front] = []
+    every = [_polished(problem, jax.tree.map(lambda a, i=i: a[i], best), own, fronts) for i, own in enumerate(weights)]
     return Polished(
         jax.tree.map(lambda *arrays: np.stack(arrays), *(found for found, _ in every)),
-        np.array([count for _, count in every]),
-    )
+        np.array([count for _, count in every]), tuple(fronts),
+    )  # fmt: skip
 
 
-def _polished(problem: Problem, best: Best, weights: np.ndarray) -> tuple[Best, int]:
-    """The local optimum of one seed, and its evaluations."""
+def of_ends(problem: Problem, front: Front) -> Polished:
+    """The local optima that are reached from the ends of a front, each by the one objective that it is the best in."""
+    at, n = front.objectives.argmin(axis=0), problem.n_objectives
+    weights, objectives = np.eye(n, dtype=np.float32), front.objectives[at]
+    able = Evaluation(objectives, np.zeros(n, np.float32), np.zeros(n, np.int32))
+    ends = Best(jax.tree.map(lambda array: array[at], front.points), able, worth(objectives, weights))
+    return polish(problem, ends, weights)
+
+
+def _polished(problem: Problem, best: Best, weights: np.ndarray, fronts: list[Front]) -> tuple[Best, int]:
+    """The local optimum of one seed, and its evaluations; the front of each round's designs goes to ``fronts``."""
     n = problem.space.n_directions
     steps = _STEPS if problem.space.paths else _STEPS[:1]
     evaluations, at = 0, 0
@@ -62,7 +75,10 @@ def _polished(problem: Problem, best: Best, weights: np.ndarray) -> tuple[Best, 
         step = np.float32(_PAIR_STEP if in_pairs else steps[at])
         points, values = _around(problem.space, best.point, step, in_pairs=in_pairs, size=problem.evaluator.size)
         points, found = jax.device_get((points, problem.evaluator(values, len(points.digits))))
-        best, improved = _best_of(points, shaped(found, points.digits.shape[:1]), weights)
+        found = shaped(found, points.digits.shape[:1])
+        if problem.n_objectives > 1:
+            fronts.append(pareto.of_evaluated(points, found))
+        best, improved = _best_of(points, found, weights)
         evaluations += len(points.digits)
         if in_pairs and not improved:
             break

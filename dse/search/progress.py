@@ -5,9 +5,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from dse.sweep.progress import bar_on_standard_error, best_so_far
+
+
+class Reached(NamedTuple):
+    """The best value of an objective so far, as it is written."""
+
+    objective: str
+    value: float | None  #: None where nothing can run yet
+    units: str = "1"  #: as they are written
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,10 +29,14 @@ class SearchProgress:
     best: float | None  #: best value of the first objective so far, as it is written
     objective: str
     units: str = "1"  #: units of the objective, as they are written
+    others: tuple[Reached, ...] = ()  #: and of the other objectives
+    front_size: int = 0  #: designs on the front of several objectives
 
     def __str__(self) -> str:
-        best = best_so_far(self.best, self.objective, self.units)
-        return f"{self.method}: {self.evaluations:,} evaluations, {self.rate:,.0f} designs/s, {best}"
+        every = (Reached(self.objective, self.best, self.units), *self.others)
+        best = ", ".join(dict.fromkeys(best_so_far(one.value, one.objective, one.units) for one in every))
+        front = f"{self.front_size:,} on the front, " if self.front_size else ""
+        return f"{self.method}: {self.evaluations:,} evaluations, {self.rate:,.0f} designs/s, {front}{best}"
 
 
 @contextlib.contextmanager

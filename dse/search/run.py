@@ -6,8 +6,9 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,15 +20,17 @@ from dse import outputs
 from dse.environment import fuse_outputs
 from dse.files import search_digest
 from dse.interruption import telling
-from dse.search import checkpoint, outcome, pareto, problem
+from dse.search import checkpoint, outcome, pareto, problem, several
 from dse.search import dataset as datasets
 from dse.search import polish as polishing
 from dse.search.checkpoint import Progressed
-from dse.search.driver import Batch, Best, Chunk, Driver, HostDriver, driver, release, uses_slopes
+from dse.search.driver import Best, Chunk, Driver, HostDriver, driver, release, uses_slopes
+from dse.search.found import MethodResult
 from dse.search.judging import weights_of
-from dse.search.outcome import MethodResult, Outcome
+from dse.search.outcome import Outcome
+from dse.search.pareto import Front
 from dse.search.problem import Problem
-from dse.search.progress import SearchProgress
+from dse.search.progress import Reached, SearchProgress
 from dse.search.space import leaf_paths
 from dse.spec.search import SearchSpec, read
 from dse.study import Study
@@ -142,7 +145,7 @@ def perform(task: Problem, options: Options) -> tuple[Labelled, Outcome]:
     opening = opened(target) if target else contextlib.nullcontext()
     with outputs.disk_errors(target), opening, stoppable(), telling(lambda: _kept(task, target)):
         found, seconds = _searched(task, target, options)
-        outcome.verify(task, _best_of_all(found))
+        outcome.verify(task, _reported(task, found))
         found = outcome.with_metrics(task, found)
         summary = outcome.of_methods(task, found, seconds | {"total": time.perf_counter() - began}, target)
         labelled = datasets.build(task, found, summary, identity(task))
@@ -217,11 +220,15 @@ def _method(task: Problem, name: str, one: Driver | HostDriver, target: Path | N
     """Spend the budget of a method, then polish."""
     done = _resumed(task, name, one, target, options) or _nothing(task)
     done = _spent(task, name, one, done, target, options)
-    best = jax.device_get(one.best)
+    best, front, ends = jax.device_get(one.best), _front_of(done), 0
     polished = polishing.Polished(best, np.zeros(len(task.spec.seeds), int))
     if task.spec.polish:
         polished = polishing.polish(task, best, weights_of(task.spec.seeds, task.n_objectives))
-    return MethodResult(name, one.batch, done, best, *polished, metrics={})
+        front = pareto.joined(front, *polished.fronts)
+        if len(front.objectives):
+            last = polishing.of_ends(task, front)
+            front, ends = pareto.joined(front, *last.fronts), int(last.evaluations.sum())
+    return MethodResult(name, one.batch, done, best, polished.best, polished.evaluations, front, ends, metrics={})
 
 
 def _steps(task: Problem, batch: int) -> int | None:
@@ -281,23 +288,24 @@ def _added(done: Progressed, chunk: Chunk, count: int, one: Driver | HostDriver)
     told = chunk.told
     if done.told is not None and told is not None:
         told = tuple(map(np.concatenate, zip(done.told, told, strict=True)))
-    digits, reals, objectives = done.digits, done.reals, done.objectives
+    front = _front_of(done)
     if chunk.batches is not None:
-        digits, reals, objectives = _front((digits, reals, objectives), chunk.batches)
+        front = pareto.joined(front, pareto.of_evaluated(*chunk.batches))
     return Progressed(
         done.steps + count, one.state_arrays(), history, done.reasons + chunk.rows.reasons.sum(axis=(0, 1)),
-        digits, reals, objectives, told,
+        *front, told,
     )  # fmt: skip
 
 
-def _front(front: tuple[np.ndarray, ...], batches: Batch) -> Iterator[np.ndarray]:
-    """The front with the feasible designs of some steps."""
-    points, evaluation = batches
-    feasible = evaluation.reason == 0
-    new = points.digits[feasible], points.reals[feasible], evaluation.objectives[feasible]
-    both = [np.concatenate(pair) for pair in zip(front, new, strict=True)]
-    kept = pareto.front(both[2])
-    return (array[kept] for array in both)
+def _front_of(done: Progressed) -> Front:
+    """The front of what was evaluated so far."""
+    return Front(done.digits, done.reals, done.objectives)
+
+
+def _reported(task: Problem, found: list[MethodResult]) -> Best:
+    """The designs that are reported as the best: of several objectives the ends of the front, else of all seeds."""
+    whole = several.front(found)
+    return several.ends(whole) if task.n_objectives > 1 and len(whole.objectives) else _best_of_all(found)
 
 
 def _best_of_all(found: list[MethodResult]) -> Best:
@@ -310,12 +318,18 @@ def _best_of_all(found: list[MethodResult]) -> Best:
 def _progress(
     task: Problem, name: str, one: Driver | HostDriver, done: Progressed, first: int, share: float, seconds: float
 ) -> SearchProgress:
-    best, objective = one.best, task.program.objectives[0]
-    feasible = np.flatnonzero(np.asarray(best.evaluation.violation) == 0.0)
-    values = np.asarray(best.evaluation.objectives)[feasible, 0]
+    """How far a method is: what it has reached in each objective, all that it evaluated counted."""
     a_step = one.batch * len(task.spec.seeds)
+    least = done.history["objectives"].min(axis=(0, 1)).tolist()
+    first_one, *others = (
+        Reached(
+            objective.expression.text, objective.sign * value if math.isfinite(value) else None,
+            objective.expression.written,
+        )
+        for objective, value in zip(task.program.objectives, least, strict=True)
+    )  # fmt: skip
     return SearchProgress(
         method=name, share=share, rate=(done.steps - first) * a_step / max(seconds, 1e-9),
-        evaluations=done.steps * a_step, best=objective.sign * float(values.min()) if len(values) else None,
-        objective=objective.expression.text, units=objective.expression.written,
+        evaluations=done.steps * a_step, best=first_one.value, objective=first_one.objective, units=first_one.units,
+        others=tuple(others), front_size=len(done.objectives),
     )  # fmt: skip

@@ -314,10 +314,17 @@ class _Reading:
         sides = [node.left, *node.comparators]
         named = [name for name in map(_dotted, sides) if name is not None]
         return [
-            self._text(side.value, named) if isinstance(side, ast.Constant) and isinstance(side.value, str)
+            self._said(side.value, named) if isinstance(side, ast.Constant) and isinstance(side.value, str | bool)
             else self.value(side)
             for side in sides
         ]  # fmt: skip
+
+    def _said(self, value: str | bool, named: list[str]) -> Scalar:
+        """A text, or a truth value, beside these names."""
+        if isinstance(value, str):
+            return self._text(value, named)
+        path = self._full_name(named[0]) if named else ""
+        return leaf_value(path, value, self.where) if path in known_leaves() else self._constant(value)
 
     def _text(self, text: str, named: list[str]) -> Scalar:
         """A text beside these names."""

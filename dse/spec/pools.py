@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from dse import catalog, toml
 from dse.errors import InputError, unknown_name
+from dse.examples import stem_of
 from dse.records import is_of_model
 from dse.spec.axes import Axis
 from dse.spec.sweep import SweepSpec, from_document, text_of
@@ -52,7 +53,7 @@ def from_text(text: str, file: str = "pools.toml") -> PoolsSpec:
             with errors_of(name, file):
                 specs[name] = from_document(_laid_over(document, overlay, name, f"{file}: {name}"), text, file)
             _check_one_model(specs[name], specs["prefill"], f"{file}: {name}")
-    return PoolsSpec(str(document.get("title", Path(file).stem)), specs, prices, transfer)
+    return PoolsSpec(str(document.get("title", stem_of(file))), specs, prices, transfer)
 
 
 def read(path: str | Path) -> PoolsSpec:

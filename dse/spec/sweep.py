@@ -16,7 +16,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from dse import inputs, toml
+from dse import examples, inputs, toml
 from dse.errors import InputError, nearest, unknown_name
 from dse.spec.axes import Axis
 from dse.spec.expression import Expression, parse
@@ -105,7 +105,7 @@ def read(path: str | Path, study: Study | None = None) -> SweepSpec:
     """The specification in a TOML file.
 
     Args:
-        path: of the file.
+        path: of the file, or ``example:NAME`` for one that comes with the package.
         study: what is evaluated; by default what the specification asks for.
 
     Returns:
@@ -121,14 +121,20 @@ def read(path: str | Path, study: Study | None = None) -> SweepSpec:
 
 
 def text_of(path: str | Path) -> str:
-    """The text of a specification's file; one that cannot be read is an InputError."""
+    """The text of a specification's file, or of ``example:NAME``; one that cannot be read is an InputError."""
     if not isinstance(path, str | os.PathLike):
         fix = "write the specification to a file, or read its text by dse.sweep.from_text"
         raise InputError("specification", type(path).__name__, "the path of a TOML file", fix)
-    path = Path(path)
-    near = () if path.exists() else nearest(path.name, [p.name for p in path.parent.glob("*.toml")])
-    fix = f"did you mean {path.parent / near[0]}?" if near else "give the path of a sweep specification"
-    return inputs.text(path, "a TOML file", fix)
+    path = examples.located(path)
+    return inputs.text(path, "a TOML file", "check the path" if path.exists() else _instead(path))
+
+
+def _instead(path: Path) -> str:
+    """What may have been meant by a file that is not there."""
+    if path.stem in examples.names():
+        return f"it comes with dse: {examples.PREFIX}{path.stem}"
+    near = nearest(path.name, [p.name for p in path.parent.glob("*.toml")])
+    return f"did you mean {path.parent / near[0]}?" if near else "give the path of a specification; see dse examples"
 
 
 def from_text(text: str, file: str = "sweep.toml", study: Study | None = None) -> SweepSpec:
@@ -183,7 +189,7 @@ def from_document(document: dict[str, Any], text: str, file: str, study: Study |
         study=study,
         file=file,
         text=text,
-        title=str(document.get("title", Path(file).stem)),
+        title=str(document.get("title", examples.stem_of(file))),
         names=names,
         fixed=fixed,
         axes=axes,
@@ -191,7 +197,7 @@ def from_document(document: dict[str, Any], text: str, file: str, study: Study |
         constraints=constraints,
         objectives=objectives,
         keep=parse_keep(output.get("keep", "all"), f"{file}: output.keep"),
-        output=Path(str(output.get("file", f"results/{Path(file).stem}.nc"))),
+        output=Path(str(output.get("file", f"results/{examples.stem_of(file)}.nc"))),
         limit=limit_of(output.get("limit", DEFAULT_LIMIT), f"{file}: output.limit"),
         compression=compression_of(output.get("compression", "auto"), f"{file}: output.compression"),
         histogram=histogram_of(output.get("histogram", 0), f"{file}: output.histogram"),

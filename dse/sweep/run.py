@@ -48,7 +48,7 @@ def run(
     """Run a sweep and write its results; see :func:`execute` for the summary too.
 
     Args:
-        spec: path of a specification, one that was read, or a grid that was planned.
+        spec: path of a specification or ``example:NAME``, one that was read, or a grid that was planned.
         output: file of the results, by default what the specification says; False writes none.
         keep: ``all feasible best pareto top:K`` in place of the specification's.
         chunk: designs evaluated at once.

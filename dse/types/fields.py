@@ -36,6 +36,7 @@ class Bounds(NamedTuple):
     high: float = math.inf
     above: bool = False  #: whether ``low`` itself is too small
     whole: bool = False
+    switch: bool = False  #: whether true and false are values though numbers go beyond 1: off, on, and variants of on
 
     def __contains__(self, value: object) -> bool:
         if not isinstance(value, int | float) or not has_usual_magnitude(value):
@@ -43,6 +44,11 @@ class Bounds(NamedTuple):
         if self.whole and value != int(value):
             return False
         return value <= self.high and (value > self.low if self.above else value >= self.low)
+
+    @property
+    def takes_truth(self) -> bool:
+        """Whether true and false are values: of what is 0 or 1 at most, and of switches."""
+        return self.switch or self.high <= 1.0
 
     def __str__(self) -> str:
         least = f"more than {self.low:g}" if self.above else f"{self.low:g} or more"

@@ -31,7 +31,7 @@ class Capabilities:
     )
     sequence_parallel: Scalar = metadata(
         "", "1", "last variant of sequence parallelism that the stack has, 0 for none", default=3.0,
-        bounds=Bounds(high=3.0, whole=True),
+        bounds=Bounds(high=3.0, whole=True, switch=True),
     )  # fmt: skip
     overlap_dp: Scalar = metadata(
         "", "1", "1 when the stack can overlap data-parallel communication", default=1.0, bounds=YES_OR_NO
@@ -298,7 +298,7 @@ class Mapping:
     )  # fmt: skip
     sequence_parallel: Scalar = metadata(
         "", "1", "1, 2 when norms and dropout are split along the sequence over tp; 3 at the borders of stages only",
-        bounds=Bounds(high=3.0, whole=True),
+        bounds=Bounds(high=3.0, whole=True, switch=True),
     )  # fmt: skip
     overlap_dp: Scalar = metadata("", "1", "1 when data-parallel communication overlaps compute", bounds=SHARE)
     overlap_tp: Scalar = metadata("", "1", "1 when tensor-parallel communication overlaps compute", bounds=SHARE)

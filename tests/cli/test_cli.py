@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +17,8 @@ import typer
 
 import dse
 from dse.cli import app, show
+from dse.cli.status import report_errors
+from dse.errors import Notice
 
 EVALUATE = ["evaluate", "-w", "gpt-3-13b", "-s", "selene"]
 CASES = """
@@ -69,6 +72,16 @@ def test_starts_without_the_slow_imports():
 def test_help_and_version(command):
     assert all(name in command("--help").out for name in ("run", "evaluate", "predict", "validate", "catalog", "plot"))
     assert command("--version").out == f"dse {dse.__version__}\n"
+
+
+def test_what_dse_notes_is_one_line_on_standard_error(capsys):
+    def noting():
+        warnings.warn("note: slower than usual", Notice, stacklevel=1)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        report_errors(noting)()
+    assert capsys.readouterr() == ("", "note: slower than usual\n")
 
 
 def commands(group=None, path=()):

@@ -290,6 +290,35 @@ def test_fine_tuning_is_told_by_columns_or_by_remarks(table):
     assert (stated.adapters.rank, stated.packing.document) == (64.0, 1000.0)
 
 
+#: A step of DeepSeek-V3 as NVIDIA's performance summaries list it.
+DEEPSEEK = {
+    "model": "DeepSeek-V3", "layers_used": "", "layers": "61", "software": "megatron-bridge", "n_gpus": "1024",
+    "tp": "2", "pp": "8", "vp": "4", "ep": "64", "micro_batch": "1", "global_batch": "8192",
+}  # fmt: skip
+
+
+def test_dense_layers_and_further_tokens_are_those_that_a_row_states(table):
+    """A column, else its remarks, else the catalogue's model, of which the row then says what was taken."""
+    kept = {k: v for k, v in STATED.items() if k in ("gpu", "seq_len", "metric", "value", "unit")} | DEEPSEEK
+
+    def found(**cells):
+        candidates = complete(read_cases(table(kept | cells))[0])
+        experts = candidates.workload.experts
+        return experts.first_dense, experts.n_predict, candidates.completed.get("n_predict")
+
+    assert found() == (3.0, 1.0, "1")
+    assert found(note="as listed: DeepSeekV3 (w/o MTP)") == (3.0, 0.0, None)
+    assert found(note="as listed: DeepSeekV3 (w/ MTP)") == (3.0, 1.0, None)
+    assert found(n_predict="0", note="w/ MTP") == (3.0, 0.0, None)
+    assert found(layers="4", pp="1", vp="1", first_dense="1", mtp_num_layers="0") == (1.0, 0.0, None)
+    assert found(first_dense="0")[0] == 0.0
+    assert only(table(kept | {"gpu": "H100", "precision": "fp8"})).skip is None  # 61 layers alone fit no such pipeline
+    assert only(table(kept | {"first_dense": "62"})).skip.reason == "not a usable number"
+    assert only(table(kept | {"first_dense": "half"})).skip.reason == "not a number"
+    dense = complete(read_cases(table(STATED | {"first_dense": "1", "n_predict": "1"}))[0]).workload
+    assert dense.experts is None
+
+
 BAD_ROWS = {
     "mixture of experts not modelled": {"n_experts": "8"},
     "devices are no whole slices": {"gpu": "TPUv5e", "n_gpus": "301"},

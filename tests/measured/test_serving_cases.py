@@ -12,8 +12,10 @@ from dse.calibrate import engines
 from dse.measured import comparison, serving, serving_rows
 from dse.measured.comparison import Comparison
 from dse.measured.names import Lookup
+from dse.measured.roofline import REFUSED
 from dse.measured.table import Case, Meaning, Measurement, Row, Skip
 from dse.types import Load, Precision
+from tests.cli.test_cli import command  # noqa: F401
 
 LOOKUP = Lookup()
 INFERENCE = Path(__file__).parents[3] / "shared" / "reference" / "measured" / "inference.csv"
@@ -136,15 +138,11 @@ def test_deepseek_r1_drafts_tokens_where_its_figures_are_not_those_of_v3(tmp_pat
         base | dict(config_id="c", value="20", note="listed as deepseek-ai/DeepSeek-R1"),
         base | dict(config_id="d", value="0.9", note="listed as deepseek-ai/DeepSeek-V3"),
     ]
-    table = tmp_path / "served.csv"
-    with table.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    table = _table(tmp_path / "served.csv", rows)
     compared = comparison.compare(table)
     drafts = [c.prediction.design.mapping.serving.drafts if c.prediction.design else None for c in compared]
     assert drafts == [0.0, None, 3.0, 0.0]
-    assert [c.skip and c.skip.reason for c in compared] == [None, "counted once", None, "beats a perfect roofline"]
+    assert [c.skip and c.skip.reason for c in compared] == [None, "counted once", None, REFUSED]
     assert abs(compared[0].error) < 0.5 and all(c.metric == "time_per_output_token" for c in compared)
     assert compared[0].baseline > 0.0
     assert comparison.predict(table, tmp_path / "out.csv").predicted == 3
@@ -168,10 +166,62 @@ def test_a_token_of_requests_that_queue_is_no_faster_than_a_roofline():
     queued = ("512", "1024", "5000")
     found = serving.predict([asked(c, 95.0) for c in queued] + [asked(c, 5.0) for c in queued], LOOKUP)
     skips = [one.case.measurements[0].skip for one in found]
-    assert skips[:3] == [None] * 3 and [skip.reason for skip in skips[3:]] == ["beats a perfect roofline"] * 3
+    assert skips[:3] == [None] * 3 and [skip.reason for skip in skips[3:]] == [REFUSED] * 3
     tokens = [one.metrics["time_per_output_token"] for one in found[:3]]
     own = serving.predict([asked(c, 1e3 * token) for c, token in zip(queued, tokens, strict=True)], LOOKUP)
     assert [one.case.measurements[0].skip for one in own] == [None] * 3
+
+
+#: Figures that were measured, and that links, messages and a limit of parts would rule out: all of a wave's prompts
+#: before any of its first tokens (as if none came before another), a batch in no more parts than there are stages.
+TRUE = [
+    dict(
+        source="lmdeploy_v0.1_A100", framework="LMDeploy 0.1.0a1 (TurboMind)", model="Llama-2-70B", gpu="A100-SXM-80GB",
+        n_gpus="4", tp="4", precision="FP16", batch="64", batch_kind="concurrency", isl="2048", osl="128",
+        metric="ttft_mean", value="17402.0", unit="ms",
+    ),
+    dict(
+        source="FasterTransformer_gpt", framework="FasterTransformer", model="MT-NLG-530B", gpu="A100-SXM-80GB",
+        n_gpus="24", tp="8", pp="3", precision="FP16", batch="256", batch_kind="static batch", isl="128", osl="8",
+        metric="latency_total", value="9614.0", unit="ms",
+    ),
+]  # fmt: skip
+
+
+def _table(path, rows):
+    names = dict.fromkeys(name for row in rows for name in row)
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(names), restval="")
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+@pytest.mark.parametrize("row", TRUE, ids=lambda row: row["source"])
+def test_true_figures_are_not_refused(row, tmp_path):
+    (found,) = comparison.compare(_table(tmp_path / "served.csv", [row]))
+    assert found.skip is None and abs(found.error) < 0.5
+
+
+def test_a_refused_figure_has_its_error_beside_and_in_no_headline(tmp_path, command):  # noqa: F811
+    """Half of what the weights alone take: as far off as it is, told, and in no mean."""
+    base = INFERENCEX | dict(metric="tpot", unit="ms", source="mine", batch="1", isl="64")
+    rows = [base | dict(config_id="a", value="9"), base | dict(config_id="b", value="1.8", osl="512")]
+    table, out = _table(tmp_path / "served.csv", rows), tmp_path / "compared.csv"
+    report = comparison.validate(table, out)
+    kept, refused = comparison.compare(table)
+    assert refused.is_refused and not kept.is_refused and refused.error > 1.0
+    (one,) = report["rows"]
+    assert (one["n"], one["predicted"], one["skipped"]) == (2, 1, {REFUSED: 1})
+    assert one["mape"] == report["all"][one["metric"]]["mape"] == pytest.approx(abs(kept.error))
+    assert one["refused"] == {
+        "n": 1, **{name: pytest.approx(refused.error) for name in ("mape", "median_ape", "bias")}
+    }  # fmt: skip
+    with out.open() as file:
+        written = list(csv.DictReader(file))
+    assert written[1]["skipped"].startswith(REFUSED) and float(written[1]["error"]) == pytest.approx(refused.error)
+    shown = command("validate", table).out
+    assert "refused" in shown and f"{100 * refused.error:.1f} %" in shown
 
 
 def test_an_engine_is_found_again():

@@ -9,7 +9,9 @@ import pytest
 import xarray as xr
 
 from dse import plot
+from dse.plot import designs as designs_of
 from dse.plot import style
+from dse.plot.breakdown import draw_mappings
 from tests.conftest import SMALL_SWEEP
 from tests.figures import assert_readable, legend_texts, visible_texts
 
@@ -155,6 +157,43 @@ def test_a_search_is_not_drawn_as_machines():
     assert len(axes.get_lines()[0].get_xdata()) == 5
     bars = plot.breakdown(search(front=True)).axes[0]
     assert len(bars.containers[0]) == 5 and {"141 GB", "80 GiB"} <= {text.get_text() for text in bars.texts}
+
+
+def with_clocks(results: xr.Dataset, clocks: np.ndarray) -> xr.Dataset:
+    """Single designs that nothing but their clock tells apart."""
+    plain = results.drop_vars(["memory_capacity", "memory_bandwidth", "workload"])
+    return plain.assign_coords(clock=("design", clocks, {"units": "Hz", "path": "system.accelerator.power.clock"}))
+
+
+@pytest.mark.parametrize("spread", [1e-7, 1e-3])
+def test_what_prints_alike_is_one_bar(spread):
+    """Of the best so many, and whatever the axes are: a bar for each that can be told apart, in a table or without."""
+    clocks = 1.41e9 * (1.0 + spread * np.arange(6))
+    figure = plot.breakdown(with_clocks(designs(6, keep="top:6"), clocks), within=9.0)
+    assert len(figure.axes[0].containers[0]) == (1 if spread < 1e-4 else 6)
+    assert_readable(figure)
+
+
+def test_designs_without_anything_to_tell_them_apart_are_drawn():
+    """Parts of a mapping that nobody sees at the digits of the table leave it empty."""
+    columns, title = designs_of.columns(with_clocks(designs(4, keep="top:4"), np.full(4, 1.41e9)))
+    assert_readable(draw_mappings(columns, title, [0, 1, 2], []))
+
+
+def test_bars_of_a_front_are_its_ends_and_some_between():
+    count = 400
+    front = with_clocks(designs(count), 1.41e9 * (1.0 + 1e-3 * np.arange(count)))
+    front = front.assign(
+        step_time=("design", np.linspace(10.0, 20.0, count), {"units": "s"}),
+        peak_memory=("design", np.linspace(78.0, 30.0, count) * GIB, {"units": "B"}),
+    )
+    whole = search(front=True)
+    whole = whole.drop_vars([name for name in whole.variables if str(name).startswith("front_")])
+    whole = whole.assign({f"front_{name}": v for name, v in front.drop_vars("feasible").variables.items()})
+    figure = plot.breakdown(whole)
+    times = [text.get_text() for text in figure.axes[0].texts if " s · " in text.get_text()]
+    assert len(times) == 16 and times[0].startswith("10.0 s") and times[-1].startswith("20.0 s")
+    assert "16 of 400 designs of the front" in figure.get_suptitle()
 
 
 def test_the_best_of_a_search_without_a_front():

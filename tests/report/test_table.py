@@ -49,10 +49,8 @@ def _one(designs, row):
     return jax.tree.map(lambda leaf: leaf[row], designs)
 
 
-def test_a_search_with_a_continuous_axis(tmp_path):
-    """Its front, with what lies between the points of the grid."""
-    continuous = '[axes]\nmemory.bandwidth = { from = "1 TB/s", to = "3 TB/s", continuous = true }'
-    text = SMALL_SWEEP.replace("[axes]", continuous) + '[search]\nmethod = ["random"]\n'
+def of_a_search(text: str) -> tuple[xr.Dataset, xr.Dataset, np.ndarray]:
+    """What a search leaves, the designs of its front, and their bandwidths."""
     found, _, _ = planned(search.from_text(text).sweep, 9)
     bandwidth = np.linspace(1e12, 3e12, found.sizes["design"]).astype(np.float32)
     plain = found.reset_index("design").reset_coords()
@@ -60,7 +58,33 @@ def test_a_search_with_a_continuous_axis(tmp_path):
     inside = [str(name) for name, values in plain.data_vars.items() if values.dims == ("design",) and name != "design"]
     front = plain[inside].rename({name: f"front_{name}" for name in inside})
     results = front.assign({name: plain[name] for name in plain.data_vars if plain[name].dims == ()})
-    results = results.assign_coords(searcher=["random"], seed=[0]).assign_attrs(specification=text)
+    return results.assign_coords(searcher=["random"], seed=[0]).assign_attrs(specification=text), found, bandwidth
+
+
+#: A search of the bandwidth between the points of a grid.
+CONTINUOUS = SMALL_SWEEP.replace(
+    "[axes]", '[axes]\nmemory.bandwidth = { from = "1 TB/s", to = "3 TB/s", continuous = true }'
+) + '[search]\nmethod = ["random"]\n'  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("objectives", "x", "y"),
+    [
+        ('["step_time", "energy_per_token"]', "step_time", "energy_per_token"),
+        ('["energy_per_step", "step_time"]', "energy_per_step", "step_time"),
+        ('["mfu * step_time", "peak_memory"]', "mfu * step_time", "peak_memory"),
+    ],
+)
+def test_a_search_opens_on_its_objectives(objectives, x, y):
+    results, _, _ = of_a_search(CONTINUOUS.replace('minimize = "step_time"', f"minimize = {objectives}"))
+    shown = table.build(results, 1000)
+    assert (shown.start["x"], shown.start["y"]) == (x, y)
+    assert shown.column(x).better == shown.column(y).better == "less"
+
+
+def test_a_search_with_a_continuous_axis(tmp_path):
+    """Its front, with what lies between the points of the grid."""
+    results, found, bandwidth = of_a_search(CONTINUOUS)
     shown = table.build(results, 1000)
     made = lines.build(shown)
     assert not made.why and isinstance(shown.results, xr.Dataset)

@@ -3,7 +3,7 @@
 import pytest
 
 #: Modules that are quick throughout.
-QUICK = ("test_pareto", "test_space", "test_spec", "test_study")
+QUICK = ("test_pareto", "test_several", "test_space", "test_spec", "test_study")
 
 #: Of the others, tests that run with every test: a method on the device from start to resumed end, a front, what is
 #: told where nothing fits, bad input, and what needs no program.
@@ -21,6 +21,8 @@ SMALL = (
     "test_the_budget_is_the_bill_of_the_model",
     "test_soft_min_tends_to_the_minimum",
     "test_the_feasible_come_first",
+    "test_two_objectives_print_the_ends_of_their_front",
+    "test_without_figures_there_are_none",
 )
 
 

@@ -1,12 +1,17 @@
 """``dse search``: exit status, what it prints, JSON alone on standard output."""
 
+import itertools
 import json
+import re
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 import dse
 from dse.cli import app
+from dse.quantities import quantity
+from dse.report import table
 
 SMALL = """
 title = "a small search"
@@ -119,3 +124,81 @@ def test_prices_that_nobody_states_are_told(command):
         new='name = "dgx-b300"\nn_devices = 16\n[objective]\nminimize = "cost_per_run"\n[axes]',
     )  # fmt: skip
     assert made_up in both.out
+
+
+TWO = """
+title = "two objectives"
+[workload]
+name = "llama-3-8b"
+[system]
+name = "eos"
+accelerator = "gpu"
+n_devices = 64
+[axes]
+tp = "divisors"
+micro_batch = [1, 2, 4]
+recompute = ["none", "full"]
+"chip.clock_ratio" = { from = 0.5, to = 1.0, continuous = true }
+[objective]
+minimize = ["step_time", "energy_per_token"]
+[search]
+evaluations = 2000
+"""
+
+
+def table_of(text, heading):
+    """Rows of the table below a heading, their cells parted by two blanks or more."""
+    lines = text[text.index(heading) :].splitlines()
+    begin = next(i for i, line in enumerate(lines) if line.startswith("─"))
+    rows = itertools.takewhile(lambda line: re.match(r" *\d+  ", line), lines[begin + 1 :])
+    return [re.split(r"  +", line.strip()) for line in rows]
+
+
+def test_two_objectives_print_the_ends_of_their_front(command, tmp_path):
+    """The best by each, from the front of the same file; nothing above it is said to have no gap; figures and page."""
+    ended = command("--evaluations", "300", old=SMALL, new=TWO)
+    assert ended.status == 0, ended.err
+    assert "gap" not in ended.out and "hypervolume %" in ended.out
+    with dse.open_results(tmp_path / "out.nc") as found:
+        least = found.front_step_time.min(), found.front_energy_per_token.min()
+        best = [quantity(float(value), units) for value, units in zip(least, ("s", "J"), strict=True)]
+        opened = table.build(found.load(), 1000)
+    first, *_, last = rows = table_of(ended.out, "the ends of the front")
+    assert first[1:3] == ["step_time", best[0]] and last[1] == "energy_per_token" and last[3] == best[1]
+    shown = [tuple(row[-9:-7]) for row in rows]
+    assert len(set(shown)) == len(shown) > 2
+    assert f"best step time {best[0]}, best energy per token" in " ".join(ended.err.split())
+    assert (opened.start["x"], opened.start["y"]) == ("step_time", "energy_per_token")
+    names = {f"out{kind}{ending}" for kind in ("", "_pareto") for ending in (".png", ".svg")}
+    assert {path.name for path in tmp_path.glob("out*g")} == names
+    assert all(str(tmp_path / name) in ended.out.replace("\n", "") for name in names)
+
+
+def test_two_objectives_in_json(command):
+    document = json.loads(command("--json", "--evaluations", "300", "--no-figure", old=SMALL, new=TWO).out)
+    assert {design["gap"] for design in document["designs"]} == {None}
+    best = document["best"]
+    assert document["front"][0]["best_in"] == ["step_time"]
+    assert document["front"][0]["objectives"][0] == pytest.approx(best["step_time"], rel=5e-3)
+    assert document["front"][-1]["objectives"][1] == pytest.approx(best["energy_per_token"], rel=5e-3)
+    assert document["fronts"]["evolution"]["best"] == list(best.values())
+
+
+def test_without_figures_there_are_none(command, tmp_path):
+    assert command("--evaluations", "64", "--no-figure").status == 0
+    assert not list(tmp_path.glob("*.png")) and not list(tmp_path.glob("*.svg"))
+    assert json.loads(command("--evaluations", "64", "--json").out)["figures"] == [
+        str(tmp_path / f"out{ending}") for ending in (".png", ".svg")
+    ]
+
+
+def test_bad_places_of_figures_are_told_before_anything_is_computed(command, tmp_path):
+    (tmp_path / "out_pareto.png").write_text("a thesis")
+    ended = command(old=SMALL, new=TWO)
+    assert ended.status == 2 and "out_pareto.png" in ended.err and not (tmp_path / "out.nc").exists()
+
+
+def test_bad_budgets_of_a_codesign_are_told(command):
+    document = Path("sweeps/codesign_gpu.toml").read_text()
+    ended = command("--evaluations", "2000", "--no-figure", old=SMALL, new=document)
+    assert ended.status == 2 and "--evaluations" in ended.err and "or more: one step" in ended.err

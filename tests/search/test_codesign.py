@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import dse
+from dse import explanation
 from dse.errors import InputError
 from dse.model.money.device import bill
 from dse.search.codesign import descent as codesign
@@ -203,7 +204,7 @@ def test_elasticities_are_of_the_objective_as_it_is_named():
     (mapping, best), *_ = codesign.best_mappings(problem, at)
     design = dse.designs.replace(problem.inner.grid.base, chip | problem.inner.values(0, mapping))
     assert best == pytest.approx(float(dse.evaluate(design).tokens_per_second), rel=1e-4)
-    explained = {row.parameter: row.elasticity for row in dse.explanation.elasticities(design, "tokens_per_second")}
+    explained = {row.parameter: row.elasticity for row in explanation.elasticities(design, "tokens_per_second")}
     compared = [path for path in found if abs(found[path].elasticity) > 1e-2]
     assert len(compared) > 5
     for path in compared:
@@ -317,6 +318,25 @@ def test_variables_may_be_of_records_that_the_objective_does_not_read():
 def test_bad_specifications_say_what_is_wrong(old, new, message):
     with pytest.raises(InputError, match=message):
         codesign_problem.from_text(SMALL.replace(old, new))
+
+
+def test_bad_budgets_of_less_than_a_step_are_refused(tmp_path):
+    """A step of 2 starts takes 480 evaluations: with fewer it would be taken all the same."""
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL.replace("starts = 6", "starts = 2"))
+    with pytest.raises(InputError) as error:
+        codesign_run.perform(path, codesign_run.Options(tmp_path / "chip.nc", evaluations=479))
+    assert error.value.where == "--evaluations" and error.value.got == "479"
+    assert error.value.allowed.startswith("480 or more") and "--seconds" in error.value.fix
+    assert not (tmp_path / "chip.nc").exists()
+
+
+@pytest.mark.parametrize("budget", [480, 1000])
+def test_the_budget_of_evaluations_is_kept(problem, budget):
+    two = problem._replace(schedule=dataclasses.replace(problem.schedule, starts=2))
+    spent = codesign.search(two, budget=codesign.Budget(budget)).evaluations
+    assert spent[0] == problem.inner.evaluations_a_step(2) == 480
+    assert spent[-1] == budget // 480 * 480
 
 
 def test_numbers_without_their_unit_are_told_how_they_were_read():

@@ -20,7 +20,7 @@ from tests.sweep import toy
 from tests.sweep.test_run import interrupt_after, names_in, raise_interrupt
 from tests.sweep.test_shards import spec
 
-pytest.importorskip("distributed", reason="needs the extra dist: pip install 'dse[dist]'")
+pytest.importorskip("distributed", reason="needs the extra dist: pip install 'llm-dse[dist]'")
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +140,7 @@ def test_workers_of_other_code_or_without_the_folder_are_refused(tmp_path, sched
 def test_without_the_extra_it_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     workers.library.cache_clear()
-    with pytest.raises(InputError, match=r"pip install 'dse\[dist\]'"):
+    with pytest.raises(InputError, match=r"pip install 'llm-dse\[dist\]'"):
         perform(spec(), tmp_path / "r.nc", study=toy.STUDY, workers=2)
     workers.library.cache_clear()
 

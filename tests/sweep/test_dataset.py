@@ -85,6 +85,43 @@ def test_designs_are_grouped_by_parts_of_their_mapping(results):
                     assert found.sel({name: label}).min() == wanted.min(), (name, label)
 
 
+def test_rows_are_selected_by_their_number(results):
+    """``sel`` takes what the coordinate of the dimension shows; parts of a mapping as before."""
+    for source in both(results):
+        for dim in {"mapping", "design"} & set(source.dims):
+            for one in (source, source.isel({dim: slice(1, None)})):
+                assert one[dim].values.tolist() == list(range(one.sizes[dim]))
+                xr.testing.assert_identical(one.sel({dim: 2}), one.isel({dim: 2}))
+                xr.testing.assert_identical(one.sel({dim: [2, 0]}), one.isel({dim: [2, 0]}))
+                xr.testing.assert_identical(one.sel({dim: slice(1, 2)}), one.isel({dim: slice(1, 3)}))
+            time = source.step_time.min([name for name in source.step_time.dims if name != dim])
+            assert time.sel({dim: time.idxmin(dim)}) == time.min()
+            whole = source.indexes[dim][2]
+            assert source.sel({dim: whole})[dim] == 2
+            for wrong in (source.sizes[dim], 0.5):
+                with pytest.raises(KeyError):
+                    source.sel({dim: wrong})
+
+
+@pytest.mark.skipif(
+    [int(part) for part in xr.__version__.split(".")[:2]] < [2024, 9],
+    reason="xarray groups by several coordinates since 2024.9",
+)
+def test_designs_are_grouped_by_several_parts_of_their_mapping(results):
+    """As the guide says: by pandas, and by xarray once they are no levels of one index."""
+    for source in both(results):
+        dims = {"mapping", "design"} & set(source.dims)
+        time = source.step_time.where(source.feasible) if dims else None
+        for dim in dims:
+            by_pandas = time.to_series().groupby(["tp", "micro_batch"]).min()
+            table = time.reset_index(dim).groupby(["tp", "micro_batch"]).min()
+            table = table.min([name for name in table.dims if name not in ("tp", "micro_batch")])
+            for (tp, micro_batch), least in by_pandas.items():
+                np.testing.assert_equal(float(table.sel(tp=tp, micro_batch=micro_batch)), least)
+            mappings = time.to_series().dropna().groupby("tp").idxmin()
+            assert len(mappings) and all(tp in mapping for tp, mapping in mappings.items())
+
+
 def test_a_choice_has_one_code(results):
     """In the file as plain xarray reads it, in ``dse.design`` and in a specification."""
     dataset, path = results

@@ -50,6 +50,13 @@ def test_a_small_sweep_compiles_nothing_and_a_larger_one_does(monkeypatch):
     assert Engine(grid, by_numpy=True).by_numpy
 
 
+def test_the_standard_sweep_compiles_nothing():
+    """With whichever JAX this is: an operation that NumPy lacks would be a warning, and programs of some seconds."""
+    compiled = CompileClock.read()[2]
+    _, told = execute("sweeps/megatron_1t_4096_a100.toml", output=False, keep="top:3")
+    assert told.n_feasible and told.seconds["compile"] == 0.0 and CompileClock.read()[2] == compiled
+
+
 def test_an_accelerator_takes_all(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert not Engine(plan(sweep(AXES), study=toy.STUDY)[0]).by_numpy

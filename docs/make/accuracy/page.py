@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from docs.make import refused
 from docs.make.accuracy import breakdown, decisions
 from docs.make.accuracy.calculon import calculon_section
 from docs.make.accuracy.claims import CLAIMS, Claim
@@ -64,6 +65,7 @@ def page(
         *(["## Row by row", *details] if details else []),
         *decisions.section(compared),
         *calculon_section(compared),
+        *refused.section(compared),
         "## What is skipped, and why",
         _skipped(compared),
         "## How to read this",

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import jax.numpy as jnp
-
 from dse.model.layout import Layout
-from dse.model.machine.rates import TINY, matrix_rate, reciprocal
+from dse.model.machine.rates import peak_rate, reciprocal
 from dse.model.work.attention import flash_pairs
 from dse.model.work.parameters import attention_flops, flops_of_levels, forward_flops, model_flops, repeated_flops
 from dse.types import Design, Scalar
@@ -15,9 +13,8 @@ def throughput(design: Design, layout: Layout, step_time: Scalar) -> dict[str, S
     """Tokens a second and the utilisations, by the conventions of Narayanan 2021 and Korthikanti 2022."""
     w = design.workload
     tokens = w.global_batch * w.seq_len
-    peak = jnp.maximum(matrix_rate(design.system.accelerator, design.mapping.precision), TINY)
     each = reciprocal(step_time * layout.devices)
-    share = reciprocal(peak) * each
+    share = reciprocal(peak_rate(design.system.accelerator, design.mapping.precision)) * each
     flops = model_flops(w)
     causal = model_flops(w, flash_pairs(w) / (w.seq_len * w.seq_len))
     repeated = tokens * (

@@ -54,6 +54,10 @@ class Done(NamedTuple):
     vector: Scalar
     moved: Scalar
 
+    def repeated(self, times: Scalar) -> Done:
+        """As often."""
+        return Done(*(times * part for part in self))
+
     def plus(self, other: Done, times: Scalar) -> Done:
         """The sum with ``times`` another."""
         return Done(*(a + times * b for a, b in zip(self, other, strict=True)))
@@ -79,7 +83,6 @@ def operators_energy(operators: Sequence[Operator], design: Design, again: Layou
 
     With a layout, ``again``, also of what recompute runs again under it.
     """
-    power = design.system.accelerator.power
     forward = work_done([(o.kind, o.present, o.forward) for o in operators])
     backward = work_done([(o.kind, o.present, work) for o in operators for work in o.gradients])
     total = forward.plus(backward, design.workload.backward)
@@ -92,6 +95,12 @@ def operators_energy(operators: Sequence[Operator], design: Design, again: Layou
             levels = again.experts.again
             repeated = work_done([(o.kind, o.present * levels[o.again], o.forward) for o in operators if o.again])
             total = total.plus(repeated, 1.0)
+    return energy_of(total, design)
+
+
+def energy_of(total: Done, design: Design) -> Joules:
+    """Joules of work, by the units that do it."""
+    power = design.system.accelerator.power
     flop = flop_energies(design.mapping.precision, power)
     return Joules(
         matrix=flop.matrix * total.matrix + flop.sixteen * total.sixteen,

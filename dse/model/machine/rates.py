@@ -17,13 +17,27 @@ from dse.types import Accelerator, Design, FineKernels, Kernels, OperatorKind, P
 TINY = 1.0
 
 
+#: FLOP/s in the place of a peak that is missing, of which a step at ``TINY`` FLOP/s uses nothing.
+ANY_PEAK = 1e15
+
+
 def reciprocal(rate: Scalar) -> Scalar:
     """One over what many kernels or messages share: divided once a design, where each one's own division is not."""
     return 1.0 / rate
 
 
 def matrix_rate(accelerator: Accelerator, precision: Scalar) -> Scalar:
-    """Dense matrix rate at ``precision`` in FLOP/s; 0 where the accelerator has none."""
+    """Dense matrix rate at ``precision`` in FLOP/s; 0 where it is :func:`unsupported`."""
+    return jnp.where(unsupported(accelerator, precision), 0.0, _listed_rate(accelerator, precision))
+
+
+def peak_rate(accelerator: Accelerator, precision: Scalar) -> Scalar:
+    """FLOP/s that utilisation at ``precision`` is a share of: the matrix rate, ``ANY_PEAK`` where it is unsupported."""
+    return jnp.where(unsupported(accelerator, precision), ANY_PEAK, _listed_rate(accelerator, precision))
+
+
+def _listed_rate(accelerator: Accelerator, precision: Scalar) -> Scalar:
+    """Dense matrix rate of a recipe's operands in FLOP/s, whether or not their blocks can be scaled; 0 for none."""
     rates = accelerator.matrix_rate
     by_code: dict[Precision, Scalar] = {code: getattr(rates, recipe.rate) for code, recipe in RECIPES.items()}
     return choose(precision, by_code)
@@ -40,7 +54,7 @@ def unsupported(accelerator: Accelerator, precision: Scalar) -> Scalar:
     unscaled = [(precision == float(code)) & lacks[r.block] for code, r in RECIPES.items() if r.block is not None]
     is_narrow = operand_bytes(precision) < RECIPES[Precision.bf16].operand
     without = is_narrow & (_rate_of_16_bits(accelerator, precision) <= 0.0)
-    missing = (matrix_rate(accelerator, precision) <= 0.0) | without
+    missing = (_listed_rate(accelerator, precision) <= 0.0) | without
     return functools.reduce(operator.or_, unscaled, missing)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -9,9 +10,10 @@ import jax.numpy as jnp
 from dse.model.accounts.bounds import BoundBy, divided, scaled, summed
 from dse.model.machine.rates import Rates
 from dse.model.machine.roofline import isolated_time, roofline_terms
+from dse.model.serving.stage_pass import Runs, stage_pass
 from dse.model.serving.steady import Phase, Phases, Served, tokens_of_a_step
 from dse.model.serving.step import of_narrow_formats
-from dse.model.serving.work import dense_layers, step_work
+from dse.model.serving.work import step_work
 from dse.types import Engine, Operator, Scalar, Serving
 
 
@@ -40,21 +42,18 @@ def token_bounds(serving: Serving, found: Served, steps: PhaseBounds) -> BoundBy
 def _step_bounds(ranks: Scalar, serving: Serving, engine: Engine, phase: Phase) -> BoundBy:
     """Matrices and attention divided as their kernels are, each kernel whole to its side of the roofline."""
     stage, time = phase.clock.stage, phase.time
-    layers, pp = stage.layout.layers, stage.design.mapping.pp
     rates = of_narrow_formats(stage.rates, engine)
-    work = step_work(stage, ranks, serving, phase.batch, engine.cache_rereads)
-    plain = 0.0 if stage.layout.experts is None else dense_layers(stage)
-    attends = [o for o in work.layer if o.name.endswith("_attention")]
-    known = {id(o) for o in attends}
-    matrices = [_kernel(o, layers - plain, rates) for o in work.layer if id(o) not in known]
-    if stage.layout.experts is not None:
-        matrices += [_kernel(o, plain, rates) for o in work.dense_layer if id(o) not in known]
-    matrices.append(_kernel(work.head, 1.0 / pp, rates))
+    ran = stage_pass(stage, step_work(stage, ranks, serving, phase.batch, engine.cache_rereads), phase.batch)
     return summed([
-        divided(time.matrix, matrices),
-        divided(time.attention, [_kernel(o, layers, rates) for o in attends]),
+        divided(time.matrix, _kernels(ran.others, rates)),
+        divided(time.attention, _kernels([ran.attention], rates)),
         BoundBy(0.0, 0.0, time.communication, time.host),
     ])  # fmt: skip
+
+
+def _kernels(ran: Iterable[Runs], rates: Rates) -> list[BoundBy]:
+    """Seconds of every operator that runs."""
+    return [_kernel(operator, times, rates) for operators, times in ran for operator in operators]
 
 
 def _kernel(operator: Operator, times: Scalar, rates: Rates) -> BoundBy:

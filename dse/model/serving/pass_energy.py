@@ -8,11 +8,12 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model.machine.messages import link_energy
-from dse.model.machine.operator_energy import operators_energy
+from dse.model.machine.operator_energy import Done, energy_of, work_done
 from dse.model.serving.batch import Batch
+from dse.model.serving.stage_pass import Runs, stage_pass
 from dse.model.serving.step import StepTime, far_energy, read_again
-from dse.model.serving.work import Stage, dense_layers, step_work
-from dse.types import Engine, Operator, Scalar, Serving
+from dse.model.serving.work import Stage, step_work
+from dse.types import Engine, Scalar, Serving
 
 
 class Joules(NamedTuple):
@@ -30,29 +31,26 @@ class Joules(NamedTuple):
 def joules_of(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> Joules:
     """One pass of a stage, with its share of the head, on the device whose experts get as many rows as the mean."""
     stage = of_mean_rank(stage)
-    design, pp = stage.design, stage.design.mapping.pp
-    layers, heads = stage.layout.layers + batch.drafting / pp, (1.0 + batch.drafting) / pp
+    design = stage.design
     work = step_work(stage, ranks, serving, batch, engine.cache_rereads)
-
-    def joules(operators: tuple[Operator, ...]) -> tuple[Scalar, Scalar]:
-        forward = [o._replace(input_gradient=None, weight_gradient=None) for o in operators]
-        found = operators_energy(forward, design)
-        return found.cores, found.memory
-
-    layer, head = joules(work.layer), joules((work.head,))
+    ran = stage_pass(stage, work, batch)
+    first, *others = ran.runs
+    done = _forwards(first).repeated(first.times)
+    for runs in others:
+        done = done.plus(_forwards(runs), runs.times)
+    if design.mapping.nano is not None:
+        done = done._replace(moved=done.moved + read_again(stage, serving))
+    spent = energy_of(done, design)
     sent, handed = (link_energy(m, design.system, stage.layout) for m in (work.messages, work.hand_over))
-    links = layers * sum(sent.values()) + sum(handed.values())
-    if stage.layout.experts is None:
-        both = [layers * a + heads * b for a, b in zip(layer, head, strict=True)]
-    else:
-        plain, dense = dense_layers(stage), joules(work.dense_layer)
-        both = [(layers - plain) * a + plain * b + heads * c for a, b, c in zip(layer, dense, head, strict=True)]
+    links = ran.layers * sum(sent.values()) + sum(handed.values())
     if design.mapping.spill is not None:
         links = links + far_energy(stage, design.mapping.spill, serving, batch)
-    if design.mapping.nano is not None:
-        power, again = design.system.accelerator.power, read_again(stage, serving)
-        both = [both[0] + power.cache_energy * again, both[1] + power.memory_energy * again]
-    return Joules(engine.kernel_energy * both[0], engine.kernel_energy * both[1], links)
+    return Joules(engine.kernel_energy * spent.cores, engine.kernel_energy * spent.memory, links)
+
+
+def _forwards(runs: Runs) -> Done:
+    """What operators that run do each time."""
+    return work_done([(o.kind, o.present, o.forward) for o in runs.operators])
 
 
 def of_mean_rank(stage: Stage) -> Stage:

@@ -15,9 +15,10 @@ from dse.model.machine.roofline import isolated_time, moving_time, roofline_term
 from dse.model.machine.routes import mesh_share
 from dse.model.serving.batch import Batch
 from dse.model.serving.memory import far_tier, weight_bytes
-from dse.model.serving.work import Stage, StepWork, dense_layers, step_bytes, step_work
+from dse.model.serving.stage_pass import Runs, StagePass, stage_pass
+from dse.model.serving.work import Stage, StepWork, step_bytes, step_work
 from dse.model.work.parameters import norms_of_block
-from dse.types import Design, Engine, Mapping, Message, MessageKind, Operator, OperatorKind, Scalar, Serving, Spill
+from dse.types import Design, Engine, Mapping, Message, MessageKind, OperatorKind, Scalar, Serving, Spill
 
 
 class StepTime(NamedTuple):
@@ -58,28 +59,23 @@ def of_one_pass(batch: Batch, stages: Scalar) -> Batch:
 
 def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, batch: Batch) -> StepTime:
     """One stage of an engine step; the head is the last stage's, and counted as a share of it in each."""
-    layout, rates, pp, s = stage.layout, stage.rates, stage.design.mapping.pp, engine.kernel_slowdown
-    layers = layout.layers + batch.drafting / pp
-    rates = of_narrow_formats(rates, engine)
-    core, others = ([o for o in work.layer if o.core is attends] for attends in (True, False))
-    matrices, added = layers * kernels_time(others, rates), layers * engine.layer_time
+    layout, pp, s = stage.layout, stage.design.mapping.pp, engine.kernel_slowdown
+    rates, ran = of_narrow_formats(stage.rates, engine), stage_pass(stage, work, batch)
+    matrices, added = runs_time(ran.others, rates), ran.layers * engine.layer_time
     if stage.design.workload.recurrent is not None:
         added = 0.5 * norms_of_block(stage.design.workload) * added
     if stage.design.workload.latent is not None:
-        added = added + layers * engine.latent_layer_time
+        added = added + ran.layers * engine.latent_layer_time
     if layout.experts is not None:
-        plain, dense = dense_layers(stage), kernels_time([o for o in work.dense_layer if not o.core], rates)
-        grouped = kernels_time([o for o in others if o.kind is OperatorKind.grouped], rates)
-        slower = (layers - plain) * of_narrow_shards(engine, layout.experts) * grouped
-        matrices = matrices + plain * (dense - matrices / layers) + slower
+        grouped = [runs.of(lambda o: o.kind is OperatorKind.grouped) for runs in ran.others]
+        matrices = matrices + of_narrow_shards(engine, layout.experts) * runs_time(grouped, rates)
         casts = jnp.where(rates.operand_bytes < 1.9, engine.cast_layer_time, 0.0)
-        added = added + (layers - plain) * (engine.expert_layer_time + casts)
-    matrices = matrices + (1.0 + batch.drafting) * kernels_time([work.head], rates) / pp
+        added = added + ran.expert_layers * (engine.expert_layer_time + casts)
     handed_on = sum(sent.time for sent in send_all(work.hand_over, stage.design.software, stage.design.system))
-    return overlapped_step(stage, serving, engine, work, rates, with_far(stage, serving, batch, StepTime(
+    return overlapped_step(stage, serving, engine, ran, rates, with_far(stage, serving, batch, StepTime(
         matrix=s * matrices,
-        attention=s * layers * kernels_time(core, rates),
-        communication=layers * messages_time(stage.design, engine, work) + handed_on,
+        attention=s * runs_time([ran.attention], rates),
+        communication=ran.layers * messages_time(stage.design, engine, work) + handed_on,
         host=added + engine.host_step_time / pp + batch.sequences * engine.sequence_time,
     )))  # fmt: skip
 
@@ -138,7 +134,7 @@ def read_again(stage: Stage, serving: Serving) -> Scalar:
 
 
 def overlapped_step(
-    stage: Stage, serving: Serving, engine: Engine, work: StepWork, rates: Rates, alone: StepTime
+    stage: Stage, serving: Serving, engine: Engine, ran: StagePass, rates: Rates, alone: StepTime
 ) -> StepTime:
     """The step with operators beside each other where the mapping has them so, else as it is ``alone``.
 
@@ -149,13 +145,12 @@ def overlapped_step(
     nano = stage.design.mapping.nano
     if nano is None:
         return alone
-    ends = ((work.head, 1.0 / stage.design.mapping.pp), *((o, stage.layout.layers) for o in work.layer))
     compute: Scalar = 0.0
     moved: Scalar = 0.0
-    for operator, often in ends:
-        times = often * operator.present
-        flops, size = roofline_terms(operator.kind, operator.forward, rates)
-        compute, moved = compute + times * flops, moved + times * size
+    for operators, times in ran.runs:
+        terms = [(o.present, *roofline_terms(o.kind, o.forward, rates)) for o in operators]
+        compute = compute + times * sum(present * flops for present, flops, _ in terms)
+        moved = moved + times * sum(present * size for present, _, size in terms)
     again, slowdown = moving_time(read_again(stage, serving), rates), engine.kernel_slowdown
     busiest = jnp.maximum(slowdown * jnp.maximum(compute, moved + again), alone.communication)
     whole = jnp.maximum(alone.matrix + alone.attention + alone.communication, 1e-12)
@@ -215,9 +210,12 @@ def of_narrow_shards(engine: Engine, experts: ExpertLayout) -> Scalar:
     return engine.narrow_expert / experts.ffn
 
 
-def kernels_time(operators: Iterable[Operator], rates: Rates) -> Scalar:
-    """Seconds of the forward of a list of operators, without the floors of single kernels."""
-    return sum(o.present * isolated_time(o.kind, o.forward, rates) for o in operators)
+def runs_time(ran: Iterable[Runs], rates: Rates) -> Scalar:
+    """Seconds of the forwards of operators that run, without the floors of single kernels."""
+    first, *others = (
+        times * sum(o.present * isolated_time(o.kind, o.forward, rates) for o in operators) for operators, times in ran
+    )
+    return sum(others, first)
 
 
 def messages_time(design: Design, engine: Engine, work: StepWork) -> Scalar:

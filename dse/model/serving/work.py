@@ -11,13 +11,13 @@ from dse.model import links
 from dse.model.choice import least
 from dse.model.groups import in_a_row, stage_domain, strides
 from dse.model.layout import Layout, lay_out
-from dse.model.machine.rates import Rates, matrix_rate, rates_of, sixteen_bit_rate
+from dse.model.machine.rates import TINY, Rates, matrix_rate, rates_of, sixteen_bit_rate
 from dse.model.serving.batch import Batch
 from dse.model.serving.hybrid import in_hybrid, state_bytes
 from dse.model.work.attention import causal_pairs
 from dse.model.work.messages import copies_sent, dispatch_bytes, members_met, pipeline_messages, tensor_messages
 from dse.model.work.operators import matmul_work
-from dse.model.work.parameters import norms_of_block
+from dse.model.work.parameters import main_model, norms_of_block
 from dse.model.work.transformer import expert_layer_operators, layer_operators
 from dse.types import (
     AllToAll,
@@ -132,7 +132,7 @@ def expert_rates(rates: Rates, design: Design) -> Rates:
         return rates
     four, unit = accelerator.matrix_rate.fp4, rates.units[OperatorKind.grouped]
     is_four = (serving.expert_bytes > 0.0) & (serving.expert_bytes < 1.0) & (four > 0.0)
-    own = matrix_rate(accelerator, design.mapping.precision)
+    own = jnp.maximum(matrix_rate(accelerator, design.mapping.precision), TINY)
     time = unit.flop_time * jnp.where(is_four, own / jnp.maximum(four, 1.0), 1.0)
     return rates._replace(units={**rates.units, OperatorKind.grouped: unit._replace(flop_time=time)})
 
@@ -152,9 +152,8 @@ def forward_of(design: Design) -> Design:
     if mapping.experts is not None:
         width = width_split(mapping.tp, mapping.experts.ep, mapping.experts.etp)
         mapping = dataclasses.replace(mapping, experts=dataclasses.replace(mapping.experts, etp=width))
-    if workload.experts is not None:  # tokens are drafted, if at all, by what the mapping says
-        workload = dataclasses.replace(workload, experts=dataclasses.replace(workload.experts, n_predict=0.0))
-    return dataclasses.replace(design, workload=workload, mapping=mapping)
+    # Tokens are drafted, if at all, by what the mapping says.
+    return dataclasses.replace(design, workload=main_model(workload), mapping=mapping)
 
 
 def width_split(tp: Scalar, ep: Scalar, etp: Scalar) -> Scalar:

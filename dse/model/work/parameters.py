@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 import jax.numpy as jnp
@@ -140,6 +141,13 @@ def parameter_count(workload: Workload) -> Scalar:
     """All parameters of the model, biases left out (as in the published shape tables)."""
     everywhere = common_parameters(workload)
     return everywhere if workload.experts is None else everywhere + routed_parameters(workload)
+
+
+def main_model(workload: Workload) -> Workload:
+    """The model without the layers that predict further tokens: what is served, and what publications count."""
+    if workload.experts is None:
+        return workload
+    return dataclasses.replace(workload, experts=dataclasses.replace(workload.experts, n_predict=0.0))
 
 
 def common_parameters(workload: Workload) -> Scalar:

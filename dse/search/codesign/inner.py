@@ -149,6 +149,11 @@ class Inner:
         """Evaluations of the model that the exact minimum of one hardware point takes, for all workloads."""
         return self.grid.n_points * self.grid.table.distinct.size
 
+    def evaluations_a_step(self, points: int) -> int:
+        """Evaluations of the model that a step takes: the exact minimum of so many points, and slopes of the best."""
+        kept = min(self.k, self.grid.table.distinct.size)
+        return points * (self.evaluations_a_point + GRADIENT_COST * self.grid.n_points * kept)
+
     def stated(self, leaves: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """All leaves of the hardware at points of which ``leaves`` are told: the others as in the base design."""
         count = len(next(iter(leaves.values())))

@@ -38,7 +38,7 @@ class Options:
     """How a co-design is solved, besides what its specification says."""
 
     output: str | Path | bool | None = None  #: file of the results, by default the specification's; False writes none
-    evaluations: int | None = None  #: budget of the model's evaluations, all starts together
+    evaluations: int | None = None  #: budget of the model's evaluations, all starts together; for one step at least
     seconds: float | None = None  #: budget of the descent
     fresh: bool = False  #: solve again what an earlier run has finished
     force: bool = False  #: replace an output that dse has not written
@@ -77,6 +77,7 @@ def perform(spec: str | Path | CodesignSpec, options: Options) -> tuple[Labelled
     began = time.perf_counter()
     spec = _with(spec if isinstance(spec, CodesignSpec) else codesign_spec.read(spec), options)
     problem = build(spec)
+    _check_budget(problem, options)
     target = outputs.target_of(options.output, spec.sweep.output)
     known = _identity(problem, options)
     if target:
@@ -97,6 +98,18 @@ def perform(spec: str | Path | CodesignSpec, options: Options) -> tuple[Labelled
             writing.write(labelled, target, spec.sweep.compression, options.force, [spec.sweep.file])
             writing.write_making(target, {"total": found.seconds}, options.force)
     return labelled, found
+
+
+def _check_budget(problem: Problem, options: Options) -> None:
+    """InputError for fewer evaluations than one step takes: it would take them all the same."""
+    starts = problem.schedule.starts
+    least = problem.inner.evaluations_a_step(starts)
+    if options.evaluations is not None and options.evaluations < least:
+        raise InputError(
+            "--evaluations", f"{options.evaluations:,}",
+            f"{least:,} or more: one step moves {starts} starts, and each tries every mapping",
+            f"give more, give --seconds, or write fewer starts under [{SECTION}] and fewer values of its axes",
+        )  # fmt: skip
 
 
 def _with(spec: CodesignSpec, options: Options) -> CodesignSpec:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
+from dse.distribution import install_extra
 from dse.errors import InputError
 from dse.search import space as spaces
 from dse.search.methods.base import Method
@@ -43,7 +44,7 @@ def available(name: str, where: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError:
-        fix = "install the extra: pip install 'dse[search]'"
+        fix = f"install the extra: {install_extra('search')}"
         raise InputError(
             where, f"a method that needs {name}, which is not installed", "methods that do not need it", fix
         ) from None

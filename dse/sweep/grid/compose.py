@@ -17,7 +17,7 @@ from dse.checks import check_routing, check_tiers
 from dse.designs import MOST, is_whole, leaf, told_saturation
 from dse.errors import InputError
 from dse.model.divisibility import COPIES_PATH, EXPERT_SHAPE_PATHS, SHAPE_PATHS, Shape
-from dse.records import CAN, MADE, N_DEVICES, PLAIN_EXPERTS, PLAIN_MAPPING
+from dse.records import CAN, MADE, N_DEVICES, PLAIN_EXPERTS, PLAIN_MAPPING, assumed_tokens, told_tokens
 from dse.spec.axes import Axis
 from dse.spec.space import NAMED
 from dse.spec.sweep import SweepSpec
@@ -54,17 +54,17 @@ def build(spec: SweepSpec) -> Grid:
         study=spec.study,
         has_experts=names.has_experts,
     )
-    owned = set(given) | (set() if parts.n_devices_given else {N_DEVICES})
+    owned = {*given, *assumed_tokens(given)} | (set() if parts.n_devices_given else {N_DEVICES})
     dimensions = tuple(_dimension(group, names, owned) for group in orthogonal)
     moving = {axis.key for dimension in dimensions for axis in dimension.axes}  # stacks that come with a machine too
-    base = _base(names, spec, parts, dimensions)
+    base = _base(names, spec, parts, dimensions, assumed_tokens(given))
     parts = parts._replace(splits_hidden=_splits_hidden(base, dimensions))
     _check_bills(names, spec, base, given)
     _check_routing(spec, base, dimensions)
     _check_tiers(spec, parts)
     orthogonal_paths = {path for dimension in dimensions for path in dimension.columns}
     settled = tuple(c for c in spec.constraints if set(c.names) <= {*ALL_DEGREES, *OPTIONS} - orthogonal_paths)
-    shapes = tuple(_shapes(base, dimensions, spec.file))
+    shapes = tuple(_shapes(base, dimensions, spec))
     table = mappings.build(parts, shapes, settled, f"{spec.file}: axes")
     return Grid(
         spec=spec,
@@ -79,6 +79,7 @@ def build(spec: SweepSpec) -> Grid:
         shapes=shapes,
         used=names.used,
         lacks=offers.told(offer, names.stacks),
+        tokens=told_tokens(given),
         nodes=names.told(),
         kinds=names.told_mixed(),
         missing=_told_missing(table, shapes, N_DEVICES in given or not parts.n_devices_given),
@@ -146,13 +147,15 @@ def _capabilities(names: Names, spec: SweepSpec) -> dict[str, float]:
     }
 
 
-def _base(names: Names, spec: SweepSpec, parts: Parts, dimensions: tuple[Dimension, ...]) -> Design:
-    """The design that every axis starts from: names first, then the leaves that the specification fixes.
+def _base(
+    names: Names, spec: SweepSpec, parts: Parts, dimensions: tuple[Dimension, ...], assumed: dict[str, float]
+) -> Design:
+    """The design that every axis starts from: names first, then what is assumed and what the specification fixes.
 
     Axes bring the optional records that they have leaves of.
     """
     values = PLAIN_MAPPING | (PLAIN_EXPERTS if names.has_experts else {}) | names.base()
-    values |= spec.study.plain
+    values |= {**spec.study.plain, **assumed}
     values |= {path: axis.values[0] for path, axis in spec.fixed.items()}
     values |= {path: axis.values[0] for path, axis in parts.axes.items() if axis.values}
     brought = (column for dimension in dimensions for column in dimension.columns.items())
@@ -222,8 +225,10 @@ def _splits_hidden(base: Design, dimensions: tuple[Dimension, ...]) -> bool:
     return any(np.any(column) for column in swept) or (not swept and bool(base.software.splits_hidden))
 
 
-def _shapes(base: Design, dimensions: tuple[Dimension, ...], file: str) -> list[Shape]:
-    """Every distinct combination of what the mapping must divide."""
+def _shapes(base: Design, dimensions: tuple[Dimension, ...], spec: SweepSpec) -> list[Shape]:
+    """Every distinct combination of what the mapping must divide, of experts what the kind of study reads."""
+    file, unread = spec.file, spec.study.unread
+    not_held = [path for path in EXPERT_SHAPE_PATHS if unread and path.startswith(unread)]
     experts, serving = base.workload.experts, base.mapping.serving
     left_out = (*(EXPERT_SHAPE_PATHS if experts is None else ()), *(() if experts and serving else (COPIES_PATH,)))
     plain = {path: float(leaf(base, path)) for path in SHAPE_PATHS if path not in left_out}
@@ -244,6 +249,7 @@ def _shapes(base: Design, dimensions: tuple[Dimension, ...], file: str) -> list[
     shapes = []
     for combination in itertools.product(*choices):
         values = functools.reduce(operator.or_, combination, plain)
+        values |= {path: 0.0 for path in not_held if path in values}
         for path, value in values.items():
             if not is_whole(value, least=0 if path.endswith(_MAY_BE_NONE) else 1):
                 name = path.rpartition(".")[2]

@@ -62,11 +62,12 @@ class Grid:
     trains: str = ""  #: which stacks of a sweep that serves only train, in one line
     missing: str = ""  #: which listed values of the mapping's degrees are in no mapping, in one line
     lacks: str = ""  #: what the stacks lack of the options that the specification lists, in one line
+    tokens: str = ""  #: how many tokens a run of adapters is taken to have, in one line
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """What a reader must know of the grid before anything is computed, a line each."""
-        own = (self.nodes, self.kinds, self.saturates, self.missing, self.trains, self.lacks)
+        own = (self.nodes, self.kinds, self.saturates, self.missing, self.trains, self.lacks, self.tokens)
         return tuple(filter(None, (*self.spec.notes, *own)))
 
     @property

@@ -83,9 +83,20 @@ def _best(grid: Grid, part: Part) -> Labelled:
 
 
 def _metrics(grid: Grid, part: Part) -> list[tuple[str, np.ndarray, dict[str, Any]]]:
-    """(name, values, attributes) of every metric."""
-    named = zip(grid.spec.metrics, part.values, strict=True)
-    return [(name, *described(name, row, grid.spec.study)) for name, row in named]
+    """(name, values, attributes) of every metric; of a step that cannot be made, missing."""
+    study, named = grid.spec.study, dict(zip(grid.spec.metrics, part.values, strict=True))
+    no_step = _without_step(named, study)
+    if no_step.any():
+        left_out = {name for name in named if not study.holds_without_step(name)}
+        named |= {name: np.where(no_step, np.float32(np.nan), named[name]) for name in left_out}
+    return [(name, *described(name, row, study)) for name, row in named.items()]
+
+
+def _without_step(named: dict[str, np.ndarray], study: Study) -> np.ndarray:
+    """Which designs have no step that a metric could tell of; of results without reasons none is known to."""
+    if "infeasible_reason" not in named:
+        return np.zeros((), bool)
+    return (named["infeasible_reason"].astype(np.int32) & study.no_step_bits) != 0
 
 
 def described(name: str, values: np.ndarray, study: Study) -> tuple[np.ndarray, dict[str, Any]]:

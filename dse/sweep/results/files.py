@@ -79,8 +79,10 @@ def open_results(path: str | Path) -> xr.Dataset:
 
     Returns:
         The dataset; every variable has ``units`` and ``long_name``, attributes tell where it comes from. Parts of the
-        mapping (of single designs all axes) are levels of an index: ``results.sel(tp=8, recompute="full")``. Of the
-        best mappings of a grid they are variables: ``results.where(results.tp == 8)``.
+        mapping (of single designs all axes) are levels of an index: ``results.sel(tp=8, recompute="full")``; the
+        coordinate ``mapping`` (``design``) numbers the rows: ``results.sel(mapping=3)``. xarray groups by one level
+        at once, by several after ``reset_index("mapping")``, pandas by any. Of the best mappings of a grid the parts
+        are variables: ``results.where(results.tp == 8)``.
 
     Raises InputError for a file that is not there, is no netCDF4 or is not as it was written.
 
@@ -88,8 +90,13 @@ def open_results(path: str | Path) -> xr.Dataset:
     >>> import dse
     >>> file = f"{tempfile.mkdtemp()}/best.nc"
     >>> _ = dse.run("sweeps/megatron_1t_4096_a100.toml", file, keep="top:3")
-    >>> open_results(file).step_time.attrs["units"]
+    >>> results = open_results(file)
+    >>> results.step_time.attrs["units"]
     's'
+    >>> bool(results.step_time.sel(design=0) == results.step_time.min())
+    True
+    >>> results.step_time.to_series().groupby(["tp", "pp"]).min().astype(int).to_dict()
+    {(8, 64): 70, (16, 32): 73}
     """
     found = _opened(path)
     schema.check(found.attrs, str(path))
@@ -223,14 +230,31 @@ _NUMBERS = (*_DESIGNS, "index")
 _NUMBERED = {"units": "1", "long_name": "number of the row"}
 
 
+def _are_numbers(label: Any) -> bool:
+    """Whether a label, or the ends of a slice of labels, are numbers of rows: no parts of a mapping (a tuple).
+
+    Those of ``idxmin`` are floating-point.
+    """
+    if isinstance(label, slice):
+        return all(end is None or isinstance(end, int | np.integer) for end in (label.start, label.stop))
+    return not isinstance(label, dict | tuple) and np.asarray(label).dtype.kind in "iuf"
+
+
 @functools.cache
 def _plain_levels() -> Any:
     """A multi-index of xarray whose coordinates are plain arrays, so that a file can hold them."""
+    import pandas as pd
     import xarray as xr
-    from xarray.indexes import PandasMultiIndex
+    from xarray.indexes import PandasIndex, PandasMultiIndex
 
     class PlainLevels(PandasMultiIndex):
-        """Levels as plain coordinates; that of the dimension itself numbers the rows."""
+        """Levels as plain coordinates; that of the dimension itself numbers the rows, and they are selected by it."""
+
+        def sel(self, labels: Any, method: Any = None, tolerance: Any = None) -> Any:
+            if set(labels) == {self.dim} and _are_numbers(labels[self.dim]):
+                rows = PandasIndex(pd.RangeIndex(len(self.index)), self.dim)
+                return rows.sel(labels, method, tolerance)
+            return super().sel(labels, method, tolerance)
 
         def create_variables(self, variables: Any = None) -> Any:
             made = super().create_variables(variables)

@@ -162,13 +162,15 @@ def test_steps_of_designs_are_near_those_of_their_schedules(values):
 
 
 @settings(max_examples=20)
-@given(changes(dp=8), st.sampled_from([0.0, 1.0, 3.0]))
-def test_steps_of_mixtures_of_experts_are_too(values, first_dense):
-    assert_near(replace(EXPERTS, values | {"workload.experts.first_dense": first_dense}))
+@given(changes(dp=8), st.sampled_from([0.0, 1.0, 3.0]), st.sampled_from([0.0, 1.0]))
+def test_steps_of_mixtures_of_experts_are_too(values, first_dense, further):
+    """The layer that predicts a further token is one of those that stages are made of."""
+    of_experts = {"workload.experts.first_dense": first_dense, "workload.experts.n_predict": further}
+    assert_near(replace(EXPERTS, values | of_experts | {"workload.n_layers": values["workload.n_layers"] - further}))
 
 
 def test_dualpipe_holds_two_stages_and_hides_messages_between_experts():
-    plain = replace(EXPERTS, {"workload.n_layers": 64.0, "workload.global_batch": 512.0})
+    plain = replace(EXPERTS, {"workload.n_layers": 63.0, "workload.global_batch": 512.0})
     both = replace(plain, {"mapping.schedule": float(Schedule.dualpipe)})
     one, two = dse.evaluate(plain), dse.evaluate(both)
     assert float(two.peak_memory_weights) == pytest.approx(2.0 * float(one.peak_memory_weights), rel=1e-6)

@@ -9,6 +9,7 @@ import dse
 from dse import catalog
 from dse.catalog.load import find
 from dse.designs import replace
+from dse.errors import InputError
 from dse.model.layout import EXPERT_LEVELS, lay_out
 from dse.model.work.messages import tensor_messages
 from dse.model.work.parameters import (
@@ -17,10 +18,12 @@ from dse.model.work.parameters import (
     behind_first,
     embedding_parameters,
     forward_flops,
+    main_model,
     parameter_count,
 )
 from dse.model.work.state import freed_bytes, stored_bytes
-from dse.types import Experts, Latent, OperatorKind, Recompute, SequenceParallel
+from dse.spec import sweep as specs
+from dse.types import Experts, Infeasible, Latent, OperatorKind, Recompute, SequenceParallel
 from tests.catalog.test_catalog import REFERENCE
 from tests.designs import WORKLOAD, work_of
 
@@ -47,8 +50,11 @@ def with_experts(workload=WORKLOAD, **values):
 
 @pytest.mark.parametrize("slug", MODELS)
 def test_counts_are_the_published_ones(slug):
-    """In all to 1 %; a token's to 1 % or rounded or cut as published, with or without the input embedding."""
-    workload, entry = catalog.workload(slug), catalog.entry("workload", slug)
+    """In all to 1 %; a token's to 1 % or rounded or cut as published, with or without the input embedding.
+
+    Of the main model: what predicts further tokens is counted apart, here and by its authors.
+    """
+    workload, entry = main_model(catalog.workload(slug)), catalog.entry("workload", slug)
     assert float(parameter_count(workload)) == pytest.approx(entry.value("parameters_published"), rel=0.01)
     published, active = entry.value("active_published"), float(active_parameters(workload))
     last_digit = 1e9 if published % 1e9 == 0.0 else 1e8
@@ -66,7 +72,7 @@ def test_counts_are_those_of_the_reference_table():
     with open(REFERENCE / "models.csv", encoding="utf-8", newline="") as file:
         rows = {find("workload", row["name"]): row for row in csv.DictReader(file)}
     for slug in set(MODELS) & rows.keys():
-        workload, row = catalog.workload(slug), rows[slug]
+        workload, row = main_model(catalog.workload(slug)), rows[slug]
         assert float(parameter_count(workload)) == pytest.approx(1e9 * float(row["params_calc_total_B"]), rel=1e-3)
         assert float(active_parameters(workload)) == pytest.approx(1e9 * float(row["params_calc_active_B"]), rel=1e-3)
 
@@ -97,8 +103,43 @@ def test_uncompressed_queries_of_latent_attention():
 def test_parameters_of_a_further_predicted_token():
     """DeepSeek-V3's module has 11.5 billion of its own (its repository); embedding and head are the model's."""
     workload = catalog.workload("deepseek-v3")
-    more = dataclasses.replace(workload, experts=dataclasses.replace(workload.experts, n_predict=1.0))
-    assert float(parameter_count(more) - parameter_count(workload)) == pytest.approx(11.5e9, rel=0.01)
+    assert workload.experts.n_predict == 1.0
+    own = float(parameter_count(workload) - parameter_count(main_model(workload)))
+    assert own == pytest.approx(11.5e9, rel=0.01)
+    copies = 2.0 * float(embedding_parameters(workload))
+    assert own + copies == pytest.approx(14e9, abs=0.8e9)  # "14B" of the 685B that its repository lists
+
+
+def test_the_published_pipelines_of_deepseek_v3_run():
+    """16 stages of at most four layers, of which the last predicts the further token (DeepSeek-AI 2024, section 3.2).
+
+    So do those of Megatron-Bridge 25.09: 4 stages of 4 chunks and 8 of 4 (its performance summary).
+    """
+    for pp, virtual_stages in ((16, 1), (4, 4), (8, 4)):
+        asked = dict(pp=pp, virtual_stages=virtual_stages, ep=64, tp=2, sequence_parallel=1, global_batch=8192,
+                     recompute="full", any_option=True)
+        found = dse.evaluate(dse.design("deepseek-v3", "h100", n_devices=2048, **asked))
+        assert not int(found.infeasible_reason) & int(Infeasible.layers_not_divisible)
+        without = dse.evaluate(dse.design("deepseek-v3", "h100", n_devices=2048, n_predict=0, **asked))
+        assert int(without.infeasible_reason) & int(Infeasible.layers_not_divisible)
+        assert float(found.parameters - without.parameters) == pytest.approx(11.6e9, rel=0.01)
+        assert float(found.step_time) > float(without.step_time)
+
+
+def test_what_serves_has_no_further_token_unless_it_drafts():
+    """Nor a layer of one in its pipeline, nor its parameters."""
+    served = dse.design("deepseek-v3", "h200", n_devices=16, kind="serving", tp=8, ep=16, etp=1)
+    assert served.workload.experts.n_predict == 1.0
+    plain = dse.serve(replace(served, {"workload.experts.n_predict": 0.0}))
+    assert dse.serve(served) == plain
+    text = (
+        '[workload]\nname = "deepseek-v3"\n[system]\nname = "h200"\nn_devices = 488\n'
+        "[axes]\npp = [61]\ntp = [8]\nep = [8]\n[serving]\nconcurrency = 8\n"
+    )
+    found = dse.sweep.plan(specs.from_text(text))[0].table
+    assert found.n_mappings == 1  # 61 layers, not 62
+    with pytest.raises(InputError, match="n_predict"):
+        specs.from_text(text.replace("[serving]", "[serving]\nn_predict = 1"))
 
 
 def test_parameters_where_every_other_layer_has_experts():
@@ -119,6 +160,7 @@ def test_parameters_where_every_other_layer_has_experts():
 def test_flops_of_the_operators_are_those_of_the_parameters(slug):
     """Forward FLOPs of the matrices of all layers: two a token and parameter that it meets."""
     design = dse.design(slug, "b200-node", micro_batch=1)
+    design = dataclasses.replace(design, workload=main_model(design.workload))
     w, work = design.workload, work_of(design)
     matrices = (OperatorKind.matrix, OperatorKind.matrix_16, OperatorKind.grouped)
     usual, first = (

@@ -1,0 +1,61 @@
+"""``dse examples``: the specifications that come with the package, what each asks, and the command that runs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from dse.cli import show
+from dse.cli.options import Force, Json
+from dse.cli.status import report_errors
+
+app = typer.Typer(
+    help="List the sweeps and searches that come with dse.\n\nThose of pools too. Wherever a command takes the file of "
+    "a specification, it takes example:NAME.",
+    invoke_without_command=True,
+    rich_markup_mode=None,
+)
+
+
+@app.callback()
+@report_errors
+def list_examples(context: typer.Context, as_json: Json = False) -> None:
+    """List the examples: what each asks, and the command that runs it."""
+    if context.invoked_subcommand:
+        return
+    from dse import examples
+
+    found = examples.listed()
+    if as_json:
+        show.document([one._asdict() for one in found])
+        return
+    out = show.console()
+    for one in found:
+        out.print(Text(one.asks, "bold"), soft_wrap=True)
+        out.print(Text(f"  {one.command}"), soft_wrap=True)
+    end = "\ndse examples show NAME prints one with what it has found, and copies it with -o FILE.toml"
+    out.print(Text(end), soft_wrap=True)
+
+
+@app.command("show")
+@report_errors
+def show_example(
+    name: Annotated[str, typer.Argument(help="Its name, with or without example:.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE.toml", help="File to copy it to [default: none].")
+    ] = None,
+    force: Force = False,
+) -> None:
+    """Print an example, or copy it to a file of your own."""
+    from dse import examples, outputs
+
+    text = examples.found(name).file.read_text(encoding="utf-8")
+    if output is None:
+        print(text, end="")
+        return
+    with outputs.replacing(output, force) as partial:
+        partial.write_text(text, encoding="utf-8")
+    print(f"written: {output}")
