@@ -113,9 +113,9 @@ class Asked(NamedTuple):
 
 def design_of(
     workload: str, system: str, settings: list[str] | None, n_devices: int | None, software: str | None,
-    any_option: bool, study: Study,
+    any_option: bool, study: Study, to_serve: str = "add --serving",
 ) -> Asked:  # fmt: skip
-    """The design that options mean."""
+    """The design that options mean; ``to_serve`` is how the command is asked for one that serves."""
     from dse.catalog import default_software
     from dse.designs import design, leaf_path, told_reading
 
@@ -126,7 +126,7 @@ def design_of(
     n_devices, software = values.pop("n_devices", n_devices), values.pop("software", software)
     paths = {name: leaf_path(name, "--set") for name in values}
     for name, path in paths.items():  # of a leaf, not another argument of design()
-        _check_read(path, name, study)
+        _check_read(path, name, study, to_serve)
     is_named = software is not None
     stack = default_software(system, serving=study.name == "serving") if software is None else software
     made = study.complete(design(workload, system, stack, n_devices, "--set", any_option, **values))
@@ -134,13 +134,13 @@ def design_of(
     return Asked(made, stack, is_named, [told for told in readings if told], frozenset(paths.values()))
 
 
-def _check_read(path: str, name: str, study: Study) -> None:
+def _check_read(path: str, name: str, study: Study, to_serve: str) -> None:
     """That the model reads a leaf: those of requests and engines only serving does, others only training."""
     from dse.records import LEAVES_OF_SERVING
 
     of_serving = path.startswith(LEAVES_OF_SERVING)
     if of_serving and study.name != "serving":
-        raise InputError("--set", f"{name}, of a model that is served", "leaves of training", "add --serving")
+        raise InputError("--set", f"{name}, of a model that is served", "leaves of training", to_serve)
     if study.unread and path.startswith(study.unread):
         raise InputError("--set", f"{name}, of training", "leaves that serving reads", "leave it out")
 

@@ -123,6 +123,30 @@ def test_wrong_usage(command, arguments):
     assert ended.status == 2 and ended.out == "" and "  allowed " in ended.err
 
 
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("list leaf", ["dse list kind", "'leaf'", "did you mean 'leaves'?"]),
+        ("list accelerators", ["dse catalog list accelerator"]),
+        ("plot x.nc --kind paretto", ["dse plot --kind", "'paretto'", "did you mean 'pareto'?"]),
+        ("evaluate -w gpt-3-13b -s selene -n 1k", ["dse evaluate --n-devices", "'1k'", "a whole number"]),
+        ("search x.toml --seconds 1m", ["dse search --seconds", "'1m'", "allowed a number"]),
+        ("calibrate x.csv -o y.toml --folds 30", ["--folds", "'30'", "at most 20", "check the number"]),
+        ("evaluate -w gpt-3-13b -s selene --tp 8", ["no such option: --tp", "did you mean --set tp=…?"]),
+        ("evaluate -w gpt-3-13b -s selene --tensor-parallel-size 8", ["did you mean --set tp=…?"]),
+        ("evaluate -w gpt-3-13b -s selene --gpus 8", ["did you mean --n-devices?"]),
+        ("evaluate -w gpt-3-13b -s selene --sevring", ["did you mean --serving?"]),
+        ("evaluate -s selene", ["--workload", "dse catalog list workload lists the names"]),
+        ("trace -w gpt-3-13b -s selene --set concurrency=4 -o t.json", ["concurrency", "a trace is one of a training"]),
+        ("launch -w gpt-3-13b -s selene --set concurrency=4 --for megatron-lm", ["--for sglang, tensorrt-llm, vllm"]),
+    ],
+)
+def test_what_a_command_does_not_take_is_told_with_what_it_does(command, line, wanted):
+    ended = command(*line.split())
+    assert_four_parts(ended, *(text for text in wanted if "allowed" not in text))
+    assert all(" ".join(text.split()) in " ".join(ended.err.split()) for text in wanted)
+
+
 # --- evaluate ----------------------------------------------------------------------------------------------
 
 
