@@ -29,7 +29,8 @@ import numpy as np
 from dse import catalog, renamed
 from dse.designs import known_leaves, leaf_value
 from dse.errors import InputError
-from dse.spec.axes import find_leaf
+from dse.spec.axes import check_read, find_leaf, is_leaf
+from dse.studies import of_another
 from dse.study import Lookup, Study
 from dse.types import Scalar
 
@@ -340,7 +341,16 @@ class _Reading:
         name = renamed.now(name, renamed.METRICS, where=self.where)
         if name in self.study.units:
             return name
-        return find_leaf(name, self.where, self.study.units, "leaves and metrics", "constraints")
+        if not is_leaf(name) and (found := of_another(name, self.study)):
+            metric, other = found
+            told = f"{name!r}" if metric == name else f"{name!r}, that is {metric}"
+            raise InputError(
+                self.where, f"{told}, a metric of {other.name}", f"leaves, and metrics of {self.study.name}",
+                "add a section [serving]" if other.name == "serving" else f"leave out the section [{self.study.name}]",
+            )  # fmt: skip
+        path = find_leaf(name, self.where, self.study.units, "leaves and metrics", "constraints")
+        check_read(path, name, self.where, self.study)
+        return path
 
 
 def _is_text(node: ast.expr) -> bool:

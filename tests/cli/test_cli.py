@@ -476,6 +476,12 @@ def test_validate(command, cases):
     assert document["all"]["step_time"]["predicted"] >= 1
 
 
+def test_validate_tells_how_a_measured_column_is_called(command, tmp_path):
+    path = tmp_path / "cases.csv"
+    path.write_text(CASES.replace("iteration_ms_measured", "iter_ms"))
+    assert_four_parts(command("validate", path), "iter_ms", "call the measured column iteration_ms_measured")
+
+
 @pytest.mark.parametrize("name", ["predict", "validate"])
 def test_cases_that_are_not_there(command, tmp_path, name):
     assert_four_parts(command(name, tmp_path / "none.csv", "-o", tmp_path / "out.csv"), "none.csv")
