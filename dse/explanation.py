@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from dse.designs import known_leaves, leaf, leaves_of, replace, short_name
 from dse.errors import InputError, unknown_name
 from dse.scalars import ScalarFunction
-from dse.studies import STUDIES
+from dse.studies import STUDIES, of_another
 from dse.study import Study
 from dse.study_training import TRAINING
 from dse.types import Design, Operator, OperatorKind, Scalar
@@ -156,6 +156,12 @@ def explain(design: Design, metric: str | None = None, study: Study | str = TRAI
             raise unknown_name("explain.study", study, STUDIES, "kinds of studies")
         study = STUDIES[study]
     metric = study.objective if metric is None else metric
+    if found := of_another(metric, study):
+        option = f"{'add' if found[1].name == 'serving' else 'leave out'} --serving"
+        raise InputError(
+            "explain.metric", f"{found[0]}, a metric of {found[1].name}", f"metrics of {study.name}",
+            f'{option}; in Python study="{found[1].name}"',
+        )  # fmt: skip
     if metric not in study.smooth:
         raise unknown_name("explain.metric", metric, study.smooth, "metrics")
     design = study.complete(design)

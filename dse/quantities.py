@@ -28,6 +28,9 @@ _WRITTEN = {
     "1/s/USD": (1e6, "/s per million USD"),
 }  # fmt: skip
 
+#: Rates of things that are counted: below a million they are written out, for "12.3 k tokens/s" reads badly.
+_COUNTED = ("tokens/s", "requests/s")
+
 #: Plain numbers below this are written out.
 _PLAIN = 1e6
 
@@ -51,6 +54,8 @@ def scale(value: float, units: str) -> tuple[float, str]:
         return 1e-4, "/cm²"
     if units in _WRITTEN:
         return _WRITTEN[units]
+    if units in _COUNTED:
+        return (1e-6, f"million {units}") if abs(value) >= _PLAIN else (1.0, units)
     if units == "kg" and value:
         return _mass(abs(value))
     if units == "B" and value >= 2**20:
@@ -91,6 +96,8 @@ def quantity(value: float, units: str) -> str:
 
     >>> quantity(2.039e12, "B/s"), quantity(63.25, "s"), quantity(80 * GIB, "B")
     ('2.04 TB/s', '63.2 s', '80.0 GiB')
+    >>> quantity(2983.0, "tokens/s"), quantity(1.42e6, "tokens/s")
+    ('2,983 tokens/s', '1.42 million tokens/s')
     >>> quantity(54.63e6, "USD"), quantity(2.61e-6, "USD"), quantity(42538.3, "kg"), quantity(1.4e-4, "kg")
     ('54.6 million USD', '2.61 USD per million', '42.5 t', '140 mg')
     """
@@ -194,6 +201,15 @@ def digits(value: float) -> str:
         return f"{value:g}"
     places = 2 - math.floor(math.log10(abs(value)))
     return f"{value:.3g}" if places > 6 else f"{value:,.{max(0, places)}f}"
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """So many things, the noun in singular or plural.
+
+    >>> counted(1, "design"), counted(34716, "design"), counted(1, "entry", "entries")
+    ('1 design', '34,716 designs', '1 entry')
+    """
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def _joined(number: str, name: str) -> str:

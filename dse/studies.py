@@ -5,12 +5,25 @@ from __future__ import annotations
 from collections.abc import Container, Hashable, Mapping
 from typing import Any
 
+from dse.errors import ELSEWHERE, plain
 from dse.study import Study
 from dse.study_serving import SERVING
 from dse.study_training import TRAINING
 
 #: All of them by name; training is meant where nothing else is said.
 STUDIES: dict[str, Study] = {study.name: study for study in (TRAINING, SERVING)}
+
+
+def of_another(name: str, study: Study) -> tuple[str, Study] | None:
+    """A metric that only another kind of study has, by our name or another tool's, and that kind.
+
+    >>> of_another("ttft", TRAINING), of_another("throughput", TRAINING)
+    (('time_to_first_token', Study('serving')), None)
+    """
+    names = (name, *ELSEWHERE.get(plain(name), ()))
+    if study.name not in STUDIES or any(one in study.units for one in names):
+        return None
+    return next(((one, other) for other in STUDIES.values() for one in names if one in other.units), None)
 
 
 def of_document(document: Mapping[str, Any]) -> Study:

@@ -141,6 +141,12 @@ class Study:
         return {field.name: field.metadata["units"] for field in dataclasses.fields(self.metrics)}
 
     @functools.cached_property
+    def written(self) -> dict[str, str]:
+        """Units of every metric as tables and messages write them: a rate says of what."""
+        counts = {field.name: field.metadata.get("counts") for field in dataclasses.fields(self.metrics)}
+        return {name: f"{counts[name]}/s" if counts[name] else units for name, units in self.units.items()}
+
+    @functools.cached_property
     def most(self) -> dict[str, float]:
         """The largest value that a metric may have, by name."""
         return {field.name: field.metadata["bounds"].high for field in dataclasses.fields(self.metrics)}

@@ -52,6 +52,33 @@ def test_a_name_of_another_tool_is_told_ours(theirs, ours):
         assert theirs in raised.value.where
 
 
+#: What only the other kind of study knows: section and text → what was meant, and what is to be done.
+OF_ANOTHER = {
+    "[objective]\nminimize = 'ttft'": ("that is time_to_first_token, a metric of serving", "add a section [serving]"),
+    "[objective]\nminimize = 'time_per_output_token'": ("a metric of serving", "add a section [serving]"),
+    "[constraints]\nall = ['concurrency <= 4']": ("of a model that is served", "add a section [serving]"),
+    "[serving]\n[objective]\nminimize = 'step_time'": ("a metric of training", "leave out the section [serving]"),
+    "[serving]\n[constraints]\nall = ['mfu > 0.4']": ("a metric of training", "leave out the section [serving]"),
+    "[serving]\n[constraints]\nall = ['micro_batch <= 4']": ("which serving does not read", "leave out [serving]"),
+}
+
+
+@pytest.mark.parametrize(("text", "told"), OF_ANOTHER.items())
+def test_what_only_training_or_serving_has_is_told_with_the_way_there(text, told):
+    with pytest.raises(InputError) as raised:
+        from_text(text)
+    assert told[0] in raised.value.got and told[1] in raised.value.fix
+
+
+@pytest.mark.parametrize(
+    ("study", "metric", "way"), [("serving", "step_time", "leave out --serving"), ("training", "ttft", "add --serving")]
+)
+def test_elasticities_of_a_metric_of_the_other_kind(study, metric, way):
+    with pytest.raises(InputError) as raised:
+        dse.explain(dse.design("gpt-3-13b", "selene", tp=8), metric, study)
+    assert "a metric of" in raised.value.got and way in raised.value.fix
+
+
 def test_the_command_line_tells_it_too():
     done = CliRunner().invoke(app, ["evaluate", "-w", "gpt-3-13b", "-s", "selene", "--set", "world_size=8"])
     assert done.exit_code == 2 and "did you mean 'n_devices'?" in done.output

@@ -69,6 +69,20 @@ def test_without_a_kind_it_tells_what_there_is():
     assert [one["kind"] for one in told] == list(KINDS) and all(one["names"] > 50 for one in told)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("metrics mfuu", "did you mean mfu or"), ("leaves isl", "did you mean prompt_tokens?"),
+        ("leaves ttft", "time_to_first_token is one of the metrics: dse list metrics time_to_first_token"),
+        ("metrics global_batch", "global_batch is one of the leaves: dse list leaves global_batch"),
+        ("metrics furlong", "dse list metrics shows them all"),
+    ],
+)  # fmt: skip
+def test_a_pattern_that_matches_nothing_is_told_what_it_may_mean(arguments, told):
+    done = CliRunner().invoke(app, ["list", *arguments.split()])
+    assert done.exit_code == 1 and done.stdout == "" and told in done.stderr
+
+
 def test_the_page_is_up_to_date():
     from docs.make.reference import page
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from dse.catalog.units import quantity as read
 from dse.quantities import GIB, digits, duration, prefixed, quantity, setting, settings
+from dse.studies import STUDIES
 
 
 @pytest.mark.parametrize(
@@ -24,6 +25,16 @@ from dse.quantities import GIB, digits, duration, prefixed, quantity, setting, s
 )  # fmt: skip
 def test_values_that_somebody_set(value, units, text):
     assert setting(value, units) == text
+
+
+@pytest.mark.parametrize("study", STUDIES.values(), ids=str)
+def test_rates_say_of_what(study):
+    """No "2.98 k/s": what is counted a second has a name, and is written out below a million."""
+    rates = [name for name, units in study.units.items() if units == "s-1"]
+    assert rates and all(study.written[name] in ("tokens/s", "requests/s") for name in rates)
+    assert quantity(2983.0, study.written[rates[0]]) == "2,983 tokens/s"
+    assert quantity(14.2e6, study.written[rates[0]]) == "14.2 million tokens/s"
+    assert study.written["peak_memory"] == "B"
 
 
 @pytest.mark.parametrize(

@@ -91,4 +91,4 @@ def test_table_of_configurations_is_predicted(tmp_path, capsys):
     (tmp_path / "cases.csv").write_text(text)
     with pytest.raises(SystemExit) as ended:
         app(["predict", str(tmp_path / "cases.csv"), "-o", str(tmp_path / "out.csv")])
-    assert not ended.value.code and capsys.readouterr().out.startswith("1 of 1 rows predicted")
+    assert not ended.value.code and capsys.readouterr().out.startswith("1 of 1 row predicted")

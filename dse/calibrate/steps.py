@@ -42,6 +42,7 @@ from dse.errors import InputError
 from dse.measured import predict_cases, read_cases
 from dse.measured.comparison import compare_predictions
 from dse.measured.names import Lookup
+from dse.quantities import counted
 from dse.types import Software
 
 #: Relative size of an error that the priors are weighed against, and from which it counts linearly.
@@ -235,7 +236,7 @@ def check_enough(rows: Rows, k: int) -> None:
     """That the rows can be divided: errors are those of folds that a fit has not seen."""
     if len(set(folds(rows.groups, k))) < 2:
         raise InputError(
-            "calibrate", f"predicted step times of {len(set(rows.groups))} configurations",
+            "calibrate", f"predicted step times of {counted(len(set(rows.groups)), 'configuration')}",
             "several configurations: models, mappings or numbers of devices",
             "add rows; dse validate tells which are skipped",
         )  # fmt: skip

@@ -76,12 +76,12 @@ def _axes(best: Sequence[BestDesign]) -> tuple[list[Column], list[str]]:
 
 def _objective(summary: Summary) -> list[Column]:
     """The objective's value, where it is none of the usual columns."""
-    from dse.spec.expression import units_of
+    from dse.spec.expression import written_units
 
     text, study = summary.objective, summary.study
     if text in (shown.metric for shown in study.shown):
         return []
-    units = units_of(text, study)
+    units = written_units(text, study)
     cells = [show.quantity(design.value, units) for design in summary.best]
     return [(text.replace("_", " ") if len(text) <= _LONGEST else "objective", cells)]
 

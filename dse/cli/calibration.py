@@ -69,7 +69,7 @@ def predict(
     if as_json:
         show.document({"rows": [_row(line) for line in lines], "all": found.counts, "output": str(output)})
     else:
-        print(f"{found.predicted} of {found.rows} rows predicted: {output}")
+        print(f"{found.predicted:,} of {show.counted(found.rows, 'row')} predicted: {output}")
         _print_skipped(found.skipped)
     return 0 if found.predicted else NOTHING_FEASIBLE
 

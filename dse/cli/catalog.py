@@ -75,7 +75,7 @@ def check(folder: Folder = None) -> int:
     for problem in problems:
         print(problem)
     total = sum(len(catalog.names(kind, folder)) for kind in catalog.kinds())
-    show.note(f"{total} entries, {len(problems)} problems")
+    show.note(f"{show.counted(total, 'entry', 'entries')}, {show.counted(len(problems), 'problem')}")
     return BAD_INPUT if problems else 0
 
 

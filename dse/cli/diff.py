@@ -85,7 +85,7 @@ def _print(out: Console, first: Path, second: Path, found: Difference) -> None:
 def _verdict(found: Difference) -> str:
     if found.same:
         return "the same designs with the same numbers"
-    return f"not the same: {len(found.metrics)} of {found.compared} metrics changed"
+    return f"not the same: {len(found.metrics)} of {show.counted(found.compared, 'metric')} changed"
 
 
 def _entries(entries: dict[str, Pair]) -> dict[str, Pair]:
@@ -125,7 +125,7 @@ def _print_designs(out: Console, found: Difference) -> None:
         counts = f"{found.unmatched[0]:,} of A and {found.unmatched[1]:,} of B"
         out.print(Text(f"{counts} cannot be told apart by the labels that both have", "yellow"), soft_wrap=True)
     if found.mappings:
-        out.print(Text(f"{found.mappings:,} points have another best mapping"))
+        out.print(Text(f"another best mapping at {show.counted(found.mappings, 'point')}"))
     for side, names in zip("AB", found.only_metrics, strict=True):
         if names:
             out.print(Text(f"metrics in {side} alone: {', '.join(names)}"), soft_wrap=True)
@@ -148,7 +148,8 @@ def _change(value: float) -> str:
 def _print_metrics(out: Console, found: Difference) -> None:
     if not found.metrics:
         return
-    show.heading(out, f"{len(found.metrics)} of {found.compared} metrics changed, over the designs in both")
+    compared = show.counted(found.compared, "metric")
+    show.heading(out, f"{len(found.metrics)} of {compared} changed, over the designs in both")
     rows = [_row(change) for change in found.metrics[:_SHOWN]]
     columns = ["metric", "largest", "median", "designs", "largest at"]
     show.print_table(out, columns, rows, left=["metric", "largest at"], prose=["largest at"])

@@ -29,6 +29,9 @@ _TOP = 10
 #: Seconds of a day, and how many days a time must have to be told in days.
 _DAY, _DAYS = 86400.0, 2.0
 
+#: Metrics told in per cent.
+_UTILISATIONS = ("mfu", "mfu_causal", "hfu")
+
 #: What options of their own say.
 _OPTIONS = {"workload": "-w", "system": "-s", "any_option": "--any-option"}
 
@@ -110,9 +113,9 @@ class Asked(NamedTuple):
 
 def design_of(
     workload: str, system: str, settings: list[str] | None, n_devices: int | None, software: str | None,
-    any_option: bool, study: Study,
+    any_option: bool, study: Study, to_serve: str = "add --serving",
 ) -> Asked:  # fmt: skip
-    """The design that options mean."""
+    """The design that options mean; ``to_serve`` is how the command is asked for one that serves."""
     from dse.catalog import default_software
     from dse.designs import design, leaf_path, told_reading
 
@@ -123,7 +126,7 @@ def design_of(
     n_devices, software = values.pop("n_devices", n_devices), values.pop("software", software)
     paths = {name: leaf_path(name, "--set") for name in values}
     for name, path in paths.items():  # of a leaf, not another argument of design()
-        _check_read(path, name, study)
+        _check_read(path, name, study, to_serve)
     is_named = software is not None
     stack = default_software(system, serving=study.name == "serving") if software is None else software
     made = study.complete(design(workload, system, stack, n_devices, "--set", any_option, **values))
@@ -131,13 +134,13 @@ def design_of(
     return Asked(made, stack, is_named, [told for told in readings if told], frozenset(paths.values()))
 
 
-def _check_read(path: str, name: str, study: Study) -> None:
+def _check_read(path: str, name: str, study: Study, to_serve: str) -> None:
     """That the model reads a leaf: those of requests and engines only serving does, others only training."""
     from dse.records import LEAVES_OF_SERVING
 
     of_serving = path.startswith(LEAVES_OF_SERVING)
     if of_serving and study.name != "serving":
-        raise InputError("--set", f"{name}, of a model that is served", "leaves of training", "add --serving")
+        raise InputError("--set", f"{name}, of a model that is served", "leaves of training", to_serve)
     if study.unread and path.startswith(study.unread):
         raise InputError("--set", f"{name}, of training", "leaves that serving reads", "leave it out")
 
@@ -217,7 +220,8 @@ def told_design(workload: str, system: str, software: str, made: Design, study: 
     degrees = [name for name in ("tp", "cp", "pp", "dp") if f"mapping.{name}" not in study.unread]
     split = " x ".join(f"{name} {getattr(m, name):g}" for name in degrees)
     first = "{} on {}, {}, {}".format(*names)
-    return f"{first}\n{made.system.n_devices:g} devices{_shape(made)} = {split}; {study.settings(made)}\n"
+    devices = "device" if made.system.n_devices == 1 else "devices"
+    return f"{first}\n{made.system.n_devices:g} {devices}{_shape(made)} = {split}; {study.settings(made)}\n"
 
 
 def _shape(design: Design) -> str:
@@ -314,17 +318,14 @@ def _days(value: float) -> str:
 
 
 def _headline(explained: Explanation, bounds: dict[str, Interval], study: Study) -> list[list[str]]:
-    from dse.types import field_metadata
-
     rows = []
     for name in study.headline(explained.metrics):
-        meta = field_metadata(study.metrics, name)
 
-        def text(value: float, units: str = meta["units"], share: bool = name in ("mfu", "mfu_causal", "hfu")) -> str:
+        def text(value: float, units: str = study.written[name], share: bool = name in _UTILISATIONS) -> str:
             return show.percent(value) if share else show.quantity(value, units)
 
         between = " to ".join(map(text, bounds[name])) if name in bounds else ""
-        rows.append([meta["long_name"], text(explained.metrics[name]), *([between] if bounds else [])])
+        rows.append([study.long_names[name], text(explained.metrics[name]), *([between] if bounds else [])])
     return rows
 
 

@@ -59,12 +59,15 @@ def launch(
     if arguments is not None:
         stated = launching.read_arguments(tool, _text(arguments))
     given = _by_path(settings or [])
+    engines = ", ".join(sorted(name for name, one in launching.TOOLS.items() if one.study == "serving"))
+    to_serve = f"name a tool that serves: --for {engines}"
 
     def design_read(stated: Stated) -> tuple[list[str], Asked]:
         paths = {name: leaf_path(name) for name in stated.settings}
         read = [f"{name}={_setting(paths[name], value)}" for name, value in stated.settings.items()
                 if paths[name] not in given]  # fmt: skip
-        return read, design_of(workload, system, [*read, *(settings or [])], n_devices, software, any_option, study)
+        both = [*read, *(settings or [])]
+        return read, design_of(workload, system, both, n_devices, software, any_option, study, to_serve)
 
     read, asked = design_read(stated)
     if stated.open and arguments is not None:  # with the weights that the other options make

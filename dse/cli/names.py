@@ -54,14 +54,43 @@ def names(
         show.document([dict(zip(found.columns, row, strict=True)) for row in found.rows])
         return 0 if found.rows else NOTHING_FEASIBLE
     out = show.console()
-    out.print(Text(found.what))
     if not found.rows:
-        show.note(f"nothing matches {pattern!r}; dse list {kind} shows them all")
+        show.note(f"nothing matches {pattern!r}; {_instead(kind, pattern, studies)}")
         return NOTHING_FEASIBLE
+    out.print(Text(found.what))
     out.print()
     prose = [column for column in ("meaning", "allowed", "values", "where it is empty") if column in found.columns]
     show.print_table(out, found.columns, found.rows, left=found.columns, prose=prose, spare=["path"])
     return 0
+
+
+def _instead(kind: str, pattern: str, studies: Sequence[Study]) -> str:
+    """What a pattern that matches nothing may mean: a word of other tools, a misspelt name, a name of another kind."""
+    from dse.errors import ELSEWHERE, nearest, plain
+    from dse.listing import listing
+
+    def known(kind: str) -> list[str]:
+        return [name for row in listing(kind, studies=studies).rows for name in row[0].split(", ")]
+
+    here, ours = known(kind), ELSEWHERE.get(plain(pattern), ())
+    close = [name for name in ours if name in here]
+    for other in Kind if not close else ():
+        found = [name for name in ours if name in known(other)]
+        found = found or [row[0] for row in listing(other, pattern, studies).rows if not ours and pattern in row[0]]
+        if found:
+            return f"{found[0]} is one of the {other}: dse list {other} {found[0]}"
+    close = close or nearest(pattern, here)
+    return f"did you mean {' or '.join(close)}?" if close else f"dse list {kind} shows them all"
+
+
+def other_names(word: str) -> str:
+    """Where names are listed that are of none of the kinds: those of the catalogue; empty where none are."""
+    from dse.catalog import kinds
+    from dse.errors import plain
+
+    listed = {plain(kind): kind for kind in kinds()}
+    kind = listed.get(plain(word)) or listed.get(plain(word).removesuffix("s"))
+    return f"names of the catalogue: dse catalog list {kind}" if kind else ""
 
 
 def _overview(studies: Sequence[Study], as_json: bool) -> int:

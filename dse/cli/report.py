@@ -10,6 +10,7 @@ import typer
 from dse.cli.options import Force
 from dse.cli.status import report_errors
 from dse.errors import InputError
+from dse.quantities import counted
 
 #: Ending of pages.
 _ENDING = ".html"
@@ -41,4 +42,4 @@ def report(
     outputs.checked(place, force, [results])
     with open_results(results) as dataset:
         held = explorer.write(dataset, place, points, force, [results])
-    print(f"{place} ({held:,} designs, {place.stat().st_size / 2**20:.1f} MiB)")
+    print(f"{place} ({counted(held, 'design')}, {place.stat().st_size / 2**20:.1f} MiB)")

@@ -157,7 +157,7 @@ def _print(summary: Summary) -> None:
         for text in filter(None, (summary.caution, summary.outside, summary.context, summary.prices)):
             out.print(Text(text, "yellow"), soft_wrap=True)
     share = show.percent(summary.n_feasible / max(summary.n_designs, 1))
-    show.heading(out, f"{summary.n_feasible:,} of {summary.n_designs:,} designs can run ({share})")
+    show.heading(out, f"{summary.n_feasible:,} of {show.counted(summary.n_designs, 'design')} can run ({share})")
     if summary.reasons:
         print_reasons(out, summary.reasons, summary.study)
     for text in summary.unmet:
@@ -169,7 +169,7 @@ def _print_end(summary: Summary, seconds: dict[str, float], figures: list[Path])
     out = show.console()
     out.print()
     split = ", ".join(f"{name} {seconds[name]:.2f} s" for name in _SPLIT if name in seconds)
-    out.print(Text(f"{summary.n_designs:,} designs{_origin(summary)}; {split}"), soft_wrap=True)
+    out.print(Text(f"{show.counted(summary.n_designs, 'design')}{_origin(summary)}; {split}"), soft_wrap=True)
     if summary.shard:
         merged = summary.written.with_suffix("")
         out.print(Text(f"shard {summary.shard}; when all shards have run: dse merge {merged}"), soft_wrap=True)

@@ -128,8 +128,8 @@ def size(problem: Problem) -> str:
 
     space, grid = problem.space, problem.grid
     parts = [f"{d.size:,} {d.name}" for d in grid.dimensions if d.axes[0].key not in space.paths]
-    parts.append(f"{grid.table.n_mappings:,} mappings")
-    text = f"{' x '.join(parts)}: {space.n_designs:,} designs"
+    parts.append(show.counted(grid.table.n_mappings, "mapping"))
+    text = f"{' x '.join(parts)}: {show.counted(space.n_designs, 'design')}"
     if space.paths:
         names = ", ".join(interval.name for interval in problem.spec.intervals)
         return f"{text}, and continuous {names}: the space is infinite"
@@ -148,7 +148,8 @@ def _as_dict(found: Outcome) -> dict[str, Any]:
 
 def _print(found: Outcome, problem: Problem) -> None:
     out = show.console()
-    told, seeds = [text.replace("_", " ") for text in found.objectives], f"over {len(problem.spec.seeds)} seeds"
+    told = [text.replace("_", " ") for text in found.objectives]
+    seeds = f"over {show.counted(len(problem.spec.seeds), 'seed')}"
     polished = ", after polishing" if problem.spec.polish else ""
     if found.front:
         show.heading(out, f"front of {' and '.join(told)} by method, {seeds}")
@@ -246,7 +247,7 @@ def _print_front(out: Console, found: Outcome, study: Study) -> None:
 
 def _size_of_front(found: Outcome) -> str:
     """How many designs the front has, and how many of them the table shows."""
-    told = f"{found.front_size:,} designs on the Pareto front of {', '.join(found.objectives)}"
+    told = f"{show.counted(found.front_size, 'design')} on the Pareto front of {', '.join(found.objectives)}"
     if found.front_distinct < found.front_size:
         told += f", {found.front_distinct:,} where what prints alike is one"
     return f"{told}; {len(found.front):,} are shown" if len(found.front) < found.front_distinct else told
@@ -259,6 +260,6 @@ def _axes(labels: dict[str, Any]) -> list[str]:
 
 def _values(found: Outcome, values: Sequence[float], study: Study) -> list[str]:
     """Values of the objectives with their units."""
-    from dse.spec.expression import units_of
+    from dse.spec.expression import written_units
 
-    return [show.quantity(v, units_of(text, study)) for text, v in zip(found.objectives, values, strict=False)]
+    return [show.quantity(v, written_units(text, study)) for text, v in zip(found.objectives, values, strict=False)]

@@ -15,11 +15,11 @@ from rich.table import Table
 from rich.text import Text
 
 from dse.errors import InputError
-from dse.quantities import GIB, digits, gib, percent, prefixed, quantity, seconds, setting
+from dse.quantities import GIB, counted, digits, gib, percent, prefixed, quantity, seconds, setting
 
 __all__ = [
-    "GIB", "console", "digits", "document", "error", "gib", "heading", "note", "percent", "prefixed", "print_table",
-    "print_whole", "quantity", "seconds", "setting", "table",
+    "GIB", "console", "counted", "digits", "document", "error", "gib", "heading", "note", "percent", "prefixed",
+    "print_table", "print_whole", "quantity", "seconds", "setting", "table",
 ]  # fmt: skip
 
 #: Columns between those of a table; columns of the terminal that prose wants at least.

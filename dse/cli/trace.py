@@ -35,7 +35,8 @@ def trace(
     from dse.trace.step import step_of
 
     checked(output, force)
-    asked = design_of(workload, system, settings, n_devices, software, any_option, TRAINING)
+    to_serve = "leave it out: a trace is one of a training step"
+    asked = design_of(workload, system, settings, n_devices, software, any_option, TRAINING, to_serve)
     for told in asked.readings:
         show.note(told)
     step, described = step_of(asked.design), told_design(workload, system, asked.stack, asked.design, TRAINING)

@@ -9,8 +9,9 @@ import typer
 from typer.core import TyperGroup
 
 from dse.cli import front, show
+from dse.cli.names import other_names
 from dse.cli.status import BAD_INPUT, INTERRUPTED
-from dse.errors import ELSEWHERE, InputError, nearest, plain
+from dse.errors import ELSEWHERE, InputError, nearest, plain, unknown_name
 
 #: What typer raises for a command line that it cannot read.
 _UsageError: Any = typer.BadParameter.__base__
@@ -51,11 +52,63 @@ def told(error: Any) -> InputError:
     context = error.ctx
     if context is None:
         return InputError("dse", error.format_message(), "dse [OPTIONS] COMMAND [ARGS]…", "dse --help shows them all")
+    if refused := _refused(error):
+        return refused
     where, usage = context.command_path, context.get_usage().removeprefix("Usage: ")
-    fix = f"{where} --help shows them all"
+    got, fix = " ".join(error.format_message().split()), f"{where} --help shows them all"
+    if type(error).__name__ == "NoSuchOption":
+        got = f"no such option: {error.option_name}"
     if wrong := getattr(error, "option_name", None):
-        options = sorted({option for one in context.command.params for option in one.opts if option.startswith("--")})
-        theirs = set(map(plain, ELSEWHERE.get(plain(wrong), ())))
-        close = [option for option in options if plain(option) in theirs] or nearest(wrong, options)
+        close = _meant(wrong, {option for one in context.command.params for option in one.opts})
         fix = f"did you mean {' or '.join(close)}? {fix}" if close else fix
-    return InputError(where, " ".join(error.format_message().split()), " ".join(usage.split()), fix)
+    elif type(error).__name__ == "MissingParameter" and error.param.name in _NAMED_BY:
+        fix = f"{_NAMED_BY[error.param.name]} lists the names"
+    return InputError(where, got, " ".join(usage.split()), fix)
+
+
+#: Option that names an entry of the catalogue → what lists its names.
+_NAMED_BY = {"workload": "dse catalog list workload", "system": "dse catalog list system (or accelerator)"}
+
+
+def _meant(wrong: str, options: set[str]) -> list[str]:
+    """What an option that is none may mean: an option of that name elsewhere, a leaf for ``--set``, the nearest."""
+    options = {option for option in options if option.startswith("--")}
+    theirs = ELSEWHERE.get(plain(wrong), ())
+    if found := sorted(option for option in options if plain(option) in set(map(plain, theirs))):
+        return found
+    if "--set" in options:
+        from dse.designs import known_leaves, short_name
+
+        leaves = {name for path in known_leaves() for name in (short_name(path), path.rpartition(".")[2])}
+        if found := [name for name in (wrong.strip("-").replace("-", "_"), *theirs) if name in leaves]:
+            return [f"--set {name}=…" for name in found]
+    return nearest(wrong, options)
+
+
+#: How pydantic calls what a value is not → what is allowed; limits are named as it names them.
+_WANTED = {
+    "int_parsing": "a whole number", "int_from_float": "a whole number", "float_parsing": "a number",
+    "less_than_equal": "at most {le}", "greater_than_equal": "at least {ge}",
+}  # fmt: skip
+
+
+def _refused(error: Any) -> InputError | None:
+    """A value that an option or an argument does not take, in four parts; None for any other error."""
+    listed = getattr(error.__cause__, "errors", None)
+    if listed is None or getattr(error, "param", None) is None:
+        return None
+    one = listed()[0]
+    value, limits = str(one["input"]), one.get("ctx", {})
+    param, command = error.param, error.ctx.command_path
+    where = f"{command} {param.opts[0] if param.param_type_name == 'option' else param.name}"
+    _, sign, choices = str(limits.get("error", "")).partition(" is not one of ")
+    if sign:
+        known = choices.rstrip(".").replace("'", "").split(", ")
+        told = unknown_name(where, value, known, "names")
+        told.fix = other_names(value) or told.fix if command == "dse list" else told.fix
+        return told
+    wanted = _WANTED.get(one["type"])
+    if wanted is None:
+        return None
+    fix = "check the number" if limits else "write it in digits, such as 8 or 1024"
+    return InputError(where, repr(value), wanted.format(**limits), fix)

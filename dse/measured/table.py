@@ -207,7 +207,10 @@ def read_cases(path: str | Path, measured: bool = True) -> list[Case]:
     columns, rows = read_table(path)
     other = other_table(columns)
     if measured and not other and not set(columns) & {*WIDE, "metric"}:
-        raise InputError(f"{path}: columns", ", ".join(columns[:12]), MEASURED, "use dse predict for unmeasured rows")
+        raise InputError(
+            f"{path}: columns", ", ".join(columns), MEASURED,
+            f"call the measured column {next(iter(WIDE))}, say (dse validate --columns); dse predict needs none",
+        )  # fmt: skip
     return [
         Case(tuple(group), tuple(m for row in group for m in measurements(row, other)), other)
         for group in group_rows(rows)

@@ -15,7 +15,7 @@ class Reached(NamedTuple):
 
     objective: str
     value: float | None  #: None where nothing can run yet
-    units: str = "1"  #: SI units
+    units: str = "1"  #: as they are written
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +28,7 @@ class SearchProgress:
     evaluations: int  #: of all seeds
     best: float | None  #: best value of the first objective so far, as it is written
     objective: str
-    units: str = "1"  #: SI units of the objective
+    units: str = "1"  #: units of the objective, as they are written
     others: tuple[Reached, ...] = ()  #: and of the other objectives
     front_size: int = 0  #: designs on the front of several objectives
 

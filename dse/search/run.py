@@ -324,7 +324,7 @@ def _progress(
     first_one, *others = (
         Reached(
             objective.expression.text, objective.sign * value if math.isfinite(value) else None,
-            objective.expression.units,
+            objective.expression.written,
         )
         for objective, value in zip(task.program.objectives, least, strict=True)
     )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -11,7 +12,8 @@ from typing import Any
 from dse import catalog
 from dse.designs import known_leaves, leaf_path, leaf_value, path_endings, told_reading
 from dse.errors import InputError, unknown_name
-from dse.records import LIMIT_AS_SOLD
+from dse.records import LEAVES_OF_SERVING, LIMIT_AS_SOLD
+from dse.study import Study
 from dse.types import choice_name
 
 #: Rules that make an axis' values from what it must divide.
@@ -68,10 +70,28 @@ def find_leaf(name: str, where: str, others: Iterable[str], what: str, kind: str
     return path
 
 
+def is_leaf(name: str) -> bool:
+    """Whether a name is one of a leaf, or of several."""
+    return name in _endings()
+
+
 @functools.cache
 def _endings() -> frozenset[str]:
     """Every dotted ending of every leaf's path."""
     return frozenset(ending for path in known_leaves() for ending in path_endings(path))
+
+
+def check_read(path: str, name: str, where: str, study: Study) -> None:
+    """That the model of a study reads a leaf: one that it does not says nothing of its designs."""
+    if study.unread and path.startswith(study.unread):
+        raise InputError(
+            where, f"{name}, which {study.name} does not read", f"leaves of {study.name}",
+            f"leave it out, or leave out [{study.name}]",
+        )  # fmt: skip
+    if study.name != "serving" and path.startswith(LEAVES_OF_SERVING):
+        raise InputError(
+            where, f"{name}, of a model that is served", f"leaves of {study.name}", "add a section [serving]"
+        )
 
 
 def is_range(value: Any) -> bool:
@@ -99,11 +119,13 @@ def leaf(name: str, path: str, value: Any, where: str) -> Axis:
         return dataclasses.replace(listed(name, path, _spread(path, value, where), where, explicit=False), note=note)
     if isinstance(value, str) and value in RULES:
         return Axis(name=name, key=path, where=where, rule=value)
-    if isinstance(value, str) and value.replace("_", "").isalpha():
-        raise unknown_name(where, value, RULES, "rules, or write a list")
+    if isinstance(value, str) and value.replace("_", "").isalpha() and "enum" not in known_leaves()[path]:
+        told = unknown_name(where, value, RULES, "rules")
+        raise InputError(where, told.got, f"{told.allowed}, or a list of values", told.fix)
     raise InputError(
-        where, repr(value), "a list, a range { from, to, factor | step | count } or a rule", "write a list"
-    )
+        where, repr(value), "a list, a range { from, to, factor | step | count } or a rule",
+        "write a list" if isinstance(value, dict) else f"write a list: [{json.dumps(value, default=str)}]",
+    )  # fmt: skip
 
 
 def listed(name: str, path: str, values: list[Any], where: str, explicit: bool = True) -> Axis:

@@ -29,7 +29,8 @@ import numpy as np
 from dse import catalog, renamed
 from dse.designs import known_leaves, leaf_value
 from dse.errors import InputError
-from dse.spec.axes import find_leaf
+from dse.spec.axes import check_read, find_leaf, is_leaf
+from dse.studies import of_another
 from dse.study import Lookup, Study
 from dse.types import Scalar
 
@@ -111,6 +112,16 @@ class Expression:
         """
         return catalog.written(_Reading(self.study, lambda _: 1.0, self.where).dimension(_tree(self.text)) or {})
 
+    @property
+    def written(self) -> str:
+        """Units as tables and messages write them: those of a metric alone say what it counts.
+
+        >>> from dse.study_training import TRAINING
+        >>> parse("tokens_per_second", "objective", TRAINING).written
+        'tokens/s'
+        """
+        return self.study.written.get(self.text.strip(), self.units)
+
     def __call__(self, lookup: Lookup) -> Value:
         """The value, with ``lookup(name)`` for leaves and metrics: scalars, arrays or tracers alike."""
         return _Reading(self.study, lookup, self.where).value(_tree(self.text))
@@ -174,9 +185,9 @@ def parse(text: Any, where: str, study: Study) -> Expression:
     return Expression(text, tuple(names), study, where)
 
 
-def units_of(text: str, study: Study) -> str:
-    """SI units of an objective that results tell in words."""
-    return parse(text, "objective", study).units
+def written_units(text: str, study: Study) -> str:
+    """Units, as tables write them, of an objective that results tell in words."""
+    return parse(text, "objective", study).written
 
 
 def _check_sum(node: ast.BinOp, study: Study, where: str) -> None:
@@ -330,7 +341,16 @@ class _Reading:
         name = renamed.now(name, renamed.METRICS, where=self.where)
         if name in self.study.units:
             return name
-        return find_leaf(name, self.where, self.study.units, "leaves and metrics", "constraints")
+        if not is_leaf(name) and (found := of_another(name, self.study)):
+            metric, other = found
+            told = f"{name!r}" if metric == name else f"{name!r}, that is {metric}"
+            raise InputError(
+                self.where, f"{told}, a metric of {other.name}", f"leaves, and metrics of {self.study.name}",
+                "add a section [serving]" if other.name == "serving" else f"leave out the section [{self.study.name}]",
+            )  # fmt: skip
+        path = find_leaf(name, self.where, self.study.units, "leaves and metrics", "constraints")
+        check_read(path, name, self.where, self.study)
+        return path
 
 
 def _is_text(node: ast.expr) -> bool:

@@ -108,16 +108,7 @@ def axes_of(table: dict[str, Any], file: str) -> Iterator[Axis]:
 def check_read(axes: tuple[Axis, ...], study: Study) -> None:
     """That the model of a study reads what is said: a leaf that it does not would be swept in vain."""
     for axis in axes:
-        if study.unread and axis.key.startswith(study.unread):
-            raise InputError(
-                axis.where, f"{axis.name}, which {study.name} does not read", f"leaves of {study.name}",
-                f"leave it out, or leave out [{study.name}]",
-            )  # fmt: skip
-        if study.name != "serving" and axis.key.startswith(LEAVES_OF_SERVING):
-            raise InputError(
-                axis.where, f"{axis.name}, of a model that is served", f"leaves of {study.name}",
-                "add a section [serving]",
-            )  # fmt: skip
+        axis_values.check_read(axis.key, axis.name, axis.where, study)
 
 
 def check_conflicts(names: dict[str, Axis], fixed: dict[str, Axis], axes: tuple[Axis, ...]) -> None:

@@ -47,6 +47,8 @@ KEYS = {
     "objective": ("minimize", "maximize"),
     "output": ("keep", "file", "limit", "compression", "histogram", *GROUPS),
 }
+#: Sections that only ``dse search`` reads → what they are of.
+_OF_SEARCHES = {"search": "searches", "codesign": "co-designs"}
 #: Sections that only ``dse pools`` reads.
 _OF_POOLS = ("prefill", "decode", "together", "pools")
 
@@ -170,6 +172,9 @@ def from_document(document: dict[str, Any], text: str, file: str, study: Study |
     for key in document:
         if key in _OF_POOLS:
             raise InputError(f"{file}: {key}", "a section of pools", "those of a sweep", "run dse pools instead")
+        if key in _OF_SEARCHES:
+            raise InputError(f"{file}: {key}", f"a section of {_OF_SEARCHES[key]}", "those of a sweep",
+                             "run dse search instead")
         if key not in ("title", *KEYS):
             raise unknown_name(file, key, ("title", *KEYS), "sections")
     for key in set(document) - {"title"}:

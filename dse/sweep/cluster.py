@@ -21,6 +21,7 @@ from typing import Any
 
 from dse.errors import IncompleteError, InputError
 from dse.interruption import telling
+from dse.quantities import counted
 from dse.studies import STUDIES
 from dse.sweep import worker
 from dse.sweep.evaluation import Earlier, Evaluated, Interrupted, kept_parts, stoppable
@@ -195,11 +196,11 @@ class _Run:
     def _incomplete(self, of: int) -> IncompleteError:
         """What is told of shares that could not be computed: of the first one why."""
         first = min(self._failed)
-        others = f"; so are {len(self._failed) - 1} other shards" if len(self._failed) > 1 else ""
-        error = self._failed[first]
+        others = f"; so it is with {counted(len(self._failed) - 1, 'other shard')}" if len(self._failed) > 1 else ""
+        error, kept = self._failed[first], of - len(self._failed)
         return IncompleteError(
             f"shard {first} ({error.where}){others}", error.got, error.allowed,
-            f"the other {of - len(self._failed)} shards are finished and kept in {self._division.store.folder}: mend "
+            f"finished and kept: {counted(kept, 'other shard')}, in {self._division.store.folder}: mend "
             "the cause (memory? fewer workers), then the same command computes what is missing",
         )  # fmt: skip
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from dse import interruption
 from dse.errors import IncompleteError, InputError
+from dse.quantities import counted
 from dse.sweep.engine.engine import Engine
 from dse.sweep.engine.programs import CompileClock
 from dse.sweep.grid.grid import Grid
@@ -43,7 +44,7 @@ class Interrupted(Exception):  # noqa: N818 - what happened, not an error
         kept = (
             f"what is finished is in {parts}; run again to continue" if parts else "without an output nothing is kept"
         )
-        super().__init__(f"interrupted after {done:,} of {total:,} designs; {kept}")
+        super().__init__(f"interrupted after {done:,} of {counted(total, 'design')}; {kept}")
 
 
 class Earlier(NamedTuple):
@@ -71,7 +72,7 @@ def kept_parts(blocks: list[range], store: PartStore | None) -> str:
     found = ranges(store.folder).get(store.key, [])
     done = sum(blocks[0].start <= one.start and one.stop <= blocks[-1].stop for one in found) if blocks else 0
     kept = f"they are in {store.folder}; the same command continues from there" if done else "nothing is kept"
-    return f" after {done:,} of {len(blocks):,} parts; {kept}"
+    return f" after {done:,} of {counted(len(blocks), 'part')}; {kept}"
 
 
 def evaluate_blocks(
@@ -165,7 +166,7 @@ class _Tally:
         if self._report:
             best = self._objective.sign * float(self._best) if np.isfinite(self._best) else None
             expression, seconds = self._objective.expression, self._seconds()
-            told = (best, expression.text, self.resumed, expression.units)
+            told = (best, expression.text, self.resumed, expression.written)
             self._report(Progress(self.done, self.total, seconds, self._feasible, *told))
 
     def _seconds(self) -> float:

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from dse.quantities import duration, quantity
+from dse.quantities import duration, percent, quantity
 
 #: Columns of a terminal that has room for a bar beside the words.
 _WIDE = 72
@@ -24,7 +24,7 @@ class Progress:
     best: float | None  #: best value of the first objective so far
     objective: str  #: text of the first objective
     resumed: int = 0  #: designs found finished by an earlier run
-    units: str = "1"  #: SI units of the first objective
+    units: str = "1"  #: units of the first objective, as they are written
 
     @property
     def rate(self) -> float:
@@ -38,7 +38,7 @@ class Progress:
 
     def __str__(self) -> str:
         best = best_so_far(self.best, self.objective, self.units)
-        return f"{self.rate:,.0f} designs/s, {self.feasible_share:.1%} feasible, {best}"
+        return f"{self.rate:,.0f} designs/s, {percent(self.feasible_share)} feasible, {best}"
 
 
 def best_so_far(best: float | None, objective: str, units: str) -> str:

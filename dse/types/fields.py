@@ -72,8 +72,8 @@ def metadata(
         text: what the field is, as datasets call it (``long_name``).
         default: value where none is given; without one a value must be given.
         bounds: values that it may have: read by the catalogue, :func:`dse.design`, axes and calibration.
-        **extra: more of the metadata: ``enum`` of a choice, ``group`` of a metric, ``absent`` of a leaf that a record
-            may lack, the value that means the same.
+        **extra: more of the metadata: ``enum`` of a choice, ``group`` of a metric, ``counts`` of a rate without a unit,
+            the things that it counts, ``absent`` of a leaf that a record may lack, the value that means the same.
     """
     about = {"symbol": symbol, "units": units, "long_name": text, "bounds": bounds, **extra}
     return dataclasses.field(default=default, metadata=about)

@@ -29,8 +29,8 @@ class Metrics:
     step_time_data_parallel: Scalar = metadata("", "s", "exposed data-parallel communication, and what it slows down")
     step_time_optimizer: Scalar = metadata("", "s", "optimiser step")
     step_time_offload: Scalar = metadata("", "s", "exposed transfers between host and device")
-    tokens_per_second: Scalar = metadata("", "s-1", "tokens trained per second, whole system")
-    tokens_per_second_per_device: Scalar = metadata("", "s-1", "tokens trained per second per device")
+    tokens_per_second: Scalar = metadata("", "s-1", "tokens trained per second, whole system", counts="tokens")
+    tokens_per_second_per_device: Scalar = metadata("", "s-1", "tokens trained per second per device", counts="tokens")
     mfu: Scalar = metadata(
         "", "1", "model FLOP utilisation (full attention square, head counted, no recompute)", bounds=_TWICE
     )

@@ -178,14 +178,20 @@ class ServingMetrics:
     time_to_first_token_prefill: Scalar = metadata("", "s", "computing the prompt")
     inter_token_latency: Scalar = metadata("ITL", "s", "median time between two tokens of an answer")
     request_latency: Scalar = metadata("", "s", "mean time of a request")
-    output_tokens_per_second: Scalar = metadata("", "s-1", "tokens of answers a second, all devices")
-    output_tokens_per_second_per_device: Scalar = metadata("", "s-1", "tokens of answers a second, one device")
-    output_tokens_per_second_per_user: Scalar = metadata("", "s-1", "tokens a second that one request gets")
-    requests_per_second: Scalar = metadata("", "s-1", "requests answered a second")
+    output_tokens_per_second: Scalar = metadata("", "s-1", "tokens of answers a second, all devices", counts="tokens")
+    output_tokens_per_second_per_device: Scalar = metadata(
+        "", "s-1", "tokens of answers a second, one device", counts="tokens"
+    )
+    output_tokens_per_second_per_user: Scalar = metadata(
+        "", "s-1", "tokens a second that one request gets", counts="tokens"
+    )
+    requests_per_second: Scalar = metadata("", "s-1", "requests answered a second", counts="requests")
     share_in_time: Scalar = metadata(
         "", "1", "share of the requests that keep the limits of both latencies", bounds=SHARE
     )
-    goodput: Scalar = metadata("", "s-1", "requests answered a second that keep the limits of both latencies")
+    goodput: Scalar = metadata(
+        "", "s-1", "requests answered a second that keep the limits of both latencies", counts="requests"
+    )
     concurrency_limit: Scalar = metadata("", "1", "requests that memory and engine hold at once, all devices")
     context_switch_time: Scalar = metadata(
         "", "s", "time in which the cache of a request leaves a device for its host, or comes back"

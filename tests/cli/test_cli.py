@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -122,6 +123,30 @@ def test_wrong_usage(command, arguments):
     assert ended.status == 2 and ended.out == "" and "  allowed " in ended.err
 
 
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("list leaf", ["dse list kind", "'leaf'", "did you mean 'leaves'?"]),
+        ("list accelerators", ["dse catalog list accelerator"]),
+        ("plot x.nc --kind paretto", ["dse plot --kind", "'paretto'", "did you mean 'pareto'?"]),
+        ("evaluate -w gpt-3-13b -s selene -n 1k", ["dse evaluate --n-devices", "'1k'", "a whole number"]),
+        ("search x.toml --seconds 1m", ["dse search --seconds", "'1m'", "allowed a number"]),
+        ("calibrate x.csv -o y.toml --folds 30", ["--folds", "'30'", "at most 20", "check the number"]),
+        ("evaluate -w gpt-3-13b -s selene --tp 8", ["no such option: --tp", "did you mean --set tp=…?"]),
+        ("evaluate -w gpt-3-13b -s selene --tensor-parallel-size 8", ["did you mean --set tp=…?"]),
+        ("evaluate -w gpt-3-13b -s selene --gpus 8", ["did you mean --n-devices?"]),
+        ("evaluate -w gpt-3-13b -s selene --sevring", ["did you mean --serving?"]),
+        ("evaluate -s selene", ["--workload", "dse catalog list workload lists the names"]),
+        ("trace -w gpt-3-13b -s selene --set concurrency=4 -o t.json", ["concurrency", "a trace is one of a training"]),
+        ("launch -w gpt-3-13b -s selene --set concurrency=4 --for megatron-lm", ["--for sglang, tensorrt-llm, vllm"]),
+    ],
+)
+def test_what_a_command_does_not_take_is_told_with_what_it_does(command, line, wanted):
+    ended = command(*line.split())
+    assert_four_parts(ended, *(text for text in wanted if "allowed" not in text))
+    assert all(" ".join(text.split()) in " ".join(ended.err.split()) for text in wanted)
+
+
 # --- evaluate ----------------------------------------------------------------------------------------------
 
 
@@ -206,6 +231,17 @@ def test_run(second_process, command, small_sweep, tmp_path):
     assert dse.open_results(tmp_path / "out" / "r.nc").sizes["mapping"] == 44
     assert (tmp_path / "out" / "r.png").stat().st_size > 10_000
     assert not (tmp_path / "out" / "r.nc.parts").exists()
+
+
+def test_one_design_is_told_in_the_singular_and_drawn(command, small_sweep, tmp_path):
+    """The best of one machine has no label at all: its figure is drawn without the table beside the bars."""
+    one = "[axes]\ntp = [8]\npp = [1]\nrecompute = ['full']\n\n["
+    small_sweep.write_text(re.sub(r"\[axes\].*?\n\[", one, small_sweep.read_text(), flags=re.S))
+    for keep in ("all", "best"):
+        ended = command("run", small_sweep, "-o", tmp_path / "r.nc", "--keep", keep)
+        assert ended.status == 0, ended.err
+        assert "1 mapping = 1 design, keeping" in ended.out and "1 of 1 design can run" in ended.out
+        assert not re.search(r"\b1 designs\b(?!/)", ended.out) and (tmp_path / "r.png").exists()
 
 
 def test_run_tells_what_the_stack_lacks(command, small_sweep, tmp_path):
@@ -438,6 +474,12 @@ def test_validate(command, cases):
     assert ended.status == 0 and "Narayanan2021" in ended.out and "MAPE" in ended.out and "skipped" in ended.out
     document = json.loads(command("validate", cases, cases, "--json").out)
     assert document["all"]["step_time"]["predicted"] >= 1
+
+
+def test_validate_tells_how_a_measured_column_is_called(command, tmp_path):
+    path = tmp_path / "cases.csv"
+    path.write_text(CASES.replace("iteration_ms_measured", "iter_ms"))
+    assert_four_parts(command("validate", path), "iter_ms", "call the measured column iteration_ms_measured")
 
 
 @pytest.mark.parametrize("name", ["predict", "validate"])

@@ -77,7 +77,9 @@ def test_every_table_at_every_width(table, width):
 
 def test_progress_has_units():
     state = Progress(5_000, 10_000, 2.0, 100, 62.93, "step_time", units="s")
-    assert str(state) == "2,500 designs/s, 2.0% feasible, best step time 62.9 s"
+    assert str(state) == "2,500 designs/s, 2.0 % feasible, best step time 62.9 s"
+    rate = Progress(5_000, 10_000, 2.0, 100, 2983.0, "output_tokens_per_second", units="tokens/s")
+    assert str(rate).endswith("best output tokens per second 2,983 tokens/s")
     memory = Progress(5_000, 10_000, 2.0, 100, 70.0 * 2**30, "peak_memory", units="B")
     assert str(memory).endswith("best peak memory 70.0 GiB")
     assert str(Progress(1, 2, 1.0, 0, None, "step_time")).endswith("none feasible yet")

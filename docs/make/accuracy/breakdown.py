@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from docs.make.markdown import percent, table
 from dse.measured.comparison import Comparison, is_timed, summary
+from dse.quantities import counted
 
 #: Rows told one by one.
 _WORST = 20
@@ -122,7 +123,7 @@ def reason_of(c: Comparison, alike: dict[tuple[object, ...], list[float]]) -> st
     others, same = alike[_degrees(c)], alike[*_degrees(c), float(m.micro_batch)]
     middle = statistics.median(others)
     if metrics["step_time_host"] > _HOST_BOUND * metrics["step_time"]:
-        return f"host-bound: launches went at another pace than in the {len(others)} rows of these degrees"
+        return f"host-bound: launches went at another pace than in the {counted(len(others), 'row')} of these degrees"
     if len(same) >= 3 and len(same) < len(others) and abs(statistics.median(same) - middle) > 0.5 * abs(c.error):
         return f"all {len(same)} rows of this micro-batch; those of others {percent(middle, '+')}: not modelled"
     if len(others) >= 4 and abs(middle) < 0.5 * abs(c.error):

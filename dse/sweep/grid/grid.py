@@ -14,6 +14,7 @@ import math
 import numpy as np
 
 from dse.model.divisibility import Shape
+from dse.quantities import counted
 from dse.spec.axes import Axis, Label
 from dse.spec.expression import Expression
 from dse.spec.sweep import SweepSpec
@@ -149,9 +150,8 @@ class Grid:
 
     def describe(self) -> str:
         """The size in one line, before anything is allocated."""
-        mappings = f"{self.table.n_mappings:,} mapping{'s' if self.table.n_mappings > 1 else ''}"
-        sizes = [*(f"{d.size:,} {d.name}" for d in self.dimensions), mappings]
-        return f"{' x '.join(sizes)} = {self.n_designs:,} designs"
+        sizes = [*(f"{d.size:,} {d.name}" for d in self.dimensions), counted(self.table.n_mappings, "mapping")]
+        return f"{' x '.join(sizes)} = {counted(self.n_designs, 'design')}"
 
 
 def variable_name(axis: Axis) -> str:

@@ -45,7 +45,7 @@ def _of_one(constraint: Expression, lookup: Lookup, count: int) -> str:
     missed = count - int(np.count_nonzero(np.broadcast_to(constraint(lookup), count)))
     text = f"{constraint.text}: {missed:,} miss it"
     name, is_upper = constraint.bound or ("", False)
-    units = constraint.study.units.get(name)
+    units = constraint.study.written.get(name)
     if not missed or units is None:
         return text
     nearest = float(np.min(lookup(name)) if is_upper else np.max(lookup(name)))
