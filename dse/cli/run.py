@@ -17,6 +17,7 @@ from dse.cli.options import Force, Fresh, Json, OfferAny
 from dse.cli.status import INTERRUPTED, NOTHING_FEASIBLE, report_errors
 from dse.drawing import FigureProcess, check, lacking
 from dse.errors import InputError
+from dse.outputs import UnwritableFolderError
 from dse.workers import LocalWorkers
 
 if TYPE_CHECKING:
@@ -77,8 +78,12 @@ def run(
         out.print(Text(f"{grid.spec.title}\n{grid.describe()}, keeping {kept}"))
         for told in grid.remarks:
             out.print(Text(told, "yellow"), soft_wrap=True)
-        if figure_process:
-            check(output or grid.spec.output, force, machines=kept.mode == "best")
+        undrawn = ""
+        try:
+            if figure_process:
+                check(output or grid.spec.output, force, machines=kept.mode == "best")
+        except UnwritableFolderError as error:  # what is finished is told all the same, what is not is refused below
+            figure_process, undrawn = None, f"no figures: {error.got}"
         try:
             with sweeps.progress_bar() as progress:
                 options: dict[str, Any] = {"keep": keep, "chunk": chunk, "fresh": fresh, "progress": progress}
@@ -90,6 +95,8 @@ def run(
         except sweeps.Interrupted as interruption:
             show.note(str(interruption))
             return INTERRUPTED
+        if undrawn:
+            show.note(undrawn)
         return finish(summary, imported, figure_process, as_json, force)
 
 
