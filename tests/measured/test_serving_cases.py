@@ -41,6 +41,21 @@ def test_lengths_of_inferencex_are_drawn_and_its_prompts_open_in_a_burst():
 
 
 @pytest.mark.parametrize(
+    ("source", "framework", "stack"),
+    [
+        ("aiconfigurator_silicon", "vllm 0.12.0", "vllm"),
+        ("aiconfigurator_silicon", "vllm 0.17.0", "vllm"),
+        ("InferenceX_via_aiconfigurator", "vllm 0.18.0", "vllm"),
+        ("ML.ENERGY_v3", "vLLM 0.11", "vllm-2025"),
+        ("ML.ENERGY_v2", "vLLM 0.5.4", "vllm-2024"),
+    ],
+)
+def test_an_engine_that_is_measured_alone_is_not_the_one_behind_another_client(source, framework, stack):
+    note = "task lm-arena-chat; mean running batch 60"
+    assert completed(**INFERENCEX | dict(source=source, framework=framework, note=note)).stack == stack
+
+
+@pytest.mark.parametrize(
     ("cells", "degrees"),
     [
         (dict(), (8, 1, 8, 1)),  # experts over tp
