@@ -81,6 +81,11 @@ def _endings() -> frozenset[str]:
     return frozenset(ending for path in known_leaves() for ending in path_endings(path))
 
 
+def choices_of(path: str) -> tuple[str, ...]:
+    """Names of the choices of a leaf; none of a number."""
+    return tuple(map(choice_name, known_leaves()[path].get("enum", ())))
+
+
 def check_read(path: str, name: str, where: str, study: Study) -> None:
     """That the model of a study reads a leaf: one that it does not says nothing of its designs."""
     if study.unread and path.startswith(study.unread):
@@ -154,8 +159,9 @@ def _spread(path: str, table: dict[str, Any], where: str) -> list[float]:
     ways = [key for key in ("factor", "step", "count") if key in table]
     if not {"from", "to"} <= set(table) or len(ways) != 1:
         raise InputError(
-            where, repr(table), "from, to and one of factor, step, count", "write { from = 1, to = 64, factor = 2 }"
-        )
+            where, repr(table), "from, to and one of factor, step, count; in a search also continuous = true",
+            "write { from = 1, to = 64, factor = 2 }",
+        )  # fmt: skip
     if known_leaves()[path].get("enum"):
         raise InputError(where, "a range of names", "a list of names", "write a list")
     first, last = (leaf_value(path, table[key], f"{where}.{key}") for key in ("from", "to"))
