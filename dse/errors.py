@@ -9,6 +9,7 @@ from collections.abc import Iterable
 #: alone are compared. Of several of ours those that a place knows are offered.
 THEIRS = {
     "n_devices": "gpus n_gpus num_gpus number_of_gpus devices num_devices world_size n_procs accelerators",
+    "n_devices scale_up.domain": "nodes n_nodes num_nodes nnodes",
     "scale_up.domain": "gpus_per_node devices_per_node nproc_per_node nvlink_domain",
     "micro_batch": "mbs micro_batch_size per_device_train_batch_size train_micro_batch_size_per_gpu",
     "global_batch": "gbs global_batch_size train_batch_size",
@@ -66,6 +67,7 @@ THEIRS = {
     "workload name": "model model_name network",
     "software": "framework stack",
     "mapping": "parallelism parallel strategy",
+    "serving": "inference serve",
     "step_time": "iteration_time time_per_step",
     "step_time request_latency": "e2e_latency end_to_end_latency",
     "tokens_per_second output_tokens_per_second": "throughput tokens_per_sec tps tok_s output_throughput",

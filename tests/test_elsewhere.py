@@ -30,7 +30,7 @@ def known() -> set[str]:
     """Every name that some place knows."""
     endings = {ending for path in known_leaves() for ending in path_endings(path)}
     metrics = {name for study in STUDIES.values() for name in study.units}
-    return endings | set(NAMED) | metrics | {"name", "mapping"} | {p.name for p in Precision}
+    return endings | set(NAMED) | metrics | {"name", "mapping", "serving"} | {p.name for p in Precision}
 
 
 def test_the_table_holds_names_of_others_for_names_of_ours():
@@ -88,6 +88,8 @@ def test_the_command_line_tells_it_too():
     ("text", "ours"),
     [
         ("[model]\nname = 1", "workload"), ("[parallelism]\ntp = 1", "mapping"), ("[hardware]\n", "system"),
+        ("[inference]\n", "serving"), ("[serving]\nprompt = 2048", "prompt_tokens"),
+        ("[system]\nnodes = 4", "n_devices"),
         ("[workload]\nmodel = 'x'", "name"), ("[constraints]\nall = ['throughput > 1']", "tokens_per_second"),
         ("[serving]\n[constraints]\nall = ['ttft < 1']", "time_to_first_token"),
         ("[constraints]\nall = ['power_per_device < 700']", "device_power"),

@@ -11,7 +11,7 @@ from typing import Any
 
 from dse import catalog
 from dse.designs import known_leaves, leaf_path, leaf_value, path_endings, told_reading
-from dse.errors import InputError, unknown_name
+from dse.errors import ELSEWHERE, InputError, nearest, plain, unknown_name
 from dse.records import LEAVES_OF_SERVING, LIMIT_AS_SOLD
 from dse.study import Study
 from dse.types import choice_name
@@ -51,23 +51,37 @@ class Axis:
         return about["long_name"] if about else f"{self.key.replace('_', '-')} (catalogue name)"
 
 
-def find_leaf(name: str, where: str, others: Iterable[str], what: str, kind: str = "leaves") -> str:
+def find_leaf(
+    name: str, where: str, others: Iterable[str], what: str, kind: str = "leaves", begins: tuple[str, ...] = ("",)
+) -> str:
     """Full path of the leaf ``name`` means; an InputError suggests leaves and ``others``, which count as names too.
 
-    ``kind`` is what ``dse list`` calls all that may stand there.
+    ``kind`` is what ``dse list`` calls all that may stand there; leaves that begin as ``begins`` are suggested, others
+    where none of these is alike.
     """
     try:
         path = leaf_path(name, where)
     except InputError as error:
         if name in _endings():  # ambiguous: the message says how to tell them apart
             raise
-        raise unknown_name(error.where, name, {*others, *_endings()}, what, f"dse list {kind}") from None
+        raise _unknown_leaf(error.where, name, frozenset(others), what, kind, begins) from None
     if path == LIMIT_AS_SOLD:
         raise InputError(
             where, f"{name}, the limit under which times were measured", "power.limit, under which a board runs slower",
             "name power.limit; what a new accelerator is sold with stands in its file (physical.tdp)",
         )  # fmt: skip
     return path
+
+
+def _unknown_leaf(
+    where: str, name: str, others: frozenset[str], what: str, kind: str, begins: tuple[str, ...]
+) -> InputError:
+    """That nothing has this name, with what may be meant: what other tools call so, or the nearest."""
+    every = others | _endings()
+    inside = {ending for path in known_leaves() if path.startswith(begins) for ending in path_endings(path)}
+    is_theirs = any(ours in every for ours in ELSEWHERE.get(plain(name), ()))
+    known = every if is_theirs or not nearest(name, others | inside) else others | inside
+    return unknown_name(where, name, known, what, f"dse list {kind}")
 
 
 def is_leaf(name: str) -> bool:
@@ -79,6 +93,11 @@ def is_leaf(name: str) -> bool:
 def _endings() -> frozenset[str]:
     """Every dotted ending of every leaf's path."""
     return frozenset(ending for path in known_leaves() for ending in path_endings(path))
+
+
+def choices_of(path: str) -> tuple[str, ...]:
+    """Names of the choices of a leaf; none of a number."""
+    return tuple(map(choice_name, known_leaves()[path].get("enum", ())))
 
 
 def check_read(path: str, name: str, where: str, study: Study) -> None:
@@ -154,8 +173,9 @@ def _spread(path: str, table: dict[str, Any], where: str) -> list[float]:
     ways = [key for key in ("factor", "step", "count") if key in table]
     if not {"from", "to"} <= set(table) or len(ways) != 1:
         raise InputError(
-            where, repr(table), "from, to and one of factor, step, count", "write { from = 1, to = 64, factor = 2 }"
-        )
+            where, repr(table), "from, to and one of factor, step, count; in a search also continuous = true",
+            "write { from = 1, to = 64, factor = 2 }",
+        )  # fmt: skip
     if known_leaves()[path].get("enum"):
         raise InputError(where, "a range of names", "a list of names", "write a list")
     first, last = (leaf_value(path, table[key], f"{where}.{key}") for key in ("from", "to"))

@@ -84,7 +84,8 @@ def _input_error(error: ValidationError, model: type[Section] | None, where: str
         model = _section_of(field.annotation)
     inner = problem.get("ctx", {}).get("error")
     if isinstance(inner, InputError):
-        return InputError(where, inner.got, inner.allowed, (field and field.title) or inner.fix)
+        known_fix = field.title if field and field.title and not inner.fix.startswith("did you mean") else inner.fix
+        return InputError(where, inner.got, inner.allowed, known_fix)
     if model is not None:
         return _no_table(where, problem["input"])
     allowed, fix = (field.description, field.title) if field else (None, None)

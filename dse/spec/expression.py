@@ -29,7 +29,7 @@ import numpy as np
 from dse import catalog, renamed
 from dse.designs import known_leaves, leaf_value
 from dse.errors import InputError
-from dse.spec.axes import check_read, find_leaf, is_leaf
+from dse.spec.axes import check_read, choices_of, find_leaf, is_leaf
 from dse.studies import of_another
 from dse.study import Lookup, Study
 from dse.types import Scalar
@@ -50,6 +50,9 @@ _SPLIT = "split it into several constraints: all of them must hold"
 
 #: A number with a unit that is no string, behind a comparison.
 _BARE = re.compile(r"([<>=]=?\s*)(\d[\d.eE+]*\s*[A-Za-zµ%][\w/%]*)")
+
+#: An equals sign alone, where a comparison is meant.
+_ASSIGNMENT = re.compile(r"(?<![<>=!])=(?!=)")
 
 #: What designs, of single precision, can be compared with.
 _LARGEST = 1e38
@@ -164,10 +167,7 @@ def parse(text: Any, where: str, study: Study) -> Expression:
         tree = _tree(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         reason = error.args[0] if error.args else "nested too deep"
-        fix = f"this is not an expression: {reason}"
-        if bare := _BARE.search(text):
-            fix = f"write a number with its unit as a string: {bare[1]}{bare[2]!r}"
-        raise InputError(where, repr(text), _ALLOWED, fix) from None
+        raise InputError(where, repr(text), _ALLOWED, _mended(text, reason)) from None
     if _is_deeper(tree, _DEEPEST):
         raise InputError(where, repr(text), f"at most {_DEEPEST} levels of nesting", _SPLIT)
     names: dict[str, None] = {}
@@ -180,9 +180,22 @@ def parse(text: Any, where: str, study: Study) -> Expression:
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare):
             _check_shares(node, study, where)
+            _check_alike(node, study, where)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
             _check_sum(node, study, where)
     return Expression(text, tuple(names), study, where)
+
+
+def _mended(text: str, reason: str) -> str:
+    """How a text that is no expression is written right, for what other languages write otherwise."""
+    if bare := _BARE.search(text):
+        return f"write a number with its unit as a string: {bare[1]}{bare[2]!r}"
+    for sign, ours in (("&&", "and"), ("||", "or")):
+        if sign in text:
+            return f"write {ours} for {sign}"
+    if _ASSIGNMENT.search(text):
+        return f"write {_ASSIGNMENT.sub('==', text)}"
+    return f"this is not an expression: {reason}"
 
 
 def written_units(text: str, study: Study) -> str:
@@ -201,6 +214,20 @@ def _check_sum(node: ast.BinOp, study: Study, where: str) -> None:
             where, f"{ast.unparse(node)!r}, which adds {added}", "sums of like things",
             "give one of them a factor that says what it is worth, such as 1e-9 *",
         )  # fmt: skip
+
+
+def _check_alike(node: ast.Compare, study: Study, where: str) -> None:
+    """That what is compared is alike; a number beside one of them may be what makes it so."""
+    reading = _Reading(study, lambda _: 1.0, where)
+    for pair in itertools.pairwise((node.left, *node.comparators)):
+        left, right = (None if _is_text(side) else reading.dimension(side) for side in pair)
+        weighted = any(isinstance(one, ast.Constant) for side in pair for one in ast.walk(side))
+        if left is not None and right is not None and left != right and not weighted:
+            compared = " with ".join(catalog.written(side) if side else "a plain number" for side in (left, right))
+            raise InputError(
+                where, f"{ast.unparse(node)!r}, which compares {compared}", "comparisons of like things",
+                "compare it with a number and its unit, or with a metric of the same unit",
+            )  # fmt: skip
 
 
 def _check_shares(node: ast.Compare, study: Study, where: str) -> None:
@@ -314,6 +341,7 @@ class _Reading:
         """The sides of a comparison; a text takes the units or the enumeration of the name it is compared with."""
         sides = [node.left, *node.comparators]
         named = [name for name in map(_dotted, sides) if name is not None]
+        self._expect_quotes(node, named)
         return [
             self._said(side.value, named) if isinstance(side, ast.Constant) and isinstance(side.value, str | bool)
             else self.value(side)
@@ -326,6 +354,17 @@ class _Reading:
             return self._text(value, named)
         path = self._full_name(named[0]) if named else ""
         return leaf_value(path, value, self.where) if path in known_leaves() else self._constant(value)
+
+    def _expect_quotes(self, node: ast.Compare, named: list[str]) -> None:
+        """That no choice stands beside its leaf as if it were a name: ``recompute == full``."""
+        for leaf, other in itertools.permutations(named, 2):
+            if not is_leaf(leaf) or is_leaf(other) or other in self.study.units:
+                continue
+            if other in choices_of(self._full_name(leaf)):
+                right = re.sub(rf"\b{other}\b", repr(other), ast.unparse(node))
+                raise InputError(
+                    self.where, f"{ast.unparse(node)!r}", f"a choice of {leaf} in quotation marks", f"write {right}"
+                )
 
     def _text(self, text: str, named: list[str]) -> Scalar:
         """A text beside these names."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dse import catalog, toml
-from dse.errors import InputError, unknown_name
+from dse.errors import InputError, nearest, unknown_name
 from dse.examples import stem_of
 from dse.records import is_of_model
 from dse.spec.axes import Axis
@@ -19,6 +19,9 @@ from dse.spec.sweep import SweepSpec, from_document, text_of
 from dse.types.fields import POSITIVE
 
 #: Section of a pool → what its sweep says whatever the file says: a pool of prompts answers nothing, one that answers
+#: Likeness from which a section of another name is one that is misspelt.
+_ALIKE = 0.7
+
 #: finds all keys and values there.
 POOLS: dict[str, dict[str, Any]] = {
     "prefill": {"load": "static", "output_tokens": 1},
@@ -46,7 +49,9 @@ def from_text(text: str, file: str = "pools.toml") -> PoolsSpec:
     own = {name: document.pop(name, None) for name in POOLS}
     for name in ("prefill", "decode"):
         if own[name] is None:
-            raise InputError(file, f"no section [{name}]", "[prefill] and [decode]", f"add [{name}.axes]")
+            near = nearest(name, document, 1, _ALIKE)
+            fix = f"write [{name}] for [{near[0]}]" if near else f"add [{name}.axes]"
+            raise InputError(file, f"no section [{name}]", "[prefill] and [decode]", fix)
     specs = {}
     for name, overlay in own.items():
         if overlay is not None:

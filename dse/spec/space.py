@@ -88,7 +88,7 @@ def _leaf_of(section: str, key: str, own: dict[str, str], where: str) -> str:
     """Full path of a key of a section; a leaf of another section is an InputError."""
     begins = LEAVES_OF_SERVING if section == "serving" else (f"{section}.",)
     inside = [path for path in known_leaves() if path.startswith(begins)]
-    path = axis_values.find_leaf(key, where, own, f"keys of [{section}]")
+    path = axis_values.find_leaf(key, where, own, f"keys of [{section}]", begins=begins)
     if path not in inside:
         raise InputError(where, key, f"leaves of [{section}]", f"move it to [{path.partition('.')[0]}]")
     return path

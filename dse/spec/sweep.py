@@ -217,7 +217,7 @@ def _expect_table(value: Any, where: str) -> None:
 
 
 def _constraints(table: dict[str, Any], where: str, study: Study) -> tuple[Expression, ...]:
-    _expect_no_key(table, where)
+    _expect_no_key(table, where, study)
     texts = table.get("all", [])
     if not isinstance(texts, list):
         raise InputError(f"{where}.all", repr(texts), "a list of strings", 'write all = ["tp <= 8"]')
@@ -228,17 +228,27 @@ def _constraints(table: dict[str, Any], where: str, study: Study) -> tuple[Expre
     return found
 
 
-def _expect_no_key(table: dict[str, Any], where: str) -> None:
+def _expect_no_key(table: dict[str, Any], where: str, study: Study) -> None:
     """That constraints are texts in a list: who writes a leaf as a key learns how its constraint is written."""
     stated = [(key, value) for key, value in flat(table) if key not in KEYS["constraints"]]
     for key, value in stated[:1]:
         number = f"{value}".lstrip("<>=! ")
         sign = f"{value}".removesuffix(number).strip() or "=="
-        right = number if re.fullmatch(r"[\d.e+-]+|[a-z_.]+", number) else f"'{number}'"  # with a unit a text
+        is_plain = re.fullmatch(r"[\d.e+-]+", number) or _is_expression(f"{key} {sign} {number}", study)
+        right = number if is_plain else f"'{number}'"  # a unit or a choice: a text
         raise InputError(
             where, f"{key} = {value!r}", "all, a list of comparisons in quotation marks",
             f'write all = ["{key} {sign} {right}"]',
         )  # fmt: skip
+
+
+def _is_expression(text: str, study: Study) -> bool:
+    """Whether a text can be read as it is."""
+    try:
+        parse(text, "constraints", study)
+    except InputError:
+        return False
+    return True
 
 
 def _objectives(table: dict[str, Any], where: str, study: Study) -> tuple[Objective, ...]:

@@ -87,3 +87,9 @@ def test_a_continuous_axis_moves_alone():
     axes = 'pue = { from = 1, to = 2, continuous = true }\n"memory.bandwidth" = [1e12]'
     with pytest.raises(InputError, match="not zipped"):
         search(axes, more='[zip]\ngroups = [["pue", "memory.bandwidth"]]')
+
+
+def test_a_misspelt_method_is_told_the_one_that_is_meant():
+    with pytest.raises(InputError) as raised:
+        search(search='method = "randm"')
+    assert raised.value.fix == "did you mean 'random'?"

@@ -81,6 +81,12 @@ def test_a_pool_without_a_mapping_is_named(tmp_path, name):
     assert refused.value.where == f"{file}: {name}.axes"
 
 
+def test_a_misspelt_pool_is_told_the_one_that_is_meant():
+    with pytest.raises(InputError) as raised:
+        specs.from_text(TEXT.replace("[prefill", "[prefil"))
+    assert raised.value.fix == "write [prefill] for [prefil]"
+
+
 def test_a_sweep_tells_that_pools_have_their_own_command():
     with pytest.raises(InputError, match="dse pools"):
         sweep.from_text(TEXT)
