@@ -23,8 +23,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn, Protocol
 
+#: Exit status of a command whose reader has gone (`| head`): that of a process that SIGPIPE ends, as a shell tells it.
+BROKEN_PIPE = 128 + 13
+
 #: Signal → how it is told, exit status.
 _TOLD = {signal.SIGINT: ("interrupted", 130), signal.SIGTERM: ("terminated", 143)}
+
+#: Exit statuses that tell of what was found; others tell of what went wrong.
+_FOUND = (0, 1)
 
 _UNKNOWN = "; what is finished is kept"
 
@@ -103,10 +109,17 @@ def complete(output: Path) -> None:
 
 
 def end(status: int) -> NoReturn:
-    """End a command that is through, without the shutdown of the interpreter, which no signal should meet."""
+    """End a command that is through, without the shutdown of the interpreter, which no signal should meet.
+
+    Where the reader of its output has gone, what it has found was not all read: the status is ``BROKEN_PIPE`` then.
+    """
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # the reader has gone: what that means was told before
+        try:
             stream.flush()
+        except BrokenPipeError:
+            status = BROKEN_PIPE if status in _FOUND else status
+        except (OSError, ValueError):  # what that means was told before
+            pass
     with _changing:
         os._exit(status)
 

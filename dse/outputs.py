@@ -23,6 +23,10 @@ from dse.interruption import complete
 _LARGEST_NOTE = 1 << 20
 
 
+class UnwritableFolderError(InputError):
+    """The folder of an output cannot be written to: what is finished there may be read all the same."""
+
+
 def resolved(path: str | Path) -> Path:
     """What is written when a path is: where a link points to."""
     return Path(os.path.realpath(path))
@@ -112,8 +116,8 @@ def _in_folder(path: Path) -> Path:
     folder = next(one for one in target.parents if one.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         got = "a folder without write permission" if folder.is_dir() else "no folder"
-        raise InputError(f"output {path}", f"{got}: {folder}", "a folder that can be written to",
-                         "give another file with --output")
+        raise UnwritableFolderError(f"output {path}", f"{got}: {folder}", "a folder that can be written to",
+                                    "give another file with --output")
     return target
 
 

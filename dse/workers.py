@@ -11,6 +11,7 @@ import importlib
 import logging
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -60,6 +61,8 @@ class LocalWorkers:
             try:
                 self._cluster = stack.enter_context(_cluster(self.count))
                 self._cluster.scale(self.count)
+            except InputError:  # a library that is not there
+                raise
             except (OSError, ValueError, TypeError, RuntimeError) as error:
                 raise unreachable(None, error) from error
             self._stack = stack.pop_all()
@@ -85,11 +88,30 @@ def _cluster(count: int) -> Iterator[Any]:
     # One more than its share each: while a worker looks into what was found, the next chunk is computed.
     threads = str((os.cpu_count() or 1) // count + 1)
     _track_quietly()
-    with _scratch() as folder, dask_settings(folder), distributed.LocalCluster(
-        n_workers=0, threads_per_worker=1, dashboard_address="127.0.0.1:0", security=distributed.Security.temporary(),
-        silence_logs=logging.CRITICAL, env={"PJRT_NPROC": threads, "NPROC": threads},
-    ) as cluster:  # fmt: skip
+    with _scratch() as folder, dask_settings(folder), contextlib.ExitStack() as stack:
+        with _without_interrupts():
+            cluster = stack.enter_context(distributed.LocalCluster(
+                n_workers=0, threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL,
+                security=distributed.Security.temporary(), env={"PJRT_NPROC": threads, "NPROC": threads},
+            ))  # fmt: skip
         yield cluster
+
+
+@contextlib.contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Threads that begin in here have Ctrl-C blocked, and so have, from birth, the processes that they start.
+
+    A terminal sends it to the whole group, and a worker that still imports would print where it was; their driver ends
+    them.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def dask_settings(folder: str) -> Any:

@@ -23,7 +23,7 @@ from dse.measured.comparison import outside
 from dse.measured.completion import complete
 from dse.measured.names import Lookup
 from dse.measured.prediction import Prediction
-from dse.measured.table import read_cases
+from dse.measured.table import Row, read_cases
 from dse.model.work.parameters import parameter_count
 from dse.spec import sweep as specs
 from tests.sweep import toy
@@ -243,8 +243,16 @@ def test_no_range_counts_accelerators_that_a_stack_lacks():
 
 def test_rows_that_no_engine_is_fitted_to_are_in_no_range():
     nemotron, llama = (catalog.workload(name) for name in ("nemotron-nano-9b-v2", "llama-3-8b"))
-    assert not tells_of_engine("ML.ENERGY_v3", nemotron)  # layers with a state
-    assert not tells_of_engine("MLPerf Inference v5.0", llama) and tells_of_engine("ML.ENERGY_v3", llama)
+    lookup = Lookup()
+
+    def tells(source, workload=llama, stack="vllm", note=""):
+        return tells_of_engine(Row("t.csv", 2, source, {"note": note}), stack, workload, lookup)
+
+    assert tells("ML.ENERGY_v3", stack="vllm-2025") and tells("TensorRT-LLM_v1.0", stack="tensorrt-llm-1-0")
+    assert not tells("ML.ENERGY_v3", nemotron)  # layers with a state
+    assert not tells("MLPerf Inference v5.0")  # no mapping listed, or one by a rule
+    assert not tells("TensorRT-LLM_v1.0", stack="tensorrt-llm-1-0", note="(restated: tp 1, dp = ep)")
+    assert not tells("ROCm-vllm_0.10.0")  # of a release for which the stack stands in
     assert calibrated.ranges("vllm-2025")["parameters"][0] > parameter_count(nemotron)
 
 

@@ -264,6 +264,11 @@ def read_only_output(case):
     with tmpfs(case.output.parent, "ro"):
         for options in ([], ["--workers", 2], ["--shard", "1/2"]):
             ended(start(*case.arguments, *options, kept=case.kept), 2, "a folder that can be written to")
+    with tmpfs(case.output.parent, "size=64m"):  # what is finished is shown all the same
+        ended(start(*case.arguments, kept=case.kept), 0)
+        subprocess.run(["mount", "-o", "remount,ro", case.output.parent], check=True)
+        ended(start(*case.arguments[:-1], kept=case.kept), 0, "no figures")
+        ended(start(*case.arguments, "--fresh", kept=case.kept), 2, "a folder that can be written to")
 
 
 def read_only_cache(case):

@@ -6,6 +6,7 @@ run again: the data are those of a run that nobody has touched.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import signal
@@ -16,8 +17,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.workers import workers_of
 from tests.conftest import SMALL_SWEEP, full_size
 from tests.processes import data_of, start
+
+NO_DASK = "needs the extra dist"
 
 SEARCH = SMALL_SWEEP.replace("a small sweep", "a small search") + """
 [search]
@@ -166,3 +170,22 @@ def test_from_python_nothing_is_armed():
     from dse import interruption
 
     assert not interruption.is_armed()
+
+
+def test_workers_that_still_start_hear_no_interrupt(tmp_path):
+    """A terminal sends it to all processes of a group, those that import among them: one line tells it."""
+    pytest.importorskip("distributed", reason=NO_DASK)
+    document, output = tmp_path / "document.toml", tmp_path / "r.nc"
+    document.write_text(SMALL_SWEEP)
+    arguments = ["run", document, "-o", output, "--workers", 2, "--no-figure"]
+    for after in full_size([0.0], [0.05 * i for i in range(40)]):  # seconds since they were spawned
+        running = start(*arguments, kept=tmp_path / "kept", group=True)
+        while not (workers := workers_of(running.pid)) and running.poll() is None:
+            time.sleep(0.001)
+        time.sleep(after)
+        if (status := Path(f"/proc/{workers[0]}/status")).exists():
+            blocked = re.search(r"^SigBlk:\s*([0-9a-f]+)", status.read_text(), re.MULTILINE)
+            assert blocked and int(blocked[1], 16) >> (signal.SIGINT - 1) & 1
+        os.killpg(running.pid, signal.SIGINT)
+        _, err = running.communicate(timeout=60)
+        assert running.returncode == 130 and err.strip() == "interrupted; nothing was written", err

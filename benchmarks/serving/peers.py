@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import dse
-from dse.measured.serving import perfect
+from benchmarks.serving.perfect import perfect
 from dse.types import Design
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import dse
-from dse.measured.serving import perfect
+from benchmarks.serving.perfect import perfect
 from dse.model.serving.steady import tokens_of_a_step
 from dse.types import Serving, ServingMetrics
 

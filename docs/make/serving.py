@@ -19,6 +19,7 @@ from dse import quantities
 from dse.calibrate import engine_residuals, engines, jobs
 from dse.measured import comparison
 from dse.measured.comparison import Comparison
+from dse.measured.names import Lookup
 from dse.measured.prediction import evaluate_many
 from dse.study_serving import SERVING
 from dse.types import Engine
@@ -135,6 +136,23 @@ def rows_of_states(compared: Sequence[Comparison]) -> Iterator[list[str]]:
     ])  # fmt: skip
 
 
+def rows_of_others(compared: Sequence[Comparison]) -> Iterator[list[str]]:
+    """Other figures that no engine is fitted to, by source, model and device: mapping or engine are by a rule."""
+    lookup = Lookup()
+    told = [c for c in compared if engines.is_of_fit(c) and not engines.is_fitted(c, lookup) and not _has_own(c)]
+    return _rows_apart([((f"{c.source}: {c.metric}", _model_on(c)), c) for c in told])
+
+
+def _has_own(c: Comparison) -> bool:
+    """Whether a figure is in a section apart of its own."""
+    return c.source.startswith("MLPerf") or c.prediction.chosen.workload.recurrent is not None
+
+
+def _model_on(c: Comparison) -> str:
+    row = c.measurement.row
+    return f"{row.get('model')}, {row.get('n_gpus')} x {row.get('gpu')}"
+
+
 def _rows_apart(told: Sequence[tuple[tuple[str, str], Comparison]]) -> Iterator[list[str]]:
     """Figures by two words, predicted by the engines of the catalogue, to which none of them was fitted."""
     for key in [*sorted({key for key, _ in told}), None]:
@@ -217,6 +235,13 @@ def page(found: Sequence[engines.FittedEngine], compared: Sequence[Comparison]) 
         "steps with prompts ran without a graph.",
         table(
             ("model", "metric", "figures", "bytes over bandwidth", "predicted", "bias"), list(rows_of_states(compared))
+        ),
+        "## Mappings and releases by a rule, apart",
+        "Mixtures of TensorRT-LLM 1.0 on several devices, whose table does not print how experts lie: attention apart "
+        "on every device and experts over all of them. vLLM 0.10 on ROCm, for which the engine since 0.12 stands in. "
+        "No engine was fitted to these rows.",
+        table(
+            ("what", "model", "figures", "bytes over bandwidth", "predicted", "bias"), list(rows_of_others(compared))
         ),
         "## Intervals",
         "80 % intervals of `dse evaluate --serving --uncertainty` and `dse predict --uncertainty`: residuals by engine "

@@ -24,8 +24,10 @@ from dse.calibrate.engine_residuals import OF_TOKENS, Errors, of_engine
 from dse.calibrate.fit import Minimum, Parameter, folds, gauss_newton, held_out, posterior
 from dse.errors import InputError
 from dse.measured import comparison
+from dse.measured.names import Lookup
 from dse.measured.prediction import alike, evaluate_stack
 from dse.measured.serving import METRICS, SIGN
+from dse.measured.table import Row
 from dse.study_serving import SERVING
 from dse.types import Design, Engine, Workload
 from dse.types.fields import field_metadata
@@ -58,8 +60,8 @@ _STEP = 0.05
 _FOLDS = 5
 #: Metrics that are not fitted: memory has its own account, power is energy by rate.
 _UNFITTED = ("peak_memory", "average_power")
-#: Sources that are not: their mappings are completed by a rule.
-_UNLISTED = "MLPerf"
+#: Sources whose rows are not, and what notes of others say: their mappings are completed by a rule.
+_UNLISTED, _RESTATED = "MLPerf", "restated:"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,25 +141,36 @@ class FittedEngine(NamedTuple):
 
 def read(tables: Sequence[str | Path]) -> list[EngineRows]:
     """The usable figures of some tables by engine."""
-    compared = comparison.compare(list(tables))
+    compared, lookup = comparison.compare(list(tables)), Lookup()
     by_stack: dict[str, list[comparison.Comparison]] = {}
     for c in compared:
-        if is_fitted(c):
+        if is_fitted(c, lookup):
             by_stack.setdefault(c.prediction.stack, []).append(c)
     if not by_stack:
         raise InputError("calibrate", "no usable row", "measured rows of serving", "see what dse validate skips")
     return [rows_of(stack, found) for stack, found in sorted(by_stack.items())]
 
 
-def is_fitted(c: comparison.Comparison) -> bool:
+def is_fitted(c: comparison.Comparison, lookup: Lookup | None = None) -> bool:
     """Whether a figure tells of an engine."""
-    told = SIGN in c.measurement.row.cells and c.skip is None and c.metric in METRICS and c.metric not in _UNFITTED
-    return told and tells_of_engine(c.source, c.prediction.chosen.workload)
+    row, prediction = c.measurement.row, c.prediction
+    return is_of_fit(c) and tells_of_engine(row, prediction.stack, prediction.chosen.workload, lookup or Lookup())
 
 
-def tells_of_engine(source: str, workload: Workload) -> bool:
-    """Whether rows of a source and a model do: layers with a state have kernels of their own."""
-    return not source.startswith(_UNLISTED) and workload.recurrent is None
+def is_of_fit(c: comparison.Comparison) -> bool:
+    """Whether a figure is of a kind that engines are fitted to, and compared."""
+    of_serving = SIGN in c.measurement.row.cells and c.metric in METRICS
+    return of_serving and c.skip is None and c.metric not in _UNFITTED
+
+
+def tells_of_engine(row: Row, stack: str, workload: Workload, lookup: Lookup) -> bool:
+    """Whether a row does: of its own release, in a mapping that its source lists; not of layers with a state.
+
+    Those have kernels of their own. A stack that only stands in for the release of a row is not fitted to it.
+    """
+    is_listed = not row.source.startswith(_UNLISTED) and _RESTATED not in row.get("note")
+    stands_in = lookup.is_nearest(stack, row.source, row.get("framework"))
+    return is_listed and not stands_in and workload.recurrent is None
 
 
 def rows_of(stack: str, compared: Sequence[comparison.Comparison]) -> EngineRows:

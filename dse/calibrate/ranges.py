@@ -80,7 +80,7 @@ def _rows(table: str | Path) -> Iterator[Covered]:
     lookup = Lookup()
     if serving.is_table(table):
         for case, one in serving.designs(serving.read(table), lookup):
-            if tells_of_engine(case.row.source, one.design.workload):
+            if tells_of_engine(case.row, one.stack, one.design.workload, lookup):
                 yield Covered(one.stack, [one.design], accelerator_of(case.row))
         return
     for case in read_cases(table):

@@ -2,22 +2,23 @@
 
 The keys of a configuration give the shape. What no key says (whether the feed-forward has a gate, how positions are
 told, whether embeddings are tied where nothing is said) follows from ``model_type``, as the classes of transformers
-have it. What a dense decoder cannot represent is an InputError that names the key.
+have it; what keys say of experts and of latent attention is read by :mod:`dse.catalog.mixtures`. What a workload cannot
+represent is an InputError that names the key.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from dse import inputs
+from dse.catalog import mixtures
+from dse.catalog.config_keys import NOT_YET, Config, needed, whole
+from dse.catalog.mixtures import Mixture
 from dse.errors import InputError, unknown_name
-
-#: A parsed configuration.
-Config = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +28,9 @@ class Family:
     gated: bool = True
     positions: str = "rotary"  #: ``rotary``, ``learned`` or ``alibi``, which has no parameters
     tied: bool = False  #: whether embeddings are tied where the configuration does not say
-    local: str = ""  #: which layers have the window: ``all``, ``others`` (every other one), ``late``, ``five of six``
+    local: str = ""  #: which layers have the window: ``all``, ``late``, or how many of how many: ``5 of 6``
+    mixture: Mixture | None = None  #: how keys tell of its experts, where it has some
+    left_out: str = ""  #: what of its layers a workload does not have
 
 
 #: ``model_type`` → its family.
@@ -39,14 +42,31 @@ FAMILIES = {
     "olmo2": Family(),
     "phi3": Family(local="all"),
     "gemma": Family(tied=True),
-    "gemma2": Family(tied=True, local="others"),
-    "gemma3_text": Family(tied=True, local="five of six"),
+    "gemma2": Family(tied=True, local="1 of 2"),
+    "gemma3_text": Family(tied=True, local="5 of 6"),
     "nemotron": Family(gated=False),
     "gpt2": Family(gated=False, positions="learned", tied=True),
     "gpt_neox": Family(gated=False),
     "opt": Family(gated=False, positions="learned", tied=True),
     "bloom": Family(gated=False, positions="alibi", tied=True),
     "falcon": Family(gated=False, tied=True),
+    "mixtral": Family(local="all", mixture=Mixture(width="intermediate_size")),
+    "olmoe": Family(mixture=Mixture(width="intermediate_size")),
+    "qwen2_moe": Family(local="late", mixture=Mixture()),
+    "qwen3_moe": Family(local="late", mixture=Mixture()),
+    "gpt_oss": Family(local="1 of 2", mixture=Mixture(width="intermediate_size"), left_out="attention sinks"),
+    "llama4_text": Family(
+        local="3 of 4", mixture=Mixture(width="intermediate_size", dense="intermediate_size_mlp", one_shared=True)
+    ),
+    "minimax_m2": Family(mixture=Mixture(width="intermediate_size")),
+    "glm4_moe": Family(mixture=Mixture()),
+    "glm4_moe_lite": Family(mixture=Mixture(latent=True)),
+    "glm_moe_dsa": Family(mixture=Mixture(latent=True, sparse=True)),
+    "deepseek": Family(mixture=Mixture()),
+    "deepseek_v2": Family(mixture=Mixture(latent=True)),
+    "deepseek_v3": Family(mixture=Mixture(latent=True)),
+    "deepseek_v32": Family(mixture=Mixture(latent=True, sparse=True)),
+    "kimi_k2": Family(mixture=Mixture(latent=True)),
 }
 
 #: Field of a workload → the keys that hold it.
@@ -58,7 +78,7 @@ _KEYS = {
     "head_dim": ("head_dim",),
     "ffn_hidden": ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"),
     "vocab": ("vocab_size",),
-    "window": ("sliding_window",),
+    "window": ("sliding_window", "attention_chunk_size"),
     "max_seq_len": ("max_position_embeddings", "n_positions", "n_ctx", "seq_length"),
 }
 
@@ -66,11 +86,10 @@ _KEYS = {
 _FOUR_TIMES = ("gpt2", "bloom", "falcon")
 
 #: What a file must be, and a model.
-_WANTED, _DENSE = "a config.json of Hugging Face", "a dense decoder"
+_WANTED, _DENSE, _MIXED = "a config.json of Hugging Face", "a dense decoder", "a decoder that attends, with experts"
 
-_NOT_YET = "write the workload by hand if dse models it: docs/files.md"
-
-#: Key → what it means; a configuration that sets it (to anything but false, 0, 1 or null) is not a dense decoder.
+#: Key → what it means; a configuration that sets it (to anything but false, 0, 1 or null), and whose family does not
+#: read it, is neither a dense decoder nor a mixture of experts that dse models.
 _FOREIGN = {
     "is_encoder_decoder": "an encoder and a decoder",
     "add_cross_attention": "cross-attention",
@@ -84,15 +103,19 @@ _FOREIGN = {
     "moe_num_experts": "a mixture of experts",
     "kv_lora_rank": "multi-head latent attention",
     "q_lora_rank": "multi-head latent attention",
+    "index_topk": "attention to the tokens that an indexer picks",
+    "zero_expert_num": "experts that do nothing",
+    "hc_mult": "several residual streams",
     "state_size": "a state-space model",
     "ssm_cfg": "a state-space model",
     "mamba_d_state": "state-space layers",
     "linear_conv_kernel_dim": "linear attention",
+    "linear_attn_config": "linear attention",
     "quantization_config": "quantised weights, which are not trained",
 }
 
-#: Numbers of a shape: what is larger is none.
-_MOST = 10**9
+#: Kinds of layers that attend, in ``layer_types``: to all tokens, or to those of a window or chunk.
+_WHOLE, _LOCAL = ("full_attention",), ("sliding_attention", "chunked_attention")
 
 
 def read(path: str | Path) -> dict[str, Any]:
@@ -110,37 +133,26 @@ def read(path: str | Path) -> dict[str, Any]:
 
 
 def workload(config: Config, where: str = "config.json") -> dict[str, int | float | bool]:
-    """Fields of a workload file from a configuration.
+    """Fields of a workload file from a configuration, those of its tables dotted (``experts.top_k``).
 
     Args:
         config: as parsed.
         where: how errors call it.
 
     Raises:
-        InputError: for a model that is no dense decoder, of an unknown type, or without a part of its shape.
+        InputError: for a model that dse does not represent, of an unknown type, or without a part of its shape.
 
     >>> small = dict(model_type="gpt2", n_layer=12, n_embd=768, n_head=12, vocab_size=50257, n_positions=1024)
     >>> found = workload(small)
     >>> found["ffn_hidden"], found["tied_embeddings"], found["seq_len"]
     (3072, True, 1024)
     """
-    _check_dense(config, where)
-    kind = config.get("model_type")
-    if not isinstance(kind, str) or kind not in FAMILIES:
-        if kind is None:
-            allowed = ", ".join(FAMILIES)
-            raise InputError(f"{where}: model_type", "nothing", allowed, "add the type that the model is built like")
-        raise unknown_name(f"{where}: model_type", str(kind), FAMILIES, "types")
-    family = FAMILIES[kind]
-    found = {field: value for field in _KEYS if (value := _whole(config, field, where)) is not None}
-    if kind in _FOUR_TIMES and "hidden" in found:
-        found.setdefault("ffn_hidden", 4 * found["hidden"])
-    if kind == "falcon":
-        found |= _falcon_heads(config, found)
-    for field in ("n_layers", "hidden", "n_heads", "ffn_hidden", "vocab", "max_seq_len"):
-        if field not in found:
-            key = _KEYS[field][0]
-            raise InputError(f"{where}: {key}", "nothing", "a whole number", f"add {' or '.join(_KEYS[field])}")
+    family = _family(config, where)
+    found = _numbers(config, family, where)
+    tables = {} if family.mixture is None else mixtures.fields(config, family.mixture, found["n_layers"], where)
+    if "latent.kv_rank" in tables:  # keys and values of all heads are made of one vector
+        found["head_dim"] = tables.pop("head_dim")
+        found.pop("n_kv_heads", None)
     _check_heads(found, where)
     positions = "alibi" if config.get("alibi") is True else family.positions
     shape: dict[str, int | float | bool] = {name: found[name] for name in _KEYS if name in found and name != "window"}
@@ -149,31 +161,83 @@ def workload(config: Config, where: str = "config.json") -> dict[str, int | floa
         "learned_positions": positions == "learned", "dropout": _drops(config),
         "seq_len": _trained_length(config, found),
     }  # fmt: skip
-    return shape | _window(config, family, found)
+    return shape | _window(config, family, found) | tables
 
 
-def _check_dense(config: Config, where: str) -> None:
+def _numbers(config: Config, family: Family, where: str) -> dict[str, int]:
+    """The numbers that any decoder has, by field; InputError where one is missing."""
+    kind, keys = config["model_type"], dict(_KEYS)
+    if family.mixture is not None:
+        keys["ffn_hidden"] = tuple(dict.fromkeys((family.mixture.dense, family.mixture.width)))
+    found = {field: value for field in keys if (value := whole(config, keys[field], where)) is not None}
+    if kind in _FOUR_TIMES and "hidden" in found:
+        found.setdefault("ffn_hidden", 4 * found["hidden"])
+    if kind == "falcon":
+        found |= _falcon_heads(config, found)
+    for field in ("n_layers", "hidden", "n_heads", "ffn_hidden", "vocab", "max_seq_len"):
+        if field not in found:
+            found[field] = needed(config, keys[field], where)
+    return found
+
+
+def remarks(config: Config, where: str = "config.json") -> list[str]:
+    """What a workload of a configuration leaves out, or a reader must know of it, a line each."""
+    return list(_remarks(config, _family(config, where)))
+
+
+def _remarks(config: Config, family: Family) -> Iterator[str]:
+    left_out = [family.left_out] if family.left_out else []
+    left_out += ["biases of attention"] if config.get("attention_bias") is True else []
+    if left_out:
+        yield f"left out: {' and '.join(left_out)}"
+    if family.mixture is not None and (kept := mixtures.published_in(config)):
+        yield f"the checkpoint keeps its weights in {kept}: a design says its precision"
+    if family.mixture is not None and (further := mixtures.further_tokens(config)):
+        yield f"training predicts {further} further (experts.n_predict); what serves drafts if it is asked to"
+
+
+def _family(config: Config, where: str) -> Family:
+    """The family of a configuration that has no part which dse does not represent."""
+    kind = config.get("model_type")
+    family = FAMILIES.get(kind) if isinstance(kind, str) else None
+    _check_parts(config, family, where)
+    if family is None:
+        if kind is None:
+            allowed = ", ".join(FAMILIES)
+            raise InputError(f"{where}: model_type", "nothing", allowed, "add the type that the model is built like")
+        raise unknown_name(f"{where}: model_type", str(kind), FAMILIES, "types")
+    return family
+
+
+def _keys_read(config: Config, family: Family | None) -> set[str]:
+    """Keys of parts that a family has; of a type that is not known all that any has, for its type is what is wrong."""
+    if family is None:
+        return {*mixtures.EXPERT_KEYS, *mixtures.LATENT_KEYS, *mixtures.SPARSE_KEYS, "quantization_config"}
+    published = family.mixture is not None and mixtures.published_in(config)
+    return {*mixtures.keys_read(family.mixture), *(["quantization_config"] if published else [])}
+
+
+def _check_parts(config: Config, family: Family | None, where: str) -> None:
+    read, mixed = _keys_read(config, family), family is None or family.mixture is not None
     for key, meaning in _FOREIGN.items():
         value = config.get(key)
-        if value is True or (value is not None and value not in (False, 0, 1)):
+        if key not in read and (value is True or (value is not None and value not in (False, 0, 1))):
             got = "a table" if isinstance(value, dict | list) else json.dumps(value)
-            fix = "give that table alone as a file" if key == "text_config" else _NOT_YET
-            raise InputError(f"{where}: {key}", f"{got}: {meaning}", _DENSE, fix)
+            fix = "give that table alone as a file" if key == "text_config" else NOT_YET
+            raise InputError(f"{where}: {key}", f"{got}: {meaning}", _MIXED if mixed else _DENSE, fix)
+    for key, kinds in (("layer_types", {*_WHOLE, *_LOCAL}), ("attn_type_list", {1})):
+        other = [kind for kind in _listed(config.get(key)) if kind not in kinds]
+        if other:
+            allowed = " or ".join(map(str, sorted(kinds, key=str)))
+            raise InputError(f"{where}: {key}", f"{other[0]!r}, layers that do not attend", allowed, NOT_YET)
     width = config.get("word_embed_proj_dim")
     if width is not None and width != config.get("hidden_size"):
-        raise InputError(f"{where}: word_embed_proj_dim", repr(width), "the value of hidden_size", _NOT_YET)
+        raise InputError(f"{where}: word_embed_proj_dim", repr(width), "the value of hidden_size", NOT_YET)
 
 
-def _whole(config: Config, field: str, where: str) -> int | None:
-    """The whole number of a field, by whichever of its keys is there; None where none is."""
-    key = next((key for key in _KEYS[field] if config.get(key) is not None), None)
-    if key is None:
-        return None
-    value = config[key]
-    if type(value) is not int or not 1 <= value <= _MOST:
-        allowed = f"one whole number for all layers, 1 to {_MOST:,}"
-        raise InputError(f"{where}: {key}", repr(value), allowed, "models whose layers differ are not modelled yet")
-    return value
+def _listed(value: object) -> list[Any]:
+    """The texts and numbers of a list."""
+    return [one for one in value if isinstance(one, str | int)] if isinstance(value, list) else []
 
 
 def _falcon_heads(config: Config, found: Mapping[str, int]) -> dict[str, int]:
@@ -225,15 +289,15 @@ def _window(config: Config, family: Family, found: Mapping[str, int]) -> dict[st
     if "window" not in found or not family.local or config.get("use_sliding_window") is False:
         return {}
     if isinstance(kinds, list) and len(kinds) == layers:
-        local = sum(kind == "sliding_attention" for kind in kinds)
+        local = sum(kind in _LOCAL for kind in kinds)
     elif family.local == "late":  # only where it is asked for, from one layer on
         if config.get("use_sliding_window") is not True:
             return {}
         first = config.get("max_window_layers")
         local = max(layers - first, 0) if type(first) is int and first >= 0 else layers
     else:
-        whole_every = {"all": 0, "others": 2, "five of six": 6}[family.local]
-        local = layers - layers // whole_every if whole_every else layers
+        every = int(family.local.rpartition(" ")[2]) if " of " in family.local else 0
+        local = layers - layers // every if every else layers
     return {"window": found["window"], "local_layers": round(local / layers, 6)} if local else {}
 
 
@@ -246,6 +310,7 @@ def as_toml(config: Config, name: str, where: str = "config.json") -> str:
         where: how errors, and the source of the file, call the configuration.
     """
     fields = workload(config, where)
+    tables = {name for field in fields for name, dot, _ in [field.partition(".")] if dot}
     length = fields.pop("seq_len")
     origin = "longest context of the configuration"
     origin += ", before it was extended" if length != fields["max_seq_len"] else ""
@@ -253,12 +318,16 @@ def as_toml(config: Config, name: str, where: str = "config.json") -> str:
         f"name = {_quoted(name)}",
         f"source = {_quoted(f'{where} of Hugging Face')}",
         'confidence = "paper"',
+        *(f"note = {_quoted('; '.join(told))}" for told in [remarks(config, where)] if told),
         "",
-        *(f"{field} = {_plain(value)}" for field, value in fields.items() if value is not False),
+        *(f"{field} = {_plain(value)}" for field, value in fields.items() if value is not False and "." not in field),
         "",
         "# the length and the batch of your training: a config.json does not have them",
         f'seq_len = {{ value = {length}, confidence = "estimate", source = "{origin}" }}',
     ]
+    for table in sorted(tables):
+        own = {name.partition(".")[2]: value for name, value in fields.items() if name.startswith(f"{table}.")}
+        lines += ["", f"[{table}]", *(f"{name} = {_plain(value)}" for name, value in own.items())]
     return "\n".join(lines) + "\n"
 
 

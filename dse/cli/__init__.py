@@ -1,6 +1,7 @@
 """The command line: parses, calls, prints. Each command is a file of its own.
 
-Exit status: 0 done, 1 nothing feasible, 2 bad input, 3 a part could not be computed, 130 interrupted, 143 terminated.
+Exit status: 0 done, 1 nothing feasible, 2 bad input, 3 a part could not be computed, 130 interrupted, 143 terminated,
+141 where the reader of the output has gone.
 """
 
 from __future__ import annotations

@@ -92,14 +92,18 @@ def from_config(
 ) -> None:
     """Write a workload from a config.json of Hugging Face.
 
-    The shape is read from it; set seq_len and global_batch to those of your training. Dense decoders only.
+    The shape is read from it; set seq_len and global_batch to those of your training. Dense decoders, and mixtures of
+    experts with or without latent attention.
     """
     from dse import outputs
     from dse.catalog import huggingface
 
-    text = huggingface.as_toml(huggingface.read(config), name or output.stem, config.name)
+    found = huggingface.read(config)
+    text = huggingface.as_toml(found, name or output.stem, config.name)
     with outputs.replacing(output, force, [config]) as partial:
         partial.write_text(text, encoding="utf-8")
+    for told in huggingface.remarks(found, config.name):
+        show.note(told)
     print(f"written: {output}")
 
 

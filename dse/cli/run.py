@@ -19,6 +19,7 @@ from dse.cli.status import INTERRUPTED, NOTHING_FEASIBLE, report_errors
 from dse.drawing import FigureProcess, check
 from dse.errors import InputError
 from dse.examples import located
+from dse.outputs import UnwritableFolderError
 from dse.workers import LocalWorkers
 
 if TYPE_CHECKING:
@@ -82,9 +83,13 @@ def run(
         out.print(Text(f"{grid.spec.title}\n{grid.describe()}, keeping {kept}"))
         for told in grid.remarks:
             out.print(Text(told, "yellow"), soft_wrap=True)
-        if figure_process:
-            front = kept.mode == "pareto" and len(grid.spec.objectives) > 1
-            check(output or grid.spec.output, force, machines=kept.mode == "best", front=front)
+        undrawn = ""
+        try:
+            if figure_process:
+                front = kept.mode == "pareto" and len(grid.spec.objectives) > 1
+                check(output or grid.spec.output, force, machines=kept.mode == "best", front=front)
+        except UnwritableFolderError as error:  # what is finished is told all the same, what is not is refused below
+            figure_process, undrawn = None, f"no figures: {error.got}"
         try:
             with sweeps.progress_bar() as progress:
                 options: dict[str, Any] = {"keep": keep, "chunk": chunk, "fresh": fresh, "progress": progress}
@@ -96,6 +101,8 @@ def run(
         except sweeps.Interrupted as interruption:
             show.note(str(interruption))
             return INTERRUPTED
+        if undrawn:
+            show.note(undrawn)
         return finish(summary, imported, figure_process, as_json, force)
 
 

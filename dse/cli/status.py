@@ -13,6 +13,7 @@ import typer
 
 from dse.cli import show
 from dse.errors import IncompleteError, InputError, Notice
+from dse.interruption import BROKEN_PIPE
 from dse.renamed import Renamed
 
 NOTHING_FEASIBLE = 1
@@ -36,6 +37,28 @@ def report_errors(command: Callable[..., int | None]) -> Callable[..., None]:
 def _status(command: Callable[[], int | None]) -> int:
     warnings.showwarning = _told
     try:
+        return _told_status(command)
+    except BrokenPipeError:
+        return reader_gone()
+
+
+def reader_gone() -> int:
+    """The exit status where nobody reads any more (`| head`); Python is kept from complaining when it closes the pipe.
+
+    It is neither 0 nor 1 whatever was found: a script under ``pipefail`` must not take what was not read for an answer.
+    """
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(nowhere, stream.fileno())
+    return BROKEN_PIPE
+
+
+def _told_status(command: Callable[[], int | None]) -> int:
+    """The exit status of a command; what goes wrong is told in words, but for a reader that has gone."""
+    try:
         status = command() or 0
         sys.stdout.flush()
         return status
@@ -43,9 +66,7 @@ def _status(command: Callable[[], int | None]) -> int:
         show.error(error)
         return INCOMPLETE if isinstance(error, IncompleteError) else BAD_INPUT
     except BrokenPipeError:
-        # The reader has gone (`| head`); without this Python complains again when it closes the pipe.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        raise
     except OSError as error:
         if not error.filename:
             return _unwritable_output(error)

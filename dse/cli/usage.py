@@ -10,8 +10,9 @@ from typer.core import TyperGroup
 
 from dse.cli import front, show
 from dse.cli.names import other_names
-from dse.cli.status import BAD_INPUT, INTERRUPTED
+from dse.cli.status import BAD_INPUT, INTERRUPTED, reader_gone
 from dse.errors import ELSEWHERE, InputError, nearest, plain, unknown_name
+from dse.interruption import BROKEN_PIPE
 
 #: What typer raises for a command line that it cannot read.
 _UsageError: Any = typer.BadParameter.__base__
@@ -35,16 +36,25 @@ class Commands(TyperGroup):
         if not standalone_mode:
             return super().main(args, standalone_mode=False, **options)
         try:
+            sys.exit(self._status(args, **options))
+        except BrokenPipeError:
+            sys.exit(reader_gone())
+
+    def _status(self, args: Any, **options: Any) -> int:
+        """Read the command line and do what it says; gives the exit status."""
+        try:
             status = super().main(args, standalone_mode=False, **options)
         except _UsageError as error:
             if type(error).__name__ == "NoArgsIsHelpError":
                 error.show()  # the help: nothing was asked
             else:
                 show.error(told(error))
-            sys.exit(BAD_INPUT)
+            return BAD_INPUT
         except typer.Abort:
-            sys.exit(INTERRUPTED)
-        sys.exit(status if isinstance(status, int) else 0)
+            return INTERRUPTED
+        except SystemExit:  # of this mode where the reader of a help has gone, and of nothing else
+            return BROKEN_PIPE
+        return status if isinstance(status, int) else 0
 
 
 def told(error: Any) -> InputError:

@@ -18,7 +18,7 @@ from dse.measured import calculon, pods
 from dse.measured.cells import Cells
 from dse.measured.mappings import drops_tokens, mappings
 from dse.measured.mixtures import mixed
-from dse.measured.names import Lookup, accelerator_of, family
+from dse.measured.names import NEAREST, Lookup, accelerator_of, family
 from dse.measured.table import DEVICE, Case, Skip
 from dse.measured.tuning import tuned
 from dse.types import Attention, ExpertKernels, Mapping, Software, System, Workload
@@ -95,7 +95,7 @@ def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
     except InputError as error:
         raise Skip("not in the catalogue", str(error)) from None
     nearest = "software" in cells.completed and lookup.is_nearest(stack, case.source, _remarks(cells))
-    note = "by the nearest stack: none of its release" if nearest else ""
+    note = NEAREST if nearest else ""
     system = dataclasses.replace(system, n_devices=devices)
     squeezes = own["spills"] and system.scale_up.links is not None and "recompute" in cells.completed
     otherwise = pods.squeezed(software, found) if squeezes else {}

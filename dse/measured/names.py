@@ -12,6 +12,9 @@ from dse.measured.table import DEVICE, Row
 from dse.types import ExpertKernels, Software, System, Workload
 from dse.types.paths import build
 
+#: What is told of rows that a stack only stands in for (:meth:`Lookup.is_nearest`).
+NEAREST = "by the nearest stack: none of its release"
+
 
 class Lookup:
     """Catalogue look-ups, each done once: a table names the same few things in every row."""

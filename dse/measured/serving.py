@@ -113,7 +113,7 @@ def _prediction(case: Case, one: Served, metrics: dict[str, float], bound: Least
         return Prediction(case, completed=one.completed, skip=Skip("does not fit in memory"))
     figures = [steady_figure(m, one.design) for m in case.measurements]
     case = dataclasses.replace(case, measurements=tuple(believed(figures, one.design, bound)))
-    note = "over capacity" if reason else ""
+    note = "; ".join(filter(None, (one.note, "over capacity" if reason else "")))
     return Prediction(case, one.design, metrics, one.completed, note, stack=one.stack)
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from dse.errors import InputError
 from dse.measured.cells import Cells
 from dse.measured.mappings import PRECISIONS, precision
-from dse.measured.names import Lookup
+from dse.measured.names import NEAREST, Lookup
 from dse.measured.table import DEVICE, Case, Row, Skip
 from dse.types import Design, ExpertMapping, Load, Mapping, Precision, Requests, Serving, Workload
 from dse.types.choices import WEIGHTS_ALONE
@@ -95,11 +95,12 @@ def has_energy(row: Row) -> bool:
 
 
 class Served(NamedTuple):
-    """The design of a row, what was completed, and the stack."""
+    """The design of a row, what was completed, the stack, and what is to be told of it."""
 
     design: Design
     completed: dict[str, str]
     stack: str
+    note: str = ""
 
 
 def completed(case: Case, lookup: Lookup, twins: dict[int, bool]) -> Served | Skip:
@@ -162,7 +163,9 @@ def complete(row: Row, lookup: Lookup, twin: bool | None = None) -> Served:
     if row.source.startswith(_WHOLE_CACHES):
         workload = dataclasses.replace(workload, local_layers=0.0)
     workload = dataclasses.replace(workload, requests=requests)
-    return Served(Design(workload=workload, system=system, software=software, mapping=mapping), cells.completed, stack)
+    stands_in = not row.get("software") and lookup.is_nearest(stack, row.source, row.get("framework"))
+    design = Design(workload=workload, system=system, software=software, mapping=mapping)
+    return Served(design, cells.completed, stack, NEAREST if stands_in else "")
 
 
 def _of_inferencex(cells: Cells, workload: Workload) -> dict[str, float]:

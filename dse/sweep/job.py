@@ -67,6 +67,18 @@ class Job:
         """Whether the results that are there already are as they were written; None where there are none of ours."""
         return writing.is_whole(self.target) if self.target else None
 
+    @functools.cached_property
+    def finished(self) -> Summary | None:
+        """The summary of an earlier run of the same sweep, if its file is there and is not to be made afresh."""
+        if self.options.fresh or self.target is None or not self.found_whole:
+            return None
+        attributes = writing.attributes(self.target)
+        compression = writing.usable(self.grid.spec.compression)
+        same = self.identity | {"title": self.grid.spec.title, COMPRESSION: compression}
+        if any(attributes.get(name) != value for name, value in same.items()):
+            return None
+        return summaries.of_file(self.grid, self.target, attributes)
+
 
 def plan(
     spec: str | Path | SweepSpec | Grid, keep: str | None = None, study: Study | None = None, any_option: bool = False
@@ -137,10 +149,15 @@ def prepared(spec: str | Path | SweepSpec | Grid, options: Options) -> Job:
     fuse_outputs()
     grid, kept = plan(spec, options.keep, options.study, options.any_option)
     target = outputs.target_of(options.output, grid.spec.output)
+    job = Job(grid, kept, options, manifest.identity(grid, kept), target)
     if target:
         writing.usable(grid.spec.compression)
-        outputs.checked(target, options.force, [grid.spec.file])
-    return Job(grid, kept, options, manifest.identity(grid, kept), target)
+        try:
+            outputs.checked(target, options.force, [grid.spec.file])
+        except outputs.UnwritableFolderError:
+            if job.finished is None:  # else there is nothing to write
+                raise
+    return job
 
 
 def _check_workers(options: Options) -> None:
@@ -151,15 +168,3 @@ def _check_workers(options: Options) -> None:
         workers.checked(options.workers)
     if options.on_workers and options.output is False:
         raise InputError("output", "none", "a file: workers write their parts beside it", "give an output")
-
-
-def finished(job: Job) -> Summary | None:
-    """The summary of an earlier run of the same sweep, if its file is there and is not to be made afresh."""
-    if job.options.fresh or job.target is None or not job.found_whole:
-        return None
-    attributes = writing.attributes(job.target)
-    compression = writing.usable(job.grid.spec.compression)
-    same = job.identity | {"title": job.grid.spec.title, COMPRESSION: compression}
-    if any(attributes.get(name) != value for name, value in same.items()):
-        return None
-    return summaries.of_file(job.grid, job.target, attributes)

@@ -17,7 +17,7 @@ from dse.sweep.engine.engine import Engine
 from dse.sweep.engine.programs import CompileClock
 from dse.sweep.evaluation import Evaluated, evaluate_blocks, kept_parts, write_results
 from dse.sweep.grid.grid import Grid
-from dse.sweep.job import Job, Options, finished, prepared
+from dse.sweep.job import Job, Options, prepared
 from dse.sweep.progress import Progress
 from dse.sweep.reduce import keep as keeping
 from dse.sweep.reduce.collection import Collection
@@ -122,7 +122,7 @@ def perform(
     """
     began = time.perf_counter()
     job = prepared(spec, Options(output, **options))
-    if summary := finished(job):
+    if summary := job.finished:
         complete(summary.written)
         clear_up(job.target)
         return None, summary

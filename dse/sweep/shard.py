@@ -17,7 +17,7 @@ from dse.sweep.engine.engine import Engine
 from dse.sweep.engine.programs import CompileClock
 from dse.sweep.evaluation import Earlier, evaluate_blocks, kept_parts
 from dse.sweep.grid.grid import Grid
-from dse.sweep.job import Job, Options, finished, prepared
+from dse.sweep.job import Job, Options, prepared
 from dse.sweep.reduce import keep as keeping
 from dse.sweep.reduce.keep import Part
 from dse.sweep.results import summary as summaries
@@ -79,7 +79,7 @@ def perform_shard(
         raise InputError("output", "none", "a file: shards are joined from what they write", "leave it out")
     if job.options.on_workers:
         raise InputError("shard", "a share, on workers", "one of them", "workers take all shares themselves")
-    if summary := finished(job):
+    if summary := job.finished:
         return summary
     before, started = CompileClock.read(), time.perf_counter()
     with disk_errors(job.target), opened(job.target, shared=True), contextlib.ExitStack() as stack:

@@ -141,6 +141,11 @@ class Software:
         "", "1", "share of a ring's context-parallel messages that can run beside attention", bounds=SHARE
     )
     dp_overlap: Scalar = metadata("", "1", "share of data-parallel communication that overlap can hide", bounds=SHARE)
+    dp_by_chunk: Scalar | None = metadata(
+        "", "1", "1 when replicas exchange each model chunk of an interleaved pipeline by itself, behind the "
+        "micro-batches of the stage's other chunks; absent or 0: the whole stage, behind one micro-batch", default=None,
+        bounds=YES_OR_NO, absent=0.0,
+    )  # fmt: skip
     pp_overlap: Scalar = metadata(
         "", "1", "share of steady-state point-to-point communication that is hidden", bounds=SHARE
     )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from pathlib import Path
@@ -293,6 +295,25 @@ def test_a_finished_sweep_is_shown_again(command, small_sweep, tmp_path):
     assert "computed by a run" not in command(*arguments, "--fresh", "--no-figure").out
 
 
+def test_a_finished_sweep_is_shown_where_nothing_can_be_written(command, small_sweep, tmp_path, monkeypatch):
+    """The same table, no figures, nothing changed; what is not finished is refused."""
+    arguments = ["run", small_sweep, "-o", tmp_path / "r.nc"]
+    first = command(*arguments, "--no-figure")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode, **more: not mode & os.W_OK and access(path, mode, **more))
+    again = command(*arguments)
+    assert again.status == 0 and "no figures: a folder without write permission" in again.err, again.err
+    told, told_again = (out.partition("\n44 designs")[0] for out in (first.out, again.out))
+    assert told == told_again and "computed by a run on 20" in again.out
+    assert json.loads(command(*arguments, "--json").out)["n_feasible"] == 16
+    assert_four_parts(command("merge", tmp_path / "r.nc"), "a folder without write permission")
+    for other in (["--fresh"], ["--keep", "best"], ["-o", tmp_path / "other.nc"]):
+        ended = command(*arguments, *other)
+        assert ended.status == 2 and "a folder without write permission" in ended.err, other
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
 def test_shards_and_merge(command, small_sweep, tmp_path):
     output = tmp_path / "r.nc"
     arguments = ["run", small_sweep, "-o", output, "--chunk", 4, "--shard"]
@@ -407,14 +428,35 @@ def test_interruption_keeps_what_is_finished(command, small_sweep, tmp_path):
     assert output.exists() and not parts.exists()
 
 
-def test_closed_pipe_is_no_error():
-    running = subprocess.Popen(
-        [sys.executable, "-m", "dse", "catalog", "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    running.stdout.close()
-    err = running.stderr.read()
-    running.stderr.close()
-    assert running.wait(timeout=60) == 0 and err == ""
+def piped(arguments, to_both=False):
+    """(exit status, standard error) of a command whose reader goes before it prints."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with tempfile.TemporaryFile("w+") as told:
+        running = subprocess.run(
+            [sys.executable, "-m", "dse", *map(str, arguments)], stdout=writing, stderr=writing if to_both else told,
+            check=False,
+        )  # fmt: skip
+        os.close(writing)
+        told.seek(0)
+        return running.returncode, told.read()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["catalog", "list"], ["--help"], [], ["run", "--help"], ["list", "leaves", "--json"]], ids=" ".join
+)
+def test_a_command_whose_reader_has_gone_ends_quietly(arguments):
+    """As SIGPIPE ends others: a shell with pipefail must not take it for done."""
+    assert piped(arguments) == (141, "")
+
+
+def test_a_difference_that_nobody_reads_is_no_answer(small_results):
+    """Neither 0 for the same nor 1 for another; an error is told on the other stream, unless that has gone too."""
+    same = ["diff", small_results[1], small_results[1]]
+    assert piped(same) == (141, "") and piped([*same, "--json"]) == (141, "")
+    status, told = piped(["diff", small_results[1], "absent.nc"])
+    assert status == 2 and "no such file" in told
+    assert piped(["diff", small_results[1], "absent.nc"], to_both=True)[0] == 141
 
 
 # --- predict, validate -------------------------------------------------------------------------------------

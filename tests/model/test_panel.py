@@ -51,6 +51,7 @@ GUARDS = {
     "machine.power._EQUAL_WATTS": "powers beside their rounding",
     "machine.power.HIGHEST_THRESHOLD": "a threshold at the supply voltage",
     "machine.power.LOWEST_CLOCK": "a limit that no clock meets",
+    "machine.rates.ANY_PEAK": "a format that the device has not: no step, and no share of a peak",
     "machine.rates.TINY": "a rate of nothing",
     "machine.technology._AREA": "a memory of no area",
     "machine.technology._JOULES": "a byte of no energy",

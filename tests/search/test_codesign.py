@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 
 import jax
 import numpy as np
@@ -354,8 +355,11 @@ def test_an_elasticity_where_no_such_chip_can_be_is_a_dash():
     assert codesign.Elasticity("clock", 1.0, -0.5, 0.25).shown == ("-0.500", "+0.250")
 
 
-def test_a_file_is_kept_and_shown_again(tmp_path):
-    """An output, a budget of evaluations, --fresh; a stranger's file is refused before anything is computed."""
+def test_a_file_is_kept_and_shown_again(tmp_path, monkeypatch):
+    """An output, a budget of evaluations, --fresh; a stranger's file is refused before anything is computed.
+
+    It is shown where nothing can be written, too.
+    """
     path, output = tmp_path / "small.toml", tmp_path / "chip.nc"
     path.write_text(SMALL.replace("starts = 6", "starts = 2"))
     output.write_text("a thesis")
@@ -368,6 +372,11 @@ def test_a_file_is_kept_and_shown_again(tmp_path):
     content = output.read_bytes()
     nothing, again = codesign_run.perform(path, few)
     assert nothing is None and again.finished and again.value == pytest.approx(first.value)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "access", lambda path, mode: not mode & os.W_OK)
+        assert codesign_run.perform(path, few)[1].finished
+        with pytest.raises(InputError, match="without write permission"):
+            codesign_run.perform(path, dataclasses.replace(few, fresh=True))
     assert codesign_run.perform(path, dataclasses.replace(few, fresh=True))[0] is not None
     assert output.read_bytes() == content
     more = codesign_run.perform(path, dataclasses.replace(few, evaluations=2000))

@@ -39,33 +39,50 @@ def test_the_best_mapping_on_frontier_reaches_what_was_published(frontier, model
     assert published <= best <= 1.7 * published
 
 
-#: MegaScale's run and its baseline: Jiang et al., NSDI 2024, table 2.
+#: MegaScale's run and its baseline: Jiang et al., NSDI 2024, tables 1 and 2, and the vocabulary of section 6.
 MEGASCALE = dict(
     n_devices=12288, tp=8, pp=8, virtual_stages=6, micro_batch=1, global_batch=6144, sequence_parallel=2, zero_stage=1,
-    recompute="none", software="megatron-core-te-ampere", any_option=True,
+    recompute="none", software="megatron-core-te-ampere", vocab=64000, any_option=True,
 )  # fmt: skip
+
+#: What it has beside Megatron-LM (sections 3.1 and 3.2): attention and feed-forward of one input, messages of tensor
+#: parallelism and of replicas that hide, the latter chunk by chunk. Its batch is that of LAMB. The window of its
+#: sliding attention is not told, nor how fast its own operators are: neither is in this design.
+CO_DESIGNED = dict(parallel_block=1, overlap_tp=1, overlap_dp=1, dp_by_chunk=1)
 
 
 @pytest.fixture(scope="module")
 def megascale():
-    """Model FLOP utilisation of GPT-3 175B on 12,288 A100s, without and with messages that hide."""
-    designs = [dse.design("gpt-3-175b", "nemo-a100", overlap_dp=on, overlap_tp=on, **MEGASCALE) for on in (0, 1)]
-    return [float(share) for share in evaluate_many(designs)["mfu"]]
+    """Model FLOP utilisation of GPT-3 175B on 12,288 A100s: of the baseline, with all parts, with all but one."""
+    plain = dict.fromkeys(CO_DESIGNED, 0)
+    parts = {"baseline": plain, "all": CO_DESIGNED} | {name: CO_DESIGNED | {name: 0} for name in CO_DESIGNED}
+    designs = [dse.design("gpt-3-175b", "nemo-a100", **MEGASCALE, **part) for part in parts.values()]
+    found = evaluate_many(designs)
+    assert not found["infeasible_reason"].any()
+    return dict(zip(parts, map(float, found["mfu"]), strict=True))
 
 
 def test_megascale_reaches_its_utilisation(megascale):
     """55.2 % of peak on 12,288 GPUs."""
-    assert megascale[1] == pytest.approx(0.552, abs=0.02)
+    assert megascale["all"] == pytest.approx(0.552, abs=0.02)
+
+
+def test_each_part_of_megascale_gains(megascale):
+    """Without chunks that hide by themselves it would be 51.5 %, where its replicas wait for a tenth of the step."""
+    lost = {name: megascale["all"] - megascale[name] for name in CO_DESIGNED}
+    assert all(points > 0.004 for points in lost.values())
+    assert lost["dp_by_chunk"] == pytest.approx(0.033, abs=0.01)
 
 
 @pytest.mark.xfail(
     strict=True,
-    reason="overlaps give 1.09 times; the rest of 1.34 is parallel blocks, stragglers and data stalls of the baseline, "
-    "which the model has not",
+    reason="1.18 times: MegaScale is 54.8 % for 55.2 %, its baseline 46.4 % for 41.2 %. What that loses beside exposed "
+    "messages and the bubble (slow machines, jitter, congested links, waits for data: sections 3.4, 3.6 and 5) is in "
+    "no step of the model, which takes all devices and links for equal",
 )
 def test_megascale_is_faster_than_megatron(megascale):
     """1.34 times Megatron-LM's 41.2 %."""
-    assert megascale[1] / megascale[0] == pytest.approx(1.34, abs=0.07)
+    assert megascale["all"] / megascale["baseline"] == pytest.approx(1.34, abs=0.07)
 
 
 def test_a_pipeline_across_slow_links_loses_less_than_replicas():

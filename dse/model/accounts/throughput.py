@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dse.model.layout import Layout
-from dse.model.machine.rates import peak_rate, reciprocal
+from dse.model.machine.rates import ANY_PEAK, matrix_rate, reciprocal
 from dse.model.work.attention import flash_pairs
 from dse.model.work.parameters import attention_flops, flops_of_levels, forward_flops, model_flops, repeated_flops
 from dse.types import Design, Scalar
@@ -14,7 +14,7 @@ def throughput(design: Design, layout: Layout, step_time: Scalar) -> dict[str, S
     w = design.workload
     tokens = w.global_batch * w.seq_len
     each = reciprocal(step_time * layout.devices)
-    share = reciprocal(peak_rate(design.system.accelerator, design.mapping.precision)) * each
+    share = reciprocal(matrix_rate(design.system.accelerator, design.mapping.precision, ANY_PEAK)) * each
     flops = model_flops(w)
     causal = model_flops(w, flash_pairs(w) / (w.seq_len * w.seq_len))
     repeated = tokens * (

@@ -17,7 +17,7 @@ from dse.types import Accelerator, Design, FineKernels, Kernels, OperatorKind, P
 TINY = 1.0
 
 
-#: FLOP/s in the place of a peak that is missing, of which a step at ``TINY`` FLOP/s uses nothing.
+#: FLOP/s that utilisation is a share of where there is no such rate: a step at ``TINY`` FLOP/s uses nothing of it.
 ANY_PEAK = 1e15
 
 
@@ -26,14 +26,9 @@ def reciprocal(rate: Scalar) -> Scalar:
     return 1.0 / rate
 
 
-def matrix_rate(accelerator: Accelerator, precision: Scalar) -> Scalar:
-    """Dense matrix rate at ``precision`` in FLOP/s; 0 where it is :func:`unsupported`."""
-    return jnp.where(unsupported(accelerator, precision), 0.0, _listed_rate(accelerator, precision))
-
-
-def peak_rate(accelerator: Accelerator, precision: Scalar) -> Scalar:
-    """FLOP/s that utilisation at ``precision`` is a share of: the matrix rate, ``ANY_PEAK`` where it is unsupported."""
-    return jnp.where(unsupported(accelerator, precision), ANY_PEAK, _listed_rate(accelerator, precision))
+def matrix_rate(accelerator: Accelerator, precision: Scalar, missing: Scalar = 0.0) -> Scalar:
+    """Dense matrix rate at ``precision`` in FLOP/s; ``missing`` where it is :func:`unsupported`."""
+    return jnp.where(unsupported(accelerator, precision), missing, _listed_rate(accelerator, precision))
 
 
 def _listed_rate(accelerator: Accelerator, precision: Scalar) -> Scalar:
@@ -64,7 +59,7 @@ def sixteen_bit_rate(accelerator: Accelerator, precision: Scalar) -> Scalar:
     Where neither is there, what is left is multiplied as the rest of the recipe is.
     """
     found = _rate_of_16_bits(accelerator, precision)
-    return jnp.maximum(jnp.where(found > 0.0, found, matrix_rate(accelerator, precision)), TINY)
+    return jnp.where(found > 0.0, found, matrix_rate(accelerator, precision, TINY))
 
 
 def _rate_of_16_bits(accelerator: Accelerator, precision: Scalar) -> Scalar:
@@ -160,7 +155,7 @@ def _units(
     kernels, floor = accelerator.kernels, accelerator.kernels.kernel_floor
     on_matrix = None if kernels.steps is None else kernels.steps.matrix
     on_vector = None if kernels.steps is None else kernels.steps.vector
-    peak = jnp.maximum(matrix_rate(accelerator, precision), TINY)
+    peak = matrix_rate(accelerator, precision, TINY)
     sixteen = least(sixteen_bit_rate(accelerator, precision), peak)
     matrix, vector, flash = (1.0, 1.0, 1.0) if software is None else (
         software.matrix_slowdown, software.elementwise_slowdown, software.flash_slowdown * attention_slowdown

@@ -32,6 +32,10 @@ def data_parallel_time(design: Design, layout: Layout, sent: Iterable[Sent], win
     Gathers for a forward hide behind forwards, what the backward sends behind backwards: what one pass leaves
     idle does not help the other, but where a stage waits for its host either may use the wait. The exchange of a
     tied embedding hides behind nothing.
+
+    Where chunks of an interleaved stage are exchanged one by one (:attr:`dse.types.Software.dp_by_chunk`), all but the
+    first gather and the last reduction have the passes of ``p`` micro-batches of other chunks to hide behind, for a
+    stage works on ``p`` of them before it goes on to the next chunk (Jiang et al. 2024, section 3.2).
     """
     sent = [s for s in sent if s.message.scope in (Scope.weights, Scope.expert_weights, Scope.tied_embedding)]
     overlap = design.mapping.overlap_dp * design.software.dp_overlap
@@ -41,12 +45,22 @@ def data_parallel_time(design: Design, layout: Layout, sent: Iterable[Sent], win
         before = before + time_of(sent, Scope.expert_weights, Window.stage_forward)
         behind = behind + time_of(sent, Scope.expert_weights, Window.stage_backward)
     gathers, scatters = _most(sent, Window.stage_forward), _most(sent, Window.stage_backward)
-    hidden = jnp.minimum(overlap * before, gathers * (windows.forward + windows.stall)) + jnp.minimum(
-        overlap * behind, scatters * (windows.backward + windows.stall)
-    )
-    both = gathers * windows.forward + scatters * windows.backward + jnp.maximum(gathers, scatters) * windows.stall
+
+    def hidden(gathers: Scalar, scatters: Scalar) -> Scalar:
+        """Seconds that so many micro-batches hide."""
+        each = jnp.minimum(overlap * before, gathers * (windows.forward + windows.stall)) + jnp.minimum(
+            overlap * behind, scatters * (windows.backward + windows.stall)
+        )
+        both = gathers * windows.forward + scatters * windows.backward + jnp.maximum(gathers, scatters) * windows.stall
+        return jnp.minimum(each, both)
+
+    found, by_chunk = hidden(gathers, scatters), design.software.dp_by_chunk
+    if by_chunk is not None:
+        m = design.mapping
+        others = by_chunk * (1.0 - 1.0 / m.virtual_stages)
+        found = (1.0 - others) * found + others * hidden(jnp.maximum(gathers, m.pp), jnp.maximum(scatters, m.pp))
     usage = collectives.usage(layout.groups.dp, design.system)
-    exposed = before + behind - (1.0 - usage) * jnp.minimum(hidden, both)
+    exposed = before + behind - (1.0 - usage) * found
     return exposed + time_of(sent, Scope.tied_embedding) + _between_slices(design, layout, windows)
 
 

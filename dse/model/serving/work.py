@@ -11,7 +11,7 @@ from dse.model import links
 from dse.model.choice import least
 from dse.model.groups import in_a_row, stage_domain, strides
 from dse.model.layout import Layout, lay_out
-from dse.model.machine.rates import TINY, Rates, matrix_rate, rates_of, sixteen_bit_rate
+from dse.model.machine.rates import Rates, matrix_rate, rates_of, sixteen_bit_rate
 from dse.model.serving.batch import Batch
 from dse.model.serving.hybrid import in_hybrid, state_bytes
 from dse.model.work.attention import causal_pairs
@@ -132,7 +132,7 @@ def expert_rates(rates: Rates, design: Design) -> Rates:
         return rates
     four, unit = accelerator.matrix_rate.fp4, rates.units[OperatorKind.grouped]
     is_four = (serving.expert_bytes > 0.0) & (serving.expert_bytes < 1.0) & (four > 0.0)
-    own = jnp.maximum(matrix_rate(accelerator, design.mapping.precision), TINY)
+    own = matrix_rate(accelerator, design.mapping.precision)
     time = unit.flop_time * jnp.where(is_four, own / jnp.maximum(four, 1.0), 1.0)
     return rates._replace(units={**rates.units, OperatorKind.grouped: unit._replace(flop_time=time)})
 

@@ -81,8 +81,13 @@ def perform(spec: str | Path | CodesignSpec, options: Options) -> tuple[Labelled
     target = outputs.target_of(options.output, spec.sweep.output)
     known = _identity(problem, options)
     if target:
-        outputs.checked(target, options.force, [spec.sweep.file])
-        if found := None if options.fresh else _finished(target, known):
+        found = None if options.fresh else _finished(target, known)
+        try:
+            outputs.checked(target, options.force, [spec.sweep.file])
+        except outputs.UnwritableFolderError:
+            if found is None:  # else there is nothing to write
+                raise
+        if found:
             return None, found
     with outputs.disk_errors(target), stoppable():
         trace = descent.search(problem, budget=Budget(options.evaluations, options.seconds))

@@ -1,0 +1,42 @@
+"""Whole numbers of a ``config.json`` of Hugging Face by their keys, refused where they are none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dse.errors import InputError
+
+#: A parsed configuration.
+Config = Mapping[str, Any]
+
+#: Numbers of a shape: what is larger is none.
+MOST = 10**9
+
+#: How to go on with a model that no key can tell.
+NOT_YET = "write the workload by hand if dse models it: docs/files.md"
+
+
+def whole(config: Config, keys: Sequence[str], where: str, least: int = 1) -> int | None:
+    """The whole number of a field, by whichever of its keys is there; None where none is."""
+    key = next((key for key in keys if config.get(key) is not None), None)
+    if key is None:
+        return None
+    value = config[key]
+    if type(value) is not int or not least <= value <= MOST:
+        allowed = f"one whole number for all layers, {least} to {MOST:,}"
+        raise InputError(f"{where}: {key}", repr(value), allowed, "models whose layers differ are not modelled yet")
+    return value
+
+
+def needed(config: Config, keys: Sequence[str], where: str) -> int:
+    """The same of a field that a model must have."""
+    value = whole(config, keys, where)
+    if value is None:
+        raise InputError(f"{where}: {keys[0]}", "nothing", "a whole number", f"add {' or '.join(keys)}")
+    return value
+
+
+def key_of(config: Config, keys: Sequence[str]) -> str:
+    """The key that is there, for messages."""
+    return next((key for key in keys if config.get(key) is not None), keys[0])
