@@ -316,6 +316,7 @@ def _check_texts(names: MappingABC[str, Any], where: str) -> None:
 
 def _named_values(workload: str, system: str, stack: str, any_option: bool) -> dict[str, Any]:
     """Full path → value of what is named in the catalogue."""
+    catalog.resolve("software", stack, "software")
     if not any_option:
         check_vendor(stack, system, "software")
     shape = catalog.within("workload", catalog.values("workload", workload))

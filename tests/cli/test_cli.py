@@ -198,7 +198,7 @@ def test_evaluate_tells_why_not(command):
     [
         (["-w", "gpt-3-175c", "-s", "selene"], ["'gpt-3-175c'", "gpt-3-175b"]),
         (["-w", "gpt-3-13b", "-s", "selena"], ["'selena'", "selene"]),
-        (["-w", "gpt-3-13b", "-s", "selene", "--software", "megatron-2202"], ["megatron-2022"]),
+        (["-w", "gpt-3-13b", "-s", "selene", "--software", "megatron-2202"], ["where   software", "megatron-2022"]),
         (["-w", "gpt-3-13b", "-s", "selene", "--set", "micro_bach=2"], ["'micro_bach'", "micro_batch"]),
         (["-w", "gpt-3-13b", "-s", "selene", "--set", "recompute=ful"], ["recompute", "full"]),
         (["-w", "gpt-3-13b", "-s", "selene", "--set", "memory.bandwidth=3 TB"], ["memory.bandwidth", "'3 TB'", "B/s"]),
