@@ -25,6 +25,7 @@ from dse.launch.options import (
     DRAFT_LAYERS,
     RUNTIME,
     WEIGHTS,
+    Choice,
     Line,
     Lookup,
     OfBytes,
@@ -277,7 +278,12 @@ def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | N
             "check the file and --for: docs/launch.md has what each tool's lines tell",
         )  # fmt: skip
     meant = {name: ELSEWHERE.get(plain(name.rpartition(".")[2]), ("",))[0] for name in passed}
-    strange = {name: ours for name, ours in meant.items() if _is_of_mapping(ours) and leaf_path(ours) not in found}
+    choices = [rule for rule in known.rules if isinstance(rule, Choice)]  # whose options are no other tool's
+    own = {option for rule in choices for pairs in rule.by_value.values() for option, _ in pairs}
+    strange = {
+        name: ours for name, ours in meant.items()
+        if name not in own and _is_of_mapping(ours) and leaf_path(ours) not in found
+    }  # fmt: skip
     values = {short_name(path): value for path, value in found.items()}
     told, of_none = tuple(filter(None, notes)), _read(known, {}, lookup, False)
     unread = tuple(
