@@ -159,7 +159,7 @@ def _fitted(figure: Figure, table: dict[str, list[str]]) -> tuple[dict[str, list
         for title, cells in table.items()
     }
     while True:
-        shown = {_fill(t, letters[t]): [_fill(c, letters[t]) for c in table[t]] for t in table}
+        shown = {filled(t, letters[t]): [filled(c, letters[t]) for c in table[t]] for t in table}
         widths = [max(text_width(figure, text, SIZE) for text in (title, *cells)) for title, cells in shown.items()]
         breakable = [title for title in letters if letters[title] > least[title]]
         if sum(widths) + _GAP * len(widths) <= PAGE - _BARS or not breakable:
@@ -173,7 +173,7 @@ class _Wrapper(textwrap.TextWrapper):
     wordsep_re = re.compile(r"([ \t\n]+|[^ \t\n-]*-+)")
 
 
-def _fill(text: str, letters: int) -> str:
+def filled(text: str, letters: int) -> str:
     """A text in lines of so many letters."""
     return _Wrapper(letters).fill(text)
 

@@ -22,10 +22,9 @@ from dse.plot.style import (
     heading,
     laid_out,
     legend_below,
-    marker,
     new_figure,
+    series,
     set_title,
-    shades,
     style,
     wrapped,
 )
@@ -161,10 +160,9 @@ def _trade(results: xr.Dataset, points: int) -> Figure:
     with style():
         figure = new_figure(width=COLUMN, height=3.4)
         axes = figure.subplots()
-        colours = shades(len(coloured))
-        for place, ((text, rows), colour) in enumerate(zip(coloured.items(), colours, strict=True)):
-            rows = _thin(rows, points)
-            axes.scatter(x[rows], y[rows], color=colour, marker=marker(place), s=9, linewidths=0, label=text)
+        for text, looks in series(list(coloured)).items():
+            rows = _thin(coloured[text], points)
+            axes.scatter(x[rows], y[rows], color=looks["color"], marker=looks["marker"], s=9, linewidths=0, label=text)
         axes.step(
             x[front], y[front], where="post", color=FRONT, linewidth=1.2, label="Pareto front",
         )  # fmt: skip

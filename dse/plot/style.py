@@ -268,6 +268,19 @@ def marker(place: int) -> str:
     return "s^Dv"[place % 4]
 
 
+def series(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """How each name of a figure is drawn, in all of its panels alike: colour, dashes and marker.
+
+    >>> series(["h100", "b200"])["b200"]["marker"]
+    '^'
+    """
+    looks = zip(names, shades(len(names)), strict=True)
+    return {
+        name: {"color": colour, "linestyle": dash(place), "marker": marker(place)}
+        for place, (name, colour) in enumerate(looks)
+    }
+
+
 def text_width(figure: Figure | SubFigure, text: str, size: float) -> float:
     """Width of a text in inches, of several lines that of the longest."""
     from matplotlib.backends.backend_agg import RendererAgg

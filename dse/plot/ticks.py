@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import FuncFormatter, Locator, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from dse.plot.style import SIZE, text_width
+from dse.plot.style import text_width
 
 #: Numbers of a decade, from few to many; and every how many decades where these are too many.
 _DECADES = ((1, 2, 5), (1, 3), (1,), (1, 1.5, 2, 3, 5, 7), (1, 2, 3, 4, 5, 6, 7, 8, 9))
@@ -58,9 +58,10 @@ class PlainLocator(Locator):
         box, is_x = axes.get_window_extent(), self.axis is axes.xaxis
         inches = (box.width if is_x else box.height) / axes.figure.dpi
         places = np.log(values / low) / np.log(high / low) * inches
+        size = float(self.axis.majorTicks[0].label1.get_fontsize())  # type: ignore[union-attr]
         if not is_x:
-            return bool(np.diff(places).min() >= _LINES * SIZE / 72.0)
-        widths = np.array([text_width(axes.figure, written(value), SIZE) for value in values.tolist()])
+            return bool(np.diff(places).min() >= _LINES * size / 72.0)
+        widths = np.array([text_width(axes.figure, written(value), size) for value in values.tolist()])
         return bool((np.diff(places) >= (widths[1:] + widths[:-1]) / 2.0 + _GAP).all())
 
 
