@@ -31,6 +31,10 @@ _WRITTEN = {
 #: Rates of things that are counted: below a million they are written out, for "12.3 k tokens/s" reads badly.
 _COUNTED = ("tokens/s", "requests/s")
 
+#: Words in names of metrics → what they count; prefix of a count → in words.
+_THINGS = (("goodput_fraction", ""), ("tokens_per", "tokens"), ("requests_per", "requests"), ("goodput", "requests"))
+_COUNTS = {"": "", "k": "thousand", "M": "million", "G": "billion", "T": "trillion"}
+
 #: Plain numbers below this are written out.
 _PLAIN = 1e6
 
@@ -189,6 +193,19 @@ def prefixed(value: float, name: str) -> str:
     """A count to three digits with an SI prefix: ``312 TFLOP``."""
     unit, prefix = _prefix(abs(value)) if abs(value) >= 1.0 else (1.0, "")
     return _joined(digits(value / unit), prefix + name)
+
+
+def counted_units(name: str, units: str) -> str:
+    """Units of a metric of this name as an axis tells them: what is counted, where units alone leave it out.
+
+    >>> counted_units("tokens_per_second", "k/s"), counted_units("goodput", "/s"), counted_units("step_time", "s")
+    ('thousand tokens/s', 'requests/s', 's')
+    """
+    prefix, slash, per = units.partition("/")
+    thing = next((thing for word, thing in _THINGS if word in name), "")
+    if not (slash and thing and prefix in _COUNTS):
+        return units
+    return f"{_COUNTS[prefix]} {thing}/{per}".lstrip()
 
 
 def digits(value: float) -> str:

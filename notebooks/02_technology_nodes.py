@@ -35,6 +35,7 @@ from dse import catalog, plot, sweep
 from dse.designs import replace
 from dse.explanation import elasticities
 from dse.model.machine.technology import generate
+from dse.plot.style import shades
 from dse.sweep import from_text
 
 root = Path.cwd() if Path("sweeps").is_dir() else Path.cwd().parent
@@ -121,7 +122,7 @@ bound = pd.DataFrame({str(node): bounds(held.sel(node=node)) for node in held.no
 bound.round(2)
 
 # %%
-axes = bound.plot.barh(stacked=True, color=["#0b4f8a", "#a9d3ee", "#c8440a", "#8b4a9c", "#999999"], figsize=(6.5, 2.8))
+axes = bound.plot.barh(stacked=True, color=shades(len(bound.columns)), figsize=(6.5, 2.8))
 axes.invert_yaxis()
 axes.set(xlim=(0, 1), xlabel="share of the step that it bounds", title="GPT-3-175B, HBM3 and 400 Gbit/s held")
 axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)

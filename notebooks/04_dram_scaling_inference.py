@@ -28,6 +28,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 
 import dse
+from dse.plot.style import part, series
 
 root = Path.cwd() if Path("sweeps").is_dir() else Path.cwd().parent
 results = dse.run(root / "sweeps" / "dram_scaling_inference.toml", output=False)
@@ -37,8 +38,8 @@ table.round(0)  # milliseconds; nothing where the weights do not fit
 
 # %%
 figure, axes = plt.subplots(figsize=(6.5, 2.8), layout="constrained")
-for model in table:
-    axes.plot(table.index, table[model], marker="o", label=model)
+for model, looks in series(list(table)).items():
+    axes.plot(table.index, table[model], **looks, label=model)
 axes.set(yscale="log", ylabel="ms a request", title="200 + 200 tokens, one request, tp 8")
 axes.set_yticks([500, 1000, 2000, 4000], ["500", "1000", "2000", "4000"])
 axes.minorticks_off()
@@ -67,10 +68,13 @@ assert big["hbm2-2-4"] / big["hbm3e-8-0"] > 1.9 and 1.35 < big["hbm3e-8-0"] / bi
 # %%
 PARTS = ("matrix", "attention", "communication", "host")
 parts = pd.DataFrame({
-    part: results[f"time_per_output_token_{part}"].sel(workload="llama-2-13b", scale_up="nvlink-4").to_series()
-    for part in PARTS
+    name: results[f"time_per_output_token_{name}"].sel(workload="llama-2-13b", scale_up="nvlink-4").to_series()
+    for name in PARTS
 })
-axes = (1e3 * parts).plot.barh(stacked=True, figsize=(6.5, 3.0), color=["#0b4f8a", "#a9d3ee", "#c8440a", "#999999"])
+axes = (1e3 * parts).rename(columns=lambda name: part(name).label).plot.barh(stacked=True, figsize=(6.5, 3.0))
+for bars, name in zip(axes.containers, PARTS, strict=True):
+    for bar in bars:
+        bar.set(**part(name).fill)  # colours and hatches of dse plot
 axes.invert_yaxis()
 axes.set(xlabel="ms an output token of Llama-2-13B", ylabel="")
 axes.legend(frameon=False)

@@ -29,6 +29,8 @@ import matplotlib.pyplot as plt
 import pandas as pd
 
 import dse
+from dse.plot.style import part, series
+from dse.plot.ticks import plain_ticks
 from dse.sweep import from_text
 
 root = Path.cwd() if Path("sweeps").is_dir() else Path.cwd().parent
@@ -49,10 +51,12 @@ def table(metric):
 
 # %%
 figure, axes = plt.subplots(figsize=(5.0, 3.0), layout="constrained")
-for name in names[:4]:
+LOOKS = series(names[:4])
+for name, looks in LOOKS.items():
     user, device = (table(f"output_tokens_per_second_per_{of}").loc[name] for of in ("user", "device"))
-    axes.plot(user, device, marker="o", label=name)
-axes.set(xscale="log", yscale="log", xlabel="tokens/s a user", ylabel="tokens/s a device", title="Llama 3 70B")
+    axes.plot(user, device, **looks, label=name)
+axes.set(xscale="log", yscale="log", xlabel="tokens/s per user", ylabel="tokens/s per device", title="Llama 3 70B")
+plain_ticks(axes.xaxis, axes.yaxis)
 axes.legend(frameon=False)
 axes.spines[["top", "right"]].set_visible(False)
 
@@ -78,8 +82,13 @@ PARTS = ("matrix", "attention", "communication", "host", "prefill")
 figure, both = plt.subplots(1, 2, figsize=(7.0, 2.8), layout="constrained", sharey=True)
 shown = names[:4]
 for axes, flight in zip(both, (1, 1024), strict=True):
-    parts = pd.DataFrame({part: 1e3 * table(f"time_per_output_token_{part}")[flight] for part in PARTS}).loc[shown]
-    parts.plot.barh(stacked=True, ax=axes, legend=False, color=["#0b4f8a", "#a9d3ee", "#c8440a", "#999999", "#e0b04a"])
+    parts = pd.DataFrame({
+        part(name).label: 1e3 * table(f"time_per_output_token_{name}")[flight] for name in PARTS
+    }).loc[shown]
+    parts.plot.barh(stacked=True, ax=axes, legend=False)
+    for bars, name in zip(axes.containers, PARTS, strict=True):
+        for bar in bars:
+            bar.set(**part(name).fill)  # colours and hatches of dse plot
     axes.set(xlabel="ms an output token", ylabel="", title=f"{flight:,} in flight")
     axes.spines[["top", "right"]].set_visible(False)
 both[0].invert_yaxis()
@@ -98,7 +107,10 @@ assert matrix[board] > matrix[b200] and added[b200] > 8.0 * added[board]
 
 # %%
 energy = table("energy_per_output_token")
-axes = energy.loc[shown, [1, 64, 1024]].T.plot.bar(figsize=(5.5, 2.8), logy=True, rot=0)
+axes = energy.loc[shown, [1, 64, 1024]].T.plot.bar(
+    figsize=(5.5, 2.8), logy=True, rot=0, color=[LOOKS[name]["color"] for name in shown]
+)
+plain_ticks(axes.yaxis)
 axes.set(xlabel="requests in flight", ylabel="J an output token", title="whole system, coolers and facility in it")
 axes.legend(frameon=False, fontsize=8)
 axes.spines[["top", "right"]].set_visible(False)

@@ -30,10 +30,14 @@ import pandas as pd
 
 import dse
 from dse import plot
+from dse.plot.style import series
+from dse.plot.ticks import plain_ticks
 from dse.sweep import from_text
 
 root = Path.cwd() if Path("sweeps").is_dir() else Path.cwd().parent
 SWEEP = """
+title = "Llama 3 70B on eight devices of three accelerators"
+
 [workload]
 name = "llama-3-70b"
 
@@ -88,10 +92,12 @@ def front(designs):
 
 
 fronts = {machine: front(designs) for machine, designs in found.groupby("accelerator")}
+LOOKS = series(list(dict.fromkeys(results.accelerator.values.tolist())))  # of a machine, as in the figure above
 figure, axes = plt.subplots(figsize=(5.0, 3.2), layout="constrained")
-for machine, designs in fronts.items():
-    axes.plot(designs.user, designs.device, marker="o", markersize=3, label=machine)
-axes.set(xscale="log", yscale="log", xlabel="tokens/s a user", ylabel="tokens/s a device", title="Llama 3 70B")
+for machine, looks in LOOKS.items():
+    axes.plot(fronts[machine].user, fronts[machine].device, **looks, markersize=4, label=machine)
+axes.set(xscale="log", yscale="log", xlabel="tokens/s per user", ylabel="tokens/s per device", title="Llama 3 70B")
+plain_ticks(axes.xaxis, axes.yaxis)
 axes.legend(frameon=False)
 axes.spines[["top", "right"]].set_visible(False)
 
@@ -127,9 +133,10 @@ limited = limited.replace('keep = "feasible"', 'keep = "best"').replace(
 within = dse.run(from_text(limited), output=False)
 good = within.goodput.where(within.feasible).to_pandas().T
 figure, axes = plt.subplots(figsize=(5.0, 2.8), layout="constrained")
-for machine in good:
-    axes.plot(good.index, good[machine], marker="o", label=machine)
+for machine, looks in LOOKS.items():
+    axes.plot(good.index, good[machine], **looks, label=machine)
 axes.set(xscale="log", xlabel="requests in flight", ylabel="requests/s in time", title="2 s and 40 ms")
+plain_ticks(axes.xaxis)
 axes.legend(frameon=False)
 axes.spines[["top", "right"]].set_visible(False)
 

@@ -27,6 +27,8 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 
 import dse
+from dse.plot.style import series, shades
+from dse.plot.ticks import plain_ticks
 
 root = Path.cwd() if Path("sweeps").is_dir() else Path.cwd().parent
 results = dse.run(root / "sweeps" / "failures_1k_100k.toml", output=False)
@@ -59,9 +61,11 @@ assert failures.min() / 3600 > 2.9 and failures.max() / 3600 < 3.2
 
 fig, axes = plt.subplots(1, 2, figsize=(7, 2.8), sharey=True)
 for ax, (storage, part) in zip(axes, best(["storage", "checkpoint", "n_devices"]).groupby("storage"), strict=True):
-    for kind, points in part.groupby("checkpoint"):
-        ax.plot(points.n_devices, 100 * points.goodput_fraction, marker="o", markersize=3, label=kind)
+    for kind, looks in series(sorted(set(part.checkpoint))).items():
+        points = part[part.checkpoint == kind]
+        ax.plot(points.n_devices, 100 * points.goodput_fraction, **looks, markersize=4, label=kind)
     ax.set(xscale="log", xlabel="devices", title=f"storage of {storage:g} TB/s")
+    plain_ticks(ax.xaxis)
 axes[0].set_ylabel("effective training time (%)")
 axes[0].legend()
 fig.tight_layout()
@@ -81,8 +85,9 @@ idle = lost[["run_time_with_failures_detection", "run_time_with_failures_restart
 found_late = (idle.sum(axis=1) / lost.sum(axis=1)).to_numpy()
 assert (found_late[1:] > found_late[:-1]).all() and found_late[0] < 0.52 and found_late[-1] > 0.9
 fig, ax = plt.subplots(figsize=(3.4, 2.8))
-ax.stackplot(points.n_devices, shares, labels=[part.replace("_", " ") for part in parts])
+ax.stackplot(points.n_devices, shares, labels=[part.replace("_", " ") for part in parts], colors=shades(len(parts)))
 ax.set(xscale="log", xlabel="devices", ylabel="lost time (%)")
+plain_ticks(ax.xaxis)
 ax.legend(loc="upper left")
 fig.tight_layout()
 

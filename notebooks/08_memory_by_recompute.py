@@ -58,8 +58,8 @@ def design(model, policy):
 
 found = {(model, policy): dse.evaluate(design(model, policy)) for model in MODELS for policy in POLICIES}
 PARTS = {  # part of the peak → colour, hatch
-    "optimizer": ("#06784b", "....."), "gradients": ("#3d93d1", ""), "weights": ("#0e306e", ""),
-    "embedding_and_head": ("#594e74", ""), "activations": ("#e45807", "/////"), "logits": ("#f9c74f", ""),
+    "optimizer": ("#076344", "....."), "gradients": ("#1476de", ""), "weights": ("#0e306e", ""),
+    "embedding_and_head": ("#594c70", ""), "activations": ("#c94804", "/////"), "logits": ("#a6905e", ""),
     "buffers": ("#0f100e", ""),
 }
 memory = pd.DataFrame({
@@ -165,7 +165,7 @@ keep = "all"
 """)
 points = dse.run(sweep, output=False).to_dataframe().reset_index()
 points["memory"] = points.peak_memory / GIB
-SERIES = {"none": ("s", "#0e306e"), "selective": ("o", "#e45807"), "full": ("^", "#3d93d1")}
+SERIES = {"none": ("s", "#0e306e"), "selective": ("o", "#c94804"), "full": ("^", "#1476de")}
 with style():
     figure = new_figure(COLUMN, 2.6)
     axes = figure.subplots()

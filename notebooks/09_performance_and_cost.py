@@ -148,9 +148,9 @@ run = swept("train_405b_money_carbon").to_dataframe().reset_index()
 run["device"] = run.accelerator.str.split("-").str[0].str.upper()
 run["grid"] = np.where(run.emissions_grid > run.emissions_grid.mean(), "USA", "hydropower")
 PARTS = {  # part → colour, hatch
-    "devices": ("#0e306e", ""), "servers": ("#3d93d1", ""), "scale_up": ("#b8def3", ""),
-    "scale_out": ("#e45807", "/////"), "facility": ("#594e74", ""), "maintenance": ("#c6ac77", ""),
-    "electricity": ("#06784b", "....."),
+    "devices": ("#0e306e", ""), "servers": ("#1476de", ""), "scale_up": ("#589abc", "xxxxx"),
+    "scale_out": ("#c94804", "/////"), "facility": ("#594c70", ""), "maintenance": ("#a6905e", ""),
+    "electricity": ("#076344", "....."),
 }
 usa = run[run.grid == "USA"].set_index("device")
 million = pd.DataFrame({part: usa[f"cost_per_run_{part}"] / usa.goodput_fraction / 1e6 for part in PARTS})
@@ -168,7 +168,7 @@ with style():
         left.annotate(f"{days:.0f} days", (place, total), xytext=(0, 3), textcoords="offset points", ha="center")
     left.set(ylabel="million USD a run", ylim=(0, 1.12 * bottom.max()))
     left.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-    for place, (grid, colour, hatch) in enumerate((("USA", "#3d93d1", ""), ("hydropower", "#06784b", "....."))):
+    for place, (grid, colour, hatch) in enumerate((("USA", "#1476de", ""), ("hydropower", "#076344", "....."))):
         right.bar(np.arange(4) + 0.4 * place - 0.2, tonnes[grid], 0.38, color=colour, hatch=hatch, edgecolor="white",
                   linewidth=0.0, label=grid)
     right.set_xticks(np.arange(4), tonnes.index)

@@ -216,8 +216,8 @@ usual = chip | {
     if name.endswith(("_area", "_power")) and name != "chip.die_area"
 }
 PARTS = {
-    "cores": ("#0e306e", ""), "memory": ("#06784b", "....."), "links": ("#e45807", "/////"), "cache": ("#3d93d1", ""),
-    "other": ("#c6ac77", ""),
+    "cores": ("#0e306e", ""), "memory": ("#076344", "....."), "links": ("#c94804", "/////"), "cache": ("#1476de", ""),
+    "other": ("#a6905e", ""),
 }
 
 

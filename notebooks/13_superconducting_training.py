@@ -43,11 +43,11 @@ results = results.assign_coords(machine=("accelerator", names)).swap_dims(accele
 middle = results.sel(chip_cooler=0.2, chip_memory_cooler=0.3)  # shares of Carnot, of logic and of memory
 GROUPS = {  # what takes energy → parts of the model, colour, hatch
     "logic": (["matrix", "vector", "control", "leakage"], "#0e306e", ""),
-    "memory and network": (["memory", "network"], "#e45807", "/////"),
-    "uncore": (["uncore"], "#b8def3", ""),
-    "hosts": (["host"], "#c6ac77", ""),
-    "coolers": (["cryogenics"], "#3d93d1", "....."),
-    "facility": (["facility"], "#594e74", ""),
+    "memory and network": (["memory", "network"], "#c94804", "/////"),
+    "uncore": (["uncore"], "#589abc", "xxxxx"),
+    "hosts": (["host"], "#a6905e", ""),
+    "coolers": (["cryogenics"], "#1476de", "....."),
+    "facility": (["facility"], "#594c70", ""),
 }
 tokens = middle.energy_per_step / middle.energy_per_token
 energy = 1e3 * pd.DataFrame({

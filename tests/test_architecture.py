@@ -18,7 +18,7 @@ LEVELS: list[tuple[str, ...]] = [
     ("dse",),  # the package itself: public names, imported when they are asked for
     (
         "dse.errors", "dse.distribution", "dse.renamed", "dse.environment", "dse.equations", "dse.interruption",
-        "dse.quantities",
+        "dse.quantities", "dse.headings",
     ),
     ("dse.files",),
     ("dse.inputs", "dse.outputs", "dse.toml", "dse.cache", "dse.workers"),

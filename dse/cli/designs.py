@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dse.cli import show
+from dse.headings import LETTERS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -13,8 +14,7 @@ if TYPE_CHECKING:
 
 #: Axis → its heading; the others keep their names. This is also the order of the columns.
 SHORT = {
-    "tp": "tp", "pp": "pp", "dp": "dp", "cp": "cp", "micro_batch": "mb", "virtual_stages": "v",
-    "schedule": "schedule",
+    **LETTERS, "schedule": "schedule",
     "recompute": "recompute", "recompute_share": "recompute share", "zero_stage": "zero", "sequence_parallel": "sp",
     "overlap_dp": "overlap dp", "overlap_tp": "overlap tp", "dp_replicate": "copies",
     "offload_weights": "offload w", "offload_activations": "offload a", "offload_optimizer": "offload o",

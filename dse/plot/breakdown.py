@@ -20,6 +20,7 @@ from dse.plot.style import (
     SERVING_PARTS,
     SIZE,
     laid_out,
+    legend_below,
     new_figure,
     pair,
     part,
@@ -32,7 +33,7 @@ from dse.quantities import scale as scale_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
 
 _MEMORY = "#5a6b7b"
 
@@ -44,6 +45,12 @@ _BARS, _GAP, _LINE = 3.2, 0.12, 0.135
 
 #: Inches of the panel of memory, and of the frame around panels.
 _MEMORY_PANEL, _FRAME = 1.28, 0.3
+
+#: Inches of a part that can be seen: half a point, a pixel of a screen.
+_SEEN = 0.5 / 72.0
+
+#: Share of the panel that the first row's second number may take with its name.
+_NAMED = 0.55
 
 #: Letters of the longest word that no line break parts.
 _WORD = 24
@@ -73,7 +80,7 @@ def breakdown(results: xr.Dataset, within: float = 2.0, bars: int = 16, missing:
         return draw_mappings(columns, "\n".join(filter(None, (title, note))), rows, [])
     rows, unfit = best_of_each(columns, within, bars, missing)
     left_out = len(_first_of_each(columns, columns.feasible, columns.slowness)) - len(rows)
-    note = f"{left_out:,} slower ones are not shown" if left_out else ""
+    note = f"{left_out:,} slower {'one is' if left_out == 1 else 'ones are'} not shown" if left_out else ""
     return draw_mappings(columns, "\n".join(filter(None, (title, note))), rows, unfit)
 
 
@@ -85,7 +92,7 @@ def draw_mappings(columns: Columns, title: str, rows: list[int], unfit: list[int
         figure = new_figure(width=PAGE, height=2.0)
         table, widths = _fitted(figure, table)
         lines = max(text.count("\n") + 1 for cells in table.values() for text in cells) if table else 1
-        figure.set_figheight(1.6 + (0.1 + _LINE * lines) * len(shown))
+        headings = max((text.count("\n") + 1 for text in table), default=1)
         beside = sum(widths) + _GAP * len(widths)
         bars = max(_BARS, PAGE - beside)
         figure.set_figwidth(max(PAGE, _BARS + beside))
@@ -97,10 +104,9 @@ def draw_mappings(columns: Columns, title: str, rows: list[int], unfit: list[int
         for axes in (time_axes, memory_axes):
             axes.tick_params(axis="y", length=0, labelleft=False)
             axes.spines["left"].set_visible(False)
-        handles, labels = time_axes.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=4, handlelength=1.1, columnspacing=1.6)
+        legend_below(figure, *time_axes.get_legend_handles_labels())
         set_title(figure, title, f"same for all: {', '.join(same)}" if same else "")
-        return laid_out(figure)
+        return laid_out(figure, 0.65 + _LINE * headings + (0.1 + _LINE * lines) * len(shown))
 
 
 # Rows
@@ -153,12 +159,23 @@ def _fitted(figure: Figure, table: dict[str, list[str]]) -> tuple[dict[str, list
         for title, cells in table.items()
     }
     while True:
-        shown = {textwrap.fill(t, letters[t]): [textwrap.fill(c, letters[t]) for c in table[t]] for t in table}
+        shown = {filled(t, letters[t]): [filled(c, letters[t]) for c in table[t]] for t in table}
         widths = [max(text_width(figure, text, SIZE) for text in (title, *cells)) for title, cells in shown.items()]
         breakable = [title for title in letters if letters[title] > least[title]]
         if sum(widths) + _GAP * len(widths) <= PAGE - _BARS or not breakable:
             return shown, widths
         letters[max(breakable, key=lambda title: letters[title])] -= 1
+
+
+class _Wrapper(textwrap.TextWrapper):
+    """Breaks names after any hyphen, before a digit too: ``scd-blade-4k`` is three words."""
+
+    wordsep_re = re.compile(r"([ \t\n]+|[^ \t\n-]*-+)")
+
+
+def filled(text: str, letters: int) -> str:
+    """A text in lines of so many letters."""
+    return _Wrapper(letters).fill(text)
 
 
 # Drawing
@@ -188,14 +205,23 @@ def _draw_times(axes: Axes, columns: Columns, rows: list[int], unfit: list[int],
     left = np.zeros(len(rows))
     for name, values in in_legend_order(columns.parts).items():
         width = values[rows] * scale
-        if width.max() >= 1e-3 * columns.time[rows].max() * scale:
+        share = width.max() / (columns.time[rows].max() * scale)
+        if share >= 1e-3:
             looks = part(name)
-            axes.barh(at, width, left=left, height=0.74, label=looks.label, **looks.fill)
+            # What is thinner than the eye sees is not in the legend.
+            label = looks.label if share * inches >= _SEEN else "_nolegend_"
+            axes.barh(at, width, left=left, height=0.74, label=label, **looks.fill)
         left += width
+    beside, heading = _beside(columns, rows, axes.figure, _NAMED * inches)
+    if heading:
+        axes.annotate(
+            heading, (1.0, -0.6), xycoords=("axes fraction", "data"), xytext=(0, 3), textcoords="offset points",
+            ha="right", va="bottom", color=PALE,
+        )  # fmt: skip
     longest = [columns.time[[*rows, *unfit]].max() * scale * 1.05]
     for i, row in enumerate(rows):
         total = columns.time[row] * scale
-        text = f"{digits(total)} {units}{_beside(columns, row, i == 0)}"
+        text = f"{digits(total)} {units}{beside[i]}"
         axes.annotate(text, (total, i), xytext=(3, 0), textcoords="offset points", va="center")
         # Bar and number end inside the panel.
         room = min((text_width(axes.figure, text, SIZE) + _GAP) / inches, 0.8)
@@ -207,14 +233,17 @@ def _draw_times(axes: Axes, columns: Columns, rows: list[int], unfit: list[int],
     axes.set_xlim(0, max(longest))
 
 
-def _beside(columns: Columns, row: int, named: bool) -> str:
-    """The metric that is told with the time, by its name once."""
+def _beside(columns: Columns, rows: list[int], figure: Figure | SubFigure, inches: float) -> tuple[list[str], str]:
+    """The metric that is told with the time, of each row, and a heading: its name where the first row has no room."""
     shown = columns.study.beside
     if shown is None:
-        return ""
-    value = columns.beside[row]
-    text = f"{100 * value:.0f} %" if shown.style == "percent" else digits(value)
-    return f" · {text}" + (f" {shown.heading}" if named else "")
+        return [""] * len(rows), ""
+    values = columns.beside[rows].tolist()
+    texts = [f" · {100 * value:.0f} %" if shown.style == "percent" else f" · {digits(value)}" for value in values]
+    named = f"{texts[0]} {shown.heading}"
+    if text_width(figure, named, SIZE) > inches:
+        return texts, f"time · {shown.heading}"
+    return [named, *texts[1:]], ""
 
 
 def _draw_memory(axes: Axes, columns: Columns, rows: list[int], unfit: list[int]) -> None:

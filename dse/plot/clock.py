@@ -15,6 +15,7 @@ from dse.plot.style import (
     axis_label,
     dash,
     laid_out,
+    legend_below,
     marker,
     new_figure,
     set_title,
@@ -35,6 +36,9 @@ _MOST_LINES, _MOST_PANELS = 8, 3
 
 #: Lines further apart than this factor are drawn relative to their value at the highest clock.
 _FAR_APART = 3.0
+
+#: Inches of a panel with its ticks; of a line of text.
+_PANEL, _LINE = 1.8, 0.14
 
 #: A line has a minimum where both of its ends are higher by this factor.
 _DEPTH = 1.002
@@ -79,19 +83,21 @@ def clock(results: xr.Dataset) -> Figure:
     metrics = [metric for metric in wanted if metric in grid.points][:_MOST_PANELS]
     along = "workload" if "workload" in grid.axes else grid.strongest(metrics[0], besides=(name,))
     with style():
-        figure = new_figure(width=COLUMN if len(metrics) == 1 else PAGE, height=2.9 + 0.3 * (along is not None))
-        for axes, metric in zip(np.ravel(figure.subplots(1, len(metrics))), metrics, strict=True):
+        figure = new_figure(width=COLUMN if len(metrics) == 1 else PAGE, height=2.9)
+        panels = list(np.ravel(figure.subplots(1, len(metrics))))
+        for axes, metric in zip(panels, metrics, strict=True):
             _draw(axes, grid, metric, name, along, 0.8 * figure.get_figwidth() / len(metrics))
+        above, below = (
+            max(text.count("\n") + 1 for text in texts)
+            for texts in ([axes.get_title(loc="left") for axes in panels], [axes.get_xlabel() for axes in panels])
+        )
         if along:
-            handles, texts = figure.axes[0].get_legend_handles_labels()
+            handles, texts = panels[0].get_legend_handles_labels()
             most = 4 if len(metrics) > 1 else 2
-            figure.legend(
-                handles, texts, loc="outside lower center", ncols=min(most, len(texts)), handlelength=2.6,
-                title=wrapped(grid.heading(along)),
-            )  # fmt: skip
+            legend_below(figure, handles, texts, most, handlelength=2.6, title=wrapped(grid.heading(along)))
         others = grid.others(name, *([along] if along else []))
         set_title(figure, grid.title, f"at {others}" if others else "")
-        return laid_out(figure)
+        return laid_out(figure, _PANEL + _LINE * (above + below))
 
 
 def _draw(axes: Axes, grid: Machines, metric: str, name: str, along: str | None, inches: float) -> None:

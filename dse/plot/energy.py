@@ -17,12 +17,12 @@ from dse.plot.style import (
     laid_out,
     marker,
     new_figure,
-    plain_ticks,
     set_title,
     shades,
     style,
     wrapped,
 )
+from dse.plot.ticks import plain_ticks
 from dse.quantities import scale as scale_of
 from dse.studies import of_metrics
 
@@ -82,7 +82,7 @@ def energy(results: xr.Dataset) -> Figure:
             handlelength=1.2, borderaxespad=0.0,
         )  # fmt: skip
         set_title(figure, grid.title, *_ends(grid, front), _work(every))
-        return laid_out(figure)
+        return laid_out(figure, 3.2)
 
 
 def _work(grid: Machines) -> str:

@@ -10,7 +10,19 @@ import xarray as xr
 
 from dse.plot.breakdown import in_legend_order
 from dse.plot.grid import Machines, machines, thinned
-from dse.plot.style import COLUMN, PAGE, PALE, PARTS, Part, laid_out, new_figure, set_title, style, wrapped
+from dse.plot.style import (
+    COLUMN,
+    PAGE,
+    PALE,
+    PARTS,
+    Part,
+    laid_out,
+    legend_below,
+    new_figure,
+    set_title,
+    style,
+    wrapped,
+)
 from dse.plot.style import part as named
 from dse.quantities import seconds
 
@@ -51,7 +63,7 @@ def along_axes(grid: Machines) -> Figure:
     with style():
         columns = _in_two_columns(grid)
         tallest = max(sum(_height(grid, name) for name in column) for column in columns)
-        figure = new_figure(width=PAGE if len(columns) > 1 else COLUMN, height=1.0 + tallest)
+        figure = new_figure(width=PAGE if len(columns) > 1 else COLUMN, height=tallest)
         drawn = _drawn(grid)
         outer = figure.add_gridspec(1, len(columns))
         for place, column in enumerate(columns):
@@ -67,12 +79,9 @@ def along_axes(grid: Machines) -> Figure:
                     axes.set_xlabel(f"share of the {grid.study.totals[0].replace('_', ' ')} (%)")
         figure.set_layout_engine("constrained", w_pad=0.1)
         handles = _legend(figure, drawn)
-        figure.legend(
-            handles.values(), handles, loc="outside lower center", ncols=min(4, 2 * len(columns)), handlelength=1.1,
-            columnspacing=1.6,
-        )  # fmt: skip
+        legend_below(figure, list(handles.values()), list(handles))
         set_title(figure, grid.title, f"One axis at a time, from the fastest machine (bold): {grid.others()}")
-        return laid_out(figure)
+        return laid_out(figure, 0.3 + tallest)
 
 
 def _in_two_columns(grid: Machines) -> list[list[str]]:
@@ -91,7 +100,13 @@ def _labels(grid: Machines, name: str) -> list[str]:
 def _height(grid: Machines, name: str) -> float:
     """Inches of a panel."""
     lines = max(text.count("\n") + 1 for text in _labels(grid, name))
-    return _FRAME + (_BAR + _LINE * lines) * min(grid.points.sizes[name], _MOST_BARS)
+    above = _LINE * _title(grid, name).count("\n")
+    return _FRAME + above + (_BAR + _LINE * lines) * min(grid.points.sizes[name], _MOST_BARS)
+
+
+def _title(grid: Machines, name: str) -> str:
+    """What a panel is called."""
+    return textwrap.fill(grid.heading(name), _LETTERS)
 
 
 def bars(grid: Machines, name: str) -> list[int]:
@@ -113,8 +128,11 @@ def _parts(grid: Machines, name: str) -> dict[str, np.ndarray]:
 
 def _drawn(grid: Machines) -> list[str]:
     """The parts that are worth a colour: of a share that can be seen along some axis. Compute first."""
-    shares_of = [_parts(grid, name) for name in grid.axes]
-    seen = {part: None for parts in shares_of for part, share in parts.items() if share.max() > _LEAST_SHARE}
+    shares_of = [(_parts(grid, name), bars(grid, name)) for name in grid.axes]
+    seen = {
+        part: None for parts, places in shares_of for part, share in parts.items()
+        if share[places].max() > _LEAST_SHARE
+    }  # fmt: skip
     return sorted(in_legend_order(seen), key="compute".__ne__)
 
 
@@ -153,5 +171,4 @@ def _draw(axes: Axes, grid: Machines, name: str, drawn: list[str]) -> None:
     axes.set(xlim=(0, 100), ylim=(len(places) - 0.4, -0.6))
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
-    title = textwrap.fill(grid.heading(name), _LETTERS)
-    axes.set_title(title, fontweight="bold", loc="left", pad=3)
+    axes.set_title(_title(grid, name), fontweight="bold", loc="left", pad=3)

@@ -19,17 +19,17 @@ from dse.plot.style import (
     INK,
     TOO_LARGE,
     axis_label,
+    heading,
     laid_out,
-    marker,
+    legend_below,
     new_figure,
-    pair,
-    plain_ticks,
+    series,
     set_title,
-    shades,
     style,
     wrapped,
 )
-from dse.quantities import GIB, scale, settings
+from dse.plot.ticks import plain_ticks
+from dse.quantities import GIB, counted, scale, settings
 from dse.spec import search, sweep
 from dse.spec.expression import Expression
 from dse.studies import of_metrics
@@ -130,8 +130,8 @@ def _objectives(kept: xr.Dataset, objectives: list[Objective]) -> Figure:
         axes.set(**{f"{axis}scale": "log" for axis, yes in positive if yes})
         plain_ticks(*(getattr(axes, f"{axis}axis") for axis, yes in positive if yes))
         also = f" of {len(objectives)} objectives, of which two are drawn" if more else ""
-        set_title(figure, str(kept.attrs.get("title", "")), f"Pareto front{also}: {fits.sum():,} designs")
-        return laid_out(figure)
+        set_title(figure, str(kept.attrs.get("title", "")), f"Pareto front{also}: {counted(int(fits.sum()), 'design')}")
+        return laid_out(figure, 2.8)
 
 
 # What serving trades: the rate of a device against that of a user
@@ -156,38 +156,40 @@ def _trade(results: xr.Dataset, points: int) -> Figure:
         raise designs.nothing_feasible()
     x, y = (designs.flat(found, name, shape)[fits] for name in names)
     front = designs.front(-x, -y)
-    coloured = _telling(found, shape, fits)
+    told_by, coloured = _telling(found, shape, fits)
     with style():
         figure = new_figure(width=COLUMN, height=3.4)
         axes = figure.subplots()
-        colours = shades(len(coloured))
-        for place, ((text, rows), colour) in enumerate(zip(coloured.items(), colours, strict=True)):
-            rows = _thin(rows, points)
-            axes.scatter(x[rows], y[rows], color=colour, marker=marker(place), s=9, linewidths=0, label=text)
+        for text, looks in series(list(coloured)).items():
+            rows = _thin(coloured[text], points)
+            axes.scatter(x[rows], y[rows], color=looks["color"], marker=looks["marker"], s=9, linewidths=0, label=text)
         axes.step(
             x[front], y[front], where="post", color=FRONT, linewidth=1.2, label="Pareto front",
         )  # fmt: skip
         axes.set(xscale="log", yscale="log")
-        texts = (wrapped(name.replace("output_", "").replace("_", " ")) for name in names)
-        axes.set(**dict(zip(("xlabel", "ylabel"), texts, strict=True)))
+        axes.set(xlabel=wrapped(_rate(found[names[0]])), ylabel=wrapped(_rate(found[names[1]])))
         plain_ticks(axes.xaxis, axes.yaxis)
-        handles, labels = axes.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=2, handlelength=1.2, columnspacing=1.2)
+        legend_below(figure, *axes.get_legend_handles_labels(), title=heading(told_by) or None)
         set_title(figure, str(results.attrs.get("title", "")))
-        return laid_out(figure)
+        return laid_out(figure, 2.8)
 
 
-def _telling(found: xr.Dataset, shape: xr.DataArray, fits: np.ndarray) -> dict[str, np.ndarray]:
-    """Label → its designs, by the first of machine, model and format that differs between them, else all."""
+def _rate(variable: xr.DataArray) -> str:
+    """A rate as it is called, with its unit: ``output tokens/s per user``."""
+    words = str(variable.name).replace("_per_second", "/s").replace("_", " ")
+    return words if "/s" in words else axis_label(variable, str(variable.attrs.get("units", "")).removeprefix("1"))
+
+
+def _telling(found: xr.Dataset, shape: xr.DataArray, fits: np.ndarray) -> tuple[str, dict[str, np.ndarray]]:
+    """The first of machine, model and format that differs between designs, and its value → its designs; else all."""
     for name in ("accelerator", "system", "workload", "precision", "tp"):
         if name in found and found[name].dims:
             values = designs.flat(found, name, shape)[fits]
             kinds = list(dict.fromkeys(values.tolist()))
             if 1 < len(kinds) <= _MOST_COLOURS:
                 texts = settings(kinds, str(found[name].attrs.get("units", "1")))
-                labels = [pair(name, text) for text in texts]
-                return {text: np.flatnonzero(values == kind) for text, kind in zip(labels, kinds, strict=True)}
-    return {"designs": np.arange(int(fits.sum()))}
+                return name, {text: np.flatnonzero(values == kind) for text, kind in zip(texts, kinds, strict=True)}
+    return "", {"designs": np.arange(int(fits.sum()))}
 
 
 # Time against memory
@@ -207,6 +209,8 @@ def _time_and_memory(results: xr.Dataset, points: int) -> Figure:
         too_large = _thin(np.flatnonzero(columns.memory_alone & (columns.time < limit)), points)
         behind = _thin(fits[columns.time[fits] < limit], points)
         for rows, colour, marker, name in ((too_large, TOO_LARGE, "s", "does not fit"), (behind, FITS, "o", "fits")):
+            if not len(rows):
+                continue  # nor is it in the legend
             axes.scatter(
                 columns.time[rows] * factor, columns.memory[rows] / GIB, color=colour, marker=marker, label=name, s=5,
                 linewidths=0, rasterized=True,
@@ -221,15 +225,13 @@ def _time_and_memory(results: xr.Dataset, points: int) -> Figure:
             axes.annotate(
                 f"usable {capacity:.0f} GiB", (1.0, capacity), xycoords=("axes fraction", "data"),
                 xytext=(0, 3), textcoords="offset points", ha="right",
+                bbox={"color": "white", "alpha": 0.8, "pad": 0.4},
             )  # fmt: skip
         axes.set(xscale="log", yscale="log", xlabel=f"step time ({units})", ylabel="peak memory (GiB)")
         plain_ticks(axes.xaxis, axes.yaxis)
-        handles, labels = axes.get_legend_handles_labels()
-        figure.legend(
-            handles, labels, loc="outside lower center", ncols=3, markerscale=2, handlelength=1.2, columnspacing=1.2
-        )
+        legend_below(figure, *axes.get_legend_handles_labels(), markerscale=2)
         set_title(figure, title)
-        return laid_out(figure)
+        return laid_out(figure, 2.8)
 
 
 def _thin(indices: np.ndarray, most: int) -> np.ndarray:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,15 +14,18 @@ import numpy as np
 from dse import outputs
 from dse.errors import InputError
 from dse.files import MARK
-from dse.quantities import settings
+from dse.headings import LETTERS
+from dse.quantities import counted_units, settings
 
 if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure, SubFigure
+    from matplotlib.legend import Legend
     from matplotlib.typing import RcKeyType
 
-#: Hatches tell apart what colours alone do not in grey: messages, and what moves data for the optimizer.
-_MESSAGES, _UPDATE = "/////", "....."
+#: Hatches tell apart what colours alone do not in grey: messages, what moves data for the optimizer, what is done
+#: again, and what this module does not know.
+_MESSAGES, _UPDATE, _AGAIN, _UNKNOWN = "/////", ".....", "\\\\\\\\\\", "xxxxx"
 
 
 class Part(NamedTuple):
@@ -37,48 +41,52 @@ class Part(NamedTuple):
         return {"facecolor": self.colour, "hatch": self.hatch, "edgecolor": "white", "linewidth": 0.0}
 
 
-#: Part of the step time → its looks. All pairs are told apart by readers without red or green cones, and in grey:
-#: tests/plot/test_colours.py measures them.
+#: Part of the step time → its looks. All pairs are told apart by readers without red or green cones, and in grey, and
+#: all have a contrast of 3 or more against white: tests/plot/test_colours.py measures them.
 PARTS = {
     "forward": Part("forward", "#0e306e"),
-    "backward": Part("backward", "#3d93d1"),
-    "recompute": Part("recompute", "#b8def3"),
-    "embedding_and_head": Part("embedding and head", "#594e74"),
+    "backward": Part("backward", "#1476de"),
+    "recompute": Part("recompute", "#589abc", _AGAIN),
+    "embedding_and_head": Part("embedding and head", "#594c70"),
     "host": Part("host launches", "#0f100e"),
-    "tensor_parallel": Part("tensor parallel", "#e45807", _MESSAGES),
-    "context_parallel": Part("context parallel", "#733900", _MESSAGES),
-    "pipeline_parallel": Part("pipeline messages", "#f99e2b", _MESSAGES),
-    "bubble": Part("pipeline bubble", "#c6ac77"),
-    "data_parallel": Part("data parallel", "#9248b1", _MESSAGES),
-    "optimizer": Part("optimizer", "#06784b", _UPDATE),
-    "offload": Part("offload", "#898d53", _UPDATE),
+    "tensor_parallel": Part("tensor parallel", "#c94804", _MESSAGES),
+    "context_parallel": Part("context parallel", "#5a2a00", _MESSAGES),
+    "pipeline_parallel": Part("pipeline messages", "#d27f02", _MESSAGES),
+    "bubble": Part("pipeline bubble", "#a6905e"),
+    "data_parallel": Part("data parallel", "#7d35a2", _MESSAGES),
+    "optimizer": Part("optimizer", "#076344", _UPDATE),
+    "offload": Part("offload", "#6f784e", _UPDATE),
 }
 
 #: Part of the time of an output token → the same; that of the host is the same in both.
 SERVING_PARTS = {
     "matrix": Part("matrices", "#0e306e"),
-    "attention": Part("attention", "#3d93d1"),
-    "communication": Part("messages", "#e45807", _MESSAGES),
-    "prefill": Part("prompts of others", "#c6ac77"),
+    "attention": Part("attention", "#1476de"),
+    "communication": Part("messages", "#c94804", _MESSAGES),
+    "prefill": Part("prompts of others", "#a6905e"),
 }
 
 #: Part of the step time by what bounds it → the same.
 BOUNDS = {
     "bound_by_compute": Part("bound by compute", "#0e306e"),
-    "bound_by_memory": Part("bound by device memory", "#06784b"),
-    "bound_by_network": Part("bound by the network", "#e45807"),
-    "bound_by_rest": Part("other", "#c6ac77"),
+    "bound_by_memory": Part("bound by device memory", "#076344"),
+    "bound_by_network": Part("bound by the network", "#c94804"),
+    "bound_by_rest": Part("other", "#a6905e"),
 }
 
 #: Colour of a part this module does not know, of text, of what stands in the background, and of Pareto fronts.
 OTHER, INK, PALE, FRONT = "#6d7270", "#1a1a1a", "#747474", "#c8440a"
 
+#: Colours of an ordered axis: the hues of viridis, which ends in a yellow that white paper swallows, up to a contrast
+#: of 3 against white.
+_SHADES = ("#3c014b", "#392263", "#2b3c6c", "#1a526b", "#006566", "#007859", "#26893e", "#639400", "#9c9500")
+
 #: Colours of designs that fit into memory, and of those that do not.
-FITS, TOO_LARGE = "#6fa8d6", "#dcdcdc"
+FITS, TOO_LARGE = "#1a5282", "#949494"
 
 #: Part of the mapping → its heading.
 HEADINGS = {
-    "tp": "tp", "cp": "cp", "pp": "pp", "dp": "dp", "micro_batch": "b", "virtual_stages": "v",
+    **{name: LETTERS[name] for name in ("tp", "cp", "pp", "dp", "micro_batch", "virtual_stages")},
     "zero_stage": "ZeRO", "recompute": "recompute",
 }  # fmt: skip
 
@@ -109,8 +117,14 @@ _STYLE: dict[RcKeyType, Any] = {
     "svg.hashsalt": "dse",
 }
 
-#: Letters of a text of this size in an inch.
-_LETTERS_AN_INCH = 14
+#: Letters of a text of this size in an inch: of most texts, and of narrow letters.
+_LETTERS_AN_INCH, _MOST_LETTERS_AN_INCH = 14, 24
+
+#: Inches of a line of a title, and of one of a legend.
+_TITLE_LINE, _LEGEND_LINE = 0.14, 0.19
+
+#: Inches left of and right of titles and legends; letters' heights between the mark of a legend and its text.
+_MARGIN, _BESIDE_HANDLE = 0.06, 0.8
 
 
 # Numbers and names
@@ -123,7 +137,7 @@ def labels(coordinate: xr.DataArray) -> list[str]:
 
 def part(name: str) -> Part:
     """The looks of a part of the step time."""
-    return (SERVING_PARTS | PARTS | BOUNDS).get(name) or Part(name.replace("_", " "), OTHER)
+    return (SERVING_PARTS | PARTS | BOUNDS).get(name) or Part(name.replace("_", " "), OTHER, _UNKNOWN)
 
 
 def heading(name: str) -> str:
@@ -138,6 +152,7 @@ def pair(name: str, text: str) -> str:
 
 def axis_label(variable: xr.DataArray, units: str) -> str:
     """A variable's long name and units, for an axis of a figure."""
+    units = counted_units(str(variable.name), units)
     words = str(variable.attrs.get("long_name", str(variable.name).replace("_", " "))).removesuffix(" (catalogue name)")
     return f"{words} ({units})" if units else words
 
@@ -169,41 +184,78 @@ def new_figure(width: float, height: float) -> Figure:
 
 def set_title(figure: Figure, *texts: str) -> None:
     """Lines of texts, broken where the figure ends."""
-    room = int(_LETTERS_AN_INCH * figure.get_figwidth())
+    room = figure.get_figwidth() - 2.0 * _MARGIN
     lines = [line for text in texts for line in text.split("\n") if line]
-    text = "\n".join(textwrap.fill(line, room, break_on_hyphens=False) for line in lines)
-    if text:
-        figure.suptitle(text)
+    if lines:
+        figure.suptitle("\n".join(_broken(figure, line, room) for line in lines))
 
 
-def laid_out(figure: Figure) -> Figure:
-    """The figure with its layout computed now, not each time it is written."""
+def _broken(figure: Figure, text: str, inches: float) -> str:
+    """A text in the fewest lines of this width, all about as long: no word stands alone."""
+    letters = max(int(_MOST_LETTERS_AN_INCH * inches), 1)
+
+    def fill(letters: int) -> str:
+        return textwrap.fill(text, letters, break_on_hyphens=False)
+
+    while letters > 1 and text_width(figure, fill(letters), SIZE) > inches:
+        letters -= 1
+    count = fill(letters).count("\n")
+    while letters > 1 and count and fill(letters - 1).count("\n") == count:
+        letters -= 1
+    return fill(letters)
+
+
+def legend_below(
+    figure: Figure, handles: Sequence[Any], labels: Sequence[str], most: int = 4, **looks: Any
+) -> Legend:
+    """A legend under the panels, in at most so many columns as have room and rows about as long as one another."""
+    length, spacing = looks.setdefault("handlelength", 1.1), looks.setdefault("columnspacing", 1.6)
+    widths = [text_width(figure, label, SIZE) + SIZE / 72.0 * (length + _BESIDE_HANDLE) for label in labels]
+
+    def fits(columns: int) -> bool:
+        needed = sum(max(part) for part in np.array_split(widths, columns)) + SIZE / 72.0 * spacing * (columns - 1)
+        return bool(needed <= figure.get_figwidth() - 2.0 * _MARGIN)
+
+    most = next((n for n in range(max(min(most, len(labels)), 1), 1, -1) if fits(n)), 1)
+    rows = math.ceil(len(labels) / most)
+    return figure.legend(
+        handles, labels, loc="outside lower center", ncols=max(math.ceil(len(labels) / max(rows, 1)), 1),
+        handletextpad=_BESIDE_HANDLE, **looks,
+    )  # fmt: skip
+
+
+def _around(figure: Figure) -> float:
+    """Inches that a figure's title and the legends below its panels take."""
+    title = figure.get_suptitle()
+    rows = sum(
+        math.ceil(len(legend.get_texts()) / legend._ncols) + bool(legend.get_title().get_text())  # type: ignore[attr-defined]
+        for legend in figure.legends
+    )
+    return (title.count("\n") + 1) * _TITLE_LINE * bool(title) + rows * _LEGEND_LINE
+
+
+def laid_out(figure: Figure, panels: float | None = None) -> Figure:
+    """The figure with its layout computed now, not each time it is written.
+
+    Args:
+        figure: with its title and legends.
+        panels: inches of height that panels and their labels have, whatever stands above and below them.
+    """
+    if panels is not None:
+        figure.set_figheight(panels + _around(figure))
     if engine := figure.get_layout_engine():
         engine.execute(figure)
     figure.set_layout_engine(None)  # "none" would leave a place holder, for which each writing draws twice
     return figure
 
 
-def plain_ticks(*axes: Any) -> None:
-    """Numbers, not powers of ten, on logarithmic axes; the closer the less they span."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
-
-    for axis in axes:
-        least, most = axis.get_view_interval()
-        if most < 5.0 * least:
-            axis.set_major_locator(MaxNLocator(5))
-            axis.set_minor_locator(NullLocator())
-        else:
-            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
-        axis.set_minor_formatter(NullFormatter())
-
-
 def shades(count: int) -> list[Any]:
     """Colours of an ordered axis, dark to light; of many, :func:`dash` and :func:`marker` tell neighbours apart."""
-    from matplotlib import colormaps
+    from matplotlib.colors import to_rgb
 
-    return [colormaps["viridis"](place) for place in np.linspace(0.0, 0.92, count)]
+    known = np.array([to_rgb(colour) for colour in _SHADES])
+    places = np.linspace(0.0, len(known) - 1.0, count)
+    return [tuple(np.interp(place, range(len(known)), channel) for channel in known.T) for place in places.tolist()]
 
 
 def dash(place: int) -> Any:
@@ -214,6 +266,19 @@ def dash(place: int) -> Any:
 def marker(place: int) -> str:
     """The marker of a position of an ordered axis; circles are left to what a figure points out."""
     return "s^Dv"[place % 4]
+
+
+def series(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """How each name of a figure is drawn, in all of its panels alike: colour, dashes and marker.
+
+    >>> series(["h100", "b200"])["b200"]["marker"]
+    '^'
+    """
+    looks = zip(names, shades(len(names)), strict=True)
+    return {
+        name: {"color": colour, "linestyle": dash(place), "marker": marker(place)}
+        for place, (name, colour) in enumerate(looks)
+    }
 
 
 def text_width(figure: Figure | SubFigure, text: str, size: float) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 
 from dse.errors import InputError
 from dse.plot.designs import check, flat, front, is_search, nothing_feasible, single_designs
-from dse.quantities import scale, setting
+from dse.quantities import counted, counted_units, scale, setting
 from dse.spec import search, sweep
 from dse.spec.space import NAMED
 from dse.sweep.results.rebuilding import SPECIFICATION
@@ -107,7 +107,7 @@ def build(results: xr.Dataset, points: int) -> Table:
     start = _start(metrics, study, spec)
     notes = [why] if why else []
     if missing := total.size - len(rows):
-        notes.append(f"{missing:,} points of the sweep have no design that can run: they are left out.")
+        notes.append(f"{counted(missing, 'point')} of the sweep without a design that can run: left out.")
     if len(rows) > points:
         notes.append(
             f"{len(rows):,} designs are too many for one page: these are the Pareto front, the best and an even sample."
@@ -183,7 +183,7 @@ def _scaled(column: Column) -> Column:
     sizes = np.abs(column.values[np.isfinite(column.values) & (column.values != 0.0)])
     middle = float(np.median(sizes)) if len(sizes) else 0.0
     factor, shown = (1.0 / _DAY, "days") if column.units == "s" and middle > _DAY else scale(middle, column.units)
-    return dataclasses.replace(column, factor=factor, shown=shown)
+    return dataclasses.replace(column, factor=factor, shown=counted_units(column.name, shown))
 
 
 def _start(metrics: dict[str, Column], study: Study, spec: SweepSpec | None) -> dict[str, str]:

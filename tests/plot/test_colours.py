@@ -8,6 +8,8 @@ Simulation of Color Vision Deficiency, severity 1.0, in linear RGB); differences
 from __future__ import annotations
 
 import itertools
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -80,6 +82,57 @@ def difference(first: np.ndarray, second: np.ndarray) -> float:
     )
     dl, dc, dh = (l2 - l1) / s_l, (c2 - c1) / s_c, 2 * np.sqrt(c1 * c2) * np.sin(np.radians(turn / 2)) / s_h
     return float(np.sqrt(dl**2 + dc**2 + dh**2 + rotation * dc * dh))
+
+
+#: Least contrast of lines, markers, bars and text against the page (WCAG 2.1, 1.4.11), and the sources held to it.
+LEAST_CONTRAST = 3.0
+ROOT = Path(__file__).parents[2]
+DRAWING = [*(ROOT / "dse" / "plot").glob("*.py"), *(ROOT / "docs" / "make").rglob("*.py"),
+           *(ROOT / "notebooks").glob("*.py")]  # fmt: skip
+
+#: Backgrounds, on which other things are drawn, are pale on purpose: their lines say so.
+BACKGROUND = ("axvspan(", "axhspan(")
+
+
+def contrast(colour) -> float:
+    """Contrast against white by WCAG 2.1: of black 21, of white 1."""
+    rgb = np.array(to_rgb(colour))
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    return float(1.05 / (np.array([0.2126, 0.7152, 0.0722]) @ linear + 0.05))
+
+
+def test_the_contrast_is_that_of_its_authors():
+    assert contrast("#000000") == pytest.approx(21.0) and contrast("#ffffff") == pytest.approx(1.0)
+    assert contrast("#767676") == pytest.approx(4.54, abs=5e-3), "the lightest grey of 4.5, as their guides tell"
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+def test_white_paper_swallows_no_colour(figure):
+    for looks in FIGURES[figure]:
+        assert contrast(looks.colour) >= LEAST_CONTRAST, f"{looks.label}: {contrast(looks.colour):.2f}"
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 12, 40])
+def test_white_paper_swallows_no_shade(count):
+    assert min(map(contrast, style.shades(count))) >= LEAST_CONTRAST
+
+
+def test_white_paper_swallows_no_text():
+    assert min(map(contrast, (style.INK, style.PALE, style.OTHER, style.FRONT))) >= 4.5
+
+
+@pytest.mark.parametrize("path", DRAWING, ids=lambda path: path.name)
+def test_no_source_names_a_pale_colour(path):
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not any(b in line for b in BACKGROUND)]
+    pale = {c for line in lines for c in re.findall(r"#[0-9a-fA-F]{6}\b", line) if contrast(c) < LEAST_CONTRAST}
+    assert not pale, f"{path.name}: {sorted(pale)}"
+
+
+def test_a_name_has_one_look_in_all_panels():
+    """As many names as a figure tells apart, no two alike; the same for whoever asks."""
+    looks = style.series([f"machine {i}" for i in range(8)])
+    assert looks == style.series(list(looks))
+    assert len({(one["color"], str(one["linestyle"]), one["marker"]) for one in looks.values()}) == 8
 
 
 @pytest.mark.parametrize(

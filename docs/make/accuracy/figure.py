@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 #: Colours: ours, and the baseline of one utilisation a source.
-_OURS, _BASELINE = "#08519c", "#bdbdbd"
+_OURS, _BASELINE = "#08519c", "#949494"
 
 
 def draw(compared: Sequence[Comparison], path: Path) -> bool:

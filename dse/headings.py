@@ -1,0 +1,8 @@
+"""Short names of the degrees of a mapping: the same letters in tables, figures and messages."""
+
+from __future__ import annotations
+
+#: Leaf of the mapping → its letters, in the order of columns.
+LETTERS = {
+    "tp": "tp", "pp": "pp", "dp": "dp", "cp": "cp", "micro_batch": "mb", "virtual_stages": "v",
+}  # fmt: skip
