@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dse.search import space as spaces
-from dse.search.judging import logarithm
-from dse.search.methods import METHODS, gumbel
+from dse.search.judging import Judgement, logarithm
+from dse.search.methods import METHODS, Worth, gumbel
 from dse.search.slopes import predicted_change
 from tests.search.small import searched, small_problem
 
@@ -77,6 +77,26 @@ def test_log_chance_of_a_design_grows_along_its_gradient(task):
     slope = gumbel.slope_towards(space, parameters, (digits,), (jnp.float32(1.0),))
     moved = jax.tree.map(lambda p, s: p - 0.1 * s, parameters, slope)
     assert chance(moved) > chance(parameters)
+
+
+def test_a_start_that_samples_one_design_begins_again(task):
+    """What it would evaluate from there it knows: its first logits are drawn anew, those of the others go on."""
+    space, method = task.space, gumbel.searcher(**METHODS["gumbel"].defaults | {"starts": 2})
+    state = method.init(jax.random.key(1), space)
+    certain = jax.tree.map(lambda logits: logits.at[0, 0].add(1e3), state.parameters.logits)
+    state = state._replace(parameters=state.parameters._replace(logits=certain), age=jnp.ones(2, jnp.int32))
+    values = {path: jnp.zeros(2) for path in spaces.leaf_paths(space)}
+    for step in range(12):
+        state, points = method.propose(jax.random.key(step), state, space)
+        found = Worth(Judgement(jnp.zeros(2), jnp.ones(2)), values)
+        state = method.update(jax.random.key(step), state, space, points, found)
+        if int(state.age[0]) == 0:
+            break
+    assert int(state.age[0]) == 0 and 6 <= step < 11 and int(state.age[1]) == step + 2
+    anew, _ = method.propose(jax.random.key(99), state, space)
+    assert max(float(jnp.max(jnp.abs(logits[0]))) for logits in anew.parameters.logits) < 100.0
+    for logits, before in zip(anew.parameters.logits, state.parameters.logits, strict=True):
+        np.testing.assert_array_equal(logits[1], before[1])
 
 
 def test_same_seed_same_search(task, gumbel_search):

@@ -8,7 +8,8 @@ Forward, a hard sample of the Gumbel-softmax is evaluated (Jang et al. 2017; Mad
 like any other design. Backward, the model's gradient by the leaves goes through the soft mixture of leaf values, that
 of their logarithms where all are positive. Choices that the model compares rather than calculates with (recompute,
 ZeRO stage) have no slope: of these the score function learns (Williams 1992) from the same sample, with the running
-mean of the start as its baseline, and from the best the start has met.
+mean of the start as its baseline, and from the best the start has met. A start that samples one design again and again
+begins anew, whatever is left of its round: in spaces of some ten thousand designs it would learn nothing from then on.
 What construction cannot remove (memory, power, constraints) enters as an augmented Lagrangian. A sample weighs every
 mapping of the space, which takes many times the model's own time: the count of evaluations does not say so.
 """
@@ -33,6 +34,10 @@ _COLDEST = 0.1
 
 #: Second-order penalty of the augmented Lagrangian, and its multiplier at most.
 _STIFFNESS, _LARGEST = 2.0, 20.0
+
+#: A start has settled when the running share of its samples that are the one before is above this, as after seven in a
+#: row: it evaluates what it knows. Positions on continuous axes that differ by less than the second are the same.
+_SETTLED, _SEEN = 0.5, 1e-3
 
 #: Positions on continuous axes stay so far inside [0, 1]: the sigmoid has a slope there.
 _INSIDE = 4.6
@@ -63,14 +68,18 @@ class Learnt(NamedTuple):
     spread: Array  #: [start] and of its distance from there
     best: Array  #: [start] least loss of the round
     best_digits: Array  #: [start, digit] of the design that has it
-    time: Array
+    last: Point  #: [start] the sample before
+    repeated: Array  #: [start] running share of samples that are the one before
+    age: Array  #: [start] steps of the round; 0 where one begins
 
 
 def searcher(
     starts: int, temperature: float, rate: float, steps: int, explore: float, relaxed: float, score: float,
     imitate: float,
 ) -> Searcher:  # fmt: skip
-    """Starts side by side; first temperature and step of Adam; steps of a round, after which all begins again.
+    """Starts side by side; first temperature and step of Adam; steps of a round, after which a start begins again.
+
+    So it does before that when all it still samples is one design.
 
     ``explore`` is the width of the normal that first logits are drawn from. Weights of discrete choices:
     ``relaxed`` of the straight-through gradient, ``score`` of the score function, ``imitate`` of the best design met.
@@ -84,52 +93,63 @@ def searcher(
         )
         reals = 2.0 * jax.random.normal(keys[-1], (starts, len(space.paths)))
         parameters = Parameters(logits, jnp.clip(reals, -_INSIDE, _INSIDE))
-        return parameters, adam.init(parameters)
+        return parameters, jax.vmap(adam.init)(parameters)
 
     def init(key: Array, space: Space) -> Learnt:
         none = jnp.zeros(starts)
         worst, digits = jnp.full(starts, jnp.inf), jnp.zeros((starts, len(space.sizes)), jnp.int32)
+        last = Point(digits - 1, jnp.zeros((starts, len(space.paths))))
         noise = noise_of(key, space, starts)
-        return Learnt(*begun(key, space), noise, none, none, none, worst, digits, jnp.int32(0))
+        age = jnp.zeros(starts, jnp.int32)
+        return Learnt(*begun(key, space), noise, none, none, none, worst, digits, last, none, age)
 
     def propose(key: Array, state: Learnt, space: Space) -> tuple[Learnt, Point]:
-        keys, fresh = jax.random.split(key), (state.time % steps) == 0
+        keys, fresh = jax.random.split(key), state.age == 0
         parameters, moments = jax.tree.map(
-            lambda new, old: jnp.where(fresh, new, old), begun(keys[0], space), (state.parameters, state.moments)
-        )
+            lambda new, old: jnp.where(_each(fresh, new), new, old), begun(keys[0], space),
+            (state.parameters, state.moments),
+        )  # fmt: skip
         multiplier = jnp.where(fresh, 0.0, state.multiplier)
         noise = noise_of(keys[1], space, starts)
         points = jax.vmap(lambda p, n: hard_point(space, p, n))(parameters, noise)
         return state._replace(parameters=parameters, moments=moments, noise=noise, multiplier=multiplier), points
 
     def update(key: Array, state: Learnt, space: Space, points: Point, found: Worth) -> Learnt:
-        (violation, value), fresh = found.judgement, (state.time % steps) == 0
-        share = (state.time % steps).astype(jnp.float32) / float(steps)
+        (violation, value), fresh = found.judgement, state.age == 0
+        share = state.age.astype(jnp.float32) / float(steps)
         heat = temperature * jnp.exp(jnp.log(_COLDEST) * share)
         loss = logarithm(value) + _LARGEST * jnp.minimum(violation, 1.0)
         mean, spread, advantage = _advantage(state, loss, fresh)
         won = fresh | (loss < state.best)
         best, digits = jnp.where(won, loss, state.best), jnp.where(won[:, None], points.digits, state.best_digits)
-        pulled = jax.vmap(lambda p, n, v, g: _pulled(space, p, n, heat, v, g))
-        slope = pulled(state.parameters, state.noise, spaces.values(space, points), found.slopes)
+        pulled = jax.vmap(lambda p, n, h, v, g: _pulled(space, p, n, h, v, g))
+        slope = pulled(state.parameters, state.noise, heat, spaces.values(space, points), found.slopes)
         slope = slope._replace(logits=jax.tree.map(lambda part: relaxed * part, slope.logits))
         towards = jax.vmap(lambda p, d, w, e, v: slope_towards(space, p, (d, e), (w, v)))
         drawn = towards(state.parameters, points.digits, score * advantage, digits, jnp.full(starts, imitate))
         slope = jax.tree.map(jnp.add, slope, drawn)
         with jax.numpy_dtype_promotion("standard"):  # optax counts steps in integers
-            change, moments = adam.update(slope, state.moments)
+            change, moments = jax.vmap(adam.update)(slope, state.moments)
         pace = rate * (1.0 - 0.9 * share)
-        parameters = jax.tree.map(lambda p, u: p - pace * u, state.parameters, change)
+        parameters = jax.tree.map(lambda p, u: p - _each(pace, p) * u, state.parameters, change)
         parameters = parameters._replace(reals=jnp.clip(parameters.reals, -_INSIDE, _INSIDE))
         multiplier = jnp.minimum(state.multiplier + _STIFFNESS * jnp.minimum(violation, 1.0), _LARGEST)
+        repeated = _repeated(state, points, fresh)
+        over = (repeated > _SETTLED) | (state.age + 1 >= steps)
         return Learnt(
-            parameters, moments, state.noise, multiplier, mean, spread, best, digits, state.time + 1
-        )
+            parameters, moments, state.noise, multiplier, mean, spread, best, digits, points, repeated,
+            jnp.where(over, 0, state.age + 1),
+        )  # fmt: skip
 
     def penalty(state: Learnt) -> tuple[Array, Array]:
         return state.multiplier, jnp.full(starts, _STIFFNESS)
 
     return Searcher(init, propose, update, starts, penalty)
+
+
+def _each(values: Array, like: Array) -> Array:
+    """One value a start, for an array [start, ...]."""
+    return values.reshape(-1, *[1] * (like.ndim - 1))
 
 
 def _advantage(state: Learnt, loss: Array, fresh: Array) -> tuple[Array, Array, Array]:
@@ -139,6 +159,13 @@ def _advantage(state: Learnt, loss: Array, fresh: Array) -> tuple[Array, Array, 
     spread = jnp.where(fresh, 0.1, 0.9 * state.spread + 0.1 * jnp.abs(loss - before))
     advantage = jnp.clip((before - loss) / jnp.maximum(spread, 1e-3), -3.0, 3.0)
     return 0.9 * before + 0.1 * loss, spread, advantage
+
+
+def _repeated(state: Learnt, points: Point, fresh: Array) -> Array:
+    """Running share of the samples of a round that are the one before them, to what is seen of continuous axes."""
+    moved = jnp.any(jnp.abs(points.reals - state.last.reals) > _SEEN, axis=1)
+    same = jnp.all(points.digits == state.last.digits, axis=1) & ~moved
+    return jnp.where(fresh, 0.0, 0.9 * state.repeated + jnp.where(same, 0.1, 0.0))
 
 
 def noise_of(key: Array, space: Space, starts: int) -> Noise:
