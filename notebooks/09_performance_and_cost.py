@@ -172,8 +172,8 @@ with style():
         right.bar(np.arange(4) + 0.4 * place - 0.2, tonnes[grid], 0.38, color=colour, hatch=hatch, edgecolor="white",
                   linewidth=0.0, label=grid)
     right.set_xticks(np.arange(4), tonnes.index)
-    right.set_ylabel("t CO2 a run, machines included")
-    right.legend()
+    right.set(ylabel="t CO2 a run, machines included", ylim=(0, 1.3 * tonnes.max().max()))
+    right.legend(loc="upper center", ncols=2, columnspacing=1.0)
     figure.suptitle("Llama-3.1-405B on 15 T tokens, 8,192 devices")
 figure
 

@@ -38,6 +38,7 @@ import dse
 from dse import catalog
 from dse.calibrate import jobs
 from dse.plot.style import COLUMN, FRONT, INK, PALE, new_figure, style
+from dse.plot.ticks import plain_ticks
 
 folder = Path(tempfile.mkdtemp())
 stacks = folder / "my_catalog" / "software"  # a catalogue of one's own: a copy of the nearest stack
@@ -119,7 +120,8 @@ with style():
                       color=colour, markersize=3, linewidth=0.8, label=name)
     axes.axhline(1.0, color=INK, linewidth=0.8)
     axes.set(xscale="log", ylim=(0.6, 1.4), xlabel="measured step (s)",
-             ylabel="predicted over measured",              title="24 unseen rows, 80 % intervals")
+             ylabel="predicted over measured", title="24 unseen rows, 80 % intervals")
+    plain_ticks(axes.xaxis)
     axes.legend(ncols=2, loc="upper left")
 figure
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from docs.make.search.figure import in_words
 from dse import plot
 from dse.cli.designs import SHORT
 from dse.plot import style
@@ -89,6 +90,12 @@ def test_one_is_one():
     assert "Pareto front: 1 design" in plot.pareto(designs(1)).get_suptitle().splitlines()
     slow = designs(2, keep="top:2").assign(step_time=("design", [10.0, 50.0], {"units": "s"}))
     assert "1 slower one is not shown" in plot.breakdown(slow).get_suptitle()
+
+
+def test_sizes_of_spaces_are_in_words():
+    assert [in_words(count) for count in (512.0, 1.9e5, 1.04e9, 7.6e7)] == [
+        "510", "190 thousand", "1 billion", "76 million",
+    ]  # fmt: skip
 
 
 # Titles and legends

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,7 +40,7 @@ def _panel(axes: Axes, by_source: Mapping[str, Sequence[Comparison]]) -> None:
         spread = place + 0.28 * rng.uniform(-1.0, 1.0, len(rows))
         axes.scatter([ratio(c, c.baseline) for c in rows], spread, s=6, color=_BASELINE, linewidths=0)
         axes.scatter([ratio(c, c.predicted) for c in rows], spread, s=7, color=_OURS, linewidths=0)
-    labels = [f"{source[:34]} ({len(rows)})" for source, rows in by_source.items()]
+    labels = [f"{textwrap.shorten(source, 34, placeholder=' …')} ({len(rows)})" for source, rows in by_source.items()]
     axes.set_yticks(range(len(labels)), labels, fontsize=7)
     axes.set_ylim(-0.6, len(labels) - 0.4)
     axes.set_xscale("log", base=2)

@@ -31,13 +31,16 @@ _FLOOR = 1e-4
 
 _COLUMNS = 3
 
+#: Large numbers in words.
+_WORDS = ((1e9, "billion"), (1e6, "million"), (1e3, "thousand"))
+
 
 def draw(document: dict[str, Any], path: Path) -> Path:
     """Draw the record of the suite."""
     reading = Reading(document)
     rows = -(-len(reading.spaces) // _COLUMNS)
     with style.style():
-        figure = style.new_figure(7.6, 0.9 + 2.0 * rows)
+        figure = style.new_figure(7.6, 0.9 + 2.1 * rows)
         panels = figure.subplots(rows, _COLUMNS, sharex=True, sharey=True, squeeze=False).reshape(-1)
         for axes, name in zip(panels, reading.spaces, strict=False):
             _panel(axes, reading, name)
@@ -51,8 +54,15 @@ def draw(document: dict[str, Any], path: Path) -> Path:
         handles = {name: line for axes in panels for line, name in zip(*axes.get_legend_handles_labels(), strict=True)}
         known = [name for name in _LINES if name.replace("_", " ") in handles]
         shown = [name.replace("_", " ") for name in known]
-        figure.legend([handles[name] for name in shown], shown, loc="outside lower center", ncols=4, handlelength=2.4)
+        style.legend_below(figure, [handles[name] for name in shown], shown, most=5, handlelength=2.4)
         return style.save(style.laid_out(figure), path, force=True)
+
+
+def in_words(count: float) -> str:
+    """A large number to two digits: ``1.4 million``."""
+    factor, word = next(((f, word) for f, word in _WORDS if count >= f), (1.0, ""))
+    digits = float(f"{count / factor:.2g}")
+    return f"{digits:g} {word}".rstrip()
 
 
 def _panel(axes: Axes, reading: Reading, name: str) -> None:
@@ -72,7 +82,7 @@ def _panel(axes: Axes, reading: Reading, name: str) -> None:
         share = 0.01 * optimum.designs
         if share <= max(max(found["marks"]) for found in reading.methods(name).values()):
             axes.axvline(share, color=style.PALE, linewidth=0.6, zorder=0)
-    axes.set_title(f"{name.replace('_', ' ')}, {optimum.designs:.1e}", fontsize=8)
+    axes.set_title(f"{name.replace('_', ' ')}\n{in_words(optimum.designs)} designs", fontsize=8)
     if optimum.front:
         what = "volume that the fronts\nof all seeds lack"
         axes.text(0.97, 0.95, what, transform=axes.transAxes, ha="right", va="top", fontsize=7)
