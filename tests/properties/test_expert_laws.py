@@ -129,6 +129,7 @@ def test_costs_of_a_stack_are_of_its_layers_with_experts():
 def test_fused_products_spare_what_kernels_of_their_own_move_of_mx_formats_alone(precision):
     """Time, energy and waiting for the host fall; what is multiplied, sent and kept stays."""
     base = make_design(GATED, software=FLASH, dp=8, recompute=0, precision=float(precision))
+    base = replace(base, {"system.accelerator.matrix_rate.fp4": 1248e12})  # such units scale MX blocks
     alone, fused = (
         metrics_of(with_experts(base, ep=4, kernels=ExpertKernels(
             expert_time=1e-4, expert_host_time=5e-2, fused=share
