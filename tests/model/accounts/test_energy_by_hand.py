@@ -4,16 +4,20 @@ import jax
 import numpy as np
 import pytest
 
+import dse
 from dse.evaluation import evaluate
 from dse.model.layout import lay_out
 from dse.model.machine import collectives
 from dse.model.machine.power import flop_energy, voltage
 from dse.model.machine.routes import Route
+from dse.model.serving.batch import Batch
+from dse.model.serving.work import ranks_of_experts, stage_of, step_work
 from dse.model.steps.operating import operate
 from dse.model.work.parameters import common_parameters, routed_parameters
 from dse.model.work.state import optimizer_traffic
 from dse.model.work.training import training_work
-from dse.types import OperatorKind, Recompute, Scope
+from dse.serving import serve
+from dse.types import OperatorKind, Recompute, Scope, Serving
 from tests.panel import PANEL
 
 
@@ -45,7 +49,7 @@ def operator_joules(operator, one):
         moved = float(work.bytes) * np.array([float(power.cache_energy), float(power.memory_energy)])
         return float(operator.present) * np.array([*(float(work.flops) * e for e in each), *moved])
 
-    return joules(operator.forward), sum(map(joules, operator.gradients))
+    return joules(operator.forward), sum((joules(work) for work in operator.gradients if work is not None), np.zeros(4))
 
 
 def message_joules(message, one):
@@ -114,3 +118,38 @@ def test_operators_and_messages_of_every_layer_add_up(make):
     assert found.energy_per_step_vector == pytest.approx(dynamic * vector, rel=1e-9)
     assert found.energy_per_step_memory == pytest.approx(dynamic * cache + memory, rel=1e-9)
     assert found.energy_per_step_network == pytest.approx(often * sent + exchanged, rel=1e-9)
+
+
+#: Designs that answer a batch of requests of which the prompts are one token: all steps decode.
+SERVED = {
+    "dense, stages": ("llama-3-70b", dict(tp=4, pp=4)),
+    "first layers dense": ("deepseek-v3", dict(tp=8, pp=2, ep=8, precision="fp8")),
+    "layers with a state": ("nemotron-nano-9b-v2", dict(tp=2, pp=2)),
+}
+#: Requests of the batch, and tokens of an answer.
+REQUESTS, ANSWER = 64.0, 2001.0
+
+
+@pytest.mark.parametrize(("workload", "mapping"), SERVED.values(), ids=SERVED)
+def test_operators_and_messages_of_every_pass_add_up(workload, mapping):
+    """Each layer of each stage, the head once, each message of a layer and of a border: of the tokens of a step."""
+    with jax.enable_x64(True):
+        one = jax.tree.map(np.float64, dse.design(
+            workload, "h200", "vllm", kind="serving", any_option=True, load="static", concurrency=REQUESTS,
+            prompt_tokens=1, output_tokens=ANSWER, kernel_energy=1.0, **mapping,
+        ))  # fmt: skip
+        stage, m = stage_of(one), one.mapping
+        serving, engine = m.serving or Serving(), one.software.engine
+        batch = Batch(REQUESTS / m.pp, 1.0 + 0.5 * ANSWER, 0.0, 0.0)
+        work = step_work(stage, ranks_of_experts(one), serving, batch, engine.cache_rereads)
+        first = 0 if one.workload.experts is None else int(one.workload.experts.first_dense)
+        spent, sent = operator_joules(work.head, one)[0], 0.0
+        for layer in range(int(one.workload.blocks)):
+            operators = work.dense_layer if layer < first else work.layer
+            spent = spent + sum(operator_joules(o, one)[0] for o in operators)
+            sent += sum(message_joules(message, stage.design) for message in work.messages)
+        sent += sum(m.pp * message_joules(message, stage.design) for message in work.hand_over)
+        found = jax.tree.map(float, serve(one))
+    passes = float(m.tp * m.pp) / REQUESTS  # a token's share, on every device of a stage
+    expected = passes * (spent.sum() + sent)
+    assert found.energy_per_output_token_decode == pytest.approx(expected, rel=1e-6)
