@@ -11,6 +11,7 @@ from dse.model.machine import collectives
 from dse.model.machine.power import flop_energy, voltage
 from dse.model.machine.routes import Route
 from dse.model.serving.batch import Batch
+from dse.model.serving.pass_energy import joules_of
 from dse.model.serving.work import ranks_of_experts, stage_of, step_work
 from dse.model.steps.operating import operate
 from dse.model.work.parameters import common_parameters, routed_parameters
@@ -127,7 +128,7 @@ SERVED = {
     "layers with a state": ("nemotron-nano-9b-v2", dict(tp=2, pp=2)),
 }
 #: Requests of the batch, and tokens of an answer.
-REQUESTS, ANSWER = 64.0, 2001.0
+REQUESTS, ANSWER = 64.0, 2001.0  # as few tokens of prompts as can be
 
 
 @pytest.mark.parametrize(("workload", "mapping"), SERVED.values(), ids=SERVED)
@@ -150,6 +151,9 @@ def test_operators_and_messages_of_every_pass_add_up(workload, mapping):
             sent += sum(message_joules(message, stage.design) for message in work.messages)
         sent += sum(m.pp * message_joules(message, stage.design) for message in work.hand_over)
         found = jax.tree.map(float, serve(one))
+        a_pass = joules_of(stage, ranks_of_experts(one), serving, engine, batch)
+    assert float(m.pp * a_pass.network) == pytest.approx(sent, rel=1e-9), "messages alone, which are little of the whole"
     passes = float(m.tp * m.pp) / REQUESTS  # a token's share, on every device of a stage
     expected = passes * (spent.sum() + sent)
-    assert found.energy_per_output_token_decode == pytest.approx(expected, rel=1e-6)
+    # The step of the first tokens leaves that much less time for others.
+    assert found.energy_per_output_token_decode == pytest.approx(expected, rel=4e-4)
