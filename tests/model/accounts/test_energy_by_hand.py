@@ -150,9 +150,10 @@ def test_operators_and_messages_of_every_pass_add_up(workload, mapping):
             spent = spent + sum(operator_joules(o, one)[0] for o in operators)
             sent += sum(message_joules(message, stage.design) for message in work.messages)
         sent += sum(m.pp * message_joules(message, stage.design) for message in work.hand_over)
+        sent = float(sent)
         found = jax.tree.map(float, serve(one))
-        a_pass = joules_of(stage, ranks_of_experts(one), serving, engine, batch)
-    assert float(m.pp * a_pass.network) == pytest.approx(sent, rel=1e-9), "messages alone, which are little of the whole"
+        network = float(m.pp * joules_of(stage, ranks_of_experts(one), serving, engine, batch).network)
+    assert network == pytest.approx(sent, rel=1e-9), "messages alone, which are little of the whole"
     passes = float(m.tp * m.pp) / REQUESTS  # a token's share, on every device of a stage
     expected = passes * (spent.sum() + sent)
     # The step of the first tokens leaves that much less time for others.
