@@ -197,7 +197,7 @@ def _by_jax_told(primitive: str) -> str:
     return (
         f"note: the model uses {primitive!r} of JAX {jax.__version__}, which dse cannot evaluate by NumPy: it compiles "
         "instead, which takes some seconds to half a minute for each kind of design in every process; figures are the "
-        "same. It does not with the versions of constraints.txt"
+        "same. The package's own models do not need it with the versions of constraints.txt"
     )
 
 

@@ -100,6 +100,7 @@ def test_effects_stay_each_in_its_place(capfd):
     assert capfd.readouterr().out == "at 3.0\nat 3.0\n"
 
 
+@pytest.mark.filterwarnings("ignore::dse.errors.Notice")  # of a model that NumPy cannot evaluate
 def test_a_sweep_prints_calls_and_differs_in_nothing(capfd):
     def model(design):
         jax.debug.print("tp = {tp}", tp=design.mapping.tp)

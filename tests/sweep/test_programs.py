@@ -80,6 +80,7 @@ def folder(tmp_path, monkeypatch):
     return cache.folder()
 
 
+@pytest.mark.filterwarnings("ignore::dse.errors.Notice")  # of a model that NumPy cannot evaluate
 def test_models_of_others_are_not_kept(folder):
     execute(sweep("tp = [1, 2]"), output=False, study=toy.STUDY)
     kept = len(list(folder.glob("?" * 64)))
