@@ -153,10 +153,22 @@ def _stop(number: signal.Signals) -> NoReturn:
     for process in CHILDREN:
         with contextlib.suppress(OSError):
             process.kill()
+    for pid in _children():  # workers that still start would print that this process is gone
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
     show_cursor = "\x1b[?25h\n" if os.isatty(2) else ""
     with contextlib.suppress(OSError):
         os.write(2, f"{show_cursor}{word}{text}\n".encode())
     os._exit(status)
+
+
+def _children() -> list[int]:
+    """Processes that this one has started, where the system tells."""
+    found: list[int] = []
+    for path in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError, ValueError):
+            found += map(int, path.read_text().split())
+    return found
 
 
 def _kept() -> str:

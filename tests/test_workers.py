@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from dse import workers
+from dse.distribution import install_extra
 from dse.errors import InputError
 
 
@@ -20,5 +21,5 @@ def test_a_missing_library_is_told_with_the_extra_to_install(monkeypatch, missin
             pass
     finally:
         workers.library.cache_clear()
-    assert "dse[dist]" in raised.value.fix and "fewer" not in raised.value.fix
+    assert install_extra("dist") in raised.value.fix and "fewer" not in raised.value.fix
     assert raised.value.got == f"{missing} is not installed"
