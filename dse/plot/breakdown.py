@@ -152,6 +152,8 @@ def _fitted(figure: Figure, table: dict[str, list[str]]) -> tuple[dict[str, list
 
 def _write_mappings(axes: Axes, table: dict[str, list[str]], widths: list[float]) -> None:
     """A small table beside the bars: what each mapping is. The layout leaves room for it."""
+    if not table:
+        return
     places = _GAP + np.cumsum([0.0, *(width + _GAP for width in widths[:0:-1])])[::-1]  # inches left of the bars
     for place, (title, cells) in zip(places, table.items(), strict=True):
         for row, text in enumerate([title, *cells], start=-1):
