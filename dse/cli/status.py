@@ -74,6 +74,12 @@ def _told_status(command: Callable[[], int | None]) -> int:
             InputError(str(error.filename), error.strerror or str(error), "a file that can be used", "check the path")
         )
         return BAD_INPUT
+    except RuntimeError as error:
+        if not str(error).startswith("NetCDF: "):  # a seal that fits and values that netCDF cannot read
+            raise
+        got = f"a damaged file: {error}"
+        show.error(InputError("results", got, "results as dse wrote them", "run the sweep again"))
+        return BAD_INPUT
     except KeyboardInterrupt as interruption:
         show.note(str(interruption) or "interrupted")
         return INTERRUPTED

@@ -30,7 +30,7 @@ class Columns(NamedTuple):
     slowness: np.ndarray  # by which they are ranked: the objective, or of unlike workloads the time of a token
     memory: np.ndarray
     beside: np.ndarray  # the metric that is told with the time
-    feasible: np.ndarray
+    feasible: np.ndarray  # and of known time and memory: of some designs the model gives no number
     memory_alone: np.ndarray  # infeasible for want of memory only
     parts: dict[str, np.ndarray]  # of the time, by name
     labels: dict[str, np.ndarray]  # heading → what tells the designs apart
@@ -61,17 +61,21 @@ def columns(results: xr.Dataset) -> tuple[Columns, str]:
     named = {heading(name): name for name in moving}
     named |= {HEADINGS[name]: name for name in HEADINGS if name in results and results[name].dims}
     memory, reason = of_all(study.memory), of_all("infeasible_reason") if "infeasible_reason" in results else None
+    time, slow = of_all(total), of_all(study.objective)
+    if study.rate in results and _has_unlike_work(results, shape.dims):
+        with np.errstate(divide="ignore"):
+            slow = 1.0 / of_all(study.rate)
+    known = np.isfinite([time, slow, memory]).all(axis=0) & (time >= 0.0) & (slow >= 0.0)
     at = ", ".join(pair(name, _at_point(results[name])) for name in point if name in results.coords)
     title = str(results.attrs.get("title", ""))
     return Columns(
         study=study,
-        time=of_all(total),
-        slowness=1.0 / of_all(study.rate) if study.rate in results and _has_unlike_work(results, shape.dims)
-        else of_all(study.objective),
+        time=time,
+        slowness=slow,
         memory=memory,
         beside=of_all(study.beside.metric) if study.beside else np.zeros(shape.size),
-        feasible=of_all("feasible").astype(bool),
-        memory_alone=np.zeros(shape.size, bool) if reason is None else reason == _MEMORY,
+        feasible=of_all("feasible").astype(bool) & known,
+        memory_alone=np.zeros(shape.size, bool) if reason is None else (reason == _MEMORY) & known,
         parts={name.removeprefix(f"{total}_"): of_all(name) for name in study.parts(total) if name in results},
         labels={title: of_all(name) for title, name in named.items()},
         units={title: str(results[name].attrs.get("units", "1")) for title, name in named.items()},
@@ -102,15 +106,17 @@ def single_designs(results: xr.Dataset) -> xr.Dataset:
     return found.drop_vars(["searcher", "seed"], errors="ignore").set_coords(axes)
 
 
-def check(results: xr.Dataset) -> Study:
-    """The kind of study that results are of. Figures need the variables that every sweep writes."""
+def check(results: xr.Dataset, *besides: str) -> Study:
+    """The kind of study that results are of. Figures need the variables that every sweep writes, and these besides."""
     study = of_metrics(results)
     shown = study.beside.metric if study.beside else study.objective
-    needed = tuple(dict.fromkeys((study.totals[0], study.objective, study.memory, shown, "feasible")))
+    needed = tuple(dict.fromkeys((study.totals[0], study.objective, study.memory, shown, "feasible", *besides)))
     for name in needed:
         if name not in results:
             given = f"no variable {name!r}"
             raise InputError("results", given, ", ".join(needed), "use results that dse run wrote")
+    if not results[study.totals[0]].size:
+        raise nothing_feasible()
     return study
 
 
@@ -139,7 +145,7 @@ def front(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Indices of the points that no other beats in both, ascending by the first."""
     order = np.lexsort((second, first))
     lowest = np.minimum.accumulate(second[order])
-    better = np.concatenate([[True], second[order][1:] < lowest[:-1]])
+    better = np.concatenate([[True], second[order][1:] < lowest[:-1]])[: len(order)]
     return order[better]
 
 
@@ -175,6 +181,6 @@ def best_point(results: xr.Dataset) -> dict[str, int]:
         return {}
     unlike = any(is_work(results[name]) for name in orthogonal if name in results.coords)
     kept = (slowness(results) if unlike else results[study.objective]).where(results.feasible)
-    if not bool(results.feasible.any()):
+    if not bool(kept.notnull().any()):
         return dict.fromkeys(orthogonal, 0)
     return {str(d): int(i) for d, i in kept.argmin(...).items() if d in orthogonal}

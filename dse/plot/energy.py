@@ -62,6 +62,8 @@ def energy(results: xr.Dataset) -> Figure:
         )
     time, joules = grid.time, grid.points[metric]
     known = np.flatnonzero(np.isfinite(time.values.ravel()) & np.isfinite(joules.values.ravel()))
+    if not len(known):
+        raise designs.nothing_feasible()
     front = known[designs.front(time.values.ravel()[known], joules.values.ravel()[known])]
     factors = [scale_of(float(values.median()), values.attrs.get("units", "1")) for values in (time, joules)]
     x, y = (values.values.ravel() * factor for values, (factor, _) in zip((time, joules), factors, strict=True))

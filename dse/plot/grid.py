@@ -106,6 +106,8 @@ def machines(results: xr.Dataset) -> Machines:
         raise designs.nothing_feasible()
     points = points.assign_coords({name: np.arange(points.sizes[name]) for name in axes if name not in points.coords})
     slowness = designs.slowness(points)
+    if not bool(slowness.notnull().any()):
+        raise designs.nothing_feasible()
     fastest = {str(name): int(place) for name, place in slowness.argmin(...).items()}
     return Machines(points, axes, fastest, str(results.attrs.get("title", "")), study)
 
@@ -117,7 +119,7 @@ def best_mappings(results: xr.Dataset) -> xr.Dataset:
         return results
     plain = results.reset_index("mapping") if "mapping" in results.indexes else results
     plain = plain.reset_coords([name for name, values in plain.coords.items() if "mapping" in values.dims])
-    ranked = plain[study.objective].where(plain.feasible, np.inf)
+    ranked = plain[study.objective].where(plain.feasible, np.inf).fillna(np.inf)
     return plain.isel(mapping=ranked.argmin("mapping"))
 
 

@@ -147,14 +147,16 @@ def trades(results: xr.Dataset) -> bool:
 
 def _trade(results: xr.Dataset, points: int) -> Figure:
     """The two metrics of all designs that can run, with their front; what tells most apart gives the colours."""
-    study = designs.check(results)
-    names = study.trade or ("", "")
     found = designs.single_designs(results)
+    study = of_metrics(found)
+    names = study.trade or ("", "")
+    designs.check(found, *names)
     shape = found[names[0]]
-    fits = designs.flat(found, "feasible", shape).astype(bool)
+    both = [designs.flat(found, name, shape) for name in names]
+    fits = designs.flat(found, "feasible", shape).astype(bool) & np.isfinite(both).all(axis=0)
     if not fits.any():
         raise designs.nothing_feasible()
-    x, y = (designs.flat(found, name, shape)[fits] for name in names)
+    x, y = (values[fits] for values in both)
     front = designs.front(-x, -y)
     told_by, coloured = _telling(found, shape, fits)
     with style():

@@ -49,6 +49,9 @@ KEYS = {
 }
 #: Sections that only ``dse search`` reads → what they are of.
 _OF_SEARCHES = {"search": "searches", "codesign": "co-designs"}
+#: Letters of a title, which stands above tables and figures.
+LONGEST_TITLE = 2_000
+
 #: Sections that only ``dse pools`` reads.
 _OF_POOLS = ("prefill", "decode", "together", "pools")
 
@@ -166,6 +169,15 @@ def from_text(text: str, file: str = "sweep.toml", study: Study | None = None) -
     return from_document(toml.parsed(text, file), text, file, study)
 
 
+def _title_of(document: dict[str, Any], file: str) -> str:
+    """The title of a specification, by default the name of its file."""
+    title = str(document.get("title", examples.stem_of(file)))
+    if len(title) > LONGEST_TITLE:
+        got = f"{len(title):,} letters"
+        raise InputError(f"{file}: title", got, f"at most {LONGEST_TITLE:,} letters", "write the rest as a comment")
+    return title
+
+
 def from_document(document: dict[str, Any], text: str, file: str, study: Study | None = None) -> SweepSpec:
     """The specification in a parsed TOML text; ``text`` is what results carry and what is hashed."""
     study = study or of_document(document)
@@ -194,7 +206,7 @@ def from_document(document: dict[str, Any], text: str, file: str, study: Study |
         study=study,
         file=file,
         text=text,
-        title=str(document.get("title", examples.stem_of(file))),
+        title=_title_of(document, file),
         names=names,
         fixed=fixed,
         axes=axes,

@@ -84,8 +84,14 @@ def table(path: Path) -> None:
             complete(case, lookup)
 
 
-def fault_of(door: Callable[[Path], None], path: Path) -> str:
-    """What is wrong with how a door took a document: "" when it was understood, or refused in four parts."""
+def fault_of(door: Callable[[Path], None], path: Path, leaves: bool = False) -> str:
+    """What is wrong with how a door took a document: "" when it was understood, or refused in four parts.
+
+    Args:
+        door: what reads it.
+        path: of the document.
+        leaves: whether files may be new beside it.
+    """
     before, peak, there = time.process_time(), _peak(), _listing(path.parent)
     told = ""
     try:
@@ -101,7 +107,7 @@ def fault_of(door: Callable[[Path], None], path: Path) -> str:
         told += f"; took {time.process_time() - before:.1f} s"
     if _peak() - peak > LARGEST:
         told += f"; took {(_peak() - peak) / 2**30:.1f} GiB"
-    if _listing(path.parent) != there:
+    if not leaves and _listing(path.parent) != there:
         told += f"; left {_listing(path.parent) - there}"
     return told
 

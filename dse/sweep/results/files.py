@@ -22,14 +22,12 @@ import numpy as np
 from dse import inputs
 from dse.errors import InputError, nearest
 from dse.files import is_sealed
-from dse.sweep.results import schema
+from dse.sweep.results import declared, layout, schema
+from dse.sweep.results.layout import SINGLE
 from dse.sweep.results.schema import OVERVIEW
 
 if TYPE_CHECKING:
     import xarray as xr
-
-#: Dimensions of single mappings: their coordinates are selected by.
-_DESIGNS = ("mapping", "design")
 
 #: Global attribute of a file that tells how it is compressed.
 COMPRESSION = "compression"
@@ -84,7 +82,9 @@ def open_results(path: str | Path) -> xr.Dataset:
         at once, by several after ``reset_index("mapping")``, pandas by any. Of the best mappings of a grid the parts
         are variables: ``results.where(results.tp == 8)``.
 
-    Raises InputError for a file that is not there, is no netCDF4 or is not as it was written.
+    Raises InputError for a file that is not there, is no netCDF4, is not as it was written, declares more than such a
+    file can hold (:mod:`dse.sweep.results.declared`) or is not laid out as results are
+    (:mod:`dse.sweep.results.layout`).
 
     >>> import tempfile
     >>> import dse
@@ -99,8 +99,14 @@ def open_results(path: str | Path) -> xr.Dataset:
     {(8, 64): 70, (16, 32): 73}
     """
     found = _opened(path)
-    schema.check(found.attrs, str(path))
-    results = _indexed(schema.as_now(_with_texts(found)))
+    try:
+        schema.check(found.attrs, str(path))
+        results = schema.as_now(_with_texts(found, str(path)))
+        layout.check(results, str(path))
+        results = _indexed(results)
+    except BaseException:
+        found.close()
+        raise
     results.set_close(found.close)  # of what was made of it: else the file is open until it is collected
     return results
 
@@ -143,8 +149,6 @@ def overview(results: xr.Dataset | str | Path) -> xr.Dataset:
 
 def _opened(path: str | Path, group: str | None = None) -> xr.Dataset:
     """A results file, or a group of it, as it is written; InputError for what is none."""
-    import xarray as xr
-
     path = Path(path)
     if not path.exists():
         near = nearest(path.name, [p.name for p in path.parent.glob("*.nc")]) if path.parent.is_dir() else []
@@ -155,39 +159,69 @@ def _opened(path: str | Path, group: str | None = None) -> xr.Dataset:
         sealed = is_sealed(path)
         if sealed is False:
             raise _damaged(path, "its content does not match its checksum")
-        if sealed is None:
-            _check_readable(path, group)
-        return xr.open_dataset(path, engine="netcdf4", group=group)
+        store = _store(path, group)
+        try:
+            root = store.ds if group is None else store.ds.parent
+            size = declared.check(root, path)
+            if sealed is None or size <= declared.ALWAYS:
+                _check_readable(store, path)
+            found = _decoded(store)
+        except BaseException:
+            store.close()
+            raise
+    except InputError:
+        raise
     except OSError as error:
         raise InputError(
             str(path), str(error.strerror or error), "a netCDF4 file", "give the output of dse run"
         ) from None
+    except Exception as error:  # of libraries, which may say anything of what they have not written
+        raise _damaged(path, f"{type(error).__name__}: {error}") from None
+    found.encoding["source"] = str(path)
+    return found
 
 
-def _check_readable(path: Path, group: str | None) -> None:
-    """Read all of a file that has no checksum, or has lost it: later nobody expects the errors of a library."""
+def _store(path: Path, group: str | None) -> Any:
+    """An open file, or a group of it, as xarray has it."""
     import xarray as xr
 
-    with xr.open_dataset(path, engine="netcdf4", group=group, cache=False) as found:
-        for name, variable in found.variables.items():
-            try:
-                _ = variable.values
-            except (RuntimeError, ValueError) as error:  # netCDF's own, or of what cannot be decoded
-                raise _damaged(path, f"{name} cannot be read ({error})") from None
+    try:
+        return xr.backends.NetCDF4DataStore.open(str(path), group=group)
+    except OSError as error:
+        if isinstance(error.strerror, KeyError):  # the file is one, but has no such group
+            raise schema.wrong(str(path), f"no group {group!r}", "what is told of all designs") from None
+        raise
+
+
+def _decoded(store: Any, **options: Any) -> xr.Dataset:
+    """A file as xarray reads it: nothing in ours is a date."""
+    import xarray as xr
+
+    return xr.open_dataset(store, decode_times=False, decode_timedelta=False, **options)
+
+
+def _check_readable(store: Any, path: Path) -> None:
+    """Read all of a file that has no checksum or little in it: later nobody expects the errors of a library."""
+    for name, variable in _decoded(store, cache=False).variables.items():
+        try:
+            _ = variable.values
+        except Exception as error:  # netCDF's own, or xarray's of what cannot be decoded
+            raise _damaged(path, f"{name} cannot be read ({error})") from None
 
 
 def _damaged(path: Path, why: str) -> InputError:
-    return InputError(
-        str(path), f"a damaged file: {why}", "results as dse wrote them",
-        "run the sweep again, dse run SWEEP.toml, or take an undamaged copy",
-    )  # fmt: skip
+    return schema.wrong(str(path), f"a damaged file: {why}", "results as dse wrote them")
 
 
-def _with_texts(dataset: xr.Dataset) -> xr.Dataset:
+#: What the codes 0 and 1 of a truth value mean.
+_TRUTH = ["false", "true"]
+
+
+def _with_texts(dataset: xr.Dataset, where: str) -> xr.Dataset:
     """The dataset with the texts that flags stand for."""
     texts = {
-        name: _from_flags(variable) for name, variable in dataset.variables.items() if "flag_values" in variable.attrs
-        and variable.dtype.kind == "i"
+        name: _from_flags(variable, f"{where}: {name}") for name, variable in dataset.variables.items()
+        if {"flag_values", "flag_meanings"} <= set(variable.attrs) and variable.dtype.kind in "iu"
     }  # fmt: skip
     dataset = dataset.assign(texts)
     if COMPRESSION in dataset.attrs:  # of the file, not of what it tells
@@ -195,12 +229,21 @@ def _with_texts(dataset: xr.Dataset) -> xr.Dataset:
     return dataset
 
 
-def _from_flags(variable: xr.Variable) -> xr.Variable:
+def _from_flags(variable: xr.Variable, where: str) -> xr.Variable:
+    """What codes stand for; of a truth value that has lost its type the truth. -1 is none."""
     codes, words = np.atleast_1d(variable.attrs["flag_values"]), variable.attrs["flag_meanings"].split()
-    table = np.full(codes.max(initial=0) + 2, "", np.array([*words, ""]).dtype)  # the last one is that of -1
-    table[codes] = words
+    order = np.argsort(codes, kind="stable")
+    values = variable.values
+    place = np.searchsorted(codes, values, sorter=order).clip(max=max(len(codes) - 1, 0))
+    position = np.where(values == -1, len(codes), order[place] if len(codes) else -1)
+    known = np.append(codes, -1)
+    if not (known[position] == values).all():
+        wrong = values[known[position] != values].reshape(-1)[0]
+        raise schema.wrong(where, f"a code {wrong} that has no meaning", ", ".join(map(str, codes[:20])))
+    if words == _TRUTH and codes.tolist() == [0, 1]:
+        return type(variable)(variable.dims, values == 1, variable.attrs)
     attrs = {key: value for key, value in variable.attrs.items() if not key.startswith("flag_")}
-    return type(variable)(variable.dims, table[variable.values], attrs)
+    return type(variable)(variable.dims, np.array([*words, ""])[position], attrs)
 
 
 def _indexed(dataset: xr.Dataset) -> xr.Dataset:
@@ -209,7 +252,7 @@ def _indexed(dataset: xr.Dataset) -> xr.Dataset:
     import xarray as xr
 
     index_class = _plain_levels()
-    for dim in _DESIGNS:
+    for dim in SINGLE:
         along = (str(name) for name, values in dataset.coords.items() if values.dims == (dim,))
         levels = [name for name in along if name not in _NUMBERS]
         if not levels:
@@ -224,7 +267,7 @@ def _indexed(dataset: xr.Dataset) -> xr.Dataset:
 
 
 #: Coordinates of mappings or designs that number them.
-_NUMBERS = (*_DESIGNS, "index")
+_NUMBERS = (*SINGLE, "index")
 
 #: What the coordinate of such a dimension itself is.
 _NUMBERED = {"units": "1", "long_name": "number of the row"}

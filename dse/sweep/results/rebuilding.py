@@ -13,6 +13,7 @@ from dse.designs import replace
 from dse.errors import InputError
 from dse.spec.axes import Axis
 from dse.spec.sweep import from_text
+from dse.studies import of_metrics
 from dse.study import Study
 from dse.sweep.grid import compose
 from dse.sweep.grid.grid import Grid, variable_name
@@ -35,7 +36,18 @@ def grid_of(results: xr.Dataset, study: Study | None = None) -> Grid:
         raise InputError(
             "results", f"no attribute {SPECIFICATION!r}", "what dse run wrote", "run the sweep: dse run SWEEP.toml"
         )
-    return compose.build(from_text(results.attrs[SPECIFICATION], "specification of the results", study))
+    spec = from_text(results.attrs[SPECIFICATION], "specification of the results", study)
+    check_study(results, spec.study)
+    return compose.build(spec)
+
+
+def check_study(results: xr.Dataset, study: Study) -> None:
+    """That results hold metrics of the study of their specification; else an InputError."""
+    if not any(name in results.variables for name in study.totals):
+        raise InputError(
+            "results", f"a specification of {study.name} beside {of_metrics(results.variables).objective}",
+            f"metrics of {study.name}, such as {study.objective}", "run the sweep again",
+        )  # fmt: skip
 
 
 def designs_at(results: xr.Dataset, rows: np.ndarray, grid: Grid) -> Design:
@@ -93,8 +105,12 @@ def labels_at(results: xr.Dataset, rows: np.ndarray, grid: Grid, axis: Axis) -> 
     if name not in results.variables:
         raise InputError("results", f"no variable {name!r}", "what dse run wrote", f"keep {name} in the dataset")
     first = next(results.variables[name] for name in grid.spec.metrics if name in results.variables)
-    places = dict(zip(first.dims, np.unravel_index(rows, first.shape), strict=True))
-    variable = results.variables[name]
+    return at_rows(results.variables[name], first, rows)
+
+
+def at_rows(variable: xr.Variable, shape: xr.Variable | xr.DataArray, rows: np.ndarray) -> np.ndarray:
+    """Values of a variable at positions in another one flattened, along whose dimensions it is."""
+    places = dict(zip(shape.dims, np.unravel_index(rows, shape.shape), strict=True)) if shape.ndim else {}
     found = variable.values[tuple(places[dim] for dim in variable.dims)]
     return np.broadcast_to(found, np.shape(rows))
 

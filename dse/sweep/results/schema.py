@@ -33,7 +33,7 @@ def version(attributes: Mapping[str, Any]) -> int:
     """The version of a file by its global attributes; 0 for one from before there were versions, or of no number."""
     try:
         return int(attributes.get(ATTRIBUTE, 0))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return 0
 
 
@@ -45,6 +45,11 @@ def check(attributes: Mapping[str, Any], where: str) -> None:
             where, f"results of version {found}, written by {attributes.get('source', 'a later dse')}",
             f"versions 0 to {VERSION}", "install the version of dse that wrote it, or a later one",
         )  # fmt: skip
+
+
+def wrong(where: str, got: str, allowed: str) -> InputError:
+    """What is told of a file that no run of dse has written."""
+    return InputError(where, got, allowed, "run the sweep again, dse run SWEEP.toml, or take an undamaged copy")
 
 
 def as_now(results: xr.Dataset) -> xr.Dataset:

@@ -14,6 +14,7 @@ import numpy as np
 import dse
 from dse import calibrated, catalog
 from dse.designs import is_of_workload, leaf, leaves_of
+from dse.errors import InputError
 from dse.references import bibliography
 from dse.spec.axes import Label
 from dse.spec.output import Keep
@@ -152,8 +153,17 @@ def of_shard(grid: Grid, counts: np.ndarray, n_designs: int, shard: Shard, **oth
     )
 
 
+#: Attributes of a file without which it cannot be shown again.
+_SHOWN_AGAIN = (
+    "best_designs", "best_values", "designs", "feasible_designs", "infeasible_by_reason", "objective", "keep",
+)  # fmt: skip
+
+
 def of_file(grid: Grid, target: Path, attributes: dict[str, Any]) -> Summary:
-    """The summary of a sweep whose results are in a file."""
+    """The summary of a sweep whose results are in a file; InputError where the file lacks what a run writes."""
+    for name in _SHOWN_AGAIN:
+        if name not in attributes:
+            raise InputError(str(target), f"no attribute {name!r}", "what dse run wrote", "run it with --fresh")
     listed = [int(index) for index in attributes["best_designs"].split()]
     values = map(float, attributes["best_values"].split())
     best = tuple(_read_designs(grid, target, dict(zip(listed, values, strict=True))))
@@ -261,22 +271,31 @@ def _read_designs(grid: Grid, target: Path, wanted: dict[int, float]) -> Iterato
     """These designs, by index with the objective's value, as they are in a file."""
     import netCDF4
 
-    with netCDF4.Dataset(target) as file:
-        file.set_auto_mask(False)
-        if "index" in file.variables:
-            order = {int(index): position for position, index in enumerate(file["index"][:])}
-            places = {index: order[index] for index in wanted}
-        elif "mapping" in file.dimensions:
-            places = {index: index for index in wanted}
-        else:
-            places = {index: index // grid.table.n_mappings for index in wanted}
-        found = {
-            name: file[name][...].reshape(-1)[[places[index] for index in wanted]]
-            for name in grid.spec.metrics if wanted and name in file.variables
-        }  # fmt: skip
+    try:
+        with netCDF4.Dataset(target) as file:
+            file.set_auto_mask(False)
+            found = _metrics_at(grid, file, list(wanted))
+    except (RuntimeError, IndexError, KeyError) as error:
+        raise InputError(str(target), f"not its best designs ({error})", "what dse run wrote",
+                         "run it with --fresh") from None
     for i, (index, value) in enumerate(wanted.items()):
         metrics = {name: float(found[name][i]) if name in found else 0.0 for name in grid.spec.metrics}
         yield BestDesign(index, grid.labels(index), metrics, value)
+
+
+def _metrics_at(grid: Grid, file: Any, wanted: list[int]) -> dict[str, np.ndarray]:
+    """Metrics of these designs, by name, of an open file."""
+    if "index" in file.variables:
+        order = {int(index): position for position, index in enumerate(file["index"][:])}
+        places = [order[index] for index in wanted]
+    elif "mapping" in file.dimensions:
+        places = wanted
+    else:
+        places = [index // grid.table.n_mappings for index in wanted]
+    names = [name for name in grid.spec.metrics if wanted and name in file.variables]
+    if texts := [name for name in names if file[name].dtype is str]:
+        raise KeyError(f"{texts[0]} is a text")
+    return {name: file[name][...].reshape(-1)[places] for name in names}
 
 
 def _unverified(grid: Grid) -> list[str]:

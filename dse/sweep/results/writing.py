@@ -31,6 +31,7 @@ from dse import outputs
 from dse.designs import known_leaves
 from dse.errors import InputError
 from dse.files import is_sealed, seal
+from dse.sweep.results import declared
 from dse.sweep.results.files import COMPRESSION, Labelled, Variable
 from dse.sweep.results.schema import OVERVIEW
 from dse.types import choice_name
@@ -80,11 +81,12 @@ def is_whole(path: Path) -> bool | None:
 
 
 def attributes(path: Path) -> dict[str, Any]:
-    """Global attributes of a results file, none where there is none."""
+    """Global attributes of a results file, none where there is none, or one that no run can have written."""
     try:
         with netCDF4.Dataset(path) as file:
+            declared.check(file, path)
             return {name: file.getncattr(name) for name in file.ncattrs()}
-    except OSError:
+    except (OSError, RuntimeError, InputError):
         return {}
 
 

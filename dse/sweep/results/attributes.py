@@ -1,0 +1,183 @@
+"""Attributes of results files that xarray obeys or dse reads: what they must be where they are there."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from dse.spec.sweep import LONGEST_TITLE
+from dse.sweep.results.schema import wrong
+
+#: Letters of a label or a name, and of units: those of an objective may be a product of many.
+LONGEST_LABEL, LONGEST_UNITS = 500, 5_000
+
+#: Whole numbers that a file may hold are below this.
+_WHOLE = 2**63
+
+#: What an attribute must be, and that in words.
+_Rule = tuple[Callable[[Any], bool], str]
+
+
+def read(of: Any, where: str) -> dict[str, Any]:
+    """Attributes of a group or a variable; where netCDF cannot read one, an InputError."""
+    try:
+        return {name: of.getncattr(name) for name in of.ncattrs()}
+    except (RuntimeError, AttributeError, UnicodeError) as error:
+        raise wrong(where, f"an attribute that cannot be read ({error})", "attributes as dse wrote them") from None
+
+
+def _text_of(of: Any, name: str) -> str:
+    found = of.getncattr(name) if name in of.ncattrs() else ""
+    return found if isinstance(found, str) else ""
+
+
+def check_variable(attrs: Mapping[str, Any], is_text: bool, where: str) -> None:
+    """That the attributes of a variable, of texts or of numbers, are of their types."""
+    rules = _OF_VARIABLES | (_OF_TEXTS if is_text else {})
+    for name, value in attrs.items():
+        is_right, allowed = rules.get(name, _ANY)
+        if not is_right(value):
+            raise wrong(f"{where}: attribute {name}", _told(value), allowed)
+    words = attrs.get("flag_meanings", "").split()
+    for name in ("flag_values", "flag_masks"):
+        if name in attrs and np.size(attrs[name]) != len(words):
+            got = f"{np.size(attrs[name]):,} {name} and {len(words):,} flag_meanings"
+            raise wrong(where, got, "a meaning for each")
+    if len(max(words, key=len, default="")) > LONGEST_LABEL:
+        raise wrong(f"{where}: attribute flag_meanings", "a longer word", f"words of at most {LONGEST_LABEL} letters")
+
+
+def check_file(attrs: Mapping[str, Any], where: str) -> None:
+    """That global attributes are of their types."""
+    for name, value in attrs.items():
+        is_right, allowed = _OF_FILES.get(name, _ANY)
+        if not is_right(value):
+            raise wrong(f"{where}: attribute {name}", _told(value), allowed)
+    listed = [len(attrs.get(name, "").split()) for name in ("best_designs", "best_values")]
+    if listed[0] != listed[1] and {"best_designs", "best_values"} <= set(attrs):
+        got = f"{listed[0]:,} best_designs and {listed[1]:,} best_values"
+        raise wrong(where, got, "a value for each")
+
+
+def _told(value: Any) -> str:
+    """A value in an error, by its type where it is no short text."""
+    if isinstance(value, str):
+        return repr(value) if len(value) <= 100 else f"a text of {len(value):,} letters"
+    return f"{np.asarray(value).reshape(-1)[:3].tolist()} of type {np.asarray(value).dtype}"
+
+
+# --- of variables ------------------------------------------------------------------------------------------
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_number(value: Any) -> bool:
+    return np.ndim(value) == 0 and np.asarray(value).dtype.kind in "iuf"
+
+
+def _is_at_most(letters: int) -> _Rule:
+    """A text of at most so many letters."""
+    return (lambda value: _is_text(value) and len(value) <= letters), f"a text of at most {letters:,} letters"
+
+
+def _are_whole(value: Any) -> bool:
+    return np.ndim(value) <= 1 and np.asarray(value).dtype.kind in "iu"
+
+
+#: Attribute of a variable that is read, by us or by xarray → (what it must be, in words).
+_OF_VARIABLES: dict[str, _Rule] = {
+    **dict.fromkeys(("path", "dtype"), _is_at_most(LONGEST_LABEL)),
+    "units": _is_at_most(LONGEST_UNITS),
+    **dict.fromkeys(("long_name", "comment", "coordinates", "flag_meanings"), (_is_text, "a text")),
+    **dict.fromkeys(("flag_values", "flag_masks"), (_are_whole, "whole numbers")),
+    **dict.fromkeys(("scale_factor", "add_offset", "missing_value", "_FillValue"), (_is_number, "a number")),
+    "_Unsigned": (lambda value: value in ("true", "false"), "true or false"),
+    "_Encoding": (lambda value: value == "utf-8", "utf-8"),
+}
+
+#: Where a variable holds texts.
+_OF_TEXTS: dict[str, _Rule] = dict.fromkeys(("_FillValue", "missing_value"), _is_at_most(LONGEST_LABEL))
+
+#: Of what nobody reads.
+_ANY: _Rule = (lambda _: True, "")
+
+
+# --- of files ---------------------------------------------------------------------------------------------
+
+
+def _is_count(value: Any) -> bool:
+    return _is_number(value) and bool(np.isfinite(value)) and 0 <= int(value) < _WHOLE and int(value) == value
+
+
+def _is_size(value: Any) -> bool:
+    return _is_number(value) and not np.isnan(value) and bool(value >= 0)
+
+
+def _document(is_key: Callable[[Any, Any], bool]) -> Callable[[Any], bool]:
+    """Whether a text is an object of JSON, each key and value of which is right."""
+
+    def is_right(value: Any) -> bool:
+        found = _parsed(value)
+        return isinstance(found, dict) and all(is_key(key, one) for key, one in found.items())
+
+    return is_right
+
+
+def _parsed(value: Any) -> Any:
+    """What a text of JSON says; None where it is none."""
+    if not isinstance(value, str):
+        return None
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _is_plain(value: Any) -> bool:
+    """A number of JSON, which Python reads beyond JSON's."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
+def _are_designs(value: Any) -> bool:
+    """Indices of designs in a sweep, with spaces between them."""
+    words = value.split() if isinstance(value, str) else ["?"]
+    return all(word.isascii() and word.isdecimal() and len(word) < 20 and int(word) < _WHOLE for word in words)
+
+
+def _are_values(value: Any) -> bool:
+    """Numbers with spaces between them."""
+    try:
+        return isinstance(value, str) and all(isinstance(float(word), float) for word in value.split())
+    except ValueError:
+        return False
+
+
+_TEXTS = (
+    "Conventions", "specification", "specification_hash", "catalog_digest", "code_version", "code_digest", "study",
+    "model", "jax_version", "device", "dtype", "any_option", "keep", "histogram", "objective", "source", "sources",
+    "bibliography", "unverified_constants", "compression", "search_digest", "budget", "whole_stacks",
+    "compression_asked", "coordinates",
+)  # fmt: skip
+
+#: Global attribute that is read → (what it must be, in words).
+_OF_FILES: dict[str, _Rule] = {
+    **dict.fromkeys(_TEXTS, (_is_text, "a text")),
+    "title": _is_at_most(LONGEST_TITLE),
+    **dict.fromkeys(("designs", "feasible_designs", "unranked_designs", "dse_schema"), (_is_count, "a whole number")),
+    **dict.fromkeys(("memory_capacity_bytes", "size"), (_is_size, "a number of 0 or more")),
+    "best_designs": (_are_designs, "indices of designs with spaces between them"),
+    "best_values": (_are_values, "numbers with spaces between them"),
+    "infeasible_by_reason": (
+        _document(lambda _, value: isinstance(value, int) and 0 <= value < _WHOLE), "a JSON object of counts by reason",
+    ),
+    "catalog_entries": (_document(lambda _, value: isinstance(value, str)), "a JSON object of digests by entry"),
+    "base_design": (_document(lambda _, value: _is_plain(value)), "a JSON object of numbers by leaf"),
+    **dict.fromkeys(("methods", "report"), (_document(lambda *_: True), "a JSON object")),
+    "objectives": (lambda value: isinstance(_parsed(value), list), "a JSON list"),
+}  # fmt: skip
