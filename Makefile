@@ -27,7 +27,7 @@ run: $(VENV)/.installed  ## run the standard sweep (SWEEP=…)
 test: $(VENV)/.installed-test  ## run every test but the slow ones, and print the twenty slowest (TESTS=…, JOBS=…)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=20 $(TESTS)
 
-test-slow: $(VENV)/.installed-test  ## run the slow tests alone, as continuous integration does too (TESTS=…, JOBS=…)
+test-slow: $(VENV)/.installed-test  ## run the slow tests alone (TESTS=…, JOBS=…)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=20 -m slow $(TESTS)
 
 test-browser: $(VENV)/.installed-test  ## run every test of the explorer in a Chromium without a screen (DSE_CHROMIUM=…)
