@@ -68,7 +68,7 @@ check-lowest: $(VENV)/.installed-test  ## the built package with the lowest and 
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tests.lowest lowest-direct
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tests.lowest highest $(NEWEST_PYTHON)
 
-fuzz: $(VENV)/.installed-test  ## try FUZZ mutants of sweeps, searches, catalogue files and tables (FUZZ=20000)
+fuzz: $(VENV)/.installed-test  ## try FUZZ mutants of sweeps, searches, catalogue files and tables, a tenth of results files (FUZZ=20000)
 	$(BIN)/python -m tests.fuzz $(FUZZ)
 
 test-search: $(VENV)/.installed-test  ## run the tests of search that take long

@@ -98,7 +98,7 @@ def single_designs(results: xr.Dataset) -> xr.Dataset:
         found = results[list(front)].rename(front)
         found = found.assign(feasible=("design", np.ones(found.sizes["design"], bool)))
     else:
-        best = results[[n for n, values in results.variables.items() if values.dims == ("searcher", "seed")]]
+        best = results[[n for n, values in results.variables.items() if set(values.dims) == {"searcher", "seed"}]]
         found = best.assign(feasible=best.violation == 0.0).stack(design=("searcher", "seed"), create_index=False)
         total = of_metrics(found).totals[0]
         found = found.isel(design=np.unique(found[total], return_index=True)[1]) if total in found else found

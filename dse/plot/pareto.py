@@ -80,17 +80,20 @@ def front_of(results: xr.Dataset) -> tuple[xr.Dataset, list[Objective]] | None:
     text, file = results.attrs[SPECIFICATION], "specification of the results"
     spec = search.from_text(text, file).sweep if of_search else sweep.from_text(text, file)
     found = designs.single_designs(results)
+    total = of_metrics(found).totals[0]
+    if total not in found or found[total].dims != ("design",):
+        return None
     known = {str(values.attrs.get("path", name)): values for name, values in found.variables.items()}
 
     def lookup(name: str) -> Any:
         return known[name].values
 
     objectives = [
-        _objective(one.expression, np.asarray(one.expression(lookup)), one.sign, known)
+        _objective(one.expression, np.broadcast_to(one.expression(lookup), found.sizes["design"]), one.sign, known)
         for one in spec.objectives
         if set(one.expression.names) <= set(known)
     ]
-    return (found, objectives) if len(objectives) > 1 and "design" in found.sizes else None
+    return (found, objectives) if len(objectives) > 1 else None
 
 
 def told_of_front(objectives: list[Objective], most: int) -> np.ndarray:

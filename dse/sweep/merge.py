@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,18 @@ def _the_sweep(output: Path) -> tuple[str, dict[str, Any]]:
 
 
 def _headers(path: Path) -> list[dict[str, Any]]:
-    return [line for line in manifests.lines(path) if "sweep" in line]
+    """First lines of the processes that wrote a manifest."""
+    return [line for line in manifests.lines(path) if _is_header(line)]
+
+
+def _is_header(line: dict[str, Any]) -> bool:
+    """Whether a line tells what is computed: a manifest that somebody else has made may say anything."""
+    told, shard, blocks = line.get("sweep"), line.get("shard"), line.get("blocks")
+    texts = [line.get("specification"), line.get("file"), *(told.values() if isinstance(told, dict) else [None])]
+    known = isinstance(told, dict) and {"keep", "any_option", *_SAME_HERE} <= set(told)
+    whole = isinstance(blocks, list) and len(blocks) in (0, 2) and all(type(one) is int for one in blocks)
+    shares = isinstance(shard, str) and re.fullmatch(r"[0-9]{1,9}/[0-9]{1,9}", shard)
+    return bool(known and whole and shares) and all(isinstance(text, str) for text in texts)
 
 
 def _difference(keys: Any, headers: dict[str, dict[str, Any]]) -> str:

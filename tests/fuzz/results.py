@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dse.errors import InputError
-from dse.files import seal
+from dse.files import MARK, seal
 from tests.fuzz import doors, readers, rewrites, samples
 
+#: Mutants between two lines.
 _TELL_EVERY = 100
 
 
@@ -32,15 +33,26 @@ class Tried(NamedTuple):
     refused: bool  #: by the first reader, which opens it
 
 
-def tried(count: int, seed: int, made: dict[str, Path], folder: Path, few: int = 0) -> Iterator[Tried]:
-    """So many mutants of these files; ``few`` readers of each, drawn anew, or all of them."""
+def tried(
+    count: int, seed: int, made: dict[str, Path], folder: Path, few: int = 0, spoilt: float = 0.1
+) -> Iterator[Tried]:
+    """So many mutants of these files.
+
+    Args:
+        count: of mutants.
+        seed: of what is made wrong.
+        made: name → file.
+        folder: where mutants are, one after the other.
+        few: readers of each, drawn anew; 0 for all of them.
+        spoilt: share of mutants whose bytes are changed: of these netCDF may end the process.
+    """
     rng = random.Random(seed)
     folder.mkdir(parents=True, exist_ok=True)
     whole = {name: rewrites.read(path) for name, path in made.items()}
     for number in range(count):
         name = rng.choice(list(made))
         path = folder / f"{number}.nc"
-        mutate(made[name], whole, name, path, rng)
+        mutate(made[name], whole, name, path, rng, spoilt)
         faults, refused = _faults(name, path, made, rng, few)
         yield Tried(name, path, faults, refused)
         for left in folder.iterdir():
@@ -48,13 +60,17 @@ def tried(count: int, seed: int, made: dict[str, Path], folder: Path, few: int =
                 left.unlink()
 
 
-def mutate(original: Path, whole: dict[str, rewrites.Content], name: str, path: Path, rng: random.Random) -> None:
-    """Write a mutant: mostly rewritten content, now and then changed bytes under a seal that fits them."""
-    if rng.random() < 0.1:
+def mutate(
+    original: Path, whole: dict[str, rewrites.Content], name: str, path: Path, rng: random.Random, spoilt: float
+) -> None:
+    """Write a mutant: rewritten content, or changed bytes; some under a seal that fits them."""
+    if rng.random() < spoilt:
         from tests.fuzz.test_results import mutant
 
         content = original.read_bytes()
-        path.write_bytes(mutant(content[: -len("# sha256 ") - 64 - 60], rng))
+        path.write_bytes(mutant(content[: content.rfind(f"\n# {MARK}".encode())], rng))
+    elif rng.random() < 0.3:
+        rewrites.by_xarray(original, path, rng)
     else:
         content = copy.deepcopy(whole[name])
         rewrites.changed(content, rng, [one for other, one in whole.items() if other != name])
@@ -72,8 +88,7 @@ def _faults(name: str, path: Path, made: dict[str, Path], rng: random.Random, fe
         if fault := _fault_of(found[one], path):
             faults[one] = fault
     if name in samples.SWEEPS and rng.random() < 0.1:
-        specification, keep = path.parent.parent / made[name].with_suffix(".toml").name, samples.SWEEPS[name][1]
-        specification = made[name].with_suffix(".toml")
+        specification, keep = made[name].with_suffix(".toml"), samples.SWEEPS[name][1]
         if fault := _fault_of(readers.resumed(specification, keep), path):
             faults["run"] = fault
     return faults, _is_refused(path)
@@ -113,11 +128,10 @@ def _fault_of(reader: readers.Reader, path: Path) -> str:
     return f"{fault} [{' '.join(places)}]" if fault else ""
 
 
-def main() -> int:
-    """Try them; 1 when a reader had a fault."""
-    count, seed, few = (int(text) for text in (*sys.argv[1:], *"000"[len(sys.argv) - 1 :]))
+def run(count: int, seed: int, few: int = 0) -> int:
+    """Try so many mutants and tell of them; gives how many had a fault."""
     kept = Path(tempfile.mkdtemp(prefix="dse-fuzz-results-"))
-    made = samples.make(kept / "samples", every=True)
+    made = samples.make(kept / "samples")
     wrong = refused = 0
     began = time.monotonic()
     for done, one in enumerate(tried(count, seed, made, kept / "work", few), 1):
@@ -131,9 +145,9 @@ def main() -> int:
         if done % _TELL_EVERY == 0 or done == count:
             seconds = time.monotonic() - began
             told = f"{refused:,} refused when opened, {wrong} with faults, {seconds:.0f} s"
-            print(f"{done:,} mutants of results files, {told}", flush=True)
-    return bool(wrong)
+            print(f"{done:,} mutants of results files of seed {seed}, {told}", flush=True)
+    return wrong
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(bool(run(*map(int, sys.argv[1:]))))

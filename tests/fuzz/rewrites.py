@@ -6,6 +6,7 @@ library reads it and only dse can tell that it holds something else.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import random
@@ -15,6 +16,7 @@ from typing import Any
 
 import netCDF4
 import numpy as np
+import xarray as xr
 
 Change = Callable[["Content", random.Random], None]
 
@@ -223,7 +225,7 @@ def _dims(content: Content, rng: random.Random) -> None:
     if kind == 0 and one.dims:
         one.values, one.dims = one.values.T, one.dims[::-1]
     elif kind == 1 and one.dims and one.values.shape[0]:
-        one.values, one.dims = one.values[0], one.dims[1:]
+        one.values, one.dims = np.asarray(one.values[0], one.values.dtype), one.dims[1:]
     elif kind == 2 and sizes:
         dim = rng.choice(list(sizes))
         if dim not in one.dims:
@@ -338,3 +340,76 @@ def _mix(content: Content, other: Content, rng: random.Random) -> None:
     elif other.variables:
         name = rng.choice(list(other.variables))
         content.variables[name] = dataclasses.replace(other.variables[name])
+
+
+# --- what people do with xarray ----------------------------------------------------------------------------
+
+
+def _dim(found: xr.Dataset, rng: random.Random) -> str | None:
+    return rng.choice([str(dim) for dim in found.dims]) if found.dims else None
+
+
+def _one(found: xr.Dataset, rng: random.Random) -> str:
+    return str(rng.choice(list(found.variables)))
+
+
+def _selected(found: xr.Dataset, rng: random.Random) -> xr.Dataset:
+    dim = _dim(found, rng)
+    if dim is None or not found.sizes[dim]:
+        return found
+    last = found.sizes[dim] - 1
+    places = (0, [0], slice(0, 0), slice(None, None, 2), [0, 0], [last, 0], slice(1, None))
+    return found.isel({dim: rng.choice(places)})
+
+
+def _reduced(found: xr.Dataset, rng: random.Random) -> xr.Dataset:
+    how, dim = rng.choice(("min", "mean", "max", "median", "count", "any")), _dim(found, rng)
+    numbers = found if how in ("min", "max", "count") else found[[n for n in found if found[n].dtype.kind == "f"]]
+    return getattr(numbers, how)(dim, keep_attrs=rng.random() < 0.5)
+
+
+def _masked(found: xr.Dataset, rng: random.Random) -> xr.Dataset:
+    kept = found.feasible if "feasible" in found else found[_one(found, rng)].notnull()
+    return found.where(kept, drop=rng.random() < 0.5)
+
+
+def _tabled(found: xr.Dataset, rng: random.Random) -> xr.Dataset:
+    table = found.to_dataframe()
+    return (table if rng.random() < 0.5 else table.reset_index()).to_xarray()
+
+
+_BY_XARRAY: tuple[Callable[[xr.Dataset, random.Random], xr.Dataset], ...] = (
+    _selected, _selected, _reduced, _masked, _tabled,
+    lambda found, rng: found.drop_vars(_one(found, rng)),
+    lambda found, rng: found[[n for n in found if rng.random() < 0.7]],
+    lambda found, rng: found.reset_coords(drop=rng.random() < 0.5),
+    lambda found, rng: found.set_coords(_one(found, rng)),
+    lambda found, rng: found.drop_attrs(deep=rng.random() < 0.5),
+    lambda found, rng: found.rename({_one(found, rng): rng.choice(NAMES)}),
+    lambda found, rng: found.expand_dims(rng.choice((*NAMES, "new"))),
+    lambda found, rng: found.squeeze(),
+    lambda found, rng: found.transpose(*rng.sample(list(found.dims), len(found.dims))),
+    lambda found, rng: found.astype(rng.choice(TYPES)),
+    lambda found, rng: found.assign({_one(found, rng): found[_one(found, rng)]}),
+    lambda found, rng: found.fillna(0.0),
+    lambda found, rng: found.reset_index([str(n) for n in found.indexes if rng.random() < 0.7]),
+    lambda found, rng: found.stack(all=[str(dim) for dim in found.dims], create_index=False),
+    lambda found, rng: found.sortby(_one(found, rng)),
+    lambda found, rng: found.pad({_dim(found, rng): 1}),
+    lambda found, rng: found.map(lambda one: one * 2 if one.dtype.kind == "f" else one),
+)
+
+
+def by_xarray(original: Path, path: Path, rng: random.Random) -> None:
+    """Write what xarray makes of a file in one to three steps, opened by dse or by xarray alone."""
+    import dse
+
+    with dse.open_results(original) if rng.random() < 0.5 else xr.open_dataset(original) as opened:
+        found = opened.load()
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        with contextlib.suppress(Exception):  # what xarray itself does not do
+            found = rng.choice(_BY_XARRAY)(found, rng)
+    with contextlib.suppress(Exception):
+        found.to_netcdf(path)
+    if not path.exists():
+        path.write_bytes(original.read_bytes())

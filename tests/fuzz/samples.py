@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Iterable
 from pathlib import Path
 
 from tests.conftest import SMALL_SWEEP
@@ -112,27 +113,32 @@ SWEEPS = {
 _SEARCHES = {"search": SMALL_SWEEP + _SEARCH, "search_front": _TWO + _SEARCH}
 
 
-def make(folder: Path, every: bool = False) -> dict[str, Path]:
-    """Name → file of every kind in a folder; ``every`` makes those too that take many seconds."""
-    from dse.search.codesign.run import Options as CodesignOptions
-    from dse.search.codesign.run import perform as codesign
-    from dse.search.run import Options, plan
-    from dse.search.run import perform as search
-    from dse.sweep import perform
+#: Those that take seconds less than the others and are unlike one another.
+QUICK = ("all", "grid", "serving_best", "search_front", "older")
 
+
+def make(folder: Path, names: Iterable[str] = ()) -> dict[str, Path]:
+    """Name → file of these kinds, or of all, made in a folder beside its specification."""
     folder.mkdir(parents=True, exist_ok=True)
-    made = {}
-    for name, (text, keep) in SWEEPS.items():
-        (folder / f"{name}.toml").write_text(text)
-        perform(folder / f"{name}.toml", made.setdefault(name, folder / f"{name}.nc"), keep=keep)
-    for name, text in _SEARCHES.items():
-        (folder / f"{name}.toml").write_text(text)
-        made[name] = folder / f"{name}.nc"
-        search(plan(folder / f"{name}.toml"), Options(made[name]))
-    if every:
-        (folder / "codesign.toml").write_text(_CODESIGN)
-        made["codesign"] = folder / "codesign.nc"
-        codesign(folder / "codesign.toml", CodesignOptions(made["codesign"], evaluations=500))
-    made["older"] = folder / "older.nc"
-    made["older"].write_bytes(gzip.decompress((ROOT / "tests" / "sweep" / "older" / "schema_0.nc.gz").read_bytes()))
-    return made
+    wanted = tuple(names) or (*SWEEPS, *_SEARCHES, "codesign", "older")
+    return {name: _made(name, folder) for name in wanted}
+
+
+def _made(name: str, folder: Path) -> Path:
+    from dse.search.codesign import run as codesign
+    from dse.search.run import Options, perform, plan
+    from dse.sweep import perform as perform_sweep
+
+    specification, path = folder / f"{name}.toml", folder / f"{name}.nc"
+    if name in SWEEPS:
+        specification.write_text(SWEEPS[name][0])
+        perform_sweep(specification, path, keep=SWEEPS[name][1])
+    elif name in _SEARCHES:
+        specification.write_text(_SEARCHES[name])
+        perform(plan(specification), Options(path))
+    elif name == "codesign":
+        specification.write_text(_CODESIGN)
+        codesign.perform(specification, codesign.Options(path, evaluations=500))
+    else:
+        path.write_bytes(gzip.decompress((ROOT / "tests" / "sweep" / "older" / "schema_0.nc.gz").read_bytes()))
+    return path

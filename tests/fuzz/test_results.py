@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 import dse
+from dse import plot
 from dse.errors import InputError
 from tests.conftest import full_size
+from tests.fuzz import readers, results, samples
 
 ROOT = Path(__file__).parents[2]
 
@@ -67,6 +69,27 @@ def test_mutants_of_results(tmp_path, small_results):
     arguments = [sys.executable, "-c", program, small_results[1], tmp_path, str(full_size(60, 2000))]
     done = subprocess.run(arguments, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_mutants_of_every_kind(tmp_path):
+    """Rewritten by xarray or by malice: all that reads them ends well or in four parts. ``make fuzz`` tries more."""
+    made = samples.make(tmp_path / "samples", samples.QUICK)
+    few = {"few": full_size(2, 0), "spoilt": 0.0}  # of changed bytes netCDF may end the process
+    for mutant in results.tried(full_size(24, 2000), 1, made, tmp_path / "work", **few):
+        assert not mutant.faults, (mutant.name, mutant.faults)
+
+
+@pytest.mark.parametrize("name", ["best", "top", "grid"])
+def test_files_that_are_whole_are_read_by_all(tmp_path, name):
+    """But for figures that the results are not for."""
+    (path,) = samples.make(tmp_path, [name]).values()
+    for reader, read in readers.every(path).items():
+        try:
+            read(path)
+        except InputError as error:
+            assert reader.startswith("plot"), (reader, error)
+            with dse.open_results(path) as found:
+                assert reader.removeprefix("plot ") not in plot.suited(found), (reader, error)
 
 
 def test_damage_without_a_checksum_is_told_when_the_file_is_opened(tmp_path, small_results):

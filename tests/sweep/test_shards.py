@@ -1,6 +1,7 @@
 """Shards and their merging, and runs that are killed: the file is that of one undisturbed run, byte for byte."""
 
 import itertools
+import json
 import random
 import shutil
 import signal
@@ -15,6 +16,7 @@ from dse.errors import InputError
 from dse.sweep import Interrupted, Shard, merge, perform, perform_shard, plan
 from dse.sweep.engine.engine import Engine
 from dse.sweep.reduce import keep as keeping
+from dse.sweep.store import manifest
 from dse.sweep.store.manifest import lines
 from tests.conftest import full_size
 from tests.sweep import toy
@@ -244,3 +246,19 @@ def test_killed_at_any_moment(tmp_path):
     assert running.returncode == 0 and output.read_bytes() == expected
     assert killed and (int(told) > 0)
     assert names_in(output.parent) == ["r.nc", "r.nc.dse.json"]
+
+
+@pytest.mark.parametrize("change", [
+    {"sweep": 3}, {"sweep": {}}, {"specification": None}, {"shard": "1"}, {"shard": 7}, {"blocks": "all"},
+    {"blocks": [0.5, "x"]}, {"file": ["a"]}, {"sweep": {"keep": 1}},
+])  # fmt: skip
+def test_a_manifest_that_somebody_else_has_made_is_none(tmp_path, change):
+    """Its lines have their checksums, and say nothing that a shard says."""
+    output = tmp_path / "r.nc"
+    for number in (1, 2):
+        perform_shard(toy.sweep(), Shard(number, 2), output, study=toy.STUDY)
+    for path in (tmp_path / "r.nc.parts").glob("*.jsonl"):
+        changed = [line | change if "sweep" in line else line for line in lines(path)]
+        path.write_text("".join(json.dumps(line | {"check": manifest._checksum(line)}) + "\n" for line in changed))
+    with pytest.raises(InputError, match="parts without their manifest"):
+        merge(output, study=toy.STUDY)

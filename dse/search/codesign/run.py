@@ -147,14 +147,23 @@ def _finished(target: Path, identity: dict[str, str]) -> Report | None:
     attributes = writing.attributes(target)
     if _REPORT not in attributes or any(attributes.get(name) != value for name, value in identity.items()):
         return None
-    document = json.loads(attributes[_REPORT])
+    told = outputs.note_of(target).get("seconds")
+    spent = told.get("total", 0.0) if isinstance(told, dict) else 0.0
+    try:
+        found = _report(json.loads(attributes[_REPORT]))
+    except (KeyError, TypeError):  # under a seal, and nothing that a run has written: it is solved again
+        return None
+    return dataclasses.replace(found, seconds=spent, output=target, finished=writing.created(target))
+
+
+def _report(document: dict[str, Any]) -> Report:
+    """The report that a document tells."""
     lists = {
         "hardware": [Leaf(**row) for row in document["hardware"]],
         "workloads": [Mapped(**row) for row in document["workloads"]],
         "elasticities": [Elasticity(**row) for row in document["elasticities"]],
     }
-    spent = outputs.note_of(target).get("seconds", {}).get("total", 0.0)
-    return Report(**document | lists | {"seconds": spent, "output": target, "finished": writing.created(target)})
+    return Report(**document | lists | {"seconds": 0.0})
 
 
 def _labelled(problem: Problem, trace: Trace, found: Report, identity: dict[str, str]) -> Labelled:

@@ -1,9 +1,8 @@
 """What a results file declares, looked at before a value of it is read.
 
 netCDF packs well: what is never written, or one number over and over, takes no room in a file and all of it in memory.
-So the bytes that a file declares are bounded by the bytes that it has. Results of ours pack 2 to 50 times. No chunk of
-theirs could pack more than 3,700 times: 32,768 float64 of one number take 71 bytes of a file, zstd and index together
-(float32: 1,940 times).
+So the values that a file declares are bounded by its bytes. No file of ours can hold more than 570 values a byte: a
+chunk of 32,768 equal ones takes 57 bytes, zstd and its place in the index together; real ones take a byte or more each.
 
 Types are looked at too: of variables, and of attributes (:mod:`dse.sweep.results.attributes`).
 """
@@ -21,8 +20,11 @@ from dse.sweep.results import attributes
 from dse.sweep.results.attributes import LONGEST_LABEL
 from dse.sweep.results.schema import OVERVIEW, wrong
 
-#: Bytes in memory that a byte of a file may stand for; bytes that any file may declare.
-MOST_PACKED, ALWAYS = 4_000, 64 << 20
+#: Values that a byte of a file may stand for; values that any file may declare.
+VALUES_A_BYTE, FEW_VALUES = 600, 8 << 20
+
+#: The same of letters of labels, which codes stand for in our files.
+LETTERS_A_BYTE, FEW_LETTERS = 2_500, 16 << 20
 
 #: Bytes of a chunk, which is unpacked as a whole however little of it is asked for; ours have 256 KiB.
 LARGEST_CHUNK = 256 << 20
@@ -30,14 +32,14 @@ LARGEST_CHUNK = 256 << 20
 #: Variables of a file; ours have some hundred.
 MOST_VARIABLES = 2_000
 
-#: Bytes of a text in memory for each of its letters; of the place of a text of any length in a file.
-_LETTER, _PLACE = 4, 16
+#: Bytes of the place of a text of any length in a file.
+_PLACE = 16
 
-#: Bytes of texts that are read at once, whatever each of them is.
-_TEXTS_AT_ONCE = 64 << 20
+#: Texts that are read at once.
+_AT_ONCE = 1 << 16
 
 
-def check(file: Any, path: Path) -> float:
+def check(file: Any, path: Path) -> int:
     """That a file declares what results may hold; else an InputError.
 
     Args:
@@ -45,7 +47,7 @@ def check(file: Any, path: Path) -> float:
         path: of the file.
 
     Returns:
-        Bytes of all its values in memory.
+        How many values it has.
     """
     groups = [file, *(one for name, one in file.groups.items() if name == OVERVIEW)]
     variables = [one for group in groups for one in group.variables.values()]
@@ -53,85 +55,82 @@ def check(file: Any, path: Path) -> float:
         raise wrong(str(path), f"{len(variables):,} variables", f"at most {MOST_VARIABLES:,}")
     for one in variables:
         _check_type(one, f"{path}: {one.name}")
-    stored = _check_size(path, variables, _stored)
+    values = _check_size(path, variables, _values, "values", most_values(path))
     for one in variables:
         where = f"{path}: {one.name}"
         attributes.check_variable(attributes.read(one, where), one.dtype is str, where)
-    texts = _check_size(path, variables, _texts)
+    _check_size(path, variables, _letters, "letters of labels", most_letters(path))
     for group in groups:
         _check_names(group, str(path))
         attributes.check_file(attributes.read(group, str(path)), str(path))
-    return stored + texts
+    return values
 
 
 # --- sizes ------------------------------------------------------------------------------------------------
 
 
-def limit(path: Path) -> int:
-    """Bytes in memory that a file may declare."""
-    return max(ALWAYS, MOST_PACKED * path.stat().st_size)
+def most_values(path: Path) -> int:
+    """Values that a file may declare."""
+    return max(FEW_VALUES, VALUES_A_BYTE * path.stat().st_size)
 
 
-def _check_size(path: Path, variables: list[Any], size_of: Callable[[Any, Path], float]) -> float:
-    """The bytes of all variables, which are within the limit; ``size_of`` gives those of one, in a file."""
-    most, total = limit(path), 0.0
-    largest = (0.0, "")
+def most_letters(path: Path) -> int:
+    """Letters of labels that a file may declare."""
+    return max(FEW_LETTERS, LETTERS_A_BYTE * path.stat().st_size)
+
+
+def _check_size(
+    path: Path, variables: list[Any], size_of: Callable[[Any, Path], int], what: str, most: int
+) -> int:
+    """What all variables have together, which is within the limit; ``size_of`` gives what one has, in a file."""
+    total, largest = 0, (0, "")
     for one in variables:
         size = size_of(one, path)
         total, largest = total + size, max(largest, (size, one.name))
         if total > most:
-            got = f"{_mib(total)} or more in memory, {_mib(largest[0])} of it {largest[1]}, in a file of"
-            raise wrong(str(path), f"{got} {path.stat().st_size:,} bytes",
-                         f"{_mib(most)} of such a file: results pack less than {MOST_PACKED:,}-fold")  # fmt: skip
+            got = f"{total:,} {what} or more, {largest[0]:,} of them {largest[1]}, in {path.stat().st_size:,} bytes"
+            raise wrong(str(path), got, f"{most:,} in a file of that size")
     return total
 
 
-def _mib(size: float) -> str:
-    return f"{size / 2**20:,.0f} MiB"
-
-
-def _stored(variable: Any, path: Path) -> float:
-    """Bytes of a variable, or of one of its chunks where that is larger."""
+def _values(variable: Any, path: Path) -> int:
+    """Values of a variable, or of one of its chunks where that has more."""
     chunk, count = variable.chunking() if variable.dimensions else None, math.prod(map(int, variable.shape))
-    each = _PLACE if variable.dtype is str else variable.dtype.itemsize
     if isinstance(chunk, list):
         a_chunk = math.prod(map(int, chunk))
-        if (size := a_chunk * each) > LARGEST_CHUNK:
-            raise wrong(f"{path}: {variable.name}", f"chunks of {_mib(size)}", f"at most {_mib(LARGEST_CHUNK)}")
+        size = a_chunk * (_PLACE if variable.dtype is str else variable.dtype.itemsize)
+        if size > LARGEST_CHUNK:
+            got, allowed = (f"{one / 2**20:,.0f} MiB" for one in (size, LARGEST_CHUNK))
+            raise wrong(f"{path}: {variable.name}", f"chunks of {got}", f"at most {allowed}")
         count = max(count, a_chunk)
-    return float(count) * each
+    return count
 
 
-def _texts(variable: Any, path: Path) -> float:
-    """Bytes of the texts of a variable, or of those that its codes stand for."""
+def _letters(variable: Any, path: Path) -> int:
+    """Letters of the texts of a variable, or of those that its codes stand for, each as long as the longest."""
+    count = math.prod(map(int, variable.shape))
     if variable.dtype is not str:
         words = variable.getncattr("flag_meanings").split() if "flag_meanings" in variable.ncattrs() else []
-        return float(_LETTER * math.prod(map(int, variable.shape)) * max(map(len, words), default=0))
+        return count * max(map(len, words), default=0)
     longest = 0
-    for texts in _pieces(variable, max(1, _TEXTS_AT_ONCE // max(path.stat().st_size, 1))):
+    for texts in _pieces(variable):
         longest = max(longest, max(map(len, texts), default=0))
         if longest > LONGEST_LABEL:
             got = f"a text of {longest:,} letters"
             raise wrong(f"{path}: {variable.name}", got, f"at most {LONGEST_LABEL} letters")
-    return float(_LETTER * math.prod(map(int, variable.shape)) * longest)
+    return count * longest
 
 
-def _pieces(variable: Any, most: int) -> Iterator[list[str]]:
-    """The texts of a variable, so many at once: each may be as long as the file, or longer where it was not written."""
-    if not variable.dimensions:
-        yield [str(variable[...])]
-        return
+def _pieces(variable: Any) -> Iterator[list[str]]:
+    """The texts of a variable, some at once; the first one alone, for where none is written all are as long."""
     shape = tuple(map(int, variable.shape))
-    along = max(1, most // max(math.prod(shape[1:]), 1))
     if not all(shape):
         return
-    if math.prod(shape[1:]) <= most:
-        for start in range(0, shape[0], along):
-            yield [str(one) for one in np.ravel(variable[start : start + along])]
-        return
-    for place in np.ndindex(*shape[:-1]):
-        for start in range(0, shape[-1], most):
-            yield [str(one) for one in np.ravel(variable[(*place, slice(start, start + most))])]
+    yield [str(variable[(0,) * len(shape)] if shape else variable[...])]
+    *outer, last = shape or (1,)
+    for place in np.ndindex(*outer) if shape else ():
+        for start in range(0, last, _AT_ONCE):
+            yield [str(one) for one in np.ravel(variable[(*place, slice(start, start + _AT_ONCE))])]
 
 
 # --- types ------------------------------------------------------------------------------------------------

@@ -162,8 +162,8 @@ def _opened(path: str | Path, group: str | None = None) -> xr.Dataset:
         store = _store(path, group)
         try:
             root = store.ds if group is None else store.ds.parent
-            size = declared.check(root, path)
-            if sealed is None or size <= declared.ALWAYS:
+            count = declared.check(root, path)
+            if sealed is None or count <= declared.FEW_VALUES:
                 _check_readable(store, path)
             found = _decoded(store)
         except BaseException:

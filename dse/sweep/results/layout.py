@@ -113,11 +113,11 @@ def _check_dims_of_labels(results: xr.Dataset, dims: tuple[Any, ...], where: str
 
 def _check_search(results: xr.Dataset, where: str) -> None:
     """That a search has its best designs by method and seed, or a front."""
-    if "violation" not in results and not any(str(name).startswith(FRONT) for name in results):
+    front = [str(name) for name in results.data_vars if str(name).startswith(FRONT)]
+    if "violation" not in results.data_vars and not front:
         raise wrong(where, "no variable 'violation'", "what a search has found, by method and seed")
-    wanted = [("", OF_SEARCH, [*_metrics(results), *(n for n in ("violation",) if n in results)]),
-              (FRONT, ("design",), [str(name) for name in results if str(name).startswith(FRONT)])]  # fmt: skip
-    for _, dims, names in wanted:
+    best = [*_metrics(results), *(name for name in ("violation",) if name in results)]
+    for dims, names in ((OF_SEARCH, best), (("design",), front)):
         for name in names:
             if set(results.variables[name].dims) != set(dims):
                 raise wrong(f"{where}: {name}", _told(results.variables[name].dims), _told(dims))

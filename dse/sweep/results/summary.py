@@ -284,7 +284,11 @@ def _read_designs(grid: Grid, target: Path, wanted: dict[int, float]) -> Iterato
 
 
 def _metrics_at(grid: Grid, file: Any, wanted: list[int]) -> dict[str, np.ndarray]:
-    """Metrics of these designs, by name, of an open file."""
+    """Metrics of these designs, by name, of an open file; KeyError where it does not have what a run writes."""
+    names = [name for name in grid.spec.metrics if wanted and name in file.variables]
+    for name, kinds in {"index": "iu", **dict.fromkeys(names, "biuf")}.items():
+        if name in file.variables and np.dtype(file[name].dtype).kind not in kinds:
+            raise KeyError(f"{name} of type {file[name].dtype}")
     if "index" in file.variables:
         order = {int(index): position for position, index in enumerate(file["index"][:])}
         places = [order[index] for index in wanted]
@@ -292,9 +296,6 @@ def _metrics_at(grid: Grid, file: Any, wanted: list[int]) -> dict[str, np.ndarra
         places = wanted
     else:
         places = [index // grid.table.n_mappings for index in wanted]
-    names = [name for name in grid.spec.metrics if wanted and name in file.variables]
-    if texts := [name for name in names if file[name].dtype is str]:
-        raise KeyError(f"{texts[0]} is a text")
     return {name: file[name][...].reshape(-1)[places] for name in names}
 
 
