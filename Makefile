@@ -85,7 +85,7 @@ dist-bench: $(VENV)/.installed-test  ## measure workers against shards, write do
 	$(BIN)/python -m docs.make.many_machines docs/many_machines.md
 
 lint: $(VENV)/.installed-lint  ## check style and types: ruff and mypy
-	$(BIN)/ruff check dse benchmarks docs tests notebooks
+	$(BIN)/ruff check dse benchmarks calibration docs tests notebooks
 	$(BIN)/mypy
 
 clean:  ## remove the environment, builds and caches; results stay

@@ -168,6 +168,16 @@ def test_what_a_sweep_imports_counts_in_the_digest_of_its_code(door):
     assert {FILES[module] for module in found} <= set(computing()), "add the room to dse.files.computing"
 
 
+def test_the_package_imports_nothing_that_the_wheel_leaves_out():
+    """``dse bench`` and ``dse calibrate`` find theirs by name, and refuse where there is no checkout."""
+    left_out = {"benchmarks", "calibration", "docs", "tests"}
+    for module, file in FILES.items():
+        nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+        names = [alias.name for n in nodes if isinstance(n, ast.Import) for alias in n.names]
+        names += [str(n.module) for n in nodes if isinstance(n, ast.ImportFrom)]
+        assert not left_out & {name.partition(".")[0] for name in names}, module
+
+
 def test_importing_changes_no_environment():
     for module, file in FILES.items():
         statements = ast.parse(file.read_text(encoding="utf-8")).body

@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 import dse
+from calibration.engines import tells_of_engine
 from dse import calibrated, catalog
 from dse.calibrate import ranges
-from dse.calibrate.engines import tells_of_engine
 from dse.calibrate.jobs import JOBS
 from dse.catalog.schema import EXTENTS
 from dse.cli import app

@@ -3,19 +3,22 @@
 import doctest
 import importlib
 import inspect
+import itertools
 import pkgutil
 from pathlib import Path
 
 import pytest
 
+import calibration
 import dse
 
 ROOT = Path(__file__).parents[1]
 
 
 def with_examples():
-    """Modules of the package that have examples."""
-    for found in pkgutil.walk_packages(dse.__path__, "dse."):
+    """Modules of the package, and of the fits beside it, that have examples."""
+    packages = (pkgutil.walk_packages(one.__path__, f"{one.__name__}.") for one in (dse, calibration))
+    for found in itertools.chain.from_iterable(packages):
         file = ROOT.joinpath(*found.name.split("."))
         source = (file / "__init__.py") if found.ispkg else file.with_suffix(".py")
         if ">>> " in source.read_text(encoding="utf-8"):

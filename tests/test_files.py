@@ -290,13 +290,15 @@ def test_a_fit_survives_a_full_disk(tmp_path, monkeypatch):
     (tmp_path / "cases.csv").write_text(CASES)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
 
-    def write(found, path, force):
+    def write(path, text, force=False):
         if Path(path).name == "full.toml":
             raise InputError("output", "No space left on device", "space", "free some")
-        writing.write(path, found, force)
+        as_usual(path, text, force)
 
-    job = jobs.Job(lambda *_: "x = 1\n", write, lambda *_: [], lambda _: jobs.Summary([], []))
+    as_usual = writing.write
+    job = jobs.FitJob(lambda *_: "x = 1\n", str, lambda *_: [], lambda _: jobs.Errors([], []))
     monkeypatch.setattr(jobs, "job_for", lambda _: job)
+    monkeypatch.setattr(writing, "write", write)
     told = []
     with pytest.raises(InputError, match="No space"):
         jobs.run([tmp_path / "cases.csv"], 0, tmp_path / "full.toml", progress=told.append)

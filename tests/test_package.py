@@ -85,9 +85,13 @@ print(dse.catalog.catalog_root(), float(jax.jit(dse.evaluate)(design).step_time)
     environment = as_installed(installed)
     told = run_python(code, cwd=tmp_path, env=environment)
     assert told == f"{installed / 'dse' / 'hw_catalog'} True"
-    bench = [sys.executable, "-m", "dse", "bench"]
-    refused = subprocess.run(bench, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert refused.returncode == 2 and "a source checkout" in refused.stderr and "Traceback" not in refused.stderr
+    (tmp_path / "kernels.csv").write_text("system,dtype,m,n,k,latency_ms\nh100_sxm,bfloat16,4096,4096,4096,0.2\n")
+    for words, wanted in (
+        (["bench"], "a source checkout"), (["calibrate", "kernels.csv", "-o", "t.toml"], "from a checkout"),
+    ):  # fmt: skip
+        command = [sys.executable, "-m", "dse", *words]
+        refused = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert refused.returncode == 2 and wanted in refused.stderr and "Traceback" not in refused.stderr
 
 
 def test_examples_run_from_the_wheel(tmp_path, installed):
@@ -139,7 +143,8 @@ def test_no_file_tells_to_install_the_other_project():
     assert all(map(THEIRS.search, TELLING))
     assert not THEIRS.search(f"{install_extra('report')}, pip install ./dse-source, pip install bokeh; dse run")
     kinds = ("*.py", "*.md", "*.toml", "*.cff", "*.txt", "*.html", "*.js", "*.ipynb", "Makefile")
-    folders = [ROOT / name for name in ("dse", "docs", "hw_catalog", "sweeps", "notebooks", "benchmarks", "tests")]
+    named = ("dse", "docs", "hw_catalog", "sweeps", "notebooks", "benchmarks", "calibration", "tests")
+    folders = [ROOT / name for name in named]
     files = {file for kind in kinds for folder in folders for file in folder.rglob(kind)}
     files |= {file for kind in kinds for file in ROOT.glob(kind)} - {ROOT / "CHANGELOG.md"}
     texts = {file: file.read_text(encoding="utf-8") for file in files - {Path(__file__)}}
@@ -156,7 +161,7 @@ def test_source_distribution_holds_what_the_wheel_leaves_out(tmp_path):
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {
         "benchmarks/rates/__main__.py", "benchmarks/search/optima.json", "benchmarks/search/spaces/gpt3_selene.toml",
-        "docs/make/markdown.py", "docs/accuracy.md", "tests/test_package.py",
+        "calibration/jobs.py", "docs/make/markdown.py", "docs/accuracy.md", "tests/test_package.py",
     } <= names  # fmt: skip
 
 

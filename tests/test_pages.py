@@ -46,7 +46,7 @@ def test_links_lead_to_files_and_headings(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_code_and_tests_that_pages_name_exist(page):
-    for file, name in re.findall(r"`((?:dse|tests|docs|benchmarks)/[\w/]+\.py)::(\w+)`", TEXTS[page]):
+    for file, name in re.findall(r"`((?:dse|tests|docs|benchmarks|calibration)/[\w/]+\.py)::(\w+)`", TEXTS[page]):
         defined = re.findall(r"^(?:def|class) (\w+)|^(\w+)\b.*? = ", (ROOT / file).read_text("utf-8"), re.MULTILINE)
         assert name in {one for pair in defined for one in pair}, f"{file}::{name}"
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from calibration import engines
 from dse.calibrate import ranges
+from dse.measured import serving
 
 
 def main() -> None:
@@ -14,7 +16,12 @@ def main() -> None:
     parser.add_argument("tables", nargs="+", help="measured rows of steps and of serving")
     parser.add_argument("--catalog", default="hw_catalog", type=Path, help="folder of the catalogue")
     asked = parser.parse_args()
-    for path in ranges.write_catalog(asked.tables, asked.catalog):
+    served = [table for table in asked.tables if serving.is_table(table)]
+    steps = [table for table in asked.tables if table not in served]
+    for path in sorted({
+        *ranges.write_catalog(steps, asked.catalog),
+        *ranges.write_catalog(served, asked.catalog, reader=engines.covered),
+    }):  # fmt: skip
         print(path)
 
 

@@ -12,11 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from calibration import engine_residuals, engines
 from docs.make import refused, roofline, serving_power
 from docs.make.command import command, page_parser, with_fit
 from docs.make.markdown import document, percent, table
 from dse import quantities
-from dse.calibrate import engine_residuals, engines, jobs
+from dse.calibrate import jobs
 from dse.measured import comparison
 from dse.measured.comparison import Comparison
 from dse.measured.names import Lookup
@@ -89,7 +90,7 @@ def figures(found: Sequence[engines.FittedEngine]) -> list[Figure]:
         plain = [dataclasses.replace(d, software=dataclasses.replace(d.software, engine=Engine())) for d in designs]
         metrics = evaluate_many(plain, SERVING)
         for i, c in enumerate(one.rows.compared):
-            errors = (one.errors[i], one.unseen[i], one.elsewhere[i], one.foreign[i])
+            errors = (one.fit.errors[i], one.unseen[i], one.elsewhere[i], one.foreign[i])
             unfitted = float(metrics[c.metric][i]) / c.measured - 1.0
             listed.append(Figure(c, unfitted, *map(float, np.expm1(errors)), c.baseline_error))
     return listed
@@ -116,9 +117,9 @@ def rows_by_source(listed: Sequence[Figure]) -> Iterator[list[str]]:
 def rows_of_engines(found: Sequence[engines.FittedEngine]) -> Iterator[list[str]]:
     """A line an engine: what was fitted of it."""
     for one in found:
-        cells = (quantities.setting(one.values[p.path], field_metadata(Engine, p.path)["units"])
+        cells = (quantities.setting(one.fit.values[p.path], field_metadata(Engine, p.path)["units"])
                  for p in engines.PARAMETERS)  # fmt: skip
-        yield [one.rows.stack, f"{len(one.errors)}", *cells]
+        yield [one.rows.stack, f"{len(one.fit.errors)}", *cells]
 
 
 def rows_of_mlperf(compared: Sequence[Comparison]) -> Iterator[list[str]]:

@@ -1,22 +1,21 @@
-r"""Few physical parameters from measurements: one loss, one kind of prior, one way to say what the data told.
+r"""Few physical parameters from measurements: one loss, one kind of prior, one problem for all jobs.
 
 For residuals ``e_i(x) = log(predicted / measured)`` and parameters ``x_j = T_j(z_j)``, each ``z_j`` with a normal prior
-of standard deviation ``r_j`` (1 unless said otherwise), a fit minimises (a maximum a posteriori estimate; Barron, CVPR
-2019, for the loss)
+of standard deviation ``r_j`` (1 by default), a fit minimises (a maximum a posteriori estimate; Barron, CVPR 2019, for
+the loss)
 
 .. math:: \sum_i w_i \frac{\delta^2}{\sigma^2} \Big(\sqrt{1 + (e_i/\delta)^2} - 1\Big)
    + \frac12 \sum_j \Big(\frac{z_j}{r_j}\Big)^2
 
-For rows of which many are false readings the loss redescends, ``delta^2 log(1 + (e / delta)^2 / 2)``: what a row that
-is far off counts for fades.
+For rows of which many are false readings the loss redescends, ``delta^2 log(1 + (e / delta)^2 / 2)``: the weight of a
+row fades with its residual.
 
 ``T_j`` is an exponential for a parameter without an upper bound and a logistic curve between two bounds, scaled such
 that one unit of ``z`` is one prior spread of ``log x`` at the prior value.
 
-Jobs differ in how they come down. Kernels are thousands of rows of formulas that JAX differentiates, under a loss that
-may redescend: :func:`fit`, by gradient from several starts in one program. Steps and power limits are hundreds of rows
-of the whole model, of which a clock that is chosen among clocks has no derivative: :func:`gauss_newton`, by residuals
-and slopes that the caller finds as it can.
+A job states a :class:`Problem`: residuals and slopes of its rows, their weights, the noise. Problems of hundreds of
+rows of the whole model descend by :func:`gauss_newton`, whose slopes may be finite differences (a clock that is chosen
+among clocks has no derivative). Thousands of kernels descend by gradient (``calibration/gradient.py``).
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from dse.errors import InputError
-
-Values = dict[str, jax.Array]
 
 #: A posterior spread below this share of the prior's counts as moved by the data; so does a value one spread off.
 MOVED = 0.7
 
 #: A descent ends where even a step damped so much gains nothing.
 _MOST_DAMPED = 1e4
+
+#: One number, or one a row.
+Scale = np.ndarray | float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,58 +102,8 @@ class Fit:
         return float(np.median(np.abs(np.expm1(self.errors))))
 
 
-def fit(
-    log_errors: Callable[..., jax.Array], parameters: Sequence[Parameter], weights: Any = None, data: tuple = (), *,
-    delta: float = 0.1, redescending: bool = False, noise: float = 0.1, starts: int = 3, steps: int = 300,
-    rate: float = 0.15, seed: int = 0,
-) -> Fit:  # fmt: skip
-    """The most probable values of ``parameters`` given ``log_errors(values, *data)``, one residual a row.
-
-    Args:
-        log_errors: log(predicted / measured) of every row; must trace under ``jit``.
-        parameters: what to fit.
-        weights: of each row; default 1. Weights that sum to less than the rows widen the posterior.
-        data: arrays handed to ``log_errors``; large ones belong here, not into its closure.
-        delta: size of a residual from which it counts linearly, not by its square.
-        redescending: whether large residuals cease to count at all, as where many rows are false readings.
-        noise: standard deviation of a residual that the optimum weighs the priors against.
-        starts: optimisations; the first starts at the priors, the others half a spread around them.
-        steps: of adam.
-        rate: its first step in prior spreads, which decays as a cosine.
-        seed: of the starts.
-
-    Returns:
-        Values, and how far the data narrowed each of them below its prior.
-
-    References:
-        Barron, CVPR 2019 (the loss); Kingma and Ba 2015 (adam).
-
-    >>> import jax.numpy as jnp
-    >>> found = fit(lambda values: jnp.log(values["rate"] / 2.0)[None], [Parameter("rate", 1.0, 2.0)], noise=0.01)
-    >>> round(float(found.values["rate"]), 1)
-    2.0
-    """
-    values = _values(parameters)
-    rows = jax.eval_shape(lambda z: log_errors(values(z), *data), _first(parameters)).shape[0]
-    w = jnp.ones(rows) if weights is None else jnp.asarray(weights, jnp.result_type(float))
-
-    def loss(z: jax.Array, w: jax.Array, data: tuple) -> jax.Array:
-        e = log_errors(values(z), *data)
-        return jnp.sum(w * robust(e, delta, redescending)) / noise**2 + 0.5 * jnp.sum(z * z)
-
-    found, losses = _minimise(loss, _starts(len(parameters), starts, seed), (w, data), steps, rate)
-    if not np.isfinite(losses).any():
-        raise InputError("fit", "no finite loss", "finite residuals at the priors", "drop the rows that fail")
-    best = found[int(np.nanargmin(losses))]
-    errors, jacobian = _linearised(lambda z, data: log_errors(values(z), *data), best, data)
-    counts = np.asarray(w) * influence(errors, delta, redescending)
-    variance = max(float(np.sum(counts * errors**2) / max(np.sum(counts), 1e-30)), 1e-12)
-    after = posterior(curvature(jacobian, counts / variance))
-    return fit_at(parameters, np.asarray(best), after, errors, losses.tolist())
-
-
 def fit_at(
-    parameters: Sequence[Parameter], z: np.ndarray, after: np.ndarray, errors: np.ndarray, losses: np.ndarray
+    parameters: Sequence[Parameter], z: np.ndarray, after: np.ndarray, errors: np.ndarray, *losses: float
 ) -> Fit:
     """A fit at ``z``, where ``after`` is the standard deviation of each ``z`` after the data."""
     each = list(zip(parameters, z, after, strict=True))
@@ -162,7 +111,7 @@ def fit_at(
         values={p.path: float(p.value(at)) for p, at, _ in each},
         spread={p.path: float(s * abs(p.slope(at))) for p, at, s in each},
         moved={p.path: bool(s < MOVED or abs(at) > 1.0) for p, at, s in each},
-        errors=np.asarray(errors), loss=float(np.nanmin(losses)), losses=tuple(map(float, losses)), rows=len(errors),
+        errors=np.asarray(errors), loss=float(np.nanmin(losses)), losses=losses, rows=len(errors),
     )  # fmt: skip
 
 
@@ -174,10 +123,14 @@ class Minimum(NamedTuple):
     curvature: np.ndarray  #: of the loss, by Gauss and Newton
     loss: float
 
+    def fit(self, parameters: Sequence[Parameter]) -> Fit:
+        """Values, spreads and errors here."""
+        return fit_at(parameters, self.z, posterior(self.curvature), self.errors, self.loss)
+
 
 def gauss_newton(
     residuals: Callable[[np.ndarray], np.ndarray], slopes: Callable[[np.ndarray, np.ndarray], np.ndarray],
-    start: np.ndarray, weights: np.ndarray, *, noise: float, delta: float, prior: np.ndarray | float = 1.0,
+    start: np.ndarray, weights: np.ndarray, *, noise: Scale, delta: Scale, prior: Scale = 1.0,
     pace: tuple[float, float] = (0.2, 5.0), tolerance: float = 1e-4, steps: int = 40,
 ) -> Minimum:  # fmt: skip
     """The nearest minimum by damped Gauss-Newton steps (Levenberg 1944, Marquardt 1963) of at most one unit of ``z``.
@@ -187,7 +140,7 @@ def gauss_newton(
         slopes: their derivatives (rows x parameters) at ``z``, where the residuals are those given.
         start: ``z`` to begin with.
         weights: of each row.
-        noise: standard deviation of a residual that the optimum weighs the priors against.
+        noise: standard deviation of a residual, or of each one, that the optimum weighs the priors against.
         delta: size of a residual from which it counts linearly.
         prior: standard deviation of each ``z`` before the data.
         pace: factors of the damping after a step that gained and after one that did not.
@@ -196,7 +149,7 @@ def gauss_newton(
     """
 
     def loss_of(z: np.ndarray, errors: np.ndarray) -> float:
-        return float(weights @ robust(errors, delta) / noise**2 + 0.5 * np.sum((z / prior) ** 2))
+        return float(weights @ (robust(errors, delta) / noise**2) + 0.5 * np.sum((z / prior) ** 2))
 
     def expansion(z: np.ndarray, errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Curvature and gradient of the loss."""
@@ -222,22 +175,72 @@ def gauss_newton(
     return Minimum(z, errors, matrix, loss)
 
 
-def _values(parameters: Sequence[Parameter]) -> Callable[[jax.Array], Values]:
-    return lambda z: {p.path: p.value(z[i]) for i, p in enumerate(parameters)}
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """A fit as data: the residuals and slopes of rows, what they weigh, and what is believed before them."""
+
+    residuals: Callable[[np.ndarray], np.ndarray]  #: log(predicted / measured) of every row at ``z``
+    slopes: Callable[[np.ndarray, np.ndarray], np.ndarray]  #: (rows x parameters) at ``z``, given the residuals
+    weights: np.ndarray  #: of each row
+    noise: Scale  #: standard deviation of a residual that the optimum weighs the priors against
+    delta: Scale  #: size of a residual from which it counts linearly
+    prior: np.ndarray  #: standard deviation of each ``z`` before the data
+    starts: int = 1  #: descents: the first from the priors, the others half a spread around them
+    pace: tuple[float, float] = (0.2, 5.0)  #: see :func:`gauss_newton`, as the next two
+    tolerance: float = 1e-4
+    steps: int = 40
+
+    def solve(self, weights: np.ndarray | float = 1.0, start: np.ndarray | None = None) -> Minimum:
+        """The most probable ``z`` with the rows' weights times ``weights``: from ``start``, else the best of all."""
+        draws = 0.5 * np.random.default_rng(0).standard_normal((self.starts - 1, len(self.prior)))
+        firsts = [np.zeros(len(self.prior)), *draws] if start is None else [start]
+        ends = [
+            gauss_newton(
+                self.residuals, self.slopes, first, self.weights * weights, noise=self.noise, delta=self.delta,
+                prior=self.prior, pace=self.pace, tolerance=self.tolerance, steps=self.steps,
+            )
+            for first in firsts
+        ]  # fmt: skip
+        return min(ends, key=lambda end: end.loss)
+
+    def held_out(
+        self, labels: Sequence[Hashable], start: np.ndarray | None = None, otherwise: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Residual of every row by a fit without the rows of its label.
+
+        Args:
+            labels: one a row.
+            start: of each fit, by default the priors.
+            otherwise: ``z`` where no row is left to fit; by default the fit to none.
+        """
+        first = np.zeros(len(self.prior)) if start is None else start
+
+        def without(part: np.ndarray) -> np.ndarray:
+            if otherwise is not None and part.all():
+                return self.residuals(otherwise)
+            return self.solve(~part, first).errors
+
+        return held_out(labels, without)
 
 
-def _first(parameters: Sequence[Parameter]) -> jax.Array:
-    return jnp.zeros(len(parameters))
+def differences(
+    many: Callable[[np.ndarray], np.ndarray], step: float
+) -> tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray, np.ndarray], np.ndarray]]:
+    """Residuals and slopes by finite differences of ``step``, from the residuals at many ``z`` (sets x rows)."""
+    return (
+        lambda z: many(z[None])[0],
+        lambda z, errors: (many(z + step * np.eye(len(z))) - errors).T / step,
+    )
 
 
-def robust(errors: Any, delta: float, redescending: bool = False) -> Any:
+def robust(errors: Any, delta: Any, redescending: bool = False) -> Any:
     """Half the square of small errors; of large ones ``delta`` times the size (Charbonnier 1994), or its logarithm."""
     xp = np if isinstance(errors, np.ndarray) else jnp
     square = (errors / delta) ** 2
     return delta**2 * (xp.log1p(0.5 * square) if redescending else xp.sqrt(1.0 + square) - 1.0)
 
 
-def influence(errors: np.ndarray, delta: float, redescending: bool = False) -> np.ndarray:
+def influence(errors: np.ndarray, delta: Scale, redescending: bool = False) -> np.ndarray:
     """Weight that the robust loss leaves a residual, 1 for small ones: its slope over the residual."""
     square = (errors / delta) ** 2
     return 1.0 / (1.0 + 0.5 * square) if redescending else 1.0 / np.sqrt(1.0 + square)
@@ -251,41 +254,6 @@ def curvature(jacobian: np.ndarray, weights: np.ndarray, prior: np.ndarray | flo
 def posterior(curvature: np.ndarray) -> np.ndarray:
     """Standard deviation of each ``z`` after the data (Laplace), that before it where it told nothing."""
     return np.sqrt(np.diag(np.linalg.inv(curvature)))
-
-
-def _starts(count: int, starts: int, seed: int) -> jax.Array:
-    """Starting points in prior spreads: the priors, then draws around them."""
-    around = 0.5 * jax.random.normal(jax.random.key(seed), (starts, count))
-    return around.at[0].set(0.0)
-
-
-def _minimise(
-    loss: Callable[..., jax.Array], starts: jax.Array, arguments: tuple, steps: int, rate: float
-) -> tuple[jax.Array, np.ndarray]:
-    """Optima and losses of all starts by adam with a cosine decay, in one compiled program."""
-    optimizer = optax.adam(optax.cosine_decay_schedule(rate, steps))
-
-    def descend(start: jax.Array, arguments: tuple) -> tuple[jax.Array, jax.Array]:
-        def step(carry: tuple, _: None) -> tuple[tuple, None]:
-            z, state = carry
-            slope = jax.grad(loss)(z, *arguments)
-            with jax.numpy_dtype_promotion("standard"):  # optax counts steps in integers
-                update, state = optimizer.update(slope, state)
-            return (optax.apply_updates(z, update), state), None
-
-        (z, _), _ = jax.lax.scan(step, (start, optimizer.init(start)), None, length=steps)
-        return z, loss(z, *arguments)
-
-    found, losses = jax.jit(lambda starts, arguments: jax.lax.map(lambda s: descend(s, arguments), starts))(
-        starts, arguments
-    )
-    return found, np.asarray(losses)
-
-
-def _linearised(residuals: Callable, z: jax.Array, data: tuple) -> tuple[np.ndarray, np.ndarray]:
-    """Residuals and their derivatives (rows x parameters) at ``z``."""
-    errors, jacobian = jax.jit(lambda z, data: (residuals(z, data), jax.jacfwd(residuals)(z, data)))(z, data)
-    return np.asarray(errors, float), np.asarray(jacobian, float)
 
 
 def folds(groups: Iterable[Hashable], k: int) -> np.ndarray:
@@ -305,11 +273,11 @@ def folds(groups: Iterable[Hashable], k: int) -> np.ndarray:
     return np.array([_digest(group) % k for group in groups], int)
 
 
-def held_out(parts: Iterable[np.ndarray], errors_without: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Errors of the rows of each part (a mask) by a fit without them, ``errors_without(part)``, which gives all."""
-    parts = list(parts)
-    errors = np.full(len(parts[0]), np.nan)
-    for part in parts:
+def held_out(labels: Sequence[Hashable], errors_without: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Errors of the rows of each label by ``errors_without(part)``, a fit without these (a mask), which gives all."""
+    errors = np.full(len(labels), np.nan)
+    for one in dict.fromkeys(labels):
+        part = np.array([label == one for label in labels])
         errors[part] = errors_without(part)[part]
     return errors
 

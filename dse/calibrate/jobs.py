@@ -1,33 +1,27 @@
-"""The jobs of calibration: what the tables hold says which; each fits, writes what it found, and sums it up."""
+"""The jobs of calibration, each a record: how it fits, what it writes, and how it sums up.
+
+Here are the jobs on measured steps, which users have of their own machines. Those on kernels, power and engines are
+the catalogue's (``calibration/``): the wheel does not hold them.
+"""
 
 from __future__ import annotations
 
+import importlib
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
+import dse
 from dse import outputs
-from dse.calibrate import (
-    engine_residuals,
-    engines,
-    kernel_tables,
-    kernels,
-    levels,
-    power,
-    ranges,
-    stacks,
-    step_priors,
-    steps,
-)
+from dse.calibrate import levels, ranges, stacks, step_priors, steps, writing
+from dse.calibrate.writing import Revision
 from dse.errors import InputError
-from dse.measured import energy, pods, serving
-from dse.measured import kernels as measured_kernels
+from dse.measured import energy, kernels, pods, serving
 
 
-class Summary(NamedTuple):
+class Errors(NamedTuple):
     """Errors of a fit as a table, whose floats are fractions."""
 
     header: list[str]
@@ -35,17 +29,18 @@ class Summary(NamedTuple):
     note: str = ""
 
 
-class Job(NamedTuple):
+class FitJob(NamedTuple):
     """One kind of calibration."""
 
     fit: Callable[[Sequence[str | Path], int, Callable[[str], None]], Any]  #: tables, folds, progress → what is found
-    write: Callable[[Any, str | Path, bool], None]  #: to a TOML file of its own, whatever is there or not
-    write_catalog: Callable[[Any, str | Path], list[Path]]  #: into a catalogue folder; the files that it changed
-    summary: Callable[[Any], Summary]
-    fits: Callable[[str], bool] | None = None  #: whether it fits a stack, whose file tells what rows cover; if any
+    document: Callable[[Any], str]  #: what was found as TOML
+    revisions: Callable[[Any, Path], list[Revision]]  #: the same for the files of a catalogue folder
+    summary: Callable[[Any], Errors]
+    fits: Callable[[str], bool] | None = None  #: whether it fits a stack, whose file says what rows cover; if any
+    covered: ranges.Reader = ranges.of_steps  #: what the rows of a table cover
 
 
-def job_for(tables: Sequence[str | Path]) -> Job:
+def job_for(tables: Sequence[str | Path]) -> FitJob:
     """The job that measured rows of some tables are for; InputError where they are of several kinds."""
     kinds = {_kind(path) for path in tables}
     if kinds == {"serving", "energy"}:  # the energy of what served
@@ -53,21 +48,37 @@ def job_for(tables: Sequence[str | Path]) -> Job:
     if len(kinds) > 1:
         mixed = " and ".join(sorted(kinds))
         raise InputError("calibrate", f"tables of {mixed}", "one kind at a time", "run it once for each")
-    return JOBS[kinds.pop()]
+    (kind,) = kinds
+    return JOBS[kind] if kind in JOBS else _of_catalogue(kind)
+
+
+def _of_catalogue(kind: str) -> FitJob:
+    """The job on a kind of table that only the checkout of this package fits."""
+    checkout = Path(dse.__file__).parents[1]
+    if not (checkout / "calibration" / "jobs.py").is_file():
+        raise InputError(
+            "dse calibrate", f"a table of {kind}, and no folder calibration beside {Path(dse.__file__).parent}",
+            "measured steps; tables of kernels, energy and serving from a checkout of the repository",
+            "clone the repository and run `dse calibrate` there",
+        )  # fmt: skip
+    if str(checkout) not in sys.path:
+        sys.path.insert(0, str(checkout))
+    found: FitJob = importlib.import_module("calibration.jobs").JOBS[kind]
+    return found
 
 
 def run(
     tables: Sequence[str | Path], folds: int, output: str | Path, catalog: str | Path | None = None,
     progress: Callable[[str], None] = print, force: bool = False,
-) -> tuple[Any, Summary, list[Path]]:  # fmt: skip
+) -> tuple[Any, Errors, list[Path]]:  # fmt: skip
     """Fit the job of some tables and write what it found.
 
     Args:
         tables: measured rows, of one kind.
-        folds: cross-validate over so many groups of rows; 0 is the job's own habit.
+        folds: groups of rows to cross-validate over; 0 is the job's own habit.
         output: TOML file to write.
         catalog: folder of a catalogue whose fitted values are replaced too.
-        progress: told what is going on.
+        progress: called with a line on what is going on.
         force: replace an output that dse has not written.
 
     Returns:
@@ -78,80 +89,50 @@ def run(
         raise InputError("calibrate --catalog", str(catalog), "the folder of a catalogue", "check the path")
     job = job_for(tables)
     found = job.fit(tables, folds, progress)
-    _written(job, found, output, force, progress)
-    changed = job.write_catalog(found, catalog) if catalog else []
+    _written(job.document(found), output, force, progress)
+    changed = writing.write_catalog(job.revisions(found, Path(catalog)), catalog) if catalog else []
     if catalog and job.fits:
-        changed = list(dict.fromkeys([*changed, *ranges.write_catalog(tables, catalog, job.fits)]))
+        changed = list(dict.fromkeys([*changed, *ranges.write_catalog(tables, catalog, job.fits, job.covered)]))
     return found, job.summary(found), [Path(output), *changed]
 
 
-def _written(job: Job, found: Any, output: str | Path, force: bool, progress: Callable[[str], None]) -> None:
+def _written(text: str, output: str | Path, force: bool, progress: Callable[[str], None]) -> None:
     """Write what was found; where the disk refuses, to a folder of temporary files: fits take minutes."""
     try:
-        job.write(found, output, force)
+        writing.write(output, text, force)
     except InputError:
         rescue = Path(tempfile.mkdtemp(prefix="dse-")) / "fitted.toml"
-        job.write(found, rescue, False)
+        writing.write(rescue, text)
         progress(f"what was fitted is in {rescue}")
         raise
 
 
 def _kind(path: str | Path) -> str:
-    kinds = {"kernels": measured_kernels, "energy": energy, "levels": pods, "serving": serving}
+    kinds = {"kernels": kernels, "energy": energy, "levels": pods, "serving": serving}
     return next((kind for kind, tables in kinds.items() if tables.is_table(path)), "steps")
 
 
-def _kernels(found: Sequence[kernels.FittedJob]) -> Summary:
-    rows: list[list[str | int | float]] = [
-        [f"{one.slug}.{one.name}", len(one.values), sum(v.fitted for v in one.values.values()), job.median_error]
-        for job in found for one in kernel_tables.tables(job)
-    ]  # fmt: skip
-    return Summary(["table", "parameters", "told by the rows", "median error of the fit"], rows)
-
-
-def _power(found: Sequence[power.FittedChip]) -> Summary:
-    rows: list[list[str | int | float]] = [
-        [one.slug, len(one.unseen), *(float(np.mean(np.abs(np.expm1(e)))) for e in (one.fit.errors, one.unseen))]
-        for one in found
-    ]
-    return Summary(["chip", "figures", "error", "unseen"], rows)
-
-
-def _levels(found: levels.Levels) -> Summary:
+def _levels(found: levels.Levels) -> Errors:
     header = ["stack", "rows", "level", "median error", "configuration unseen", "model unseen"]
-    return Summary(header, levels.errors(found), f"slices lose {found.loss:.2%} of compute a doubling of their number")
+    return Errors(header, levels.errors(found), f"slices lose {found.loss:.2%} of compute a doubling of their number")
 
 
-def _steps(found: steps.Calibration) -> Summary:
+def _steps(found: steps.Calibration) -> Errors:
     header = ["source", "rows", "error", "unseen", "unseen median", "unseen 90 %", "unseen bias", "source left out"]
     shown = len(header) - (len(set(found.rows.sources)) < 2)  # without the only source there is nothing to fit
     note = f"80 % intervals hold {stacks.coverage(found):.1%} of the unseen rows"
     rows: list[list[str | int | float]] = [list(errors) for errors in stacks.errors_by_source(found)]
-    return Summary(header[:shown], [row[:shown] for row in rows], note)
-
-
-def _engines(found: Sequence[engines.FittedEngine]) -> Summary:
-    header = ["source", "metric", "figures", "median error", "mean", "unseen median", "unseen mean"]
-    header += ["deployment left out", "mean", "source left out", "mean"]
-    held = engine_residuals.held(engines.open_errors(found))["all"]
-    note = f"80 % intervals hold {held.unseen:.1%} of the unseen figures, {held.foreign:.1%} of sources left out"
-    return Summary(header, engines.errors_by_metric(found), note)
+    return Errors(header[:shown], [row[:shown] for row in rows], note)
 
 
 #: Kind of table → its job.
 JOBS = {
-    "kernels": Job(
-        lambda tables, folds, _: kernels.calibrate(kernels.read_kernels(tables), folds),
-        kernel_tables.write, kernel_tables.write_catalog, _kernels,
-    ),
-    "energy": Job(lambda tables, *_: power.calibrate(tables), power.write, power.write_catalog, _power),
-    "levels": Job(
-        lambda tables, _, progress: levels.calibrate(tables, progress), levels.write, levels.write_catalog, _levels,
+    "levels": FitJob(
+        lambda tables, _, progress: levels.calibrate(tables, progress), levels.document, levels.revisions, _levels,
         step_priors.is_levelled,
     ),
-    "serving": Job(engines.calibrate, engines.write, engines.write_catalog, _engines, lambda _: True),
-    "steps": Job(
+    "steps": FitJob(
         lambda tables, folds, progress: steps.calibrate(tables, folds or 5, progress=progress),
-        stacks.write, stacks.write_catalog, _steps, lambda stack: not step_priors.is_levelled(stack),
+        stacks.document, stacks.revisions, _steps, lambda stack: not step_priors.is_levelled(stack),
     ),
 }  # fmt: skip

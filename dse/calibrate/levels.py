@@ -9,28 +9,21 @@ GPUs share nothing with them and take no part.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from dse import catalog
 from dse.calibrate import writing
-from dse.calibrate.fit import Parameter, gauss_newton, held_out, posterior
+from dse.calibrate.fit import Fit, Parameter
 from dse.calibrate.step_priors import is_levelled
-from dse.calibrate.step_rows import Rows, rows_of
+from dse.calibrate.step_rows import StepModel, StepRows, rows_of
 from dse.calibrate.steps import DELTA, NOISE, mean_error
-from dse.calibrate.structures import by_structure
-from dse.designs import replace
-from dse.errors import InputError
-from dse.evaluation import evaluate
+from dse.calibrate.writing import Revision
 from dse.measured import predict_cases, read_cases
 from dse.measured.comparison import compare_predictions
 from dse.measured.names import Lookup
-from dse.sweep.engine.programs import persistent_jit
 
 #: Level of a generation's products, and of what slices lose, before any step is seen.
 LEVEL = Parameter("software.matrix_slowdown", 1.15, 0.15, 0.5)
@@ -41,15 +34,21 @@ LOSS = Parameter("system.scale_up.links.slice_loss", 0.02, 0.5, 0.0, 0.2)
 class Levels:
     """A fit of every generation: values with their spreads, and errors of rows seen and unseen."""
 
-    rows: Rows
+    rows: StepRows
     stacks: list[str]
-    values: dict[str, float]  #: stack → level
-    spread: dict[str, float]
-    loss: float
-    loss_spread: float
-    errors: np.ndarray  #: log(predicted / measured)
-    unseen: np.ndarray  #: the same by a fit without any row of the configuration
+    fit: Fit  #: a level a stack, under its name, and what slices lose
+    unseen: np.ndarray  #: log errors, each row by a fit without any row of the configuration
     unseen_model: np.ndarray  #: by a fit without any row of the model on that generation
+
+    @property
+    def values(self) -> dict[str, float]:
+        """Stack → level."""
+        return {stack: self.fit.values[stack] for stack in self.stacks}
+
+    @property
+    def loss(self) -> float:
+        """Share of compute that each doubling of the slices costs."""
+        return self.fit.values[LOSS.path]
 
     def median(self, stack: str, errors: np.ndarray) -> float:
         """Median of |predicted / measured - 1| of the rows of a stack."""
@@ -62,54 +61,13 @@ def calibrate(paths: Sequence[str | Path], progress: Callable[[str], None] = pri
     cases = [case for path in paths for case in read_cases(path)]
     rows = rows_of(compare_predictions(predict_cases(cases, lookup)), lookup.chips, levelled=True)
     stacks = sorted(set(rows.stacks))
-    which = np.array([stacks.index(stack) for stack in rows.stacks])
-
-    def at(x: np.ndarray) -> np.ndarray:
-        return np.stack([x[which], np.broadcast_to(x[-1], which.shape)], axis=1).astype(np.float32)
-
-    def residuals(x: np.ndarray) -> np.ndarray:
-        return by_structure(rows.alike, _log_step_times, which.shape, at(x)) - rows.measured
-
-    def slopes(x: np.ndarray, _: np.ndarray) -> np.ndarray:
-        by_row = by_structure(rows.alike, _slopes, (*which.shape, 2), at(x))
-        own = by_row[:, :1] * (which[:, None] == np.arange(len(stacks)))
-        return np.concatenate([own, by_row[:, 1:]], axis=1)
-
-    def solved(weights: np.ndarray) -> Any:
-        return gauss_newton(residuals, slopes, np.zeros(len(stacks) + 1), weights, noise=NOISE, delta=DELTA)
-
-    found = solved(rows.trust)
-    after = posterior(found.curvature)
+    holds = [rows.stacks == stack for stack in stacks] + [np.ones(len(rows.stacks), bool)]
+    problem = StepModel(rows, (LEVEL, LOSS), [0] * len(stacks) + [1], holds).problem(rows.trust, NOISE, DELTA)
+    found = problem.solve().fit([*(dataclasses.replace(LEVEL, path=stack) for stack in stacks), LOSS])
     progress(f"{len(rows.measured)} rows, mean error {mean_error(found.errors):.2%}")
-
-    def unseen(groups: list[Hashable]) -> np.ndarray:
-        parts = [np.array([group == one for group in groups]) for one in dict.fromkeys(groups)]
-        return held_out(parts, lambda part: solved(rows.trust * ~part).errors)
-
     models = [(stack, group[:3]) for stack, group in zip(rows.stacks, rows.groups, strict=True)]
-    return Levels(
-        rows, stacks, {stack: float(LEVEL.value(z)) for stack, z in zip(stacks, found.z[:-1], strict=True)},
-        {s: float(d * LEVEL.slope(z)) for s, d, z in zip(stacks, after[:-1], found.z[:-1], strict=True)},
-        float(LOSS.value(found.z[-1])), float(after[-1] * LOSS.slope(found.z[-1])), found.errors,
-        unseen(list(zip(rows.stacks, rows.groups, strict=True))), unseen(list(models)),
-    )  # fmt: skip
-
-
-def _log_step_time(row: jax.Array, z: jax.Array, structure: Any) -> jax.Array:
-    design = jax.tree.unflatten(structure, list(row))
-    return jnp.log(evaluate(replace(design, {LEVEL.path: LEVEL.value(z[0]), LOSS.path: LOSS.value(z[1])})).step_time)
-
-
-@persistent_jit("structure")
-def _log_step_times(leaves: jax.Array, z: jax.Array, *, structure: Any) -> jax.Array:
-    """Log step times (rows)."""
-    return jax.vmap(lambda row, at: _log_step_time(row, at, structure))(leaves, z)
-
-
-@persistent_jit("structure")
-def _slopes(leaves: jax.Array, z: jax.Array, *, structure: Any) -> jax.Array:
-    """Their derivatives (rows x 2)."""
-    return jax.vmap(jax.jacfwd(lambda row, at: _log_step_time(row, at, structure), argnums=1))(leaves, z)
+    configurations = list(zip(rows.stacks, rows.groups, strict=True))
+    return Levels(rows, stacks, found, problem.held_out(configurations), problem.held_out(models))
 
 
 # --- what was found, written -------------------------------------------------------------------------------------
@@ -119,52 +77,47 @@ def errors(found: Levels) -> list[list[str | int | float]]:
     """Stack, rows, level, and median errors of rows seen, of unseen configurations and of unseen models."""
     return [
         [stack, int((found.rows.stacks == stack).sum()), writing.digits(found.values[stack]),
-         *(found.median(stack, part) for part in (found.errors, found.unseen, found.unseen_model))]
+         *(found.median(stack, part) for part in (found.fit.errors, found.unseen, found.unseen_model))]
         for stack in found.stacks
     ]  # fmt: skip
 
 
-def write(found: Levels, path: str | Path, force: bool = False) -> None:
+def document(found: Levels) -> str:
     """The fit as a TOML document."""
     tables: dict[str, dict[str, str]] = {"": {"slice_loss": writing.digits(found.loss)}}
-    for stack, count, level, seen, unseen, unseen_model in errors(found):
-        figures = {"error": seen, "unseen_error": unseen, "unseen_model_error": unseen_model}
-        tables[f"software.{writing.quoted(str(stack))}"] = {
-            "rows": str(count), "matrix_slowdown": str(level),
-            **{name: f"{value:.4f}" for name, value in figures.items()},
-        }  # fmt: skip
-    writing.write(path, writing.document(tables, "Written by dse calibrate. Errors are fractions, medians."), force)
+    for stack, count, level, *medians in errors(found):
+        figures = zip(("error", "unseen_error", "unseen_model_error"), medians, strict=True)
+        tables[f"software.{writing.quoted(str(stack))}"] = {"rows": str(count), "matrix_slowdown": str(level)} | {
+            name: f"{value:.4f}" for name, value in figures
+        }
+    return writing.document(tables, "Written by dse calibrate. Errors are fractions, medians.")
 
 
-def write_catalog(found: Levels, folder: str | Path) -> list[Path]:
-    """Writes the levels into the stacks of a catalogue, of one without rows their mean, and what slices lose."""
-    mean = float(np.exp(np.mean(np.log(list(found.values.values())))))
-    written = []
-    for slug in catalog.names("software"):
-        if not is_levelled(slug):
-            continue
-        path = writing.catalog_file(folder, "software", slug)
-        own = found.rows.stacks == slug
-        sources = ", ".join(sorted(set(found.rows.sources[own])))
-        about = (
-            f"dse calibrate: {own.sum()} rows of {sources}; median error {found.median(slug, found.errors):.1%}, "
-            f"unseen {found.median(slug, found.unseen):.1%}"
-        ) if own.any() else "dse calibrate: no measured rows, so the mean of the generations"  # fmt: skip
-        spread = found.spread.get(slug, float(np.std(np.log(list(found.values.values())))))
-        # A median of absolute errors is 0.6745 standard deviations of a normal distribution.
-        off = found.unseen[own] if own.any() else np.log(list(found.values.values())) - np.log(mean)
-        residual = max(float(np.median(np.abs(off))) / 0.6745, NOISE)
-        level = writing.stated(writing.digits(found.values.get(slug, mean)), spread, "a level a generation", "estimate")
-        writing.revise(path, {"source": writing.quoted(about), "residual": f"{residual:.3f}", "matrix_slowdown": level})
-        written.append(path)
-    for slug in catalog.names("network"):
-        if catalog.entry("network", slug).value("links.slice_loss") is not None:
-            path = writing.catalog_file(folder, "network", slug)
-            stated = writing.stated(
-                writing.digits(found.loss), found.loss_spread, "dse calibrate: one for all generations", "estimate"
-            )
-            writing.revise(path, {"slice_loss": stated}, "links")
-            written.append(path)
-    if not written:
-        raise InputError(str(folder), "no such stacks", "a catalogue with them", "name the folder hw_catalog")
-    return written
+def revisions(found: Levels, _: Path) -> list[Revision]:
+    """The levels of the stacks of a catalogue, of one without rows their mean, and what slices lose."""
+    stacks = [slug for slug in catalog.names("software") if is_levelled(slug)]
+    loss = writing.stated(
+        writing.digits(found.loss), found.fit.spread[LOSS.path], "dse calibrate: one for all generations", "estimate"
+    )
+    slices = {name: catalog.entry("network", name).value("links.slice_loss") for name in catalog.names("network")}
+    networks = [name for name, known in slices.items() if known is not None]
+    return [
+        *(Revision("software", stack, _level(found, stack)) for stack in stacks),
+        *(Revision("network", name, {"slice_loss": loss}, "links") for name in networks),
+    ]
+
+
+def _level(found: Levels, stack: str) -> dict[str, str]:
+    """Name → value as TOML of what a stack's file says of the fit."""
+    logs = np.log(list(found.values.values()))
+    mean, own = float(np.exp(np.mean(logs))), found.rows.stacks == stack
+    about = (
+        f"dse calibrate: {own.sum()} rows of {', '.join(sorted(set(found.rows.sources[own])))}; "
+        f"median error {found.median(stack, found.fit.errors):.1%}, unseen {found.median(stack, found.unseen):.1%}"
+    ) if own.any() else "dse calibrate: no measured rows, so the mean of the generations"  # fmt: skip
+    # A median of absolute errors is 0.6745 standard deviations of a normal distribution.
+    off = found.unseen[own] if own.any() else logs - np.log(mean)
+    residual = max(float(np.median(np.abs(off))) / 0.6745, NOISE)
+    spread = found.fit.spread.get(stack, float(np.std(logs)))
+    level = writing.stated(writing.digits(found.values.get(stack, mean)), spread, "a level a generation", "estimate")
+    return {"source": writing.quoted(about), "residual": f"{residual:.3f}", "matrix_slowdown": level}

@@ -12,11 +12,10 @@ from typing import NamedTuple
 
 from dse import catalog
 from dse.calibrate import writing
-from dse.calibrate.engines import tells_of_engine
 from dse.calibrate.step_priors import fitted_as
 from dse.calibrated import OF_TRAINING, QUANTITIES
 from dse.designs import leaf
-from dse.measured import Skip, read_cases, serving
+from dse.measured import Skip, read_cases
 from dse.measured.completion import complete
 from dse.measured.names import Lookup, accelerator_of
 from dse.model.work.parameters import main_model, parameter_count
@@ -31,15 +30,21 @@ class Covered(NamedTuple):
     accelerator: str
 
 
+#: What the rows of a table cover, one a row.
+Reader = Callable[[str | Path], Iterator[Covered]]
+
+
 def write_catalog(
-    tables: Sequence[str | Path], folder: str | Path, fitted: Callable[[str], bool] = lambda stack: True
-) -> list[Path]:
+    tables: Sequence[str | Path], folder: str | Path, fitted: Callable[[str], bool] = lambda stack: True,
+    reader: Reader | None = None,
+) -> list[Path]:  # fmt: skip
     """Write what the rows of some tables cover into the stacks of a catalogue folder; gives the files.
 
-    Stacks that are not ``fitted``, or without a row in these tables, keep what their files say.
+    Stacks that are not ``fitted``, or without a row in these tables, keep what their files say. ``reader`` is that of
+    the tables' kind, by default of measured steps.
     """
     rows: dict[str, list[Covered]] = {}
-    for row in (row for table in tables for row in _rows(table) if fitted(row.stack)):
+    for row in (row for table in tables for row in (reader or of_steps)(table) if fitted(row.stack)):
         rows.setdefault(fitted_as(row.stack), []).append(row)
     changed = []
     for path in sorted((Path(folder) / "software").glob("*.toml")):
@@ -75,14 +80,9 @@ def extents(rows: Sequence[Covered]) -> dict[str, str]:
     } | {"accelerators": _names(row.accelerator for row in rows)}  # fmt: skip
 
 
-def _rows(table: str | Path) -> Iterator[Covered]:
-    """The rows of a table of steps or of serving that are designs, of steps those whose time was measured."""
+def of_steps(table: str | Path) -> Iterator[Covered]:
+    """The rows of a table of steps that are designs and whose time was measured."""
     lookup = Lookup()
-    if serving.is_table(table):
-        for case, one in serving.designs(serving.read(table), lookup):
-            if tells_of_engine(case.row, one.stack, one.design.workload, lookup):
-                yield Covered(one.stack, [one.design], accelerator_of(case.row))
-        return
     for case in read_cases(table):
         if not any(figure.meaning.kind == "time" for figure in case.measurements):
             continue

@@ -20,6 +20,7 @@ from dse.calibrate.step_priors import (
     lineage_of,
 )
 from dse.calibrate.steps import Calibration, mean_error
+from dse.calibrate.writing import Revision
 from dse.errors import InputError
 from dse.types import ExpertKernels, Software, field_metadata
 from dse.types.paths import leaves
@@ -80,7 +81,7 @@ def by_source(found: Calibration, errors: np.ndarray) -> float:
     return float(np.mean([mean_error(errors[sources == source]) for source in sorted(set(sources))]))
 
 
-def toml(found: Calibration) -> str:
+def document(found: Calibration) -> str:
     """The fit as a TOML document: shared values, every stack's values, errors by source."""
     tables: dict[str, dict[str, str]] = {"": {"coverage": f"{coverage(found):.4f}"}}
     tables["shared"] = {name: _text(name, found.solution.value("", name)) for name in NAMES}
@@ -132,27 +133,21 @@ def catalog_units(name: str) -> str:
     return field_metadata(Software, name)["units"]
 
 
-def write(found: Calibration, path: str | Path, force: bool = False) -> None:
-    """:func:`toml` in a file."""
-    writing.write(path, toml(found), force)
-
-
-def write_catalog(found: Calibration, folder: str | Path | None = None) -> list[Path]:
-    """Writes the values into the files of the catalogue's stacks that train; returns the files.
-
-    Kernels of a stack that serves are as measured alone.
-    """
-    root = Path(folder) if folder is not None else catalog.catalog_root()
-    if not (root / "software").is_dir():
-        raise InputError(str(root), "no folder software/ in it", "a catalogue of stacks", "name the folder hw_catalog")
-    written = [path for path in sorted((root / "software").glob("*.toml")) if path.stem not in NOT_FITTED]
-    written = [path for path in written if not is_levelled(path.stem)]
-    written = [path for path in written if not catalog.serving_defaults(path.stem, folder=root)]
-    for path in written:
-        writing.revise(path, _entries(found, path.stem))
-        if found.experts is not None and path.stem in experts.STACKS:
-            writing.revise(path, _expert_entries(found.experts), "experts")
-    return written
+def revisions(found: Calibration, folder: Path) -> list[Revision]:
+    """The values for the files of a catalogue's stacks that train; kernels of one that serves are as measured alone."""
+    if not (folder / "software").is_dir():
+        wanted = "a catalogue of stacks"
+        raise InputError(str(folder), "no folder software/ in it", wanted, "name the folder hw_catalog")
+    stacks = [path.stem for path in sorted((folder / "software").glob("*.toml"))]
+    stacks = [one for one in stacks if one not in NOT_FITTED and not is_levelled(one)]
+    changed = []
+    for stack in stacks:
+        if catalog.serving_defaults(stack, folder=folder):
+            continue
+        changed.append(Revision("software", stack, _entries(found, stack)))
+        if found.experts is not None and stack in experts.STACKS:
+            changed.append(Revision("software", stack, _expert_entries(found.experts), "experts"))
+    return changed
 
 
 def _entries(found: Calibration, stack: str) -> dict[str, str]:

@@ -1,23 +1,24 @@
-"""Measured steps as arrays: the designs chosen for them, and their times and slopes by the model."""
+"""Measured steps as arrays: the designs chosen for them, their times and slopes by the model, and their problem."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dse.calibrate.step_priors import NOT_FITTED, PARAMETERS, is_levelled
-from dse.calibrate.structures import Alike, by_structure, rows_alike
-from dse.designs import leaf_path, replace
+from dse.calibrate.fit import Parameter, Problem
+from dse.calibrate.step_priors import NOT_FITTED, is_levelled
+from dse.designs import leaf, leaf_path, replace
 from dse.errors import InputError
 from dse.evaluation import evaluate
 from dse.measured.comparison import Comparison, is_timed, step_time
 from dse.measured.completion import SEARCHED
+from dse.measured.prediction import alike
 from dse.sweep.engine.programs import persistent_jit
 from dse.types import Workload
 
@@ -25,8 +26,16 @@ from dse.types import Workload
 FROM_MEMORY = 0.2
 
 
+class Alike(NamedTuple):
+    """Designs of one structure (with a limit of power, say), as rows of leaves."""
+
+    members: list[int]  #: which rows these are
+    leaves: np.ndarray
+    structure: Any
+
+
 @dataclasses.dataclass(frozen=True)
-class Rows:
+class StepRows:
     """Measured steps as arrays, one a row: the designs chosen, and what is known of the measurements."""
 
     alike: list[Alike]
@@ -36,6 +45,23 @@ class Rows:
     sources: np.ndarray
     groups: list[tuple[float, ...]]  #: rows of one configuration
     compared: list[Comparison]
+
+    @classmethod
+    def of(cls, compared: Sequence[Comparison], chips: dict[object, str]) -> StepRows:
+        """The rows of some comparisons; ``chips``: rates and cores of an accelerator → its family."""
+        designs = [c.prediction.chosen for c in compared]
+        return cls(
+            alike=[
+                Alike(members, np.stack(jax.tree.leaves(stack), axis=1), jax.tree.structure(stack))
+                for members, stack in alike(designs)
+            ],
+            measured=np.log([step_time(c) for c in compared]),
+            stacks=np.array([c.prediction.stack for c in compared]),
+            families=np.array([chips[d.system.accelerator.matrix_rate, d.system.accelerator.cores] for d in designs]),
+            sources=np.array([c.source for c in compared]),
+            groups=[tuple(float(leaf(d, leaf_path(path))) for path in _CONFIGURATION) for d in designs],
+            compared=list(compared),
+        )  # fmt: skip
 
     @property
     def weights(self) -> np.ndarray:
@@ -66,56 +92,93 @@ def is_plain(workload: Workload) -> bool:
     return workload.experts is None and workload.adapters is None and workload.packing is None
 
 
-def rows_of(compared: Sequence[Comparison], chips: dict[object, str], levelled: bool = False) -> Rows:
-    """The timed rows of dense models that were predicted with a stack of the catalogue, a ``levelled`` one or not.
-
-    What stacks are fitted with says nothing of experts.
-    """
+def rows_of(compared: Sequence[Comparison], chips: dict[object, str], levelled: bool = False) -> StepRows:
+    """The timed rows of dense models that were predicted with a stack of the catalogue, a ``levelled`` one or not."""
     kept = [c for c in compared if is_timed(c) and c.prediction.stack not in (*NOT_FITTED, "")]
     kept = [c for c in kept if is_plain(c.prediction.chosen.workload)]
     kept = [c for c in kept if is_levelled(c.prediction.stack) == levelled]
     if not kept:
         raise InputError("calibrate", "no measured step that can be predicted", "training rows", "see dse validate")
-    designs = [c.prediction.design for c in kept if c.prediction.design is not None]
-    return Rows(
-        alike=rows_alike(designs),
-        measured=np.log([step_time(c) for c in kept]),
-        stacks=np.array([c.prediction.stack for c in kept]),
-        families=np.array([chips[d.system.accelerator.matrix_rate, d.system.accelerator.cores] for d in designs]),
-        sources=np.array([c.source for c in kept]),
-        groups=[tuple(float(_leaf(d, path)) for path in _CONFIGURATION) for d in designs],
-        compared=kept,
-    )
+    return StepRows.of(kept, chips)
 
 
-def _leaf(design: Any, path: str) -> float:
-    return functools.reduce(getattr, leaf_path(path).split("."), design)
+class StepModel(NamedTuple):
+    """Leaves of the designs of steps as functions of ``z``: what every job on steps fits.
+
+    Column ``c`` moves parameter ``names[c]`` of the rows that ``holds[c]`` marks: ``z_row = known + moves x``.
+    """
+
+    rows: StepRows
+    parameters: tuple[Parameter, ...]
+    columns: Sequence[int]  #: which parameter each column moves
+    holds: Sequence[np.ndarray]  #: rows that each column moves
+    known: np.ndarray | float = 0.0  #: ``z`` of each row and parameter where all columns are zero
+    factors: np.ndarray | float = 1.0  #: by which values of each row and parameter are multiplied
+
+    @property
+    def moves(self) -> np.ndarray:
+        """Which ``z`` of which row a column moves, [columns, rows, parameters]."""
+        found = np.zeros((len(self.columns), len(self.rows.measured), len(self.parameters)))
+        for index, (parameter, held) in enumerate(zip(self.columns, self.holds, strict=True)):
+            found[index, held, parameter] = 1.0
+        return found
+
+    def problem(
+        self, weights: np.ndarray, noise: float, delta: float, prior: np.ndarray | float = 1.0
+    ) -> Problem:
+        """The fit of the columns to the rows."""
+        moves = self.moves
+
+        def by_row(x: np.ndarray) -> np.ndarray:
+            return self.known + np.einsum("c,crp->rp", x, moves)
+
+        def residuals(x: np.ndarray) -> np.ndarray:
+            return self.log_times(by_row(x)) - self.rows.measured
+
+        def slopes(x: np.ndarray, _: np.ndarray) -> np.ndarray:
+            return np.einsum("rp,crp->rc", self.slopes(by_row(x)), moves)
+
+        return Problem(residuals, slopes, weights, noise, delta, np.broadcast_to(prior, len(moves)))
+
+    def log_times(self, z: np.ndarray) -> np.ndarray:
+        """Log step times (rows) at ``z`` (rows x parameters)."""
+        return self._by_structure(_log_step_times, z, z.shape[:1])
+
+    def slopes(self, z: np.ndarray) -> np.ndarray:
+        """Their derivatives (rows x parameters)."""
+        return self._by_structure(_slopes, z, z.shape)
+
+    def _by_structure(self, function: Callable[..., Any], z: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        found, z = np.zeros(shape), z.astype(np.float32)
+        factors = np.broadcast_to(np.asarray(self.factors, np.float32), z.shape)
+        for members, leaves, structure in self.rows.alike:
+            found[members] = function(
+                leaves, z[members], factors[members], structure=structure, parameters=self.parameters
+            )
+        return found
 
 
-def _log_step_time(row: jax.Array, z: jax.Array, structure: Any) -> jax.Array:
-    """Log step time of a row's design with its stack's parameters at ``z``."""
-    design = jax.tree.unflatten(structure, list(row))
-    values = {p.path: p.value(z[i]) for i, p in enumerate(PARAMETERS)}
-    return jnp.log(evaluate(replace(design, values)).step_time)
+def _log_step_time(
+    row: jax.Array, z: jax.Array, factors: jax.Array, structure: Any, parameters: tuple[Parameter, ...]
+) -> jax.Array:
+    """Log step time of a row's design with the parameters at ``z``."""
+    values = {p.path: factors[i] * p.value(z[i]) for i, p in enumerate(parameters)}
+    return jnp.log(evaluate(replace(jax.tree.unflatten(structure, list(row)), values)).step_time)
 
 
-def log_step_times(rows: Rows, z: np.ndarray) -> np.ndarray:
+@persistent_jit("structure", "parameters")
+def _log_step_times(
+    leaves: jax.Array, z: jax.Array, factors: jax.Array, *, structure: Any, parameters: tuple[Parameter, ...]
+) -> jax.Array:
     """Log step times (rows) at ``z`` (rows x parameters)."""
-    return by_structure(rows.alike, _log_step_times, z.shape[:1], z)
+    one = functools.partial(_log_step_time, structure=structure, parameters=parameters)
+    return jax.vmap(one)(leaves, z, factors)
 
 
-def slopes_of(rows: Rows, z: np.ndarray) -> np.ndarray:
+@persistent_jit("structure", "parameters")
+def _slopes(
+    leaves: jax.Array, z: jax.Array, factors: jax.Array, *, structure: Any, parameters: tuple[Parameter, ...]
+) -> jax.Array:
     """Their derivatives (rows x parameters)."""
-    return by_structure(rows.alike, _slopes, z.shape, z)
-
-
-@persistent_jit("structure")
-def _log_step_times(leaves: jax.Array, z: jax.Array, *, structure: Any) -> jax.Array:
-    """Log step times (rows) at ``z`` (rows x parameters)."""
-    return jax.vmap(functools.partial(_log_step_time, structure=structure))(leaves, z)
-
-
-@persistent_jit("structure")
-def _slopes(leaves: jax.Array, z: jax.Array, *, structure: Any) -> jax.Array:
-    """Their derivatives (rows x parameters)."""
-    return jax.vmap(jax.jacfwd(functools.partial(_log_step_time, structure=structure), argnums=1))(leaves, z)
+    one = functools.partial(_log_step_time, structure=structure, parameters=parameters)
+    return jax.vmap(jax.jacfwd(one, argnums=1))(leaves, z, factors)

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from dse.calibrate import experts, residuals
-from dse.calibrate.fit import MOVED, folds, gauss_newton, held_out, posterior
+from dse.calibrate.fit import MOVED, Problem, folds, posterior
 from dse.calibrate.step_priors import (
     FAMILY,
     LINEAGE,
@@ -36,7 +36,7 @@ from dse.calibrate.step_priors import (
     prior_of,
     published,
 )
-from dse.calibrate.step_rows import Rows, log_step_times, rows_of, slopes_of
+from dse.calibrate.step_rows import StepModel, StepRows, rows_of
 from dse.designs import replace
 from dse.errors import InputError
 from dse.measured import predict_cases, read_cases
@@ -96,10 +96,10 @@ class Solution:
         """Change of the logarithm of a stack's value for one unit of ``z``."""
         return abs(PARAMETERS[NAMES.index(name)].slope(self.at(stack, name)))
 
-    def deviations(self, rows: Rows) -> np.ndarray:
+    def deviations(self, rows: StepRows) -> np.ndarray:
         """Standard deviation of each row's log step time over the spread of its stack's values, to first order."""
-        z = np.array([[self.at(stack, name) for name in NAMES] for stack in rows.stacks], np.float32)
-        slopes = slopes_of(rows, z)
+        z = np.array([[self.at(stack, name) for name in NAMES] for stack in rows.stacks])
+        slopes = StepModel(rows, PARAMETERS, (), ()).slopes(z)
         units = {stack: [self.spread_alone(stack, name) / self._slope(stack, name) for name in NAMES]
                  for stack in set(rows.stacks)}  # fmt: skip
         return np.sqrt(np.sum((slopes * np.array([units[s] for s in rows.stacks])) ** 2, axis=1))
@@ -110,46 +110,43 @@ class Solution:
         return next((s for c, s in zip(self.columns, self.spread, strict=True) if c == own), 1.0)
 
 
-def solve(
-    rows: Rows, own: dict[str, list[str]], weights: np.ndarray, start: np.ndarray | None = None
-) -> Solution:
-    """The most probable shared and own values given the rows of positive weight."""
-    kinds = sorted(set(rows.families))
-    columns = [("", name) for name in NAMES] + [(family, name) for family in kinds for name in FAMILY]
+def columns_of(rows: StepRows, own: dict[str, list[str]]) -> list[tuple[str, str]]:
+    """What is fitted: (stack, lineage, family, or "" for shared; name)."""
+    lineages = sorted({lineage_of(fitted_as(stack)) for stack in rows.stacks} - {""})
+    groups = [("", NAMES), *((family, FAMILY) for family in sorted(set(rows.families)))]
+    groups += [*((lineage, LINEAGE) for lineage in lineages), *((stack, own[stack]) for stack in sorted(own))]
+    return [(whose, name) for whose, names in groups for name in names]
+
+
+def problem_of(rows: StepRows, columns: Sequence[tuple[str, str]], weights: np.ndarray) -> Problem:
+    """The fit of shared and own values to the rows."""
     stacks = np.array([fitted_as(stack) for stack in rows.stacks])
     lineages = np.array([lineage_of(stack) for stack in stacks])
-    columns += [(lineage, name) for lineage in sorted(set(lineages) - {""}) for name in LINEAGE]
-    columns += [(stack, name) for stack in sorted(own) for name in own[stack]]
-    prior = np.array([prior_of(*column) for column in columns])
-    # Which ``z`` of which row a column moves.
-    moves = np.zeros((len(columns), len(rows.measured), len(NAMES)))
-    for index, (whose, name) in enumerate(columns):
-        held = (whose == "") | (rows.families == whose) | (lineages == whose) | (stacks == whose)
-        moves[index, held, NAMES.index(name)] = 1.0
-
+    holds = [
+        (whose == "") | (rows.families == whose) | (lineages == whose) | (stacks == whose) for whose, _ in columns
+    ]
     known = np.array([published(stack) for stack in rows.stacks])
+    model = StepModel(rows, PARAMETERS, [NAMES.index(name) for _, name in columns], holds, known)
+    return model.problem(weights, NOISE, DELTA, np.array([prior_of(*column) for column in columns]))
 
-    def by_row(x: np.ndarray) -> np.ndarray:
-        return (known + np.einsum("c,crp->rp", x, moves)).astype(np.float32)
 
-    def residuals(x: np.ndarray) -> np.ndarray:
-        return log_step_times(rows, by_row(x)) - rows.measured
-
-    def slopes(x: np.ndarray, _: np.ndarray) -> np.ndarray:
-        return np.einsum("rp,crp->rc", slopes_of(rows, by_row(x)), moves)
-
-    first = np.zeros(len(columns)) if start is None else start
-    found = gauss_newton(residuals, slopes, first, weights, noise=NOISE, delta=DELTA, prior=prior)
+def solve(
+    rows: StepRows, own: dict[str, list[str]], weights: np.ndarray, start: np.ndarray | None = None
+) -> Solution:
+    """The most probable shared and own values given the rows of positive weight."""
+    columns = columns_of(rows, own)
+    problem = problem_of(rows, columns, weights)
+    found = problem.solve(start=start)
     chips = dict(zip(rows.stacks, rows.families, strict=True))
     after, alone = posterior(found.curvature), np.diag(found.curvature) ** -0.5
-    return Solution(columns, found.z, after / prior, alone / prior, found.errors, chips)
+    return Solution(columns, found.z, after / problem.prior, alone / problem.prior, found.errors, chips)
 
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
     """A fit of all stacks, its errors row by row, and those of rows it had not seen."""
 
-    rows: Rows
+    rows: StepRows
     own: dict[str, list[str]]
     solution: Solution
     unseen: np.ndarray  #: log errors, each row by a fit without any row of its configuration
@@ -227,12 +224,12 @@ def calibrate(
         progress(f"round {number + 1}: {len(rows.measured)} rows, mean error {mean_error(solution.errors):.2%}")
         lookup = _with(lookup, solution)
     folded = folds(rows.groups, k)
-    unseen = _held_out(rows, own, solution, [folded == fold for fold in range(k)])
-    foreign = _held_out(rows, own, solution, [rows.sources == source for source in sorted(set(rows.sources))])
+    problem = problem_of(rows, solution.columns, rows.weights)
+    unseen, foreign = (problem.held_out(list(labels), solution.z) for labels in (folded, rows.sources))
     return Calibration(rows, own, solution, unseen, foreign, folded, experts.calibrate(cases, lookup, k))
 
 
-def check_enough(rows: Rows, k: int) -> None:
+def check_enough(rows: StepRows, k: int) -> None:
     """That the rows can be divided: errors are those of folds that a fit has not seen."""
     if len(set(folds(rows.groups, k))) < 2:
         raise InputError(
@@ -252,11 +249,6 @@ def _with(lookup: Lookup, solution: Solution) -> Lookup:
         return replace(before, solution.values(stack))
 
     return Lookup(software=fitted)
-
-
-def _held_out(rows: Rows, own: dict[str, list[str]], solution: Solution, parts: list[np.ndarray]) -> np.ndarray:
-    """Errors of each part by a fit without it."""
-    return held_out(parts, lambda part: solve(rows, own, rows.weights * ~part, solution.z).errors)
 
 
 def mean_error(errors: np.ndarray) -> float:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import tomlkit
 
@@ -87,6 +87,25 @@ def catalog_file(folder: str | Path, kind: str, slug: str) -> Path:
     if not path.is_file():
         raise InputError(str(path), "no such file", "a catalogue with this entry", "name the folder hw_catalog")
     return path
+
+
+class Revision(NamedTuple):
+    """Values of a fit for one table of one file of a catalogue, as :func:`revise` takes them."""
+
+    kind: str
+    slug: str
+    values: Mapping[str, str]
+    table: str = ""
+    drop: tuple[str, ...] | None = ()
+
+
+def write_catalog(revisions: Iterable[Revision], folder: str | Path) -> list[Path]:
+    """Put what a fit found into the files of a catalogue folder; returns the files."""
+    changed = []
+    for one in revisions:
+        changed.append(catalog_file(folder, one.kind, one.slug))
+        revise(changed[-1], one.values, one.table, one.drop)
+    return list(dict.fromkeys(changed))
 
 
 def revise(path: Path, values: Mapping[str, str], table: str = "", drop: tuple[str, ...] | None = ()) -> None:

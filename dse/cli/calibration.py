@@ -184,7 +184,8 @@ def calibrate(
 ) -> None:
     """Fit parameters to measurements.
 
-    Parameters of chips and networks are fitted to kernels or power limits, those of software stacks to training steps.
+    Parameters of software stacks are fitted to training steps. In a source checkout, parameters of chips and networks
+    are fitted to kernels or power limits, and those of engines to tables of serving.
     """
     from dse.calibrate import jobs
 

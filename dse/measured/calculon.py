@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from dse.measured import rules
 from dse.measured.names import Lookup
 from dse.measured.table import Row, Skip
 from dse.types import Mapping, Precision, Recompute, SequenceParallel, Software, System, Workload
@@ -31,12 +32,7 @@ def refuse(row: Row) -> None:
     """Skip what Calculon gives no figure for, what is not expressed, and where it has a known defect."""
     if not row.get("total_time"):
         raise Skip("Calculon gives no figures", row.get("infeasible_reason"))
-    if row.get("training") == "0" or row.get("attention_type") != "multihead":
-        raise Skip("not training with multi-head attention")
-    if (row.get("pipeline_par_net"), row.get("data_par_net")) != ("1", "1"):
-        raise Skip("pipeline or data parallelism on network 0")
-    if row.get("tensor_par_overlap") == "pipe":
-        raise Skip("tensor_par_overlap = pipe: Calculon counts the exposed tile twice")
+    rules.refuse(row, "calculon")
     local_batch = number(row, "batch_size") / number(row, "data_par")
     micro_batches = local_batch / number(row, "microbatch_size")
     if number(row, "pipeline_interleaving") > 1 and micro_batches % number(row, "pipeline_par"):

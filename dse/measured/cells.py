@@ -5,21 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import TypeVar
 
+from dse.measured import rules
 from dse.measured.table import Row, Skip
 
 T = TypeVar("T", float, str)
-
-#: What a source states once for all its rows, outside its table.
-STATED_FOR_ALL = {
-    # Megatron-DeepSpeed, 1F1B, activation checkpointing, fp16.
-    "vTrain": {"precision": "fp16", "recompute": "full", "zero_stage": "0", "vp": "1", "vocab": "51200"},
-    "SimuMax": {"vp": "1"},
-    # DeepSpeed pipelines and the first Megatron-LM do not interleave.
-    "BLOOM": {"vp": "1"},
-    "GPT-NeoX": {"vp": "1"},
-    "Megatron-LM_README_2021-01": {"vp": "1"},
-}
-
 
 #: How tables write truth values.
 _YES, _NO = {"1", "1.0", "true", "yes", "on"}, {"0", "0.0", "false", "no", "off", "none"}
@@ -34,13 +23,10 @@ class Cells:
 
     def text(self, *columns: str) -> str:
         """The first of ``columns`` that is not empty, else an empty text."""
-        stated = self.row.get(*columns)
-        if stated:
-            return stated
-        for source, cells in STATED_FOR_ALL.items():
-            if self.row.source.startswith(source):
-                return next((cells[c] for c in columns if c in cells), "")
-        return ""
+        text = self.row.get(*columns) or rules.stated(self.row, "stated", *columns)
+        if not text and (text := rules.stated(self.row, "mean", *columns)):
+            self.completed[columns[0]] = text
+        return text
 
     def number(self, *columns: str, least: float = 1e-300) -> float | None:
         """The same as a number, None where the row states none."""

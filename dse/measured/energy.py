@@ -47,7 +47,7 @@ _A30_LIMIT = 165.0
 LOOPS = 64
 
 
-class Study(NamedTuple):
+class RelativeStudy(NamedTuple):
     """The designs that a row's relative figures rest on: its own and the reference, or one for every clock."""
 
     device: str
@@ -61,7 +61,7 @@ class StudyCase:
     """A configuration with what was measured of it, and its study, or why it has none."""
 
     case: Case
-    study: Study | Skip
+    study: RelativeStudy | Skip
 
 
 def is_table(path: str | Path) -> bool:
@@ -104,7 +104,7 @@ def predict_table(path: str | Path) -> list[Prediction]:
 
 def _predict(cases: Sequence[StudyCase]) -> list[Prediction]:
     """Of power limits and clocks."""
-    studies = [one.study for one in cases if isinstance(one.study, Study)]
+    studies = [one.study for one in cases if isinstance(one.study, RelativeStudy)]
     found = iter(zip(studies, relative(studies), strict=True))
     predictions = []
     for one in cases:
@@ -116,13 +116,13 @@ def _predict(cases: Sequence[StudyCase]) -> list[Prediction]:
     return predictions
 
 
-def relative(studies: Sequence[Study]) -> list[dict[str, float]]:
+def relative(studies: Sequence[RelativeStudy]) -> list[dict[str, float]]:
     """Relative figures of every study."""
     metrics = evaluate_many([one for study in studies for one in study.designs])
     return summarise(studies, metrics["step_time"], metrics["device_power"])
 
 
-def summarise(studies: Sequence[Study], times: np.ndarray, powers: np.ndarray) -> list[dict[str, float]]:
+def summarise(studies: Sequence[RelativeStudy], times: np.ndarray, powers: np.ndarray) -> list[dict[str, float]]:
     """Relative figures of every study from time and power of all their designs."""
     found, start = [], 0
     for study in studies:
@@ -178,7 +178,7 @@ def _device(row: Row) -> str:
 Figures = list[tuple[Row, str, float]]
 
 
-def read_power_limit(rows: list[Row], reference: list[Row]) -> tuple[Study, Figures]:
+def read_power_limit(rows: list[Row], reference: list[Row]) -> tuple[RelativeStudy, Figures]:
     """A fine-tuning run under a power limit, over the run under the highest limit of its group.
 
     fp32: the time of an epoch on the two chips is in the ratio of their fp32 rates.
@@ -201,10 +201,11 @@ def read_power_limit(rows: list[Row], reference: list[Row]) -> tuple[Study, Figu
         (r, names[r.get("metric")], _number(r, "value") / over[r.get("metric")])
         for r in rows if r.get("metric") in names and r.get("metric") in over
     ]  # fmt: skip
-    return Study(device, (row.get("gpu"), row.get("model"), row.get("batch")), (own, base), clocks=False), figures
+    group = row.get("gpu"), row.get("model"), row.get("batch")
+    return RelativeStudy(device, group, (own, base), clocks=False), figures
 
 
-def read_clocks(rows: list[Row], _: list[Row]) -> tuple[Study, Figures]:
+def read_clocks(rows: list[Row], _: list[Row]) -> tuple[RelativeStudy, Figures]:
     """One decoder layer, looped at every clock: the one of least energy over the fastest."""
     row = rows[0]
     device, tokens = _device(row), _number(row, "isl")
@@ -216,7 +217,7 @@ def read_clocks(rows: list[Row], _: list[Row]) -> tuple[Study, Figures]:
     known = [(r, *named[r.get("metric")]) for r in rows if r.get("metric") in named]
     figures = [(r, metric, 1.0 + 0.01 * sign * _number(r, "value")) for r, metric, sign in known]
     designs = tuple(replace(base, {CLOCK: float(clock)}) for clock in CLOCKS)
-    return Study(device, (row.get("gpu"), row.get("model"), row.get("isl")), designs, clocks=True), figures
+    return RelativeStudy(device, (row.get("gpu"), row.get("model"), row.get("isl")), designs, clocks=True), figures
 
 
 def decoder_layer(model: str, tokens: float, device: str = "a30") -> Design:

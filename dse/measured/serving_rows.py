@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from dse.errors import InputError
+from dse.measured import rules
 from dse.measured.cells import Cells
 from dse.measured.mappings import PRECISIONS, precision
 from dse.measured.names import NEAREST, Lookup
@@ -29,18 +30,7 @@ _BURSTS = ("InferenceX", "aiconfigurator_silicon")
 #: Sources that measure energy: by the counters of the devices (NVML), without hosts and facility.
 _COUNTERS = "ML.ENERGY"
 
-#: Mean tokens of a prompt by task of the ML.ENERGY benchmark, which its rows do not state.
-_PROMPTS = {
-    "ML.ENERGY_v2": {"chat": 376.0, "code": 87.0},
-    "ML.ENERGY_v3": {"lm-arena-chat": 133.0, "gpqa": 212.0},
-}
-
-#: Mean tokens of a prompt of the MLPerf tasks whose lengths its rules publish, from memory; by model.
 _MLPERF = "MLPerf"
-_MLPERF_PROMPTS = {"Llama-2-70B": 294.0, "Llama-3.1-405B": 9428.0, "DeepSeek-V3": 800.0}
-#: Samples of its data set and tokens of the longest answer, from memory, where all of them run at once: the run ends
-#: with few that are long. Those of the other tasks follow each other for most of the ten minutes that a run takes.
-_MLPERF_QUEUES = {"DeepSeek-V3": (4388.0, 20000.0)}
 #: Share of the memory that its mappings, which no row lists, are taken to give to weights at most.
 _MLPERF_WEIGHTS = 0.62
 
@@ -56,37 +46,6 @@ _MXFP4 = re.compile("gpt-oss", re.IGNORECASE)
 #: Engines that keep keys and values in 8 bits where the weights are in 8 or 4.
 #: All do where the weights are in 4.
 _NARROW_CACHE = re.compile("trtllm|tensorrt", re.IGNORECASE)
-
-
-class Unusable(NamedTuple):
-    """Rows that do not measure what they say: those of which all columns match, and why."""
-
-    cells: dict[str, str]  #: column → pattern of its whole text
-    why: str
-
-
-UNUSABLE = (
-    Unusable(
-        dict(source="InferenceX.*", model="GPT-OSS-120B", gpu="H100.*", batch="512"),
-        "faster than the bytes of its experts over the bandwidth",
-    ),
-    Unusable(
-        dict(source="aiconfigurator_silicon", framework="vllm 0.12.0", gpu="H200.*", model="Llama-3-8B"),
-        "its prompts would be computed above the peak rate",
-    ),
-    Unusable(
-        dict(source="aiconfigurator_silicon", framework="vllm 0.12.0", gpu="H200.*", model="Qwen3-235B-A22B"),
-        "twice the roofline at any concurrency: another limit was measured",
-    ),
-    Unusable(
-        dict(source="ML.ENERGY_v3", gpu="B200.*", n_gpus="1", note=".*task gpqa.*"), "stalls of the host of 11 to 25 ms"
-    ),
-    Unusable(dict(note=".*task sourcegraph-fim.*"), "lengths of its prompts are not known"),
-    Unusable(dict(source="ML.ENERGY_v1"), "one request at a time through Hugging Face generate: no engine that serves"),
-    Unusable(dict(batch_kind="MLPerf (Server|Interactive)"), "limits of latency decide, which its rows do not state"),
-    Unusable(dict(source="MLPerf.*", gpu="MI325X", n_gpus="24|48"), "two chips in one system"),
-    Unusable(dict(source="Pope2022.*"), "partitions of weights and activations by layer are not modelled"),
-)  # fmt: skip
 
 
 def has_energy(row: Row) -> bool:
@@ -116,9 +75,7 @@ def complete(row: Row, lookup: Lookup, twin: bool | None = None) -> Served:
 
     R1 has the shape of V3: an equal row counts once, and one that differs drafts tokens.
     """
-    for unusable in UNUSABLE:
-        if all(re.fullmatch(pattern, row.get(column)) for column, pattern in unusable.cells.items()):
-            raise Skip("unusable row", unusable.why)
+    rules.refuse(row, "serving")
     if twin:
         raise Skip("counted once", "an equal row is listed as DeepSeek-V3")
     cells = Cells(row)
@@ -275,16 +232,10 @@ def _requests(cells: Cells) -> Requests:
     source, kind = cells.row.source, cells.text("batch_kind").lower()
     batch = cells.number("batch", "concurrency")
     prompt, answer = cells.number("isl", least=0.5), cells.number("osl", least=0.5)
-    note = cells.text("note")
     if source.startswith("InferenceX") and prompt and answer:
         prompt, answer = _DRAWN * prompt, _DRAWN * answer
     burst = _OPENING if source.startswith(_BURSTS) else 0.0
-    task = re.search(r"task ([\w-]+)", note)
-    if prompt is None and source.startswith(_MLPERF) and cells.text("model") in _MLPERF_PROMPTS:
-        prompt = cells.complete("isl", _MLPERF_PROMPTS[cells.text("model")])
-    if prompt is None and source in _PROMPTS and task and task[1] in _PROMPTS[source]:
-        prompt = cells.complete("isl", _PROMPTS[source][task[1]])
-    running = re.search(r"mean running batch ([\d.]+)", note)
+    running = re.search(r"mean running batch ([\d.]+)", cells.text("note"))
     if running:
         batch = cells.complete("batch", float(running[1]))
     if prompt is None:
@@ -294,13 +245,9 @@ def _requests(cells: Cells) -> Requests:
     load = _load(source, kind)
     if batch is None and load is not Load.offline:
         raise Skip("no concurrency stated")
-    queue, longest = 0.0, 0.0
-    if source.startswith(_MLPERF) and cells.text("model") in _MLPERF_QUEUES:
-        samples, longest = _MLPERF_QUEUES[cells.text("model")]
-        queue = cells.complete("queue", samples)
     return Requests(
         prompt_tokens=prompt, output_tokens=max(answer, 1.0), concurrency=batch or 1.0, load=float(load), burst=burst,
-        queue=queue, longest_answer=longest,
+        queue=cells.number("queue") or 0.0, longest_answer=cells.number("longest_answer") or 0.0,
     )  # fmt: skip
 
 

@@ -13,6 +13,8 @@ import pytest
 from dse import catalog
 from dse.calibrate import stacks, step_priors, steps
 from dse.calibrate.jobs import JOBS
+from dse.calibrate.step_rows import StepRows
+from dse.calibrate.writing import write_catalog
 from dse.errors import InputError
 from dse.measured import predict_cases, read_cases
 from dse.measured.comparison import compare_predictions
@@ -69,7 +71,7 @@ def test_rows_that_state_their_stack_are_fitted(tmp_path):
 
 
 def test_tables_whose_rows_state_their_mapping_have_errors(found, monkeypatch):
-    monkeypatch.setattr(steps.Rows, "completed", np.zeros(len(found.rows.measured), bool))
+    monkeypatch.setattr(StepRows, "completed", np.zeros(len(found.rows.measured), bool))
     names = [errors.source for errors in stacks.errors_by_source(found)]
     assert stacks.STATED in names and stacks.COMPLETED not in names
 
@@ -107,7 +109,7 @@ def test_values_are_written_where_they_were(found, tmp_path):
     folder.mkdir()
     for path in (catalog.catalog_root() / "software").glob("*.toml"):
         (folder / path.name).write_text(path.read_text())
-    stacks.write_catalog(found, tmp_path)
+    write_catalog(stacks.revisions(found, tmp_path), tmp_path)
     for stack in found.stacks:
         written, before = catalog.software(stack, folder=tmp_path), catalog.software(stack)
         for name, value in found.values(stack).items():
@@ -121,13 +123,13 @@ def test_values_are_written_where_they_were(found, tmp_path):
 
 def test_a_folder_that_is_no_catalogue_is_refused(found, tmp_path):
     with pytest.raises(InputError, match="no folder software"):
-        stacks.write_catalog(found, tmp_path)
+        stacks.revisions(found, tmp_path)
 
 
 def test_the_report_is_toml(found):
     import tomllib
 
-    document = tomllib.loads(stacks.toml(found))
+    document = tomllib.loads(stacks.document(found))
     assert document["source"]["all"]["rows"] == len(found.rows.measured)
     assert set(document["software"]) == set(found.stacks)
     assert document["shared"].keys() == set(steps.NAMES)

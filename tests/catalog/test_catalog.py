@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dse
+from calibration.kernel_parameters import HIGHEST_THRESHOLD
+from calibration.power import CHIPS
 from dse import catalog, types
-from dse.calibrate.kernel_parameters import HIGHEST_THRESHOLD
-from dse.calibrate.power import CHIPS
 from dse.catalog import units
 from dse.errors import InputError
 from tests.oracles.units import by_pint

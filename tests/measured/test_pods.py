@@ -91,15 +91,14 @@ def test_a_level_a_generation_predicts_unseen_configurations_within_six_percent(
     table.write_text("".join([lines[0], *(line for line in lines[1:] if ",TPUv" in line)]), encoding="utf-8")
     assert jobs.job_for([table]) is jobs.JOBS["levels"]
     found = levels.calibrate([table], progress=lambda _: None)
-    assert found.stacks == ["maxtext-v4", "maxtext-v5e", "maxtext-v5p", "maxtext-v6e"] and len(found.errors) == 31
+    assert found.stacks == ["maxtext-v4", "maxtext-v5e", "maxtext-v5p", "maxtext-v6e"] and len(found.fit.errors) == 31
     for stack in found.stacks:
         assert found.median(stack, found.unseen) < 0.06, stack
     # Of published levels of the matrix rate, and what a doubling of the slices costs.
     for stack, level in (("maxtext-v4", 0.82), ("maxtext-v5e", 0.92), ("maxtext-v5p", 0.86), ("maxtext-v6e", 0.64)):
         assert 0.95 / found.values[stack] == pytest.approx(level, rel=0.07), stack
     assert found.loss == pytest.approx(0.027, abs=0.006)
-    levels.write(found, tmp_path / "levels.toml")
-    assert "maxtext-v5e" in (tmp_path / "levels.toml").read_text(encoding="utf-8")
+    assert "maxtext-v5e" in levels.document(found)
 
 
 def test_state_that_does_not_fit_is_shared_by_slices_and_then_narrow(candidates):

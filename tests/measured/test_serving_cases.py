@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dse.calibrate import engines
+from calibration import engines
 from dse.measured import comparison, serving, serving_rows
 from dse.measured.comparison import Comparison
 from dse.measured.names import Lookup
@@ -260,9 +260,10 @@ def test_an_engine_is_found_again():
     rows = engines.rows_of("vllm", known)
     start = np.zeros(len(engines.PARAMETERS))
     assert np.abs(rows.residuals(start[None])).max() > 0.05
-    found = engines.fit_rows(rows, np.ones(len(known), bool), start)
+    found = rows.problem.solve(start=start)
     assert np.median(np.abs(rows.residuals(found.z[None]))) < 0.01
-    lines = engines.errors_by_metric([engines.FittedEngine(rows, {}, {}, *4 * [np.zeros(len(known))])])
+    unseen = 3 * [np.zeros(len(known))]
+    lines = engines.errors_by_metric([engines.FittedEngine(rows, found.fit(engines.PARAMETERS), *unseen)])
     assert [line[:3] for line in lines if line[0] == "all"] == [["all", m, 12] for m in sorted(metrics)]
 
 

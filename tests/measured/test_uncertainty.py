@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import dse
+from calibration import engine_residuals
 from dse import catalog
-from dse.calibrate import engine_residuals
 from dse.cli import app
 from dse.designs import leaf, leaves, replace
 from dse.measured.prediction import alike
@@ -108,7 +108,7 @@ def test_residuals_of_engines_hold_what_was_not_seen():
     count = 400
     stack = np.repeat(["a", "b"], count)
     spread = np.where(stack == "a", 0.1, 0.3)
-    errors = engine_residuals.Errors(
+    errors = engine_residuals.EngineErrors(
         stack, np.tile(["x", "y"], count), np.repeat(["token"], 2 * count), np.arange(2 * count) % 5,
         spread * rng.standard_normal(2 * count), 0.5 * rng.standard_normal(2 * count),
     )  # fmt: skip

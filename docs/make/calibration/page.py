@@ -123,7 +123,7 @@ def _points(found: experts.Found) -> Iterable[list[str]]:
     """The points, with the better of model and baseline."""
     errors = found.errors
     for place, i in enumerate(found.firsts):
-        get = found.rows.compared[i].prediction.case.row.get
+        get = found.rows.steps.compared[i].prediction.case.row.get
         model, constant = errors["cell left out"][place], errors["constant MFU of other cells"][place]
         nearer = "model" if abs(model) <= abs(constant) else "constant MFU"
         yield [

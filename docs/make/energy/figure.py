@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.calibrate.power import FittedChip
+from calibration.power import FittedChip
 from dse.designs import leaf
 from dse.measured.energy import CLOCKS
 from dse.measured.prediction import evaluate_many

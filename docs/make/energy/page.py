@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from calibration.power import CHIPS, FittedChip
 from docs.make.energy.figure import draw
 from docs.make.markdown import document, percent, table
-from dse.calibrate.power import CHIPS, FittedChip
 from dse.designs import leaf, replace
 from dse.measured.energy import CLOCK, CLOCKS, decoder_layer, frugal_end, relative
 from dse.measured.prediction import evaluate_many

@@ -8,8 +8,9 @@ from docs.make.command import command, page_parser, with_fit
 def main() -> None:
     """Do what the arguments say."""
     asked = with_fit(page_parser(__doc__)).parse_args()
+    from calibration import kernels
     from docs.make.kernels.page import page
-    from dse.calibrate import jobs, kernels
+    from dse.calibrate import jobs
 
     found, *_ = jobs.run(asked.tables, asked.folds, asked.output, asked.catalog)
     text = page(found, command("docs.make.kernels"), kernels.read_kernels(asked.tables))

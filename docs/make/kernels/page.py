@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from calibration.kernels import FittedJob
 from docs.make.kernels import power
 from docs.make.markdown import document, percent, table
-from dse.calibrate.kernels import FittedJob
 from dse.measured.kernels import PLATFORMS, POWER, Kernel, predict
 from dse.types import Precision
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from calibration.kernels import FittedJob, fitted_device
 from docs.make.markdown import percent, table
-from dse.calibrate.kernels import FittedJob, fitted_device
 from dse.measured.kernels import POWER, Kernel, times
 from dse.types import Precision
 

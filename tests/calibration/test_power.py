@@ -6,12 +6,12 @@ import tomllib
 import numpy as np
 import pytest
 
+from calibration.power import CHIPS, FittedChip, entries, revisions, rows_of
 from docs.make.energy.page import page
-from dse.calibrate.power import CHIPS, FittedChip, entries, fit_of, minimum, rows_of, values, write_catalog
-from dse.calibrate.writing import document
+from dse.calibrate.writing import document, write_catalog
 from dse.designs import design, replace
 from dse.errors import InputError
-from dse.measured.energy import Study, StudyCase
+from dse.measured.energy import RelativeStudy, StudyCase
 from dse.measured.table import Case, Meaning, Measurement, Row
 
 LIMIT = "system.accelerator.power.limit"
@@ -32,19 +32,19 @@ def rows():
         )  # fmt: skip
         for watts in (75.0, 100.0, 125.0, 150.0, 175.0):
             row = Row("made.csv", 1, "made", {})
-            study = Study("p100-pcie-16gb", ("P100", "BERT-base-squad", str(batch)),
+            study = RelativeStudy("p100-pcie-16gb", ("P100", "BERT-base-squad", str(batch)),
                           (replace(base, {LIMIT: watts}), base), clocks=False)  # fmt: skip
             case = Case((row,), (figure(row, "relative_time"), figure(row, "relative_power")))
             cases.append(StudyCase(case, study))
     made = rows_of("p100-pcie-16gb", cases)
-    logs = made.residuals(values(made.slug, TRUTH))
+    logs = made.residuals(TRUTH)
     figures = [f._replace(measured=float(np.exp(x))) for f, x in zip(made.figures, logs, strict=True)]
     return dataclasses.replace(made, figures=figures)
 
 
 @pytest.fixture(scope="module")
 def found(rows):
-    fit = fit_of(rows, minimum(rows, np.ones(len(rows.figures))))
+    fit = rows.problem.solve().fit(rows.parameters)
     return FittedChip(rows, fit, fit.errors, np.zeros(0))
 
 
@@ -55,7 +55,7 @@ def test_made_figures_are_fitted(found):
 
 
 def test_without_rows_the_priors_stay(rows):
-    found = minimum(rows, np.zeros(len(rows.figures)), starts=1)
+    found = rows.problem.solve(0.0)
     assert np.abs(found.z).max() < 1e-6
 
 
@@ -70,13 +70,13 @@ def test_the_table_is_one_of_the_catalogue(found, tmp_path):
     family = tmp_path / "kernels" / "pascal.toml"
     family.write_text('name = "Pascal"\n\n[power]\nthreshold = 0.5\nmatrix_energy = "1 pJ/FLOP"\n\n[node]\n')
     for _ in range(2):  # the second time replaces what the first wrote
-        assert write_catalog([found], tmp_path) == [path, family]
+        assert write_catalog(revisions([found], tmp_path), tmp_path) == [path, family]
     assert tomllib.loads(path.read_text())["power"] == table
     shared = tomllib.loads(family.read_text())
     assert shared["power"]["matrix_energy"] == "1 pJ/FLOP" and "node" in shared
     assert shared["power"]["threshold"]["value"] == table["threshold"]["value"]
     with pytest.raises(InputError, match="no such file"):
-        write_catalog([found], tmp_path / "elsewhere")
+        write_catalog(revisions([found], tmp_path), tmp_path / "elsewhere")
 
 
 def test_the_page_has_every_part(found):

@@ -98,7 +98,7 @@ _COLLECTIVE_OWN = frozenset(
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
+class KernelJob:
     """Parameters of one table, fitted to all devices together: some each file's own, the rest one value for all.
 
     Every file of ``homes`` keeps its own values; those of a file in ``families`` are the geometric means over
@@ -183,11 +183,11 @@ _APART = {
 }  # fmt: skip
 
 JOBS = [
-    Job("kernels", "fine", _GEMM, _GEMM_OWN, ("gemm",), _CHIPS, _FAMILIES, sixteen_bit=4.0),
-    Job("kernels", "attention", _ATTENTION, _ATTENTION_OWN, ("attention",), _CHIPS, _FAMILIES, apart=_APART),
-    Job("kernels", "power", _POWER, _POWER_OWN, ("gemm", "gemm_power"), _BOARDS,
-        {"hopper": ("h200",), SHARED: tuple(_BOARDS)}, shares=frozenset(("uncore", "control")),
-        rows=2500, sixteen_bit=3.0, redescending=True),
-    Job("network", "alone", _COLLECTIVE, _COLLECTIVE_OWN, ("collective", "direct"), _LINKS, {SHARED: tuple(_LINKS)},
-        _NOT_BUILT, _APART),
+    KernelJob("kernels", "fine", _GEMM, _GEMM_OWN, ("gemm",), _CHIPS, _FAMILIES, sixteen_bit=4.0),
+    KernelJob("kernels", "attention", _ATTENTION, _ATTENTION_OWN, ("attention",), _CHIPS, _FAMILIES, apart=_APART),
+    KernelJob("kernels", "power", _POWER, _POWER_OWN, ("gemm", "gemm_power"), _BOARDS,
+              {"hopper": ("h200",), SHARED: tuple(_BOARDS)}, shares=frozenset(("uncore", "control")),
+              rows=2500, sixteen_bit=3.0, redescending=True),
+    KernelJob("network", "alone", _COLLECTIVE, _COLLECTIVE_OWN, ("collective", "direct"), _LINKS,
+              {SHARED: tuple(_LINKS)}, _NOT_BUILT, _APART),
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 A *job* fits one table (``fine`` or ``attention`` of kernels files, ``alone`` of networks') to all devices together:
 what differs by device is its own, what an algorithm or a library has is one value for all. :func:`calibrate` runs the
-jobs that the rows allow; :mod:`dse.calibrate.kernel_tables` writes what they found.
+jobs that the rows allow; :mod:`calibration.kernel_tables` writes what they found.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dse.calibrate.fit import Fit, fit, folds
-from dse.calibrate.kernel_parameters import JOBS, Job
+from calibration.gradient import fit
+from calibration.kernel_parameters import JOBS, KernelJob
+from dse.calibrate.fit import Fit, folds
 from dse.designs import replace
 from dse.errors import InputError
 from dse.measured.kernels import FORMULAS, Kernel, device_of, kind_of, read
@@ -38,7 +39,7 @@ Group = tuple[str, str]  # kind of kernel, device
 class FittedJob:
     """A job with its fit and, over held-out groups of shapes, the errors of every row."""
 
-    job: Job
+    job: KernelJob
     fit: Fit
     kernels: list[Kernel]
     held_out: np.ndarray  #: log(predicted / measured) with the row's shape left out of the fit; empty without folds
@@ -81,7 +82,7 @@ def read_kernels(paths: Iterable[str | Path]) -> list[Kernel]:
 Known = dict[tuple[str, str], dict[str, float]]
 
 
-def calibrate(kernels: Sequence[Kernel], k: int = 0, jobs: Sequence[Job] = JOBS) -> list[FittedJob]:
+def calibrate(kernels: Sequence[Kernel], k: int = 0, jobs: Sequence[KernelJob] = JOBS) -> list[FittedJob]:
     """Every job that has rows, fitted; with ``k`` also cross-validated over ``k`` folds of shapes.
 
     A job builds on the values of those before it: what kernels draw on how long they take.
@@ -98,7 +99,7 @@ def calibrate(kernels: Sequence[Kernel], k: int = 0, jobs: Sequence[Job] = JOBS)
     return found
 
 
-def run(job: Job, kernels: Sequence[Kernel], k: int, known: list[Known]) -> FittedJob:
+def run(job: KernelJob, kernels: Sequence[Kernel], k: int, known: list[Known]) -> FittedJob:
     """One job: its fit to all rows, and the error of each row by a fit to the other folds.
 
     ``known`` holds the values before each fold's fit and, last, before the fit to all; this job's are added.
@@ -122,7 +123,7 @@ def fitted_device(found: Iterable[FittedJob], kind: str, name: str) -> Any:
     return _device(next(one.job for one in found if one.job.kind == "kernels"), kind, name, known)
 
 
-def _learn(job: Job, found: Fit, known: Known) -> None:
+def _learn(job: KernelJob, found: Fit, known: Known) -> None:
     """Adds what a fit found to what is known of its devices."""
     for device, slug in job.devices.items():
         values = {path: found.values[key] for path, key in job.keys(slug).items() if key in found.values}
@@ -140,7 +141,7 @@ def shape(kernel: Kernel) -> tuple[float, ...]:
     return v[1:3] if kernel.kind == "collective" else v[:2]  # bytes, members
 
 
-def _fitted(job: Job, kernels: Sequence[Kernel], used: np.ndarray, known: Known) -> Fit:
+def _fitted(job: KernelJob, kernels: Sequence[Kernel], used: np.ndarray, known: Known) -> Fit:
     """The fit to the rows that are ``used``; its errors are those of all rows, in order."""
     order, data = _grouped(kernels)
     weights = (used * _weights(job, kernels))[order].astype(np.float32)
@@ -155,7 +156,7 @@ def _fitted(job: Job, kernels: Sequence[Kernel], used: np.ndarray, known: Known)
     return dataclasses.replace(result, errors=result.errors[back], rows=int(used.sum()))
 
 
-def _weights(job: Job, kernels: Sequence[Kernel]) -> np.ndarray:
+def _weights(job: KernelJob, kernels: Sequence[Kernel]) -> np.ndarray:
     """Weights of rows, such that every device counts alike whatever its number of rows."""
     plain = np.array([_weight(job, one) for one in kernels])
     devices = np.array([one.device for one in kernels])
@@ -164,13 +165,13 @@ def _weights(job: Job, kernels: Sequence[Kernel]) -> np.ndarray:
     return plain * (plain.sum() / len(names) / sums)[where]
 
 
-def _weight(job: Job, kernel: Kernel) -> float:
+def _weight(job: KernelJob, kernel: Kernel) -> float:
     """16-bit GEMMs count most for times: they alone tell what all formats share, and they are what is trained in."""
     return job.sixteen_bit if kernel.kind == "gemm" and kernel.values[3] == float(Precision.bf16) else 1.0
 
 
 @dataclasses.dataclass(frozen=True)
-class _Rows:
+class _KernelRows:
     """Kernels of one kind: the devices, which of them ran each row, and the rows as arrays."""
 
     kind: str
@@ -180,7 +181,7 @@ class _Rows:
     measured: jax.Array
 
 
-def _grouped(kernels: Sequence[Kernel]) -> tuple[np.ndarray, list[_Rows]]:
+def _grouped(kernels: Sequence[Kernel]) -> tuple[np.ndarray, list[_KernelRows]]:
     """Kernels of one kind together: where each went, and their arrays."""
     groups: dict[str, list[int]] = {}
     for index, kernel in enumerate(kernels):
@@ -190,16 +191,16 @@ def _grouped(kernels: Sequence[Kernel]) -> tuple[np.ndarray, list[_Rows]]:
     ]
 
 
-def _arrays(kind: str, kernels: Sequence[Kernel]) -> _Rows:
+def _arrays(kind: str, kernels: Sequence[Kernel]) -> _KernelRows:
     devices = list(dict.fromkeys(one.device for one in kernels))
-    return _Rows(
+    return _KernelRows(
         kind, devices, jnp.asarray([one.values for one in kernels], jnp.float32),
         jnp.asarray([devices.index(one.device) for one in kernels]),
         jnp.asarray([one.measured for one in kernels], jnp.float32),
     )  # fmt: skip
 
 
-def _residuals(job: Job, groups: Sequence[_Rows], known: Known) -> Callable[..., jax.Array]:
+def _residuals(job: KernelJob, groups: Sequence[_KernelRows], known: Known) -> Callable[..., jax.Array]:
     """log(predicted / measured) of all rows, kind after kind, as a function of the parameters."""
     devices_of = [[(_device(job, g.kind, name, known), job.devices[name]) for name in g.devices] for g in groups]
     kinds = [g.kind for g in groups]
@@ -218,7 +219,7 @@ def _residuals(job: Job, groups: Sequence[_Rows], known: Known) -> Callable[...,
     return residuals
 
 
-def _device(job: Job, kind: str, name: str, known: Known) -> Any:
+def _device(job: KernelJob, kind: str, name: str, known: Known) -> Any:
     """A device of the catalogue with the values that earlier fits found."""
     return replace(device_of(kind, name), known.get((job.kind, name), {}))
 

@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from calibration.kernel_parameters import SHARED, leaf
+from calibration.kernels import FittedJob
 from dse import types
 from dse.calibrate import writing
-from dse.calibrate.kernel_parameters import SHARED, leaf
-from dse.calibrate.kernels import FittedJob
+from dse.calibrate.writing import Revision
 from dse.measured.kernels import POWER
 
 #: Records whose leaves a table may hold.
@@ -34,7 +35,7 @@ class Value(NamedTuple):
 _NONE = Value(0.0, 0.0, fitted=False)
 
 
-class Table(NamedTuple):
+class KernelTable(NamedTuple):
     """One table of one catalogue file."""
 
     kind: str
@@ -68,11 +69,12 @@ def units(name: str) -> str:
     )  # fmt: skip
 
 
-def tables(found: FittedJob) -> list[Table]:
+def tables(found: FittedJob) -> list[KernelTable]:
     """What one fit says, file by file: own values, means over a family, and in the generic file what all share."""
     own = {slug: _own(found, slug) for slug in found.slugs}
     names = tuple(found.job.written(parameter.path) for parameter in found.job.parameters)
-    result = [Table(found.job.kind, slug, found.job.table, _source(found, slug), own[slug], names) for slug in own]
+    job = found.job
+    result = [KernelTable(job.kind, slug, job.table, _source(found, slug), own[slug], names) for slug in own]
     for family, members in found.job.families.items():
         kept = [slug for slug in members if slug in own]
         values = _means([own[slug] for slug in kept])
@@ -81,7 +83,7 @@ def tables(found: FittedJob) -> list[Table]:
         if kept:
             source = f"{_source(found)}; a chip's own values as the mean over {', '.join(kept)}, spread among them"
             kind = "kernels" if family == SHARED else found.job.kind
-            result.append(Table(kind, family, found.job.table, source, values, names))
+            result.append(KernelTable(kind, family, found.job.table, source, values, names))
     return result
 
 
@@ -124,21 +126,15 @@ def _in_order(found: FittedJob, values: dict[str, Value]) -> dict[str, Value]:
     return {name: values[name] for name in names if name in values and name not in level}
 
 
-def write(found: Sequence[FittedJob], path: str | Path, force: bool = False) -> None:
-    """All tables in one TOML file, each headed by the file of the catalogue that it belongs to."""
+def document(found: Sequence[FittedJob]) -> str:
+    """All tables as TOML, each headed by the file of the catalogue that it belongs to."""
     about = "Fitted by dse calibrate; spread is the standard deviation of a value's logarithm."
-    parts = {f"{one.slug}.{one.name}": one.entries for job in found for one in tables(job)}
-    writing.write(path, writing.document(parts, about), force)
+    return writing.document({f"{one.slug}.{one.name}": one.entries for job in found for one in tables(job)}, about)
 
 
-def write_catalog(found: Sequence[FittedJob], folder: str | Path) -> list[Path]:
-    """Replaces the fitted tables in the files of a catalogue folder; returns the files."""
-    changed = []
-    for one in [table for job in found for table in tables(job)]:
-        path = writing.catalog_file(folder, one.kind, one.slug)
-        writing.revise(path, one.entries, one.name, drop=one.names)
-        changed.append(path)
-    return list(dict.fromkeys(changed))
+def revisions(found: Sequence[FittedJob], _: Path) -> list[Revision]:
+    """The fitted tables of the files of a catalogue."""
+    return [Revision(one.kind, one.slug, one.entries, one.name, one.names) for job in found for one in tables(job)]
 
 
 def _source(found: FittedJob, slug: str = "") -> str:

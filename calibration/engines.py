@@ -12,19 +12,21 @@ of one source alone then has the mean of what the others showed.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from calibration.engine_residuals import OF_TOKENS, EngineErrors, of_engine
 from dse.calibrate import writing
-from dse.calibrate.engine_residuals import OF_TOKENS, Errors, of_engine
-from dse.calibrate.fit import Minimum, Parameter, folds, gauss_newton, held_out, posterior
+from dse.calibrate.fit import Fit, Parameter, Problem, differences, folds
+from dse.calibrate.ranges import Covered
+from dse.calibrate.writing import Revision
 from dse.errors import InputError
-from dse.measured import comparison
-from dse.measured.names import Lookup
+from dse.measured import comparison, rules, serving
+from dse.measured.names import Lookup, accelerator_of
 from dse.measured.prediction import alike, evaluate_stack
 from dse.measured.serving import METRICS, SIGN
 from dse.measured.table import Row
@@ -60,8 +62,6 @@ _STEP = 0.05
 _FOLDS = 5
 #: Metrics that are not fitted: memory has its own account, power is energy by rate.
 _UNFITTED = ("peak_memory", "average_power")
-#: Sources whose rows are not, and what notes of others say: their mappings are completed by a rule.
-_UNLISTED, _RESTATED = "MLPerf", "restated:"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,18 +122,20 @@ class EngineRows:
         return np.log(np.maximum(self.predicted(values), 1e-30) / self.measured)
 
     @property
-    def noise(self) -> np.ndarray:
-        """Of each figure."""
-        return np.array([NOISE.get(c.metric, _NOISE) for c in self.compared])
+    def problem(self) -> Problem:
+        """The fit to the figures: one program evaluates all finite differences."""
+        noise = np.array([NOISE.get(c.metric, _NOISE) for c in self.compared])
+        return Problem(
+            *differences(self.residuals, _STEP), np.ones(len(noise)), noise, _DELTA * noise, np.ones(len(PARAMETERS)),
+            tolerance=1e-3, steps=15,
+        )
 
 
 class FittedEngine(NamedTuple):
     """What a fit found of an engine; errors are log(predicted / measured) of its figures."""
 
     rows: EngineRows
-    values: dict[str, float]
-    spread: dict[str, float]  #: of the logarithm of each, after the data
-    errors: np.ndarray
+    fit: Fit
     unseen: np.ndarray  #: by fits without the row's configuration
     elsewhere: np.ndarray  #: by fits without its deployment, at any batch and lengths
     foreign: np.ndarray  #: by fits without its source
@@ -168,9 +170,8 @@ def tells_of_engine(row: Row, stack: str, workload: Workload, lookup: Lookup) ->
 
     Those have kernels of their own. A stack that only stands in for the release of a row is not fitted to it.
     """
-    is_listed = not row.source.startswith(_UNLISTED) and _RESTATED not in row.get("note")
     stands_in = lookup.is_nearest(stack, row.source, row.get("framework"))
-    return is_listed and not stands_in and workload.recurrent is None
+    return not rules.unused(row, "fit of engines") and not stands_in and workload.recurrent is None
 
 
 def rows_of(stack: str, compared: Sequence[comparison.Comparison]) -> EngineRows:
@@ -183,56 +184,32 @@ def rows_of(stack: str, compared: Sequence[comparison.Comparison]) -> EngineRows
     return EngineRows(stack, tuple(compared), groups, position, len(designs))
 
 
+def covered(table: str | Path) -> Iterator[Covered]:
+    """The rows of a table that are designs and tell of an engine."""
+    lookup = Lookup()
+    for case, one in serving.designs(serving.read(table), lookup):
+        if tells_of_engine(case.row, one.stack, one.design.workload, lookup):
+            yield Covered(one.stack, [one.design], accelerator_of(case.row))
+
+
 def calibrate(
     tables: Sequence[str | Path], k: int = 0, progress: Callable[[str], None] = print
 ) -> list[FittedEngine]:
-    """Fit every engine of some tables, and judge it by what it has not seen (``k`` folds of configurations)."""
+    """Fit every engine of some tables, and judge it by what it has not seen (``k`` folds of configurations).
+
+    An engine of one source alone, or of one fold, is judged by the median of the others.
+    """
     engines = read(tables)
-    optima = [fit_rows(rows, np.ones(len(rows.compared), bool)) for rows in engines]
+    optima = [rows.problem.solve() for rows in engines]
     found = []
     for rows, best in zip(engines, optima, strict=True):
         progress(f"{rows.stack}: {len(rows.compared)} figures")
         others = [one.z for other, one in zip(engines, optima, strict=True) if other is not rows]
         typical = np.median(others, axis=0) if others else np.zeros(len(PARAMETERS))
-        found.append(_judged(rows, best, typical, k or _FOLDS))
+        labels = (folds(rows.configurations, k or _FOLDS), folds(rows.deployments, k or _FOLDS), rows.sources)
+        unseen = (rows.problem.held_out(list(one), best.z, typical) for one in labels)
+        found.append(FittedEngine(rows, best.fit(PARAMETERS), *unseen))
     return found
-
-
-def _judged(rows: EngineRows, best: Minimum, typical: np.ndarray, k: int) -> FittedEngine:
-    """An engine with the errors of fits that have not seen a row."""
-
-    def without(part: np.ndarray) -> np.ndarray:
-        if part.all():
-            return rows.residuals(typical[None])[0]
-        return rows.residuals(fit_rows(rows, ~part, best.z).z[None])[0]
-
-    def left_out(labels: np.ndarray) -> np.ndarray:
-        return held_out([labels == label for label in np.unique(labels)], without)
-
-    unseen, elsewhere = left_out(folds(rows.configurations, k)), left_out(folds(rows.deployments, k))
-    foreign = left_out(rows.sources)
-    values = {p.path: float(p.value(z)) for p, z in zip(PARAMETERS, best.z, strict=True)}
-    deviations = posterior(best.curvature)
-    spread = {p.path: s * p.slope(z) for p, z, s in zip(PARAMETERS, best.z, deviations, strict=True)}
-    return FittedEngine(rows, values, spread, rows.residuals(best.z[None])[0], unseen, elsewhere, foreign)
-
-
-def fit_rows(rows: EngineRows, part: np.ndarray, start: np.ndarray | None = None) -> Minimum:
-    """The most probable engine by some of its figures."""
-    noise = rows.noise
-
-    def errors_at(zs: np.ndarray) -> np.ndarray:
-        return rows.residuals(zs) / noise
-
-    def slopes(z: np.ndarray, errors: np.ndarray) -> np.ndarray:
-        moved = errors_at(z + _STEP * np.eye(len(z)))
-        return (moved - errors).T / _STEP
-
-    z = np.zeros(len(PARAMETERS)) if start is None else start
-    return gauss_newton(
-        lambda z: errors_at(z[None])[0], slopes, z, part.astype(float), noise=1.0, delta=_DELTA, tolerance=1e-3,
-        steps=15,
-    )  # fmt: skip
 
 
 # What was found
@@ -246,8 +223,8 @@ def texts(found: FittedEngine) -> dict[str, str]:
         if p.path == "kernel_energy" and "energy_per_output_token" not in measured:
             continue
         units = field_metadata(Engine, p.path)["units"]
-        number = writing.number(found.values[p.path], units, "ms" if p.path in _MILLISECONDS else "us")
-        spread = found.spread[p.path]
+        number = writing.number(found.fit.values[p.path], units, "ms" if p.path in _MILLISECONDS else "us")
+        spread = found.fit.spread[p.path]
         told = "fitted" if spread < 0.7 * p.spread else "fitted, but the rows tell little"
         values[p.path] = writing.stated(number, spread, told, "estimate")
     return values
@@ -256,7 +233,7 @@ def texts(found: FittedEngine) -> dict[str, str]:
 _MILLISECONDS = ("host_step_time", "request_time")
 
 
-def open_errors(found: Sequence[FittedEngine], k: int = 0) -> Errors:
+def open_errors(found: Sequence[FittedEngine], k: int = 0) -> EngineErrors:
     """All figures of some engines, as what they leave open is told by."""
     columns = [
         (one.rows.stack, c.source, SERVING.residuals[c.metric], fold, unseen, foreign)
@@ -265,10 +242,10 @@ def open_errors(found: Sequence[FittedEngine], k: int = 0) -> Errors:
             one.rows.compared, folds(one.rows.configurations, k or _FOLDS), one.unseen, one.foreign, strict=True
         )
     ]
-    return Errors(*(np.array(column) for column in zip(*columns, strict=True)))
+    return EngineErrors(*(np.array(column) for column in zip(*columns, strict=True)))
 
 
-def open_parts(one: FittedEngine, errors: Errors) -> dict[str, str]:
+def open_parts(one: FittedEngine, errors: EngineErrors) -> dict[str, str]:
     """Kind of figure → what an engine's figures of that kind leave unexplained, as TOML."""
     measured = dict.fromkeys(errors.kind[errors.stack == one.rows.stack])
     if "token" in measured:
@@ -276,33 +253,35 @@ def open_parts(one: FittedEngine, errors: Errors) -> dict[str, str]:
     return {kind: f"{of_engine(one.rows.stack, kind, errors):.3f}" for kind in measured}
 
 
-def write(found: Sequence[FittedEngine], output: str | Path, force: bool = False) -> None:
-    """All engines as one TOML file, a table each."""
+def document(found: Sequence[FittedEngine]) -> str:
+    """All engines as TOML, a table each."""
     errors = open_errors(found)
     tables = {one.rows.stack: texts(one) for one in found}
-    tables |= {f"{one.rows.stack}.residuals": open_parts(one, errors) for one in found}
-    writing.write(output, writing.document(tables, "engines"), force)
+    return writing.document(
+        tables | {f"{one.rows.stack}.residuals": open_parts(one, errors) for one in found}, "engines"
+    )
 
 
-def write_catalog(found: Sequence[FittedEngine], folder: str | Path) -> list[Path]:
-    """Put what was found into the stacks of a catalogue; the files that changed."""
-    changed, errors = [], open_errors(found)
-    for one in found:
-        path = writing.catalog_file(folder, "software", one.rows.stack)
-        sources = ", ".join(sorted(set(one.rows.sources)))
-        source = f"dse calibrate: {len(one.errors)} figures of {sources}"
-        writing.revise(path, {"source": writing.quoted(source)})
-        writing.revise(path, texts(one), "engine")
-        writing.revise(path, open_parts(one, errors), "residuals", drop=None)
-        changed.append(path)
-    return changed
+def revisions(found: Sequence[FittedEngine], _: Path) -> list[Revision]:
+    """What was found for the stacks of a catalogue."""
+    errors = open_errors(found)
+    return [
+        Revision("software", one.rows.stack, values, table, drop) for one in found for table, values, drop in (
+            ("", {"source": writing.quoted(_source(one))}, ()), ("engine", texts(one), ()),
+            ("residuals", open_parts(one, errors), None),
+        )
+    ]  # fmt: skip
+
+
+def _source(one: FittedEngine) -> str:
+    return f"dse calibrate: {one.fit.rows} figures of {', '.join(sorted(set(one.rows.sources)))}"
 
 
 def errors_by_metric(found: Sequence[FittedEngine]) -> list[list[Any]]:
     """[source, metric, figures, median and mean error seen, unseen, elsewhere, source left out], as fractions."""
     groups: dict[tuple[str, str], list[np.ndarray]] = {}
     for one in found:
-        seen = (one.errors, one.unseen, one.elsewhere, one.foreign)
+        seen = (one.fit.errors, one.unseen, one.elsewhere, one.foreign)
         for c, *errors in zip(one.rows.compared, *seen, strict=True):
             sizes = np.abs(np.expm1(errors))
             for source in (c.source, "all"):

@@ -18,7 +18,7 @@ from dse.study_serving import SERVING
 OF_TOKENS = ("latency", "rate")
 
 
-class Errors(NamedTuple):
+class EngineErrors(NamedTuple):
     """Figures of all engines with their errors, as logarithms."""
 
     stack: np.ndarray
@@ -28,12 +28,12 @@ class Errors(NamedTuple):
     unseen: np.ndarray
     foreign: np.ndarray
 
-    def among(self, part: np.ndarray) -> Errors:
+    def among(self, part: np.ndarray) -> EngineErrors:
         """Some of them."""
-        return Errors(*(column[part] for column in self))
+        return EngineErrors(*(column[part] for column in self))
 
 
-class Held(NamedTuple):
+class Coverage(NamedTuple):
     """Of some figures the share in their intervals, of those of sources left out too, and how wide both are."""
 
     figures: int
@@ -43,7 +43,7 @@ class Held(NamedTuple):
     foreign_width: float
 
 
-def of_engine(stack: str, kind: str, errors: Errors) -> float:
+def of_engine(stack: str, kind: str, errors: EngineErrors) -> float:
     """The residual of an engine's figures of a kind."""
     alike = errors.among(errors.kind == kind)
     nothing = np.zeros(len(alike.kind))
@@ -54,14 +54,14 @@ def of_engine(stack: str, kind: str, errors: Errors) -> float:
     return residuals.of_class(members, alike.source, alike.unseen, nothing, nothing + 1.0)
 
 
-def unmeasured(kind: str, errors: Errors) -> float:
+def unmeasured(kind: str, errors: EngineErrors) -> float:
     """The residual of an engine without figures of a kind."""
     alike = errors.among(errors.kind == kind)
     nothing = np.zeros(len(alike.kind))
     return residuals.of_unmeasured(alike.source, alike.foreign, nothing, nothing + 1.0)
 
 
-def widths(errors: Errors) -> tuple[np.ndarray, np.ndarray]:
+def widths(errors: EngineErrors) -> tuple[np.ndarray, np.ndarray]:
     """Half the width of the interval of each figure, by figures of other folds; and by those of other sources."""
     own, foreign = np.zeros(len(errors.kind)), np.zeros(len(errors.kind))
     for kind in set(errors.kind):
@@ -77,14 +77,14 @@ def widths(errors: Errors) -> tuple[np.ndarray, np.ndarray]:
     return quantile() * own, quantile() * foreign
 
 
-def held(errors: Errors) -> dict[str, Held]:
+def held(errors: EngineErrors) -> dict[str, Coverage]:
     """Kind of figure → what intervals hold, and of all."""
     own, foreign = widths(errors)
     parts = {"all": np.ones(len(errors.kind), bool)} | {
         kind: errors.kind == kind for kind in dict.fromkeys(SERVING.residuals.values()) if (errors.kind == kind).any()
     }
     return {
-        name: Held(
+        name: Coverage(
             int(part.sum()), float(np.mean(np.abs(errors.unseen[part]) <= own[part])),
             float(np.mean(np.abs(errors.foreign[part]) <= foreign[part])), float(np.median(own[part])),
             float(np.median(foreign[part])),

@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from calibration.kernel_parameters import JOBS, SHARED, leaf
+from calibration.kernel_tables import document as kernel_document
+from calibration.kernel_tables import revisions, tables, units
+from calibration.kernels import calibrate, read_kernels, shape
 from docs.make.kernels.page import page
 from dse import catalog
 from dse.calibrate.fit import folds
-from dse.calibrate.kernel_parameters import JOBS, SHARED, leaf
-from dse.calibrate.kernel_tables import tables, units, write, write_catalog
-from dse.calibrate.kernels import calibrate, read_kernels, shape
-from dse.calibrate.writing import document, number
+from dse.calibrate.writing import document, number, write, write_catalog
 from dse.designs import replace
 from dse.errors import InputError
 from dse.measured.kernels import Kernel, device_of, predict, times
@@ -114,8 +115,8 @@ def test_the_catalogue_takes_a_fit_and_keeps_the_rest(found, tmp_path: Path):
     shutil.copytree(catalog.catalog_root(), folder)
     before = (folder / "kernels" / "h200.toml").read_text()
     changed = [folder / "kernels" / f"{slug}.toml" for slug in ("h200", "hopper", SHARED)]
-    assert write_catalog([found], folder) == changed
-    assert write_catalog([found], folder)  # once more changes nothing
+    assert write_catalog(revisions([found], folder), folder) == changed
+    assert write_catalog(revisions([found], folder), folder)  # once more changes nothing
     after = tomllib.loads((folder / "kernels" / "h200.toml").read_text())
     assert after["attention"] == tomllib.loads(before)["attention"]
     chip = catalog.accelerator("h200-sxm-141gb", folder=folder, fine=True)
@@ -130,7 +131,7 @@ def test_the_catalogue_takes_a_fit_and_keeps_the_rest(found, tmp_path: Path):
 def test_an_output_that_cannot_be_written_is_named(found, tmp_path: Path):
     (tmp_path / "missing").write_text("a file where a folder is wanted")
     with pytest.raises(InputError, match="missing"):
-        write([found], tmp_path / "missing" / "file.toml")
+        write(tmp_path / "missing" / "file.toml", kernel_document([found]))
 
 
 def test_a_table_of_something_else_is_refused(tmp_path: Path):

@@ -16,13 +16,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from calibration.kernel_parameters import HIGHEST_THRESHOLD, SHARED
 from dse import catalog
 from dse.calibrate import writing
-from dse.calibrate.fit import Fit, Minimum, Parameter, fit_at, gauss_newton, held_out, posterior
-from dse.calibrate.kernel_parameters import HIGHEST_THRESHOLD, SHARED
+from dse.calibrate.fit import Fit, Parameter, Problem, differences
+from dse.calibrate.writing import Revision
 from dse.designs import replace
 from dse.errors import InputError
-from dse.measured.energy import METRICS, Study, StudyCase, read, summarise
+from dse.measured.energy import METRICS, RelativeStudy, StudyCase, read, summarise
 from dse.measured.prediction import alike, evaluate_stack
 from dse.types import Design, Power
 from dse.types.fields import field_metadata
@@ -42,7 +43,7 @@ _POWER = "system.accelerator.power."
 _CURVE = ("threshold", "lowest_voltage")
 
 
-class Chip(NamedTuple):
+class MeasuredChip(NamedTuple):
     """What is believed of a chip before the data: energies of its family, by logic node, and its limit as sold."""
 
     family: str
@@ -76,9 +77,9 @@ def _at_rest(name: str) -> float:
 
 #: Chips that were measured.
 CHIPS = {
-    "a30": Chip("ampere", 0.984e-12, 61.9e-12, 34.7e-12, 165.0),
-    "v100-pcie-32gb": Chip("volta", 1.89e-12, 119e-12, 34.7e-12, 250.0),
-    "p100-pcie-16gb": Chip("pascal", 1.89e-12, 119e-12, 34.7e-12, 250.0),
+    "a30": MeasuredChip("ampere", 0.984e-12, 61.9e-12, 34.7e-12, 165.0),
+    "v100-pcie-32gb": MeasuredChip("volta", 1.89e-12, 119e-12, 34.7e-12, 250.0),
+    "p100-pcie-16gb": MeasuredChip("pascal", 1.89e-12, 119e-12, 34.7e-12, 250.0),
 }
 
 
@@ -92,23 +93,35 @@ class Figure(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Rows:
+class PowerRows:
     """All figures of one chip, with the designs they rest on."""
 
     slug: str
-    studies: list[Study]
+    studies: list[RelativeStudy]
     figures: list[Figure]
     stack: Design  #: the designs as one of arrays
 
-    def residuals(self, values: Sequence[float]) -> np.ndarray:
-        """log(predicted / measured) of every figure."""
-        known = CHIPS[self.slug].parameters
-        moved = {p.path: _like(self.stack, value) for p, value in zip(known, values, strict=True)}
+    @property
+    def parameters(self) -> list[Parameter]:
+        """What is fitted."""
+        return CHIPS[self.slug].parameters
+
+    @property
+    def problem(self) -> Problem:
+        """The fit to the figures."""
+        return Problem(
+            *differences(lambda zs: np.stack([self.residuals(z) for z in zs]), _STEP), np.ones(len(self.figures)),
+            NOISE, DELTA, np.ones(len(self.parameters)), starts=_STARTS, pace=_PACE, tolerance=_TOLERANCE,
+        )
+
+    def residuals(self, z: np.ndarray) -> np.ndarray:
+        """log(predicted / measured) of every figure at ``z`` prior spreads."""
+        moved = {p.path: _like(self.stack, float(p.value(x))) for p, x in zip(self.parameters, z, strict=True)}
         metrics = evaluate_stack(replace(self.stack, moved))
         found = summarise(self.studies, metrics.step_time, metrics.device_power)
         return np.array([np.log(found[f.study][f.metric] / f.measured) for f in self.figures])
 
-    def fitted_studies(self, fit: Fit) -> list[Study]:
+    def fitted_studies(self, fit: Fit) -> list[RelativeStudy]:
         """The studies with the chip as fitted, whatever the catalogue says of it."""
         return [
             study._replace(designs=tuple(self.fitted(one, fit) for one in study.designs)) for study in self.studies
@@ -124,7 +137,7 @@ class Rows:
 class FittedChip:
     """The fit of one chip, and log errors of each figure by a fit that saw no figure of its group."""
 
-    rows: Rows
+    rows: PowerRows
     fit: Fit
     unseen: np.ndarray
     elsewhere: np.ndarray  #: by the fits of the other chips that were measured alike
@@ -141,18 +154,21 @@ def calibrate(paths: Sequence[str | Path]) -> list[FittedChip]:
     chips = [rows for slug in CHIPS if (rows := rows_of(slug, cases)) is not None]
     if not chips:
         raise InputError("rows", "none of a known chip", ", ".join(CHIPS), "name a table of power limits or clocks")
-    best = [minimum(rows, np.ones(len(rows.figures))) for rows in chips]
+    best = [rows.problem.solve() for rows in chips]
     found = []
     for rows, own in zip(chips, best, strict=True):
         others = [b.z for r, b in zip(chips, best, strict=True) if r is not rows and _alike(r, rows)]
-        moved = [rows.residuals(values(rows.slug, other)) for other in others]
-        found.append(FittedChip(rows, fit_of(rows, own), _unseen(rows), np.mean(moved, 0) if moved else np.zeros(0)))
+        moved = [rows.residuals(other) for other in others]
+        # Groups are batches of a data set, cells of the clock study.
+        unseen = rows.problem.held_out([figure.group for figure in rows.figures])
+        elsewhere = np.mean(moved, 0) if moved else np.zeros(0)
+        found.append(FittedChip(rows, own.fit(rows.parameters), unseen, elsewhere))
     return found
 
 
-def rows_of(slug: str, cases: Sequence[StudyCase]) -> Rows | None:
+def rows_of(slug: str, cases: Sequence[StudyCase]) -> PowerRows | None:
     """The figures of one chip's studies; None where it has none."""
-    known = [(c.case, c.study) for c in cases if isinstance(c.study, Study) and c.study.device == slug]
+    known = [(c.case, c.study) for c in cases if isinstance(c.study, RelativeStudy) and c.study.device == slug]
     figures = [
         Figure(index, m.meaning.metric, m.value, study.group)
         for index, (case, study) in enumerate(known) for m in case.measurements if m.meaning.metric in METRICS
@@ -162,7 +178,7 @@ def rows_of(slug: str, cases: Sequence[StudyCase]) -> Rows | None:
     studies = [study for _, study in known]
     ((_, stack),) = alike([one for study in studies for one in study.designs])  # a chip's are of one structure
     fixed = {_POWER + name: _like(stack, value) for name, value in CHIPS[slug].fixed.items()}
-    return Rows(slug, studies, figures, replace(stack, fixed))
+    return PowerRows(slug, studies, figures, replace(stack, fixed))
 
 
 def _like(stack: Design, value: float) -> np.ndarray:
@@ -170,45 +186,8 @@ def _like(stack: Design, value: float) -> np.ndarray:
     return np.full(np.shape(stack.mapping.tp), value, np.float32)
 
 
-def _alike(a: Rows, b: Rows) -> bool:
+def _alike(a: PowerRows, b: PowerRows) -> bool:
     return a.studies[0].clocks == b.studies[0].clocks
-
-
-def values(slug: str, z: np.ndarray) -> list[float]:
-    """The parameters of a chip at ``z`` prior spreads."""
-    return [float(p.value(x)) for p, x in zip(CHIPS[slug].parameters, z, strict=True)]
-
-
-def _unseen(rows: Rows) -> np.ndarray:
-    """Log error of every figure by a fit to the other groups: batches of a data set, cells of the clock study."""
-    groups = [figure.group for figure in rows.figures]
-    parts = [np.array([other == group for other in groups]) for group in dict.fromkeys(groups)]
-    return held_out(parts, lambda part: minimum(rows, (~part).astype(float), starts=1).errors)
-
-
-def minimum(rows: Rows, used: np.ndarray, starts: int = _STARTS) -> Minimum:
-    """The most probable parameters, in prior spreads, given the figures that are used; the best of some starts."""
-
-    def residuals(z: np.ndarray) -> np.ndarray:
-        return rows.residuals(values(rows.slug, z))
-
-    def slopes(z: np.ndarray, errors: np.ndarray) -> np.ndarray:
-        return np.stack([(residuals(z + _STEP * unit) - errors) / _STEP for unit in np.eye(len(z))], axis=1)
-
-    rng = np.random.default_rng(0)
-    count = len(CHIPS[rows.slug].parameters)
-    firsts = [np.zeros(count), *(0.5 * rng.standard_normal((starts - 1, count)))]
-    ends = [
-        gauss_newton(residuals, slopes, first, used, noise=NOISE, delta=DELTA, pace=_PACE, tolerance=_TOLERANCE)
-        for first in firsts
-    ]
-    return min(ends, key=lambda end: end.loss)
-
-
-def fit_of(rows: Rows, found: Minimum) -> Fit:
-    """Values, spreads and errors at an optimum of all figures."""
-    known, losses = CHIPS[rows.slug].parameters, np.array([found.loss])
-    return fit_at(known, found.z, posterior(found.curvature), found.errors, losses)
 
 
 # Out
@@ -238,21 +217,19 @@ def _written(name: str, value: float) -> str:
     return writing.number(value, field_metadata(Power, name)["units"])
 
 
-def write(found: Sequence[FittedChip], path: str | Path, force: bool = False) -> None:
-    """All tables in one TOML file, each headed by the accelerator that it belongs to."""
-    writing.write(path, writing.document({f"{one.slug}.power": entries(one) for one in found}), force)
+def document(found: Sequence[FittedChip]) -> str:
+    """All tables as TOML, each headed by the accelerator that it belongs to."""
+    return writing.document({f"{one.slug}.power": entries(one) for one in found})
 
 
-def write_catalog(found: Sequence[FittedChip], folder: str | Path) -> list[Path]:
-    """Replaces the power tables of the accelerators, and the voltage curve of their families; returns the files."""
-    changed = []
-    for one in found:
-        own = writing.catalog_file(folder, "accelerator", one.slug)
-        family = writing.catalog_file(folder, "kernels", CHIPS[one.slug].family)
-        writing.revise(own, entries(one), "power", drop=None)
-        writing.revise(family, _curve(one), "power", drop=_CURVE)
-        changed += [own, family]
-    return changed
+def revisions(found: Sequence[FittedChip], _: Path) -> list[Revision]:
+    """The power tables of the accelerators, and the voltage curve of their families."""
+    return [
+        revision for one in found for revision in (
+            Revision("accelerator", one.slug, entries(one), "power", drop=None),
+            Revision("kernels", CHIPS[one.slug].family, _curve(one), "power", drop=_CURVE),
+        )
+    ]  # fmt: skip
 
 
 def _curve(found: FittedChip) -> dict[str, str]:

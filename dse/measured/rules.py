@@ -1,0 +1,61 @@
+"""Rules on measured rows, stated in ``rules.toml``: rows that are not used, and what sources state for all rows."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dse import toml
+from dse.measured.table import Row, Skip
+
+FILE = Path(__file__).with_name("rules.toml")
+
+
+class RowRule(NamedTuple):
+    """One rule: rows of which every column of ``where`` matches its pattern as a whole."""
+
+    where: Mapping[str, re.Pattern[str]]
+    table: str = ""  #: kind of table, or the fit, that does not use the row
+    reason: str = ""
+    why: str = ""
+    cells: Mapping[str, str] = {}  #: column → what the source states of it
+
+    def holds(self, row: Row) -> bool:
+        """Whether a row is meant."""
+        texts = ((row.source if column == "source" else row.get(column), p) for column, p in self.where.items())
+        return all(pattern.fullmatch(text) for text, pattern in texts)
+
+
+@functools.cache
+def rules(kind: str) -> tuple[RowRule, ...]:
+    """The rules of a kind: ``unused``, ``stated`` or ``mean``."""
+    return tuple(_rule(**entry) for entry in _document()[kind])
+
+
+@functools.cache
+def _document() -> dict[str, Any]:
+    return toml.parsed(FILE.read_text(encoding="utf-8"), str(FILE))
+
+
+def _rule(where: Mapping[str, str], **rest: Any) -> RowRule:
+    return RowRule({column: re.compile(text, re.DOTALL) for column, text in where.items()}, **rest)
+
+
+def unused(row: Row, table: str) -> RowRule | None:
+    """The rule by which a kind of table, or a fit, does not use a row; None where it does."""
+    return next((rule for rule in rules("unused") if rule.table == table and rule.holds(row)), None)
+
+
+def refuse(row: Row, table: str) -> None:
+    """Skip a row that is not used."""
+    if rule := unused(row, table):
+        raise Skip(rule.reason, rule.why)
+
+
+def stated(row: Row, kind: str, *columns: str) -> str:
+    """What its source states of the first of ``columns`` that it states anything of, else an empty text."""
+    known = ((rule, column) for rule in rules(kind) for column in columns if column in rule.cells)
+    return next((rule.cells[column] for rule, column in known if rule.holds(row)), "")
