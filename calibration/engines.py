@@ -24,13 +24,13 @@ from dse.calibrate import writing
 from dse.calibrate.fit import Fit, Parameter, Problem, differences, folds
 from dse.calibrate.ranges import Covered
 from dse.calibrate.writing import Revision
+from dse.doors.study_serving import SERVING
 from dse.errors import InputError
 from dse.measured import comparison, rules, serving
 from dse.measured.names import Lookup, accelerator_of
 from dse.measured.prediction import alike, evaluate_stack
 from dse.measured.serving import METRICS, SIGN
 from dse.measured.table import Row
-from dse.study_serving import SERVING
 from dse.types import Design, Engine, Workload
 from dse.types.fields import field_metadata
 

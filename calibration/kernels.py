@@ -19,7 +19,7 @@ import numpy as np
 from calibration.gradient import fit
 from calibration.kernel_parameters import JOBS, KernelJob
 from dse.calibrate.fit import Fit, folds
-from dse.designs import replace
+from dse.designs.leaves import replace
 from dse.errors import InputError
 from dse.measured.kernels import FORMULAS, Kernel, device_of, kind_of, read
 from dse.measured.table import Skip, read_table

@@ -17,11 +17,11 @@ from typing import NamedTuple
 import numpy as np
 
 from calibration.kernel_parameters import HIGHEST_THRESHOLD, SHARED
-from dse import catalog
 from dse.calibrate import writing
 from dse.calibrate.fit import Fit, Parameter, Problem, differences
 from dse.calibrate.writing import Revision
-from dse.designs import replace
+from dse.designs import catalog
+from dse.designs.leaves import replace
 from dse.errors import InputError
 from dse.measured.energy import METRICS, RelativeStudy, StudyCase, read, summarise
 from dse.measured.prediction import alike, evaluate_stack

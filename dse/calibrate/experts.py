@@ -17,7 +17,7 @@ import numpy as np
 
 from dse.calibrate.fit import Fit, Parameter, folds, held_out
 from dse.calibrate.step_rows import StepModel, StepRows
-from dse.designs import leaf, replace
+from dse.designs.leaves import leaf, replace
 from dse.measured import predict_cases
 from dse.measured.comparison import Comparison, compare_predictions, is_timed
 from dse.measured.names import Lookup

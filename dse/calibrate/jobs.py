@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import dse
-from dse import outputs
 from dse.calibrate import levels, ranges, stacks, step_priors, steps, writing
 from dse.calibrate.writing import Revision
 from dse.errors import InputError
+from dse.io import outputs
 from dse.measured import energy, kernels, pods, serving
 
 

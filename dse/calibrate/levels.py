@@ -14,13 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
-from dse import catalog
 from dse.calibrate import writing
 from dse.calibrate.fit import Fit, Parameter
 from dse.calibrate.step_priors import is_levelled
 from dse.calibrate.step_rows import StepModel, StepRows, rows_of
 from dse.calibrate.steps import DELTA, NOISE, mean_error
 from dse.calibrate.writing import Revision
+from dse.designs import catalog
 from dse.measured import predict_cases, read_cases
 from dse.measured.comparison import compare_predictions
 from dse.measured.names import Lookup

@@ -13,9 +13,9 @@ import numpy as np
 
 from dse.calibrate.fit import Parameter, Problem
 from dse.calibrate.step_priors import NOT_FITTED, is_levelled
-from dse.designs import leaf, leaf_path, replace
+from dse.designs.leaves import leaf, leaf_path, replace
+from dse.doors.evaluation import evaluate
 from dse.errors import InputError
-from dse.evaluation import evaluate
 from dse.measured.comparison import Comparison, is_timed, step_time
 from dse.measured.completion import SEARCHED
 from dse.measured.prediction import alike

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dse import toml
+from dse.io import toml
 from dse.measured.table import Row, Skip
 
 FILE = Path(__file__).with_name("rules.toml")

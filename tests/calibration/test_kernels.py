@@ -14,10 +14,10 @@ from calibration.kernel_tables import document as kernel_document
 from calibration.kernel_tables import revisions, tables, units
 from calibration.kernels import calibrate, read_kernels, shape
 from docs.make.kernels.page import page
-from dse import catalog
 from dse.calibrate.fit import folds
 from dse.calibrate.writing import document, number, write, write_catalog
-from dse.designs import replace
+from dse.designs import catalog
+from dse.designs.leaves import replace
 from dse.errors import InputError
 from dse.measured.kernels import Kernel, device_of, predict, times
 

@@ -9,7 +9,7 @@ import pytest
 from calibration.power import CHIPS, FittedChip, entries, revisions, rows_of
 from docs.make.energy.page import page
 from dse.calibrate.writing import document, write_catalog
-from dse.designs import design, replace
+from dse.designs.leaves import design, replace
 from dse.errors import InputError
 from dse.measured.energy import RelativeStudy, StudyCase
 from dse.measured.table import Case, Meaning, Measurement, Row

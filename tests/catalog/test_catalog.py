@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 import dse
 from calibration.kernel_parameters import HIGHEST_THRESHOLD
 from calibration.power import CHIPS
-from dse import catalog, types
-from dse.catalog import units
+from dse import types
+from dse.designs import catalog
+from dse.designs.catalog import units
 from dse.errors import InputError
 from tests.oracles.units import by_pint
 

@@ -11,9 +11,9 @@ import pytest
 import typer
 
 import dse
-from dse import workers
 from dse.cli import app
 from dse.errors import IncompleteError, InputError
+from dse.io import workers
 from dse.sweep import Interrupted, Shard, cluster, perform, perform_shard, plan
 from dse.sweep.store.manifest import lines
 from tests.sweep import toy
