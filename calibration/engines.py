@@ -11,6 +11,7 @@ of one source alone then has the mean of what the others showed.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -26,10 +27,11 @@ from dse.calibrate.ranges import Covered
 from dse.calibrate.writing import Revision
 from dse.doors.study_serving import SERVING
 from dse.errors import InputError
-from dse.measured import comparison, rules, serving
+from dse.measured import Skip, comparison, read_cases, rules
 from dse.measured.names import Lookup, accelerator_of
 from dse.measured.prediction import alike, evaluate_stack
-from dse.measured.serving import METRICS, SIGN
+from dse.measured.serving import KIND as SERVED
+from dse.measured.serving import METRICS
 from dse.measured.table import Row
 from dse.types import Design, Engine, Workload
 from dse.types.fields import field_metadata
@@ -161,7 +163,7 @@ def is_fitted(c: comparison.Comparison, lookup: Lookup | None = None) -> bool:
 
 def is_of_fit(c: comparison.Comparison) -> bool:
     """Whether a figure is of a kind that engines are fitted to, and compared."""
-    of_serving = SIGN in c.measurement.row.cells and c.metric in METRICS
+    of_serving = c.prediction.case.kind == SERVED.name and c.metric in METRICS
     return of_serving and c.skip is None and c.metric not in _UNFITTED
 
 
@@ -187,9 +189,13 @@ def rows_of(stack: str, compared: Sequence[comparison.Comparison]) -> EngineRows
 def covered(table: str | Path) -> Iterator[Covered]:
     """The rows of a table that are designs and tell of an engine."""
     lookup = Lookup()
-    for case, one in serving.designs(serving.read(table), lookup):
-        if tells_of_engine(case.row, one.stack, one.design.workload, lookup):
-            yield Covered(one.stack, [one.design], accelerator_of(case.row))
+    for case in read_cases(table):
+        if case.kind != SERVED.name:
+            continue
+        with contextlib.suppress(Skip):
+            one = SERVED.complete(case, lookup)
+            if tells_of_engine(case.row, one.stack, one.workload, lookup):
+                yield Covered(one.stack, one.designs, accelerator_of(case.row))
 
 
 def calibrate(

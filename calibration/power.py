@@ -23,7 +23,8 @@ from dse.calibrate.writing import Revision
 from dse.designs import catalog
 from dse.designs.leaves import replace
 from dse.errors import InputError
-from dse.measured.energy import METRICS, RelativeStudy, StudyCase, read, summarise
+from dse.measured import Case, read_cases
+from dse.measured.energy import METRICS, RelativeStudy, summarise
 from dse.measured.prediction import alike, evaluate_stack
 from dse.types import Design, Power
 from dse.types.fields import field_metadata
@@ -150,7 +151,7 @@ class FittedChip:
 
 def calibrate(paths: Sequence[str | Path]) -> list[FittedChip]:
     """Every chip that the tables have studies of, fitted, and each group of figures predicted without it."""
-    cases = [case for path in paths for case in read(path)]
+    cases = [case for path in paths for case in read_cases(path)]
     chips = [rows for slug in CHIPS if (rows := rows_of(slug, cases)) is not None]
     if not chips:
         raise InputError("rows", "none of a known chip", ", ".join(CHIPS), "name a table of power limits or clocks")
@@ -166,9 +167,9 @@ def calibrate(paths: Sequence[str | Path]) -> list[FittedChip]:
     return found
 
 
-def rows_of(slug: str, cases: Sequence[StudyCase]) -> PowerRows | None:
+def rows_of(slug: str, cases: Sequence[Case]) -> PowerRows | None:
     """The figures of one chip's studies; None where it has none."""
-    known = [(c.case, c.study) for c in cases if isinstance(c.study, RelativeStudy) and c.study.device == slug]
+    known = [(c, c.known) for c in cases if isinstance(c.known, RelativeStudy) and c.known.device == slug]
     figures = [
         Figure(index, m.meaning.metric, m.value, study.group)
         for index, (case, study) in enumerate(known) for m in case.measurements if m.meaning.metric in METRICS

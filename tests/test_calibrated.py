@@ -17,13 +17,13 @@ from dse.cli import app
 from dse.designs import calibrated, catalog
 from dse.designs.catalog.schema import EXTENTS
 from dse.errors import InputError
-from dse.measured import comparison
+from dse.measured import comparison, read_cases
 from dse.measured.columns import WRITTEN
 from dse.measured.comparison import outside
 from dse.measured.completion import complete
 from dse.measured.names import Lookup
 from dse.measured.prediction import Prediction
-from dse.measured.table import Row, read_cases
+from dse.measured.table import Row
 from dse.model.work.parameters import parameter_count
 from dse.spec import sweep as specs
 from tests.sweep import toy

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from calibration import engines
 from dse.calibrate import ranges
-from dse.measured import serving
+from dse.measured import read_table, serving
+from dse.measured.kinds import kind_of
 
 
 def main() -> None:
@@ -16,7 +17,7 @@ def main() -> None:
     parser.add_argument("tables", nargs="+", help="measured rows of steps and of serving")
     parser.add_argument("--catalog", default="hw_catalog", type=Path, help="folder of the catalogue")
     asked = parser.parse_args()
-    served = [table for table in asked.tables if serving.is_table(table)]
+    served = [table for table in asked.tables if kind_of(read_table(table)[0]) is serving.KIND]
     steps = [table for table in asked.tables if table not in served]
     for path in sorted({
         *ranges.write_catalog(steps, asked.catalog),

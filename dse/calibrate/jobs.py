@@ -18,7 +18,8 @@ from dse.calibrate import levels, ranges, stacks, step_priors, steps, writing
 from dse.calibrate.writing import Revision
 from dse.errors import InputError
 from dse.io import outputs
-from dse.measured import energy, kernels, pods, serving
+from dse.measured import pods, read_table
+from dse.measured.kinds import kind_of
 
 
 class Errors(NamedTuple):
@@ -108,8 +109,11 @@ def _written(text: str, output: str | Path, force: bool, progress: Callable[[str
 
 
 def _kind(path: str | Path) -> str:
-    kinds = {"kernels": kernels, "energy": energy, "levels": pods, "serving": serving}
-    return next((kind for kind, tables in kinds.items() if tables.is_table(path)), "steps")
+    columns, rows = read_table(path)
+    kind = kind_of(columns).name
+    if kind in ("steps", "chiplets"):
+        return "levels" if pods.are_of_tpus(rows) else "steps"
+    return kind
 
 
 def _levels(found: levels.Levels) -> Errors:

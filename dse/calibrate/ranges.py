@@ -90,11 +90,7 @@ def of_steps(table: str | Path) -> Iterator[Covered]:
             found = complete(case, lookup)
         except Skip:
             continue
-        designs = [
-            Design(workload=found.workload, system=found.system, software=found.software, mapping=mapping)
-            for mapping in found.mappings
-        ]
-        yield Covered(found.stack, designs, accelerator_of(case.row))
+        yield Covered(found.stack, found.designs[: len(found.mappings)], accelerator_of(case.row))
 
 
 def _stated(field: str, designs: Sequence[Design]) -> float | None:

@@ -1,12 +1,13 @@
 """Measured configurations as designs: read a table, complete what its rows leave open, predict.
 
-``read_cases`` gives the configurations of a CSV file, ``predict_cases`` completes and
-evaluates them all in one batch. Nothing here raises for a bad row: it is skipped with a reason.
+``read_cases`` gives the configurations of a CSV file of any kind, ``predict_cases`` completes and evaluates them all
+in one batch. Nothing here raises for a bad row: it is skipped with a reason.
 """
 
 from dse.measured.completion import Candidates, complete
-from dse.measured.prediction import Prediction, evaluate_many, predict_cases
-from dse.measured.table import Case, Meaning, Measurement, Row, Skip, read_cases, read_table
+from dse.measured.kinds import predict_cases, read_cases
+from dse.measured.prediction import Prediction, evaluate_many
+from dse.measured.table import Case, Meaning, Measurement, Row, Skip, read_table
 
 __all__ = [
     "Candidates", "Case", "Meaning", "Measurement", "Prediction", "Row", "Skip", "complete", "evaluate_many",

@@ -6,15 +6,19 @@ a volume where the design is shared; every other column is a figure of the bill,
 
 from __future__ import annotations
 
+import math
 import re
-from pathlib import Path
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from dse.designs import catalog
+from dse.doors.study import Study
+from dse.doors.study_training import TRAINING
 from dse.errors import InputError
 from dse.io.environment import double_precision
-from dse.measured.prediction import Prediction
-from dse.measured.table import Case, Meaning, Measurement, Row, Skip, read_table
+from dse.measured.names import Lookup
+from dse.measured.prediction import Prediction, TableKind
+from dse.measured.table import Case, Meaning, Measurement, Row, Skip
 from dse.model.money.device import Making, Parts, making
 from dse.model.money.die import dies_per_wafer
 from dse.model.money.package import assembly
@@ -40,7 +44,7 @@ _DIES = re.compile(r"\s*(\d+) ?nm: ?([\d.]+) ?mm2 x(\d+)\s*")
 _MM2 = 1e-6
 
 
-class Asked(NamedTuple):
+class PricedRow(NamedTuple):
     """What a row asks for."""
 
     made: Made
@@ -48,30 +52,37 @@ class Asked(NamedTuple):
     parts: Parts
 
 
-def is_table(path: str | Path) -> bool:
-    """Whether a file is a table of bills of chiplets."""
-    return SIGN in read_table(path)[0]
+def read(columns: Sequence[str], rows: list[Row]) -> list[Case]:
+    """A case a row, with its figures that are not zero."""
+    figures = ((row, [_figure(row, name) for name in METRICS if row.get(name)]) for row in rows)
+    return [Case((row,), tuple(one for one in known if one.value or one.skip), "chiplets") for row, known in figures]
 
 
-def predict_table(path: str | Path) -> list[Prediction]:
-    """A prediction of every row of a table, in order, in double precision."""
-    return [_prediction(row) for row in read_table(path)[1]]
-
-
-def _prediction(row: Row) -> Prediction:
-    told = [(name, float(row.get(name))) for name in METRICS if row.get(name)]
-    measured = [Measurement(row, name, Meaning(name, name), value) for name, value in told if value]
-    case = Case((row,), tuple(measured))
+def _figure(row: Row, name: str) -> Measurement:
     try:
-        asked = _asked(row)
-    except (Skip, InputError) as why:
-        return Prediction(case, skip=why if isinstance(why, Skip) else Skip("not in the catalogue", str(why)))
+        return Measurement(row, name, Meaning(name, name), float(row.get(name)))
+    except ValueError:
+        skip = Skip("no usable measured value", f"{name} = {row.get(name)!r}")
+        return Measurement(row, name, Meaning(name, name), math.nan, skip)
+
+
+def predict(known: Sequence[tuple[Case, PricedRow]], _: Study) -> list[Prediction]:
+    """The bill of every row, in double precision."""
     with double_precision():
-        figures = {name: float(value) for name, value in _figures(asked).items()}
-    return Prediction(case, metrics=figures)
+        bills = [{name: float(value) for name, value in _figures(asked).items()} for _, asked in known]
+    return [Prediction(case, metrics=bill) for (case, _), bill in zip(known, bills, strict=True)]
 
 
-def _asked(row: Row) -> Asked:
+def _complete(case: Case, _: Lookup) -> PricedRow:
+    try:
+        return _asked(case.row)
+    except InputError as error:
+        raise Skip("not in the catalogue", str(error)) from None
+    except ValueError as error:
+        raise Skip("no usable number", str(error)) from None
+
+
+def _asked(row: Row) -> PricedRow:
     """The accelerator that a row describes; Skip where it cannot be read."""
     model, packaging = row.get("model"), row.get("package")
     if model not in _MODELS:
@@ -95,10 +106,10 @@ def _asked(row: Row) -> Asked:
         chiplets=count, packaging=float(_PACKAGES[packaging]), chip_first=float(row.get("chip_last") in ("0", "0.0")),
         volume=float(row.get("volume") or 1.0),
     )  # fmt: skip
-    return Asked(made, build(Fab, values), Parts(count * area, 0.0, process, process, 0.0, 0.0, 0.0, 0.0))
+    return PricedRow(made, build(Fab, values), Parts(count * area, 0.0, process, process, 0.0, 0.0, 0.0, 0.0))
 
 
-def _figures(asked: Asked) -> dict[str, Scalar]:
+def _figures(asked: PricedRow) -> dict[str, Scalar]:
     """The figures of a row in its units; a row without a volume is of one unit."""
     made, fab, parts = asked
     done: Making = making(parts, made, fab)
@@ -119,3 +130,8 @@ def _figures(asked: Asked) -> dict[str, Scalar]:
         "nre_chip_total": design.chips, "nre_package_total": package, "nre_per_unit": each,
         "total_per_unit": total + each,
     }  # fmt: skip
+
+
+KIND = TableKind(
+    "chiplets", TRAINING, lambda columns: SIGN in columns, read, _complete, predict, lambda case: METRICS
+)

@@ -6,7 +6,7 @@ import csv
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,27 +21,19 @@ from dse.measured import (
     Measurement,
     Prediction,
     Skip,
-    chiplets,
     columns,
-    energy,
-    kernels,
     predict_cases,
     read_cases,
     read_table,
     serving,
+    steps,
     uncertainty,
 )
+from dse.measured.kinds import KINDS, kind_of
 from dse.measured.names import accelerator_of
 from dse.measured.prediction import peak_rate
 from dse.measured.roofline import REFUSED
-from dse.measured.serving_rows import has_energy
 from dse.measured.uncertainty import Interval
-
-#: Metrics that ``predict`` adds as ``pred_<metric>`` columns.
-PREDICTED = (
-    "step_time", "tokens_per_second", "tokens_per_second_per_device", "peak_memory", "peak_memory_state",
-    "peak_memory_activations", "mfu", "mfu_causal", "hfu",
-)  # fmt: skip
 
 Report = dict[str, Any]
 
@@ -129,13 +121,13 @@ def predict_lines(
 ) -> tuple[Predicted, list[dict[str, Any]]]:
     """:func:`predict`, and the lines that it writes: column → text, empty where there is none."""
     outputs.checked(output, force, [cases_path])
-    reader = _reader(cases_path)
-    predictions = reader(cases_path) if reader else predict_cases(read_cases(cases_path, measured=False))
+    predictions = predict_cases(read_cases(cases_path, measured=False))
     rows = _predicted_rows(predictions, half_widths(predictions) if intervals else None)
     lines = [line for _, line in sorted(rows, key=lambda item: item[0])]
     _write(output, lines, force)
     skipped = Counter(line["skipped"] for line in lines if line["skipped"])
-    wrong = {} if reader else columns.misspelt(read_table(cases_path)[0])
+    known = read_table(cases_path)[0]
+    wrong = columns.misspelt(known) if kind_of(known) is steps.KIND else {}
     return Predicted(len(lines), len(lines) - skipped.total(), dict(skipped), wrong), lines
 
 
@@ -197,17 +189,9 @@ def compare(paths: str | Path | Sequence[str | Path]) -> list[Comparison]:
     A configuration counts once per kind of figure: a time before a rate before a FLOP count.
     """
     listed = [paths] if isinstance(paths, str | Path) else paths
-    readers = {path: _reader(path) for path in listed}
-    cases = [case for path, reader in readers.items() if reader is None for case in read_cases(path)]
-    predictions = predict_cases(cases) if cases else []
-    predictions += [prediction for path, reader in readers.items() if reader for prediction in reader(path)]
-    return compare_predictions(predictions)
-
-
-def _reader(path: str | Path) -> Callable[[str | Path], list[Prediction]] | None:
-    """What predicts a table of kernels, of energy, of serving or of bills; None for one of training steps."""
-    own = (kernels, energy, serving, chiplets)
-    return next((kind.predict_table for kind in own if kind.is_table(path)), None)
+    cases = [case for path in listed for case in read_cases(path)]
+    cases.sort(key=lambda case: case.kind != steps.KIND.name)  # training steps first
+    return compare_predictions(predict_cases(cases))
 
 
 def compare_predictions(predictions: Iterable[Prediction]) -> list[Comparison]:
@@ -239,13 +223,13 @@ def _rank(measurement: Measurement) -> tuple[bool, int]:
 
 
 def metric_value(prediction: Prediction, metric: str) -> float:
-    """A predicted metric, NaN for one of energy that the row has none of.
+    """A predicted metric, NaN for one that the row has none of.
 
     ``peak_memory_state`` is weights, gradients and optimiser state of the layers.
     """
     if metric == "peak_memory_state":
         return sum(prediction.metrics[f"peak_memory_{part}"] for part in ("weights", "gradients", "optimizer"))
-    return prediction.metrics.get(metric, math.nan) if metric in energy.METRICS else prediction.metrics[metric]
+    return prediction.metrics.get(metric, math.nan)
 
 
 def _measured(measurement: Measurement, prediction: Prediction) -> float:
@@ -384,7 +368,7 @@ def _predicted_rows(
 
 def _predicted_cells(prediction: Prediction, half_widths: dict[int, float] | None) -> dict[str, Any]:
     values: dict[str, str] = {}
-    for metric in _metrics(prediction):
+    for metric in KINDS[prediction.case.kind].metrics(prediction.case):
         value = metric_value(prediction, metric) if prediction.skip is None else math.nan
         values[f"pred_{metric}"] = "" if math.isnan(value) else f"{value:.7g}"
         if math.isnan(value) or half_widths is None:
@@ -404,17 +388,7 @@ def _interval(prediction: Prediction, metric: str, value: float, half_width: flo
 
 def _study_of(prediction: Prediction) -> Study:
     """The kind of study that a row is of."""
-    return SERVING if serving.SIGN in prediction.case.row.cells else TRAINING
-
-
-def _metrics(prediction: Prediction) -> Sequence[str]:
-    """Metrics that a row of this kind of table gets columns of."""
-    if energy.SIGN in prediction.case.row.cells and not has_energy(prediction.case.row):
-        return energy.METRICS
-    if _study_of(prediction) is SERVING:
-        return serving.METRICS
-    # Of a kernel what was measured.
-    return [m.name for m in prediction.case.measurements if m.name in kernels.METRICS] or PREDICTED
+    return KINDS[prediction.case.kind].study
 
 
 def remarks_on(prediction: Prediction, skip: Skip | None) -> dict[str, str]:

@@ -21,7 +21,7 @@ from dse.measured.mixtures import mixed
 from dse.measured.names import NEAREST, Lookup, accelerator_of, family
 from dse.measured.table import DEVICE, Case, Skip
 from dse.measured.tuning import tuned
-from dse.types import Attention, ExpertKernels, Mapping, Software, System, Workload
+from dse.types import Attention, Design, ExpertKernels, Mapping, Software, System, Workload
 
 _EXPERTS = re.compile(r"mixtral|deepseek|moe|-a\d+b\b|gpt-oss|kimi|dbrx|grok|llama-4|minimax", re.IGNORECASE)
 
@@ -45,6 +45,19 @@ class Candidates:
     otherwise: dict[str, pods.Tier] = dataclasses.field(default_factory=dict)  #: note → what runs where none of it fits
 
     @property
+    def designs(self) -> list[Design]:
+        """The designs to choose from, in their order."""
+        return [
+            Design(workload=self.workload, system=self.system, software=tier.software, mapping=mapping)
+            for tier in self.tiers.values() for mapping in tier.mappings
+        ]  # fmt: skip
+
+    @property
+    def design(self) -> Design:
+        """The first of them."""
+        return self.designs[0]
+
+    @property
     def tiers(self) -> dict[str, pods.Tier]:
         """Note → the stack and the mappings to choose from, in the order in which they are tried."""
         return {"": pods.Tier(self.software, self.mappings)} | self.otherwise
@@ -59,7 +72,7 @@ def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
     """The designs that a configuration may mean.
 
     Args:
-        case: of :func:`dse.measured.table.read_cases`.
+        case: of :func:`dse.measured.read_cases`.
         lookup: how names in rows are found in the catalogue; by default as files say.
 
     Returns:
@@ -67,7 +80,7 @@ def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
 
     Raises :class:`Skip` when there are none.
 
-    >>> from dse.measured.table import read_cases
+    >>> from dse.measured import read_cases
     >>> found = complete(read_cases("tests/published/narayanan_2021.csv")[0])
     >>> found.workload.n_heads, len(found.mappings) > 0
     (24.0, True)

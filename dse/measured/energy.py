@@ -7,20 +7,20 @@ differ in the power limit alone (Zeus, You et al., NSDI 2023), or the frugal end
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from dse.designs import catalog
 from dse.designs.leaves import design, replace
+from dse.doors.study import Study
+from dse.doors.study_training import TRAINING
 from dse.errors import InputError
 from dse.measured import serving
-from dse.measured.prediction import Prediction, evaluate_many
+from dse.measured.prediction import Prediction, TableKind, evaluate_many
 from dse.measured.serving_rows import has_energy
-from dse.measured.table import Case, Meaning, Measurement, Row, Skip, group_rows, read_table
+from dse.measured.table import Case, Meaning, Measurement, Row, Skip, group_rows, unless_skipped
 from dse.types import Design
 
 #: Column that gives tables of such studies away.
@@ -56,31 +56,20 @@ class RelativeStudy(NamedTuple):
     clocks: bool  #: one for every clock, else (own, reference)
 
 
-@dataclasses.dataclass(frozen=True)
-class StudyCase:
-    """A configuration with what was measured of it, and its study, or why it has none."""
-
-    case: Case
-    study: RelativeStudy | Skip
-
-
-def is_table(path: str | Path) -> bool:
-    """Whether a file is a table of energy and power."""
-    return SIGN in read_table(path)[0]
-
-
-def read(path: str | Path) -> list[StudyCase]:
-    """Every configuration of a table, in order."""
-    groups = group_rows(read_table(path)[1])
+def read(columns: Sequence[str], rows: list[Row]) -> list[Case]:
+    """Every configuration of a table: studies in order, then what served."""
+    groups = [group for group in group_rows(rows) if not has_energy(group[0])]
     highest: dict[tuple[str, ...], list[Row]] = {}
-    for rows in groups:
-        known = highest.setdefault(_group(rows[0]), rows)
-        if _rank(rows[0]) > _rank(known[0]):
-            highest[_group(rows[0])] = rows
-    return [_study_case(rows, highest[_group(rows[0])]) for rows in groups]
+    for group in groups:
+        known = highest.setdefault(_group(group[0]), group)
+        if _rank(group[0]) > _rank(known[0]):
+            highest[_group(group[0])] = group
+    studies = [_case(group, highest[_group(group[0])]) for group in groups]
+    return studies + [case for case in serving.KIND.read(columns, rows) if has_energy(case.row)]
 
 
-def _study_case(rows: list[Row], reference: list[Row]) -> StudyCase:
+def _case(rows: list[Row], reference: list[Row]) -> Case:
+    """A row with its relative figures and its study, or why it has none."""
     try:
         reader = next((r for source, r in _READERS.items() if rows[0].source.startswith(source)), None)
         if reader is None:
@@ -88,32 +77,19 @@ def _study_case(rows: list[Row], reference: list[Row]) -> StudyCase:
         study, figures = reader(rows, reference)
     except Skip as skip:
         unread = (Measurement(r, r.get("metric"), Meaning(r.get("metric"), r.get("metric")), np.nan) for r in rows)
-        return StudyCase(Case(tuple(rows), tuple(unread)), skip)
+        return Case(tuple(rows), tuple(unread), "energy", skip)
     measured = (
         Measurement(row, row.get("metric"), Meaning(metric, metric), value) for row, metric, value in figures
     )
-    return StudyCase(Case(tuple(rows), tuple(measured)), study)
+    return Case(tuple(rows), tuple(measured), "energy", study)
 
 
-def predict_table(path: str | Path) -> list[Prediction]:
-    """A prediction of every configuration of a table: studies in order, then what served."""
-    return _predict([one for one in read(path) if not has_energy(one.case.row)]) + serving.predict(
-        [case for case in serving.read(path) if has_energy(case.row)]
-    )
-
-
-def _predict(cases: Sequence[StudyCase]) -> list[Prediction]:
-    """Of power limits and clocks."""
-    studies = [one.study for one in cases if isinstance(one.study, RelativeStudy)]
-    found = iter(zip(studies, relative(studies), strict=True))
-    predictions = []
-    for one in cases:
-        if isinstance(one.study, Skip):
-            predictions.append(Prediction(one.case, skip=one.study))
-        else:
-            study, metrics = next(found)
-            predictions.append(Prediction(one.case, study.designs[0], metrics))
-    return predictions
+def predict(known: Sequence[tuple[Case, RelativeStudy]], _: Study) -> list[Prediction]:
+    """Relative figures of power limits and clocks."""
+    found = relative([study for _, study in known])
+    return [
+        Prediction(case, study.designs[0], metrics) for (case, study), metrics in zip(known, found, strict=True)
+    ]
 
 
 def relative(studies: Sequence[RelativeStudy]) -> list[dict[str, float]]:
@@ -235,3 +211,8 @@ def decoder_layer(model: str, tokens: float, device: str = "a30") -> Design:
 
 
 _READERS = {"Zeus_power_trace": read_power_limit, "Froening_A30_DVFS": read_clocks}
+
+KIND = TableKind(
+    "energy", TRAINING, lambda columns: SIGN in columns, read, lambda case, _: unless_skipped(case.known), predict,
+    lambda case: METRICS,
+)

@@ -6,12 +6,12 @@ import dataclasses
 import functools
 import math
 import re
-from pathlib import Path
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from dse.measured.cells import Cells
 from dse.measured.names import Lookup
-from dse.measured.table import DEVICE, Case, Skip, read_table
+from dse.measured.table import DEVICE, Case, Row, Skip
 from dse.types import Mapping, Software, System
 
 #: A slice as Google names it: ``v5p-128``, ``TPUv5e-256``, ``v5litepod-16``.
@@ -36,9 +36,9 @@ class Tier(NamedTuple):
     mappings: tuple[Mapping, ...]
 
 
-def is_table(path: str | Path) -> bool:
-    """Whether a table is of steps of TPUs alone."""
-    devices = (row.get(*DEVICE) for row in read_table(path)[1])
+def are_of_tpus(rows: Iterable[Row]) -> bool:
+    """Whether rows are steps of TPUs alone."""
+    devices = (row.get(*DEVICE) for row in rows)
     return all("tpu" in device.lower() or _SLICE.match(device) for device in devices)
 
 

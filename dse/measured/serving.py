@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
+from dse.doors.study import Study
 from dse.doors.study_serving import SERVING
-from dse.measured.names import Lookup
-from dse.measured.prediction import Prediction, evaluate_many
+from dse.measured.completion import Candidates
+from dse.measured.prediction import Prediction, TableKind, evaluate_many
 from dse.measured.roofline import believed, unbeaten
-from dse.measured.serving_rows import Served, completed, twins_of
-from dse.measured.table import Case, Meaning, Measurement, Skip, group_rows, measurement, read_table
+from dse.measured.serving_rows import complete, twins_of
+from dse.measured.table import Case, Meaning, Measurement, Row, Skip, cases_of, measurement
 from dse.model.serving.least import Least
 from dse.types import Design, Load
 
@@ -53,56 +53,28 @@ MEANINGS = {
 _RUN, _LONGEST = 800.0, 2.0
 
 
-def is_table(path: str | Path) -> bool:
-    """Whether a file is a table of serving."""
-    return SIGN in read_table(path)[0]
+def read(columns: Sequence[str], rows: list[Row]) -> list[Case]:
+    """Every configuration of a table, in order, with whether an equal one is listed as another model."""
+    cases = cases_of(rows, lambda row: [measurement(row, row.get("metric"), MEANINGS)], "serving")
+    twins = twins_of(cases)
+    return [dataclasses.replace(case, known=twins.get(id(case))) for case in cases]
 
 
-def read(path: str | Path) -> list[Case]:
-    """Every configuration of a table, in order."""
-    return [
-        Case(tuple(rows), tuple(measurement(row, row.get("metric"), MEANINGS) for row in rows))
-        for rows in group_rows(read_table(path)[1])
-    ]
-
-
-def designs(cases: Sequence[Case], lookup: Lookup | None = None) -> Iterator[tuple[Case, Served]]:
-    """The configurations that are designs, with these; nothing is evaluated."""
-    lookup, twins = lookup or Lookup(), twins_of(cases)
-    for case in cases:
-        one = completed(case, lookup, twins)
-        if isinstance(one, Served):
-            yield case, one
-
-
-def predict_table(path: str | Path) -> list[Prediction]:
-    """A prediction of every configuration of a table, in order."""
-    return predict(read(path))
-
-
-def predict(cases: Sequence[Case], lookup: Lookup | None = None) -> list[Prediction]:
-    """One prediction a configuration, in order; nothing raises.
+def predict(known: Sequence[tuple[Case, Candidates]], study: Study) -> list[Prediction]:
+    """The prediction of every configuration.
 
     A measured latency below, or a rate above, what bytes and FLOPs of the model take of its devices is refused
     (:mod:`dse.measured.roofline`): it is predicted all the same, and skipped.
     """
-    lookup = lookup or Lookup()
-    twins = twins_of(cases)
-    found: list[Served | Skip] = [completed(case, lookup, twins) for case in cases]
-    designs = [one.design for one in found if isinstance(one, Served)]
-    metrics, best = evaluate_many(designs, SERVING), unbeaten(designs)
-    predictions, index = [], 0
-    for case, one in zip(cases, found, strict=True):
-        if isinstance(one, Skip):
-            predictions.append(Prediction(case, skip=one))
-            continue
-        own = {name: float(values[index]) for name, values in metrics.items()}
-        predictions.append(_prediction(case, one, own, best[index]))
-        index += 1
-    return predictions
+    designs = [one.design for _, one in known]
+    metrics, best = evaluate_many(designs, study), unbeaten(designs)
+    return [
+        _prediction(case, one, {name: float(values[i]) for name, values in metrics.items()}, best[i])
+        for i, (case, one) in enumerate(known)
+    ]
 
 
-def _prediction(case: Case, one: Served, metrics: dict[str, float], bound: Least) -> Prediction:
+def _prediction(case: Case, one: Candidates, metrics: dict[str, float], bound: Least) -> Prediction:
     """A row that ran is predicted whatever the memory said, and told; what cannot run for other reasons is skipped."""
     reason = int(metrics["infeasible_reason"])
     other = reason & ~int(SERVING.memory_reasons)
@@ -155,3 +127,9 @@ def bytes_over_bandwidth(design: Design, metric: str) -> float:
         "peak_memory": held, _RATE: rate, f"{_RATE}_per_device": rate / devices,
         "concurrency_limit": 1.0, _POWER: devices, _ENERGY: devices / rate,
     }.get(metric, token)  # fmt: skip
+
+
+KIND = TableKind(
+    "serving", SERVING, lambda columns: SIGN in columns, read,
+    lambda case, lookup: complete(case.row, lookup, case.known), predict, lambda case: METRICS,
+)

@@ -9,15 +9,16 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from dse.errors import InputError
 from dse.measured import rules
 from dse.measured.cells import Cells
+from dse.measured.completion import Candidates
 from dse.measured.mappings import PRECISIONS, precision
 from dse.measured.names import NEAREST, Lookup
 from dse.measured.table import DEVICE, Case, Row, Skip
-from dse.types import Design, ExpertMapping, Load, Mapping, Precision, Requests, Serving, Workload
+from dse.types import ExpertMapping, Load, Mapping, Precision, Requests, Serving, Workload
 from dse.types.choices import WEIGHTS_ALONE
 from dse.types.paths import build
 
@@ -53,24 +54,7 @@ def has_energy(row: Row) -> bool:
     return row.source.startswith(_COUNTERS)
 
 
-class Served(NamedTuple):
-    """The design of a row, what was completed, the stack, and what is to be told of it."""
-
-    design: Design
-    completed: dict[str, str]
-    stack: str
-    note: str = ""
-
-
-def completed(case: Case, lookup: Lookup, twins: dict[int, bool]) -> Served | Skip:
-    """The design of a configuration, or why it has none."""
-    try:
-        return complete(case.row, lookup, twins.get(id(case)))
-    except Skip as skip:
-        return skip
-
-
-def complete(row: Row, lookup: Lookup, twin: bool | None = None) -> Served:
+def complete(row: Row, lookup: Lookup, twin: bool | None = None) -> Candidates:
     """The design of a row. ``twin``: of a row listed as DeepSeek-R1 whether an equal one is listed as DeepSeek-V3.
 
     R1 has the shape of V3: an equal row counts once, and one that differs drafts tokens.
@@ -121,8 +105,8 @@ def complete(row: Row, lookup: Lookup, twin: bool | None = None) -> Served:
         workload = dataclasses.replace(workload, local_layers=0.0)
     workload = dataclasses.replace(workload, requests=requests)
     stands_in = not row.get("software") and lookup.is_nearest(stack, row.source, row.get("framework"))
-    design = Design(workload=workload, system=system, software=software, mapping=mapping)
-    return Served(design, cells.completed, stack, NEAREST if stands_in else "")
+    note = NEAREST if stands_in else ""
+    return Candidates(workload, system, software, (mapping,), cells.completed, stack, note)
 
 
 def _of_inferencex(cells: Cells, workload: Workload) -> dict[str, float]:

@@ -7,17 +7,18 @@ import dataclasses
 import io
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 from dse.designs import renamed
 from dse.errors import InputError
 from dse.io import inputs
 
+T = TypeVar("T")
+
 #: Columns that may name a device; the first that is not empty counts.
 DEVICE = ("gpu", "accelerator", "device", "gpu_type")
-
-MEASURED = "…_measured columns, or metric, value and unit"
 
 
 class Skip(Exception):  # noqa: N818 - it is an outcome of a row, not an error
@@ -26,6 +27,13 @@ class Skip(Exception):  # noqa: N818 - it is an outcome of a row, not an error
     def __init__(self, reason: str, detail: str = ""):
         self.reason, self.detail = reason, detail
         super().__init__(f"{reason}: {detail}" if detail else reason)
+
+
+def unless_skipped(found: T | Skip) -> T:
+    """What was found, unless it is a reason to skip, which is raised."""
+    if isinstance(found, Skip):
+        raise found
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,13 +114,6 @@ _BY_DIMENSION = {
 #: Unit → what it measures, and its size.
 _UNITS = {unit: (what, size) for what, units in _BY_DIMENSION.items() for unit, size in units.items()}
 
-#: Columns that give a table of another kind away, and the reason its rows are skipped.
-OTHER_TABLES = {
-    "power_limit_W": "an energy row, compared with its like",
-    "isl": "a row of serving, compared with its like",
-}
-
-
 @dataclasses.dataclass(frozen=True)
 class Measurement:
     """One measured figure of a configuration, in SI; ``skip`` says why it cannot be compared."""
@@ -130,7 +131,8 @@ class Case:
 
     rows: tuple[Row, ...]
     measurements: tuple[Measurement, ...]
-    other: str = ""  #: why rows of this table are skipped, if they are not training rows
+    kind: str = "steps"  #: of its table: a name of :data:`dse.measured.kinds.KINDS`
+    known: Any = None  #: what its kind found in the table (kernels, a study, an equal row), or the reason to skip it
 
     @property
     def row(self) -> Row:
@@ -188,36 +190,6 @@ def _source(path: Path, cells: dict[str, str]) -> str:
     return f"vTrain_{cells['set']}" if cells.get("set") else path.name.split(".")[0]
 
 
-def read_cases(path: str | Path, measured: bool = True) -> list[Case]:
-    """Configurations of a table, in order; see :func:`group_rows` for which rows are one.
-
-    Args:
-        path: CSV file, gzipped or not.
-        measured: the table must have measured columns.
-
-    Returns:
-        One case a configuration, with its rows and what they measured. Rows of tables of another kind (inference,
-        energy, …) come along, to be skipped with that reason.
-
-    Raises InputError for a file that cannot be read, and for one without measured columns where they are asked for.
-
-    >>> cases = read_cases("tests/published/narayanan_2021.csv")
-    >>> len(cases), cases[0].measurements[0].meaning.metric
-    (16, 'step_time')
-    """
-    columns, rows = read_table(path)
-    other = other_table(columns)
-    if measured and not other and not set(columns) & {*WIDE, "metric"}:
-        raise InputError(
-            f"{path}: columns", ", ".join(columns), MEASURED,
-            f"call the measured column {next(iter(WIDE))}, say (dse validate --columns); dse predict needs none",
-        )  # fmt: skip
-    return [
-        Case(tuple(group), tuple(m for row in group for m in measurements(row, other)), other)
-        for group in group_rows(rows)
-    ]
-
-
 def group_rows(rows: Iterable[Row]) -> list[list[Row]]:
     """Rows of one configuration together; rows without an id stand alone.
 
@@ -246,21 +218,19 @@ def _description(row: Row) -> tuple[tuple[str, str], ...]:
     return tuple((column, text) for column, text in row.cells.items() if column not in figure)
 
 
-def other_table(columns: Iterable[str]) -> str:
-    """Why rows of a table with these columns are skipped, an empty text for training tables."""
-    columns = set(columns)
-    return next((reason for column, reason in OTHER_TABLES.items() if column in columns), "")
+def cases_of(rows: Iterable[Row], figures: Callable[[Row], Sequence[Measurement]], kind: str) -> list[Case]:
+    """Configurations of the rows of a table, in order, with the figures of each row."""
+    return [
+        Case(tuple(group), tuple(m for row in group for m in figures(row)), kind) for group in group_rows(rows)
+    ]
 
 
-def measurements(row: Row, other: str = "") -> list[Measurement]:
-    """What a row measured; ``other`` is the reason to skip rows of this table, if there is one."""
-    if other:
-        name = row.get("metric") or next(c for c in OTHER_TABLES if c in row.cells)
-        return [Measurement(row, name, Meaning(name, name), math.nan, Skip(other))]
+def step_figures(row: Row) -> list[Measurement]:
+    """What a row of training steps measured: its ``metric``, or its columns of a wide table."""
     if row.get("metric"):
-        return [_measurement(row, row.get("metric"), row.get("value"), row.get("unit"))]
+        return [measurement(row, row.get("metric"), MEANINGS)]
     wide = [_measurement(row, name, row.get(c), unit) for c, (name, unit) in WIDE.items() if row.get(c)]
-    return wide or [Measurement(row, "none", Meaning("none", "none"), math.nan, Skip("nothing measured"))]
+    return wide or [measurement(row, "", MEANINGS)]
 
 
 def measurement(row: Row, name: str, meanings: Mapping[str, Meaning]) -> Measurement:

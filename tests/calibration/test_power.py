@@ -11,7 +11,7 @@ from docs.make.energy.page import page
 from dse.calibrate.writing import document, write_catalog
 from dse.designs.leaves import design, replace
 from dse.errors import InputError
-from dse.measured.energy import RelativeStudy, StudyCase
+from dse.measured.energy import RelativeStudy
 from dse.measured.table import Case, Meaning, Measurement, Row
 
 LIMIT = "system.accelerator.power.limit"
@@ -34,8 +34,8 @@ def rows():
             row = Row("made.csv", 1, "made", {})
             study = RelativeStudy("p100-pcie-16gb", ("P100", "BERT-base-squad", str(batch)),
                           (replace(base, {LIMIT: watts}), base), clocks=False)  # fmt: skip
-            case = Case((row,), (figure(row, "relative_time"), figure(row, "relative_power")))
-            cases.append(StudyCase(case, study))
+            figures = (figure(row, "relative_time"), figure(row, "relative_power"))
+            cases.append(Case((row,), figures, "energy", study))
     made = rows_of("p100-pcie-16gb", cases)
     logs = made.residuals(TRUTH)
     figures = [f._replace(measured=float(np.exp(x))) for f, x in zip(made.figures, logs, strict=True)]

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 import dse
 from dse.cli import app
 from dse.cli.front import PAGE
+from dse.measured import read_cases
 from dse.measured.completion import complete
-from dse.measured.table import read_cases
 
 #: The promises of user time in multiples of what importing what they rest on takes, and what a busy machine may add
 #: to them here. Importing typer takes 0.2 to 0.25 s where help takes 0.5.

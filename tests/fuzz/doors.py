@@ -74,14 +74,15 @@ def arguments(path: Path) -> None:
 
 def table(path: Path) -> None:
     """Measured rows, as far as they become designs."""
-    from dse.measured.completion import complete
+    from dse.measured import read_cases
+    from dse.measured.kinds import KINDS
     from dse.measured.names import Lookup
-    from dse.measured.table import Skip, read_cases
+    from dse.measured.table import Skip
 
     lookup = Lookup()
     for case in read_cases(path, measured=False):
         with contextlib.suppress(Skip):
-            complete(case, lookup)
+            KINDS[case.kind].complete(case, lookup)
 
 
 def fault_of(door: Callable[[Path], None], path: Path, leaves: bool = False) -> str:

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from dse.calibrate import jobs, levels
+from dse.measured import predict_cases, read_cases
 from dse.measured.completion import complete
 from dse.measured.names import Lookup
-from dse.measured.prediction import predict_cases
-from dse.measured.table import read_cases
 
 TRAINING = Path(__file__).parents[3] / "shared" / "reference" / "measured" / "training.csv"
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from calibration import engines
-from dse.measured import comparison, serving, serving_rows
+from dse.measured import comparison, predict_cases, read_cases, serving, serving_rows
 from dse.measured.comparison import Comparison
 from dse.measured.names import Lookup
 from dse.measured.roofline import REFUSED
@@ -176,14 +176,14 @@ def test_a_token_of_requests_that_queue_is_no_faster_than_a_roofline():
 
     def asked(concurrency, milliseconds):
         one = Row("t.csv", 2, "t", row | dict(concurrency=concurrency, value=str(milliseconds)))
-        return Case((one,), (Measurement(one, "tpot", meaning, 1e-3 * milliseconds),))
+        return Case((one,), (Measurement(one, "tpot", meaning, 1e-3 * milliseconds),), "serving")
 
     queued = ("512", "1024", "5000")
-    found = serving.predict([asked(c, 95.0) for c in queued] + [asked(c, 5.0) for c in queued], LOOKUP)
+    found = predict_cases([asked(c, 95.0) for c in queued] + [asked(c, 5.0) for c in queued], LOOKUP)
     skips = [one.case.measurements[0].skip for one in found]
     assert skips[:3] == [None] * 3 and [skip.reason for skip in skips[3:]] == [REFUSED] * 3
     tokens = [one.metrics["time_per_output_token"] for one in found[:3]]
-    own = serving.predict([asked(c, 1e3 * token) for c, token in zip(queued, tokens, strict=True)], LOOKUP)
+    own = predict_cases([asked(c, 1e3 * token) for c, token in zip(queued, tokens, strict=True)], LOOKUP)
     assert [one.case.measurements[0].skip for one in own] == [None] * 3
 
 
@@ -248,10 +248,10 @@ def test_an_engine_is_found_again():
     """Figures that a known engine gives are fitted to within a per cent, whatever of its numbers they tell."""
     stated = INFERENCEX | dict(model="DeepSeek-V3", n_gpus="8", tp="8")
     cases = [
-        Case((Row("t.csv", line, "mine", stated | dict(batch=str(batch), isl=str(isl), osl="1024")),), ())
+        Case((Row("t.csv", line, "mine", stated | dict(batch=str(batch), isl=str(isl), osl="1024")),), (), "serving")
         for line, (batch, isl) in enumerate(itertools.product((1, 8, 64, 256), (128, 1024, 8192)))
     ]
-    predictions = serving.predict(cases, LOOKUP)
+    predictions = predict_cases(cases, LOOKUP)
     metrics = ("time_per_output_token", "time_to_first_token")
     known = [
         Comparison(Measurement(p.case.row, m, Meaning(m, m), p.metrics[m]), p, measured=p.metrics[m])
@@ -288,10 +288,10 @@ def test_memory_of_whole_prompts_in_buffers_of_every_operator():
 
     One constant, the engine's own memory, is fitted to them; what grows with sequences is counted.
     """
-    cases = [case for case in serving.read(INFERENCE) if case.row.source == "FasterTransformer_gpt"]
+    cases = [case for case in read_cases(INFERENCE) if case.row.source == "FasterTransformer_gpt"]
     errors = [
         one.metrics["peak_memory"] / measured.value - 1.0
-        for one in serving.predict(cases) for measured in one.case.measurements
+        for one in predict_cases(cases) for measured in one.case.measurements
         if measured.meaning.metric == "peak_memory"
     ]
     assert len(errors) == 21 and statistics.fmean(map(abs, errors)) < 0.02 and max(map(abs, errors)) < 0.04
@@ -300,5 +300,5 @@ def test_memory_of_whole_prompts_in_buffers_of_every_operator():
 @pytest.mark.skipif(not INFERENCE.is_file(), reason="the reference tables are not beside this checkout")
 def test_no_row_of_serving_is_said_not_to_run():
     """Batches of up to 84.4 of 85.9 GB (TensorRT-LLM 0.6.1): what is allocated as needed keeps no share free."""
-    found = [one for one in serving.predict(serving.read(INFERENCE)) if one.metrics]
+    found = [one for one in predict_cases(read_cases(INFERENCE)) if one.metrics]
     assert len(found) > 1700 and not [one.case.row.get("model") for one in found if one.metrics["infeasible_reason"]]

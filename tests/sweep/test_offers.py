@@ -10,8 +10,7 @@ import pytest
 import dse
 from dse.designs import catalog
 from dse.designs.catalog import LEFT_OPEN
-from dse.measured import completion
-from dse.measured.table import read_cases
+from dse.measured import completion, read_cases
 from dse.sweep import execute, from_text, plan
 from dse.types import Infeasible
 

@@ -6,42 +6,32 @@ are predicted in one call. What cannot be predicted raises :class:`dse.measured.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Sequence
 
+from dse.doors.study import Study
+from dse.doors.study_training import TRAINING
 from dse.measured.kernels.formulas import FORMULAS, device_of, predict, times
 from dse.measured.kernels.kernel import METRICS, POWER, TIME, Kernel
 from dse.measured.kernels.platforms import PLATFORMS
 from dse.measured.kernels.readers import kind_of, read
-from dse.measured.prediction import Prediction
-from dse.measured.table import Case, Meaning, Measurement, Row, Skip, read_table
+from dse.measured.prediction import Prediction, TableKind
+from dse.measured.table import Case, Meaning, Measurement, Row, Skip, unless_skipped
 
 __all__ = [
-    "FORMULAS", "METRICS", "PLATFORMS", "POWER", "TIME", "Kernel", "device_of", "is_table", "kind_of", "predict",
-    "predict_table", "read", "times",
+    "FORMULAS", "KIND", "METRICS", "PLATFORMS", "POWER", "TIME", "Kernel", "device_of", "kind_of", "predict", "read",
+    "times",
 ]  # fmt: skip
 
 
-def is_table(path: str | Path) -> bool:
-    """Whether a file is a table of measured kernels."""
-    return bool(kind_of(read_table(path)[0]))
-
-
-def predict_table(path: str | Path) -> list[Prediction]:
-    """A prediction of every measured kernel of a table, in order; each is a case, with all that was measured of it."""
-    columns, rows = read_table(path)
-    kind = kind_of(columns)
-    cases: list[tuple[Row, list[Kernel] | Skip]] = []
+def cases(columns: Sequence[str], rows: list[Row]) -> list[Case]:
+    """Every measured kernel of a table, in order; each is a case, with all that was measured of it."""
+    kind, found = kind_of(columns), list[Case]()
     for row in rows:
         try:
-            cases += [(row, together) for together in _by_case(read(row, kind))]
+            found += [_case(row, together) for together in _by_case(read(row, kind))]
         except Skip as skip:
-            cases.append((row, skip))
-    found = iter(predict([kernel for _, kernels in cases if isinstance(kernels, list) for kernel in kernels]))
-    return [
-        Prediction(_case(row, []), skip=kernels) if isinstance(kernels, Skip) else _prediction(row, kernels, found)
-        for row, kernels in cases
-    ]
+            found.append(_case(row, skip))
+    return found
 
 
 def _by_case(kernels: list[Kernel]) -> list[list[Kernel]]:
@@ -55,13 +45,26 @@ def _by_case(kernels: list[Kernel]) -> list[list[Kernel]]:
     return cases
 
 
-def _case(row: Row, kernels: list[Kernel]) -> Case:
-    measured = {kernel.metric: kernel.measured for kernel in kernels} or {TIME: float("nan")}
-    return Case((row,), tuple(Measurement(row, name, Meaning(name, name), value) for name, value in measured.items()))
+def _case(row: Row, kernels: list[Kernel] | Skip) -> Case:
+    known = [] if isinstance(kernels, Skip) else kernels
+    measured = {kernel.metric: kernel.measured for kernel in known} or {TIME: float("nan")}
+    figures = (Measurement(row, name, Meaning(name, name), value) for name, value in measured.items())
+    return Case((row,), tuple(figures), "kernels", kernels)
 
 
-def _prediction(row: Row, kernels: list[Kernel], found: Iterator[float | Skip]) -> Prediction:
-    case, values = _case(row, kernels), {kernel.metric: next(found) for kernel in kernels}
+def _predict(known: Sequence[tuple[Case, list[Kernel]]], _: Study) -> list[Prediction]:
+    """Time, and power where it was measured, of every case."""
+    found = iter(predict([kernel for _, kernels in known for kernel in kernels]))
+    return [_prediction(case, {kernel.metric: next(found) for kernel in kernels}) for case, kernels in known]
+
+
+def _prediction(case: Case, values: dict[str, float | Skip]) -> Prediction:
     skip = next((value for value in values.values() if isinstance(value, Skip)), None)
     metrics = {name: value for name, value in values.items() if not isinstance(value, Skip)}
     return Prediction(case, skip=skip) if skip else Prediction(case, metrics=metrics)
+
+
+KIND = TableKind(
+    "kernels", TRAINING, lambda columns: bool(kind_of(columns)), cases, lambda case, _: unless_skipped(case.known),
+    _predict, lambda case: [m.name for m in case.measurements],
+)

@@ -1,0 +1,84 @@
+"""The kinds of measured tables: any of them is read, completed and predicted through these two doors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dse.doors.study import Study
+from dse.errors import InputError
+from dse.measured import chiplets, energy, kernels, serving, steps
+from dse.measured.names import Lookup
+from dse.measured.prediction import Prediction, TableKind
+from dse.measured.table import WIDE, Case, Skip, read_table
+
+#: Name → kind; the first that holds a table's columns reads it, so that what no other does is of steps.
+KINDS = {kind.name: kind for kind in (kernels.KIND, energy.KIND, serving.KIND, chiplets.KIND, steps.KIND)}
+
+
+def kind_of(columns: Sequence[str]) -> TableKind:
+    """The kind of a table with these columns."""
+    return next(kind for kind in KINDS.values() if kind.holds(columns))
+
+
+def read_cases(path: str | Path, measured: bool = True) -> list[Case]:
+    """Configurations of a table of any kind, in order; :func:`dse.measured.table.group_rows` says which rows are one.
+
+    Args:
+        path: CSV file, gzipped or not.
+        measured: a table of steps must have measured columns.
+
+    Returns:
+        One case a configuration, with its rows and what they measured.
+
+    Raises InputError for a file that cannot be read, and for one without measured columns where they are asked for.
+
+    >>> cases = read_cases("tests/published/narayanan_2021.csv")
+    >>> len(cases), cases[0].measurements[0].meaning.metric
+    (16, 'step_time')
+    """
+    columns, rows = read_table(path)
+    kind = kind_of(columns)
+    if measured and kind is steps.KIND and not set(columns) & {*WIDE, "metric"}:
+        raise InputError(
+            f"{path}: columns", ", ".join(columns), "…_measured columns, or metric, value and unit",
+            f"call the measured column {next(iter(WIDE))}, say (dse validate --columns); dse predict needs none",
+        )  # fmt: skip
+    return kind.read(columns, rows)
+
+
+def predict_cases(
+    cases: Sequence[Case], lookup: Lookup | None = None, study: Study | None = None
+) -> list[Prediction]:
+    """One prediction a configuration, in order; nothing raises.
+
+    Args:
+        cases: configurations of :func:`read_cases`.
+        lookup: how names in rows are found in the catalogue; by default as files say.
+        study: whose metrics are predicted; by default that of the cases' kind.
+
+    Returns:
+        The design chosen for each and its metrics in SI units, or why it was skipped.
+
+    >>> found = predict_cases(read_cases("tests/published/narayanan_2021.csv")[:1])[0]
+    >>> found.stack, found.design.mapping.tp
+    ('megatron-2021', 1.0)
+    """
+    lookup = lookup or Lookup()
+    asked = [_asked(case, lookup) for case in cases]
+    found: dict[int, Prediction] = {}
+    for kind in KINDS.values():
+        own = [i for i, case in enumerate(cases) if case.kind == kind.name and not isinstance(asked[i], Skip)]
+        if own:
+            predictions = kind.predict([(cases[i], asked[i]) for i in own], study or kind.study)
+            found |= zip(own, predictions, strict=True)
+    return [found[i] if i in found else Prediction(case, skip=asked[i]) for i, case in enumerate(cases)]
+
+
+def _asked(case: Case, lookup: Lookup) -> Any:
+    """What a configuration asks of the model, or the reason that it is skipped."""
+    try:
+        return KINDS[case.kind].complete(case, lookup)
+    except Skip as skip:
+        return skip
