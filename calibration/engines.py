@@ -22,7 +22,7 @@ import numpy as np
 
 from calibration.engine_residuals import OF_TOKENS, EngineErrors, of_engine
 from dse.calibrate import writing
-from dse.calibrate.fit import Fit, Parameter, Problem, differences, folds
+from dse.calibrate.fit import Fit, FitProblem, Parameter, differences, folds
 from dse.calibrate.ranges import Covered
 from dse.calibrate.writing import Revision
 from dse.doors.study_serving import SERVING
@@ -124,10 +124,10 @@ class EngineRows:
         return np.log(np.maximum(self.predicted(values), 1e-30) / self.measured)
 
     @property
-    def problem(self) -> Problem:
+    def problem(self) -> FitProblem:
         """The fit to the figures: one program evaluates all finite differences."""
         noise = np.array([NOISE.get(c.metric, _NOISE) for c in self.compared])
-        return Problem(
+        return FitProblem(
             *differences(self.residuals, _STEP), np.ones(len(noise)), noise, _DELTA * noise, np.ones(len(PARAMETERS)),
             tolerance=1e-3, steps=15,
         )

@@ -18,7 +18,7 @@ import numpy as np
 
 from calibration.kernel_parameters import HIGHEST_THRESHOLD, SHARED
 from dse.calibrate import writing
-from dse.calibrate.fit import Fit, Parameter, Problem, differences
+from dse.calibrate.fit import Fit, FitProblem, Parameter, differences
 from dse.calibrate.writing import Revision
 from dse.designs import catalog
 from dse.designs.leaves import replace
@@ -108,9 +108,9 @@ class PowerRows:
         return CHIPS[self.slug].parameters
 
     @property
-    def problem(self) -> Problem:
+    def problem(self) -> FitProblem:
         """The fit to the figures."""
-        return Problem(
+        return FitProblem(
             *differences(lambda zs: np.stack([self.residuals(z) for z in zs]), _STEP), np.ones(len(self.figures)),
             NOISE, DELTA, np.ones(len(self.parameters)), starts=_STARTS, pace=_PACE, tolerance=_TOLERANCE,
         )

@@ -13,7 +13,7 @@ row fades with its residual.
 ``T_j`` is an exponential for a parameter without an upper bound and a logistic curve between two bounds, scaled such
 that one unit of ``z`` is one prior spread of ``log x`` at the prior value.
 
-A job states a :class:`Problem`: residuals and slopes of its rows, their weights, the noise. Problems of hundreds of
+A job states a :class:`FitProblem`: residuals and slopes of its rows, their weights, the noise. Problems of hundreds of
 rows of the whole model descend by :func:`gauss_newton`, whose slopes may be finite differences (a clock that is chosen
 among clocks has no derivative). Thousands of kernels descend by gradient (``calibration/gradient.py``).
 """
@@ -176,7 +176,7 @@ def gauss_newton(
 
 
 @dataclasses.dataclass(frozen=True)
-class Problem:
+class FitProblem:
     """A fit as data: the residuals and slopes of rows, what they weigh, and what is believed before them."""
 
     residuals: Callable[[np.ndarray], np.ndarray]  #: log(predicted / measured) of every row at ``z``

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dse.calibrate.fit import Parameter, Problem
+from dse.calibrate.fit import FitProblem, Parameter
 from dse.calibrate.step_priors import NOT_FITTED, is_levelled
 from dse.designs.leaves import leaf, leaf_path, replace
 from dse.doors.evaluation import evaluate
@@ -125,7 +125,7 @@ class StepModel(NamedTuple):
 
     def problem(
         self, weights: np.ndarray, noise: float, delta: float, prior: np.ndarray | float = 1.0
-    ) -> Problem:
+    ) -> FitProblem:
         """The fit of the columns to the rows."""
         moves = self.moves
 
@@ -138,7 +138,7 @@ class StepModel(NamedTuple):
         def slopes(x: np.ndarray, _: np.ndarray) -> np.ndarray:
             return np.einsum("rp,crp->rc", self.slopes(by_row(x)), moves)
 
-        return Problem(residuals, slopes, weights, noise, delta, np.broadcast_to(prior, len(moves)))
+        return FitProblem(residuals, slopes, weights, noise, delta, np.broadcast_to(prior, len(moves)))
 
     def log_times(self, z: np.ndarray) -> np.ndarray:
         """Log step times (rows) at ``z`` (rows x parameters)."""

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from dse.calibrate import experts, residuals
-from dse.calibrate.fit import MOVED, Problem, folds, posterior
+from dse.calibrate.fit import MOVED, FitProblem, folds, posterior
 from dse.calibrate.step_priors import (
     FAMILY,
     LINEAGE,
@@ -118,7 +118,7 @@ def columns_of(rows: StepRows, own: dict[str, list[str]]) -> list[tuple[str, str
     return [(whose, name) for whose, names in groups for name in names]
 
 
-def problem_of(rows: StepRows, columns: Sequence[tuple[str, str]], weights: np.ndarray) -> Problem:
+def problem_of(rows: StepRows, columns: Sequence[tuple[str, str]], weights: np.ndarray) -> FitProblem:
     """The fit of shared and own values to the rows."""
     stacks = np.array([fitted_as(stack) for stack in rows.stacks])
     lineages = np.array([lineage_of(stack) for stack in stacks])

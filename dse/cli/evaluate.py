@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from dse.doors.study import Study
-    from dse.measured.uncertainty import Interval
+    from dse.measured.uncertainty import MetricInterval
     from dse.types import Design
     from dse.views.explanation import Explanation, OperatorRow, Reason, Share
 
@@ -145,7 +145,7 @@ def _check_read(path: str, name: str, study: Study, to_serve: str) -> None:
         raise InputError("--set", f"{name}, of training", "leaves that serving reads", "leave it out")
 
 
-def _bounds(design: Design, software: str, explained: Explanation, study: Study) -> dict[str, Interval]:
+def _bounds(design: Design, software: str, explained: Explanation, study: Study) -> dict[str, MetricInterval]:
     """Metric → the interval in which it lies in 80 % of cases, for those of the headline that have one."""
     from dse.measured.uncertainty import intervals
 
@@ -247,7 +247,7 @@ def print_obstacles(out: Console, reasons: Sequence[Reason]) -> None:
         out.print(Text(f"  {reason.meaning}: {reason.numbers}{fix}"), soft_wrap=True)
 
 
-def _print(explained: Explanation, bounds: dict[str, Interval], made: Design, study: Study) -> None:
+def _print(explained: Explanation, bounds: dict[str, MetricInterval], made: Design, study: Study) -> None:
     out = show.console()
     metric = explained.elasticity_of.replace("_", " ")
     if explained.reasons:
@@ -317,7 +317,7 @@ def _days(value: float) -> str:
     return show.seconds(value)
 
 
-def _headline(explained: Explanation, bounds: dict[str, Interval], study: Study) -> list[list[str]]:
+def _headline(explained: Explanation, bounds: dict[str, MetricInterval], study: Study) -> list[list[str]]:
     rows = []
     for name in study.headline(explained.metrics):
 

@@ -33,7 +33,7 @@ from dse.measured.kinds import KINDS, kind_of
 from dse.measured.names import accelerator_of
 from dse.measured.prediction import peak_rate
 from dse.measured.roofline import REFUSED
-from dse.measured.uncertainty import Interval
+from dse.measured.uncertainty import MetricInterval
 
 Report = dict[str, Any]
 
@@ -378,7 +378,7 @@ def _predicted_cells(prediction: Prediction, half_widths: dict[int, float] | Non
     return values | remarks_on(prediction, prediction.skip)
 
 
-def _interval(prediction: Prediction, metric: str, value: float, half_width: float | None) -> Interval | None:
+def _interval(prediction: Prediction, metric: str, value: float, half_width: float | None) -> MetricInterval | None:
     """The interval of a predicted metric, where it has one."""
     study, software = _study_of(prediction), prediction.chosen.software
     if half_width is None and not study.residuals:

@@ -44,7 +44,7 @@ class Uncertainty(NamedTuple):
     residual: float  #: the same of what no parameter explains
 
 
-class Interval(NamedTuple):
+class MetricInterval(NamedTuple):
     """Bounds of a metric."""
 
     low: float
@@ -110,7 +110,7 @@ _RATES = ("tokens_per_second", "tokens_per_second_per_device", "mfu", "mfu_causa
 
 def intervals(
     design: Design, metrics: Mapping[str, float], software: str, study: Study = TRAINING
-) -> dict[str, Interval]:
+) -> dict[str, MetricInterval]:
     """Metric → the interval in which it lies in 80 % of cases, for those that have one.
 
     Args:
@@ -126,7 +126,7 @@ def intervals(
 
 def interval_of(
     metric: str, value: float, stack: str, software: Software, step: float | None, study: Study = TRAINING
-) -> Interval | None:
+) -> MetricInterval | None:
     """The interval of a metric; None for one that has none.
 
     Args:
@@ -156,5 +156,5 @@ def residual_half_width(stack: str, metric: str, study: Study) -> float | None:
     return quantile() * float(catalog.entry("software", stack).value(f"residuals.{kind}", UNMEASURED[kind]))
 
 
-def _around(value: float, half_width: float) -> Interval:
-    return Interval(value * float(np.exp(-half_width)), value * float(np.exp(half_width)))
+def _around(value: float, half_width: float) -> MetricInterval:
+    return MetricInterval(value * float(np.exp(-half_width)), value * float(np.exp(half_width)))

@@ -39,7 +39,7 @@ class Best(NamedTuple):
     value: np.ndarray
 
 
-class Row(NamedTuple):
+class HistoryRow(NamedTuple):
     """What steps add to the history: arrays [step, seed]."""
 
     violation: np.ndarray  #: of the best so far
@@ -59,7 +59,7 @@ class Batch(NamedTuple):
 class Chunk(NamedTuple):
     """What several steps have found, on the host."""
 
-    rows: Row  #: arrays [step, seed]
+    rows: HistoryRow  #: arrays [step, seed]
     batches: Batch | None  #: [step, seed, batch] where there are several objectives
     told: tuple[np.ndarray, ...] | None = None  #: what an external method was told
 
@@ -96,7 +96,7 @@ def no_best(problem: Problem) -> Best:
     return Best(point, Evaluation(objectives, worst, np.zeros(n, np.int32)), worst)
 
 
-def absorb(best: Best, batch: Batch, weights: np.ndarray, bits: tuple[int, ...]) -> tuple[Best, Row]:
+def absorb(best: Best, batch: Batch, weights: np.ndarray, bits: tuple[int, ...]) -> tuple[Best, HistoryRow]:
     """The best with several steps' batches [step, seed, batch], and what they add to the history; on the host."""
     found, value = batch.evaluation, worth(batch.evaluation.objectives, weights[:, None])
     at = best_position(found.violation, value, batch.points.digits)
@@ -116,7 +116,7 @@ def absorb(best: Best, batch: Batch, weights: np.ndarray, bits: tuple[int, ...])
     least = np.where((found.violation == 0.0)[..., None], found.objectives, np.float32(np.inf)).min(axis=2)
     reasons = [((found.reason & bit) != 0).sum(axis=2, dtype=np.int32) for bit in bits]
     violations, values = map(np.stack, zip(*history, strict=True))
-    return best, Row(violations, values, least, feasible, np.stack(reasons, axis=-1))
+    return best, HistoryRow(violations, values, least, feasible, np.stack(reasons, axis=-1))
 
 
 @persistent_jit("run", quickly=True)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dse.calibrate import Parameter, Problem, folds
+from dse.calibrate import FitProblem, Parameter, folds
 from dse.calibrate.fit import differences
 from dse.errors import InputError
 
@@ -44,10 +44,10 @@ def test_folds_are_disjoint_by_group_and_steady():
     assert list(folds(groups[::-1], 5)) == list(found[::-1])
 
 
-def problem(weights: np.ndarray, steps: float = 0.1) -> Problem:
+def problem(weights: np.ndarray, steps: float = 0.1) -> FitProblem:
     """Two numbers of rows that are 1, 2 or one over the other off."""
     true = np.array([0.5, -0.3, 0.8] * 4)
-    return Problem(
+    return FitProblem(
         *differences(lambda zs: np.stack([np.tile([z[0], z[1], z[0] - z[1]], 4) for z in zs]) - true, steps), weights,
         np.full(12, 0.01), 0.02 * np.ones(12), np.ones(2),
     )  # fmt: skip
