@@ -89,7 +89,7 @@ def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
     if case.row.cells.keys() >= calculon.COLUMNS:
         return _of_calculon(case, lookup)
     cells = pods.read(case, lookup)
-    _refuse(cells, lookup)
+    _refuse_experts(cells, lookup, cells.text("model", "workload"))
     _require(cells)
     devices = cells.count("n_gpus", "n_devices") or 1.0
     try:
@@ -123,11 +123,6 @@ def _of_calculon(case: Case, lookup: Lookup) -> Candidates:
     except (KeyError, ValueError) as error:
         raise Skip("not a row of Calculon's output", repr(error)) from None
     return Candidates(*found[:3], (found[3],), {}, "calculon")
-
-
-def _refuse(cells: Cells, lookup: Lookup) -> None:
-    """Skip what the model does not cover."""
-    _refuse_experts(cells, lookup, cells.text("model", "workload"))
 
 
 def _refuse_experts(cells: Cells, lookup: Lookup, model: str) -> None:
@@ -180,11 +175,8 @@ def _system(cells: Cells, lookup: Lookup) -> tuple[System, str]:
 
     Submissions of all makers share a source: a stack that does not exist for the accelerator is not theirs.
     """
-    device, named = cells.text(*DEVICE), cells.text("system")
-    accelerator = lookup.resolve("accelerator", device)
-    if device and not accelerator:
-        raise Skip("device not in the catalogue", lookup.suggestion("accelerator", device))
-    source = cells.row.source
+    named, source = cells.text("system"), cells.row.source
+    accelerator = known_device(cells, lookup) if cells.text(*DEVICE) else ""
     slug = named or cells.complete("system", lookup.by_source("system", source, accelerator) or accelerator)
     stack = cells.text("software")
     if not stack:
@@ -193,6 +185,21 @@ def _system(cells: Cells, lookup: Lookup) -> tuple[System, str]:
             used = ""
         stack = cells.complete("software", used or lookup.default_software(slug))
     return lookup.system(slug), stack
+
+
+def known_device(cells: Cells, lookup: Lookup) -> str:
+    """Slug of the accelerator that a row names; Skip for one that the catalogue lacks."""
+    device = cells.text(*DEVICE)
+    found = lookup.resolve("accelerator", device)
+    if not found:
+        raise Skip("device not in the catalogue", lookup.suggestion("accelerator", device))
+    return found
+
+
+def unknown_shape(cells: Cells, lookup: Lookup) -> Skip:
+    """Why a row whose model is not in the catalogue is skipped."""
+    name = cells.text("model", "workload")
+    return Skip("unknown shape", lookup.suggestion("workload", name) if name else "no model named")
 
 
 def _remarks(cells: Cells) -> str:
@@ -230,8 +237,7 @@ def _shape(cells: Cells, known: Workload | None, lookup: Lookup) -> dict[str, An
         for name in ("n_layers", "hidden", "n_heads", "ffn_hidden", "vocab"):
             shape[name] = shape[name] or getattr(known, name)
     if not (shape["n_layers"] and shape["hidden"] and shape["n_heads"]):
-        name = cells.text("model", "workload")
-        raise Skip("unknown shape", lookup.suggestion("workload", name) if name else "no model named")
+        raise unknown_shape(cells, lookup)
     heads = known if same_heads else None
     shape["ffn_hidden"] = shape["ffn_hidden"] or cells.complete("ffn", 4.0 * shape["hidden"])
     shape["vocab"] = shape["vocab"] or cells.complete("vocab", 51200.0)

@@ -12,15 +12,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.designs import catalog
 from dse.designs.leaves import design, replace
 from dse.doors.study import Study
 from dse.doors.study_training import TRAINING
 from dse.errors import InputError
 from dse.measured import serving
+from dse.measured.names import known_accelerator
 from dse.measured.prediction import Prediction, TableKind, evaluate_many
 from dse.measured.serving_rows import has_energy
-from dse.measured.table import Case, Meaning, Measurement, Row, Skip, group_rows, unless_skipped
+from dse.measured.table import Case, Meaning, Measurement, Row, Skip, group_rows, positive, unless_skipped
 from dse.types import Design
 
 #: Column that gives tables of such studies away.
@@ -129,26 +129,13 @@ def _group(row: Row) -> tuple[str, ...]:
 def _rank(row: Row) -> float:
     """The limit where there is a usable one: of such rows the highest is the reference."""
     try:
-        return _number(row, SIGN)
+        return positive(row, SIGN)
     except Skip:
         return 0.0
 
 
-def _number(row: Row, column: str) -> float:
-    try:
-        value = float(row.get(column))
-    except ValueError:
-        raise Skip("no usable number", f"{column} = {row.get(column)!r}") from None
-    if not np.isfinite(value) or value <= 0.0:
-        raise Skip("no usable number", f"{column} = {row.get(column)!r}")
-    return value
-
-
 def _device(row: Row) -> str:
-    try:
-        return _BOARDS.get(row.get("gpu")) or catalog.resolve("accelerator", row.get("gpu"))
-    except InputError:
-        raise Skip("unknown accelerator", row.get("gpu")) from None
+    return _BOARDS.get(row.get("gpu")) or known_accelerator(row.get("gpu"))
 
 
 Figures = list[tuple[Row, str, float]]
@@ -162,19 +149,19 @@ def read_power_limit(rows: list[Row], reference: list[Row]) -> tuple[RelativeStu
     row = rows[0]
     if reference is rows:
         raise Skip("the reference of its group")
-    device, batch, limit = _device(row), _number(row, "batch"), _number(row, SIGN)
+    device, batch, limit = _device(row), positive(row, "batch"), positive(row, SIGN)
     tokens = next((tokens for name, tokens in _TOKENS.items() if row.get("model").endswith(name)), None)
     if tokens is None:
         raise Skip("unknown data set", row.get("model"))
     base = design(
         workload="bert-base", system=device, software="pytorch-eager", seq_len=tokens, window=tokens, vocab=1,
-        global_batch=batch, micro_batch=batch, precision="fp32", limit=_number(reference[0], SIGN),
+        global_batch=batch, micro_batch=batch, precision="fp32", limit=positive(reference[0], SIGN),
     )  # fmt: skip
     own = replace(base, {_LIMIT: limit})
     names = {"time_per_epoch": "relative_time", "avg_power_total": "relative_power"}
-    over = {r.get("metric"): _number(r, "value") for r in reference}
+    over = {r.get("metric"): positive(r, "value") for r in reference}
     figures = [
-        (r, names[r.get("metric")], _number(r, "value") / over[r.get("metric")])
+        (r, names[r.get("metric")], positive(r, "value") / over[r.get("metric")])
         for r in rows if r.get("metric") in names and r.get("metric") in over
     ]  # fmt: skip
     group = row.get("gpu"), row.get("model"), row.get("batch")
@@ -184,14 +171,14 @@ def read_power_limit(rows: list[Row], reference: list[Row]) -> tuple[RelativeStu
 def read_clocks(rows: list[Row], _: list[Row]) -> tuple[RelativeStudy, Figures]:
     """One decoder layer, looped at every clock: the one of least energy over the fastest."""
     row = rows[0]
-    device, tokens = _device(row), _number(row, "isl")
+    device, tokens = _device(row), positive(row, "isl")
     try:
         base = decoder_layer(row.get("model"), tokens, device)
     except InputError:
         raise Skip("unknown model", row.get("model")) from None
     named = {"dvfs_energy_saving": ("relative_energy", -1.0), "dvfs_runtime_penalty": ("relative_time", 1.0)}
     known = [(r, *named[r.get("metric")]) for r in rows if r.get("metric") in named]
-    figures = [(r, metric, 1.0 + 0.01 * sign * _number(r, "value")) for r, metric, sign in known]
+    figures = [(r, metric, 1.0 + 0.01 * sign * positive(r, "value")) for r, metric, sign in known]
     designs = tuple(replace(base, {CLOCK: float(clock)}) for clock in CLOCKS)
     return RelativeStudy(device, (row.get("gpu"), row.get("model"), row.get("isl")), designs, clocks=True), figures
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from dse.designs import calibrated, catalog
 from dse.errors import InputError, nearest
-from dse.measured.table import DEVICE, Row
+from dse.measured.table import DEVICE, Row, Skip
 from dse.types import ExpertKernels, Software, System, Workload
 from dse.types.paths import build
 
@@ -112,6 +112,15 @@ def accelerator_of(row: Row) -> str:
     if named := row.get(*DEVICE):
         return _accelerator(named)
     return _of_system(system) if (system := row.get("system")) else ""
+
+
+@functools.cache
+def known_accelerator(name: str) -> str:
+    """Slug of an accelerator as tables write it (``h100_sxm``, ``gb200``); a Skip for one that is not known."""
+    try:
+        return catalog.resolve("accelerator", name)
+    except InputError:
+        raise Skip("unknown accelerator", name) from None
 
 
 @functools.lru_cache(maxsize=1024)

@@ -14,7 +14,7 @@ from typing import Any
 from dse.errors import InputError
 from dse.measured import rules
 from dse.measured.cells import Cells
-from dse.measured.completion import Candidates
+from dse.measured.completion import Candidates, known_device, unknown_shape
 from dse.measured.mappings import PRECISIONS, precision
 from dse.measured.names import NEAREST, Lookup
 from dse.measured.table import DEVICE, Case, Row, Skip
@@ -63,7 +63,9 @@ def complete(row: Row, lookup: Lookup, twin: bool | None = None) -> Candidates:
     if twin:
         raise Skip("counted once", "an equal row is listed as DeepSeek-V3")
     cells = Cells(row)
-    shape = _workload_slug(cells, lookup)
+    shape = lookup.resolve("workload", cells.text("model", "workload"))
+    if not shape:
+        raise unknown_shape(cells, lookup)
     stack = _stack(cells, lookup)
     workload = lookup.workload(shape)
     system = _system(cells, lookup)
@@ -127,25 +129,12 @@ def _of_inferencex(cells: Cells, workload: Workload) -> dict[str, float]:
     return {"chunk": (cells.number("isl") or 1.0) + batch} if framework.startswith("trtllm") else {}
 
 
-def _workload_slug(cells: Cells, lookup: Lookup) -> str:
-    name = cells.text("model", "workload")
-    if not name:
-        raise Skip("unknown shape", "no model named")
-    found = lookup.resolve("workload", name)
-    if not found:
-        raise Skip("unknown shape", lookup.suggestion("workload", name))
-    return found
-
-
 def _system(cells: Cells, lookup: Lookup) -> Any:
     device, named = cells.text(*DEVICE), cells.text("system")
     if not device and not named:
         raise Skip("no device stated", f"in none of the columns {', '.join(DEVICE)}, system")
-    slug = named or lookup.resolve("accelerator", device)
-    if not slug:
-        raise Skip("device not in the catalogue", lookup.suggestion("accelerator", device))
     try:
-        return lookup.system(slug)
+        return lookup.system(named or known_device(cells, lookup))
     except InputError as error:
         raise Skip("device not in the catalogue", str(error.got)) from None
 

@@ -218,6 +218,28 @@ def _description(row: Row) -> tuple[tuple[str, str], ...]:
     return tuple((column, text) for column, text in row.cells.items() if column not in figure)
 
 
+def number(row: Row, column: str, default: float | None = None) -> float:
+    """A cell as a number that is not negative, ``default`` for an empty one; else a Skip."""
+    text = row.get(column)
+    if not text and default is not None:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or value < 0.0:
+        raise Skip("no usable number", f"{column} = {text!r}")
+    return value
+
+
+def positive(row: Row, column: str) -> float:
+    """The same as a number above zero."""
+    value = number(row, column)
+    if value == 0.0:
+        raise Skip("no usable number", f"{column} = {row.get(column)!r}")
+    return value
+
+
 def cases_of(rows: Iterable[Row], figures: Callable[[Row], Sequence[Measurement]], kind: str) -> list[Case]:
     """Configurations of the rows of a table, in order, with the figures of each row."""
     return [

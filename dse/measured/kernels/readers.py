@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-import math
 from collections.abc import Callable, Sequence
 
-from dse.designs import catalog
-from dse.errors import InputError
 from dse.measured.kernels.exchanges import APART
 from dse.measured.kernels.kernel import Kernel
 from dse.measured.kernels.platforms import PLATFORMS
-from dse.measured.table import Row, Skip
+from dse.measured.names import known_accelerator
+from dse.measured.table import Row, Skip, number
 from dse.types import Precision
 
 #: Column that only tables of one kind have → reader of a row.
@@ -50,35 +47,11 @@ def read(row: Row, kind: str) -> list[Kernel]:
     return READERS[kind](row)
 
 
-def _number(row: Row, column: str, default: float | None = None) -> float:
-    text = row.get(column)
-    if not text and default is not None:
-        return default
-    try:
-        value = float(text)
-    except ValueError:
-        raise Skip("no usable number", f"{column} = {text!r}") from None
-    if not math.isfinite(value) or value < 0.0:
-        raise Skip("no usable number", f"{column} = {text!r}")
-    return value
-
-
 def _seconds(row: Row, column: str) -> float:
-    value = 1e-3 * _number(row, column)
+    value = 1e-3 * number(row, column)
     if value <= 0.0:
         raise Skip("no usable measured value", column)
     return value
-
-
-def _device(name: str) -> str:
-    """Slug of an accelerator; tables may put the form factor behind or leave it out (``h100_sxm``, ``gb200``)."""
-    try:
-        return catalog.resolve("accelerator", name)
-    except InputError:
-        raise Skip("unknown accelerator", name) from None
-
-
-_device = functools.cache(_device)
 
 
 def _precision(row: Row, column: str = "dtype") -> float:
@@ -89,12 +62,12 @@ def _precision(row: Row, column: str = "dtype") -> float:
 
 
 def _shape(row: Row) -> tuple[float, float, float]:
-    return _number(row, "m"), _number(row, "n"), _number(row, "k")
+    return number(row, "m"), number(row, "n"), number(row, "k")
 
 
 def _with_power(kernel: Kernel, row: Row) -> list[Kernel]:
     """A kernel that was timed, and the same with its power where the row has it."""
-    watts = _number(row, "power_w", 0.0)
+    watts = number(row, "power_w", 0.0)
     return [kernel, kernel.drawing(watts)] if watts > 0.0 else [kernel]
 
 
@@ -102,13 +75,13 @@ def read_gemm(row: Row) -> list[Kernel]:
     """A row of ``system, dtype, m, n, k, latency_ms``; one with a power limit ran until that set the clock."""
     sustained = 1.0 if row.get("power_limit_w") else 0.0
     values = (*_shape(row), _precision(row), sustained, 1.0)
-    kernel = Kernel("gemm", _device(row.get("system")), values, _seconds(row, "latency_ms"), row.get("dtype"))
+    kernel = Kernel("gemm", known_accelerator(row.get("system")), values, _seconds(row, "latency_ms"), row.get("dtype"))
     return _with_power(kernel, row)
 
 
 def read_regimes(row: Row) -> list[Kernel]:
     """The same shape twice: until the power limit set the clock, and in short runs."""
-    device, shape, precision = _device(row.get("system")), _shape(row), _precision(row)
+    device, shape, precision = known_accelerator(row.get("system")), _shape(row), _precision(row)
     columns = {"latency_sustained_ms": 1.0, "latency_burst_ms": 0.0}
     return [
         Kernel("gemm", device, (*shape, precision, sustained, 1.0), _seconds(row, column), column.split("_")[1])
@@ -120,23 +93,23 @@ def read_attention(row: Row) -> list[Kernel]:
     """Attention of whole sequences (``step`` 0) or of one token against ``step`` tokens in the cache."""
     if row.get("attn_dtype") not in ("bfloat16", "float16", "bf16", "fp16", ""):
         raise Skip("unknown number format", row.get("attn_dtype"))
-    if _number(row, "beam_width", 1.0) != 1.0:
+    if number(row, "beam_width", 1.0) != 1.0:
         raise Skip("beam search is not modelled")
     cache = row.get("kv_cache_dtype") or "bfloat16"
     if cache not in PRECISIONS:
         raise Skip("unknown number format", cache)
-    step, new = _number(row, "step", 0.0), _number(row, "isl", 1.0)
+    step, new = number(row, "step", 0.0), number(row, "isl", 1.0)
     if step > 0.0 and new > 1.0:
         raise Skip("a cached prefix is not modelled")
     context = step == 0.0
     triton = "triton" in row.get("kernel_source")
     values = (
-        _number(row, "batch_size"), new if context else step, _number(row, "num_heads"),
-        _number(row, "num_key_value_heads"), _number(row, "head_dim", 128.0), _number(row, "window_size", 0.0),
+        number(row, "batch_size"), new if context else step, number(row, "num_heads"),
+        number(row, "num_key_value_heads"), number(row, "head_dim", 128.0), number(row, "window_size", 0.0),
         1.0 if "8" in cache and "fp8" in cache else 2.0, float(context),
         TRITON_COMPUTE if triton else 1.0, TRITON_READING if triton else 1.0,
     )  # fmt: skip
-    kernel = Kernel("attention", _device(row.get("system")), values, _seconds(row, "latency_ms"), cache)
+    kernel = Kernel("attention", known_accelerator(row.get("system")), values, _seconds(row, "latency_ms"), cache)
     return _with_power(kernel, row)
 
 
@@ -148,19 +121,19 @@ def read_collective(row: Row) -> list[Kernel]:
     operation = float(OPERATIONS.index(name))
     if row.get("num_workers"):
         return [_on_platform(row, operation, name)]
-    members, device = _number(row, "num_gpus"), _device(row.get("system"))
-    values = (operation, _number(row, "bytes"), members, members, 0.0)
+    members, device = number(row, "num_gpus"), known_accelerator(row.get("system"))
+    values = (operation, number(row, "bytes"), members, members, 0.0)
     return [Kernel("collective", device, values, _seconds(row, "latency_ms"), name)]
 
 
 def _on_platform(row: Row, operation: float, name: str) -> Kernel:
     """A collective of ``num_workers`` devices, ``devices_per_node`` of them in a node."""
-    members, local = _number(row, "num_workers"), _number(row, "devices_per_node")
+    members, local = number(row, "num_workers"), number(row, "devices_per_node")
     apart = f"{row.get('platform')} apart"
     device = apart if local == 1.0 and apart in PLATFORMS else row.get("platform")
     if device not in PLATFORMS:
         raise Skip("unknown platform", device)
-    values = (operation, _number(row, "bytes"), members, min(local, members, PLATFORMS[device].local), 0.0)
+    values = (operation, number(row, "bytes"), members, min(local, members, PLATFORMS[device].local), 0.0)
     return Kernel("collective", device, values, _seconds(row, "median_ms"), name)
 
 
@@ -168,9 +141,9 @@ def read_direct(row: Row) -> list[Kernel]:
     """A framework's own all-reduce, in a graph or launched one by one (``…_eager``)."""
     eager = 1.0 if "eager" in row.get("kernel_source") else 0.0
     lean = 1.0 if "trtllm" in row.get("kernel_source").lower() else 0.0
-    values = (_number(row, "bytes"), _number(row, "num_gpus"), eager, lean)
+    values = (number(row, "bytes"), number(row, "num_gpus"), eager, lean)
     label = "eager" if eager else "graph"
-    return [Kernel("direct", _device(row.get("system")), values, _seconds(row, "latency_ms"), label)]
+    return [Kernel("direct", known_accelerator(row.get("system")), values, _seconds(row, "latency_ms"), label)]
 
 
 #: Bytes a second that one core handles of a kernel that is all transfer.
@@ -200,10 +173,10 @@ def read_operator(row: Row) -> list[Kernel]:
 
 
 def _layer_operator(row: Row) -> list[Kernel]:
-    device, op, measured = _device(row.get("gpu")), row.get("op"), _seconds(row, "median_ms")
-    tokens, tp = _number(row, "num_tokens"), _number(row, "tp")
-    hidden, heads, kv_heads = _number(row, "n_embd"), _number(row, "n_head"), _number(row, "n_kv_head")
-    wide, gated = _number(row, "n_expanded_embd") / tp, _number(row, "gated", 0.0)
+    device, op, measured = known_accelerator(row.get("gpu")), row.get("op"), _seconds(row, "median_ms")
+    tokens, tp = number(row, "num_tokens"), number(row, "tp")
+    hidden, heads, kv_heads = number(row, "n_embd"), number(row, "n_head"), number(row, "n_kv_head")
+    wide, gated = number(row, "n_expanded_embd") / tp, number(row, "gated", 0.0)
     queries, pairs = hidden / tp, (hidden / heads) * kv_heads / tp
     products = {
         "attn_pre_proj": (queries + 2.0 * pairs, hidden), "attn_post_proj": (hidden, queries),
@@ -226,17 +199,17 @@ def _lone_operator(row: Row) -> list[Kernel]:
     op, name = row.get("op"), row.get("device")
     if op.startswith("allreduce") and "x" in name:
         device, members = name.split("x")
-        values = (0.0, _number(row, "m"), float(members), float(members), 0.0)
-        return [Kernel("collective", _device(device), values, _seconds(row, "latency_ms"), "all_reduce")]
+        values = (0.0, number(row, "m"), float(members), float(members), 0.0)
+        return [Kernel("collective", known_accelerator(device), values, _seconds(row, "latency_ms"), "all_reduce")]
     if ":" in op or not row.get("m"):
         raise Skip("parts of a layer without their shape")
-    device, measured = _device(name), _seconds(row, "latency_ms")
+    device, measured = known_accelerator(name), _seconds(row, "latency_ms")
     if op.startswith("matmul"):
-        shape = (_number(row, "m"), _number(row, "n2"), _number(row, "n_or_k1"))
+        shape = (number(row, "m"), number(row, "n2"), number(row, "n_or_k1"))
         return [Kernel("gemm", device, (*shape, float(Precision.fp16), 0.0, 1.0), measured, op)]
     if op not in OPERATOR_LAUNCH:
         raise Skip("unknown operator", op)
-    elements = _number(row, "m") * _number(row, "n_or_k1", 1.0)
+    elements = number(row, "m") * number(row, "n_or_k1", 1.0)
     return [Kernel("vector", device, (4.0 * elements, PLAIN, OPERATOR_LAUNCH[op]), measured, op)]
 
 
@@ -246,13 +219,13 @@ DISPATCHED, COMBINED = 1.0 + 4.0 / 128.0, 2.0
 
 def read_exchange(row: Row) -> list[Kernel]:
     """Tokens dispatched to experts and combined again, by the kernels for many (``normal``) or few tokens (``ll``)."""
-    nodes, few = _number(row, "node_num"), row.get("mode") == "ll"
-    device = _device(row.get("system")) + (APART if nodes > 1.0 else "")
-    tokens, top_k, hidden = (_number(row, name) for name in ("num_token", "num_topk", "hidden_size"))
+    nodes, few = number(row, "node_num"), row.get("mode") == "ll"
+    device = known_accelerator(row.get("system")) + (APART if nodes > 1.0 else "")
+    tokens, top_k, hidden = (number(row, name) for name in ("num_token", "num_topk", "hidden_size"))
     found = []
     for phase, element in {"dispatch": DISPATCHED, "combine": COMBINED}.items():
         column = f"{phase}_avg_t_us" if few else f"{phase}_transmit_us"
-        cores = 1.0 if few else _number(row, f"{phase}_sms")
+        cores = 1.0 if few else number(row, f"{phase}_sms")
         values = (float(phase == "combine"), float(few), tokens, element * hidden, top_k, nodes, cores)
         label = f"{phase}{' of few tokens' if few else ''}{' between nodes' if nodes > 1.0 else ''}"
         found.append(Kernel("exchange", device, values, 1e-3 * _seconds(row, column), label))
