@@ -68,7 +68,8 @@ class PartStore:
 
     def fitted(self, blocks: list[range]) -> list[range]:
         """The same indices, the blocks cut where parts of another division begin and end."""
-        cuts = {cut for found in _most_indices(ranges(self.folder).get(self.key, [])) for cut in (found.start, found.stop)}
+        chosen = _most_indices(ranges(self.folder).get(self.key, []))
+        cuts = {cut for found in chosen for cut in (found.start, found.stop)}
         return [piece for block in blocks for piece in _cut(block, cuts)]
 
     def forget(self, blocks: list[range]) -> None:
@@ -96,7 +97,7 @@ class PartStore:
 
 
 def _most_indices(found: list[range]) -> list[range]:
-    """Of ranges that may overlap those that do not and hold the most indices together (weighted interval scheduling)."""
+    """Of overlapping ranges a disjoint choice with the most indices (weighted interval scheduling)."""
     found = sorted(found, key=lambda one: one.stop)
     stops = [one.stop for one in found]
     most, before = [0], list[int]()
