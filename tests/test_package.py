@@ -77,6 +77,7 @@ def test_wheel_holds_the_catalogue(tmp_path, installed):
     assert {f"dse/{name}" for name in in_checkout} <= set(names)
     assets = ROOT / "dse" / "views" / "report" / "assets"
     assert {p.relative_to(ROOT).as_posix() for p in assets.iterdir()} <= set(names)
+    assert "dse/measured/rules.toml" in names
     assert not [name for name in names if not name.startswith(("dse/", "llm_dse-"))]
     code = """
 import dse, jax
