@@ -222,7 +222,7 @@ def calibrate(
         solution = solve(rows, own, rows.weights, start)
         start = solution.z
         progress(f"round {number + 1}: {len(rows.measured)} rows, mean error {mean_error(solution.errors):.2%}")
-        lookup = _with(lookup, solution)
+        lookup = fitted_lookup(lookup, solution)
     folded = folds(rows.groups, k)
     problem = problem_of(rows, solution.columns, rows.weights)
     unseen, foreign = (problem.held_out(list(labels), solution.z) for labels in (folded, rows.sources))
@@ -239,7 +239,7 @@ def check_enough(rows: StepRows, k: int) -> None:
         )  # fmt: skip
 
 
-def _with(lookup: Lookup, solution: Solution) -> Lookup:
+def fitted_lookup(lookup: Lookup, solution: Solution) -> Lookup:
     """A look-up whose stacks have the fitted values."""
 
     def fitted(stack: str) -> Software:

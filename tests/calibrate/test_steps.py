@@ -165,21 +165,28 @@ def has_stack(row: dict[str, str]) -> bool:
     return row["source"].startswith(named_sources()) or row["gpu"].startswith("TPU")  # one stack a TPU
 
 
-def split(folder: Path) -> dict[bool, Path]:
-    """The table of training, its rows that a stack describes and the others."""
-    found = {True: folder / "described.csv", False: folder / "not_described.csv"}
+#: Sources of another release and chip than the stack that stands in for theirs → their steps. A row that is a source of
+#: its own weighs as much as 2.6 of the seven of 2024: with it in the fit, their unseen errors are 10.6 %, without 7.3 %.
+LATER = {"torchtitan_2025-06_H200": 1}
+
+
+def split(folder: Path) -> dict[str, Path]:
+    """The table of training: its rows that a stack describes, those of a later release, and the others."""
     with TABLES[0].open(newline="") as file:
         rows = list(csv.DictReader(file))
-    for described, path in found.items():
-        with path.open("w", newline="") as file:
+    later = [row for row in rows if row["source"] in LATER]
+    described = [row for row in rows if row not in later and has_stack(row)]
+    parts = {"described": described, "later": later, "others": [r for r in rows if r not in later and not has_stack(r)]}
+    for name, part in parts.items():
+        with (folder / f"{name}.csv").open("w", newline="") as file:
             writer = csv.DictWriter(file, rows[0])
             writer.writeheader()
-            writer.writerows(row for row in rows if has_stack(row) is described)
-    return found
+            writer.writerows(part)
+    return {name: folder / f"{name}.csv" for name in parts}
 
 
 @pytest.fixture(scope="module")
-def tables(tmp_path_factory) -> dict[bool, Path]:
+def tables(tmp_path_factory) -> dict[str, Path]:
     if not TABLES[0].exists():
         pytest.skip("the measured tables are not beside this checkout")
     return split(tmp_path_factory.mktemp("tables"))
@@ -187,13 +194,13 @@ def tables(tmp_path_factory) -> dict[bool, Path]:
 
 @pytest.fixture(scope="module")
 def measured(tables) -> steps.Calibration:
-    return steps.calibrate([tables[True], *TABLES[1:]], k=5, rounds=1, progress=lambda _: None)
+    return steps.calibrate([tables["described"], *TABLES[1:]], k=5, rounds=1, progress=lambda _: None)
 
 
 @pytest.mark.slow
 @pytest.mark.xfail(strict=True, reason="no stack models plain FSDP with tiled losses, or FSDP under a pipeline")
 def test_rows_that_no_stack_describes_are_predicted(tables):
-    compared = compare_predictions(predict_cases(read_cases(tables[False])))
+    compared = compare_predictions(predict_cases(read_cases(tables["others"])))
     errors = [abs(one.error) for one in compared if one.skip is None and one.metric != "peak_memory"]
     assert len(errors) >= 8
     assert np.mean(errors) <= 0.15
@@ -211,8 +218,21 @@ def test_errors_of_unseen_configurations(measured, start, bound):
 
 @pytest.mark.slow
 @pytest.mark.xfail(strict=True, reason="one row on H200, where the stack has no other: what is unseen is the chip too")
-def test_errors_of_a_later_release_of_torchtitan(measured):
-    assert worst_unseen(measured, "torchtitan_2025") <= UNSEEN["torchtitan_2024"]
+def test_errors_of_a_later_release_of_torchtitan(tables, measured):
+    errors = errors_of_later(tables, measured)
+    assert max(map(abs, errors)) <= UNSEEN["torchtitan_2024"]
+
+
+@pytest.mark.slow
+def test_every_step_of_a_later_release_is_predicted(tables, measured):
+    assert len(errors_of_later(tables, measured)) == sum(LATER.values())
+
+
+def errors_of_later(tables: dict[str, Path], found: steps.Calibration) -> list[float]:
+    """Errors of the steps of later releases, by stacks that were fitted without them."""
+    lookup = steps.fitted_lookup(Lookup(), found.solution)
+    compared = compare_predictions(predict_cases(read_cases(tables["later"]), lookup))
+    return [one.error for one in compared if one.skip is None and one.metric != "peak_memory"]
 
 
 @pytest.mark.slow
