@@ -166,7 +166,7 @@ def has_stack(row: dict[str, str]) -> bool:
 
 
 #: Sources of another release and chip than the stack that stands in for theirs → their steps. A row that is a source of
-#: its own weighs as much as 2.6 of the seven of 2024: with it in the fit, their unseen errors are 10.6 %, without 7.3 %.
+#: its own weighs as much as 2.6 of the seven of 2024: with it their unseen errors are 10.6 %, without 7.3 %.
 LATER = {"torchtitan_2025-06_H200": 1}
 
 
