@@ -1,4 +1,4 @@
-"""The job on serving: what engines cost beside their kernels, a few numbers a framework and era, from measured serving.
+"""The job on serving: what engines cost on top of their kernels, a few numbers a framework and era, from measured serving.
 
 Of an engine are fitted the slow-down of its kernels, its times a layer, a layer with experts, a step, a sequence, a
 request and a small message, and from which width its experts' kernels are slow. Chips are not: their kernels are as
@@ -222,7 +222,7 @@ def calibrate(
 
 
 def texts(found: FittedEngine) -> dict[str, str]:
-    """Name → value as TOML, with what the rows told of it."""
+    """Name → value as TOML, and whether the rows narrowed it."""
     values = {}
     measured = {c.metric for c in found.rows.compared}
     for p in PARAMETERS:
@@ -231,8 +231,8 @@ def texts(found: FittedEngine) -> dict[str, str]:
         units = field_metadata(Engine, p.path)["units"]
         number = writing.number(found.fit.values[p.path], units, "ms" if p.path in _MILLISECONDS else "us")
         spread = found.fit.spread[p.path]
-        told = "fitted" if spread < 0.7 * p.spread else "fitted, but the rows tell little"
-        values[p.path] = writing.stated(number, spread, told, "estimate")
+        how = "fitted" if spread < 0.7 * p.spread else "fitted, but the rows tell little"
+        values[p.path] = writing.stated(number, spread, how, "estimate")
     return values
 
 
@@ -240,7 +240,7 @@ _MILLISECONDS = ("host_step_time", "request_time")
 
 
 def open_errors(found: Sequence[FittedEngine], k: int = 0) -> EngineErrors:
-    """All figures of some engines, as what they leave open is told by."""
+    """All figures of some engines with the errors that their residuals follow from."""
     columns = [
         (one.rows.stack, c.source, SERVING.residuals[c.metric], fold, unseen, foreign)
         for one in found

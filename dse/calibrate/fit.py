@@ -252,7 +252,7 @@ def curvature(jacobian: np.ndarray, weights: np.ndarray, prior: np.ndarray | flo
 
 
 def posterior(curvature: np.ndarray) -> np.ndarray:
-    """Standard deviation of each ``z`` after the data (Laplace), that before it where it told nothing."""
+    """Standard deviation of each ``z`` after the data (Laplace)."""
     return np.sqrt(np.diag(np.linalg.inv(curvature)))
 
 

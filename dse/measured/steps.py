@@ -66,8 +66,8 @@ def _choose(
             smallest = f"smallest need {need[runs].min() / _GIB:.1f} GiB"
             return Prediction(case, completed=candidates.completed, skip=Skip("does not fit in memory", smallest))
         fits, note = runs & (need == need[runs].min()), "; ".join(filter(None, (note, "over capacity")))
-    fits, told = _first_tier(candidates, fits)
-    note = "; ".join(filter(None, (note, told)))
+    fits, remark = _first_tier(candidates, fits)
+    note = "; ".join(filter(None, (note, remark)))
     chosen = _fastest(mappings, metrics[study.objective], fits)
     if beyond:
         note = "; ".join(filter(None, (note, "asks for what its stack is said to lack")))
@@ -80,7 +80,7 @@ def _choose(
 
 
 def _first_tier(candidates: Candidates, fits: np.ndarray) -> tuple[np.ndarray, str]:
-    """Which designs of the first tier that has any fit, and what is to be told of it."""
+    """Which designs of the first tier that has any fit, and the note on it."""
     start = 0
     for note, tier in candidates.tiers.items():
         stop = start + len(tier.mappings)
