@@ -1,4 +1,4 @@
-"""The job on serving: what engines cost on top of their kernels, a few numbers a framework and era, from measured serving.
+"""The job on serving: what engines cost on top of kernels, a few numbers a framework and era, from measured serving.
 
 Of an engine are fitted the slow-down of its kernels, its times a layer, a layer with experts, a step, a sequence, a
 request and a small message, and from which width its experts' kernels are slow. Chips are not: their kernels are as
