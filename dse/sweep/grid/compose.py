@@ -21,7 +21,7 @@ from dse.records import CAN, MADE, N_DEVICES, PLAIN_EXPERTS, PLAIN_MAPPING, assu
 from dse.spec.axes import Axis
 from dse.spec.space import NAMED
 from dse.spec.sweep import SweepSpec
-from dse.sweep.grid import mappings, offers
+from dse.sweep.grid import mappings, offers, structures
 from dse.sweep.grid.degrees import ALL_DEGREES, OPTIONS, Parts
 from dse.sweep.grid.grid import Dimension, Grid
 from dse.sweep.grid.names import Names
@@ -39,7 +39,24 @@ _MAY_BE_NONE = ("shared_ffn", "n_predict", "redundant_experts")
 
 def build(spec: SweepSpec) -> Grid:
     """The grid of a specification; names, sizes and divisibility are checked here."""
-    names = Names(spec)
+    found = structures.separated(spec)
+    if len(found) == 1:
+        return _of_one_structure(*found[0])
+    return structures.joined(spec, [_of_part(spec, *one) for one in found])
+
+
+def _of_part(whole: SweepSpec, spec: SweepSpec, names: Names) -> Grid:
+    """The grid of the designs of one structure; an InputError of it says which they are."""
+    try:
+        return _of_one_structure(spec, names)
+    except InputError as error:
+        at = {axis.name: axis.labels for axis in spec.axes if axis not in whole.axes and axis.key in NAMED}
+        told = "; ".join(f"{name} {', '.join(map(str, labels))}" for name, labels in at.items())
+        raise InputError(f"{error.where} ({told})", error.got, error.allowed, error.fix) from None
+
+
+def _of_one_structure(spec: SweepSpec, names: Names) -> Grid:
+    names.check()
     offer = offers.offered(_groups(spec), spec.fixed, _capabilities(names, spec), names.has_experts)
     groups = offer.groups
     stacked = [group for group in groups if _is_mapping(group)]

@@ -100,8 +100,8 @@ class Names:
         self.generated = [slug for slug, chip in stated.items() if chip]
         self.mixed = 0 < len(self.generated) < len(stated)
         models = self.layers["workload"]
-        self.has_experts = has_experts(self._brought(models, str(models.labels[0])))  # or all have none, see columns
-        self._check(spec)
+        self.has_experts = has_experts(self._brought(models, str(models.labels[0])))  # or all have none, see alike
+        self._said = {axis.key: axis.where for axis in (*spec.fixed.values(), *spec.axes)}
 
     def values(self, axis: Axis, slug: Label) -> Values:
         """Full path → value of all that a name sets; optional records that it does not have are left out.
@@ -133,24 +133,21 @@ class Names:
         return {path: value for path, value in found.items() if path == _DOMAIN or not path.startswith(later)}
 
     def columns(self, axis: Axis, owned: set[str]) -> dict[str, np.ndarray]:
-        """Leaf path → values along an axis of names, less those that are set elsewhere.
-
-        Names of one axis bring the same leaves, for a design has one structure throughout.
-        """
+        """Leaf path → values along an axis of names of one structure, less those that are set elsewhere."""
         records = [self.values(axis, slug) for slug in axis.labels]
-        for path in dict.fromkeys(itertools.chain(*records)):
-            brought = [record.get(path) for record in records]
-            fixed = None in brought or isinstance(brought[0], tuple)  # lacking in some, or steps of an efficiency
-            if path not in owned and fixed and any(one != brought[0] for one in brought):
-                optional = path.removeprefix(f"{NAMED[axis.key][1]}.").rpartition(".")[0] or path
-                raise InputError(
-                    axis.where, f"{', '.join(map(str, axis.labels))}, which differ in {optional}",
-                    "names that have the same", "sweep each of them separately",
-                )  # fmt: skip
         return {
             path: np.array([record[path] for record in records])
             for path, first in records[0].items() if path not in owned and not isinstance(first, tuple)
         }  # fmt: skip
+
+    def alike(self, axis: Axis) -> list[list[int]]:
+        """Positions of an axis of names by structure: by leaves, and by steps of efficiencies."""
+        groups: dict[frozenset[Any], list[int]] = {}
+        for position, slug in enumerate(axis.labels):
+            values = {path: value for path, value in self.values(axis, slug).items() if path not in self._said}
+            kind = frozenset((path, value if isinstance(value, tuple) else None) for path, value in values.items())
+            groups.setdefault(kind, []).append(position)
+        return list(groups.values())
 
     @property
     def stacks(self) -> tuple[str, ...]:
@@ -181,9 +178,12 @@ class Names:
 
     def base(self) -> Values:
         """Full path → value of what the first name of every record sets."""
-        return functools.reduce(
-            operator.or_, (self.values(axis, axis.labels[0]) for axis in self.layers.values()), dict[str, Any]()
-        )
+        return dict(self._first)
+
+    @functools.cached_property
+    def _first(self) -> Values:
+        brought = (self.values(axis, axis.labels[0]) for axis in self.layers.values())
+        return functools.reduce(operator.or_, brought, dict[str, Any]())
 
     def _brought(self, axis: Axis, slug: str) -> Values:
         kind, prefix = NAMED[axis.key]
@@ -232,19 +232,31 @@ class Names:
             parts = [f"{_node(slug)[_DOMAIN]:g} a node", *links, *parts]
         return f"{slug} ({', '.join(parts)})" if parts else slug
 
-    def _check(self, spec: SweepSpec) -> None:
-        """That what is said of accelerators is theirs to say, of generated ones and of those of stated rates."""
-        said = {axis.where: axis.key for axis in (*spec.fixed.values(), *spec.axes)}
+    def check(self) -> None:
+        """That what is said of models, networks and accelerators is theirs to say; else an InputError."""
+        layers = {self.layers[key].where: f"{NAMED[key][1]}." for key in ("node", "memory") if key in self.layers}
+        for path, where in self._said.items():
+            self._check_leaf(path, where)
+        for where, path in layers.items():
+            self._check_chip(path, where)
+
+    def has(self, path: str) -> bool:
+        """Whether the designs have a leaf that is said of them, or a record that begins so."""
+        try:
+            self._check_leaf(path, "")
+        except InputError:
+            return False
+        return True
+
+    def _check_leaf(self, path: str, where: str) -> None:
         models = self.layers["workload"]
-        shape = self._brought(models, str(models.labels[0]))
-        brought, leaves_said = self.base(), frozenset(said.values())
-        for where, path in said.items():
-            check_experts(path, shape, where)
-            check_networks(path, brought, leaves_said, where)
-        said |= {self.layers[key].where: f"{NAMED[key][1]}." for key in ("node", "memory") if key in self.layers}
-        for where, path in said.items():
-            for made in {bool(self.generated), bool(self.generated) and not self.mixed}:
-                check_chip(path, made, where)
+        check_experts(path, self._brought(models, str(models.labels[0])), where)
+        check_networks(path, self._first, self._said, where)
+        self._check_chip(path, where)
+
+    def _check_chip(self, path: str, where: str) -> None:
+        for made in {bool(self.generated), bool(self.generated) and not self.mixed}:
+            check_chip(path, made, where)
 
 
 def _named(labels: Iterable[Label]) -> str:

@@ -10,7 +10,7 @@ from dse.designs import leaf
 from dse.quantities import quantity
 from dse.spec.expression import Expression
 from dse.study import Lookup
-from dse.sweep.engine.few import evaluate_few
+from dse.sweep.engine.few import evaluate_few, joined
 from dse.sweep.engine.point import Program
 from dse.sweep.grid.grid import Grid
 
@@ -25,10 +25,13 @@ def told(grid: Grid) -> tuple[str, ...]:
     """
     if not grid.constraints:
         return ()
-    count = min(grid.n_designs, _MOST)
-    values = grid.values(np.linspace(0, grid.n_designs - 1, count).astype(np.int64))
-    study = grid.spec.study
-    metrics, _ = evaluate_few(grid.base, values, program=Program(study))
+    count, study = min(grid.n_designs, _MOST), grid.spec.study
+    index = grid.indices(np.linspace(0, grid.n_designs - 1, count).astype(np.int64))
+    values = grid.values(index)
+    metrics, _ = joined([
+        (places, evaluate_few(one.base, one.values(own), program=Program(study)))
+        for places, one, own in grid.by_structure(index)
+    ])  # fmt: skip
     runs = np.flatnonzero(np.broadcast_to(np.asarray(metrics.infeasible_reason) == 0, count))
 
     def lookup(name: str) -> Any:
