@@ -144,8 +144,10 @@ def _options(table: Table) -> dict[str, Any]:
     values = _values(table, grid)
     group, named = _named(table, grid)
     moving, fixed = {}, {}
-    base = table.study.complete(grid.base)
-    for path, value in _all_leaves(base):
+    plain: dict[str, Any] = {}
+    for one in reversed(grid.each):
+        plain |= _all_leaves(table.study.complete(one.base))
+    for path, value in plain.items():
         column = values.get(path)
         if column is None or (np.float32(column) == np.float32(column[0])).all():
             fixed[path] = value if column is None else column[0]
@@ -159,7 +161,7 @@ def _options(table: Table) -> dict[str, Any]:
     return {
         "groups": groups, "group": group,
         "choices": tuple(
-            Choice(code.reshape(-1), tuple(words_of(path, float(value)) for value in known))
+            Choice(code.reshape(-1), tuple("" if np.isnan(value) else words_of(path, float(value)) for value in known))
             for path, (known, code) in codes.items()
         ),
     }  # fmt: skip
@@ -243,8 +245,9 @@ def _try(
         **{path: value for path, value in fixed.items() if not _unread(path, table.study)},
         **{path: known[code.reshape(-1)[row]] for path, (known, code) in codes.items()},
     }
+    wanted = {path: value for path, value in wanted.items() if not np.isnan(value).any()}  # leaves of other structures
     words = shlex.split(group.names)
-    said = [words_of(path, float(wanted[path])) for path in codes]
+    said = [words_of(path, float(wanted[path])) for path in codes if path in wanted]
     words += shlex.split(" ".join(said))
     made = dict(_all_leaves(_design(table, names, system, _settings(words))))
     other = [path for path, value in wanted.items() if not _equal(value, _plain(made, path))]

@@ -59,7 +59,7 @@ class Member(NamedTuple):
             at[digits[axis]] if axis >= 0 else np.full(len(index), at[0])
             for axis, at in zip(self.axes, self.positions, strict=True)
         ]
-        point = np.ravel_multi_index(places, whole.shape) if places else 0
+        point = np.ravel_multi_index(places, whole.shape) if places else np.zeros_like(point)
         return point * whole.table.n_mappings + self.mappings[mapping]
 
     def find(self, whole: Grid, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -71,7 +71,7 @@ class Member(NamedTuple):
         places = [_inverse(at, size)[digit] for at, size, digit in of_axes]
         found = np.flatnonzero(np.min([own, *places], axis=0) >= 0)
         local = [place[found] for place, axis in zip(places, self.axes, strict=True) if axis >= 0]
-        point = np.ravel_multi_index(local, self.grid.shape) if local else 0
+        point = np.ravel_multi_index(local, self.grid.shape) if local else np.zeros_like(found)
         return found, point * self.grid.table.n_mappings + own[found]
 
 

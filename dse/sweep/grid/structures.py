@@ -14,7 +14,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -67,8 +67,8 @@ def _at(spec: SweepSpec, axis: Axis, positions: Sequence[int]) -> SweepSpec:
 def _taken(axis: Axis, positions: Iterable[int]) -> Axis:
     """An axis at some of its positions."""
     places = list(positions)
-    values, labels = ([every[i] for i in places] for every in (axis.values, axis.labels))
-    return dataclasses.replace(axis, values=tuple(values), labels=tuple(labels))
+    values, labels = tuple(axis.values[i] for i in places), tuple(axis.labels[i] for i in places)
+    return dataclasses.replace(axis, values=values, labels=labels)
 
 
 def _without(spec: SweepSpec, paths: set[str]) -> SweepSpec:
@@ -107,7 +107,8 @@ def joined(spec: SweepSpec, grids: list[Grid]) -> Grid:
         members.append(Member(grid, own, tuple(places), number))
     dimensions = tuple(_dimension(group, i, members) for i, group in enumerate(groups))
     moving = {axis.key for one in dimensions for axis in one.axes} | {axis.key for axis in axes}
-    told = {name: _distinct([getattr(grid, name)] for grid in grids) for name in _TOLD}
+    lines = {name: _distinct([getattr(grid, name)] for grid in grids) for name in _TOLD}
+    told: dict[str, Any] = {name: "; ".join(filter(None, texts)) for name, texts in lines.items()}
     return dataclasses.replace(
         grids[0], spec=spec, dimensions=dimensions, table=table, mapping_axes=axes, parts=parts, members=tuple(members),
         fixed=tuple({axis.key: axis for grid in grids for axis in grid.fixed if axis.key not in moving}.values()),
@@ -115,7 +116,7 @@ def joined(spec: SweepSpec, grids: list[Grid]) -> Grid:
         settled=tuple(one for one in spec.constraints if all(one in grid.settled for grid in grids)),
         shapes=_distinct(grid.shapes for grid in grids),
         used=_distinct(grid.used for grid in grids),
-        **{name: "; ".join(filter(None, texts)) for name, texts in told.items()} | {"missing": _missing(spec, table)},
+        **told | {"missing": _missing(spec, table)},
     )  # fmt: skip
 
 

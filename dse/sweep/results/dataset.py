@@ -20,6 +20,7 @@ from dse.sweep.reduce.keep import Part
 from dse.sweep.results import overview
 from dse.sweep.results.files import Labelled, Variable
 from dse.sweep.results.labels import BOOLEAN, coordinate, labels, part_labels
+from dse.sweep.results.layout import NO_DESIGN
 
 
 def build(grid: Grid, keep: Keep, part: Part, attributes: dict[str, Any]) -> Labelled:
@@ -125,10 +126,6 @@ def described(name: str, values: np.ndarray, study: Study) -> tuple[np.ndarray, 
     if name == "infeasible_reason":
         return values.astype(np.int32), attrs | _reason_flags(study)
     return values, attrs
-
-
-#: Reason at a place of the product of axes that is no design: a part of the mapping that the structure does not have.
-NO_DESIGN = "not_applicable"
 
 
 def _reason_flags(study: Study, others: Mapping[str, int] = MappingProxyType({})) -> dict[str, Any]:
