@@ -133,8 +133,9 @@ def parts(engine: Engine, keep: Keep, wanted: list[range]) -> Iterator[Part]:
     first = 0
     for number, one in enumerate(engine.each):
         own = [block for block in wanted if first <= block.start < first + one.grid.n_outer]
-        found = _parts(one, keep, [range(block.start - first, block.stop - first) for block in own], edges)
-        yield from (_of_whole(engine.grid, number, part) for part in found)
+        if own:
+            found = _parts(one, keep, [range(block.start - first, block.stop - first) for block in own], edges)
+            yield from (_of_whole(engine.grid, number, part) for part in found)
         first += one.grid.n_outer
 
 
