@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Container
 from typing import NamedTuple
 
 import numpy as np
@@ -236,12 +237,11 @@ class Grid:
 
     def describe(self) -> str:
         """The size in one line, before anything is allocated."""
-        return f"{' + '.join(one.product for one in self.each)} = {counted(self.n_designs, 'design')}"
+        return f"{' + '.join(one.product() for one in self.each)} = {counted(self.n_designs, 'design')}"
 
-    @property
-    def product(self) -> str:
-        """The sizes of the dimensions and the mappings, of designs of one structure."""
-        sizes = [f"{dimension.size:,} {dimension.name}" for dimension in self.dimensions]
+    def product(self, continuous: Container[str] = ()) -> str:
+        """The sizes of dimensions, those of continuous leaves apart, and mappings, of designs of one structure."""
+        sizes = [f"{one.size:,} {one.name}" for one in self.dimensions if one.axes[0].key not in continuous]
         return " x ".join([*sizes, counted(self.table.n_mappings, "mapping")])
 
 

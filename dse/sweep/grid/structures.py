@@ -4,8 +4,8 @@ A design with experts has other records than one without, a network with pods ot
 compiled for one structure. So axes of names are cut where what they name differs in its leaves, each part is a grid of
 its own, and the whole has the dimensions of the axes as they are written.
 
-What is said of leaves that a part does not have is left out of it: a degree of experts counts as 1 there, and an axis
-beside the mapping stands at its first value. Nothing is repeated for it.
+What is said of leaves that a part does not have is left out of it, and nothing is repeated for it: a degree of experts
+is 1 there, an axis beside the mapping stands at its first value, and a constraint on such a leaf is kept by all.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from dse.designs import known_leaves
 from dse.errors import InputError
+from dse.records import PLAIN_EXPERTS
 from dse.spec.axes import Axis
 from dse.spec.sweep import SweepSpec
 from dse.sweep.grid.degrees import ALL_DEGREES, EXPERT_DEGREES, OPTIONS, check_listed
@@ -40,11 +42,24 @@ def separated(spec: SweepSpec) -> list[tuple[SweepSpec, Names]]:
     found = _cut(spec)
     if len(found) == 1:
         return found
-    said = [*spec.fixed, *(axis.key for axis in spec.axes)]
+    read = {name for constraint in spec.constraints for name in constraint.names} & known_leaves().keys()
+    said = {*spec.fixed, *(axis.key for axis in spec.axes), *read}
     has = [{path for path in said if names.has(path)} for _, names in found]
     anywhere = set[str]().union(*has)
+    _check_objectives(spec, [names for _, names in found])
     parts = (_without(part, anywhere - own) for (part, _), own in zip(found, has, strict=True))
     return [(part, Names(part)) for part in parts]
+
+
+def _check_objectives(spec: SweepSpec, parts: list[Names]) -> None:
+    """That no objective reads a leaf that some designs do not have, unless it counts as 1 there."""
+    for objective in spec.objectives:
+        for path in objective.expression.names:
+            if path in known_leaves() and path not in PLAIN_EXPERTS and not all(names.has(path) for names in parts):
+                raise InputError(
+                    objective.expression.where, f"{path}, which not all of the designs have", "what all of them have",
+                    "sweep those that have it separately",
+                )  # fmt: skip
 
 
 def _cut(spec: SweepSpec) -> list[tuple[SweepSpec, Names]]:
@@ -84,6 +99,7 @@ def _without(spec: SweepSpec, paths: set[str]) -> SweepSpec:
         axes=tuple(dataclasses.replace(a, explicit=a.explicit and a.key not in ALL_DEGREES) for a in axes.values()),
         fixed={path: axis for path, axis in spec.fixed.items() if path not in paths},
         zips=tuple(group for group in zips if len(group) > 1),
+        constraints=tuple(one for one in spec.constraints if not (paths - PLAIN_EXPERTS.keys()) & {*one.names}),
     )
 
 
