@@ -50,9 +50,8 @@ def _of_part(whole: SweepSpec, spec: SweepSpec, names: Names) -> Grid:
     try:
         return _of_one_structure(spec, names)
     except InputError as error:
-        at = {axis.name: axis.labels for axis in spec.axes if axis not in whole.axes and axis.key in NAMED}
-        told = "; ".join(f"{name} {', '.join(map(str, labels))}" for name, labels in at.items())
-        raise InputError(f"{error.where} ({told})", error.got, error.allowed, error.fix) from None
+        where = f"{error.where} ({structures.named(whole, spec)})"
+        raise InputError(where, error.got, error.allowed, error.fix) from None
 
 
 def _of_one_structure(spec: SweepSpec, names: Names) -> Grid:

@@ -109,12 +109,13 @@ class Grid:
     missing: str = ""  #: which listed values of the mapping's degrees are in no mapping, in one line
     lacks: str = ""  #: what the stacks lack of the options that the specification lists, in one line
     tokens: str = ""  #: how many tokens a run of adapters is taken to have, in one line
+    absent: str = ""  #: what is said that some designs do not have, in one line
     members: tuple[Member, ...] = ()  #: the designs by structure; none where all have one
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """What a reader must know of the grid before anything is computed, a line each."""
-        own = (self.nodes, self.kinds, self.saturates, self.missing, self.trains, self.lacks, self.tokens)
+        own = (self.absent, self.nodes, self.kinds, self.saturates, self.missing, self.trains, self.lacks, self.tokens)
         return tuple(filter(None, (*self.spec.notes, *own)))
 
     @property

@@ -22,6 +22,7 @@ from dse.designs import known_leaves
 from dse.errors import InputError
 from dse.records import PLAIN_EXPERTS
 from dse.spec.axes import Axis
+from dse.spec.space import NAMED
 from dse.spec.sweep import SweepSpec
 from dse.sweep.grid.degrees import ALL_DEGREES, EXPERT_DEGREES, OPTIONS, check_listed
 from dse.sweep.grid.grid import Dimension, Grid, Member
@@ -43,7 +44,7 @@ def separated(spec: SweepSpec) -> list[tuple[SweepSpec, Names]]:
     if len(found) == 1:
         return found
     read = {name for constraint in spec.constraints for name in constraint.names} & known_leaves().keys()
-    said = {*spec.fixed, *(axis.key for axis in spec.axes), *read}
+    said = {*spec.names, *spec.fixed, *(axis.key for axis in spec.axes), *read}
     has = [{path for path in said if names.has(path)} for _, names in found]
     anywhere = set[str]().union(*has)
     _check_objectives(spec, [names for _, names in found])
@@ -97,6 +98,7 @@ def _without(spec: SweepSpec, paths: set[str]) -> SweepSpec:
     return dataclasses.replace(
         spec,
         axes=tuple(dataclasses.replace(a, explicit=a.explicit and a.key not in ALL_DEGREES) for a in axes.values()),
+        names={key: axis for key, axis in spec.names.items() if key not in paths},
         fixed={path: axis for path, axis in spec.fixed.items() if path not in paths},
         zips=tuple(group for group in zips if len(group) > 1),
         constraints=tuple(one for one in spec.constraints if not (paths - PLAIN_EXPERTS.keys()) & {*one.names}),
@@ -109,7 +111,7 @@ def _without(spec: SweepSpec, paths: set[str]) -> SweepSpec:
 def joined(spec: SweepSpec, grids: list[Grid]) -> Grid:
     """The grid of designs of several structures, of the grids of each."""
     _check_degrees(spec, grids)
-    groups = _groups(spec, grids)
+    whole, groups = Names(spec), _groups(spec, grids)
     axes = _mapping_axes(spec, grids)
     parts = grids[0].parts._replace(
         axes={path: axis for grid in reversed(grids) for path, axis in grid.parts.axes.items()},
@@ -132,12 +134,13 @@ def joined(spec: SweepSpec, grids: list[Grid]) -> Grid:
         settled=tuple(one for one in spec.constraints if all(one in grid.settled for grid in grids)),
         shapes=_distinct(grid.shapes for grid in grids),
         used=_distinct(grid.used for grid in grids),
-        **told | {"missing": _missing(spec, table)},
+        absent=_absent(spec, grids), missing=_missing(spec, table), kinds=whole.told_mixed(), nodes=whole.told(),
+        **told,
     )  # fmt: skip
 
 
 #: Lines that tell of a grid: those of all its parts.
-_TOLD = ("kinds", "saturates", "nodes", "trains", "lacks", "tokens")
+_TOLD = ("saturates", "trains", "lacks", "tokens")
 
 
 def _distinct(every: Iterable[Iterable[T]]) -> tuple[T, ...]:
@@ -157,6 +160,24 @@ def _check_degrees(spec: SweepSpec, grids: list[Grid]) -> None:
                     faults.append(error)
             if own and len(faults) == len(own):
                 raise faults[0]
+
+
+def _absent(spec: SweepSpec, grids: list[Grid]) -> str:
+    """What is said of some designs alone, and who the others are, in words."""
+    said = {axis.key: axis.name for axis in (*spec.names.values(), *spec.fixed.values(), *spec.axes)}
+    told: dict[str, list[str]] = {}
+    for grid in grids:
+        has = {*grid.spec.names, *grid.spec.fixed, *(axis.key for axis in grid.spec.axes)}
+        if lacks := ", ".join(name for path, name in said.items() if path not in has):
+            told.setdefault(lacks, []).append(named(spec, grid.spec))
+    return "; ".join(f"without {names}: {', '.join(parts)}" for names, parts in told.items())
+
+
+def named(whole: SweepSpec, part: SweepSpec) -> str:
+    """What the designs of a part are called: the names of the axes that it is cut from."""
+    own, every = ({axis.key: axis.labels for axis in one.axes if axis.key in NAMED} for one in (part, whole))
+    cut = (labels for key, labels in own.items() if labels != every[key])
+    return " ".join(", ".join(map(str, dict.fromkeys(labels))) for labels in cut)
 
 
 def _missing(spec: SweepSpec, table: MappingTable) -> str:
@@ -223,9 +244,9 @@ def _mapping_axes(spec: SweepSpec, grids: list[Grid]) -> tuple[Axis, ...]:
     written = {axis.key: axis for axis in spec.axes}
     found: dict[str, Axis] = {}
     for axis in itertools.chain(*(grid.mapping_axes for grid in grids)):
-        whole, listed = written.get(axis.key, axis), {v for g in grids for v in g.parts.axis(axis.key).values}
-        found[axis.key] = whole if axis.key in ALL_DEGREES else _taken(
-            whole, (i for i, value in enumerate(whole.values) if value in listed)
+        stated, listed = written.get(axis.key, axis), {v for g in grids for v in g.parts.axis(axis.key).values}
+        found[axis.key] = stated if axis.key in ALL_DEGREES else _taken(
+            stated, (i for i, value in enumerate(stated.values) if value in listed)
         )
     for path, axis in spec.fixed.items():
         if path in ALL_DEGREES[1:] + OPTIONS and any(path not in grid.spec.fixed for grid in grids):
