@@ -13,10 +13,10 @@ from pathlib import Path
 
 from docs.make.command import page_parser
 from docs.make.markdown import table
-from dse import quantities
-from dse.catalog.schema import OPERATIONS, SCHEMAS, Choice, Number, Table
-from dse.catalog.value import Parser, extent, text, texts
+from dse.designs.catalog.schema import OPERATIONS, SCHEMAS, Choice, Number, Table
+from dse.designs.catalog.value import Parser, extent, text, texts
 from dse.errors import THEIRS
+from dse.io import quantities
 from dse.search.codesign.descent import Schedule
 from dse.search.methods import METHODS
 from dse.spec.search import BATCHES, METHOD_OPTIONS, MOST_A_STEP

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from docs.make.command import page_parser
 from docs.make.markdown import document, table
-from dse.listing import KINDS, Listing, listing
-from dse.studies import STUDIES
+from dse.doors.studies import STUDIES
+from dse.views.listing import KINDS, Listing, listing
 
 _INTRODUCTION = """\
 # Reference: all names

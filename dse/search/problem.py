@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dse.doors.study import Study
 from dse.search import space as spaces
 from dse.search import tables
 from dse.search.evaluation import (
@@ -27,7 +28,6 @@ from dse.search.evaluation import (
 from dse.search.judging import Evaluation
 from dse.search.space import Point, Space
 from dse.spec.search import BATCHES, SearchSpec
-from dse.study import Study
 from dse.sweep.engine.few import evaluate_few, joined
 from dse.sweep.engine.point import Program
 from dse.sweep.grid import compose

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.designs import leaf, leaves_of
+from dse.designs.leaves import leaf, leaves_of
+from dse.io.quantities import counted
 from dse.model.divisibility import Shape
-from dse.quantities import counted
 from dse.spec.axes import Axis, Label
 from dse.spec.expression import Expression
 from dse.spec.sweep import SweepSpec

@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dse.designs import known_leaves
+from dse.designs.leaves import known_leaves
+from dse.designs.records import PLAIN_EXPERTS
 from dse.errors import InputError
-from dse.records import PLAIN_EXPERTS
 from dse.spec.axes import Axis
 from dse.spec.space import NAMED
 from dse.spec.sweep import SweepSpec
