@@ -11,7 +11,7 @@ from typing import Any
 
 from dse.designs import catalog
 from dse.designs.leaves import known_leaves, leaf_path, leaf_value, path_endings, told_reading
-from dse.designs.records import LEAVES_OF_SERVING, LIMIT_AS_SOLD
+from dse.designs.records import LEAVES_OF_SERVING, LIMIT_AS_SOLD, WITHOUT
 from dse.doors.study import Study
 from dse.errors import ELSEWHERE, InputError, nearest, plain, unknown_name
 from dse.types import choice_name
@@ -151,7 +151,8 @@ def listed(name: str, path: str, values: list[Any], where: str, explicit: bool =
     """An axis of one leaf with these values."""
     if not values:
         raise InputError(where, "an empty list", "one value or more", "list some values, or remove the axis")
-    numbers = tuple(leaf_value(path, value, where) for value in values)
+    none = {0.0: 0.0} if path in WITHOUT and len(values) > 1 else {}
+    numbers = tuple(none[value] if value in none else leaf_value(path, value, where) for value in values)
     labels = tuple(_label(path, number) for number in numbers)
     if all(isinstance(value, bool) for value in values):
         labels = tuple(bool(number) for number in numbers)

@@ -213,3 +213,26 @@ def test_a_degree_must_fit_some_part():
         plan(spec(experts="ep = [1, 7]"))
     with pytest.raises(InputError, match=r"no valid mapping.*"):
         plan(spec(experts="ep = [256]\ncp = [3]"))
+
+
+def test_with_and_without_adapters():
+    """Rank 0 is no adapter: the whole model is trained, by its own tokens, and nothing of an adapter is said of it."""
+    head = '[workload]\nname = "llama-3-8b"\nseq_len = 2048\nglobal_batch = 32\n{}\n'
+    tail = '[system]\nname = "eos"\nn_devices = 8\n[axes]\ntp = [1, 8]\n{}\n'
+
+    def run(said, axes):
+        return execute(from_text(head.format(said) + tail.format(axes)), output=False)[0]
+
+    both = run("adapters.qkv = 0", "adapters.rank = [16, 0, 64]")
+    adapted, whole = run("adapters.qkv = 0", "adapters.rank = [16, 64]"), run("", "")
+    for name in ("step_time", "peak_memory", "tokens_per_second"):
+        np.testing.assert_array_equal(both[name].isel(adapters_rank=[0, 2]), adapted[name], err_msg=name)
+        np.testing.assert_array_equal(both[name].isel(adapters_rank=1), whole[name], err_msg=name)
+    assert (both.adapters_rank.values == [16, 0, 64]).all()
+
+
+def test_an_objective_of_some_designs_alone_is_refused():
+    text = SWEEP.format(models='"llama-3-8b", "mixtral-8x7b"', experts="")
+    with pytest.raises(InputError, match="which not all of the designs have"):
+        plan(from_text(text.replace('["step_time", "peak_memory"]', '"step_time * workload.experts.top_k"')))
+    plan(from_text(text.replace('["step_time", "peak_memory"]', '"step_time * ep"')))

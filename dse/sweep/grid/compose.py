@@ -60,7 +60,7 @@ def _of_one_structure(spec: SweepSpec, names: Names) -> Grid:
     groups = offer.groups
     stacked = [group for group in groups if _is_mapping(group)]
     orthogonal = [group for group in groups if not _is_mapping(group)]
-    given = {axis.key: axis for axis in (*spec.fixed.values(), *spec.axes)}
+    given = {axis.key: axis for axis in (*spec.fixed.values(), *spec.axes) if not structures.is_none(axis)}
     parts = Parts(
         axes=names.mapping_defaults(given)
         | {axis.key: axis for group in stacked for axis in group}
@@ -224,7 +224,7 @@ def _dimension(group: tuple[Axis, ...], names: Names, owned: set[str]) -> Dimens
                 axis.where, repr(axis.rule), "a list or a range", f"{axis.name} divides nothing: list its values"
             )
         if axis.key not in NAMED:
-            columns[axis.key] = np.array(axis.values)
+            columns |= {} if structures.is_none(axis) else {axis.key: np.array(axis.values)}
             continue
         columns |= names.columns(axis, owned)
         own_software = names.layers["software"]

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dse.designs.leaves import known_leaves
-from dse.designs.records import PLAIN_EXPERTS
+from dse.designs.records import PLAIN_EXPERTS, WITHOUT
 from dse.errors import InputError
 from dse.spec.axes import Axis
 from dse.spec.space import NAMED
@@ -69,7 +69,18 @@ def _cut(spec: SweepSpec) -> list[tuple[SweepSpec, Names]]:
         groups = names.alike(axis) if len(axis.labels) > 1 else []
         if len(groups) > 1:
             return [part for group in groups for part in _cut(_at(spec, axis, group))]
+    for axis in spec.axes:
+        if axis.key in WITHOUT and 0.0 in axis.values and any(axis.values):
+            zero = [position for position, value in enumerate(axis.values) if not value]
+            others = [position for position, value in enumerate(axis.values) if value]
+            record = {path for path in known_leaves() if path.startswith(f"{WITHOUT[axis.key]}.")} - {axis.key}
+            return [*_cut(_without(_at(spec, axis, zero), record)), *_cut(_at(spec, axis, others))]
     return [(spec, names)]
+
+
+def is_none(axis: Axis) -> bool:
+    """Whether an axis says of a part that it does not have the record of its leaf."""
+    return axis.key in WITHOUT and bool(axis.values) and not any(axis.values)
 
 
 def _at(spec: SweepSpec, axis: Axis, positions: Sequence[int]) -> SweepSpec:
@@ -175,9 +186,12 @@ def _absent(spec: SweepSpec, grids: list[Grid]) -> str:
 
 def named(whole: SweepSpec, part: SweepSpec) -> str:
     """What the designs of a part are called: the names of the axes that it is cut from."""
-    own, every = ({axis.key: axis.labels for axis in one.axes if axis.key in NAMED} for one in (part, whole))
-    cut = (labels for key, labels in own.items() if labels != every[key])
-    return " ".join(", ".join(map(str, dict.fromkeys(labels))) for labels in cut)
+    own, every = (
+        {axis.name: axis.labels for axis in one.axes if axis.key in NAMED or axis.key in WITHOUT}
+        for one in (part, whole)
+    )  # fmt: skip
+    cut = {name: ", ".join(map(str, dict.fromkeys(labels))) for name, labels in own.items() if labels != every[name]}
+    return " ".join(text if name in NAMED else f"{name} {text}" for name, text in cut.items())
 
 
 def _missing(spec: SweepSpec, table: MappingTable) -> str:
