@@ -229,6 +229,8 @@ def test_with_and_without_adapters():
         np.testing.assert_array_equal(both[name].isel(adapters_rank=[0, 2]), adapted[name], err_msg=name)
         np.testing.assert_array_equal(both[name].isel(adapters_rank=1), whole[name], err_msg=name)
     assert (both.adapters_rank.values == [16, 0, 64]).all()
+    alone = run("adapters.qkv = 0", "adapters.rank = [0]")
+    np.testing.assert_array_equal(alone.step_time.isel(adapters_rank=0), whole.step_time)
 
 
 def test_an_objective_of_some_designs_alone_is_refused():

@@ -70,10 +70,12 @@ def _cut(spec: SweepSpec) -> list[tuple[SweepSpec, Names]]:
         if len(groups) > 1:
             return [part for group in groups for part in _cut(_at(spec, axis, group))]
     for axis in spec.axes:
-        if axis.key in WITHOUT and 0.0 in axis.values and any(axis.values):
-            zero = [position for position, value in enumerate(axis.values) if not value]
+        zero = [position for position, value in enumerate(axis.values) if axis.key in WITHOUT and not value]
+        record = {path for path in known_leaves() if zero and path.startswith(f"{WITHOUT[axis.key]}.")} - {axis.key}
+        if is_none(axis) and record & {*spec.fixed, *(one.key for one in spec.axes)}:
+            return _cut(_without(spec, record))
+        if zero and any(axis.values):
             others = [position for position, value in enumerate(axis.values) if value]
-            record = {path for path in known_leaves() if path.startswith(f"{WITHOUT[axis.key]}.")} - {axis.key}
             return [*_cut(_without(_at(spec, axis, zero), record)), *_cut(_at(spec, axis, others))]
     return [(spec, names)]
 
@@ -175,13 +177,18 @@ def _check_degrees(spec: SweepSpec, grids: list[Grid]) -> None:
 
 def _absent(spec: SweepSpec, grids: list[Grid]) -> str:
     """What is said of some designs alone, and who the others are, in words."""
-    said = {axis.key: axis.name for axis in (*spec.names.values(), *spec.fixed.values(), *spec.axes)}
     told: dict[str, list[str]] = {}
     for grid in grids:
-        has = {*grid.spec.names, *grid.spec.fixed, *(axis.key for axis in grid.spec.axes)}
-        if lacks := ", ".join(name for path, name in said.items() if path not in has):
+        if lacks := ", ".join(axis.name for axis in lacking(spec, grid.spec)):
             told.setdefault(lacks, []).append(named(spec, grid.spec))
     return "; ".join(f"without {names}: {', '.join(parts)}" for names, parts in told.items())
+
+
+def lacking(whole: SweepSpec, part: SweepSpec) -> list[Axis]:
+    """What is said of others than the designs of a part."""
+    has = {*part.names, *part.fixed, *(axis.key for axis in part.axes)}
+    said = (*whole.names.values(), *whole.fixed.values(), *whole.axes)
+    return [axis for axis in said if axis.key not in has]
 
 
 def named(whole: SweepSpec, part: SweepSpec) -> str:
