@@ -238,3 +238,11 @@ def test_an_objective_of_some_designs_alone_is_refused():
     with pytest.raises(InputError, match="which not all of the designs have"):
         plan(from_text(text.replace('["step_time", "peak_memory"]', '"step_time * workload.experts.top_k"')))
     plan(from_text(text.replace('["step_time", "peak_memory"]', '"step_time * ep"')))
+
+
+def test_what_no_design_meets_is_told_of_all():
+    """A degree that a structure does not have counts as 1, a leaf that it does not have is no reason."""
+    both = spec("llama-3-8b", "mixtral-8x7b", more='[constraints]\nall = ["step_time * ep <= 0.001", "imbalance <= 1"]')
+    head, missed, _ = execute(both, output=False)[1].unmet
+    runs = execute(spec("llama-3-8b", "mixtral-8x7b"), output=False)[1].n_feasible
+    assert head.startswith(f"{runs:,} of ") and missed == f"step_time * ep <= 0.001: {runs:,} miss it"

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dse.designs.leaves import leaf
+from dse.designs.records import PLAIN_EXPERTS
 from dse.doors.study import Lookup
 from dse.io.quantities import quantity
 from dse.spec.expression import Expression
@@ -36,6 +37,8 @@ def told(grid: Grid) -> tuple[str, ...]:
 
     def lookup(name: str) -> Any:
         found = getattr(metrics, name) if name in study.units else values.get(name)
+        if name in PLAIN_EXPERTS and found is not None:
+            found = np.where(np.isnan(found), PLAIN_EXPERTS[name], found)
         return np.broadcast_to(leaf(grid.base, name) if found is None else found, count)[runs]
 
     spread = "" if count == grid.n_designs else " spread over the sweep"
