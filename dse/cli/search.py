@@ -127,9 +127,7 @@ def size(problem: Problem) -> str:
     from dse.sweep.job import ENUMERATION_RATE
 
     space, grid = problem.space, problem.grid
-    parts = [f"{d.size:,} {d.name}" for d in grid.dimensions if d.axes[0].key not in space.paths]
-    parts.append(show.counted(grid.table.n_mappings, "mapping"))
-    text = f"{' x '.join(parts)}: {show.counted(space.n_designs, 'design')}"
+    text = f"{' + '.join(one.product(space.paths) for one in grid.each)}: {show.counted(space.n_designs, 'design')}"
     if space.paths:
         names = ", ".join(interval.name for interval in problem.spec.intervals)
         return f"{text}, and continuous {names}: the space is infinite"

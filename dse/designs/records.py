@@ -105,6 +105,9 @@ TRAINING_ALONE = (
                                       "packing.", "convergence.", "experts.n_predict")),
 )  # fmt: skip
 
+#: Leaf → the record that a design is without where an axis has 0 among its values.
+WITHOUT = {"workload.adapters.rank": "workload.adapters"}
+
 #: Records of a design that serves.
 OF_SERVING: dict[str, type] = {
     "workload.requests": Requests, "mapping.serving": Serving, "software.engine": Engine, "mapping.nano": NanoBatches,

@@ -17,6 +17,7 @@ import numpy as np
 
 from dse.designs.leaves import leaf
 from dse.designs.priced import stands_in_for_dies, stands_in_for_price
+from dse.designs.records import PLAIN_EXPERTS
 from dse.io.quantities import quantity
 from dse.types import Design, Emissions, Experts, Operator, Prices, Scalar, System, Topology
 from dse.types.metrics import CARBON, ENERGY, MONEY, RUN
@@ -172,8 +173,15 @@ class Study:
         return tuple(name for name in self.units if name not in left_out)
 
     def lookup(self, design: Design, metrics: Any) -> Lookup:
-        """What the names in expressions stand for at a design."""
-        return lambda name: getattr(metrics, name) if name in self.units else leaf(design, name)
+        """What the names in expressions stand for at a design; degrees of experts are 1 where it has none."""
+
+        def value(name: str) -> Any:
+            if name in self.units:
+                return getattr(metrics, name)
+            return PLAIN_EXPERTS[name] if name in PLAIN_EXPERTS and not has_experts else leaf(design, name)
+
+        has_experts = design.mapping.experts is not None
+        return value
 
     # --- reasons ------------------------------------------------------------------------------------------
 

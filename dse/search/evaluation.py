@@ -30,7 +30,7 @@ from dse.doors.scalars import ScalarFunction
 from dse.io.files import search_digest
 from dse.search import space as spaces
 from dse.search.judging import Evaluation, logarithm, scalar
-from dse.search.space import Point, Space
+from dse.search.space import STRUCTURE, Point, Space
 from dse.sweep.engine.point import Program, evaluate_point
 from dse.sweep.engine.programs import PersistentFunction, persistent_jit
 from dse.types import Design, Scalar
@@ -177,6 +177,57 @@ class Evaluator:
 
     def _blocks(self, count: int) -> np.int32:
         return np.int32(-(-count // self._block))
+
+
+class StructuresEvaluator:
+    """Evaluates designs of several structures: each by the evaluator of its own.
+
+    Args:
+        program: of all of them; constraints that the mappings of one structure keep are not in its own.
+        each: an evaluator a structure.
+        paths: of the leaves that move in the designs of each.
+    """
+
+    def __init__(self, program: Program, each: Sequence[Evaluator], paths: Sequence[frozenset[str]]) -> None:
+        self.program, self._each, self._paths = program, each, paths
+        self.size, self.is_short = each[0].size, each[0].is_short
+
+    def __call__(self, values: Values, count: int) -> Evaluation:
+        """As :meth:`Evaluator.__call__`."""
+        return self._evaluated(values, None, count)[0]
+
+    def slopes(self, values: Values, penalty: Penalty, count: int) -> tuple[Evaluation, Values]:
+        """As :meth:`Evaluator.slopes`; by a leaf that a design does not have the slope is 0."""
+        return self._evaluated(values, penalty, count)
+
+    def _evaluated(self, values: Values, penalty: Penalty | None, count: int) -> tuple[Evaluation, dict[str, Any]]:
+        """Evaluation, and slopes where a penalty is given."""
+        structure, n_objectives = np.asarray(values[STRUCTURE]), len(self.program.objectives)
+        length = len(structure)
+        found: Any = Evaluation(np.zeros((length, n_objectives), np.float32), np.zeros(length, np.float32),
+                                np.zeros(length, np.int32))  # fmt: skip
+        by_leaf = {path: np.zeros(length, np.float32) for path in (values if penalty else ())}
+        for number, (one, paths) in enumerate(zip(self._each, self._paths, strict=True)):
+            places = np.flatnonzero(structure[:count] == number)
+            if not len(places):
+                continue
+            own, weights = jax.tree.map(
+                lambda array, at=places: padded(jnp.asarray(array)[at], self.size),
+                ({path: values[path] for path in values if path in paths}, penalty),
+            )
+            part, slopes = one.slopes(own, weights, len(places)) if penalty else (one(own, len(places)), {})
+            wholes = *found, *(by_leaf[path] for path in slopes)
+            for whole, array in zip(wholes, jax.device_get((*part, *slopes.values())), strict=True):
+                whole[places] = array[: len(places)]
+        return found, by_leaf
+
+    @contextlib.contextmanager
+    def preparing(self, paths: Sequence[str], slopes: bool) -> Iterator[None]:
+        """As :meth:`Evaluator.preparing`."""
+        with contextlib.ExitStack() as stack:
+            for one, own in zip(self._each, self._paths, strict=True):
+                stack.enter_context(one.preparing([path for path in paths if path in own], slopes))
+            yield
 
 
 def _on_host(arguments: Any, count: int) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from typing import Any
 
@@ -14,11 +15,20 @@ import numpy as np
 from dse.doors.study import Study
 from dse.search import space as spaces
 from dse.search import tables
-from dse.search.evaluation import Evaluator, Penalty, Values, evaluated, padded, padded_values, shaped
+from dse.search.evaluation import (
+    Evaluator,
+    Penalty,
+    StructuresEvaluator,
+    Values,
+    evaluated,
+    padded,
+    padded_values,
+    shaped,
+)
 from dse.search.judging import Evaluation
 from dse.search.space import Point, Space
 from dse.spec.search import BATCHES, SearchSpec
-from dse.sweep.engine.few import evaluate_few
+from dse.sweep.engine.few import evaluate_few, joined
 from dse.sweep.engine.point import Program
 from dse.sweep.grid import compose
 from dse.sweep.grid.grid import Grid
@@ -45,12 +55,22 @@ class Problem:
         return len(self.program.objectives)
 
     @functools.cached_property
-    def evaluator(self) -> Evaluator:
+    def evaluator(self) -> Evaluator | StructuresEvaluator:
         """What evaluates the batches of every method of this search."""
         batches = [options[name] for options in self.spec.options.values() for name in BATCHES if name in options]
         seeds, spent = len(self.spec.seeds), self.spec.evaluations
         total = None if spent is None else spent * seeds * len(self.spec.methods)
-        return Evaluator(self.program, self.grid.base, max(batches, default=1) * seeds, total)
+        largest = max(batches, default=1) * seeds
+        if not self.grid.members:
+            return Evaluator(self.program, self.grid.base, largest, total)
+        each = [Evaluator(program, one.base, largest, total) for one, program in self._programs]
+        return StructuresEvaluator(self.program, each, [_paths(one, self.space) for one in self.grid.each])
+
+    @property
+    def _programs(self) -> list[tuple[Grid, Program]]:
+        """The grids of one structure, and what is computed of the designs of each."""
+        each = self.grid.each
+        return [(one, dataclasses.replace(self.program, constraints=one.constraints)) for one in each]
 
     def evaluate(self, points: Point) -> Evaluation:
         """Evaluation of points [...], NumPy arrays."""
@@ -89,7 +109,20 @@ class Problem:
     def plain(self, points: Point) -> tuple[Any, tuple[np.ndarray, ...]]:
         """Metrics and objectives of points [design] by NumPy, which no compiled program has a part in."""
         values = jax.device_get(spaces.values(self.space, points))
-        return evaluate_few(self.grid.base, values, program=self.program)
+        structure = values.pop(spaces.STRUCTURE, np.zeros(len(points.digits)))
+        found = []
+        for number, (one, program) in enumerate(self._programs):
+            places, paths = np.flatnonzero(structure == number), _paths(one, self.space)
+            if len(places):
+                own = {path: values[path][places] for path in paths}
+                found.append((places, evaluate_few(one.base, own, program=program)))
+        return joined(found)
+
+
+def _paths(grid: Grid, space: Space) -> frozenset[str]:
+    """Leaves that move in the designs of a grid of one structure."""
+    moving = [*(one.columns for one in grid.dimensions), grid.table.degrees, grid.table.options]
+    return frozenset(itertools.chain(*moving)) & frozenset(spaces.leaf_paths(space))
 
 
 def build(spec: SearchSpec, study: Study | None = None) -> Problem:

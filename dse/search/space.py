@@ -30,6 +30,10 @@ from jax import Array
 ArrayT = TypeVar("ArrayT", Array, np.ndarray)
 
 
+#: Stands among the leaves of designs of several structures for which of them a design has.
+STRUCTURE = "structure"
+
+
 class Point(NamedTuple, Generic[ArrayT]):
     """Designs as digits into a grid's tables and positions along its continuous axes."""
 
@@ -41,7 +45,8 @@ class Point(NamedTuple, Generic[ArrayT]):
     jax.tree_util.register_dataclass,
     data_fields=[
         "columns", "shape_of", "children", "row_of_leaf", "ranks", "neighbour_rows", "pattern", "twin",
-        "option_digits", "designs_before", "first_leaf", "listed_columns", "low", "span",
+        "option_digits", "designs_before", "first_leaf", "listed_columns", "low", "span", "structure", "has_digits",
+        "has_reals",
     ],
     meta_fields=["sizes", "radices", "row_digit", "level_of", "names", "paths", "logs", "n_designs"],
 )  # fmt: skip
@@ -63,6 +68,9 @@ class Space:
     listed_columns: Array  #: [pattern, n] the columns that stand for themselves, then whatever
     low: Array  #: [continuous axis] lower end, of the logarithm where it is spaced so
     span: Array  #: [continuous axis] and the way to the upper end
+    structure: Array | None  #: [shape] number of the grid's member; None where all designs have one structure
+    has_digits: Array | None  #: [shape, dimension] whether its designs have the dimension: else they stand at its first
+    has_reals: Array | None  #: [shape, continuous axis] the same of continuous axes
     sizes: tuple[int, ...]  #: of the digits
     radices: tuple[int, ...]  #: of the coordinates: digits before the row, levels of the tree, options
     row_digit: int  #: position of the row among the digits
@@ -131,6 +139,7 @@ def coordinates(space: Space, point: Point) -> Array:
 def from_coordinates(space: Space, at: Array, reals: Array) -> Point:
     """The valid design nearest to coordinates [..., coordinate] within their radices."""
     before, ranks = at[..., : space.row_digit], at[..., space.row_digit : space.row_digit + space.n_levels]
+    before, reals = _owned(space, before, reals)
     leaf = _leaf(space, before, ranks)
     options = _represented(space, leaf, at[..., space.row_digit + space.n_levels :])
     row = space.row_of_leaf.at[leaf].get(mode="promise_in_bounds")
@@ -150,12 +159,26 @@ def _split(space: Space, digits: Array) -> tuple[Array, Array, Array]:
 
 def _leaf(space: Space, before: Array, ranks: Array) -> Array:
     """The leaf that comes nearest to the ranks wanted of the degrees, at these dimensions."""
-    node = jnp.zeros(before.shape[:-1], jnp.int32)
-    for dimension, adds in enumerate(space.shape_of):
-        node = node + adds.at[before[..., dimension]].get(mode="promise_in_bounds")
+    node = _shape(space, before)
     for level, table in enumerate(space.children):
         node = table.at[node, ranks[..., level]].get(mode="promise_in_bounds")
     return node
+
+
+def _shape(space: Space, before: Array) -> Array:
+    """Number of the shape at these dimensions."""
+    number = jnp.zeros(before.shape[:-1], jnp.int32)
+    for dimension, adds in enumerate(space.shape_of):
+        number = number + adds.at[before[..., dimension]].get(mode="promise_in_bounds")
+    return number
+
+
+def _owned(space: Space, before: Array, reals: Array) -> tuple[Array, Array]:
+    """Digits of the dimensions and continuous axes; those that a structure does not have, at their first position."""
+    if space.has_digits is None or space.has_reals is None:
+        return before, reals
+    shape = _shape(space, before)
+    return jnp.where(space.has_digits[shape], before, 0), jnp.where(space.has_reals[shape], reals, 0.0)
 
 
 def _represented(space: Space, leaf: Array, options: Array) -> Array:
@@ -178,12 +201,16 @@ def values(space: Space, point: Point) -> dict[str, Array]:
         path: column.at[point.digits[..., digit]].get(mode="promise_in_bounds")
         for digit, columns in enumerate(space.columns) for path, column in columns.items()
     }  # fmt: skip
-    return found | real_values(space, point.reals)
+    found |= real_values(space, point.reals)
+    if space.structure is not None:
+        found[STRUCTURE] = space.structure[_shape(space, point.digits[..., : space.row_digit])].astype(jnp.float32)
+    return found
 
 
 def leaf_paths(space: Space) -> tuple[str, ...]:
     """Full paths of every leaf that the space sets."""
-    return (*(path for columns in space.columns for path in columns), *space.paths)
+    own = () if space.structure is None else (STRUCTURE,)
+    return (*(path for columns in space.columns for path in columns), *space.paths, *own)
 
 
 def real_values(space: Space, reals: Array) -> dict[str, Array]:
@@ -210,7 +237,7 @@ def sample(space: Space, key: Array, shape: tuple[int, ...] = ()) -> Point:
     before = _digits_before(space, jax.random.uniform(keys[0], (*shape, space.row_digit)))
     first, last = _mappings_at(space, before)
     row, options = _numbered_mapping(space, jax.random.randint(keys[1], shape, first, last))
-    reals = jax.random.uniform(keys[2], (*shape, len(space.paths)))
+    before, reals = _owned(space, before, jax.random.uniform(keys[2], (*shape, len(space.paths))))
     return Point(jnp.concatenate([before, row[..., None], options], axis=-1), reals)
 
 
@@ -229,7 +256,8 @@ def spread(space: Space, cube: Array) -> Point:
     before = _digits_before(space, cube[..., : space.row_digit])
     first, last = _mappings_at(space, before)
     row, options = _numbered_mapping(space, first + _cell(cube[..., space.row_digit], last - first))
-    return Point(jnp.concatenate([before, row[..., None], options], axis=-1), cube[..., space.row_digit + 1 :])
+    before, reals = _owned(space, before, cube[..., space.row_digit + 1 :])
+    return Point(jnp.concatenate([before, row[..., None], options], axis=-1), reals)
 
 
 def _digits_before(space: Space, cube: Array) -> Array:
@@ -240,9 +268,7 @@ def _digits_before(space: Space, cube: Array) -> Array:
 
 def _mappings_at(space: Space, before: Array) -> tuple[Array, Array]:
     """Numbers of the mappings that are valid at these dimensions: the first, and the one behind the last."""
-    shape = jnp.zeros(before.shape[:-1], jnp.int32)
-    for dimension, adds in enumerate(space.shape_of):
-        shape = shape + adds[before[..., dimension]]
+    shape = _shape(space, before)
     first, last = (space.designs_before[space.first_leaf[shape + i]] for i in (0, 1))
     return first, last
 

@@ -10,30 +10,30 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from dse.model.divisibility import SHAPE_PATHS
+from dse.model.divisibility import SHAPE_PATHS, Shape
 from dse.search.space import Space
 from dse.spec.search import Interval
 from dse.sweep.engine import nesting
 from dse.sweep.grid import mappings
-from dse.sweep.grid.grid import Grid
+from dse.sweep.grid.grid import Grid, Member
 
 
 def build(grid: Grid, intervals: tuple[Interval, ...] = ()) -> Space:
     """The space of a grid whose dimensions at ``intervals`` are continuous; arrays on the device."""
     options = nesting.option_axes(grid)
     columns = [*(dimension.columns for dimension in grid.dimensions), grid.table.degrees, *options]
-    shape_of, combinations = _shapes(grid)
-    leaves = _leaves(grid)
-    tree = _tree(leaves.shape, leaves.degrees, len(grid.shapes))
+    shapes = _by_structure(grid) if grid.members else _of_one(grid, *_shapes(grid))
+    leaves = _leaves(grid, shapes.shapes)
+    tree = _tree(leaves.shape, leaves.degrees, len(shapes.shapes))
     patterns, pattern = np.unique(leaves.mask[tree.leaves], axis=0, return_inverse=True)
     counts = leaves.mask[tree.leaves].sum(axis=1)
     before = np.concatenate([[0], np.cumsum(counts)])
     sizes = tuple(len(next(iter(axis.values()))) for axis in columns)
     n = len(grid.dimensions)
-    by_shape = np.bincount(leaves.shape[tree.leaves], counts, minlength=len(grid.shapes)).astype(np.int64)
+    by_shape = np.bincount(leaves.shape[tree.leaves], counts, minlength=len(shapes.shapes)).astype(np.int64)
     arrays: dict[str, Any] = dict(
         columns=tuple({path: _single(column) for path, column in axis.items()} for axis in columns),
-        shape_of=tuple(a.astype(np.int32) for a in shape_of),
+        shape_of=tuple(a.astype(np.int32) for a in shapes.shape_of),
         children=tuple(tree.children),
         row_of_leaf=leaves.row[tree.leaves].astype(np.int32),
         ranks=_ranks(leaves, tree, grid.table.n_rows),
@@ -46,6 +46,7 @@ def build(grid: Grid, intervals: tuple[Interval, ...] = ()) -> Space:
         listed_columns=np.argsort(~patterns, axis=1, kind="stable").astype(np.int32),
         low=np.array([math.log(i.low) if i.log else i.low for i in intervals], np.float32),
         span=np.array([math.log(i.high / i.low) if i.log else i.high - i.low for i in intervals], np.float32),
+        **_structures(grid, shapes, intervals),
     )
     return Space(
         **jax.device_put(arrays),
@@ -56,7 +57,7 @@ def build(grid: Grid, intervals: tuple[Interval, ...] = ()) -> Space:
         names=_names(grid, tree, options, intervals),
         paths=tuple(i.path for i in intervals),
         logs=tuple(i.log for i in intervals),
-        n_designs=sum(int(by_shape[shape]) * int(times) for shape, times in combinations.items()),
+        n_designs=sum(int(by_shape[shape]) * int(times) for shape, times in shapes.points.items()),
     )
 
 
@@ -73,17 +74,75 @@ class _Leaves(NamedTuple):
     mask: np.ndarray  #: [leaf, column] which pairs are mappings there
 
 
-def _leaves(grid: Grid) -> _Leaves:
+class _Shapes(NamedTuple):
+    """What the mappings of a grid must divide, by number."""
+
+    shape_of: list[np.ndarray]  #: by dimension: [position] what it adds to the number
+    points: Counter[int]  #: number → points of the grid that have it
+    shapes: list[tuple[int, Shape]]  #: by number: the structure, and what is to be divided
+
+
+def _of_one(grid: Grid, shape_of: list[np.ndarray], points: Counter[int]) -> _Shapes:
+    return _Shapes(shape_of, points, [(0, shape) for shape in grid.shapes])
+
+
+def _by_structure(grid: Grid) -> _Shapes:
+    """The shapes of a grid of several structures: along each dimension positions that no structure tells apart."""
+    of_members = [_shapes(one)[0] for one in grid.each]
+    local: list[np.ndarray] = []
+    for number, size in enumerate(grid.shape):
+        keys = np.full((len(grid.members), size), -1)
+        for key, member, adds in zip(keys, grid.members, of_members, strict=True):
+            axis = member.axes[number]
+            key[member.positions[number] if axis >= 0 else slice(None)] = adds[axis] if axis >= 0 else 0
+        local.append(np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1))
+    sizes = [int(one.max()) + 1 for one in local]
+    strides = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
+    shapes, points = list[tuple[int, Shape]](), Counter[int]()
+    for shape, digits in enumerate(itertools.product(*map(range, sizes))):
+        positions = [np.flatnonzero(one == digit) for one, digit in zip(local, digits, strict=True)]
+        at = [int(places[0]) for places in positions]
+        structure = next(i for i, member in enumerate(grid.members) if _has(member, at))
+        member, adds = grid.members[structure], of_members[structure]
+        number, times = 0, 1
+        for axis, own, position, places in zip(member.axes, member.positions, at, positions, strict=True):
+            if axis >= 0:
+                number, times = number + int(adds[axis][list(own).index(position)]), times * len(places)
+        shapes.append((structure, member.grid.shapes[number]))
+        points[shape] = times
+    return _Shapes([one * stride for one, stride in zip(local, strides, strict=True)], points, shapes)
+
+
+def _has(member: Member, at: list[int]) -> bool:
+    """Whether a member has designs at these positions, whatever those are of dimensions that it does not have."""
+    places = zip(member.axes, member.positions, at, strict=True)
+    return all(axis < 0 or position in own for axis, own, position in places)
+
+
+def _structures(grid: Grid, shapes: _Shapes, intervals: tuple[Interval, ...]) -> dict[str, Any]:
+    """What a space knows of structures; nothing where there is one."""
+    if not grid.members:
+        return {"structure": None, "has_digits": None, "has_reals": None}
+    has = np.array([[axis >= 0 for axis in member.axes] for member in grid.members]).reshape(len(grid.members), -1)
+    keys = [[axis.key for axis in one.axes] for one in grid.dimensions]
+    along = [next(i for i, names in enumerate(keys) if interval.path in names) for interval in intervals]
+    structure = np.array([number for number, _ in shapes.shapes], np.int32)
+    return {"structure": structure, "has_digits": has[structure], "has_reals": has[structure][:, along]}
+
+
+def _leaves(grid: Grid, shapes: list[tuple[int, Shape]]) -> _Leaves:
     """The valid rows of every shape; a shape without any borrows those of the first that has some."""
-    options = mappings.option_columns(grid.parts)
     removed: Counter[str] = Counter()
     numbers = {tuple(row): i for i, row in enumerate(_table_rows(grid))}
     known = [i for i, path in enumerate(grid.parts.degrees) if path in grid.table.degrees]
     found: list[_Leaves | None] = []
-    for shape, size in enumerate(grid.shapes):
-        degrees, mask = mappings.of_shape(grid.parts, size, options, grid.settled, removed)
+    for shape, (structure, size) in enumerate(shapes):
+        own = grid.each[structure]
+        degrees, mask = mappings.of_shape(own.parts, size, mappings.option_columns(own.parts), own.settled, removed)
         used = mask.any(axis=1)
         degrees, mask = degrees[used], mask[used]
+        if grid.members:
+            degrees, mask = _in_whole(grid, structure, degrees, mask)
         row = np.array([numbers[tuple(d)] for d in degrees[:, known]], np.int64)
         found.append(_Leaves(np.full(len(row), shape), row, degrees, mask) if len(row) else None)
     some = next(leaves for leaves in found if leaves is not None)
@@ -92,6 +151,17 @@ def _leaves(grid: Grid) -> _Leaves:
         for shape, leaves in enumerate(found)
     ]  # fmt: skip
     return _Leaves(*map(np.concatenate, zip(*whole, strict=True)))
+
+
+def _in_whole(grid: Grid, structure: int, degrees: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Degrees and columns of a member as the table of the whole has them; a degree that it does not have is 1."""
+    member = grid.members[structure]
+    wide = np.ones((len(degrees), len(grid.parts.degrees)), degrees.dtype)
+    wide[:, [grid.parts.degrees.index(path) for path in member.grid.parts.degrees]] = degrees
+    columns = np.zeros((len(mask), grid.table.n_columns), bool)
+    own = dict(zip(member.grid.pairs[:, 1].tolist(), grid.pairs[member.mappings, 1].tolist(), strict=True))
+    columns[:, [*own.values()]] = mask[:, [*own]]
+    return wide, columns
 
 
 def _table_rows(grid: Grid) -> np.ndarray:

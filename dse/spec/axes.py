@@ -11,7 +11,7 @@ from typing import Any
 
 from dse.designs import catalog
 from dse.designs.leaves import known_leaves, leaf_path, leaf_value, path_endings, told_reading
-from dse.designs.records import LEAVES_OF_SERVING, LIMIT_AS_SOLD
+from dse.designs.records import LEAVES_OF_SERVING, LIMIT_AS_SOLD, WITHOUT
 from dse.doors.study import Study
 from dse.errors import ELSEWHERE, InputError, nearest, plain, unknown_name
 from dse.types import choice_name
@@ -132,7 +132,7 @@ def named(name: str, kind: str, value: Any, where: str) -> Axis:
 def leaf(name: str, path: str, value: Any, where: str) -> Axis:
     """An axis of one leaf from its TOML value: a list, a range or a rule."""
     if isinstance(value, list):
-        return listed(name, path, value, where)
+        return listed(name, path, value, where, none=path in WITHOUT)
     if is_range(value):
         note = told_reading(name, path, *(value.get(key) for key in ("from", "to", "step")))
         return dataclasses.replace(listed(name, path, _spread(path, value, where), where, explicit=False), note=note)
@@ -147,11 +147,13 @@ def leaf(name: str, path: str, value: Any, where: str) -> Axis:
     )  # fmt: skip
 
 
-def listed(name: str, path: str, values: list[Any], where: str, explicit: bool = True) -> Axis:
-    """An axis of one leaf with these values."""
+def listed(
+    name: str, path: str, values: list[Any], where: str, explicit: bool = True, none: bool = False
+) -> Axis:
+    """An axis of one leaf with these values; with ``none`` 0 may be among them."""
     if not values:
         raise InputError(where, "an empty list", "one value or more", "list some values, or remove the axis")
-    numbers = tuple(leaf_value(path, value, where) for value in values)
+    numbers = tuple(0.0 if none and value == 0.0 else leaf_value(path, value, where) for value in values)
     labels = tuple(_label(path, number) for number in numbers)
     if all(isinstance(value, bool) for value in values):
         labels = tuple(bool(number) for number in numbers)

@@ -119,7 +119,7 @@ def plan(
             f"{spec.file}: axes", f"{grid.describe()}, about {hours:,.0f} hours on two cores",
             f"at most {MOST_DESIGNS:,} designs", "shorten the axes, or use dse search",
         )  # fmt: skip
-    largest = {"all": grid.n_designs, "feasible": grid.n_designs, "best": grid.n_points, "top": kept.count, "pareto": 0}
+    largest = {"all": grid.n_places, "feasible": grid.n_designs, "best": grid.n_points, "top": kept.count, "pareto": 0}
     if largest[kept.mode] > spec.limit:
         raise InputError(
             f"{spec.file}: axes", f"{grid.describe()} with keep = {kept}", f"at most {spec.limit:,} kept",

@@ -29,7 +29,7 @@ from dse.spec.pools import errors_of, read, varies
 from dse.spec.sweep import SweepSpec
 from dse.sweep.grid import compose
 from dse.sweep.grid.grid import Grid, variable_name
-from dse.sweep.results.rebuilding import designs_at
+from dse.sweep.results.rebuilding import indices_at
 from dse.sweep.run import execute
 
 if TYPE_CHECKING:
@@ -176,15 +176,19 @@ class _Limits:
         """Of the results of a pool of prompts."""
         constraints = tuple(one for one in grid.constraints if _FIRST in one.names)
         count = results.sizes["design"]
-        design = designs_at(results, np.arange(count), grid) if count else grid.base
+        values_at = grid.values(indices_at(results, np.arange(count), grid)) if count else {}
+
+        def of_leaf(path: str) -> Any:
+            return values_at[path] if path in values_at else leaf(grid.base, path)
+
         names = {name for one in constraints for name in one.names if name != _FIRST}
         values = {
-            name: np.broadcast_to(np.asarray(results[name] if name in grid.spec.study.units else leaf(design, name),
+            name: np.broadcast_to(np.asarray(results[name] if name in grid.spec.study.units else of_leaf(name),
                                              float), count)
             for name in names
         }  # fmt: skip
-        asked = design.workload.requests
-        longest = 0.0 if asked is None else np.asarray(asked.first_token_limit, float)
+        asked = grid.base.workload.requests
+        longest = 0.0 if asked is None else np.asarray(of_leaf("workload.requests.first_token_limit"), float)
         return cls(constraints, values, np.broadcast_to(longest, count))
 
     def __bool__(self) -> bool:

@@ -61,7 +61,7 @@ from dse.types.software import (
     Software,
     Tiers,
 )
-from dse.types.technology import GENERATED, Board, Chip, LogicNode, MemoryTechnology
+from dse.types.technology import GENERATED, Chip, LogicNode, MemoryTechnology
 from dse.types.workload import Adapters, Convergence, Experts, Latent, Packing, Recurrent, Sparse, Workload
 
 __all__ = [
@@ -81,7 +81,6 @@ __all__ = [
     "Assembly",
     "Attention",
     "AttentionKernels",
-    "Board",
     "Bounds",
     "Capabilities",
     "Checkpoint",

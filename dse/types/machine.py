@@ -8,7 +8,7 @@ from dse.types.money import Emissions, Fab, Made, Prices
 from dse.types.network import Network
 from dse.types.power import Power
 from dse.types.reliability import Reliability
-from dse.types.technology import Board, Chip
+from dse.types.technology import Chip
 
 
 @record
@@ -53,7 +53,6 @@ class Accelerator:
     kernels: Kernels
     power: Power = Power()
     chip: Chip | None = None  # what rates, memory and power are generated from; absent where they are stated
-    board: Board | None = None  # of accelerators of both sorts on one axis
     made: Made | None = None  # what it is made of and sold at
     fab: Fab | None = None  # how dies and packages are priced; as Fab() where it is absent
 

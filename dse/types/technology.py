@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dse.types.fields import POSITIVE, POSITIVE_SHARE, SHARE, YES_OR_NO, Bounds, Scalar, metadata, record
+from dse.types.fields import POSITIVE, POSITIVE_SHARE, SHARE, Bounds, Scalar, metadata, record
 from dse.types.money import Process
 
 #: What a chip makes of an accelerator: records and leaves that :func:`dse.model.machine.technology.generate` fills in.
@@ -132,17 +132,3 @@ class Chip:
     memory_cooler: Scalar = metadata(
         "", "1", "share of Carnot's efficiency that the cooler of the memory reaches", bounds=POSITIVE_SHARE
     )
-
-
-@record
-class Board:
-    """What stays of a chip where accelerators generated from one share an axis with others of stated rates.
-
-    An optional part of an accelerator, present where such an axis is: the generated ones are made into stated rates
-    beforehand, and these leaves tell them apart.
-    """
-
-    holds_clock: Scalar = metadata(
-        "", "1", "1 where the power budget holds the clock, as of a generated chip", default=0.0, bounds=YES_OR_NO
-    )
-    link_bandwidth: Scalar = metadata("", "B/s", "bandwidth of the scale-up links that it can drive", default=1e30)

@@ -42,7 +42,7 @@ def planned(text_or_path, count: int) -> tuple[xr.Dataset, Grid, np.ndarray]:
     """Designs of a sweep by random with made-up metrics: (results, grid, index of each design)."""
     grid, _ = plan(text_or_path)
     rng = np.random.default_rng(0)
-    index = np.unique(rng.integers(0, grid.n_designs, count))
+    index = grid.indices(np.unique(rng.integers(0, grid.n_designs, count)))
     values = np.ones((len(grid.spec.metrics), len(index)), np.float32)
     values[0] = rng.uniform(1.0, 2.0, len(index))
     values[grid.spec.metrics.index("infeasible_reason")] = 0.0

@@ -24,8 +24,11 @@ from tests.report.results import many, planned
 
 ROOT = Path(__file__).parents[2]
 
-#: One of each sort: mappings, machines that are served, generated chips, machines by network and part, experts.
-SWEEPS = ("megatron_1t_4096_a100", "llama3_70b_serving", "technology_nodes_training", "a100_to_b200", "chiplet_split")
+#: One of each sort: mappings, machines that are served, generated chips, machines by network and part, two structures.
+SWEEPS = (
+    "megatron_1t_4096_a100", "llama3_70b_serving", "technology_nodes_training", "a100_to_b200", "chiplet_split",
+    "dense_and_mixture",
+)  # fmt: skip
 
 
 def line_of(made: lines.Lines, row: int) -> str:
@@ -39,7 +42,11 @@ def line_of(made: lines.Lines, row: int) -> str:
 def toml_of(made: lines.Lines, shown: table.Table, row: int) -> str:
     """The specification of a design, as the page joins it."""
     columns = {column.name: column for column in shown.columns}
-    axes = [f"{name} = [{v[columns[c].values[row] if c in columns else 0]}]" for name, c, v in made.axes]
+    absent = made.groups[made.group[row]].absent
+    axes = [
+        f"{name} = [{v[columns[c].values[row] if c in columns else 0]}]" for name, c, v in made.axes
+        if name not in absent
+    ]  # fmt: skip
     return "\n".join((made.toml, "[axes]", *axes))
 
 
@@ -82,8 +89,11 @@ class Case(NamedTuple):
 def case(request) -> Case:
     results, grid, index = planned(ROOT / "sweeps" / f"{request.param}.toml", 12)
     shown = table.build(results, 1000)
-    values = grid.values(index)
-    wanted = [replace(grid.base, {path: column[row] for path, column in values.items()}) for row in range(shown.size)]
+    wanted = [None] * shown.size
+    for places, own, local in grid.by_structure(index):
+        values = own.values(local)
+        for i, row in enumerate(places):
+            wanted[row] = replace(own.base, {path: column[i] for path, column in values.items()})
     return Case(shown, lines.build(shown), list(map(shown.study.complete, wanted)))
 
 

@@ -21,6 +21,9 @@ SMALL = (
     "test_the_budget_is_the_bill_of_the_model",
     "test_soft_min_tends_to_the_minimum",
     "test_the_feasible_come_first",
+    "test_the_space_is_the_sweep",
+    "test_steps_and_samples_stay_in_the_space",
+    "test_slopes_are_those_of_each_structure_alone",
     "test_two_objectives_print_the_ends_of_their_front",
     "test_without_figures_there_are_none",
 )

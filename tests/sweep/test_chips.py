@@ -78,9 +78,7 @@ def test_leaves_of_a_design():
         (dict(system="selene", axes='chip.die_area = ["800 mm2"]'), "chip.die_area"),
         (dict(system="selene", axes="node.energy = [0.5]"), "chip.node.energy"),
         (dict(axes='memory.bandwidth = ["3 TB/s"]'), "memory.bandwidth of a generated"),
-        (dict(system="selene", axes='accelerator = ["a100", "gpu"]\nchip.stacks = [4, 6]'), "chip.stacks"),
-        (dict(system="selene", axes='accelerator = ["a100", "gpu"]\nmemory.bandwidth = ["3 TB/s"]'), "of a generated"),
-        (dict(system="selene", axes='accelerator = ["a100", "gpu"]', fixed='node = "n5"'), "chip.node"),
+        (dict(system="selene", axes='accelerator = ["a100", "h100"]\nchip.stacks = [4, 6]'), "chip.stacks"),
         (dict(fixed='node = "n3x"'), "did you mean"),
     ],
 )
@@ -128,6 +126,26 @@ def test_a_sweep_is_its_designs(axis, tmp_path):
 def accelerators(*names, fixed=""):
     listed = ", ".join(f'"{name}"' for name in names)
     return spec(system="eos", fixed=fixed, axes=f'accelerator = [{listed}]\nscale_up = ["nvlink-3", "nvlink-5"]')
+
+
+@pytest.mark.parametrize(
+    ("axes", "fixed", "told"),
+    [
+        ("chip.stacks = [4, 6]", "", "without chip.stacks: a100-sxm-80gb"),
+        ('memory.bandwidth = ["2 TB/s", "3 TB/s"]', "", "without memory.bandwidth: gpu"),
+        ('node = ["n5", "n7"]', "", "without node: a100-sxm-80gb"),
+    ],
+)
+def test_what_one_sort_has_is_swept_of_it_alone(axes, fixed, told):
+    whole = grid(system="selene", axes=f'accelerator = ["a100", "gpu"]\n{axes}', fixed=fixed)
+    assert sorted(one.n_points for one in whole.each) == [1, 2] and told in whole.remarks
+
+
+def test_a_node_of_generated_accelerators_alone():
+    whole = grid(system="selene", axes='accelerator = ["a100", "gpu"]', fixed='node = "n5"')
+    bought, generated = (one.base.system.accelerator.chip for one in whole.each)
+    alone = grid(system="gpu", fixed='node = "n5"').base.system.accelerator.chip
+    assert bought is None and generated.node.energy == alone.node.energy
 
 
 def test_figures_of_both_sorts_are_not_compared_without_a_word():

@@ -87,24 +87,39 @@ def test_it_is_told():
     assert plan(spec("pp = [1]"))[0].nodes == ""
 
 
-@pytest.mark.parametrize("other", ["tpu-v6e", "trainium-2"])
-def test_who_is_beside_an_accelerator_changes_nothing_of_it(other):
-    """Links of a torus, or none that are known, form no switched node: such a one alone stands in the system's."""
+def test_links_of_a_torus_are_a_part_of_their_own():
+    """Who is beside an accelerator changes nothing of it; each has its own links."""
     _, alone = columns(COMPARED)
-    grid, beside = columns(f"accelerator = {[*CHIPS, other]}")
+    grid, _ = columns(f"accelerator = {[*CHIPS, 'tpu-v6e']}")
+    switched, torus = grid.each
+    for path, values in alone.items():
+        np.testing.assert_array_equal(switched.dimensions[0].columns[path], values, err_msg=path)
+    links = torus.base.system.scale_up
+    assert links.links is not None and links.bandwidth == np.float32(catalog.system("tpu-v6e").scale_up.bandwidth)
+    assert grid.dimensions[0].axes[1].labels == tuple(map(catalog.default_software, [*CHIPS, "tpu-v6e"]))
+    assert grid.nodes.startswith("each accelerator in its own node: a100-sxm-80gb (8 a node, nvlink-3, megatron-core")
+    together, _ = execute(spec(f"accelerator = {[*CHIPS, 'tpu-v6e']}"), output=False)
+    apart, _ = execute(spec('accelerator = ["tpu-v6e"]'), output=False)
+    one = together.sel(accelerator="tpu-v6e").dropna("mapping")
+    np.testing.assert_array_equal(one.step_time, apart.step_time[0])
+
+
+def test_one_whose_links_are_not_known_stands_in_the_systems_node():
+    _, alone = columns(COMPARED)
+    grid, beside = columns(f"accelerator = {[*CHIPS, 'trainium-2']}")
     for path, values in alone.items():
         np.testing.assert_array_equal(beside[path][:-1], values, err_msg=path)
     assert beside["system.scale_up.bandwidth"][-1] == catalog.system("eos").scale_up.bandwidth
-    assert grid.dimensions[0].axes[1].labels == tuple(map(catalog.default_software, [*CHIPS, other]))
-    stack = catalog.default_software(other)
-    assert f"in the nodes of eos, with its links: {other} ({stack}) (their own links cannot be on an axis" in grid.nodes
+    stack = catalog.default_software("trainium-2")
+    assert f"in the nodes of eos, with its links: trainium-2 ({stack}) (their own are not known)" in grid.nodes
     assert grid.nodes.startswith("each in its own node: a100-sxm-80gb (8 a node, nvlink-3, megatron-core-te-ampere)")
 
 
-def test_a_pod_keeps_its_links_and_has_switched_guests():
-    grid, found = columns('accelerator = ["tpu-v6e", "h100"]', system="tpu-v6e-pod")
-    assert grid.base.system.scale_up.links is not None and "each in its own node: tpu-v6e (" in grid.nodes
-    np.testing.assert_array_equal(*found["system.scale_up.bandwidth"])
+def test_a_switched_accelerator_on_a_pod_has_its_own_node():
+    grid = plan(spec('accelerator = ["tpu-v6e", "h100"]', system="tpu-v6e-pod"))[0]
+    torus, switched = grid.each
+    assert torus.base.system.scale_up.links is not None and switched.base.system.scale_up.links is None
+    assert switched.base.system.scale_up.bandwidth == np.float32(catalog.system("h100").scale_up.bandwidth)
 
 
 @pytest.mark.parametrize(

@@ -207,16 +207,12 @@ def generate(accelerator: Accelerator) -> Accelerator:
 def generated(design: Design) -> Design:
     """The design with the accelerator that its chip makes, and links no faster than the chip drives them.
 
-    One without a chip is as it is, but for links of chips that were made into stated rates (:class:`dse.types.Board`).
+    One without a chip is as it is.
     """
-    system, chip, board = design.system, design.system.accelerator.chip, design.system.accelerator.board
-    if chip is not None:
-        drives = link_bandwidth(chip)
-    elif board is not None:
-        drives = board.link_bandwidth
-    else:
+    system, chip = design.system, design.system.accelerator.chip
+    if chip is None:
         return design
-    driven = jnp.maximum(least(system.scale_up.bandwidth, drives), 1.0)
+    driven = jnp.maximum(least(system.scale_up.bandwidth, link_bandwidth(chip)), 1.0)
     built = dataclasses.replace(
         system,
         accelerator=generate(system.accelerator),

@@ -46,7 +46,7 @@ class Solved(NamedTuple):
 
 def is_limited(accelerator: Accelerator) -> bool:
     """Whether another limit than the one as sold holds, so that the clock has to be solved for."""
-    return accelerator.power.limit is not None or accelerator.chip is not None or accelerator.board is not None
+    return accelerator.power.limit is not None or accelerator.chip is not None
 
 
 def demanded(accelerator: Accelerator, whole: Scalar, slow: Scalar, spent: Demand) -> Demand:
@@ -88,16 +88,12 @@ def limited_clock(accelerator: Accelerator, whole: Scalar, nominal: Demand) -> S
     as_sold: Scalar = jnp.ones_like(whole)
     if power.limit is not None and not generated:
         measured = nominal._replace(core_time=jnp.zeros_like(whole), other_time=whole, memory_time=0.0)
-        bought = clock_under_limit(measured, power.tdp, as_sold, power)
-        as_sold = bought if accelerator.board is None else jnp.where(accelerator.board.holds_clock > 0.0, 1.0, bought)
+        as_sold = clock_under_limit(measured, power.tdp, as_sold, power)
     demand = nominal._replace(core_time=nominal.core_time * as_sold)
     limit = power_limit(power)
     limited = clock_under_limit(demand, limit, least(wanted, as_sold), power)
     # Clocks are exact to a thousandth, so that a limit is met to within a few.
     over = busy_power(demand, limited, power) > 1.01 * limit
-    if power.limit is None and accelerator.board is not None:  # one of stated rates has no limit but its own
-        held = accelerator.board.holds_clock > 0.0
-        limited, over = jnp.where(held, limited, wanted), held & over
     return Solved(limited, as_sold, over)
 
 

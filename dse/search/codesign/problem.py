@@ -77,6 +77,11 @@ def _notes(section: Codesign, file: str) -> Iterator[str]:
 
 def _check(grid: Grid, file: str) -> None:
     """One objective, a generated accelerator, and no dimension but workloads."""
+    if grid.members:
+        raise InputError(
+            f"{file}: axes", "designs of several structures", "workloads that all have experts, or none",
+            "co-design for each of them separately",
+        )  # fmt: skip
     if grid.base.system.accelerator.chip is None:
         raise InputError(
             f"{file}: system", "an accelerator that is not generated", "a generated one", 'write accelerator = "gpu"'

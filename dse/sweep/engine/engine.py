@@ -13,7 +13,7 @@ from jax import Array
 from dse.sweep.engine import nesting
 from dse.sweep.engine.chunks import evaluate_chunk, outer_chunk, score_chunk
 from dse.sweep.engine.devices import over_devices
-from dse.sweep.engine.few import evaluate_few, evaluate_lines, score_lines
+from dse.sweep.engine.few import evaluate_few, evaluate_lines, joined, score_lines
 from dse.sweep.engine.nesting import Nest
 from dse.sweep.engine.point import Program, equations_of
 from dse.sweep.engine.programs import persistent_value
@@ -38,7 +38,7 @@ _GROUPED, _GROUP = 256, 16
 
 
 class Engine:
-    """The programs of one grid.
+    """The programs of one grid: of several structures those of each member, which ``each`` has.
 
     Args:
         grid: the sweep; its specification tells the study, the objectives and the metrics.
@@ -53,6 +53,9 @@ class Engine:
         self.program = Program(grid.spec.study, grid.constraints, grid.spec.objectives, grid.spec.metrics)
         self._chunk, self._halvings = chunk, 0
         self._tables: dict[Any, Tables] = {}
+        self.each: tuple[Engine, ...] = (self,)
+        if grid.members:
+            self.each = tuple(Engine(one, chunk, by_numpy) for one in grid.each)
 
     @functools.cached_property
     def _nests(self) -> tuple[Nest, Nest]:
@@ -106,8 +109,9 @@ class Engine:
 
     def halve(self) -> bool:
         """Have chunks half as long computed from now on; False where they have been halved too often."""
-        self._halvings += 1
-        return self._halvings <= _MOST_HALVINGS
+        for one in self.each:
+            one._halvings += 1
+        return self.each[0]._halvings <= _MOST_HALVINGS
 
     def lines_at_once(self, nest: Nest, default: int) -> int:
         """Lines that are computed at once: those of a chunk, fewer once memory was short."""
@@ -150,8 +154,12 @@ class Engine:
 
     def designs(self, index: np.ndarray) -> tuple[Any, tuple[np.ndarray, ...]]:
         """All outputs of the designs at these indices."""
-        nest = Nest(self.grid, (), ())
-        return evaluate_few(self.grid.base, host_values(nest, nest.digits(index)), program=self.program)
+        if not self.grid.members:
+            nest = Nest(self.grid, (), ())
+            return evaluate_few(self.grid.base, host_values(nest, nest.digits(index)), program=self.program)
+        engines = dict(zip(map(id, self.grid.each), self.each, strict=True))
+        found = [(places, engines[id(grid)].designs(own)) for places, grid, own in self.grid.by_structure(index)]
+        return joined(found)
 
 
 def _of(nest: Nest, line: int, count: int, stop: int | None = None) -> range:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -32,6 +32,12 @@ def evaluate_few(base: Design, values: Mapping[str, np.ndarray], *, program: Pro
     """
     count = max(len(leaf) for leaf in jax.tree.leaves((values, base)) if np.ndim(leaf))
     return _function(program).over(count, base, dict(values))
+
+
+def joined(found: Sequence[tuple[np.ndarray, Any]]) -> Any:
+    """Arrays [design] of all designs, of those of each structure with their places among all."""
+    order = np.argsort(np.concatenate([places for places, _ in found]))
+    return jax.tree.map(lambda *arrays: np.concatenate(arrays)[order], *(outputs for _, outputs in found))
 
 
 def evaluate_lines(nest: Nest, lines: range, *, program: Program) -> tuple[Any, tuple[Any, ...]]:

@@ -21,7 +21,7 @@ from dse.model.divisibility import COPIES_PATH, EXPERT_SHAPE_PATHS, SHAPE_PATHS,
 from dse.spec.axes import Axis
 from dse.spec.space import NAMED
 from dse.spec.sweep import SweepSpec
-from dse.sweep.grid import mappings, offers
+from dse.sweep.grid import mappings, offers, structures
 from dse.sweep.grid.degrees import ALL_DEGREES, OPTIONS, Parts
 from dse.sweep.grid.grid import Dimension, Grid
 from dse.sweep.grid.names import Names
@@ -39,12 +39,28 @@ _MAY_BE_NONE = ("shared_ffn", "n_predict", "redundant_experts")
 
 def build(spec: SweepSpec) -> Grid:
     """The grid of a specification; names, sizes and divisibility are checked here."""
-    names = Names(spec)
+    found = structures.separated(spec)
+    if len(found) == 1:
+        return _of_one_structure(*found[0])
+    return structures.joined(spec, [_of_part(spec, *one) for one in found])
+
+
+def _of_part(whole: SweepSpec, spec: SweepSpec, names: Names) -> Grid:
+    """The grid of the designs of one structure; an InputError of it says which they are."""
+    try:
+        return _of_one_structure(spec, names)
+    except InputError as error:
+        where = f"{error.where} ({structures.named(whole, spec)})"
+        raise InputError(where, error.got, error.allowed, error.fix) from None
+
+
+def _of_one_structure(spec: SweepSpec, names: Names) -> Grid:
+    names.check()
     offer = offers.offered(_groups(spec), spec.fixed, _capabilities(names, spec), names.has_experts)
     groups = offer.groups
     stacked = [group for group in groups if _is_mapping(group)]
     orthogonal = [group for group in groups if not _is_mapping(group)]
-    given = {axis.key: axis for axis in (*spec.fixed.values(), *spec.axes)}
+    given = {axis.key: axis for axis in (*spec.fixed.values(), *spec.axes) if not structures.is_none(axis)}
     parts = Parts(
         axes=names.mapping_defaults(given)
         | {axis.key: axis for group in stacked for axis in group}
@@ -208,7 +224,7 @@ def _dimension(group: tuple[Axis, ...], names: Names, owned: set[str]) -> Dimens
                 axis.where, repr(axis.rule), "a list or a range", f"{axis.name} divides nothing: list its values"
             )
         if axis.key not in NAMED:
-            columns[axis.key] = np.array(axis.values)
+            columns |= {} if structures.is_none(axis) else {axis.key: np.array(axis.values)}
             continue
         columns |= names.columns(axis, owned)
         own_software = names.layers["software"]

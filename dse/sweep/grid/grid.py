@@ -10,9 +10,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Container
+from typing import NamedTuple
 
 import numpy as np
 
+from dse.designs.leaves import leaf, leaves_of
 from dse.io.quantities import counted
 from dse.model.divisibility import Shape
 from dse.spec.axes import Axis, Label
@@ -41,9 +44,52 @@ class Dimension:
         return len(self.axes[0].values)
 
 
+class Member(NamedTuple):
+    """The designs of one structure within a grid of several: each structure has a base and a program of its own."""
+
+    grid: Grid  #: of these designs alone
+    axes: tuple[int, ...]  #: by dimension of the whole, which of the member's dimensions it is; -1 where it has none
+    positions: tuple[np.ndarray, ...]  #: by dimension of the whole, where in it the member's positions are
+    mappings: np.ndarray  #: [mapping of the member] its number in the table of the whole
+
+    def index_in(self, whole: Grid, index: np.ndarray) -> np.ndarray:
+        """Indices in the whole of designs of the member; they ascend as these do."""
+        point, mapping = np.divmod(index, self.grid.table.n_mappings)
+        digits = np.unravel_index(point, self.grid.shape) if self.grid.shape else ()
+        places = [
+            at[digits[axis]] if axis >= 0 else np.full(len(index), at[0])
+            for axis, at in zip(self.axes, self.positions, strict=True)
+        ]
+        point = np.ravel_multi_index(places, whole.shape) if places else np.zeros_like(point)
+        return point * whole.table.n_mappings + self.mappings[mapping]
+
+    def find(self, whole: Grid, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(which of the whole's designs are the member's, their indices in it)."""
+        point, mapping = np.divmod(index, whole.table.n_mappings)
+        digits = np.unravel_index(point, whole.shape) if whole.shape else ()
+        own = _inverse(self.mappings, whole.table.n_mappings)[mapping]
+        of_axes = zip(self.positions, whole.shape, digits, strict=True)
+        places = [_inverse(at, size)[digit] for at, size, digit in of_axes]
+        found = np.flatnonzero(np.min([own, *places], axis=0) >= 0)
+        local = [place[found] for place, axis in zip(places, self.axes, strict=True) if axis >= 0]
+        point = np.ravel_multi_index(local, self.grid.shape) if local else np.zeros_like(found)
+        return found, point * self.grid.table.n_mappings + own[found]
+
+
+def _inverse(positions: np.ndarray, size: int) -> np.ndarray:
+    """Position → where it is among these, -1 where it is not."""
+    found = np.full(size, -1)
+    found[positions] = np.arange(len(positions))
+    return found
+
+
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """Everything a sweep is: its designs are ``n_points`` points x ``table.n_mappings`` mappings."""
+    """Everything a sweep is: its designs are ``n_points`` points x ``table.n_mappings`` mappings.
+
+    Designs of several structures (with experts and without, say) are the ``members``. The whole labels them all: its
+    table holds the mappings of every member, and what a member does not have of the product is no design.
+    """
 
     spec: SweepSpec
     base: Design  #: every leaf that no axis sets
@@ -63,11 +109,13 @@ class Grid:
     missing: str = ""  #: which listed values of the mapping's degrees are in no mapping, in one line
     lacks: str = ""  #: what the stacks lack of the options that the specification lists, in one line
     tokens: str = ""  #: how many tokens a run of adapters is taken to have, in one line
+    absent: str = ""  #: what is said that some designs do not have, in one line
+    members: tuple[Member, ...] = ()  #: the designs by structure; none where all have one
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """What a reader must know of the grid before anything is computed, a line each."""
-        own = (self.nodes, self.kinds, self.saturates, self.missing, self.trains, self.lacks, self.tokens)
+        own = (self.absent, self.nodes, self.kinds, self.saturates, self.missing, self.trains, self.lacks, self.tokens)
         return tuple(filter(None, (*self.spec.notes, *own)))
 
     @property
@@ -82,13 +130,40 @@ class Grid:
 
     @property
     def n_outer(self) -> int:
-        """Outer indices: points x rows of degrees."""
-        return self.n_points * self.table.n_rows
+        """Outer indices: points x rows of degrees, of each member after those of the one before it."""
+        return sum(one.n_outer for one in self.each) if self.members else self.n_points * self.table.n_rows
+
+    @property
+    def n_places(self) -> int:
+        """Indices that designs may have."""
+        return self.n_points * self.table.n_mappings
 
     @property
     def n_designs(self) -> int:
         """Designs of the sweep."""
-        return self.n_points * self.table.n_mappings
+        return sum(one.n_designs for one in self.each) if self.members else self.n_places
+
+    @property
+    def each(self) -> tuple[Grid, ...]:
+        """The grids of one structure: those of the members, or this one."""
+        return tuple(member.grid for member in self.members) or (self,)
+
+    def indices(self, ordinals: np.ndarray) -> np.ndarray:
+        """Indices of the designs of these numbers, which count those of each member after the other's."""
+        found, first = np.array(ordinals, np.int64), 0
+        for member in self.members:
+            own = (ordinals >= first) & (ordinals < first + member.grid.n_designs)
+            found[own] = member.index_in(self, ordinals[own] - first)
+            first += member.grid.n_designs
+        return found
+
+    def by_structure(self, index: np.ndarray) -> list[tuple[np.ndarray, Grid, np.ndarray]]:
+        """(which of these designs, their grid, their indices there) of every structure that some of them have."""
+        index = np.asarray(index, np.int64)
+        if not self.members:
+            return [(np.arange(len(index)), self, index)]
+        found = [(member.grid, *member.find(self, index)) for member in self.members]
+        return [(places, grid, local) for grid, places, local in found if len(places)]
 
     @functools.cached_property
     def pairs(self) -> np.ndarray:
@@ -123,11 +198,24 @@ class Grid:
         return np.stack([*digits, row]), column
 
     def values(self, index: np.ndarray) -> dict[str, np.ndarray]:
-        """Leaf path → its value at each of these designs, for all leaves that differ from the base's."""
+        """Leaf path → its value at each of these designs, for all leaves that differ from the base's.
+
+        Of several structures all leaves, NaN where a design has none.
+        """
+        if self.members:
+            return self._values_by_structure(index)
         digits, column = self.locate(index)
         tables = zip([*(one.columns for one in self.dimensions), self.table.degrees], digits, strict=True)
         found = {path: values[at] for table, at in tables for path, values in table.items()}
         return found | {path: values[column] for path, values in self.table.options.items()}
+
+    def _values_by_structure(self, index: np.ndarray) -> dict[str, np.ndarray]:
+        found: dict[str, np.ndarray] = {}
+        for places, grid, local in self.by_structure(index):
+            base = {path: leaf(grid.base, path) for path in leaves_of(grid.base)}
+            for path, values in (base | grid.values(local)).items():
+                found.setdefault(path, np.full(len(index), np.nan))[places] = values
+        return found
 
     def mapping_values(self, axis: Axis, mapping: np.ndarray | slice = slice(None)) -> np.ndarray:
         """Value of a part of the mapping at each mapping, or at those of these numbers."""
@@ -150,8 +238,12 @@ class Grid:
 
     def describe(self) -> str:
         """The size in one line, before anything is allocated."""
-        sizes = [*(f"{d.size:,} {d.name}" for d in self.dimensions), counted(self.table.n_mappings, "mapping")]
-        return f"{' x '.join(sizes)} = {counted(self.n_designs, 'design')}"
+        return f"{' + '.join(one.product() for one in self.each)} = {counted(self.n_designs, 'design')}"
+
+    def product(self, continuous: Container[str] = ()) -> str:
+        """The sizes of dimensions, those of continuous leaves apart, and mappings, of designs of one structure."""
+        sizes = [f"{one.size:,} {one.name}" for one in self.dimensions if one.axes[0].key not in continuous]
+        return " x ".join([*sizes, counted(self.table.n_mappings, "mapping")])
 
 
 def variable_name(axis: Axis) -> str:

@@ -14,18 +14,13 @@ import numpy as np
 from dse.designs import catalog
 from dse.designs.catalog import Values
 from dse.designs.checks import check_chip, check_experts, check_networks, has_experts
-from dse.designs.leaves import known_leaves, leaf, stack_values
+from dse.designs.leaves import known_leaves, stack_values
 from dse.designs.records import CHIP, MADE
 from dse.errors import InputError
-from dse.model.machine import technology
-from dse.model.money.device import price_of
 from dse.spec.axes import Axis, Label
 from dse.spec.space import NAMED
 from dse.spec.sweep import SweepSpec
-from dse.types import Accelerator, Board, Prices, Process
 from dse.types.metrics import CARBON, MONEY
-from dse.types.paths import build as built
-from dse.types.paths import leaves
 
 #: The one leaf of the scale-up network that its name does not set.
 _DOMAIN = "system.scale_up.domain"
@@ -54,19 +49,11 @@ def _layers(spec: SweepSpec) -> dict[str, Axis]:
 def _in_own_nodes(named: dict[str, Axis], spec: SweepSpec) -> frozenset[str]:
     """The accelerators that bring their own nodes; all bring their stacks where one does, none where one is fixed.
 
-    Designs of one sweep have one structure: where some nodes have links without a switch and others a switch, those
-    that are like the node of the system are brought, and the rest stand in that one. Who is beside an accelerator
-    changes nothing of it.
+    One whose links are not in the catalogue stands in the node of the system, on its own stack.
     """
     if "accelerator" not in {axis.key for axis in spec.axes} or len(named["system"].labels) > 1:
         return frozenset()
-    devices = dict.fromkeys(map(str, named["accelerator"].labels))
-    linked = {slug: frozenset(_node(slug)) for slug in devices if not _without_node(slug)}
-    if len(linked) == len(devices) and len(set(linked.values())) == 1:
-        return frozenset(linked)
-    host = str(named["system"].labels[0])
-    wanted = frozenset(_node(host)) if not _without_node(host) else frozenset()
-    return frozenset(slug for slug, leaves_ in linked.items() if leaves_ == wanted)
+    return frozenset(slug for slug in map(str, named["accelerator"].labels) if not _without_node(slug))
 
 
 def _without_node(slug: str) -> bool:
@@ -100,8 +87,9 @@ class Names:
         self.generated = [slug for slug, chip in stated.items() if chip]
         self.mixed = 0 < len(self.generated) < len(stated)
         models = self.layers["workload"]
-        self.has_experts = has_experts(self._brought(models, str(models.labels[0])))  # or all have none, see columns
-        self._check(spec)
+        self.has_experts = has_experts(self._brought(models, str(models.labels[0])))  # or all have none, see alike
+        said = (*spec.fixed.values(), *spec.axes)
+        self._said = {axis.key: axis.where for axis in said if axis.key not in NAMED}
 
     def values(self, axis: Axis, slug: Label) -> Values:
         """Full path → value of all that a name sets; optional records that it does not have are left out.
@@ -122,8 +110,6 @@ class Names:
         if axis.key == "software":
             return stack_values(str(slug), axis.where, self.any_option, self.has_experts)
         found = self._brought(axis, str(slug))
-        if self.mixed and axis is self.device:
-            found = _as_stated(found)
         if axis.key == "scale_up":  # how many devices a node joins is the system's, whatever the links
             del found[_DOMAIN]
         order = list(self.layers)
@@ -133,24 +119,21 @@ class Names:
         return {path: value for path, value in found.items() if path == _DOMAIN or not path.startswith(later)}
 
     def columns(self, axis: Axis, owned: set[str]) -> dict[str, np.ndarray]:
-        """Leaf path → values along an axis of names, less those that are set elsewhere.
-
-        Names of one axis bring the same leaves, for a design has one structure throughout.
-        """
+        """Leaf path → values along an axis of names of one structure, less those that are set elsewhere."""
         records = [self.values(axis, slug) for slug in axis.labels]
-        for path in dict.fromkeys(itertools.chain(*records)):
-            brought = [record.get(path) for record in records]
-            fixed = None in brought or isinstance(brought[0], tuple)  # lacking in some, or steps of an efficiency
-            if path not in owned and fixed and any(one != brought[0] for one in brought):
-                optional = path.removeprefix(f"{NAMED[axis.key][1]}.").rpartition(".")[0] or path
-                raise InputError(
-                    axis.where, f"{', '.join(map(str, axis.labels))}, which differ in {optional}",
-                    "names that have the same", "sweep each of them separately",
-                )  # fmt: skip
         return {
             path: np.array([record[path] for record in records])
             for path, first in records[0].items() if path not in owned and not isinstance(first, tuple)
         }  # fmt: skip
+
+    def alike(self, axis: Axis) -> list[list[int]]:
+        """Positions of an axis of names by structure: by leaves, and by steps of efficiencies."""
+        groups: dict[frozenset[Any], list[int]] = {}
+        for position, slug in enumerate(axis.labels):
+            values = {path: value for path, value in self.values(axis, slug).items() if path not in self._said}
+            kind = frozenset((path, value if isinstance(value, tuple) else None) for path, value in values.items())
+            groups.setdefault(kind, []).append(position)
+        return list(groups.values())
 
     @property
     def stacks(self) -> tuple[str, ...]:
@@ -181,9 +164,12 @@ class Names:
 
     def base(self) -> Values:
         """Full path → value of what the first name of every record sets."""
-        return functools.reduce(
-            operator.or_, (self.values(axis, axis.labels[0]) for axis in self.layers.values()), dict[str, Any]()
-        )
+        return dict(self._first)
+
+    @functools.cached_property
+    def _first(self) -> Values:
+        brought = (self.values(axis, axis.labels[0]) for axis in self.layers.values())
+        return functools.reduce(operator.or_, brought, dict[str, Any]())
 
     def _brought(self, axis: Axis, slug: str) -> Values:
         kind, prefix = NAMED[axis.key]
@@ -211,8 +197,7 @@ class Names:
         guests = [self._told_of(slug, stacks, devices) for slug in slugs if slug not in self.own_nodes]
         told = f"{'each accelerator' if not guests else 'each'} in its own node: {', '.join(own)}"
         if guests:
-            why = "their own links cannot be on an axis with these: sweep them separately, as the system"
-            told += f"; in the nodes of {whose}, with its links: {', '.join(guests)} ({why})"
+            told += f"; in the nodes of {whose}, with its links: {', '.join(guests)} (their own are not known)"
         shared = stacks.where != devices.where and len(set(stacks.labels)) == 1
         common = f"; software{_named(stacks.labels)} for all" if shared else ""
         return f"{told}; the network between nodes is that of {system.labels[0]}{common}"
@@ -232,19 +217,25 @@ class Names:
             parts = [f"{_node(slug)[_DOMAIN]:g} a node", *links, *parts]
         return f"{slug} ({', '.join(parts)})" if parts else slug
 
-    def _check(self, spec: SweepSpec) -> None:
-        """That what is said of accelerators is theirs to say, of generated ones and of those of stated rates."""
-        said = {axis.where: axis.key for axis in (*spec.fixed.values(), *spec.axes)}
+    def check(self) -> None:
+        """That what is said of models, networks and accelerators is theirs to say; else an InputError."""
+        said = self._said | {f"{NAMED[key][1]}.": axis.where for key, axis in self.layers.items() if axis.where}
+        for path, where in said.items():
+            self._check_leaf(path, where)
+
+    def has(self, path: str) -> bool:
+        """Whether the designs have a leaf that is said of them, or the record of an axis of names."""
+        try:
+            self._check_leaf(f"{NAMED[path][1]}." if path in NAMED else path, "")
+        except InputError:
+            return False
+        return True
+
+    def _check_leaf(self, path: str, where: str) -> None:
         models = self.layers["workload"]
-        shape = self._brought(models, str(models.labels[0]))
-        brought, leaves_said = self.base(), frozenset(said.values())
-        for where, path in said.items():
-            check_experts(path, shape, where)
-            check_networks(path, brought, leaves_said, where)
-        said |= {self.layers[key].where: f"{NAMED[key][1]}." for key in ("node", "memory") if key in self.layers}
-        for where, path in said.items():
-            for made in {bool(self.generated), bool(self.generated) and not self.mixed}:
-                check_chip(path, made, where)
+        check_experts(path, self._brought(models, str(models.labels[0])), where)
+        check_networks(path, self._first, self._said, where)
+        check_chip(path, bool(self.generated), where)
 
 
 def _named(labels: Iterable[Label]) -> str:
@@ -255,34 +246,3 @@ def _named(labels: Iterable[Label]) -> str:
 def _chip_of(values: Values) -> Values:
     """The values of the chip that an accelerator is generated from; none for one of stated rates."""
     return {path: value for path, value in values.items() if path.startswith(f"{CHIP}.")}
-
-
-def _as_stated(values: Values) -> Values:
-    """An accelerator as one of stated rates, generated now where it has a chip, and whether its budget holds its clock.
-
-    Accelerators of both sorts are of one structure then.
-    """
-    chip, inside = _chip_of(values), "system.accelerator."
-    kept = {path: value for path, value in values.items() if path not in chip}
-    if not chip:
-        return kept | catalog.within("system.accelerator.board", {p: a["default"] for p, a in leaves(Board).items()})
-    record = built(Accelerator, {p.removeprefix(inside): v for p, v in values.items() if p.startswith(inside)})
-    made = technology.generate(record)
-    assert record.chip is not None
-    board = Board(holds_clock=1.0, link_bandwidth=technology.link_bandwidth(record.chip))
-    made = dataclasses.replace(made, chip=None, board=board)
-    paths_ = [path for path in leaves(Accelerator) if f"{inside}{path}" in kept]
-    paths_ += [f"board.{name}" for name in leaves(Board)]
-    stated = kept | {inside + path: float(leaf(made, path)) for path in paths_}
-    return stated if record.made is None else stated | _as_sold(record)
-
-
-def _as_sold(record: Accelerator) -> Values:
-    """What a generated accelerator is made of and sold at, as one whose chip is not told any more has it."""
-    chip = record.chip
-    assert chip is not None
-    parts = {"logic_area": chip.die_area, "io_area": chip.base_area, "stacks_beside": chip.stacks}
-    parts |= {"price": float(price_of(record, Prices())[0])}
-    for process, node in (("process", chip.node), ("base_process", chip.base_node)):
-        parts |= {f"{process}.{name}": getattr(node, name) for name in leaves(Process)}
-    return catalog.within(MADE, parts)

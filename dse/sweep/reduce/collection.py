@@ -25,6 +25,7 @@ class Collection:
         self._histogram = np.zeros((n_objectives, bins), np.int64)
         self._filled = 0
         if keep.mode == "all":
+            self._index = np.empty(grid.n_designs, np.int64)
             self._values = np.empty((len(grid.spec.metrics), grid.n_designs), np.float32)
             self._scores = np.empty((n_objectives, grid.n_designs), np.float32)
 
@@ -33,6 +34,7 @@ class Collection:
         self._reduce(part)
         if self.keep.mode == "all":
             place = slice(self._filled, self._filled + len(part.index))
+            self._index[place] = part.index
             self._values[:, place], self._scores[:, place] = part.values, part.scores
             self._filled = place.stop
         else:
@@ -53,12 +55,13 @@ class Collection:
         """Everything that is kept of the sweep; best first where designs are ranked."""
         reduced = self._counts, self._least, self._edges, self._histogram
         if self.keep.mode == "all":
-            return Part(np.arange(self._filled), self._values, self._scores, *reduced)
+            return Part(self._index, self._values, self._scores, *reduced)
         index = np.concatenate([part.index for part in self._parts])
         scores = np.concatenate([part.scores for part in self._parts], axis=1)
         values = np.concatenate([part.values for part in self._parts], axis=1)
         if self.keep.mode == "feasible":
-            return Part(index, values, scores, *reduced)
+            order = np.argsort(index) if self.grid.members else slice(None)
+            return Part(index[order], values[:, order], scores[:, order], *reduced)
         winners = best_of(self.grid, self.keep, Winners(index, scores))
         order = np.argsort(index)
         place = order[np.searchsorted(index, winners.index, sorter=order)]

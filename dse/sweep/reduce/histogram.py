@@ -26,7 +26,7 @@ def pilot(n_designs: int) -> np.ndarray:
 
 def edges(engine: Engine, bins: int) -> np.ndarray:
     """[objective, bins + 1] edges of the bins: what the feasible designs of the pilot span, rounded outwards."""
-    index = pilot(engine.grid.n_designs)
+    index = engine.grid.indices(pilot(engine.grid.n_designs))
     metrics, scores = engine.designs(index)
     feasible = metrics.feasible
     signs = [objective.sign for objective in engine.grid.spec.objectives]

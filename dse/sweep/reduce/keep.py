@@ -23,7 +23,7 @@ from dse.sweep.engine.nesting import Nest
 from dse.sweep.engine.reductions import Scores, below, counted
 from dse.sweep.grid.grid import Grid
 from dse.sweep.reduce import histogram as histograms
-from dse.sweep.reduce.minima import Minima, both_ways
+from dse.sweep.reduce.minima import Minima, both_ways, minima_in
 from dse.sweep.reduce.winners import Winners, best_of, dominated, ties_of_best
 
 #: Chunks of a block when scores alone are looked at.
@@ -46,11 +46,18 @@ class Part(NamedTuple):
 
 
 def blocks(engine: Engine, keep: Keep) -> list[range]:
-    """The outer indices of a sweep as contiguous blocks of whole lines; one design is in one block only."""
-    nest = _nest(engine, keep)
-    step = engine.lines(nest, CHUNK_FULL) if _in_full(keep) else engine.lines(nest, CHUNK_SCORES) * _CHUNKS_A_BLOCK
-    total, step = engine.grid.n_outer, step * nest.points_a_line
-    return [range(start, min(start + step, total)) for start in range(0, total, step)]
+    """The outer indices of a sweep as contiguous blocks of whole lines; one design is in one block only.
+
+    Of several structures the outer indices of each come after those of the one before it.
+    """
+    found, first = list[range](), 0
+    for one in engine.each:
+        nest = _nest(one, keep)
+        step = one.lines(nest, CHUNK_FULL) if _in_full(keep) else one.lines(nest, CHUNK_SCORES) * _CHUNKS_A_BLOCK
+        total, step = first + one.grid.n_outer, step * nest.points_a_line
+        found += [range(start, min(start + step, total)) for start in range(first, total, step)]
+        first = total
+    return found
 
 
 def share(engine: Engine, keep: Keep, number: int, of: int) -> range:
@@ -58,37 +65,57 @@ def share(engine: Engine, keep: Keep, number: int, of: int) -> range:
 
     While there are lines enough, no share is empty.
     """
-    nest = _nest(engine, keep)
-    lines, reached = nest.n_lines, 0
+    whole, reached = _Lines(engine, keep), 0
     for i in range(1, number + 1):
-        first, ideal = reached, _line_at(engine.grid, nest, engine.grid.n_designs * i // of)
-        reached = min(max(ideal, first + 1), min(lines, i + max(lines - of, 0)))
-    return range(first * nest.points_a_line, reached * nest.points_a_line)
+        first, ideal = reached, whole.nearest(engine.grid.n_designs * i // of)
+        reached = min(max(ideal, first + 1), min(whole.count, i + max(whole.count - of, 0)))
+    return range(whole.outer(first), whole.outer(reached))
 
 
 def most_shares(engine: Engine, keep: Keep) -> int:
     """Chunks of a sweep: a share that is shorter than one takes as long as one."""
-    nest = _nest(engine, keep)
-    return -(-nest.n_lines // engine.lines(nest, CHUNK_FULL if _in_full(keep) else CHUNK_SCORES))
+    nests = [(one, _nest(one, keep)) for one in engine.each]
+    return sum(-(-n.n_lines // one.lines(n, CHUNK_FULL if _in_full(keep) else CHUNK_SCORES)) for one, n in nests)
 
 
 def designs_in(engine: Engine, keep: Keep, block: range) -> int:
     """Designs of a block."""
-    nest = _nest(engine, keep)
-    return _designs_before(engine.grid, nest, block.stop) - _designs_before(engine.grid, nest, block.start)
+    return _designs_before(engine, keep, block.stop) - _designs_before(engine, keep, block.start)
 
 
-def _designs_before(grid: Grid, nest: Nest, outer: int) -> int:
+def _designs_before(engine: Engine, keep: Keep, outer: int) -> int:
     """Designs before an outer index, at which a line begins: the rows of its lines, at each of their points."""
-    return grid.first_design(outer // nest.points_a_line) * nest.points_a_line
+    found = 0
+    for one in engine.each:
+        points, own = _nest(one, keep).points_a_line, min(outer, one.grid.n_outer)
+        found, outer = found + one.grid.first_design(own // points) * points, outer - own
+    return found
 
 
-def _line_at(grid: Grid, nest: Nest, designs: int) -> int:
-    """The line before which there are about so many designs."""
-    a_line = nest.points_a_line
-    after = bisect.bisect_left(range(nest.n_lines), designs, key=lambda line: grid.first_design(line) * a_line)
-    around = [line for line in (after - 1, after) if line >= 0]
-    return min(around, key=lambda line: abs(grid.first_design(line) * a_line - designs))
+class _Lines:
+    """The lines of a sweep, those of each structure after those of the one before it."""
+
+    def __init__(self, engine: Engine, keep: Keep) -> None:
+        self._engine, self._keep = engine, keep
+        self._nests = [_nest(one, keep) for one in engine.each]
+        self.count = sum(nest.n_lines for nest in self._nests)
+
+    def outer(self, line: int) -> int:
+        """The outer index at which a line begins."""
+        found = 0
+        for nest in self._nests:
+            own = min(line, nest.n_lines)
+            found, line = found + own * nest.points_a_line, line - own
+        return found
+
+    def nearest(self, designs: int) -> int:
+        """The line before which there are about so many designs."""
+        after = bisect.bisect_left(range(self.count), designs, key=self._designs)
+        around = [line for line in (after - 1, after) if line >= 0]
+        return min(around, key=lambda line: abs(self._designs(line) - designs))
+
+    def _designs(self, line: int) -> int:
+        return _designs_before(self._engine, self._keep, self.outer(line))
 
 
 def _nest(engine: Engine, keep: Keep) -> Nest:
@@ -103,6 +130,25 @@ def parts(engine: Engine, keep: Keep, wanted: list[range]) -> Iterator[Part]:
     """What is kept of each block, in order; the device works on the next one meanwhile."""
     bins, n_objectives = engine.grid.spec.histogram, len(engine.program.objectives)
     edges = histograms.edges(engine, bins) if bins and wanted else np.empty((n_objectives, 0), np.float32)
+    first = 0
+    for number, one in enumerate(engine.each):
+        own = [block for block in wanted if first <= block.start < first + one.grid.n_outer]
+        if own:
+            found = _parts(one, keep, [range(block.start - first, block.stop - first) for block in own], edges)
+            yield from (_of_whole(engine.grid, number, part) for part in found)
+        first += one.grid.n_outer
+
+
+def _of_whole(whole: Grid, number: int, part: Part) -> Part:
+    """A part of the designs of one structure as one of all designs; as it is where they have one structure."""
+    if not whole.members:
+        return part
+    member = whole.members[number]
+    return part._replace(index=member.index_in(whole, part.index), least=minima_in(whole, member, part.least))
+
+
+def _parts(engine: Engine, keep: Keep, wanted: list[range], edges: np.ndarray) -> Iterator[Part]:
+    """:func:`parts` of designs of one structure."""
     if not _in_full(keep):
         yield from (_winning(engine, keep, block, edges) for block in wanted)
         return

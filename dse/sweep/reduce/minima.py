@@ -13,7 +13,7 @@ import numpy as np
 
 from dse.spec.axes import Axis
 from dse.sweep.engine.nesting import Nest
-from dse.sweep.grid.grid import Grid
+from dse.sweep.grid.grid import Grid, Member
 
 #: Digits of fewer positions are reduced column by column, which NumPy does faster than many short rows.
 _SHORT_ROW = 16
@@ -89,6 +89,29 @@ class Minima:
                 least = rows if kind == "rows" else rows.min(axis=1, keepdims=True)
             found.append(_by_value(least, values))
         return np.concatenate(found, axis=1)
+
+
+def minima_in(whole: Grid, member: Member, least: np.ndarray) -> np.ndarray:
+    """[objective, position] along the axes of the whole, of those along the axes of a member.
+
+    An axis that the member does not have is at one position there, with the least of all its designs.
+    """
+    axes = axes_of(member.grid)
+    pieces = np.split(least, np.cumsum([len(values) for _, values in axes])[:-1], axis=1)
+    n, lowest = len(member.grid.dimensions), pieces[0].min(axis=1, keepdims=True)
+    of_path = {axis.key: (values, piece) for (axis, values), piece in zip(axes[n:], pieces[n:], strict=True)}
+    found = []
+    for number, (axis, values) in enumerate(axes_of(whole)):
+        row = np.full((len(least), len(values)), np.inf, np.float32)
+        if number < len(whole.dimensions):
+            own = member.axes[number]
+            row[:, member.positions[number]] = pieces[own] if own >= 0 else lowest
+        else:
+            known, piece = of_path.get(axis.key, (values[:1], lowest))
+            known = known if len(known) > 1 else whole.mapping_values(axis, member.mappings[:1])
+            row[:, np.searchsorted(values, known)] = piece
+        found.append(row)
+    return np.concatenate(found, axis=1)
 
 
 def take_run(least: Sequence[np.ndarray], start: Sequence[int], values: np.ndarray) -> None:

@@ -169,7 +169,8 @@ _TEXTS = (
 _OF_FILES: dict[str, _Rule] = {
     **dict.fromkeys(_TEXTS, (_is_text, "a text")),
     "title": _is_at_most(LONGEST_TITLE),
-    **dict.fromkeys(("designs", "feasible_designs", "unranked_designs", "dse_schema"), (_is_count, "a whole number")),
+    **dict.fromkeys(("designs", "places", "feasible_designs", "unranked_designs", "dse_schema"),
+                    (_is_count, "a whole number")),
     **dict.fromkeys(("memory_capacity_bytes", "size"), (_is_size, "a number of 0 or more")),
     "best_designs": (_are_designs, "indices of designs with spaces between them"),
     "best_values": (_are_values, "numbers with spaces between them"),

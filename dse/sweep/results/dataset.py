@@ -7,6 +7,8 @@ Neither xarray nor netCDF is needed for this: :mod:`dse.sweep.results.writing` w
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from dse.sweep.reduce.keep import Part
 from dse.sweep.results import overview
 from dse.sweep.results.files import Labelled, Variable
 from dse.sweep.results.labels import BOOLEAN, coordinate, labels, part_labels
+from dse.sweep.results.layout import NO_DESIGN
 
 
 def build(grid: Grid, keep: Keep, part: Part, attributes: dict[str, Any]) -> Labelled:
@@ -37,8 +40,21 @@ def _whole(grid: Grid, part: Part) -> Labelled:
     }
     dims = (*(dimension.name for dimension in grid.dimensions), "mapping")
     shape = (*grid.shape, grid.table.n_mappings)
-    data = {name: Variable(dims, values.reshape(shape), attrs) for name, values, attrs in _metrics(grid, part)}
+    data = {
+        name: Variable(dims, _placed(grid, part, values).reshape(shape), attrs)
+        for name, values, attrs in _metrics(grid, part)
+    }
     return Labelled(data, _dimension_coordinates(grid) | levels)
+
+
+def _placed(grid: Grid, part: Part, values: np.ndarray) -> np.ndarray:
+    """Values of all designs at every place of the product; at one of no design none, and the reason for that."""
+    if not grid.members:
+        return values
+    none = {"b": False, "i": grid.spec.study.feasible_bit}.get(values.dtype.kind, np.nan)
+    whole = np.full(grid.n_places, none, values.dtype)
+    whole[part.index] = values
+    return whole
 
 
 def single_designs(grid: Grid, part: Part) -> Labelled:
@@ -89,7 +105,10 @@ def _metrics(grid: Grid, part: Part) -> list[tuple[str, np.ndarray, dict[str, An
     if no_step.any():
         left_out = {name for name in named if not study.holds_without_step(name)}
         named |= {name: np.where(no_step, np.float32(np.nan), named[name]) for name in left_out}
-    return [(name, *described(name, row, study)) for name, row in named.items()]
+    found = {name: described(name, row, study) for name, row in named.items()}
+    if grid.members and "infeasible_reason" in found:
+        found["infeasible_reason"][1].update(_reason_flags(study, {NO_DESIGN: study.feasible_bit}))
+    return [(name, *about) for name, about in found.items()]
 
 
 def _without_step(named: dict[str, np.ndarray], study: Study) -> np.ndarray:
@@ -109,12 +128,14 @@ def described(name: str, values: np.ndarray, study: Study) -> tuple[np.ndarray, 
     return values, attrs
 
 
-def _reason_flags(study: Study) -> dict[str, Any]:
-    """CF flags of ``infeasible_reason``: the model's bits and the specification's constraints."""
+def _reason_flags(study: Study, others: Mapping[str, int] = MappingProxyType({})) -> dict[str, Any]:
+    """CF flags of ``infeasible_reason``: the model's bits, the specification's constraints, and others."""
+    bits = study.reason_bits | dict(others)
+    meanings = study.reason_meanings | dict.fromkeys(others, "no design: it has not all of these parts of a mapping")
     return {
-        "flag_masks": np.array([*study.reason_bits.values()], np.int32),
-        "flag_meanings": " ".join(study.reason_bits),
-        "comment": "; ".join(f"{name}: {text}" for name, text in study.reason_meanings.items()),
+        "flag_masks": np.array([*bits.values()], np.int32),
+        "flag_meanings": " ".join(bits),
+        "comment": "; ".join(f"{name}: {text}" for name, text in meanings.items()),
     }
 
 

@@ -35,6 +35,23 @@ _KINDS = {
 }  # fmt: skip
 
 
+#: Reason at a place of the product of axes that is no design: a part of the mapping that its structure does not have.
+NO_DESIGN = "not_applicable"
+
+
+def are_designs(results: xr.Dataset) -> np.ndarray:
+    """[place] which places of the product of axes, flattened as ``feasible``, are designs; all of one structure are."""
+    whole = np.ones(results["feasible"].size, bool)
+    if "infeasible_reason" not in results:
+        return whole
+    reason = results["infeasible_reason"].transpose(*results["feasible"].dims)
+    words, masks = reason.attrs.get("flag_meanings", "").split(), np.atleast_1d(reason.attrs.get("flag_masks", ()))
+    if NO_DESIGN not in words or len(words) != len(masks):
+        return whole
+    found: np.ndarray = (reason.values.reshape(-1) & masks[words.index(NO_DESIGN)]) == 0
+    return found
+
+
 def check(results: xr.Dataset, where: str) -> None:
     """That a dataset is laid out as results are; else an InputError.
 

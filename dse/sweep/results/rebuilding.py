@@ -51,7 +51,7 @@ def check_study(results: xr.Dataset, study: Study) -> None:
 
 
 def designs_at(results: xr.Dataset, rows: np.ndarray, grid: Grid) -> Design:
-    """Designs of a dataset.
+    """Designs of a dataset that have one structure.
 
     Args:
         results: of a sweep, whatever was kept, or a selection of them with its coordinates.
@@ -63,8 +63,20 @@ def designs_at(results: xr.Dataset, rows: np.ndarray, grid: Grid) -> Design:
 
     Raises InputError where the labels of a row are none of the grid's: a best mapping that there is none of.
     """
-    values = grid.values(indices_at(results, rows, grid))
-    return jax.tree.map(lambda leaf: np.broadcast_to(np.float32(leaf), np.shape(rows)), replace(grid.base, values))
+    ((_, own, index),) = grid.by_structure(indices_at(results, rows, grid))
+    values = own.values(index)
+    return jax.tree.map(lambda leaf: np.broadcast_to(np.float32(leaf), np.shape(rows)), replace(own.base, values))
+
+
+def singles_at(results: xr.Dataset, rows: np.ndarray, grid: Grid) -> list[Design]:
+    """The same designs one by one, whatever their structures."""
+    found: dict[int, Design] = {}
+    for places, own, index in grid.by_structure(indices_at(results, rows, grid)):
+        values = own.values(index)
+        for i, place in enumerate(places.tolist()):
+            design = replace(own.base, {path: column[i] for path, column in values.items()})
+            found[place] = jax.tree.map(np.float32, design)
+    return [found[place] for place in sorted(found)]
 
 
 def indices_at(results: xr.Dataset, rows: np.ndarray, grid: Grid, continuous: Container[str] = ()) -> np.ndarray:

@@ -216,9 +216,9 @@ def _cautions(grid: Grid, best: Iterable[BestDesign]) -> tuple[str, str]:
     context: dict[str, None] = {}
     for design in best:
         named = {key: str(label) for key, label in (fixed | design.labels).items() if key in named_here}
-        values = grid.values(np.array([design.index]))
-        metrics = design.metrics | {path: float(column[0]) for path, column in values.items()}
-        lookup = calibrated.lookup_of(grid.base, metrics)
+        ((_, own, index),) = grid.by_structure(np.array([design.index]))
+        metrics = design.metrics | {path: float(column[0]) for path, column in own.values(index).items()}
+        lookup = calibrated.lookup_of(own.base, metrics)
         if "workload" in named and (told := calibrated.beyond_context(named["workload"], lookup)):
             context[told] = None
         if "software" in named and {"system", "accelerator"} & named.keys():
@@ -318,7 +318,7 @@ def _capacity(grid: Grid) -> dict[str, float]:
 
 def _base_values(grid: Grid) -> dict[str, float]:
     """Leaf path → value of the design that the axes move, as single precision holds it: the catalogue's, the spec's."""
-    found = {path: leaf(grid.base, path) for path in leaves_of(grid.base)}
+    found = {path: leaf(one.base, path) for one in reversed(grid.each) for path in leaves_of(one.base)}
     return {path: float(str(np.float32(value))) for path, value in found.items() if value is not None}
 
 
@@ -346,6 +346,7 @@ def attributes(grid: Grid, summary: Summary, identity: dict[str, str]) -> dict[s
         **_capacity(grid),
         "objective": summary.objective,
         "designs": summary.n_designs,
+        **({"places": grid.n_places} if grid.members else {}),
         "feasible_designs": summary.n_feasible,
         "infeasible_by_reason": json.dumps(summary.reasons),
         **({"unranked_designs": summary.n_unranked} if summary.n_unranked else {}),

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from dse.designs.leaves import leaf
+from dse.designs.records import PLAIN_EXPERTS
 from dse.doors.study import Lookup
 from dse.io.quantities import quantity
 from dse.spec.expression import Expression
-from dse.sweep.engine.few import evaluate_few
+from dse.sweep.engine.few import evaluate_few, joined
 from dse.sweep.engine.point import Program
 from dse.sweep.grid.grid import Grid
 
@@ -25,14 +26,19 @@ def told(grid: Grid) -> tuple[str, ...]:
     """
     if not grid.constraints:
         return ()
-    count = min(grid.n_designs, _MOST)
-    values = grid.values(np.linspace(0, grid.n_designs - 1, count).astype(np.int64))
-    study = grid.spec.study
-    metrics, _ = evaluate_few(grid.base, values, program=Program(study))
+    count, study = min(grid.n_designs, _MOST), grid.spec.study
+    index = grid.indices(np.linspace(0, grid.n_designs - 1, count).astype(np.int64))
+    values = grid.values(index)
+    metrics, _ = joined([
+        (places, evaluate_few(one.base, one.values(own), program=Program(study)))
+        for places, one, own in grid.by_structure(index)
+    ])  # fmt: skip
     runs = np.flatnonzero(np.broadcast_to(np.asarray(metrics.infeasible_reason) == 0, count))
 
     def lookup(name: str) -> Any:
         found = getattr(metrics, name) if name in study.units else values.get(name)
+        if name in PLAIN_EXPERTS and found is not None:
+            found = np.where(np.isnan(found), PLAIN_EXPERTS[name], found)
         return np.broadcast_to(leaf(grid.base, name) if found is None else found, count)[runs]
 
     spread = "" if count == grid.n_designs else " spread over the sweep"

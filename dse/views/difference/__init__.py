@@ -133,7 +133,7 @@ def _difference(sides: tuple[Side, Side], tolerance: float) -> Difference:
         specification=_pairs([_specification(side) for side in sides]),
         entries=_entries(sides),
         values=_values(sides),
-        designs=(sides[0].count, sides[1].count),
+        designs=(len(sides[0].rows), len(sides[1].rows)),
         common=len(matched.first),
         unmatched=matched.unmatched,
         only=(sides[0].some(matched.only[0]), sides[1].some(matched.only[1])),

@@ -36,7 +36,7 @@ def match(sides: tuple[Side, Side]) -> Matched:
     names = list(dict.fromkeys([*sides[0].keys, *sides[1].keys]))
     columns = [{name: _label_column(side, name, other) for name in names} for side, other in (sides, sides[::-1])]
     common = [name for name in names if _tells_apart([one[name] for one in columns])]
-    tables = [pd.DataFrame({n: one[n] for n in common} | {"row": np.arange(side.count)})
+    tables = [pd.DataFrame({n: one[n] for n in common} | {"row": np.arange(side.count)}).iloc[side.rows]
               for one, side in zip(columns, sides, strict=True)]
     for name in common:
         if tables[0][name].dtype.kind != tables[1][name].dtype.kind:

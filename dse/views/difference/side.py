@@ -12,6 +12,7 @@ from dse.doors.studies import of_metrics
 from dse.doors.study import Study
 from dse.errors import InputError
 from dse.io import toml
+from dse.sweep.results.layout import are_designs
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -32,6 +33,7 @@ class Side:
             raise InputError(file, "no variable 'feasible'", "results of dse run or dse search", "give another file")
         self.shape = results.feasible
         self.count = int(self.shape.size)
+        self.rows = np.flatnonzero(are_designs(results))  #: that are designs
 
     @functools.cached_property
     def study(self) -> Study:
@@ -117,7 +119,7 @@ class Side:
         if "index" in self.results.coords:
             return np.flatnonzero(self.column("index") == index)
         if "mapping" not in self.shape.dims:
-            index //= max(int(self.attrs.get("designs", 0)) // max(self.count, 1), 1)
+            index //= max(int(self.attrs.get("places", self.attrs.get("designs", 0))) // max(self.count, 1), 1)
         return np.flatnonzero(np.arange(self.count) == index)
 
     def _best_of_all(self) -> int | None:

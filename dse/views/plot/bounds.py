@@ -10,14 +10,13 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 import xarray as xr
 
 from dse.doors.scalars import ScalarFunction
 from dse.doors.study import Study
 from dse.errors import InputError
-from dse.sweep.results.rebuilding import designs_at, grid_of
+from dse.sweep.results.rebuilding import grid_of, singles_at
 from dse.types import Design
 from dse.views.plot import designs
 from dse.views.plot.breakdown import best_of_each, draw_mappings
@@ -86,8 +85,8 @@ def _of_mappings(results: xr.Dataset) -> Figure:
 def _parts(results: xr.Dataset, rows: np.ndarray, count: int) -> dict[str, np.ndarray]:
     """Part by what bounds it → its seconds of each of ``count`` designs, missing where it is none of ``rows``."""
     grid = grid_of(results)
-    bounds_of, stack = _bounds_of(grid.spec.study), designs_at(results, rows, grid)
-    each = [bounds_of(jax.tree.map(lambda values, i=i: values[i], stack))[0] for i in range(len(rows))]
+    bounds_of, designs = _bounds_of(grid.spec.study), singles_at(results, rows, grid)
+    each = [bounds_of(design)[0] for design in designs]
     found = {name: np.array([getattr(one, name) for one in each]) for name in each[0]._fields}
     times = results[grid.spec.study.totals[0]].values.ravel()[rows]
     if not np.allclose(sum(found.values()), times, rtol=_SAME):

@@ -137,7 +137,7 @@ def capacity(memory: np.ndarray, reason: np.ndarray | None) -> float:
     if reason is None:
         return 0.0
     too_large = (reason & _MEMORY) != 0
-    fits, not_fits = memory[~too_large].max(initial=0.0), memory[too_large].min(initial=np.inf)
+    fits, not_fits = np.fmax.reduce(memory[~too_large], initial=0.0), memory[too_large].min(initial=np.inf)
     return float(fits + not_fits) / 2.0 if fits <= not_fits < 1.02 * fits else 0.0
 
 

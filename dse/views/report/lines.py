@@ -25,8 +25,9 @@ from dse.errors import InputError
 from dse.io import toml
 from dse.io.quantities import setting
 from dse.launch import TOOLS
+from dse.spec.axes import Axis
 from dse.spec.space import ANY_OPTION
-from dse.sweep.grid import compose
+from dse.sweep.grid import compose, structures
 from dse.sweep.grid.grid import Grid, variable_name
 from dse.sweep.results.labels import labels
 from dse.sweep.results.rebuilding import indices_at, labels_at
@@ -56,6 +57,7 @@ class Group(NamedTuple):
     names: str  #: options that name them, and what all of them differ by
     plain: tuple[int, ...]  #: for each choice the position that need not be said, or -1
     why: str = ""  #: why there is no line
+    absent: tuple[str, ...] = ()  #: axes in TOML of leaves that they do not have
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,9 +109,13 @@ def _specification(table: Table) -> tuple[str, tuple[tuple[str, str, tuple[str, 
         name = variable_name(axis)
         column = columns.get(name) or _same(table, name)
         if column is not None:
-            axes.append((tomlkit.key(axis.name).as_string() if "." not in axis.name else f'"{axis.name}"', name,
-                         _literals(column)))  # fmt: skip
+            axes.append((_key(axis), name, _literals(column)))
     return text, tuple(axes)
+
+
+def _key(axis: Axis) -> str:
+    """The name of an axis as a key of TOML."""
+    return tomlkit.key(axis.name).as_string() if "." not in axis.name else f'"{axis.name}"'
 
 
 def _same(table: Table, name: str) -> Column | None:
@@ -141,11 +147,14 @@ def _options(table: Table) -> dict[str, Any]:
     """Groups of designs and what tells each apart."""
     assert table.spec is not None
     grid = compose.build(table.spec)
-    values = _values(table, grid)
+    index = indices_at(table.results, table.rows, grid, {interval.path for interval in table.intervals})
+    values = _values(table, grid, index)
     group, named = _named(table, grid)
     moving, fixed = {}, {}
-    base = table.study.complete(grid.base)
-    for path, value in _all_leaves(base):
+    plain: dict[str, Any] = {}
+    for one in reversed(grid.each):
+        plain |= _all_leaves(table.study.complete(one.base))
+    for path, value in plain.items():
         column = values.get(path)
         if column is None or (np.float32(column) == np.float32(column[0])).all():
             fixed[path] = value if column is None else column[0]
@@ -153,22 +162,24 @@ def _options(table: Table) -> dict[str, Any]:
             moving[path] = column
     moving = {path: column for path, column in moving.items() if not _unread(path, table.study)}
     codes = {path: np.unique(column, return_inverse=True) for path, column in moving.items()}
-    groups = tuple(
-        _group(table, names, fixed, codes, int(np.flatnonzero(group == i)[0])) for i, names in enumerate(named)
-    )
+    groups = []
+    for i, names in enumerate(named):
+        row = int(np.flatnonzero(group == i)[0])
+        ((_, own, _),) = grid.by_structure(index[[row]])
+        absent = tuple(map(_key, structures.lacking(grid.spec, own.spec)))
+        groups.append(_group(table, names, fixed, codes, row)._replace(absent=absent))
     return {
-        "groups": groups, "group": group,
+        "groups": tuple(groups), "group": group,
         "choices": tuple(
-            Choice(code.reshape(-1), tuple(words_of(path, float(value)) for value in known))
+            Choice(code.reshape(-1), tuple("" if np.isnan(value) else words_of(path, float(value)) for value in known))
             for path, (known, code) in codes.items()
         ),
     }  # fmt: skip
 
 
-def _values(table: Table, grid: Grid) -> dict[str, np.ndarray]:
+def _values(table: Table, grid: Grid, index: np.ndarray) -> dict[str, np.ndarray]:
     """Leaf path → its value at each design, of all leaves that axes move."""
     real = {interval.path for interval in table.intervals}
-    index = indices_at(table.results, table.rows, grid, real)
     found = grid.values(index)
     for dimension in grid.dimensions:
         for axis in dimension.axes:
@@ -243,8 +254,9 @@ def _try(
         **{path: value for path, value in fixed.items() if not _unread(path, table.study)},
         **{path: known[code.reshape(-1)[row]] for path, (known, code) in codes.items()},
     }
+    wanted = {path: value for path, value in wanted.items() if not np.isnan(value).any()}  # leaves of other structures
     words = shlex.split(group.names)
-    said = [words_of(path, float(wanted[path])) for path in codes]
+    said = [words_of(path, float(wanted[path])) for path in codes if path in wanted]
     words += shlex.split(" ".join(said))
     made = dict(_all_leaves(_design(table, names, system, _settings(words))))
     other = [path for path, value in wanted.items() if not _equal(value, _plain(made, path))]

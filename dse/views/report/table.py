@@ -12,6 +12,7 @@ from dse.errors import InputError
 from dse.io.quantities import counted, counted_units, scale, setting
 from dse.spec import search, sweep
 from dse.spec.space import NAMED
+from dse.sweep.results.layout import are_designs
 from dse.sweep.results.rebuilding import SPECIFICATION
 from dse.views.plot.designs import check, flat, front, is_search, nothing_feasible, single_designs
 
@@ -106,7 +107,7 @@ def build(results: xr.Dataset, points: int) -> Table:
         raise nothing_feasible()
     start = _start(metrics, study, spec)
     notes = [why] if why else []
-    if missing := total.size - len(rows):
+    if missing := int(np.count_nonzero(are_designs(results))) - len(rows):
         notes.append(f"{counted(missing, 'point')} of the sweep without a design that can run: left out.")
     if len(rows) > points:
         notes.append(

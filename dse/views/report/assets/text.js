@@ -60,7 +60,8 @@ function launchLine(row, tool) {
 function toml(row) {
   const lines = page.lines;
   if (lines.why) return { why: lines.why };
-  const values = lines.axes.map((axis) => {
+  const { absent } = lines.groups[stored(columns[lines.group], row)];
+  const values = lines.axes.filter((axis) => !absent.includes(axis.name)).map((axis) => {
     const value = axis.column < 0 ? axis.values[0] : axis.values[stored(columns[axis.column], row)];
     return `${axis.name} = [${value}]`;
   });
