@@ -10,6 +10,7 @@ import pytest
 import dse
 from docs.make import cost
 from docs.make.files import fill
+from docs.make.markdown import linked
 from dse import catalog, toml
 from dse.catalog.schema import SCHEMAS, Table
 from dse.catalog.value import CONFIDENCES
@@ -47,7 +48,7 @@ def place(text: str, folder: Path) -> Path:
 
 def test_the_page_on_money_is_up_to_date():
     page = (DOCS / "cost.md").read_text(encoding="utf-8")
-    assert fill(page, cost.tables()) == page
+    assert linked(fill(page, cost.tables())) == page
 
 
 # --- files.md ---------------------------------------------------------------------------------------------

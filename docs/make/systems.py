@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from benchmarks.serving import peers, systems
 from docs.make.command import command, page_parser
-from docs.make.markdown import document, percent, table
+from docs.make.markdown import document, filed, percent, publish, table
 from dse import catalog
 from dse.model.work.parameters import main_model, parameter_count
 from dse.sweep.pools import match
@@ -81,24 +81,36 @@ def main() -> None:
         _INTRODUCTION.format(command=command("docs.make.systems")),
         _OPTIONS,
         "## Published figures and laws",
-        table(["system", "what", "published", "ours", "verified"], map(_row, checks), _WORDS),
+        f"{len(checks)} checks, {sum(check.verified for check in checks)} of them verified: "
+        + filed("systems_checks", ["system", "what", "published", "ours", "verified"], map(_row, checks)),
         _SPLITWISE,
         table(["what", "USD / 1000 requests", "W / (request/s)", "times at equal price", "at equal power", "at both"],
               _pools(), _WORDS),
         _PEERS.format(compute=peers.COMPUTE, memory=peers.MEMORY),
-        table(["peer", "phase", "batch", "prompt", "theirs, ms", "ours, ms", "difference"],
-              map(_compared, peers.compare()), _WORDS),
+        *_peers(peers.compare()),
         _RATES,
         table(["what", "designs/s"], [[name, f"{rate:,.0f}"] for name, rate in peers.rates().items()], _WORDS),
         _MODELS,
-        table(["model", "layers", "parameters, 1e9", "published, 1e9"], _models(), _WORDS),
+        filed("systems_models", ["model", "layers", "parameters, 1e9", "published, 1e9"], _models()),
     ]  # fmt: skip
-    asked.page.write_text(document(parts), encoding="utf-8")
+    publish(asked.page, document(parts))
 
 
 def _row(check: systems.Check) -> list[str]:
     ours = f"{check.ours:.4g} {check.unit}".strip()
     return [check.system, check.what, check.published, ours, "yes" if check.verified else "no"]
+
+
+def _peers(compared: Sequence[peers.Compared]) -> list[str]:
+    """Largest difference by peer and phase, and a file of all."""
+    largest: dict[tuple[str, str], float] = {}
+    for c in compared:
+        key = c.peer, c.phase
+        largest[key] = max(largest.get(key, 0.0), c.difference, key=abs)
+    every = filed("systems_peers", ["peer", "phase", "batch", "prompt", "theirs, ms", "ours, ms", "difference"],
+                  map(_compared, compared))  # fmt: skip
+    rows = [[*key, percent(difference, "+")] for key, difference in largest.items()]
+    return [table(["peer", "phase", "largest difference"], rows, _WORDS), f"By batch and prompt: {every}"]
 
 
 def _compared(c: peers.Compared) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import dse
 from docs.make.command import page_parser
-from docs.make.markdown import document, percent, table
+from docs.make.markdown import document, filed, percent, publish, table
 from dse import catalog
 from dse.catalog.schema import OPERATIONS
 from dse.measured.kernels.formulas import gemm_of
@@ -212,7 +212,8 @@ def _draws() -> str:
             watts = (f"{float(one.device_power):.0f} W" for one in (generated, sold))
             more = (float(getattr(generated, of) / getattr(sold, of)) - 1.0 for of in ("device_power", "step_time"))
             rows.append([study, TWINS[name][0], *watts, *(f"{100.0 * one:+.0f} %" for one in more)])
-    return table(["step", "chip", "generated draws", "as sold draws", "power", "step time"], rows)
+    header = ["step", "chip", "generated draws", "as sold draws", "power", "step time"]
+    return filed("technology_steps", header, rows)
 
 
 #: Requests in flight.
@@ -237,8 +238,8 @@ def _answers() -> str:
             for of in ("energy_per_output_token", "time_per_output_token"):
                 cells.append(f"{100.0 * (float(getattr(one, of) / getattr(sold, of)) - 1.0):+.0f} %")
         rows.append([TWINS[name][0], *cells])
-    columns = [text for in_flight in IN_FLIGHT for text in (f"{in_flight} in flight: energy", "time")]
-    return table(["chip", *columns], rows)
+    columns = [f"{in_flight} in flight: {what}" for in_flight in IN_FLIGHT for what in ("energy", "time")]
+    return filed("technology_serving", ["chip", *columns], rows)
 
 
 class Product(NamedTuple):
@@ -267,7 +268,8 @@ def _products() -> str:
         both = products(name)
         cells = [cell for one in both for cell in (f"{one.power:.0f} W", f"{one.slower:.2f}")]
         rows.append([TWINS[name][0], *cells, f"{100.0 * (both[0].time / both[1].time - 1.0):+.0f} %"])
-    return table(["chip", "generated draws", "slower", "as sold draws", "slower", "time"], rows)
+    header = ["chip", "generated draws", "generated slower", "as sold draws", "as sold slower", "time"]
+    return filed("technology_products", header, rows)
 
 
 #: The nodes whose energies of operations are published side by side.
@@ -296,7 +298,7 @@ def _operations() -> str:
         [name.replace("_", " "), *(f"{1e12 * joules:.6g}" for joules in (old, new)), f"{old / new:.1f}"]
         for name, (old, new) in operations().items()
     ]
-    return table(["term", "pJ in 45 nm", "pJ in 7 nm", "ratio"], rows)
+    return filed("technology_operations", ["term", "pJ in 45 nm", "pJ in 7 nm", "ratio"], rows)
 
 
 def _residuals() -> str:
@@ -331,7 +333,7 @@ def _cores() -> str:
             f"{float(found.power.matrix_energy) * 1e12:.2f}", f"{float(technology.memory_units(chip)):.1f}",
         ])  # fmt: skip
     columns = ["chip", "clock, GHz", "as sold", "voltage", "cores", "as built", "pJ/FLOP", "stacks with room"]
-    return table(columns, rows)
+    return filed("technology_cores", columns, rows)
 
 
 def _curve() -> str:
@@ -341,8 +343,9 @@ def _curve() -> str:
         claimed = 1.0 / entry.value("delay")
         cells = (f"{entry.value('energy'):.3f}", f"{speed:.2f}", f"{claimed:.2f}", percent(speed / claimed - 1.0, "+"))
         rows.append([entry.name, *cells, entry.values["energy"].confidence])
-    return table(["node", "energy at iso speed", "speed at iso power", "claimed", "error", "claim"], rows)
+    header = ["node", "energy at iso speed", "speed at iso power", "claimed", "error", "claim"]
+    return filed("technology_nodes", header, rows)
 
 
 if __name__ == "__main__":
-    page_parser(__doc__).parse_args().page.write_text(page(), encoding="utf-8")
+    publish(page_parser(__doc__).parse_args().page, page())

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from docs.make.markdown import document, percent, table
+from docs.make.markdown import document, filed, percent, table
 from dse.calibrate import experts, stacks
 from dse.calibrate.step_priors import NAMES, PHYSICAL, fitted_as, is_physical
-from dse.calibrate.steps import Calibration
+from dse.calibrate.steps import Calibration, mean_error
 from dse.measured.uncertainty import quantile
 from dse.types import Precision, choice_name
 
@@ -32,7 +32,8 @@ sources of one to six rows leave folds without their stack. A row with *mapping 
 recompute, micro-batch, interleaving or degrees open: the model chooses the fastest that fits, so its errors flatter."""
 
 _HEADER = [
-    "source", "rows", "source left out", "in 80 %", "unseen, mean", "median", "90 %", "bias", "in 80 %", "in sample",
+    "source", "rows", "source left out", "left out, in 80 %", "unseen", "unseen, median", "unseen, 90 %",
+    "unseen, bias", "unseen, in 80 %", "in sample",
 ]  # fmt: skip
 
 
@@ -40,15 +41,16 @@ def page(found: Calibration, command: str) -> str:
     """The page as Markdown; ``command`` made it."""
     parts = [
         "# Calibration of software stacks", f"Written by `{command}`.", _ABOUT,
-        table(_HEADER, _errors(found)), _sources(found), _LIMITS,
+        table(_HEADER, [row for row in _errors(found) if row[0] in (stacks.STATED, stacks.COMPLETED, "all")]),
+        f"{_sources(found)} By source: {filed('calibration_sources', _HEADER, _errors(found))}", _LIMITS,
         "## Values", "Shared by all stacks: " + ", ".join(
             f"`{name}` {_value(name, found.solution.value('', name))}" for name in NAMES
         ) + ".",
-        "A stack's own values with the standard deviation of their logarithm after the data; *rows tell little* where "
-        "that is nearly what it was before. *Residual* is what they leave unexplained.",
-        table(["stack", "rows", "residual", *NAMES], _stacks(found)),
+        "A stack's own values with the standard deviation of their logarithm after the data (*rows tell little* where "
+        "that is nearly what it was before), and the residual, what they leave unexplained: "
+        + filed("calibration_stacks", ["stack", "rows", "residual", *NAMES], _stacks(found)),
         "### Values beyond their physical range", _BEYOND,
-        table(["stack", "parameter", "value", "range"], _beyond(found)),
+        filed("calibration_beyond", ["stack", "parameter", "value", "range"], _beyond(found)),
         f"A stack without rows has the shared values and a residual of {percent(found.residual(''))}.",
         "## Recipes on Blackwell", _RECIPES, table(["recipe", "points", *_ERRORS], _recipes(found)),
     ]  # fmt: skip
@@ -66,8 +68,7 @@ def mixtures(found: experts.Found) -> list[str]:
             f"`{name}` {value:.3g}" if value > 0.01 else f"`{name}` {1e6 * value:.3g} µs"
             for name, value in found.values.items()
         ) + ".",
-        "Every point, its cell left out:",
-        table(heads, _points(found)),
+        "Every point, its cell left out: " + filed("calibration_experts", heads, _points(found)),
     ]  # fmt: skip
 
 
@@ -138,6 +139,18 @@ def _errors(found: Calibration) -> Iterable[list[str]]:
         unseen = [percent(value) for value in (e.unseen, e.unseen_median, e.unseen_p90)]
         yield [e.source, str(e.rows), percent(e.foreign), foreign, *unseen, percent(e.unseen_bias, "+"), held,
                percent(e.seen)]  # fmt: skip
+
+
+def errors_by_chip(found: Calibration) -> dict[str, dict[str, float]]:
+    """Chip → its rows, and their mean errors in sample, unseen, and of a source left out, as fractions."""
+    rows = [c.measurement.row for c in found.rows.compared]
+    chips = np.array([row.get("gpu") or row.get("system") for row in rows])
+    ways = {"seen": found.solution.errors, "unseen": found.unseen, "foreign": found.foreign}
+    return {
+        str(chip): {"rows": int(np.sum(chips == chip))}
+        | {way: mean_error(errors[chips == chip]) for way, errors in ways.items()}
+        for chip in sorted(set(chips))
+    }
 
 
 def _sources(found: Calibration) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from docs.make.energy.figure import draw
-from docs.make.markdown import document, percent, table
+from docs.make.markdown import document, filed, percent, publish, table
 from dse.calibrate.power import CHIPS, FittedChip
 from dse.designs import leaf, replace
 from dse.measured.energy import CLOCK, CLOCKS, decoder_layer, frugal_end, relative
@@ -51,7 +51,7 @@ def write_page(
     path = Path(path)
     figure = path.with_suffix(".png")
     draw(found, figure)
-    path.write_text(page(found, command, figure.name, sections), encoding="utf-8")
+    publish(path, page(found, command, figure.name, sections))
 
 
 def page(found: Sequence[FittedChip], command: str, figure: str, sections: Sequence[tuple[str, str]] = ()) -> str:
@@ -117,7 +117,8 @@ def _by_limit(found: Sequence[FittedChip]) -> str:
         for limit in sorted(set(e.limit[e.chip == chip])):
             pick = (e.chip == chip) & (e.limit == limit)
             rows.append([chip, f"{limit:.0f} W", *_means(e, pick, "relative_time"), *_means(e, pick, "relative_power")])
-    return table(["chip", "limit", "time measured", "unseen", "power measured", "unseen"], rows)
+    header = ["chip", "limit", "time measured", "time unseen", "power measured", "power unseen"]
+    return f"By limit: {filed('energy_limits', header, rows)}"
 
 
 def _means(e: _Errors, pick: np.ndarray, metric: str) -> list[str]:
@@ -134,7 +135,8 @@ def _by_batch(found: Sequence[FittedChip]) -> str:
         both = [percent(float(np.mean(np.abs(np.expm1(e.unseen[pick & (e.metric == metric)])))))
                 for metric in ("relative_time", "relative_power")]  # fmt: skip
         rows.append([chip, data, str(batch), str(pick.sum() // 2), *both])
-    return table(["chip", "source", "batch", "limits", "time, unseen", "power, unseen"], rows)
+    header = ["chip", "source", "batch", "limits", "time, unseen", "power, unseen"]
+    return f"By data set and batch: {filed('energy_batches', header, rows)}"
 
 
 def _cells(found: Sequence[FittedChip]) -> str:
@@ -165,7 +167,8 @@ def _layers(found: Sequence[FittedChip]) -> str:
                     model, str(tokens), f"{1e12 * joules.min():.2f}", percent(1.0 - end["relative_energy"]),
                     percent(end["relative_time"] - 1.0), f"{1e-6 * end['best_clock']:.0f} MHz",
                 ])  # fmt: skip
-    return table(["model", "tokens", "pJ a FLOP", "energy saved", "time lost", "best clock"], rows)
+    header = ["model", "tokens", "pJ per FLOP", "energy saved", "time lost", "best clock"]
+    return filed("energy_layers", header, rows)
 
 
 def _points(found: FittedChip, index: int, sign: float) -> list[str]:
@@ -184,4 +187,4 @@ def _parameters(found: Sequence[FittedChip]) -> str:
             scale, units = (1e12, "p" + meta["units"]) if meta["units"].startswith("J") else (1.0, meta["units"])
             values = [f"{scale * value:.3g}" for value in (parameter.prior, one.fit.values[path])]
             rows.append([one.slug, meta["long_name"], units, *values, told])
-    return table(["chip", "term", "unit", "prior", "fitted", "spread"], rows)
+    return filed("energy_parameters", ["chip", "term", "unit", "prior", "fitted", "spread"], rows)

@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.search import suite
 from benchmarks.search.measure import POLISH_AT
 from benchmarks.search.reading import BASELINES, GRADIENT, LUCK, Reading
-from docs.make.markdown import document, percent, table
+from docs.make.markdown import document, filed, percent, table
 from docs.make.search import codesign, mixed
 from dse import sweep
 from dse.search.methods import METHODS
@@ -219,7 +219,7 @@ def _spaces(reading: Reading) -> str:
             _seconds(seconds), f"{optimum.designs / seconds / 1e6:.3g} M/s",
         ])  # fmt: skip
     header = ["space", "what", "objective", "designs", "feasible", "optimum", "at", "enumerated in", "rate"]
-    return table(header, rows)
+    return "Title, objective, size, optimum and rate of each: " + filed("search_spaces", header, rows)
 
 
 def _plain(value: Any) -> str:
@@ -246,24 +246,34 @@ def _costs(reading: Reading, method: str) -> str:
 
 
 def _gaps(reading: Reading) -> list[str]:
-    parts = []
+    """Median gaps at 1 % by method and space, and a file of all figures."""
+    searchers = _searchers(reading)
+    short = [[name.replace("_", " "), *(_median_at_1(reading, space, name) for space in reading.single)]
+             for name in searchers]  # fmt: skip
+    parts = ["Median gap *at 1 %*:", table(["method", *(f"`{space}`" for space in reading.single)], short)]
+    lines = []
     header = ["method", "at 1,000", "at 5,000", "at 1 %", "within 5 %", "to 1 %", "polished", "within 1 %", "rate, 1/s"]
     for space in reading.single:
-        rows = []
         for method, found in reading.methods(space).items():
             share = reading.at_share(space, method)
             to_1 = found["to_1"]
             polished = [math.inf if gap is None else gap for gap in found["polished"]["gap"]]
             late = 5_000 if reading.reached(space, method, 5_000) else 0
-            rows.append([
-                method.replace("_", " "), _pair(reading.at(space, method, 1_000)["gap"]),
+            lines.append([
+                space, method.replace("_", " "), _pair(reading.at(space, method, 1_000)["gap"]),
                 _pair(reading.at(space, method, late)["gap"]) if late else "–",
                 f"{_pair(share['gap'])} ({share['evaluations']:,})", percent(share["within_5"], digits=0),
                 f"{to_1:,}" if to_1 else "–", _pair(polished), percent(found["polished"]["within_1"], digits=0),
                 f"{found['rate']:,.0f}",
             ])  # fmt: skip
-        parts += [f"### {space.replace('_', ' ')}", table(header, rows)]
-    return parts
+    return [*parts, f"All figures, by space and method: {filed('search_gaps', ['space', *header], lines)}"]
+
+
+def _median_at_1(reading: Reading, space: str, method: str) -> str:
+    """Median gap of a method with 1 % of a space's evaluations; a dash where it was not run."""
+    if method not in reading.methods(space):
+        return "–"
+    return _gap(reading.at_share(space, method)["gap"][1])
 
 
 def _pair(gap: list[float]) -> str:
@@ -299,7 +309,7 @@ def _foresight(reading: Reading) -> str:
         "ZeRO stage). Layers of a stage and tiles of a shard are counted by ceilings, which are flat between their "
         "steps; the model gives them the slope of what is rounded (straight-through): by its own slope a stage more "
         "saves no work, and the gradient by `pp` has the wrong sign.\n\n"
-        + table(["step of", *(f"`{space}`" for space in found)], lines)
+        + filed("search_slopes", ["step of", *found], lines)
     )
 
 
@@ -326,7 +336,7 @@ def _fronts(reading: Reading) -> str:
         "Share of the exact hypervolume, measured from a tenth beyond the worst of the exact front. Seeds of the "
         "methods for one objective seek different weighted geometric means, so their fronts together are "
         "what `dse search` "
-        "gives; nsga2 seeks the whole front with each seed.\n\n" + table(header, rows)
+        "gives; nsga2 seeks the whole front with each seed. " + filed("search_fronts", header, rows)
     )
 
 
@@ -354,7 +364,7 @@ def _stopped(reading: Reading) -> str:
     ]
     return (
         "Seeds above 1 % at the end of the budget, and which coordinates of their best design are not the optimum's: "
-        "what differs in nearly all of them is what holds them.\n\n" + table(header, rows)
+        "what differs in nearly all of them is what holds them. " + filed("search_stops", header, rows)
     )
 
 
