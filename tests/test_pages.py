@@ -288,7 +288,9 @@ FIGURES = {
     "ours are 4.0 % and 0.5 %": (
         "tables/accuracy_sources.csv", r"SimuMax .*,peak_memory,14,.*,0\.5 %,.*\n.*SimuMax .*,step_time,14,14,0,4\.0 %",
     ),
-    "ours are 7.9 % and 6.3 %": ("tables/calibration_sources.csv", r"vTrain_multi,.*,7\.9 %,.*\nvTrain_single,.*,6\.3 %"),
+    "ours are 7.9 % and 6.3 %": (
+        "tables/calibration_sources.csv", r"vTrain_multi,.*,7\.9 %,.*\nvTrain_single,.*,6\.3 %"
+    ),
     "21.4 % and 10.2 %": ("tables/calibration_sources.csv", r"vTrain_multi,55,21\.4 %,.*\nvTrain_single,418,10\.2 %"),
 }  # fmt: skip
 
