@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 
-from docs.make.markdown import filed, percent
+from docs.make.markdown import filed, percent, table
 from dse.measured.comparison import Comparison, is_timed, summary
 from dse.quantities import counted
 
@@ -31,12 +31,12 @@ def sections(compared: Sequence[Comparison]) -> list[str]:
         return []
     by_model = lines_by(steps, lambda c: c.measurement.row.get("model") or "sizes alone", _FEWEST)
     tables = {
-        "by chip": filed("accuracy_chips", _columns("chip"), lines_by(steps, _chip)),
         "by model": filed("accuracy_models", _columns("model"), by_model),
         f"the {min(_WORST, len(steps))} largest errors, with likely reasons": _furthest(steps),
     }
     return [
-        "## Step times and rates, in sample", _over_rows_and_sources(steps), _how_many(compared),
+        "## Step times and rates", _over_rows_and_sources(steps), _how_many(compared),
+        table(_columns("chip"), lines_by(steps, _chip)),
         "\n".join(f"- {what}: {one}" for what, one in tables.items()),
     ]  # fmt: skip
 
@@ -48,7 +48,8 @@ def _over_rows_and_sources(steps: Sequence[Comparison]) -> str:
         f"{len(steps)} rows of {len(means)} sources: mean error {percent(statistics.fmean(sizes))}, median "
         f"{percent(statistics.median(sizes))}. Each source counted once, whatever its rows: mean "
         f"{percent(statistics.fmean(means))}, median {percent(statistics.median(means))}. The stacks' parameters were "
-        "fitted to these rows, except those of mixtures of experts."
+        "fitted to these rows, except those of mixtures of experts, of fine-tuning and of sources that the tables above "
+        "leave out."
     )
 
 

@@ -78,9 +78,11 @@ def _unseen(not_seen: NotSeen) -> list[str]:
     """Errors by chip and by source of fits that had not seen the rows."""
     found = []
     for what in ("chip", "source"):
+        if f"{what}s" not in not_seen:
+            continue
         rows = [
             [name, f"{one['rows']}", *(percent(one[way]) for way in ("foreign", "unseen", "seen"))]
-            for name, one in not_seen.get(f"{what}s", {}).items()
+            for name, one in not_seen[f"{what}s"].items()
         ]
         found.append(table([what, "rows", "source left out", "unseen", "in sample"], rows))
     return found
