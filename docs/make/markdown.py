@@ -35,6 +35,15 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], words: Collectio
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
+def tight_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of words without padding, for the long ones; empty cells at the end of a row are left out."""
+    lines = [list(header), ["---"] * len(header), *map(list, rows)]
+    for line in lines:
+        while not line[-1]:
+            line.pop()
+    return "\n".join("|" + "|".join(cell.replace("|", "\\|") for cell in line) + "|" for line in lines)
+
+
 #: A long table within a page that is not published yet: the name of its file and its lines.
 _FILED = re.compile(r"<!-- file: (\S+) -->\n(.*?)<!-- end of file -->", re.DOTALL)
 

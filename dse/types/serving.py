@@ -29,8 +29,8 @@ class Requests:
     length_spread: Scalar = metadata(
         "", "1", "relative standard deviation of prompt lengths", default=0.0, bounds=SHARE
     )
-    first_token_limit: Scalar = metadata("", "s", "limit of time to first token (TTFT), 0 none", default=0.0)
-    token_limit: Scalar = metadata("", "s", "limit of time per output token (TPOT), 0 none", default=0.0)
+    first_token_limit: Scalar = metadata("", "s", "limit of the time to first token, 0 none", default=0.0)
+    token_limit: Scalar = metadata("", "s", "limit of the time per output token, 0 none", default=0.0)
 
 
 @record
