@@ -29,8 +29,8 @@ prints the same. [files.md](files.md) describes the files that these names stand
 - [Names of other tools](#names-of-other-tools)"""
 
 _LEAVES = """\
-For `--set`, `dse.design`, `[workload]`, `[system]`, `[mapping]`, `[software]`, `[serving]`, `[axes]` and expressions. The
-path of a leaf is the record and its last name; any unique ending of the path names it, the table has the shortest.
+For `--set`, `dse.design`, `[workload]`, `[system]`, `[mapping]`, `[software]`, `[serving]`, `[axes]` and expressions.
+The path of a leaf is the record and its last name; any unique ending of the path names it, the table has the shortest.
 Numbers are in SI units; texts carry a unit (`"3.35 TB/s"`). Without a default, the catalogue states the value;
 *stack*: the default of the software stack. Every leaf may be an axis; further axes are the names of the catalogue:
 {axes}. Degrees of a mapping also take `"divisors"` and `"powers_of_two"`."""
@@ -39,6 +39,8 @@ _KEYS = """\
 Keys of the TOML files of `hw_catalog/`, by folder; keys in bold are needed. `memory.capacity` is `capacity` under
 `[memory]`. Keys *for readers* and *for comparison* are not used by the model."""
 
+_METRICS = "For `[objective]`, `[constraints]`, `--metric`; variables of results. Parts `<metric>_<part>` add up."
+
 
 def page() -> str:
     """The page."""
@@ -46,7 +48,7 @@ def page() -> str:
     return document([
         _INTRODUCTION, "## Leaves", _LEAVES.format(axes=axes), *_leaves(),
         "## Keys of the catalogue", _KEYS, *catalog_keys.sections(),
-        "## Metrics", "For `[objective]`, `[constraints]`, `--metric`; variables of results. Parts `<metric>_<part>` add up.",
+        "## Metrics", _METRICS,
         *_metrics(), "## Columns of tables", *_columns(), "## Names of other tools",
         "A name of another tool is an error that names ours; capitals, dashes and underscores do not count.",
         tight_table(("ours", "elsewhere"), [[_codes(ours), _codes(theirs)] for ours, theirs in THEIRS.items()]),

@@ -32,7 +32,7 @@ class LogicNode(Process):
     clock: Scalar = metadata("f_0", "Hz", "logic clock at nominal voltage", bounds=POSITIVE)
     energy: Scalar = metadata("", "1", "switching energy over N7, at that clock")
     leakage: Scalar = metadata("", "1", "leakage over N7")
-    threshold: Scalar = metadata("V_t", "1", "threshold over nominal voltage of logic, f ~ (V - V_t)^2 / V", bounds=SHARE)
+    threshold: Scalar = metadata("V_t", "1", "threshold over nominal voltage of logic", bounds=SHARE)
     lowest_voltage: Scalar = metadata("", "1", "lowest over nominal voltage", bounds=POSITIVE_SHARE)
     highest_voltage: Scalar = metadata("", "1", "highest over nominal voltage")
     highest_clock: Scalar = metadata(
