@@ -254,7 +254,7 @@ def shares_told(design: Design) -> str:
 def told_price(total: str, metrics: Mapping[str, float], design: Design) -> str:
     """Beside the bill of an accelerator what it is bought at; where a price or dies are made up, that they are."""
     if total == "device_cost":
-        return f"Its price is {quantity(metrics['device_price'], 'USD')}. Analysts' bills leave the design out."
+        return f"Price: {quantity(metrics['device_price'], 'USD')}. Analysts' bills leave the design out."
     return {"capital_cost": made_up_price, "device_carbon": made_up_carbon}.get(total, lambda *_: "")(metrics, design)
 
 
@@ -263,7 +263,7 @@ def made_up_price(metrics: Mapping[str, float], design: Design) -> str:
     system = design.system
     rule = stands_in_for_price(system.accelerator, system.prices or Prices())
     price = quantity(metrics["device_price"], "USD")
-    return f"price of an accelerator: {price} = {rule}; nobody states it (made.price does)" if rule else ""
+    return f"accelerator price: {price} = {rule}; made.price is not stated" if rule else ""
 
 
 def made_up_carbon(metrics: Mapping[str, float], design: Design) -> str:
@@ -271,16 +271,16 @@ def made_up_carbon(metrics: Mapping[str, float], design: Design) -> str:
     system = design.system
     rule = stands_in_for_dies(system.accelerator, system.emissions or Emissions())
     carbon = quantity(metrics["device_carbon_dies"], "kg")
-    return f"embodied carbon of its dies: {carbon} = {rule}; no dies are known (made.logic_area)" if rule else ""
+    return f"embodied carbon of the dies: {carbon} = {rule}; made.logic_area is not stated" if rule else ""
 
 
 def told_money(total: str, metrics: Mapping[str, float], design: Design) -> str:
     """What hours, years and tokens cost, or tokens emit."""
     if total.endswith("carbon"):
-        return f"A million tokens emit {quantity(1e6 * metrics['carbon_per_token'], 'kg')}."
+        return f"Emissions per million tokens: {quantity(1e6 * metrics['carbon_per_token'], 'kg')}."
     return (
-        f"An hour of a device costs {metrics['cost_per_device_hour']:.2f} USD, a year of the whole system "
-        f"{quantity(metrics['tco_per_year'], 'USD')}, a million tokens {1e6 * metrics['cost_per_token']:.3g} USD: "
-        f"{quantity(metrics['tokens_per_cost'], '1')} tokens a dollar. "
+        f"{metrics['cost_per_device_hour']:.2f} USD per device-hour, {quantity(metrics['tco_per_year'], 'USD')} per year "
+        f"for the system, {1e6 * metrics['cost_per_token']:.3g} USD per million tokens: "
+        f"{quantity(metrics['tokens_per_cost'], '1')} tokens per dollar. "
         f"{design.system.n_devices:g} devices; without failures and without the margin of a cloud provider."
     )

@@ -222,7 +222,7 @@ def _training_remark(total: str, metrics: Mapping[str, float], design: Design) -
     """Of memory the chance that it fits, of energy what power it takes, of a run how it fails."""
     if total == "peak_memory":
         fits, sure = percent(metrics["fits_probability"]), gib(_surely_below(design))
-        return f"Chance that it fits: {fits}. A prediction of up to {sure} would fit with a chance of 90 %."
+        return f"Probability that peak memory fits: {fits}; predictions up to {sure} fit with 90 %."
     if total == "energy_per_step":
         return _training_power(metrics, design)
     if total == "run_time_with_failures":
@@ -242,8 +242,7 @@ def _told_with_failures(total: str, metrics: Mapping[str, float], design: Design
     verb, units = _OF_RUNS[total]
     tokens = prefixed(float(design.workload.run_tokens), "tokens")
     return (
-        f" This is a run of {tokens} (run_tokens). In the time that it takes with its failures the run {verb} "
-        f"{quantity(whole, units)}."
+        f" Run of {tokens} (run_tokens); with failures it {verb} {quantity(whole, units)}."
     )
 
 
@@ -263,11 +262,11 @@ def _training_power(metrics: Mapping[str, float], design: Design) -> str:
 
     fed = [1e6 * design.system.n_devices / metrics[f"{name}_power"] for name in ("provisioned", "peak", "average")]
     return (
-        f"{quantity(metrics['energy_per_token'], 'J')} per token. A device draws {watts('device_power')} on "
-        f"average. The system draws {watts('average_power')} on average and {watts('peak_power')} at its peak, and is "
-        f"provisioned for {watts('provisioned_power')}. One megawatt feeds {fed[0]:,.0f} devices by provisioned power, "
-        f"{fed[1]:,.0f} by peak power and {fed[2]:,.0f} by average power. "
-        f"A run of {prefixed(float(design.workload.run_tokens), 'tokens')}: "
+        f"{quantity(metrics['energy_per_token'], 'J')} per token. Power per device: {watts('device_power')} on "
+        f"average. Power of the system: {watts('average_power')} on average, {watts('peak_power')} at peak, "
+        f"{watts('provisioned_power')} provisioned. Devices per megawatt: {fed[0]:,.0f} by provisioned power, "
+        f"{fed[1]:,.0f} by peak power, {fed[2]:,.0f} by average power. "
+        f"Run of {prefixed(float(design.workload.run_tokens), 'tokens')}: "
         f"{_told_run(metrics['run_time'], metrics['run_energy'])}, without failures."
     )
 
@@ -288,12 +287,12 @@ def _training_failures(metrics: Mapping[str, float], design: Design) -> str:
     kind = choice_name(Checkpoint(int((design.system.reliability or Reliability()).checkpoint)))
     between, whole = metrics["time_between_failures"], metrics["run_time_with_failures"]
     return (
-        f"Effective training time: {percent(metrics['goodput_fraction'])}. The job fails every {duration(between)}, "
-        f"{_count(whole / between)} times a run. A checkpoint ({kind}) has {gib(metrics['checkpoint_bytes'])}; every "
-        f"{quantity(metrics['checkpoint_interval'], 's')}{_in_steps(metrics)} one stops training for "
-        f"{quantity(metrics['checkpoint_stall'], 's')} and is safe {quantity(metrics['checkpoint_time'], 's')} after "
-        f"it began. The run takes {prefixed(metrics['tokens_needed'], 'tokens')} and {metrics['run_flops']:.3g} model "
-        "FLOPs."
+        f"Effective training time: {percent(metrics['goodput_fraction'])}. Mean time between failures: "
+        f"{duration(between)}, {_count(whole / between)} failures per run. Checkpoint ({kind}): "
+        f"{gib(metrics['checkpoint_bytes'])} every {quantity(metrics['checkpoint_interval'], 's')}{_in_steps(metrics)}, "
+        f"stall {quantity(metrics['checkpoint_stall'], 's')}, durable after "
+        f"{quantity(metrics['checkpoint_time'], 's')}. Run: {prefixed(metrics['tokens_needed'], 'tokens')}, "
+        f"{metrics['run_flops']:.3g} model FLOPs."
     )
 
 

@@ -269,13 +269,13 @@ def _print(explained: Explanation, bounds: dict[str, Interval], made: Design, st
     show.heading(out, f"operators: {study.operators_of}")
     _print_operators(out, explained.operators)
     if explained.phases:
-        show.heading(out, "a step of the engine by what bounds it")
+        show.heading(out, "engine steps: time by bound")
         _print_phases(out, explained.phases)
     if explained.layer:
         layer = ", ".join(f"{p.name.replace('_', ' ')} {show.seconds(p.value)}" for p in explained.layer if p.value)
         bound = "kernel launches set the pace (host-bound)" if explained.host_bound else "the device sets the pace"
         out.print(Text(f"Per layer and micro-batch: {layer}; {bound}."), soft_wrap=True)
-    show.heading(out, f"what {metric} depends on most: elasticities d ln({metric}) / d ln(parameter)")
+    show.heading(out, f"elasticities of {metric}: d ln({metric}) / d ln(parameter)")
     _print_elasticities(out, explained, metric)
 
 
@@ -286,7 +286,7 @@ def _told_no_step(explained: Explanation, made: Design) -> str:
     fix = "change what is named above"
     if any(reason.name == Infeasible.precision_unsupported.name for reason in explained.reasons):
         fix = f"set precision to one of {', '.join(_precisions(made))}"
-    return f"There is no such step, and so no time, rate or utilisation of one: {fix}."
+    return f"This step is not possible, so it has no time, rate or utilisation: {fix}."
 
 
 def _precisions(made: Design) -> list[str]:

@@ -29,14 +29,14 @@ def plot(
     results: Annotated[Path, typer.Argument(metavar="RESULTS.nc", help="Results of dse run or dse search.")],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="File ending in .png, .svg or .pdf [default: beside the results]."),
+        typer.Option("--output", "-o", help="File ending in .png, .svg or .pdf [default: next to the results]."),
     ] = None,
     kind: Annotated[
         Kind | None, typer.Option(help="Which figure [default: all that suit the results; with -o the breakdown].")
     ] = None,
     as_format: Annotated[
         str | None,
-        typer.Option("--format", metavar="png|svg|pdf", help="Format of figures beside the results [default: png]."),
+        typer.Option("--format", metavar="png|svg|pdf", help="Format of figures next to the results [default: png]."),
     ] = None,
     force: Force = False,
 ) -> None:

@@ -53,7 +53,7 @@ def run(
         typer.Option(metavar="i/n", help="Run only share i of n; dse merge joins them [default: the whole sweep]."),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(help="Evaluate on so many processes of this machine [default: this one alone].")
+        int | None, typer.Option(help="Number of local processes [default: 1].")
     ] = None,
     scheduler: Annotated[
         str | None,

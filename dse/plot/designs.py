@@ -123,7 +123,7 @@ def check(results: xr.Dataset, *besides: str) -> Study:
 def nothing_feasible() -> InputError:
     """There is nothing to draw."""
     return InputError(
-        "results", "no feasible design", "one or more", "widen the sweep; dse run tells why designs cannot run"
+        "results", "no feasible design", "one or more", "widen the sweep; dse run prints the reasons of infeasibility"
     )
 
 

@@ -369,7 +369,7 @@ class _Reading:
     def _text(self, text: str, named: list[str]) -> Scalar:
         """A text beside these names."""
         if not named:
-            raise InputError(self.where, repr(text), "a string beside a leaf or metric", "compare it with one")
+            raise InputError(self.where, repr(text), "a string compared with a leaf or metric", "compare it with one")
         name = self._full_name(named[0])
         if name in self.study.units:
             return catalog.quantity(text, self.study.units[name], self.where)

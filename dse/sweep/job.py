@@ -170,4 +170,4 @@ def _check_workers(options: Options) -> None:
     if isinstance(options.workers, int):
         workers.checked(options.workers)
     if options.on_workers and options.output is False:
-        raise InputError("output", "none", "a file: workers write their parts beside it", "give an output")
+        raise InputError("output", "none", "a file: workers write their parts next to it", "give an output")

@@ -84,7 +84,7 @@ def _check(design: Design) -> None:
     reasons = int(evaluate(design).infeasible_reason) & int(_NO_SCHEDULE)
     for name in TRAINING.reasons_in(reasons):
         numbers = TRAINING.reason_numbers(design, {"peak_memory": 0.0, "host_memory": 0.0})
-        raise InputError("trace", numbers[name], TRAINING.reason_meanings[name], "dse evaluate tells all that is wrong")
+        raise InputError("trace", numbers[name], TRAINING.reason_meanings[name], "dse evaluate lists all reasons")
 
 
 @functools.cache

@@ -189,7 +189,7 @@ def _store(path: Path, group: str | None) -> Any:
         return xr.backends.NetCDF4DataStore.open(str(path), group=group)
     except OSError as error:
         if isinstance(error.strerror, KeyError):  # the file is one, but has no such group
-            raise schema.wrong(str(path), f"no group {group!r}", "what is told of all designs") from None
+            raise schema.wrong(str(path), f"no group {group!r}", "the overview of all designs") from None
         raise
 
 

@@ -339,7 +339,7 @@ def test_a_kind_of_checkpoint_is_an_axis():
 
 def test_one_design_is_told_with_its_failures():
     told = TRAINING.remark("run_time_with_failures", vars(dse.evaluate(llama())), llama())
-    assert told.startswith("Effective training time: 92.2 %. The job fails every 3 h 5 min")
+    assert told.startswith("Effective training time: 92.2 %. Mean time between failures: 3 h 5 min")
 
 
 @pytest.mark.parametrize(
