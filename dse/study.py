@@ -279,8 +279,8 @@ def told_money(total: str, metrics: Mapping[str, float], design: Design) -> str:
     if total.endswith("carbon"):
         return f"Emissions per million tokens: {quantity(1e6 * metrics['carbon_per_token'], 'kg')}."
     return (
-        f"{metrics['cost_per_device_hour']:.2f} USD per device-hour, {quantity(metrics['tco_per_year'], 'USD')} per year "
-        f"for the system, {1e6 * metrics['cost_per_token']:.3g} USD per million tokens: "
+        f"{metrics['cost_per_device_hour']:.2f} USD per device-hour, {quantity(metrics['tco_per_year'], 'USD')} per "
+        f"year for the system, {1e6 * metrics['cost_per_token']:.3g} USD per million tokens: "
         f"{quantity(metrics['tokens_per_cost'], '1')} tokens per dollar. "
         f"{design.system.n_devices:g} devices; without failures and without the margin of a cloud provider."
     )

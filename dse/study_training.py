@@ -289,8 +289,8 @@ def _training_failures(metrics: Mapping[str, float], design: Design) -> str:
     return (
         f"Effective training time: {percent(metrics['goodput_fraction'])}. Mean time between failures: "
         f"{duration(between)}, {_count(whole / between)} failures per run. Checkpoint ({kind}): "
-        f"{gib(metrics['checkpoint_bytes'])} every {quantity(metrics['checkpoint_interval'], 's')}{_in_steps(metrics)}, "
-        f"stall {quantity(metrics['checkpoint_stall'], 's')}, durable after "
+        f"{gib(metrics['checkpoint_bytes'])} every {quantity(metrics['checkpoint_interval'], 's')}{_in_steps(metrics)},"
+        f" stall {quantity(metrics['checkpoint_stall'], 's')}, durable after "
         f"{quantity(metrics['checkpoint_time'], 's')}. Run: {prefixed(metrics['tokens_needed'], 'tokens')}, "
         f"{metrics['run_flops']:.3g} model FLOPs."
     )

@@ -576,7 +576,7 @@ def test_plot(command, small_results, tmp_path):
         assert ended == (0, f"{tmp_path / kind}.pdf\n", "") and (tmp_path / f"{kind}.pdf").exists()
     (tmp_path / "r.nc").write_bytes(path.read_bytes())
     assert command("plot", tmp_path / "r.nc") == (0, f"{tmp_path / 'r.png'}\n", ""), "what the results are suited to"
-    assert_four_parts(command("plot", path, "--kind", "shares"), "no axes beside the mapping", "--keep best")
+    assert_four_parts(command("plot", path, "--kind", "shares"), "no axes other than the mapping", "--keep best")
     for ending in (".doc", ".eps", ""):
         assert_four_parts(command("plot", path, "-o", tmp_path / f"figure{ending}"), ".png .svg .pdf")
     assert_four_parts(command("plot", path, "--format", "eps"), "'eps'", "png svg pdf")
